@@ -32,6 +32,7 @@ from dlc.passes.dl.simplification.decompose_composites import DecomposeComposite
 from dlc.passes.dl.simplification.simplify import SimplifyPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
+from dlc.passes.fusion.find_zeros import FindZerosPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
 from dlc.passes.fusion.prepare_weighted_sums import PrepareWeightedSumsPass
 from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
@@ -124,6 +125,7 @@ def stages_of(
                 HoistInvariantsPass(),
                 ReuseDonatedPass(),
                 UpdateInPlacePass(),
+                FindZerosPass(),
                 DedupeKernelsPass(),
             ),
             _HOST,

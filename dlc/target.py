@@ -74,7 +74,8 @@ class Machine:
 
     Blocks: rows of an operand stay in the first-level cache as far as its `cache_ways` of `way_bytes` hold them. Where an
     operand serves `block_tiles` register tiles or more and does not stay, a task copies it in panels: a block of about
-    `block_steps` of what is reduced at a time, up to `block_elements` of it, in tasks of which there are `block_tasks`.
+    `block_steps` of what is reduced at a time, or `block_lines` where each step reads other lines, up to `block_elements` of
+    it, in tasks of which there are `block_tasks`.
 
     Measured on AVX2. `winograd` and `prefetch` are None where the device does without.
     """
@@ -90,6 +91,7 @@ class Machine:
     way_bytes: int = 1 << 12
     cache_ways: int = 8
     block_steps: int = 256
+    block_lines: int = 100
     block_tasks: int = 4
     block_elements: int = 1 << 17
     block_tiles: int = 8

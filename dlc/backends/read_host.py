@@ -10,7 +10,7 @@ from dlc.dialects import host
 from dlc.dialects.dl.base import flag
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DONOR
-from dlc.dialects.dl.programs.ranges import ranges_of
+from dlc.dialects.dl.programs.ranges import equal_of, ranges_of
 from dlc.dims import Range, Size, is_static
 from dlc.errors import CompileError
 from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
@@ -45,7 +45,7 @@ def read_host(module: ModuleOp) -> HostProgram:
 
 def read_open(module: ModuleOp) -> OpenProgram:
     """As `read_host`, for an entry whose sizes come with a call."""
-    return _Reader(host.entry_of(module), is_open=True).read_open(ranges_of(module))
+    return _Reader(host.entry_of(module), is_open=True).read_open(ranges_of(module), equal_of(module))
 
 
 def is_open(module: ModuleOp) -> bool:
@@ -84,10 +84,10 @@ class _Reader:
         named = [d.data.get(DONOR) for d in self.main.arg_attrs.data[len(self.inputs) :]] if self.main.arg_attrs else []
         return {k: donor.value.data for k, donor in enumerate(named) if isinstance(donor, IntegerAttr)}
 
-    def read_open(self, ranges: Mapping[str, Range]) -> OpenProgram:
+    def read_open(self, ranges: Mapping[str, Range], equal: Mapping[str, str]) -> OpenProgram:
         regions = tuple(tuple(self.regions[k]) for k in range(len(self.regions)))
         before, instructions = self.slots, self.block(self.main.body.block)
-        return OpenProgram(*self.infos(), ranges, regions, instructions, self.slots - before)
+        return OpenProgram(*self.infos(), ranges, regions, instructions, self.slots - before, equal)
 
     def infos(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
         """Inputs, outputs and weights."""

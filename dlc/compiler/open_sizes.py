@@ -9,7 +9,7 @@ compiled when it is called with them, which says what is wrong with them, if any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import shape_of
@@ -26,11 +26,14 @@ from dlc.runtime.domain import Domain
 _SAMPLES = (0, 1, 2, 3, 5, 8, 31, 96, 1_000_003)
 
 
-def domain_of(program: Program) -> tuple[Domain | None, str | None]:
-    """The sizes that one compilation may serve, None if no more than one set of them; and why not all, if not."""
+def domain_of(program: Program, whatever_data_decides: bool = False) -> tuple[Domain | None, str | None]:
+    """The sizes that one compilation may serve, None if no more than one set of them; and why not all, if not.
+
+    What data decides may turn out to be outside, unless a program is asked for that holds `whatever_data_decides`.
+    """
     selections = [op for op in entry_of(program.module).walk() if isinstance(op, DataDependent)]
-    decided = {str(op.count): op.most for op in selections if isinstance(op, Selection) and isinstance(op.count, Dim)}
-    if len(decided) < len(selections):
+    decided = decided_sizes(program)
+    if not all(isinstance(op, Selection) for op in selections):
         return None, "the host computes a part of it: sizes that are data, or text"
     named = {str(size) for info in program.inputs for size in info.shape}
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
@@ -43,8 +46,25 @@ def domain_of(program: Program) -> tuple[Domain | None, str | None]:
     if first is None:
         return Domain(), None
     domain = search.domain()
-    # What data will decide is not known when a call has to choose what runs it.
-    return domain if domain is not None and domain.symbols.isdisjoint(decided) else None, first
+    is_decided = domain is not None and not domain.symbols.isdisjoint(decided)
+    if domain is None or (is_decided and (whatever_data_decides or not _is_seen(program, domain, decided))):
+        return None, first
+    return domain, first
+
+
+def _is_seen(program: Program, domain: Domain, decided: Collection[str]) -> bool:
+    """Whether a program sees that what data decides is in a domain: it does outside of loops and branches, and says no more of
+    a size than what it is at least and at most, or which other one."""
+    top = entry_of(program.module).body.block
+    inside = {str(op.count) for op in entry_of(program.module).walk() if isinstance(op, Selection) and op.parent is not top}
+    fixed = {symbol for symbol, r in domain.ranges.items() if r.low == r.high}
+    return domain.symbols.isdisjoint(inside) and fixed.isdisjoint({*decided, *domain.equal.values()})
+
+
+def decided_sizes(program: Program) -> dict[str, Size | None]:
+    """The sizes of a program that data decides, and what they are at most."""
+    selections = (op for op in entry_of(program.module).walk() if isinstance(op, Selection))
+    return {str(op.count): op.most for op in selections if isinstance(op.count, Dim)}
 
 
 def within(program: Program, domain: Domain) -> Program:
@@ -61,7 +81,7 @@ class _Search:
     """Looks for sizes of a program's symbols that hold: those of its inputs, and those that data decides, which say the most
     that they can be."""
 
-    def __init__(self, program: Program, inputs: Sequence[str], decided: Mapping[str, Size]) -> None:
+    def __init__(self, program: Program, inputs: Sequence[str], decided: Mapping[str, Size | None]) -> None:
         self.program = program
         self.symbols = symbols = [*inputs, *decided]
         self.decided = decided
@@ -73,7 +93,8 @@ class _Search:
         """What is not as the symbols promise for these sizes; for the most of them, where data cannot decide as much."""
         sizes = dict(sizes)
         for symbol, most in self.decided.items():
-            sizes[symbol] = min(sizes[symbol], int(substitute(most, sizes)))
+            if most is not None:
+                sizes[symbol] = min(sizes[symbol], int(substitute(most, sizes)))
         key = tuple(sizes[symbol] for symbol in self.symbols)
         if key not in self._reasons:
             self._reasons[key] = _difference(self.program, sizes)

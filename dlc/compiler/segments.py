@@ -25,8 +25,8 @@ from dlc.dialects.dl.data_dependent.selection import Selection as SelectionOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.control import Control, FailOp, IfOp, ScanOp, captured
-from dlc.dialects.dl.programs.program import YieldOp
-from dlc.dialects.dl.programs.ranges import ranges_of
+from dlc.dialects.dl.programs.program import PART, YieldOp
+from dlc.dialects.dl.programs.ranges import ranges_of, state_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.host import DecideOp as HostDecideOp
 from dlc.dialects.host import entry_of
@@ -42,6 +42,7 @@ from dlc.ir import (
     SSAValue,
     StringAttr,
     TensorType,
+    UnitAttr,
     func,
 )
 from dlc.options import Options
@@ -157,14 +158,17 @@ def _models(
 ) -> tuple[host.Served | None, tuple[str, ...], Kept[host.Numbers]]:
     """What serves the sizes of a part; those that it is compiled for besides, and what makes it for them."""
     served = compile(program, options)
-    symbols = () if served is not None and served.domain.is_whole else tuple(sorted(_given(program)))
+    symbols = () if served is not None and served.is_all else tuple(sorted(_given(program)))
+    if served is not None:
+        # What data decides is seen when it does.
+        served = replace(served, domain=served.domain.without(served.domain.symbols.difference(symbols)))
 
     # A dump is of what is compiled first: later ones differ in sizes only.
     first = iter([options] if served is None else [])
 
     def make(key: host.Numbers) -> Model:
         known = compile(program.known(dict(zip(symbols, key, strict=True))), next(first, replace(options, dump_ir=None)))
-        assert known is not None and known.domain.is_whole, "no sizes are open"
+        assert known is not None and known.is_all, "no sizes are open"
         return known.model
 
     def told(key: host.Numbers) -> dict[str, str]:
@@ -265,7 +269,10 @@ def _part(
         argument.name_hint = value.name_hint
     for op in body:
         block.add_op(op.clone(mapper))
-    return Part(replace(program, module=_main(block, [mapper[v] for v in outputs]), read_for=None), inputs, outputs)
+    module = _main(block, [mapper[v] for v in outputs])
+    entry_of(module).attributes[PART] = UnitAttr()
+    state_ranges(entry_of(module), ranges_of(program.module))
+    return Part(replace(program, module=module, read_for=None), inputs, outputs)
 
 
 def _hosted(program: Program, op: Operation, constant: set[Operation], carriers: Mapping[str, SSAValue]) -> Hosted:

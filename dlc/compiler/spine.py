@@ -14,7 +14,7 @@ from dlc.compiler.assembling import assembled
 from dlc.compiler.checking import check, first_checked
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
-from dlc.compiler.open_sizes import domain_of, within
+from dlc.compiler.open_sizes import decided_sizes, domain_of, within
 from dlc.compiler.program import Program
 from dlc.compiler.segments import split, whole
 from dlc.dialects.dl.data_dependent.selection import DecideOp
@@ -70,13 +70,14 @@ def compile(
 
 
 def recorded(c: Compilation) -> Served | None:
-    """The model of a compilation whose recorder watches it: for all sizes that one serves; None if that is for none.
+    """The model of a compilation whose recorder watches it: for all sizes that one serves, whatever data decides; None if that
+    is for none.
 
     Raises what `compile` raises.
     """
     began = perf_counter()
     with collected_rarely():
-        served, c.report.each_size = _served(_to_be_cut(c))
+        served, c.report.each_size = _served(_to_be_cut(c), whatever_data_decides=True)
     c.report.seconds += perf_counter() - began
     return served
 
@@ -88,11 +89,11 @@ def _to_be_cut(c: Compilation) -> Compilation:
     return replace(c, program=replace(c.program, module=expanded(c.program.module)))
 
 
-def _compiled(c: Compilation, file: CachedFile | None) -> Model:
+def _compiled(c: Compilation, file: CachedFile | None, whatever_data_decides: bool = False) -> Model:
     began = perf_counter()
-    served, c.report.each_size = _served(c, file)
+    served, c.report.each_size = _served(c, file, whatever_data_decides)
     c.report.seconds += perf_counter() - began
-    if served is not None and served.domain.is_whole:
+    if served is not None and served.is_all:
         return served.model
     if served is not None:
         c.report.served = str(served.domain)
@@ -103,7 +104,7 @@ def _compiled(c: Compilation, file: CachedFile | None) -> Model:
             return served
         inner = c.of(program, own)
         # For known sizes of its inputs a program may still be one in steps.
-        return Served(_compiled(inner, None)) if served is not None else _served(inner)[0]
+        return Served(_compiled(inner, None, True)) if served is not None else _served(inner, None, True)[0]
 
     began = perf_counter()
     # What comes from a dump is one program, with the sizes that its data decides.
@@ -114,18 +115,21 @@ def _compiled(c: Compilation, file: CachedFile | None) -> Model:
     return model
 
 
-def _served(c: Compilation, file: CachedFile | None = None) -> tuple[Served | None, str | None]:
+def _served(
+    c: Compilation, file: CachedFile | None = None, whatever_data_decides: bool = False
+) -> tuple[Served | None, str | None]:
     """The model that a program is for all its sizes, or for many of them; and why it is compiled for each set of the others."""
     if c.program.is_static:
         return Served(_model(c, file)), None
     reason = reason_for_each_size(c)
-    domain, reason = domain_of(c.program) if reason is None else (None, reason)
+    domain, reason = domain_of(c.program, whatever_data_decides) if reason is None else (None, reason)
     if domain is None:
         return None, reason
     try:
         if domain.is_whole:
             return Served(_model(c, file)), None
-        return Served(_model(replace(c, program=within(c.program, domain))), domain), reason
+        model = _model(replace(c, program=within(c.program, domain)))
+        return Served(model, domain, domain.symbols.isdisjoint(decided_sizes(c.program))), reason
     except (UnsupportedError, ShapeError) as error:
         # What is missing for every size is said again where one is known; a bug of dlc is none of these.
         return None, str(error).partition("\n")[0]

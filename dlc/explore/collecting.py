@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from dlc.explore.seen import Seen, backend_compiling
 from dlc.instrument.recording import Listing
 from dlc.instrument.report import Doing, Progress
 from dlc.options import Options
+from dlc.runtime.open_program import OutsideError
 
 # What a program is run on: arrays, or what gives them for the sizes that one compilation serves.
 Inputs: TypeAlias = "Sequence[NDArray[Any]] | Callable[[Program], Sequence[NDArray[Any]]]"
@@ -51,9 +52,21 @@ def collect(
         )
     narrowed = within(program, seen.served.domain) if seen.served is not None else program
     arrays = inputs(narrowed) if callable(inputs) else inputs
-    if arrays is not None and (seen.served is None or not seen.served.domain.holds(program.sizes_of(arrays))):
+    if arrays is not None and not _serves(seen, program.sizes_of(arrays)):
         known = program.known(program.sizes_of(arrays))
         return collect(known, target, options, inputs=arrays, source=source, progress=progress)
     if arrays is not None and progress is not None:
         progress(Doing("measuring"))
-    return seen.exploration(arrays, narrowed.planned_sizes if arrays is None else program.sizes_of(arrays), source)
+    try:
+        return seen.exploration(arrays, narrowed.planned_sizes if arrays is None else program.sizes_of(arrays), source)
+    except OutsideError:
+        # Data decides a size that it is not compiled for.
+        return None
+
+
+def _serves(seen: Seen, sizes: Mapping[str, int]) -> bool:
+    """Whether what was compiled serves these sizes of inputs; of what data decides nobody knows yet."""
+    if seen.served is None:
+        return False
+    domain = seen.served.domain
+    return domain.without(domain.symbols.difference(sizes)).holds(sizes)

@@ -7,7 +7,7 @@ known value becomes a constant or a weight of the program only when an emitted o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -28,9 +28,11 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
-from dlc.dims import Dim, Size, is_static, product
+from dlc.dims import Dim, Size, is_static, never_negative, product
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend import symbolic
+from dlc.frontend.computations import Computations
+from dlc.frontend.decided import Element, elements_of
 from dlc.ir import (
     Attribute,
     Block,
@@ -113,6 +115,11 @@ class Emitter:
         # The names of sizes in the whole program, and those that are known inside of `block` only.
         self._symbols: set[str] = set() if outer is None else outer._symbols
         self._own: set[str] = set()
+        # The sizes of the whole program that data decides.
+        self._by_data: set[str] = set() if outer is None else outer._by_data
+        # Numbers that data has, by what computes them, which are sizes in `block`.
+        self._decided: dict[Hashable, Size] = {}
+        self._computations: Computations = Computations() if outer is None else outer._computations
 
     @property
     def is_in_loop(self) -> bool:
@@ -125,11 +132,52 @@ class Emitter:
         return self.block.insert_arg(type, len(self.block.args))
 
     def new_size(self, name: str) -> Size:
-        """A size of its own, called `name_0`, `name_1`, …"""
+        """A size of its own that data decides, called `name_0`, `name_1`, …"""
         symbol = next(s for s in (f"{name}_{k}" for k in count()) if s not in self._symbols)
         self._symbols.add(symbol)
         self._own.add(symbol)
+        self._by_data.add(symbol)
         return Dim.symbol(symbol)
+
+    def is_by_data(self, size: Size) -> bool:
+        """Whether data decides a size."""
+        return isinstance(size, Dim) and not self._by_data.isdisjoint(size.symbols())
+
+    def as_size(self, number: Size | Element, largest: Size | None = None) -> Size:
+        """A number as a size: one that is computed is found when the program runs, and below 0 it is a size of 0.
+
+        `largest` is what it is at most, if the program sees to it.
+        """
+        if not isinstance(number, Element):
+            return number
+        key = self._computations.of(number.value)[0], number.place
+        around: Emitter | None = self
+        while around is not None:
+            if key in around._decided:
+                return around._decided[key]
+            around = around.outer
+        size = self._decided[key] = self.new_size("number")
+        self(dl.NumbersOp, self.number(number), size=(size,), largest=None if largest is None else (largest,))
+        return size
+
+    def counted(self, number: Value, largest: Size | None = None) -> Size:
+        """An integer without axes as a size, as `as_size` has it; so of sizes what may be below 0."""
+        known = number.known is not None and number.known.item()
+        if isinstance(known, Dim) and not never_negative(known):
+            number = self(dl.MaximumOp, number, self.scalar(0, number))
+        return self.as_size(elements_of(self.ssa(number)).item(), largest)
+
+    def number(self, of: Size | Element) -> Value:
+        """A size, or what is computed, as an i64 without axes."""
+        if not isinstance(of, Element):
+            return self.sizes(of)
+        flat = self.reshape(Value(tensor_of(of.value), ssa=of.value), (product(shape_of(of.value)),))
+        return self.cast(self.reshape(self.slice(flat, 0, of.place, of.place + 1), ()), i64)
+
+    def require(self, condition: Value, message: str, *numbers: Value) -> None:
+        """Fails with `message` where a condition does not hold; `numbers`, i64 without axes, stand where its last `{}` are."""
+        otherwise = Block([dl.FailOp(message, [self.ssa(number) for number in numbers])])
+        self.if_(condition, self.body((), lambda inner, _: ()), otherwise, ())
 
     def __call__(self, op: type[DlOp], *operands: Value, **properties: PropertyValue | None) -> Value:
         return self.all(op, *operands, **properties)[0]

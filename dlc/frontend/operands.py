@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, normalized_axes
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
+from dlc.frontend.decided import Element, elements_of, may_be_sizes
 from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.problems import NodeProblem
 
@@ -44,6 +46,26 @@ class Operands:
     def sizes(self, k: int, what: str) -> tuple[Size, ...]:
         """The sizes, axes or bounds that a known integer input holds."""
         return tuple(s if isinstance(s, Dim) else int(s) for s in self.known(k, what).reshape(-1))
+
+    def elements(self, k: int, what: str) -> tuple[Size | Element, ...]:
+        """The sizes, axes or bounds that an integer input holds, or what computes them when the program runs."""
+        value = self[k]
+        if value.ssa is None or not may_be_sizes(value.ssa):
+            return self.sizes(k, what)
+        return tuple(elements_of(value.ssa).flat)
+
+    def decided(self, k: int, what: str) -> tuple[Size, ...]:
+        """The sizes that an integer input holds; those that are computed from data the program finds when it runs.
+
+        One below 0 is an error of the call.
+        """
+        emit, found = self.emit, self.elements(k, what)
+        for element in found:
+            if isinstance(element, Element):
+                number = emit.number(element)
+                least = emit(dl.GreaterEqualOp, number, emit.scalar(0, number))
+                emit.require(least, f"{self.place}: a size of {{}} in its {what}", number)
+        return tuple(map(emit.as_size, found))
 
     def integers_of(self, k: int, what: str) -> tuple[int, ...]:
         """The elements of a known integer input without symbolic sizes."""

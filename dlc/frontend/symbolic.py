@@ -68,7 +68,7 @@ def _differ(a: Size, b: Size) -> bool:
     return not _equal(a, b)
 
 
-_ELEMENTWISE: dict[type[DlOp], Callable[..., Any]] = {
+ELEMENTWISE: dict[type[DlOp], Callable[..., Any]] = {
     dl.AddOp: operator.add,
     dl.SubOp: operator.sub,
     dl.MulOp: operator.mul,
@@ -96,8 +96,8 @@ def evaluate(op: DlOp, operands: Sequence[Array]) -> Array | None:
     """The only result of `op` over operands with symbolic sizes; none where it has no answer."""
     element = element_type_of(op.results[0])
     try:
-        if type(op) in _ELEMENTWISE:
-            rule = np.frompyfunc(_ELEMENTWISE[type(op)], len(operands), 1)
+        if type(op) in ELEMENTWISE:
+            rule = np.frompyfunc(ELEMENTWISE[type(op)], len(operands), 1)
             plain = [o if o.dtype == object else o.astype(object) for o in operands]
             result = cast(Any, rule(*plain))
         elif type(op) in _REDUCTIONS:

@@ -14,12 +14,6 @@ _COMPLEX = "arrays are of real numbers; x + 1j * y and dlc.numpy.fft make comple
 _IN_PLACE = "it changes an array in place; use x.at[…].set(value), or dlc.numpy.where"
 _TEXT = "a compiled function reads and writes no text or files; call NumPy's outside of it"
 
-# What is there for plain arrays alone.
-COUNTED: Mapping[str, str] = {
-    "bincount": "the largest element says how large its result is; use zeros(size).at[x].add(1), of a size that is known",
-    "histogram": "it is for plain arrays; use digitize, and zeros(size).at[places].add(1)",
-}
-
 ABSENT: Mapping[str, str] = {
     **dict.fromkeys(("complex64", "complex128"), _COMPLEX),
     **dict.fromkeys(("put", "put_along_axis", "place", "putmask", "copyto", "fill_diagonal"), _IN_PLACE),

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, cast
 from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex
 from dlc.frontend.trace import Tracer, at_user_line
-from dlc.numpy.absent import ABSENT, COUNTED, raise_absent
+from dlc.numpy.absent import ABSENT, raise_absent
 from dlc.numpy.apply import is_weak
 from dlc.numpy.by_parts import PARTWISE
 from dlc.numpy.functions import comparing as cmp
@@ -87,7 +87,7 @@ _PROPERTIES: dict[str, Callable[[Tracer], Any]] = {
 
 def _attribute(x: Tracer, name: str) -> NoReturn:
     """What happens when an array of a traced function lacks an attribute."""
-    raise_absent("an array of a traced function", name, {**ABSENT, **COUNTED})
+    raise_absent("an array of a traced function", name, ABSENT)
 
 
 def _hash(x: Tracer) -> NoReturn:

@@ -1,12 +1,13 @@
-"""The places of what is true, as many as data says."""
+"""The places of what is true, and numbers below another one: as many as data says."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dims import Size
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import Operand, apply
+from dlc.numpy.apply import Operand, apply, convert
 
 
 def known_if_empty(x: Operand) -> Operand:
@@ -21,3 +22,12 @@ def places_of(mask: Operand) -> list[Operand]:
         return list(np.nonzero(mask))
     (found,) = mask.owner.select(dl.NonzeroOp, mask)
     return [apply(dl.GatherOp, found, np.asarray(axis), axis=0) for axis in range(mask.ndim)]
+
+
+def numbers_below(end: Operand, largest: Size | None = None) -> Operand:
+    """0, 1, … before `end`, an integer without axes; none before one below 1. `largest`: what `end` is at most, if it is."""
+    end = convert(end, np.int64)
+    if not isinstance(end, Tracer):
+        return np.arange(int(end))
+    (found,) = end.owner.select(dl.NumbersOp, end, largest=None if largest is None else (largest,))
+    return found

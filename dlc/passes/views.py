@@ -11,6 +11,7 @@ from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp
 from dlc.dialects.dl.narrow_numbers.words import WordsOp
 from dlc.dialects.dl.programs.identities import AfterOp
+from dlc.dialects.dl.programs.program import PART
 from dlc.dims import is_static, row_major
 from dlc.ir import Operation, SSAValue, func
 
@@ -46,11 +47,17 @@ def _is_one_piece(op: SliceOp) -> bool:
 
 
 def is_returned(value: SSAValue) -> bool:
-    """Whether nothing reads a value, perhaps in another shape, but the end of the program."""
+    """Whether nothing reads a value, perhaps in another shape, but the end of the program; that of a part is no end."""
     readers = [use.operation for use in value.uses]
     return bool(readers) and all(
-        isinstance(r, func.ReturnOp) or (isinstance(r, ReshapeOp) and is_returned(r.result)) for r in readers
+        (isinstance(r, func.ReturnOp) and not _is_of_part(r)) or (isinstance(r, ReshapeOp) and is_returned(r.result))
+        for r in readers
     )
+
+
+def _is_of_part(end: func.ReturnOp) -> bool:
+    main = end.parent_op()
+    return main is not None and PART in main.attributes
 
 
 def offset_of(op: SliceOp) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import Tracer, current_trace, is_number, user_place
 from dlc.numpy import bitwise_right_shift, stack
@@ -72,7 +73,7 @@ def keys_of(key: Operand, shape: tuple[int, ...]) -> Any:
 
 def shape_of(shape: Shape) -> tuple[int, ...]:
     """A shape that may be given as its only size."""
-    return (shape,) if isinstance(shape, int) else tuple(shape)
+    return (shape,) if isinstance(shape, int | Dim) else tuple(shape)
 
 
 def _checked(name: str, key: ArrayLike) -> Operand:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from dlc.dims import Range
@@ -28,6 +28,11 @@ class Domain:
     def holds(self, sizes: Mapping[str, int]) -> bool:
         """Whether these sizes are in it."""
         return all(sizes[a] == sizes[b] for a, b in self.equal.items()) and all(sizes[s] in r for s, r in self.ranges.items())
+
+    def without(self, symbols: Collection[str]) -> Domain:
+        """What it says of other sizes."""
+        ranges = {symbol: r for symbol, r in self.ranges.items() if symbol not in symbols}
+        return Domain(ranges, {a: b for a, b in self.equal.items() if a not in symbols and b not in symbols})
 
     def __str__(self) -> str:
         equal = (f"{a} = {b}" for a, b in self.equal.items())

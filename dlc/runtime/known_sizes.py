@@ -38,12 +38,12 @@ class KnownSizes:
         self._bind = Binder(program, self.instructions, self._sizes, alignment)
 
     def __call__(self, shapes: Sequence[tuple[int, ...]], decided: Sequence[int] | None = None) -> HostProgram:
-        """The program for inputs of these shapes, and sizes that data decided: 0 where it did not yet.
+        """The program for inputs of these shapes, and sizes that data decided: without these, what they are at least.
 
         Raises what `Binder` raises.
         """
         program = self.program
-        bound = self._bind(shapes, [0] * len(program.decided) if decided is None else decided)
+        bound = self._bind(shapes, program.undecided if decided is None else decided)
         numbers = dict(zip(self._sizes, bound.numbers, strict=True))
         return HostProgram(
             _shaped(program.inputs, shapes),

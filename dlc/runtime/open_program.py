@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import TypeAlias
@@ -39,6 +39,10 @@ _TOO_LARGE = 1 << 62
 LARGEST_SIZE = 1 << 40
 
 
+class OutsideError(ShapeError):
+    """A size that data decided is not among those that a program serves."""
+
+
 @dataclass(frozen=True)
 class OpenProgram:
     """What runs in which order on which buffers.
@@ -54,6 +58,8 @@ class OpenProgram:
     regions: tuple[tuple[Size, ...], ...]
     instructions: tuple[Instruction, ...]
     moving: int = 0
+    # Sizes that data decides, and those that they have to be.
+    equal: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def runs(self) -> Counter[str | None]:
@@ -64,6 +70,11 @@ class OpenProgram:
     def decided(self) -> tuple[str, ...]:
         """The sizes that data decides, in the order in which it does."""
         return tuple(i.symbol for i, _ in walk(self.instructions) if isinstance(i, Decide))
+
+    @property
+    def undecided(self) -> list[int]:
+        """What the sizes that data decides are taken for before it does."""
+        return [self.ranges.get(symbol, Range()).low for symbol in self.decided]
 
     @property
     def first_region(self) -> int:
@@ -136,10 +147,23 @@ class Demands:
         )
 
 
-def decided_size(program: OpenProgram, symbol: str, number: int) -> int:
-    """A number as the size that it decides. Raises ModelError for one that is none."""
+def decided_size(
+    program: OpenProgram, shapes: Sequence[tuple[int, ...]], decided: Sequence[int], symbol: str, number: int
+) -> int:
+    """A number as the size that it decides, after others in a call with inputs of these shapes.
+
+    Raises ModelError for one that is none, and OutsideError for one that the program does not serve.
+    """
+    counted = f"the size {symbol} of {', '.join(map(str, program.inputs))}: the program counted {number}"
     if not 0 <= number <= LARGEST_SIZE:
-        raise ModelError(f"the size {symbol} of {', '.join(map(str, program.inputs))}: the program counted {number}")
+        raise ModelError(counted)
+    range_, same = program.ranges.get(symbol), program.equal.get(symbol)
+    if range_ is not None and number not in range_:
+        raise OutsideError(f"{counted}; it is compiled for {range_}")
+    if same is not None:
+        expected = {**program.sizes(shapes), **dict(zip(program.decided, decided, strict=False))}[same]
+        if number != expected:
+            raise OutsideError(f"{counted}; it is compiled for {same}, which is {expected}")
     return number
 
 

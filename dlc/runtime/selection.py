@@ -23,6 +23,11 @@ def nonzero(x: Array) -> tuple[Array, ...]:
     return (np.argwhere(x).T.astype(np.int64),)
 
 
+def numbers(number: Array) -> tuple[Array, ...]:
+    """`dl.numbers`."""
+    return (np.arange(int(number), dtype=np.int64),)
+
+
 def unique(x: Array, *, axis: int | None = None, keep_order: bool = False, nan_differs: bool = False) -> tuple[Array, ...]:
     """`dl.unique`."""
     # NumPy compares 16-bit floats of other packages by their bits: f32 holds them all.
@@ -65,6 +70,7 @@ SELECTIONS: Mapping[str, Callable[..., tuple[Array, ...]]] = {
     f.__name__: f
     for f in (
         nonzero,
+        numbers,
         unique,
         non_max_suppression,
         text_functions.text_concat,

@@ -10,6 +10,7 @@ computed with NumPy between segments, and so are the turns of a loop, or the cho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -25,6 +26,7 @@ from dlc.runtime.domain import Domain
 from dlc.runtime.input_sizes import InputSizes
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
+from dlc.runtime.open_program import OutsideError
 from dlc.runtime.selection import Setting, select
 
 Numbers: TypeAlias = "tuple[int, ...]"
@@ -32,10 +34,16 @@ Numbers: TypeAlias = "tuple[int, ...]"
 
 @dataclass(frozen=True)
 class Served:
-    """The model that one compilation made for the sizes of a domain."""
+    """The model that one compilation made for the sizes of a domain; unless it `is_sure`, data may decide others."""
 
     model: Model
     domain: Domain = field(default_factory=Domain)
+    is_sure: bool = True
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it is all that any call takes."""
+        return self.domain.is_whole and self.is_sure
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class Steps:
             require_in_range(f"input {info}", info.shape, sizes, self.ranges)
         for step in self.steps:
             if isinstance(step, Segment):
-                made = self._part(step, sizes).run_fitting([known[v] for v in step.inputs])
+                made = self._run_part(step, [known[v] for v in step.inputs], sizes)
                 known.update(zip(step.outputs, made, strict=True))
                 continue
             results = self._computed(step, [np.asarray(known[v]) for v in step.inputs], known, sizes)
@@ -146,13 +154,15 @@ class Steps:
         made = {v for step in self.steps if isinstance(step, Segment) for v in step.outputs}
         return made.issuperset(self.returned) and len(set(self.returned)) == len(self.returned)
 
-    def _part(self, segment: Segment, sizes: Mapping[str, int]) -> Model:
+    def _run_part(self, segment: Segment, arrays: Sequence[Any], sizes: Mapping[str, int]) -> Sequence[Any]:
+        """The results of a segment: by what serves sizes like these, unless data decides others."""
         missing = [s for s in segment.symbols if s not in sizes]
         if missing:
             raise ShapeError(f"{self.name}: the size {missing[0]} follows from no shape; {self.takes}")
         if segment.served is not None and segment.served.domain.holds(sizes):
-            return segment.served.model
-        return segment.models[tuple(sizes[s] for s in segment.symbols)]
+            with suppress(OutsideError):
+                return segment.served.model.run_fitting(arrays)
+        return segment.models[tuple(sizes[s] for s in segment.symbols)].run_fitting(arrays)
 
     def _computed(
         self, step: Select | Scan | While | If, operands: list[NDArray[Any]], known: Mapping[int, Any], sizes: Mapping[str, int]

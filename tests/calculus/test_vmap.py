@@ -125,6 +125,18 @@ def test_loops_and_branches() -> None:
         np.testing.assert_allclose(sums[k], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_loop_that_is_the_same_in_all_lanes_of_a_branch() -> None:
+    """What takes no part is not written where it must be, and the loop's state stays one for all lanes."""
+
+    def counted(x: Any) -> Any:
+        def steps() -> Any:
+            return lax.scan(lambda h, k: (dnp.at(h)[k].add(k), None), dnp.zeros(4), np.arange(4))[0].sum() * x
+
+        return lax.cond(x > 0, steps, lambda: x)
+
+    np.testing.assert_array_equal(dlc.vmap(counted)(np.array([1.0, -2.0, 3.0])), [6, -2, 18])
+
+
 def in_lanes(function: Callable[..., Any], *args: np.ndarray) -> np.ndarray:
     """The function for one lane after the other."""
     return np.stack([np.asarray(dlc.jit(function)(*lane)) for lane in zip(*args, strict=True)])

@@ -30,13 +30,13 @@ from tests.explore.programs import (
     W,
     chosen_rows,
     explored,
-    first_rows,
     mnist,
     page_of_counts,
     page_of_parts,
     recurrence,
     rows,
     sums,
+    three_rows,
     tiny,
 )
 
@@ -243,14 +243,14 @@ def test_what_is_compiled_in_parts_is_shown_part_by_part() -> None:
     assert turns == [
         ("part 1", ("sums", "above"), 1, 0),
         ("nonzero", ("kept",), None, None),
-        ("part 2", ("kept", "grown", "first"), 1, 1),
+        ("part 2", ("kept", "grown", "flat"), 1, 1),
     ]
     assert sum(t.seconds or 0 for t in parts.turns) <= parts.seconds and page.shown in parts.pages
     # Kernels are those of all sizes, times and memory of this call.
     assert [p.sizes for p in parts.pages] == [{"n": 6}, {"n": 6, "nonzero_0": 3}]
     assert all(p.measured is not None and p.graph.boxes for p in parts.pages)
     with pytest.raises(dlc.UnsupportedError, match="give inputs"):
-        dlc.compile_model(first_rows(), target="cpu:avx2").explore()
+        dlc.compile_model(three_rows(), target="cpu:avx2").explore()
 
 
 def test_what_shapes_hang_on_is_taken_from_the_call() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ class RandomCounts:
         rows = ["x"]
         for _ in range(self.random.randint(2, 5)):
             source = self.random.choice(rows[-2:])
-            made = self.random.choice([self.compressed, self.compressed, self.changed, self.taken, self.distinct])(source)
+            steps = [self.compressed, self.compressed, self.changed, self.taken, self.distinct, self.cut, self.best]
+            made = self.random.choice(steps)(source)
             rows.append(made)
         self.outputs += [
             rows[-1],
@@ -104,6 +106,44 @@ class RandomCounts:
         first = self.add("Gather", [places, self.constant(np.int64(0))], lambda e: e[places][0], axis=0)
         return self.add("Gather", [rows, first], lambda e: e[rows][e[first]], axis=0)
 
+    def number(self, rows: str) -> tuple[str, Callable[[dict[str, Array]], int]]:
+        """A number that data has, a vector of one: of rows with large sums, give or take; and what it is."""
+        flags, more = self.flags(rows), self.random.choice([-3, 0, 0, 1])
+        whole = self.add("Cast", [flags], lambda e: e[flags].astype(np.int64), to=TensorProto.INT64)
+        axes = self.constant(np.int64([0]))
+        count = self.add("ReduceSum", [whole, axes], lambda e: e[whole].sum(0, keepdims=True), keepdims=1)
+        made = self.add("Add", [count, self.constant(np.int64([more]))], lambda e: e[count] + more)
+        return made, lambda e: int(e[made][0])
+
+    def cut(self, rows: str) -> str:
+        """The rows from one to another, of which data says one or none."""
+        step = self.random.choice([1, 1, 2, -1])
+        (begin, first), (end, last) = (
+            self.number(rows) if self.random.random() < 0.6 else (self.constant(np.int64([n])), lambda _, n=n: n)
+            for n in self.random.sample([0, 1, -1, 5, -4], 2)
+        )
+        settings = [self.constant(np.int64([n])) for n in (0, step)]
+        return self.add("Slice", [rows, begin, end, *settings], lambda e: e[rows][first(e) : last(e) : step])
+
+    def best(self, rows: str) -> str:
+        """As many of the rows as data says, those with the largest sums first; or some again and again, in their order."""
+        number, value = self.number(rows)
+        size = self.add("Shape", [rows], lambda e: np.int64(e[rows].shape[:1]), end=1)
+        if self.random.random() < 0.5:
+            zero, one = self.constant(np.int64(0)), self.constant(np.int64(1))
+            end = self.add("Squeeze", [number], lambda e: e[number][0])
+            places = self.add("Range", [zero, end, one], lambda e: np.arange(value(e)))
+            some = self.add("Max", [size, one], lambda e: np.maximum(e[size], 1))
+            wrapped = self.add("Mod", [places, some], lambda e: e[places] % e[some])
+            last = np.zeros((1, self.columns), np.float32)
+            padded = self.add("Concat", [rows, self.constant(last)], lambda e: np.concatenate([e[rows], last]), axis=0)
+            return self.add("Gather", [padded, wrapped], lambda e: e[padded][e[wrapped]], axis=0)
+        least = self.add("Max", [number, self.constant(np.int64([0]))], lambda e: np.maximum(e[number], 0))
+        count = self.add("Min", [least, size], lambda e: np.minimum(e[least], e[size]))
+        sums = self.add("ReduceSum", [rows, self.constant(np.int64([1]))], lambda e: e[rows].sum(1), keepdims=0)
+        places = self.add("TopK", [sums, count], lambda e: np.argsort(-e[sums], kind="stable")[: e[count][0]], place=1, axis=0)
+        return self.add("Gather", [rows, places], lambda e: e[rows][e[places]], axis=0)
+
     def distinct(self, rows: str) -> str:
         """The distinct rows, and how often each occurs, at times."""
         made = f"u{len(self.nodes)}"
@@ -137,8 +177,7 @@ def run(trial: Trial) -> tuple[str, str | None]:
     program = RandomCounts(trial.seed)
     nodes = ", ".join(node.op_type for node in program.nodes)
     try:
-        imported = import_model(program.model)
-        model = compile(Program(imported.module, imported.weights, "counts"), trial.target, OPTIONS)
+        model = compile(replace(_read(program.model), read_for=partial(_read, program.model)), trial.target, OPTIONS)
         for rows in ROWS:
             x = program.input(rows)
             for k, (got, want) in enumerate(zip(model.run_unchecked([x]), program.expected(x), strict=True)):
@@ -147,6 +186,11 @@ def run(trial: Trial) -> tuple[str, str | None]:
     except Exception:
         return "failed", f"{nodes}\n{traceback.format_exc()}"
     return "one program" if trial.target != "cpu" or isinstance(model.artifact, Artifact) else "in steps", None
+
+
+def _read(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Program:
+    imported = import_model(model, shapes)
+    return Program(imported.module, imported.weights, "counts")
 
 
 def fuzz(chosen: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:

@@ -112,7 +112,9 @@ class Checks:
         for k, (got, at) in enumerate(zip(tangents, values, strict=True)):
             near, far, nearest = ((at[i] - at[i + 1]) / ((PLACES[i] - PLACES[i + 1]) * STEP) for i in (1, 3, 5))
             scale = 1 + float(np.max(np.abs(near), initial=0, where=np.isfinite(near)))
-            allowed = 2 * (np.abs(near - far) + np.abs(near - nearest)) + 1e-6 * scale
+            # What roundings of the values may hide.
+            rounding = np.finfo(at.dtype).eps * np.abs(at[0]) / STEP
+            allowed = 2 * (np.abs(near - far) + np.abs(near - nearest) + rounding) + 1e-6 * scale
             # Nothing times a slope that is infinite or undefined is NaN where nothing moves.
             vacuous = np.isnan(got) & ((near == 0) | (not self.made.finite))
             wrong = ~(np.abs(got - near) <= allowed) & (allowed < UNCERTAIN * scale) & ~vacuous

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.numpy.absent import ABSENT, COUNTED, LINALG_ABSENT
+from dlc.numpy.absent import ABSENT, LINALG_ABSENT
 
 # https://data-apis.org/array-api/2024.12: the names by section.
 STANDARD = {
@@ -48,7 +46,7 @@ def names() -> list[str]:
 
 def test_every_function_of_numpy_is_there_or_absent_with_a_reason() -> None:
     for numpys, own, reasons in (
-        (np, dnp, {**ABSENT, **COUNTED}),
+        (np, dnp, ABSENT),
         (np.linalg, dnp.linalg, LINALG_ABSENT),
         (np.fft, dnp.fft, {}),
     ):
@@ -71,16 +69,6 @@ def test_each_name_is_there_or_absent_with_a_reason(module: str) -> None:
         assert f"{module} has no {name!r}: {reason}" == str(caught.value)
     with pytest.raises(AttributeError, match=r"docs/numpy\.md lists"):
         namespace.no_such_function  # noqa: B018
-
-
-def test_what_is_counted_is_refused_under_trace() -> None:
-    x = np.arange(3)
-    for name, reason in COUNTED.items():
-        function = getattr(dnp, name)
-        given = sum(p.default is p.empty for p in inspect.signature(function).parameters.values())
-        with pytest.raises(dlc.UnsupportedError) as caught:
-            dlc.jit(lambda x, f=function, given=given: f(*[x] * given))(x)
-        assert reason in str(caught.value)
 
 
 def test_what_the_namespace_says_of_itself() -> None:

@@ -40,6 +40,16 @@ def more(x: Any, limit: Any) -> list[Any]:
     ]  # fmt: skip
 
 
+def bounded(m: Any, x: Any, limit: Any) -> list[Any]:
+    """By `m`, NumPy or what is like it: slices whose bounds, or of arrays whose sizes, data decides, and other such sizes."""
+    kept, k = x[x > limit], (x > limit).sum()
+    return [
+        m.diff(kept), (kept[1:] * kept[:-1]).sum(), kept[:3], kept[-2:], kept[::2], kept[5:1:-2], kept[-2::-1], x[1, :k], x[..., -k:],
+        x[:, k - 1 : k + 1, None], m.arange(k), m.arange(k, 1, -3), m.arange(1, limit), m.bincount((x[0] - limit + 7).astype(int) % 9),
+        m.bincount(m.arange(kept.size) % 5, kept, 2), m.histogram(x, 3)[0], m.repeat(x, m.arange(3) * k, 0),
+    ]  # fmt: skip
+
+
 def more_by_numpy(x: np.ndarray, limit: Any) -> list[Any]:
     mask = x > limit
     kept = x[mask]
@@ -65,8 +75,14 @@ def test_more_of_what_is_selected() -> None:
     check(dlc.jit(target="reference")(more), more_by_numpy)
 
 
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_bounds_that_data_has(target: str) -> None:
+    check(dlc.jit(target=target)(lambda x, limit: bounded(dnp, x, limit)), lambda x, limit: bounded(np, x, limit))
+
+
 def test_without_the_compiler() -> None:
     with dlc.disable_jit():
+        check(dlc.jit(lambda x, limit: bounded(dnp, x, limit)), lambda x, limit: bounded(np, x, limit))
         check(dlc.jit(selected), selected_by_numpy)
         check(dlc.jit(more), more_by_numpy)
 

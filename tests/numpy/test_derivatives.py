@@ -12,7 +12,6 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc.errors import DlcError
-from dlc.numpy.absent import COUNTED
 from tests.differences import wrong_derivative
 from tests.numpy.cases import CASES, DATA
 from tests.numpy.test_functions import call
@@ -51,7 +50,7 @@ def function(family: str, name: str, text: str) -> tuple[Callable[..., list[Any]
 def calls(family: str) -> Iterator[tuple[str, Callable[..., list[Any]], list[np.ndarray]]]:
     for name, texts in CASES[family].items():
         distinct = {re.sub(r"_(f2|f4|f8)\b", "", text): text for text in texts if moving(text)}
-        for text in [] if name in (*NOT_SMOOTH, *COUNTED) else list(distinct.values())[:CALLS]:
+        for text in [] if name in NOT_SMOOTH else list(distinct.values())[:CALLS]:
             run, point = function(family, name, text)
             try:
                 value = run(*point)

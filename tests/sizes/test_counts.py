@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dlc.compiler import Program, compile
-from dlc.errors import ModelError
+from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.frontend.onnx import import_model
 from dlc.measure.timeline import Watch
 from dlc.options import Options
@@ -86,6 +86,72 @@ few (float[n] x) => (float[1, k] y) { places = NonZero(x) y = Gather(x, places) 
 """
 
 
+# Sizes that are numbers of the data: how many places, rows and columns there are, and which.
+NUMBERS = """
+<ir_version: 10, opset_import: ["" : 21]>
+numbers (float[n, 6] x, int64[2] k) => (
+    float[r, l] mask, float[a, b, 6] rows, float[c, d] cut, float[n, t] best, int64[u] back, float[n, h] hot, float[v, w] again
+)
+{
+    zero = Constant<value_int = 0>()
+    one = Constant<value_int = 1>()
+    minus = Constant<value_int = -2>()
+    nil = Constant<value_ints = [0]>()
+    ones = Constant<value_ints = [1]>()
+    two = Constant<value_ints = [2]>()
+    six = Constant<value_ints = [6]>()
+    both = Constant<value_ints = [0, 1]>()
+    most = ReduceMax<keepdims = 0>(k)
+    places = Range(zero, most, one)
+    column = Unsqueeze(k, ones)
+    shorter = Less(places, column)
+    mask = Cast<to = 1>(shorter)
+    size = Shape<start = 0, end = 1>(x)
+    length = Unsqueeze(most, nil)
+    shape = Concat<axis = 0>(size, length, six)
+    thick = Unsqueeze(x, ones)
+    wide = Expand(thick, shape)
+    weights = ConstantOfShape<value = float[1] {2.0}>(length)
+    tall = Unsqueeze(weights, ones)
+    rows = Mul(wide, tall)
+    first = Gather(k, nil)
+    second = Gather(k, ones)
+    ends = Concat<axis = 0>(second, first)
+    cut = Slice(x, k, ends, both)
+    best, where = TopK(x, first)
+    back = Range(most, zero, minus)
+    depth = Add(second, ones)
+    values = Constant<value = float[2] {0.5, 3.0}>()
+    count = Squeeze(size)
+    numbers = Range(zero, count, one)
+    hot = OneHot(numbers, depth, values)
+    repeats = Concat<axis = 0>(ones, second)
+    again = Tile(x, repeats)
+}
+"""
+# Differences of what is above a limit, and its products with as many of what is below one.
+NEIGHBOURS = """
+<ir_version: 10, opset_import: ["" : 21]>
+neighbours (float[n] x, float limit) => (float[d] steps, float[p] products, float[f] first)
+{
+    above = Greater(x, limit)
+    below = Less(x, limit)
+    some = Compress(x, above)
+    rest = Compress(x, below)
+    nil = Constant<value_ints = [0]>()
+    one = Constant<value_ints = [1]>()
+    minus = Constant<value_ints = [-1]>()
+    five = Constant<value_ints = [5]>()
+    far = Constant<value_ints = [9223372036854775807]>()
+    later = Slice(some, one, far)
+    earlier = Slice(some, nil, minus)
+    steps = Sub(later, earlier)
+    first = Slice(rest, nil, five)
+    products = Mul(some, rest)
+}
+"""
+
+
 @cache
 def compiled(text: str, target: str, size: int | None = None) -> Model:
     imported = import_model(onnx.parser.parse_model(text), None if size is None else {"x": (size,)})
@@ -130,6 +196,40 @@ def test_a_size_that_is_decided_in_each_turn(target: str) -> None:
         check(list(model(np.array(s, np.float32)).values()), expected_loop(np.array(s, np.float32)))
 
 
+def expected_numbers(x: NDArray[Any], k: NDArray[Any]) -> list[NDArray[Any]]:
+    a, b = map(int, k)
+    return [
+        (np.arange(k.max()) < k[:, None]).astype(np.float32), 2 * np.broadcast_to(x[:, None], (len(x), k.max(), 6)),
+        x[a:b, b:a], -np.sort(-x, 1)[:, :a], np.arange(k.max(), 0, -2), np.where(np.arange(b + 1) == np.arange(len(x))[:, None], 3, 0.5),
+        np.tile(x, (1, b)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_numbers_that_are_sizes(target: str) -> None:
+    model = compiled(NUMBERS, target)
+    for n, a, b in ((5, 1, 4), (5, 4, 1), (3, 0, 0), (40, 6, 30), (1, 2, 2), (0, 3, 1)):
+        k = np.int64([a, b])
+        check(list(model(x=rows(n), k=k).values()), expected_numbers(rows(n), k))
+    for k, message in (([7, 1], r"TopK\): the first 7 of 6 elements"), ([1, -2], "a size of -[12] in its")):
+        with pytest.raises(DlcError, match=message):
+            model(x=rows(4), k=np.int64(k))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_data_decides_to_be_as_large(target: str) -> None:
+    """One program for as many above as below; for others what it was read from says what they are."""
+    model = compiled(NEIGHBOURS, target)
+    for size, limit in ((9, 0), (8, 0), (0, 0), (2, 0), (3, 0.5), (40, 0), (3, 5)):
+        x = np.linspace(-1, 1, size, dtype=np.float32)
+        some, rest = x[x > limit], x[x < limit]
+        if len(some) != len(rest) and 1 not in (len(some), len(rest)):
+            with pytest.raises(ShapeError, match=f"{len(some)} against {len(rest)}"):
+                model(x, np.float32(limit))
+            continue
+        check(list(model(x, np.float32(limit)).values()), [np.diff(some), some * rest, rest[:5]])
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_only_the_sizes_of_the_branch_that_is_taken_are_decided(target: str) -> None:
     model = compiled(BRANCHES, target)
@@ -140,7 +240,7 @@ def test_only_the_sizes_of_the_branch_that_is_taken_are_decided(target: str) -> 
 
 
 def test_it_is_one_program() -> None:
-    for text, count in ((ROWS, 3), (LOOP, 2)):
+    for text, count in ((ROWS, 3), (LOOP, 2), (NUMBERS, 7)):
         artifact = compiled(text, "cpu").artifact
         assert isinstance(artifact, Artifact) and isinstance(artifact.host, OpenProgram)
         assert len(artifact.host.decided) == count

@@ -446,7 +446,7 @@ def test_places_from_both_ends_of_an_open_axis() -> None:
 
 
 def test_what_cannot_be_traced_with_open_sizes_is_traced_for_known_ones() -> None:
-    mean = dlc.jit(dynamic={"x": {0: "N:1..8"}}, cache=False)(lambda x: x.sum(0) / x.shape[0] + x[:1].sum(0) + x[-1:].sum(0))
+    mean = dlc.jit(dynamic={"x": {0: "N:1..8"}}, cache=False)(lambda x: x.sum(0) / len(x) + x[:1].sum(0) + x[-1:].sum(0))
     for n in (1, 3, 8):
         x = given(n)
         if n == 1:

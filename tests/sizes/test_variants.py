@@ -172,8 +172,8 @@ def test_inputs_that_do_not_fit(reduced: Path) -> None:
 @pytest.mark.parametrize(("dtype", "limit"), [(np.int64, FOLD_LIMIT), (np.float32, LITERAL_LIMIT)])
 def test_a_large_input_is_data(write: Write, dtype: Any, limit: int) -> None:
     """Told when the model is compiled, or where its sizes are open, when it is called."""
-    nodes = [node("Cast", ["s"], "whole", to=INT64), node("ReduceSum", ["whole"], "n"), node("Expand", ["one", "n"], "y")]
-    more: dict[str, Any] = {"dtypes": {"s": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}, "weights": {"one": np.ones(1)}}
+    nodes = [node("Cast", ["s"], "whole", to=INT64), node("ReduceSum", ["whole"], "n"), node("Reshape", ["ones", "n"], "y")]
+    more: dict[str, Any] = {"dtypes": {"s": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}, "weights": {"ones": np.ones(6)}}
     message = rf"it hangs on input s: {np.dtype(dtype)}\[{limit + 1}\]; .* values of up to {limit} elements"
     with pytest.raises(UnsupportedError, match=message):
         dlc.compile_model(write(nodes, {"s": [limit + 1]}, **more), target="reference")

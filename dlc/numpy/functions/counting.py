@@ -1,7 +1,6 @@
 """Counting: the size of the result is for the elements to say.
 
-Of a traced array it is an open size, decided by the elements when the compiled function has come there. `bincount` and
-`histogram` are for plain arrays alone.
+Of a traced array it is an open size, decided by the elements when the compiled function has come there.
 """
 
 from __future__ import annotations
@@ -13,18 +12,20 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.errors import ShapeError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.absent import COUNTED
-from dlc.numpy.apply import ArrayLike, along, apply, convert, has_tracer, operand, promote, refuse
-from dlc.numpy.functions.comparing import greater, logical_and
-from dlc.numpy.functions.creation import ones
+from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
+from dlc.numpy.functions.comparing import equal, greater, greater_equal, less, less_equal, logical_and, maximum
+from dlc.numpy.functions.creation import linspace, ones, zeros
+from dlc.numpy.functions.elementwise import add, multiply, subtract, where
 from dlc.numpy.functions.indexing import getitem, take
 from dlc.numpy.functions.joining import append, stack
+from dlc.numpy.functions.reductions import max, min
 from dlc.numpy.functions.running import cumsum
 from dlc.numpy.functions.shaping import flip, ravel, reshape
-from dlc.numpy.functions.sorting import isin, sort
-from dlc.numpy.places import known_if_empty, places_of
+from dlc.numpy.functions.sorting import isin, searchsorted, sort
+from dlc.numpy.functions.updating import At
+from dlc.numpy.places import known_if_empty, numbers_below, places_of
 
 __all__ = [
     "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "intersect1d", "nonzero", "setdiff1d",
@@ -176,18 +177,39 @@ def trim_zeros(x: ArrayLike, /, trim: str = "fb") -> Any:
     return compress(kept, x)
 
 
-def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int = 0) -> Array:
-    """How often each integer from 0 on is in a vector, or the sum of its weights."""
-    return _of_plain(np.bincount, x, weights=weights, minlength=minlength)
+def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int = 0) -> Any:
+    """How often each integer from 0 on is in a vector, or the sum of its weights; one below 0 is an error."""
+    x = known_if_empty(operand(x))
+    if not has_tracer([x, weights]):
+        return np.bincount(cast(Array, x), None if weights is None else np.asarray(weights), minlength)
+    if x.ndim != 1 or x.dtype.kind not in "iu":
+        refuse(ShapeError(f"bincount: an array of shape {x.shape} and dtype {x.dtype}; expected a vector of integers"))
+    x = convert(x, np.int64)
+    end = operand(maximum(add(max(x, initial=-1), 1), minlength))
+    added = operand(1) if weights is None else convert(operand(weights), np.float64)
+    # One more than there are, so that there is one. Counted from the end, a number below 0 would be a place.
+    empty = zeros(operand(numbers_below(end)).shape[0] + 1, np.int64 if weights is None else np.float64)
+    places = where(less(x, 0), subtract(x, add(end, 1)), x)
+    return getitem(At(empty)[places].add(added), slice(None, -1))
 
 
 def histogram(x: ArrayLike, /, bins: int | Sequence[float] = 10, range: tuple[float, float] | None = None) -> Any:
-    """How many elements are in each of some intervals, and the edges of these."""
-    return _of_plain(np.histogram, x, bins=bins, range=range)
+    """How many elements are in each of some intervals, the last of which has its end, and the edges of these."""
+    x = known_if_empty(operand(x))
+    if not has_tracer([x, bins, range]):
+        return np.histogram(x, bins, range)
+    x = ravel(x)
+    edges = _edges(operand(x), bins, range) if isinstance(bins, int) else operand(cast("ArrayLike", bins))
+    last = getitem(edges, -1)
+    places = subtract(searchsorted(edges, x, side="right"), 1)
+    places = where(equal(x, last), edges.shape[0] - 2, places)
+    inside = logical_and(greater_equal(x, getitem(edges, 0)), less_equal(x, last))
+    counts = At(zeros(edges.shape[0] - 1, np.int64))[where(inside, places, 0)].add(convert(inside, np.int64))
+    return counts, edges
 
 
-def _of_plain(function: Callable[..., Any], *operands: Any, **settings: Any) -> Any:
-    """NumPy's result; UnsupportedError for traced operands."""
-    if has_tracer([*operands, *settings.values()]):
-        refuse(UnsupportedError(f"{function.__name__}: {COUNTED[function.__name__]}"))
-    return function(*operands, **settings)
+def _edges(x: Operand, bins: int, range: tuple[float, float] | None) -> Operand:
+    """The ends of so many intervals of one width, from the smallest element to the largest; around one value, of width 1."""
+    low, high = (min(x), max(x)) if range is None else (np.asarray(end, np.float32) for end in range)
+    around = multiply(convert(equal(low, high), np.float32), 0.5)
+    return operand(linspace(subtract(low, around), add(high, around), bins + 1))

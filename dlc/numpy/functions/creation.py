@@ -22,13 +22,15 @@ from dlc.numpy.apply import (
     has_open_size,
     has_tracer,
     operand,
+    promote,
     promote_to_float,
     refuse,
 )
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.functions.comparing import greater_equal
-from dlc.numpy.functions.elementwise import add, divide, multiply, power, subtract, where
+from dlc.numpy.functions.elementwise import add, divide, floor_divide, multiply, negative, power, subtract, where
 from dlc.numpy.namespace import check_device
+from dlc.numpy.places import numbers_below
 
 __all__ = [
     "arange", "array", "asarray", "copy", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "geomspace",
@@ -97,7 +99,7 @@ def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None, *, device: Any 
     shape = _known("full", shape)
     if not has_tracer(fill_value) and not has_open_size(shape):
         return np.full(shape, fill_value, dtype)
-    return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=(shape,) if isinstance(shape, int) else tuple(shape))
+    return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=(shape,) if isinstance(shape, int | Dim) else tuple(shape))
 
 
 def zeros_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:
@@ -125,7 +127,7 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     """start, start + step, … before stop (0, 1, … before `start` if `stop` is None); int64, with a float float32."""
     check_device(device)
     if has_tracer((start, stop, step)):
-        refuse(UnsupportedError("arange: its size depends on a traced value; pass that in static_argnames"))
+        return _counted(*((0, start) if stop is None else (start, stop)), step, dtype)
     if dtype is None and any(isinstance(x, float) for x in (start, stop, step)):
         dtype = np.float32
     size = start if stop is None else stop if (start, step) == (0, 1) else None
@@ -133,6 +135,16 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
         with blamed_on_user():
             return apply(dl.IotaOp, size=(size,), to=element_type(given_dtype(dtype or np.int64)), start=0, step=1)
     return np.arange(start, dtype=dtype) if stop is None else np.arange(start, stop, step, dtype=dtype)
+
+
+def _counted(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
+    """start, start + step, … before stop, of which data says how many there are: ⌈(stop − start) / step⌉."""
+    first, last, by = promote(start, stop, step)
+    if first.ndim or last.ndim or by.ndim:
+        refuse(ShapeError(f"arange: bounds of shapes {first.shape}, {last.shape} and {by.shape}; expected numbers"))
+    count = negative(floor_divide(subtract(first, last), by))
+    numbers = add(first, multiply(convert(numbers_below(operand(count)), first.dtype), by))
+    return numbers if dtype is None else convert(numbers, given_dtype(dtype))
 
 
 def linspace(

@@ -15,15 +15,15 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
-from dlc.dims import Dim, UndecidableError
+from dlc.dims import Dim, UndecidableError, never_negative
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
 from dlc.numpy.by_parts import by_parts
-from dlc.numpy.functions.comparing import maximum, minimum
-from dlc.numpy.functions.elementwise import remainder, where
-from dlc.numpy.functions.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, reshape
-from dlc.numpy.places import places_of
+from dlc.numpy.functions.comparing import less, maximum, minimum
+from dlc.numpy.functions.elementwise import add, floor_divide, multiply, remainder, subtract, where
+from dlc.numpy.functions.shaping import broadcast_arrays, broadcast_shapes, broadcast_to, expand_dims, moveaxis, part, reshape
+from dlc.numpy.places import numbers_below, places_of
 
 __all__ = ["choose", "select", "take", "take_along_axis"]
 
@@ -54,6 +54,7 @@ def getitem(x: ArrayLike, key: Any, /) -> Any:
     if isinstance(key, Tracer) and _is_mask(key) and key.ndim:
         _require_mask(x, 0, key)
         return apply(dl.GatherOp, reshape(x, (key.size, *x.shape[key.ndim :])), places_of(reshape(key, (key.size,)))[0], axis=0)
+    x, key = _counted(x, key)
     entries = entries_of(x, key)
     result = _sliced(x, [e for e in entries if isinstance(e, Along)])
     if not any(isinstance(e, tuple) for e in entries):
@@ -122,6 +123,17 @@ def _checked(op: type[DlOp], x: Operand, places: Operand, said: Sequence[int] | 
 
 def entries_of(x: Operand, key: Any) -> list[Entry]:
     """What the key says, entry by entry; every axis of `x` is in one."""
+    keys, widths = _keys(x, key)
+    entries: list[Entry] = []
+    axis = 0
+    for k, width in zip(keys, widths, strict=True):
+        entries += [None] if k is None else _of_mask(x, axis, k) if _is_mask(k) else [_entry(x, axis, k)]
+        axis += width
+    return entries
+
+
+def _keys(x: Operand, key: Any) -> tuple[list[Any], list[int]]:
+    """The parts of a key, without Ellipsis, for all axes of `x`; and for how many each is."""
     keys = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
     widths = [_width(k) for k in keys]
     if sum(widths) > x.ndim:
@@ -131,12 +143,54 @@ def entries_of(x: Operand, key: Any) -> list[Entry]:
     at = next((p for p, k in enumerate(keys) if isinstance(k, EllipsisType)), len(keys))
     missing = x.ndim - sum(widths)
     keys[at : at + 1], widths[at : at + 1] = [slice(None)] * missing, [1] * missing
-    entries: list[Entry] = []
+    return keys, widths
+
+
+def _counted(x: Operand, key: Any) -> tuple[Operand, Any]:
+    """`x` after the slices of a key of which data says how much they take, and what is left of the key."""
+    keys, widths = _keys(x, key)
     axis = 0
-    for k, width in zip(keys, widths, strict=True):
-        entries += [None] if k is None else _of_mask(x, axis, k) if _is_mask(k) else [_entry(x, axis, k)]
+    for p, (k, width) in enumerate(zip(keys, widths, strict=True)):
+        if isinstance(k, slice) and _is_counted(x.shape[axis], cast("slice[Any, Any, Any]", k)):
+            x, keys[p] = cut(x, axis, cast("slice[Any, Any, Any]", k)), slice(None)
         axis += width
-    return entries
+    return x, tuple(keys)
+
+
+def _is_counted(size: int, k: slice[Any, Any, Any]) -> bool:
+    """Whether a size that is not known, or a bound, says how much a slice takes: not if it is all of the axis."""
+    return has_tracer(k) or (isinstance(size, Dim) and k not in (slice(None), slice(None, None, -1)))
+
+
+def cut(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
+    """`x[k]` along one axis, as much as the size of the axis, or bounds that are traced, turn out to say."""
+    size, step = x.shape[axis], 1 if k.step is None else k.step
+    if has_tracer(step) or step == 0:
+        refuse(UnsupportedError(f"a slice with the step {step}; expected a known number other than 0"))
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    if step == 1 and _counts_from(k.start, 0) and _counts_from(k.stop, 1):
+        start, count = k.start or 0, size + (k.stop or 0) - (k.start or 0)
+        if never_negative(count):
+            return part(x, axis, start, start + count)
+
+    def clamped(bound: Any, default: Any) -> Any:
+        if bound is None:
+            return default
+        bound = convert(operand(bound), np.int64)
+        return minimum(maximum(where(less(bound, 0), add(bound, size), bound), low), high)
+
+    first, last = (clamped(k.start, low), clamped(k.stop, high)) if step > 0 else (clamped(k.start, high), clamped(k.stop, low))
+    span = subtract(last, first) if step > 0 else subtract(first, last)
+    if step > 0 and _counts_from(k.start, 0) and _counts_from(k.stop, 1):
+        # As many for each way of saying it: x[1:] and x[:-1].
+        span = size + (k.stop or 0) - (k.start or 0)
+    numbers = numbers_below(operand(floor_divide(add(span, abs(step) - 1), abs(step))), -(-size // abs(step)))
+    return apply(dl.GatherOp, x, operand(add(multiply(numbers, step), first)), axis=axis)
+
+
+def _counts_from(bound: Any, end: int) -> bool:
+    """Whether a bound is a number of places from the front (0), or the back (1)."""
+    return bound is None or (isinstance(bound, int) and (bound < 0 if end else bound >= 0))
 
 
 def _width(k: Any) -> int:
@@ -188,16 +242,15 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> En
         return Along(axis, k % size, 1, 1, dropped=True)
     if isinstance(k, slice):
         if has_tracer(k):
-            problem = "a slice with a traced bound has no known size; use dlc.numpy.take(x, start + dlc.numpy.arange(count)"
-            refuse(UnsupportedError(f"{problem}, axis={axis}), or pass the bound in static_argnames"))
+            refuse(UnsupportedError("places to write between traced bounds; use dlc.numpy.where, or x.at[places]"))
         if k == slice(None):
             # All of an axis, how many it ever has.
             return Along(axis, 0, 1, size)
         if k == slice(None, None, -1):
             return Along(axis, size - 1, -1, size)
         if isinstance(size, Dim):
-            repair = "take the places that are meant, or x[dlc.numpy.arange(x.shape[0]) < 2] for the first two"
-            raise UndecidableError(f"the slice {k} of an axis of size {size}, which is not known; {repair}")
+            repair = "name the places, as in x.at[dlc.numpy.arange(x.shape[0])[:2]]"
+            raise UndecidableError(f"places to write, the slice {k} of an axis of size {size}, which is not known; {repair}")
         start, stop, step = k.indices(size)
         return Along(axis, start, step, len(range(start, stop, step)))
     _require_inside(k, x, axis)

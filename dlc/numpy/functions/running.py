@@ -13,6 +13,7 @@ from dlc.numpy.apply import ArrayLike, Operand, along, apply, axis_of, convert, 
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.functions.comparing import isnan, not_equal
 from dlc.numpy.functions.elementwise import add, multiply, subtract, where
+from dlc.numpy.functions.indexing import getitem
 from dlc.numpy.functions.joining import concat
 from dlc.numpy.functions.reductions import sum
 from dlc.numpy.functions.shaping import broadcast_to, flip, part, ravel, reshape
@@ -95,8 +96,7 @@ def diff(
     if any(e is not None for e in ends):
         x = operand(concat([e for e in (ends[0], x, ends[1]) if e is not None], axis=axis))
     for _ in range(n):
-        size = x.shape[axis]
-        later, earlier = part(x, axis, min(1, size), size), part(x, axis, 0, max(size - 1, 0))
+        later, earlier = (getitem(x, (*[slice(None)] * axis, k)) for k in (slice(1, None), slice(None, -1)))
         x = operand(not_equal(later, earlier) if x.dtype == np.bool_ else subtract(later, earlier))
     return x
 

@@ -16,8 +16,9 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import Dim
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, blamed_on_user
-from dlc.numpy.apply import ArrayLike, Axes, Operand, along, apply, axes_of, axis_of, operand, refuse
+from dlc.numpy.apply import ArrayLike, Axes, Operand, along, apply, axes_of, axis_of, convert, operand, refuse
 from dlc.numpy.by_parts import by_parts
+from dlc.numpy.places import numbers_below
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagonal",
@@ -166,7 +167,7 @@ def atleast_3d(x: ArrayLike, /) -> Any:
 @by_parts("x")
 def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Any:
     """`x` repeated along new axes and axes of size 1."""
-    x, sizes = operand(x), (shape,) if isinstance(shape, int) else tuple(shape)
+    x, sizes = operand(x), (shape,) if isinstance(shape, int | Dim) else tuple(shape)
     return x if x.shape == sizes else apply(dl.BroadcastToOp, x, shape=sizes)
 
 
@@ -252,9 +253,13 @@ def _rolled(x: Operand, shift: int | Tracer, axis: int) -> Any:
 @by_parts("x")
 def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | None = None) -> Any:
     """Each element along `axis` so many times in a row (as often as its entry of `repeats` says); None: flattened."""
-    if isinstance(repeats, Tracer):
-        refuse(UnsupportedError("repeat: traced repeats leave the size unknown; pass them in static_argnames"))
     x, axis = along("repeat", x, axis)
+    if isinstance(repeats, Tracer):
+        # Of traced ones, which data has, those below 0 count as 0.
+        counts = apply(dl.MaximumOp, convert(broadcast_to(repeats, (x.shape[axis],)), np.int64), np.zeros((), np.int64))
+        numbers = numbers_below(apply(dl.ReduceSumOp, counts, axes=(0,)))
+        ends = apply(dl.CumsumOp, counts, axis=0, exclusive=False, reverse=False)
+        return apply(dl.GatherOp, x, apply(dl.SearchsortedOp, ends, numbers, right=True), axis=axis)
     counts = np.asarray(repeats)
     if counts.size != 1:
         if counts.shape != (x.shape[axis],):

@@ -147,6 +147,8 @@ def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[
     def gathered(into: Term, parts: Term) -> Term:
         return into.op(dl.ScatterRowsOp, indices, parts, mode="add", clamped=op.clamped)
 
+    if rows.shape[0] == 0:
+        return rows.like(0).broadcast(*rows.shape)
     kept, taken = rows.equals(r), updates.equals(r.op(dl.GatherOp, indices, axis=0))
     ones = [found.op(dl.CastOp, to=element_type_of(op.x)) for found in (kept, taken)]
     dx, dy = (v if v is not None else of.like(0).broadcast(*of.shape) for v, of in ((t[0], rows), (t[2], updates)))

@@ -361,9 +361,11 @@ def _added(x: Term, places: Term, rows: Term) -> Term:
 def _scatter_rows(op: dl.ScatterRowsOp, ct: Term, index: int) -> Term:
     """Of `x` what was not replaced; of the updates what has a place, and was not replaced by a later one."""
     b, replaces, indices = ct.b, op.mode.data == "none", Term(ct.b, op.indices)
+    nothing = Term(b, b.scalar(0, like=ct.value)).broadcast(*shape_of(op.updates))
     if index == 0:
-        nothing = Term(b, b.scalar(0, like=ct.value)).broadcast(*shape_of(op.updates))
         return ct.op(dl.ScatterRowsOp, indices, nothing, mode="none", clamped=op.clamped) if replaces else ct
+    if shape_of(op.x)[0] == 0:
+        return nothing
     if replaces or not flag(op.clamped):
         return where(_arrives(op, indices), ct.op(dl.GatherOp, indices, axis=0), 0)
     return ct.op(dl.GatherOp, indices, axis=0)

@@ -59,8 +59,8 @@ def _batch(lanes: Lanes, block: Block) -> None:
 def _batch_op(lanes: Lanes, op: Operation) -> bool:
     """Computes an op for all lanes; False where its decomposition has to be batched instead."""
     if isinstance(op, Indexed) and op.is_checked and lanes.some_may_not_take_part:
-        indices = op.operands[1]
-        with lanes.reading(indices, places.of_those_that_take_part(lanes, indices)):
+        indices, differs = op.operands[1], lanes.reads_lanes(op)
+        with lanes.reading(indices, places.of_those_that_take_part(lanes, indices, differs), differs):
             return _batch_plain(lanes, op)
     return _batch_plain(lanes, op)
 

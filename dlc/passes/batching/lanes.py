@@ -103,10 +103,10 @@ class Lanes:
         return self.build(BroadcastToOp, zero, shape=(self.size, *shape_of(like)))
 
     @contextmanager
-    def reading(self, value: SSAValue, became: SSAValue) -> Generator[None]:
-        """Inside, a value of one lane is read as this one, with lanes along axis 0."""
+    def reading(self, value: SSAValue, became: SSAValue, differs: bool) -> Generator[None]:
+        """Inside, a value of one lane is read as this one, with lanes along axis 0 if it differs between them."""
         before, differed = self.read(value), self.differs(value)
-        self.set(value, became, differs=True)
+        self.set(value, became, differs)
         try:
             yield
         finally:

@@ -15,6 +15,7 @@ from dlc.dialects.dl.movement.indexed import Indexed, fail_outside
 from dlc.dialects.dl.movement.indexing import GatherElementsOp, GatherNdOp, GatherOp, ScatterRowsOp
 from dlc.dialects.dl.movement.irregular import ScatterElementsOp, ScatterNdOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp
+from dlc.dialects.dl.reductions.reduction import ReduceAnyOp
 from dlc.dialects.dl.scalar import bits, limits
 from dlc.ir import SSAValue, i64
 from dlc.passes.batching.lanes import Lanes
@@ -117,10 +118,18 @@ def _rows_of_lanes(lanes: Lanes, op: ScatterRowsOp, count: int) -> SSAValue:
     return b(SelectOp, inside, number, b.scalar(lanes.size * count, like=number))
 
 
-def of_those_that_take_part(lanes: Lanes, indices: SSAValue) -> SSAValue:
-    """Indices of all lanes, with 0 for those that take no part: see Note [Lanes that take no part]."""
-    takes_part = lanes.reshaped(lanes.and_takes_part(), lanes.size, *(1 for _ in shape_of(indices)))
-    return lanes.build(SelectOp, takes_part, lanes.all(indices), lanes.build.scalar(0, like=indices))
+def of_those_that_take_part(lanes: Lanes, indices: SSAValue, differs: bool) -> SSAValue:
+    """Indices, of all lanes where these differ, with 0 for those that take no part: see Note [Lanes that take no part].
+
+    Of an op that is the same in all lanes they are 0 if none of them takes part.
+    """
+    takes_part = lanes.and_takes_part()
+    if not differs:
+        takes_part = lanes.build(ReduceAnyOp, takes_part, axes=(0,))
+    else:
+        takes_part = lanes.reshaped(takes_part, lanes.size, *(1 for _ in shape_of(indices)))
+    own = lanes.all(indices) if differs else lanes.read(indices)
+    return lanes.build(SelectOp, takes_part, own, lanes.build.scalar(0, like=indices))
 
 
 RULES: dict[type, Rule] = {

@@ -68,4 +68,4 @@ def _structure(kernel: KernelOp) -> Hashable:
         )
         for result in op.results:
             numbers[result] = len(numbers)
-    return (kernel.function_type, kernel.representative, tuple(written_over(kernel).items()), tuple(ops))
+    return (kernel.function_type, kernel.representative, kernel.zeros, tuple(written_over(kernel).items()), tuple(ops))

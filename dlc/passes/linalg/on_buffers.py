@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.interfaces import storage_type
-from dlc.dialects.dl.programs.program import OVER, REPRESENTATIVE, KernelOp
+from dlc.dialects.dl.programs.program import OVER, REPRESENTATIVE, ZEROS, KernelOp
 from dlc.dialects.sizes import say_sizes, size_arguments, symbol
 from dlc.ir import ArrayAttr, Block, FunctionType, Region, SSAValue, UnitAttr, func, index
 from dlc.passes.structured import memref_type
@@ -30,7 +30,8 @@ def function_on_buffers(kernel: KernelOp) -> tuple[func.FuncOp, dict[SSAValue, S
 def describe(function: func.FuncOp, kernel: KernelOp) -> None:
     """Gives a kernel's function all that it has beside its body."""
     function.attributes["kernel"] = UnitAttr()
-    function.attributes |= {name: kernel.attributes[name] for name in (REPRESENTATIVE, OVER) if name in kernel.attributes}
+    said = (REPRESENTATIVE, OVER, ZEROS)
+    function.attributes |= {name: kernel.attributes[name] for name in said if name in kernel.attributes}
     function.location = kernel.location
     for number, argument in enumerate(size_arguments(function.body.block)):
         argument.name_hint = symbol(number)

@@ -9,6 +9,7 @@ from dlc.passes.structured import Index, Place, memref_of
 from dlc.passes.tiling.leaf import Leaf, Local, Range, Tile, Window, copy, part_of, steps
 from dlc.passes.tiling.nests import Nest, Stage, operand_maps
 from dlc.passes.tiling.plan import TilePlan, first_contraction
+from dlc.passes.tiling.zeros import Spans, where_shown
 
 # Where to compute each register tile of a task's part.
 Tiles = Callable[[Place, Tile], Iterator[tuple[Place, Tile]]]
@@ -35,6 +36,7 @@ class BlockedTask:
         assert contraction is not None
         self.contraction = contraction
         self.panels = {k: _Panel(nest, plan, contraction, k, tile, place) for k in plan.panels}
+        self.spans = None if plan.spans is None else Spans(contraction, plan.spans, plan, tile, place)
         self.sums: dict[SSAValue, Local] = {}
 
     def run(self) -> None:
@@ -47,8 +49,13 @@ class BlockedTask:
         whole = {d: Range(0, self.nest.extents[d]) for d in self.contraction.reductions}
         for panel in self.panels.values():
             panel.bring(self.place, self.tile, whole)
+        self.look(self.place, whole)
         for at, leaf in self.leaves(self.place, whole):
-            leaf.run(at)
+            leaf.run(at if self.plan.hidden is None else where_shown(at, leaf, self.plan.hidden))
+
+    def look(self, place: Place, block: Tile) -> None:
+        if self.spans is not None:
+            self.spans.look(place, block[self.spans.reduced], lambda part: self.leaf({**self.tile, **part}))
 
     def by_blocks(self) -> None:
         root = self.contraction.output.root
@@ -79,13 +86,17 @@ class BlockedTask:
         stage = self.contraction
         for panel in self.panels.values():
             panel.bring(place, self.tile, block)
+        self.look(place, block)
         for at, leaf in self.leaves(place, block):
-            leaf.emit(at.located(stage.op.location), stage, {d: leaf.tile[d] for d in stage.dims if d >= 0})
+            leaf.stage(at.located(stage.op.location), stage, {d: leaf.tile[d] for d in stage.dims if d >= 0})
 
     def leaves(self, place: Place, block: Tile) -> Iterator[tuple[Place, Leaf]]:
         """Each register tile of the task, with what of the reduced dimensions is its turn."""
         for at, tile in self.tiles(place, self.tile):
-            yield at, self.leaf({**{d: Range(r.offset, r.size, 0, r.within) for d, r in tile.items()}, **block})
+            leaf = self.leaf({**{d: Range(r.offset, r.size, 0, r.within) for d, r in tile.items()}, **block})
+            if self.spans is not None and block:
+                leaf.spans = self.spans.of(at, leaf.tile)
+            yield at, leaf
 
     def leaf(self, tile: Tile) -> Leaf:
         leaf = Leaf(self.nest, self.plan, tile)
@@ -143,9 +154,9 @@ class _Panel:
         copy(place, source, self._window(place, {d: (r.within, r.size) for d, r in part.items()}))
 
     def window(self, place: Place, tile: Tile) -> Window:
-        """What a register tile reads of the copy."""
+        """What a register tile, or a part of it along what is reduced, reads of the copy."""
         ranges = {d: (tile[d].grouped, tile[d].size) for d in self.shared}
-        return self._window(place, ranges | {d: (0, tile[d].size) for d in self.reduced})
+        return self._window(place, ranges | {d: (tile[d].within, tile[d].size) for d in self.reduced})
 
     def _window(self, place: Place, ranges: dict[int, tuple[Index, int]]) -> Window:
         panels: list[tuple[Index, int]] = []

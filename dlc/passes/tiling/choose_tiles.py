@@ -7,22 +7,26 @@ vectors and data as broadcasts; anything else with two to four vectors of work p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.structured import memref_of
+from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.choose_sweeps import SweepChooser, sums_of_rows
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
+from dlc.passes.tiling.zeros import hiding
 from dlc.target import Target
 
 # Sums in vectors that a processor adds to at once; with fewer each waits for the one before.
 _SUMS = 12
 # Elements of a line that are turned in registers with those of as many others.
 _TURNED = 8
+# Steps of a reduction among which zeros are worth looking for.
+_SPANNED = 32
 # The vectors of a row of a contraction that has next to no other.
 _MOST_VECTORS = 8
 
@@ -56,7 +60,8 @@ VARIANTS = (
 
 def choose_tiles(nest: Nest, target: Target, variant: Variant = VARIANTS[0], exact: bool = False) -> TilePlan:
     """The plan for a nest on a CPU target; where it is `exact`, zeros count in sums."""
-    return _Chooser(nest, target, variant, exact).plan()
+    chooser = _Chooser(nest, target, variant, exact)
+    return chooser.leaving_out(chooser.plan())
 
 
 @dataclass(frozen=True)
@@ -106,9 +111,28 @@ class _Chooser:
         panels = tuple(k for k in range(len(stage.accesses) - 1) if self.pays_as_panel(stage, k, register, lane))
         if not panels:
             return None
+        register = self.contraction_tile(stage, lane, panels)
         blocks = self.blocks(stage)
         grid = self.shared_grid(stage, register, order, blocks, panels)
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
+
+    def leaving_out(self, plan: TilePlan) -> TilePlan:
+        """The plan, with what zeros hide left out of a contraction: 0 · x is 0, unless it is to be no number if x is none."""
+        nest, stage = self.nest, first_contraction(self.nest)
+        if stage is None or nest.open or plan.sweeps or not nest.zeros:
+            return plan
+
+        def zeros(a: Access | None) -> bool:
+            return a is not None and a.root in nest.zeros
+
+        long = [nest.extents[d] for d in stage.reductions if nest.extents[d] >= _SPANNED]
+        found = (k for k, a in enumerate(stage.accesses[:-1]) if zeros(a) and not self.exact)
+        spans = next(found, None) if long and len(stage.reductions) == 1 else None
+        last = nest.stages[-1]
+        if plan.blocks or len(nest.stages) != 3:
+            return replace(plan, spans=spans)
+        hidden = (k for k, value in hiding(last) if zeros(last.accesses[k]) and not (self.exact and value is None))
+        return replace(plan, spans=spans, hidden=next(hidden, None))
 
     def plan_in_sweeps(self) -> TilePlan | None:
         """Two contractions of which the second sums along the lanes of the first: what lies between stays in a cache."""
@@ -158,7 +182,7 @@ class _Chooser:
     def lane_tile(self, lane: int) -> int:
         return self.fitting(lane, self.target.machine.vectors * self.lanes(self.nest.stages[-1]))
 
-    def contraction_tile(self, stage: Stage, lane: int) -> dict[int, int]:
+    def contraction_tile(self, stage: Stage, lane: int, panels: Sequence[int] = ()) -> dict[int, int]:
         """Rows × lanes in registers: the vectors of one operand times broadcasts of the other.
 
         accumulators + vectors of one operand + 1 of the other fit the register file; so do 2 · accumulators and one more where
@@ -180,9 +204,9 @@ class _Chooser:
         register = {lane: columns}
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
+            # Rows that are neighbours in a panel share its lines where they are an even part of them.
+            least = 0 if any((a := stage.accesses[k]) is not None and a.stride(d) == 1 for k in panels) else _SUMS / vectors
             # An even cut of an example is none of the other extents.
-            # Rows that are neighbours in memory share cache lines where they are an even part of them.
-            least = 0 if any(a.stride(d) == 1 for a in stage.inputs) else _SUMS / vectors
             register[d] = self.fitting(d, rows if d in self.nest.open else _row_tile(extents[d], rows, least))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
@@ -255,10 +279,13 @@ class _Chooser:
     def blocks(self, stage: Stage) -> dict[int, int]:
         """Parts of what is reduced, of about as many steps as the machine says.
 
-        The innermost dimensions are whole as far as that goes, and the outermost go one by one.
+        The innermost dimensions are whole as far as that goes, and the outermost go one by one. Where no operand lies along
+        what is reduced, each step reads a line of either, of which the nearest cache holds fewer.
         """
-        extents, most = self.nest.extents, self.target.machine.block_steps
+        extents, machine = self.nest.extents, self.target.machine
         reduced = [d for d in stage.dims if d in stage.reductions]
+        along = any(a.stride(reduced[-1]) == 1 for a in stage.inputs)
+        most = machine.block_steps if along else machine.block_lines
         total = prod(extents[d] for d in reduced)
         left = total if 2 * total <= 3 * most else most
         blocks: dict[int, int] = {}

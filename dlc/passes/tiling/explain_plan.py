@@ -48,6 +48,10 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
         yield f"operands {operands} are copied in panels: they serve many tiles, and their rows would leave the cache"
     if plan.blocks:
         yield f"blocks of what is summed, so that what tiles share stays in a cache: {_sizes(plan.blocks.items())}"
+    if plan.spans is not None:
+        yield f"zeros of operand {plan.spans} are left out at both ends of what is summed, where it has some when it runs"
+    if plan.hidden is not None:
+        yield f"a tile is not computed where operand {plan.hidden} of the last step has nothing but zeros for it"
     if plan.running is not None:
         d, size = plan.running
         yield f"d{d} goes by blocks of {size}, all that the cache holds: maxima and sums run, weighed anew by each block"

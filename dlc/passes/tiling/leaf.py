@@ -84,10 +84,10 @@ def steps(place: Place, whole: Range, step: int, name: str) -> Iterator[tuple[Pl
         yield place, whole.part(place, main, whole.size - main)
 
 
-def steps_until(place: Place, whole: Range, step: int, end: Index, name: str) -> Iterator[tuple[Place, Range]]:
-    """As `steps`, up to `end`: a number of whole steps that is known only when the kernel runs, or all there is."""
+def steps_between(place: Place, whole: Range, step: int, first: Index, end: Index, name: str) -> Iterator[tuple[Place, Range]]:
+    """As `steps`, from `first` up to `end`: whole steps that are known only when the kernel runs, or all there is."""
     main = whole.size - whole.size % step
-    loop = place.loop(0, place.minimum(end, main), step, name=name)
+    loop = place.loop(first, place.minimum(end, main), step, name=name)
     inside = place.inside(loop.body.block)
     yield inside, whole.part(inside, loop.body.block.args[0], step)
     inside.yield_()
@@ -145,6 +145,8 @@ class Leaf:
         # Operands of ops, by position, that are read from a copy: its window.
         self.copies: dict[tuple[Operation, int], Callable[[Place, Tile], Window]] = {}
         self.views: dict[tuple[Any, ...], SSAValue] = {}
+        # Dimensions of which only a part counts in reductions: from where, to where, in which steps.
+        self.spans: Mapping[int, tuple[Index, Index, int]] = {}
         # Reductions whose accumulator is filled where they begin, and with what.
         self.starts: dict[Operation, SSAValue] = {}
 
@@ -169,7 +171,7 @@ class Leaf:
         """Whether a stage only fills what the following one accumulates in, part by part: they go in the same steps then."""
         if not isinstance(stage.op, linalg.FillOp) or following.output.root is not stage.output.root:
             return False
-        return following.scattered is None and not any(d in following.reductions for d in self.wanted(following, tile))
+        return following.scattered is None and following.reductions.isdisjoint([*self.wanted(following, tile), *self.spans])
 
     def wanted(self, stage: Stage, tile: Tile) -> dict[int, int]:
         """The steps that the plan asks for in a stage on a tile."""
@@ -192,8 +194,14 @@ class Leaf:
         if stage.scattered is not None:
             self.scatter(place, stage, tile, [d for d in stage.dims if d in stage.reductions])
             return
+        spanned = next((d for d in self.spans if d in stage.reductions), None)
         split = next((d for d in wanted if d in stage.reductions), None)
-        if any(d in self.lengths for d in stage.reductions):
+        if spanned is not None:
+            target = self.operand(place, stage, len(stage.op.operands) - 1, tile)
+            first, end, step = self.spans[spanned]
+            parts = steps_between(place, tile[spanned], step, first, end, f"k{spanned}")
+            self.split_reduction(place, stage, tile, spanned, target, parts)
+        elif any(d in self.lengths for d in stage.reductions):
             in_order = sorted(wanted.items(), key=lambda w: (w[0] in stage.reductions, w[1]))
             self.lengthwise(place, stage, tile, in_order)
         elif split is not None:

@@ -9,10 +9,12 @@ ops that share the row.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
+from dlc.dialects.dl.base import ints
+from dlc.dialects.dl.programs.program import ZEROS
 from dlc.dialects.remainder import RemFOp
 from dlc.dialects.sizes import sizes_of, strides_of
 from dlc.dims import Size, substitute
@@ -150,10 +152,14 @@ def reads_neighbours(load: memref.LoadOp, varying: Container[SSAValue]) -> bool:
 
 @dataclass(frozen=True)
 class OpenNest:
-    """Stages in program order, and the extent of each of their dimensions: a number, or a polynomial in the kernel's sizes."""
+    """Stages in program order, and the extent of each of their dimensions: a number, or a polynomial in the kernel's sizes.
+
+    `zeros` are the buffers that may have blocks of zeros.
+    """
 
     stages: Sequence[Stage]
     extents: Mapping[int, Size]
+    zeros: frozenset[SSAValue] = field(default=frozenset(), kw_only=True)
 
     @property
     def symbolic(self) -> list[int]:
@@ -173,7 +179,7 @@ class OpenNest:
         extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
         # An example may be none of the sizes that there are, and have no element.
         extents |= {d: max(extents[d], 1) for d in self.symbolic}
-        return Nest(stages, extents, frozenset(self.symbolic))
+        return Nest(stages, extents, frozenset(self.symbolic), zeros=self.zeros)
 
     @property
     def shared(self) -> list[int]:
@@ -402,7 +408,9 @@ def nests_of(kernel: func.FuncOp) -> list[OpenNest]:
         for twin, term in _twins(walks[w], walks[r], k):
             union.join((w, twin.iterator), (r, term.iterator))
         group = [group[w] if g == group[r] else g for g in group]
-    return [_nest([(i, walks[i]) for i in range(len(walks)) if group[i] == g], union) for g in sorted(set(group))]
+    zeros = frozenset(kernel.body.block.args[k] for k in ints(kernel.attributes.get(ZEROS)))
+    members = ([(i, walks[i]) for i in range(len(walks)) if group[i] == g] for g in sorted(set(group)))
+    return [replace(_nest(m, union), zeros=zeros) for m in members]
 
 
 def _writers(walks: Sequence[_Walk], r: int, k: int) -> list[int]:

@@ -54,6 +54,9 @@ class TilePlan:
     the next part, so that what it reads stays in a cache; sums wait in memory meanwhile, and are added up in the same order.
     `panels`: the operands of it, by position, of which a task copies each block, in the order in which its tiles read them.
 
+    `spans`: the operand of the contraction, by position, of which zeros are left out at both ends of what is reduced, as each
+    register tile reads it. `hidden`: the operand of the last stage by whose zeros a register tile is not computed at all.
+
     `running`: a dimension along which the sweeps go block by block of this size up to the last that reduces it: sums of
     weights run (`running.py`), and buffers along it are of one block.
     """
@@ -67,6 +70,8 @@ class TilePlan:
     promote: Mapping[int, int] = field(default_factory=dict[int, int])
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
+    spans: int | None = None
+    hidden: int | None = None
     sweeps: tuple[Sweep, ...] = ()
     running: tuple[int, int] | None = None
 
@@ -192,7 +197,10 @@ class TilePlan:
                 raise ValueError(
                     f"blocks[d{d}] = {size}: must be a dimension that is reduced at once, with 1 ≤ size ≤ its extent"
                 )
-
+        if self.spans is not None and (len(contraction.reductions) != 1 or not 0 <= self.spans < len(contraction.accesses) - 1):
+            raise ValueError(f"spans {self.spans}: must be an operand of a contraction that reduces one dimension")
+        if self.hidden is not None and (self.blocks or len(nest.stages) != 3):
+            raise ValueError(f"hidden {self.hidden}: a stage must follow the contraction, and register tiles be whole")
         for k in self.panels:
             access = contraction.accesses[k] if 0 <= k < len(contraction.accesses) - 1 else None
             if access is None or not all(t.is_plain for t in access.terms):
@@ -200,8 +208,8 @@ class TilePlan:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a task's tiles go through blocks of what is reduced together."""
-        return bool(self.blocks or self.panels)
+        """Whether a task does something for its tiles: blocks that they go through together, copies, a look for zeros."""
+        return bool(self.blocks or self.panels or self.spans is not None or self.hidden is not None)
 
     def tile(self, d: int) -> int:
         """The register tile along a shared dimension."""
@@ -233,9 +241,10 @@ class TilePlan:
         items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
+        zeros = "".join(f" {name} {k}" for name, k in (("spans", self.spans), ("hidden", self.hidden)) if k is not None)
         sweeps = "".join(f" sweep {{{s}}}" for s in self.sweeps)
         running = "" if self.running is None else f" running d{self.running[0]} by {self.running[1]}"
-        return f"{cut}{steps}{items}{promote}{blocks}{sweeps}{running} order ({order})"
+        return f"{cut}{steps}{items}{promote}{blocks}{zeros}{sweeps}{running} order ({order})"
 
 
 def packed_periods(nest: Nest) -> dict[int, int]:

@@ -5,31 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.ir import (
-    AffineDimExpr,
-    AffineMap,
-    Attribute,
-    Block,
-    BoolAttr,
-    IntegerType,
-    Operation,
-    Region,
-    SSAValue,
-    arith,
-    i1,
-    linalg,
-    math,
-    memref,
-    scf,
-)
-from dlc.passes.structured import Index, Place, memref_of, zero_attribute
-from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, combine, fill, generic, steps, steps_until
+from dlc.ir import Block, Operation, Region, SSAValue, arith, scf
+from dlc.passes.structured import Index, Place, memref_of
+from dlc.passes.tiling.leaf import Leaf, Range, Tile, Window, combine, fill, steps, steps_between
 from dlc.passes.tiling.nests import Stage, choice_of, identity_of
 from dlc.passes.tiling.running import running_sums
 from dlc.passes.tiling.running_base import RunningBase
-
-# Elements that are looked at together.
-_LANES = 32
+from dlc.passes.tiling.zeros import any_of
 
 
 def run_stages(leaf: Leaf, place: Place) -> None:
@@ -130,7 +112,7 @@ class _Sweep:
     def steps(self, place: Place, whole: Range, d: int, step: int) -> Iterator[tuple[Place, Range]]:
         """Where to compute each part of `step` iterations of a dimension, as far as it goes."""
         if d in self.ends:
-            return steps_until(place, whole, step, self.ends[d], f"j{d}")
+            return steps_between(place, whole, step, 0, self.ends[d], f"j{d}")
         return steps(place, whole, step, f"j{d}")
 
     def end(self, place: Place, tile: Tile, d: int, size: int) -> Index:
@@ -146,8 +128,8 @@ class _Sweep:
 
         def shown(at: Place, start: Index, size: int, end: SSAValue) -> SSAValue:
             part = {**tile, d: tile[d].part(at, start, size)}
-            any_of = self.any(at, self.leaf.operand(at, last, choice[0], part))
-            return at.op(arith.SelectOp(any_of, at.value(at.add(start, size)), end))
+            seen = any_of(at, self.leaf.operand(at, last, choice[0], part))
+            return at.op(arith.SelectOp(seen, at.value(at.add(start, size)), end))
 
         at.yield_(shown(at, start, size, end))
         end = loop.results[0]
@@ -166,7 +148,7 @@ class _Sweep:
     def where_chosen(self, place: Place, tile: Tile, condition: int, otherwise: SSAValue) -> None:
         """All stages, where the choice that the last one makes falls on what they compute for some element of the part."""
         last, seen, hidden = self.stages[-1], Block(), Block()
-        chosen = self.any(place, self.leaf.operand(place, last, condition, tile))
+        chosen = any_of(place, self.leaf.operand(place, last, condition, tile))
         place.insert(scf.IfOp(chosen, [], Region(seen), Region(hidden)))
         self.run(inner := place.inside(seen), tile, {})
         inner.yield_()
@@ -176,45 +158,7 @@ class _Sweep:
 
     def where_not_zero(self, place: Place, tile: Tile) -> Place:
         """Where to compute a contraction, whose first operand is not all zeros in the part."""
-        window, axes = self.leaf.operand(place, self.stages[0], 0, tile)
-        element, shape = memref_of(window).element_type, memref_of(window).get_shape()
-        zero, lanes = place.constants.get(zero_attribute(element), element), min(_LANES, shape[-1])
-        if isinstance(element, IntegerType):
-            some = self.combined(place, arith.OrIOp, zero, (window, axes), lanes)
-            return place.branch(place.op(arith.CmpiOp(some, zero, "ne")))
-        largest = self.combined(place, arith.MaximumfOp, zero, (window, axes), lanes, math.AbsFOp)
-        return place.branch(place.op(arith.CmpfOp(largest, zero, "une")))
-
-    def any(self, place: Place, window: Window) -> SSAValue:
-        """Whether an element of a window of truth values is true."""
-        shape = memref_of(window[0]).get_shape()
-        no = place.constants.get(BoolAttr.from_bool(False), i1)
-        return self.combined(place, arith.OrIOp, no, window, shape[-1]) if shape else place.op(memref.LoadOp.get(window[0], []))
-
-    def combined(
-        self,
-        place: Place,
-        op: type[Operation],
-        start: SSAValue,
-        window: Window,
-        lanes: int,
-        of: type[Operation] | None = None,
-    ) -> SSAValue:
-        """All elements of a window combined, or what `of` makes of each, `lanes` at a time."""
-        view, axes = window
-        shape = memref_of(view).get_shape()
-        partial, total = (place.alloca(start.type, size, "partial") for size in ((lanes,), ()))
-        fill(place, start, partial)
-        fill(place, start, total)
-        for at, part in steps(place, Range(0, shape[-1]), lanes, "j"):
-            some = at.subview(view, [*(0 for _ in axes[1:]), part.offset], [*shape[:-1], part.size])
-            into = at.subview(partial, [0], [part.size])
-            rank = len(axes)
-            maps = [AffineMap.identity(rank), AffineMap(rank, 0, (AffineDimExpr(rank - 1),))]
-            generic(at, [some, into], maps, [*(True for _ in axes[1:]), False], _combining(op, start.type, of))
-        maps = [AffineMap.identity(1), AffineMap(1, 0, ())]
-        generic(place, [partial, total], maps, [True], _combining(op, start.type))
-        return place.op(memref.LoadOp.get(total, []))
+        return place.branch(any_of(place, self.leaf.operand(place, self.stages[0], 0, tile)))
 
     def partial(self, place: Place, stage: Stage, tile: Tile, d: int, step: int) -> _Partial:
         _, kept = self.leaf.operand(place, stage, len(stage.op.operands) - 1, tile)
@@ -227,17 +171,3 @@ class _Sweep:
     def emit(self, place: Place, stage: Stage, tile: Tile, windows: Mapping[int, Window] | None = None) -> None:
         own = {d: tile[d] for d in stage.dims if d >= 0}
         self.leaf.emit(place.located(stage.op.location), stage, own, windows)
-
-
-def _combining(op: type[Operation], element: Attribute, of: type[Operation] | None = None) -> Region:
-    """The body of a reduction by an op, of elements or of what another op makes of them."""
-    block = Block(arg_types=[element, element])
-    x, total = block.args
-
-    def made(op: type[Operation], *operands: SSAValue) -> SSAValue:
-        properties = {"fastmath": arith.FastMathFlagsAttr("none")} if op in (arith.MaximumfOp, math.AbsFOp) else {}
-        block.add_op(inner := op.create(operands=operands, result_types=[element], properties=properties))
-        return inner.results[0]
-
-    block.add_op(linalg.YieldOp(made(op, x if of is None else made(of, x), total)))
-    return Region(block)

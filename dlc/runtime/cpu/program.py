@@ -307,6 +307,7 @@ class OpenNativeProgram(_Program):
         sizes, work = self._table.sizes, self._table.work
         self._bind_sizes = Binder(host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)])
         self._decided = {symbol: k for k, symbol in enumerate(host.decided)}
+        self._undecided = host.undecided
         regions = range(host.first_region, host.first_region + len(host.regions))
         self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
 
@@ -340,14 +341,15 @@ class OpenNativeProgram(_Program):
     def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
         shapes = [a.shape for a in inputs]
         if shapes != context.shapes:
-            self._rebind(context, shapes, [0] * len(self._decided))
+            self._rebind(context, shapes, self._undecided)
 
     def _decide(self, context: Context, decide: Decide, count: int) -> bool:
         place, shapes, arena = self._decided[decide.symbol], context.shapes, context.slots[ARENA]
         assert shapes is not None
-        decided = [*context.decided[:place], decided_size(self._host, decide.symbol, count)]
+        before = context.decided[:place]
+        decided = [*before, decided_size(self._host, shapes, before, decide.symbol, count)]
         if decided != context.decided[: place + 1]:
-            self._rebind(context, shapes, [*decided, *[0] * (len(self._decided) - len(decided))])
+            self._rebind(context, shapes, [*decided, *self._undecided[len(decided) :]])
         self._make_room(context)
         return bool(context.slots[ARENA] != arena)
 

@@ -10,7 +10,7 @@ from dlc.runtime.formats.host import count, from_json, plain, read_size, text, t
 from dlc.runtime.host_program import Instruction, OpenLaunch, walk
 from dlc.runtime.open_program import OpenProgram
 
-_Parts: TypeAlias = "tuple[Mapping[str, Range], tuple[tuple[Size, ...], ...], tuple[Instruction, ...], int]"
+_Parts: TypeAlias = "tuple[Mapping[str, Range], tuple[tuple[Size, ...], ...], tuple[Instruction, ...], int, Mapping[str, str]]"
 
 
 def open_to_json(host: OpenProgram) -> dict[str, Any]:
@@ -20,12 +20,13 @@ def open_to_json(host: OpenProgram) -> dict[str, Any]:
         "regions": [list(map(plain, members)) for members in host.regions],
         "instructions": to_json(host.instructions),
         "moving": host.moving,
+        "equal": dict(host.equal),
     }
 
 
 def open_from_json(written: Mapping[str, Any], kernels: Collection[str]) -> _Parts:
-    """Ranges, regions, instructions and how many slots they move; raises ValueError, TypeError or KeyError for what are none,
-    or not of these kernels."""
+    """Ranges, regions, instructions, how many slots they move, and equal sizes; raises ValueError, TypeError or KeyError for
+    what are none, or not of these kernels."""
     regions = tuple(tuple(map(read_size, members)) for members in written["regions"])
     if not all(regions):
         raise ValueError("a region of the arena without a size")
@@ -33,7 +34,8 @@ def open_from_json(written: Mapping[str, Any], kernels: Collection[str]) -> _Par
     for instruction, _ in walk(instructions):
         if isinstance(instruction, OpenLaunch) and instruction.kernel not in {None, *kernels}:
             raise ValueError(f"a launch of {instruction.kernel}, which is no kernel")
-    return ranges_from_json(written["ranges"]), regions, instructions, count(written["moving"])
+    equal = {text(a): text(b) for a, b in dict(written["equal"]).items()}
+    return ranges_from_json(written["ranges"]), regions, instructions, count(written["moving"]), equal
 
 
 def ranges_to_json(ranges: Mapping[str, Range]) -> dict[str, Any]:

@@ -78,7 +78,8 @@ def _step_to_json(program: Steps, step: Step, writer: Writer) -> dict[str, Any]:
 
 
 def _served_to_json(served: Served, writer: Writer) -> Any:
-    return [served.model.written(writer, {}), ranges_to_json(served.domain.ranges), list(served.domain.equal.items())]
+    domain = served.domain
+    return [served.model.written(writer, {}), ranges_to_json(domain.ranges), list(domain.equal.items()), served.is_sure]
 
 
 def _body_to_json(body: Body | str, writer: Writer) -> Any:
@@ -155,8 +156,9 @@ class _Reader:
         )
 
     def _served(self, written: Any) -> Served:
-        model, ranges, equal = written
-        return Served(self.model(model), Domain(ranges_from_json(ranges), {text(a): text(b) for a, b in equal}))
+        model, ranges, equal, is_sure = written
+        domain = Domain(ranges_from_json(ranges), {text(a): text(b) for a, b in equal})
+        return Served(self.model(model), domain, bool(is_sure))
 
     def _body(self, written: Any) -> Body:
         steps, captured = written

@@ -95,7 +95,7 @@ class OpenOpenCLProgram:
         Raises _MovedError where that takes a larger arena, which is empty: the call has to begin again.
         """
         shapes, symbols = [a.shape for a in inputs], self.host.decided
-        decided = [0] * len(symbols)
+        decided = self.host.undecided
         program = self._at(shapes, decided)
         call = program.begin(inputs)
 
@@ -105,8 +105,8 @@ class OpenOpenCLProgram:
         def decide(decide: Decide, count: int) -> None:
             nonlocal program, decided
             arena, place = self._arena, symbols.index(decide.symbol)
-            later = [0] * (len(symbols) - place - 1)
-            decided = [*decided[:place], decided_size(self.host, decide.symbol, count), *later]
+            before, later = decided[:place], self.host.undecided[place + 1 :]
+            decided = [*before, decided_size(self.host, shapes, before, decide.symbol, count), *later]
             program = self._at(shapes, decided)
             if self._arena is not arena:
                 raise _MovedError

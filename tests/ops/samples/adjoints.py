@@ -104,6 +104,7 @@ SAMPLES = [
     *(_rows(F32, mode, _places(I32, 4, 3), 6, 2, 40, clamped=True) for mode in ("add", "none")),
     *(_rows(d, "add", _places(I64, 9), 4, 3) for d in (F64, F16, BF16, I8, U8)),
     _rows(F32, "add", _places(I64, 300, reach=90), 70, 150),
+    *(_rows(F64, mode, _places(I64, 3), 0, 2) for mode in ("none", "add", "max")),
     _rows(I32, "max", _places(U8, 12), 5, 1),
     _rows(BOOL, "none", _places(I8, 7), 5, 4),
     _rows(F32, "add", _places(I64, 50), 6),

@@ -69,6 +69,11 @@ def _places(rows: int, n: int, size: int) -> Sample:
     return Sample(dl.PlacesOp, (values(BOOL, rows, n),), expected, {"size": (size,)}, label=f"{rows}x{n}_{size}")
 
 
+def _numbers(number: int) -> Sample:
+    size = max(number, 0)
+    return Sample(dl.NumbersOp, (np.array(number, I64),), lambda n: np.arange(n), {"size": (size,)}, label=f"below_{number}")
+
+
 def _unique(x: np.ndarray, axis: int | None, keep_order: bool, nan_differs: bool = False) -> Sample:
     def expected(x: np.ndarray) -> tuple[np.ndarray, ...]:
         return unique(x, axis, keep_order, nan_differs)
@@ -130,6 +135,8 @@ SAMPLES: list[Sample] = [
     _places(3, 7, 2),
     _places(2, 5, 0),
     _places(1, 0, 0),
+    _numbers(5),
+    _numbers(-2),
     _unique(values(I64, 5, 4) // 4, None, keep_order=False),
     _unique(values(I64, 5, 4) // 4, None, keep_order=True),
     _unique(np.round(values(BF16, 23).astype(np.float32)).astype(BF16), None, keep_order=True),

@@ -26,6 +26,7 @@ from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.nests import Nest, Stage, can_split, nests_of
 from dlc.passes.tiling.plan import Sweep, TilePlan, first_contraction, packed_periods, promoted_stage
 from dlc.passes.tiling.running import running_sums
+from dlc.passes.tiling.zeros import hiding
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 
 from .kernels import KERNELS, kernel_module
@@ -75,11 +76,15 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
         return plan
     inputs = enumerate(contraction.accesses[:-1])
     plain = [k for k, a in inputs if a is not None and a.terms and all(t.is_plain for t in a.terms)]
+    blocks = {d: size(extents[d]) for d in sorted(contraction.reductions) if rng.random() < 0.7}
+    hides = [k for k, _ in hiding(nest.stages[-1])] if len(nest.stages) == 3 and not blocks else []
     return replace(
         plan,
         chunks={d: n for d, n in chunks.items() if d not in contraction.reductions},
-        blocks={d: size(extents[d]) for d in sorted(contraction.reductions) if rng.random() < 0.7},
+        blocks=blocks,
         panels=tuple(k for k in plain if rng.random() < 0.7),
+        spans=int(rng.choice(plain)) if plain and len(contraction.reductions) == 1 and rng.random() < 0.5 else None,
+        hidden=int(rng.choice(hides)) if hides else None,
     )
 
 
@@ -98,7 +103,7 @@ def random_sweeps(nest: Nest, sums: Sums, rng: np.random.Generator) -> tuple[Swe
 
 def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     """A plan for groups: items on their own, as teams, or with promoted operands."""
-    plan = replace(random_plan(nest, rng), blocks={}, panels=())
+    plan = replace(random_plan(nest, rng), blocks={}, panels=(), spans=None, hidden=None)
     items = {d: int(rng.integers(1, 5)) for d in nest.shared if rng.random() < 0.8}
     # One round of all items, where what is ragged needs it.
     once = {d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in plan.grid.items()}

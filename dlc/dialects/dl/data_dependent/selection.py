@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dlc.dialects.dl.arithmetic.activation import casted
-from dlc.dialects.dl.arithmetic.elementwise import DivOp, MulOp, SubOp
+from dlc.dialects.dl.arithmetic.elementwise import DivOp, MaximumOp, MulOp, SubOp
 from dlc.dialects.dl.base import (
     Array,
     DimsAttr,
@@ -27,6 +27,7 @@ from dlc.dialects.dl.base import (
     tensor_type,
 )
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.interfaces import DataDependent, Sequential
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, SliceOp
@@ -64,8 +65,8 @@ class Selection(DataDependent, ABC):
 
     @property
     @abstractmethod
-    def most(self) -> Size:
-        """What `size` is at most."""
+    def most(self) -> Size | None:
+        """What `size` is at most, if that is known before."""
 
     @abstractmethod
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
@@ -169,6 +170,34 @@ class NonzeroOp(Selection):
         if not shape:
             return [build(BroadcastToOp, build.scalar(0, like=rest), shape=(0, size))]
         return [build(ConcatOp, *(build(ReshapeOp, row, shape=(1, size)) for row in (*rows, rest)), axis=0)]
+
+
+@irdl_op_definition
+class NumbersOp(Selection):
+    """The numbers 0, 1, … below `number`, as i64: what makes a size of a number that data has.
+
+    A number below 0 has none. (C1) `number` is an i64 without axes; (C2) the result is i64 [`size`]; (C3) `number` is at most
+    `largest`, if that is said.
+    """
+
+    name = "dl.numbers"
+    number = operand_def(TensorType)
+    largest = opt_prop_def(DenseArrayBase | DimsAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        if self.number.type != tensor_type((), i64):
+            raise DTypeError(f"{self.name}: a number of {self.number.type}; expected an i64 without axes (C1)")
+        return [tensor_type((self.count,), i64)]
+
+    @property
+    def most(self) -> Size | None:
+        return None if self.largest is None else sizes(self.largest)[0]
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        build, (number,) = Build(self), operands
+        build.insert(DecideOp(build(MaximumOp, number, build.scalar(0, like=number)), self.count))
+        return [build(IotaOp, size=(self.count,), to=i64, start=0, step=1)]
 
 
 @irdl_op_definition

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from dlc import dims
 from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, shape_of, tensor_type
+from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dims import Size
@@ -32,6 +33,8 @@ def _bind(function: Operation, sizes: Mapping[str, Size]) -> None:
     bound: set[SSAValue] = set()
     for op in function.walk():
         match op:
+            case Selection():
+                sizes = _bind_selection(op, sizes, bound)
             case func.FuncOp() | KernelOp():
                 _bind_function(op, sizes, bound)
             case DlOp():
@@ -64,6 +67,16 @@ def _bind_op(op: DlOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
     except ShapeError as error:
         text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
         raise ShapeError(f"{error}; with {text}, at {op.location}") from error
+
+
+def _bind_selection(op: Selection, sizes: Mapping[str, Size], bound: set[SSAValue]) -> Mapping[str, Size]:
+    """Binds an op as any other; if there is nothing to select from, what data decides is known to be 0 as well."""
+    _bind_op(op, sizes, bound)
+    if op.most != 0 or isinstance(op.count, int):
+        return sizes
+    sizes = {**sizes, str(op.count): 0}
+    _bind_op(op, sizes, bound)
+    return sizes
 
 
 def _bind_declared(op: Control | DispatchOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:

@@ -44,6 +44,8 @@ from dlc.ir import (
 REPRESENTATIVE = "representative"
 # The attribute of a kernel and its dispatches that says of each result which argument's memory it takes, -1 of a new one.
 OVER = "over"
+# The attribute of a kernel that says which arguments may have blocks of zeros, or of what is not true: what a mask hides.
+ZEROS = "zeros"
 
 
 @irdl_op_definition
@@ -65,7 +67,8 @@ class KernelOp(IRDLOperation):
 
     Of an argument that a result is written `over`, it finds the elements there, and leaves those that it does not change.
     It may serve several sizes: they are symbols `s0`, `s1`, … in its types, which each dispatch gives a meaning. The
-    attribute `representative` has an entry for each.
+    attribute `representative` has an entry for each. Whether an argument of those that `zeros` names has a block of zeros is
+    for the kernel to see when it runs; what it computes does not hang on the attribute.
 
     (C1) block arguments have the inputs' types; (C2) the yielded values have the results' types.
     """
@@ -87,6 +90,11 @@ class KernelOp(IRDLOperation):
     def representative(self) -> tuple[int, ...]:
         """The sizes that its plans are made for, one for each that a dispatch gives."""
         return ints(self.attributes.get(REPRESENTATIVE))
+
+    @property
+    def zeros(self) -> tuple[int, ...]:
+        """The arguments that may have blocks of zeros."""
+        return ints(self.attributes.get(ZEROS))
 
     @property
     def yielded(self) -> Sequence[SSAValue]:
@@ -134,6 +142,8 @@ def written_over(op: Operation) -> dict[int, int]:
 
 # Of a result: the number of the argument whose memory it takes, which the caller gives away.
 DONOR = "dl.donor"
+# On an entry: it is a part of a program, which goes on with its results.
+PART = "dl.part"
 
 
 @irdl_op_definition

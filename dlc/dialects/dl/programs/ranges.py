@@ -9,9 +9,11 @@ from collections.abc import Mapping
 
 from dlc.dialects.dl.base import attribute, ints
 from dlc.dims import Dim, Range, Size, substitute
-from dlc.ir import DictionaryAttr, ModuleOp, func
+from dlc.ir import DictionaryAttr, ModuleOp, StringAttr, func
 
 RANGES = "ranges"
+# Sizes that data decides, and those that they have to be.
+EQUAL = "equal"
 
 
 def ranges_of(module: ModuleOp) -> dict[str, Range]:
@@ -22,6 +24,22 @@ def ranges_of(module: ModuleOp) -> dict[str, Range]:
         if isinstance(op, func.FuncOp) and isinstance(stated, DictionaryAttr):
             found |= {name: Range(*ints(ends)) for name, ends in stated.data.items()}
     return found
+
+
+def equal_of(module: ModuleOp) -> dict[str, str]:
+    """The sizes that data decides which have to be others, and these, by symbol."""
+    found: dict[str, str] = {}
+    for op in module.ops:
+        stated = op.attributes.get(EQUAL)
+        if isinstance(op, func.FuncOp) and isinstance(stated, DictionaryAttr):
+            found |= {name: other.data for name, other in stated.data.items() if isinstance(other, StringAttr)}
+    return found
+
+
+def state_equal(function: func.FuncOp, equal: Mapping[str, str]) -> None:
+    """Writes which sizes have to be which, if there are any, into a function."""
+    if equal:
+        function.attributes[EQUAL] = DictionaryAttr({name: StringAttr(other) for name, other in equal.items()})
 
 
 def representative(size: Size, ranges: Mapping[str, Range]) -> int:

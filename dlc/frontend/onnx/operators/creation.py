@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.dtypes import element_type, is_float
+from dlc.dialects.dl.dtypes import element_type, is_float, is_integer
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
@@ -48,7 +48,7 @@ def constant_of_shape(node: Node) -> Value:
     value = node.tensor("value") if node.has("value") else np.zeros(1, np.float32)
     if value.size != 1:
         raise ModelError(f"{node.place}: its value must have one element, got {value.size}")
-    return node.emit.broadcast(node.emit.constant(value.reshape(())), node.sizes(0, "shape"))
+    return node.emit.broadcast(node.emit.constant(value.reshape(())), node.decided(0, "shape"))
 
 
 @table("Range")
@@ -56,6 +56,8 @@ def range_(node: Node) -> Value:
     emit, kind = node.emit, node[0].element_type
     if any(node[k].element_type != kind for k in (1, 2)):
         raise ModelError(f"{node.place}: start, limit and delta must be of one type")
+    if any(node[k].known is None for k in range(3)):
+        return _counted_range(node)
     if not node.known(2, "delta").all():
         raise ModelError(f"{node.place}: its delta is 0")
     if is_float(kind):
@@ -70,10 +72,30 @@ def range_(node: Node) -> Value:
     count = -(-span // abs(step))
     if isinstance(count, int):
         count = max(count, 0)
+    elif emit.is_by_data(count):
+        count = emit.counted(emit.sizes(count))
     if isinstance(first, Dim):
         steps = emit.iota(count, kind, 0, step)
         return emit(dl.AddOp, steps, emit.cast(emit.sizes(first), kind))
     return emit.iota(count, kind, first, step)
+
+
+def _counted_range(node: Node) -> Value:
+    """A range of which data says how long it is: ⌈(limit − start) / delta⌉."""
+    emit, kind = node.emit, node[0].element_type
+    start, limit, delta = (emit.reshape(node[k], ()) for k in range(3))
+    if start.known is None or delta.known is None or start.known != 0 or delta.known != 1 or not is_integer(kind):
+        wide = element_type(np.float64 if is_float(kind) else np.int64)
+        first, end, step = (emit.cast(v, wide) for v in (start, limit, delta))
+        emit.require(emit(dl.NotEqualOp, step, emit.scalar(0, step)), f"{node.place}: its delta is 0")
+        span = emit(dl.SubOp, first, end)
+        if is_float(kind):
+            limit = emit(dl.NegOp, emit(dl.FloorOp, emit(dl.DivOp, span, step)))
+            limit = emit.cast(limit, element_type(np.int64))
+        else:
+            limit = emit(dl.NegOp, emit(dl.FloordivOp, span, step))
+    steps = emit.iota(emit.counted(limit), kind)
+    return emit(dl.AddOp, start, emit(dl.MulOp, steps, delta))
 
 
 @table("EyeLike")
@@ -88,12 +110,12 @@ def eye_like(node: Node) -> Value:
 
 @table("OneHot")
 def one_hot(node: Node) -> Value:
-    emit, indices, depth = node.emit, node[0], int(node.number(1, "depth"))
+    emit, indices, (depth,) = node.emit, node[0], node.decided(1, "depth")
     axis = node.axis(node.integer("axis", -1), indices.rank + 1)
     if is_float(indices.element_type):
         indices = emit.cast(indices, element_type(np.int64))
     negative = emit(dl.LessOp, indices, emit.scalar(0, indices))
-    indices = emit(dl.SelectOp, negative, emit(dl.AddOp, indices, emit.scalar(depth, indices)), indices)
+    indices = emit(dl.SelectOp, negative, emit(dl.AddOp, indices, emit.cast(emit.sizes(depth), indices.element_type)), indices)
     places = emit.iota(depth, indices.element_type)
     # The new axis holds the classes: they broadcast along it.
     columns = emit.reshape(places, (depth, *(1,) * (indices.rank - axis)))

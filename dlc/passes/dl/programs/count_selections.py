@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.data_dependent.selection import Selection
-from dlc.ir import ModuleOp, SSAValue
+from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.data_dependent.selection import DecideOp, Selection
+from dlc.dialects.dl.movement.shaping import BroadcastToOp
+from dlc.dialects.dl.programs.ranges import state_equal
+from dlc.dialects.host import entry_of
+from dlc.dims import Dim
+from dlc.ir import ModuleOp, SSAValue, func
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 
 
@@ -20,8 +25,28 @@ def counted(module: ModuleOp) -> ModuleOp:
     copy = module.clone()
     for block in program_blocks(copy):
         rewrite_forward(block, _decomposed)
+    _tell_apart(entry_of(copy))
     return copy
 
 
+def _tell_apart(main: func.FuncOp) -> None:
+    """Gives what is decided to be a size that is known already a name of its own, and says which one it has to be."""
+    known = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
+    equal: dict[str, str] = {}
+    for op in main.walk():
+        if isinstance(op, DecideOp):
+            if op.symbol in known:
+                own = f"{op.symbol}_again{len(equal)}"
+                equal[own] = op.symbol
+                op.size = DimsAttr.of((Dim.symbol(own),))
+            known.add(op.symbol)
+    state_equal(main, equal)
+
+
 def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
-    return op.decompose(*op.operands) if isinstance(op, Selection) else None
+    if not isinstance(op, Selection):
+        return None
+    if op.count == 0:
+        build = Build(op)
+        return [build(BroadcastToOp, build.scalar(0, like=r), shape=shape_of(r)) for r in op.results]
+    return op.decompose(*op.operands)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dialects.dl.base import normalized_axes
 from dlc.dialects.dl.dtypes import is_bool
-from dlc.dims import Size
+from dlc.dims import Size, UndecidableError
 from dlc.errors import ModelError
+from dlc.frontend.decided import Element
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
@@ -68,34 +69,90 @@ def slice_9(node: Node) -> Value:
 
 @table("Slice", since=10)
 def slice_(node: Node) -> Value:
-    begins, ends = node.sizes(1, "starts"), node.sizes(2, "ends")
+    begins, ends = node.elements(1, "starts"), node.elements(2, "ends")
     axes = node.integers_of(3, "axes") if node.get(3) is not None else tuple(range(len(begins)))
     steps = node.integers_of(4, "steps") if node.get(4) is not None else (1,) * len(begins)
     return _sliced(node, begins, ends, axes, steps)
 
 
-def _sliced(node: Node, begins: Sequence[Size], ends: Sequence[Size], axes: Sequence[int], steps: Sequence[int]) -> Value:
+def _sliced(
+    node: Node,
+    begins: Sequence[Size | Element],
+    ends: Sequence[Size | Element],
+    axes: Sequence[int],
+    steps: Sequence[int],
+) -> Value:
     emit, x = node.emit, node[0]
     if not len(begins) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise ModelError(f"{node.place}: starts, ends, axes and steps must have equal lengths and steps must not be 0")
     axes = normalized_axes(None, axes, x.rank)
-    backward = [a for a, step in zip(axes, steps, strict=True) if step < 0]
+    backward: list[int] = []
     starts: list[Size] = [0] * x.rank
     limits, strides = list(x.shape), [1] * x.rank
     for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
         size = x.shape[axis]
+        if isinstance(begin, Element) or isinstance(end, Element):
+            x = _cut(node, x, axis, begin, end, step)
+            limits[axis] = x.shape[axis]
+            continue
+        first, last = _inside(begin, end, step, size)
+        if emit.is_by_data(size) and not _holds(first, last, size):
+            x = _cut(node, x, axis, begin, end, step)
+            limits[axis] = x.shape[axis]
+            continue
         if step < 0:
-            # Counted from the back, a backward slice is a forward one; an end below the front counts as the front.
-            begin, end = size - 1 - _from_front(begin, size, 0, size - 1), size - 1 - _from_front(end, size, -1, size - 1)
-        else:
-            begin, end = _from_front(begin, size, 0, size), _from_front(end, size, 0, size)
-        both = isinstance(begin, int) and isinstance(end, int)
-        starts[axis], limits[axis], strides[axis] = begin, max(begin, end) if both else end, abs(step)
+            backward.append(axis)
+        both = isinstance(first, int) and isinstance(last, int)
+        starts[axis], limits[axis], strides[axis] = first, max(first, last) if both else last, abs(step)
     if backward:
         x = emit(dl.ReverseOp, x, axes=tuple(sorted(backward)))
     if starts == [0] * x.rank and limits == list(x.shape) and strides == [1] * x.rank:
         return x
     return emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+
+
+def _inside(begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
+    """Where a slice begins and ends, counted from the end that it comes from."""
+    if step > 0:
+        return _from_front(begin, size, 0, size), _from_front(end, size, 0, size)
+    # Counted from the back, a backward slice is a forward one; an end below the front counts as the front.
+    return size - 1 - _from_front(begin, size, 0, size - 1), size - 1 - _from_front(end, size, -1, size - 1)
+
+
+def _holds(first: Size, last: Size, size: Size) -> bool:
+    """Whether a slice is inside an axis whatever its size."""
+    try:
+        return 0 <= first <= last <= size
+    except UndecidableError:
+        return False
+
+
+def _cut(node: Node, x: Value, axis: int, begin: Size | Element, end: Size | Element, step: int) -> Value:
+    """The elements from `begin` to `end` of an axis, of which data says one: each clamped to the axis, then counted."""
+    emit, size = node.emit, x.shape[axis]
+
+    def clamped(bound: Size | Element, low: Size, high: Size) -> Value:
+        number = emit.number(bound)
+        negative = emit(dl.LessOp, number, emit.scalar(0, number))
+        number = emit(dl.SelectOp, negative, emit(dl.AddOp, number, emit.sizes(size)), number)
+        return emit(dl.MinimumOp, emit(dl.MaximumOp, number, emit.sizes(low)), emit.sizes(high))
+
+    if step > 0:
+        first, last = clamped(begin, 0, size), clamped(end, 0, size)
+        span = emit(dl.SubOp, last, first)
+        if isinstance(begin, int) and begin >= 0 and isinstance(end, int) and (end < 0 or end >= _FAR):
+            # As many for each way of saying it: x[1:] and x[:-1].
+            span = emit.sizes(_inside(begin, end, step, size)[1] - begin)
+    else:
+        first, last = clamped(begin, 0, size - 1), clamped(end, -1, size - 1)
+        span = emit(dl.SubOp, first, last)
+    # ⌈span / step⌉
+    wide = emit(dl.AddOp, span, emit.scalar(abs(step) - 1, span))
+    count = emit.counted(emit(dl.FloordivOp, wide, emit.scalar(abs(step), span)), -(-size // abs(step)))
+    if begin == 0 and step == 1:
+        return emit.slice(x, axis, 0, count)
+    places = emit(dl.AddOp, first, emit.iota(count, step=step))
+    return emit(dl.GatherOp, x, places, axis=axis)
 
 
 def _from_front(bound: Size, size: Size, low: Size, high: Size) -> Size:

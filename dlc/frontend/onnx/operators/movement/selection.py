@@ -20,11 +20,12 @@ table = Table()
 def _selected(node: Node, op: type[dl.Selection], *operands: Value, **properties: PropertyValue | None) -> tuple[Value, ...]:
     """The results of a selection, of a size that the program finds when it runs; known if the operands are."""
     size = node.emit.new_size(op.name.removeprefix("dl."))
-    known = [v.known for v in operands if v.known is not None and v.known.dtype != object]
-    if len(known) < len(operands):
-        return node.emit.all(op, *operands, size=(size,), **properties)
     probe = op.make(*Block(arg_types=[v.type for v in operands]).args, size=(size,), **properties)
-    return tuple(node.emit.constant(result) for result in probe.evaluate(*known))
+    known = [v.known for v in operands if v.known is not None and v.known.dtype != object]
+    if len(known) == len(operands):
+        return tuple(node.emit.constant(result) for result in probe.evaluate(*known))
+    # Of what has no elements nothing is selected.
+    return node.emit.all(op, *operands, size=(0 if probe.most == 0 else size,), **properties)
 
 
 @table("NonZero")

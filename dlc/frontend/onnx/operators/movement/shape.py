@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import broadcast_shapes, normalized_axes
-from dlc.dims import Size, product
+from dlc.dims import Dim, Size, product
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
@@ -93,13 +93,18 @@ def unsqueeze(node: Node) -> Value:
 
 @table("Expand")
 def expand(node: Node) -> Value:
-    x = node[0]
-    return node.emit.broadcast(x, broadcast_shapes(None, x.shape, node.sizes(1, "shape")))
+    emit, x, wanted = node.emit, node[0], node.decided(1, "shape")
+    for size, given in zip(x.shape[::-1], wanted[::-1], strict=False):
+        if isinstance(size, int) and size != 1 and isinstance(given, Dim):
+            number = emit.sizes(given)
+            fits = emit(dl.OrOp, *(emit(dl.EqualOp, number, emit.scalar(n, number)) for n in (1, size)))
+            emit.require(fits, f"{node.place}: a size of {{}} against {size}", number)
+    return emit.broadcast(x, broadcast_shapes(None, x.shape, wanted))
 
 
 @table("Tile")
 def tile(node: Node) -> Value:
-    x, repeats = node[0], node.sizes(1, "repeats")
+    x, repeats = node[0], node.decided(1, "repeats")
     if len(repeats) != x.rank:
         raise ModelError(f"{node.place}: {len(repeats)} repeats for a tensor of rank {x.rank}")
     return node.emit.tile(x, repeats)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dlc.dialects import dl
+from dlc.dims import Size
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
@@ -17,12 +18,27 @@ def top_k(node: Node) -> list[Value]:
     emit, x = node.emit, node[0]
     node.ignore("sorted")  # the order is free then: sorted will do
     axis = node.axis(node.integer("axis", -1), x.rank)
-    count = node.integer("k") if node.opset < 10 else int(node.number(1, "k"))
-    size = x.shape[axis]
-    if count < 0 or (isinstance(size, int) and count > size):
+    size, count = x.shape[axis], _count(node, x.shape[axis])
+    if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
         raise ModelError(f"{node.place}: the first {count} of {size} elements")
-    places = emit(dl.ArgsortOp, x, axis=axis, descending=node.flag("largest", True), count=count)
+    first = count if isinstance(count, int) else None
+    places = emit(dl.ArgsortOp, x, axis=axis, descending=node.flag("largest", True), count=first)
+    places = emit.slice(places, axis, 0, count)
     return [emit(dl.GatherElementsOp, x, places, axis=axis), places]
+
+
+def _count(node: Node, size: Size) -> Size:
+    """How many of `size` elements are asked for."""
+    if node.opset < 10:
+        return node.integer("k")
+    emit, k = node.emit, node[1]
+    if k.known is not None:
+        (count,) = node.sizes(1, "k")
+        return count
+    number, most = emit.cast(emit.reshape(k, ()), i64), emit.sizes(size)
+    is_size = emit(dl.AndOp, emit(dl.GreaterEqualOp, number, emit.scalar(0, number)), emit(dl.LessEqualOp, number, most))
+    emit.require(is_size, f"{node.place}: the first {{}} of {{}} elements", number, most)
+    return emit.counted(number, size)
 
 
 @table("ReverseSequence")

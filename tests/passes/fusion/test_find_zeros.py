@@ -1,0 +1,60 @@
+"""What a mask hides is not computed where training keeps the weights of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc import nn
+from dlc.dialects import dl
+from dlc.dialects.dl.programs.program import KernelOp
+from dlc.ir import SSAValue
+from dlc.passes.fusion.find_zeros import FindZerosPass
+from dlc.passes.fusion.form_kernels import FormKernelsPass
+from dlc.target import CPU_LEVELS
+from tests.passes.programs import Writer, program, randoms
+
+AVX2 = CPU_LEVELS["cpu:avx2"]
+
+
+@pytest.mark.parametrize(("hides", "expected"), [(-np.inf, [[0], [0], [2], [2, 3]]), (0.0, [])])
+def test_kernels_say_what_a_mask_may_hide(hides: float, expected: list[list[int]]) -> None:
+    """Scores by the mask, sums and products by weights; nothing where a mask only makes zeros of scores."""
+
+    def body(b: Writer, q: SSAValue, k: SSAValue, v: SSAValue, w: SSAValue, mask: SSAValue) -> Sequence[SSAValue]:
+        scores = b(dl.SelectOp, mask, b(dl.MatmulOp, q, k), b.scalar(hides, like=q))
+        weights = b(dl.SoftmaxOp, scores, axis=2)
+        mean = b(dl.MatmulOp, weights, v)
+        moved = b(dl.MulOp, b(dl.MatmulOp, mean, w), weights)
+        return [mean, b(dl.MatmulOp, b(dl.SelectOp, mask, b(dl.NegOp, moved), b.scalar(0.0, like=q)), v)]
+
+    p = program(body, *randoms((2, 24, 8), (2, 8, 24), (2, 24, 16), (2, 16, 24)), np.tri(24, dtype=np.bool_))
+    p.apply(FormKernelsPass(AVX2), FindZerosPass(), tolerance=1e-5)
+    found = [list(k.zeros) for k in p.module.ops if isinstance(k, KernelOp) and k.zeros]
+    assert sorted(found) == expected
+
+
+def test_attention_of_training_by_masks_of_all_kinds() -> None:
+    """Blocks of zeros before, behind and between what counts; rows that see nothing; sizes that no tile divides."""
+
+    def loss(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return (nn.attention(q, k, v, mask=mask) ** 2).sum()
+
+    gradient = dlc.value_and_grad(loss, argnums=(0, 1, 2))
+    q, k, v = (np.random.default_rng(n).standard_normal((2, 75, 16)).astype(np.float32) for n in range(3))
+    band = np.abs(np.subtract.outer(np.arange(75), np.arange(75))) < 9
+    hole = np.ones((75, 75), np.bool_)
+    hole[20:60, 10:50] = False
+    hole[:30] = False
+    compiled: Any = dlc.jit(gradient, cache=False)
+    wide: Any = dlc.jit(gradient, target="reference")
+    for mask in (np.tri(75, dtype=np.bool_), band, hole):
+        value, found = compiled(q, k, v, mask)
+        expected, grads = wide(*(x.astype(np.float64) for x in (q, k, v)), mask)
+        np.testing.assert_allclose(value, expected, rtol=1e-5)
+        for got, grad in zip(found, grads, strict=True):
+            np.testing.assert_allclose(got, grad, rtol=1e-4, atol=1e-4 * np.abs(grad).max())
