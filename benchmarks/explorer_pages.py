@@ -1,6 +1,7 @@
 """Pages of whole programs in a browser: python benchmarks/explorer_pages.py [MODEL …].
 
-Each MODEL of the tests' skeletons (resnet50, bert_base_128), a function with a scan, and a training step with its optimiser:
+Each MODEL of the tests' skeletons (resnet50, bert_base_128), a function with a scan, one of which data decides a size, and a
+training step with its optimiser:
 the seconds of processors that compiling it takes, and compiling it with its page; megabytes of the page; and seconds until
 Chromium shows it. In each page the first convolution or product is followed to its vector loop, by a click and by keys; what a
 reader of screens, the keyboard or weak eyes cannot use is looked for in light and dark. Exits with 1 where any of that fails,
@@ -61,6 +62,16 @@ def recurrence() -> Subject:
 
     rng = np.random.default_rng(0)
     return of_function(run, rng.standard_normal((256, 256), np.float32), rng.standard_normal((64, 4, 256), np.float32))
+
+
+def kept_rows() -> Subject:
+    """A dense layer on the rows that have a sum above zero."""
+
+    def kept(x: Any, w: Any) -> Any:
+        return dnp.tanh(x[x.sum(axis=1) > 0] @ w)
+
+    rng = np.random.default_rng(0)
+    return of_function(kept, rng.standard_normal((512, 256), np.float32), rng.standard_normal((256, 256), np.float32))
 
 
 def loss(weights: Any, x: Any, labels: Any) -> Any:
@@ -143,7 +154,7 @@ def main() -> None:
     arguments = parser.parse_args()
     models, pictures = arguments.models, arguments.pictures
     subjects = {name: (lambda name=name: network(name)) for name in models}
-    subjects |= {"a scan": recurrence, "a training step": training_step}
+    subjects |= {"a scan": recurrence, "a choice of rows": kept_rows, "a training step": training_step}
     print("| program | compiled, s | with its page, s | MB | opens, s | |\n|---|---|---|---|---|---|")
     with chromium() as browser, TemporaryDirectory() as folder:
         # What the first compilation of a process finds for the others, and the machine's limits, are not of any of them.

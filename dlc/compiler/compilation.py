@@ -26,8 +26,13 @@ class Compilation:
     recorder: Recorder | None = None
 
     def of(self, program: Program, options: Options) -> Compilation:
-        """That of another program, or a part of this one, which shows no progress and is not recorded."""
+        """That of another program, which shows no progress and is not recorded."""
         return replace(self, program=program, options=options, progress=None, recorder=None)
+
+    def of_part(self, program: Program, options: Options) -> Compilation:
+        """That of the next part of this program, which is recorded as such."""
+        recorder = self.recorder.of_part() if self.recorder is not None else None
+        return replace(self, program=program, options=options, recorder=recorder)
 
     def on(self, backend: Backend) -> Compilation:
         """That for another backend."""

@@ -15,7 +15,7 @@ from dlc.dialects.dl.programs.program import KernelOp
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.manager import PassManager
 from dlc.instrument.provenance import dispatches
-from dlc.instrument.recording import AfterPass, KernelRecord
+from dlc.instrument.recording import AfterPass, Record
 from dlc.instrument.report import KernelReport, PassRecord, Report
 from dlc.ir import Context, ModuleOp, Operation, f64, func
 from dlc.machine.cpus import usable_cpus
@@ -41,7 +41,7 @@ class CompiledKernel:
     passes: tuple[PassRecord, ...]
     emission: float
     compilation: float
-    record: KernelRecord | None = None
+    record: Record | None = None
 
     def note(self, report: Report, backend: KernelBackend[Any, Any], runs: int) -> None:
         """Notes it in a report, for a program that runs it so often."""

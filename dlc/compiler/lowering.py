@@ -57,12 +57,17 @@ class Lowering:
         self.dump = DumpFolder(c.options.dump_ir, self.weights) if c.options.dump_ir is not None else None
         self._report = c.report
         self._checker = checker
-        observer = checker.after_pass if checker is not None else None
-        if c.recorder is not None:
-            observer = c.recorder.of_program(self.module, self.plan)
-        self._manager = PassManager(
-            self.context, self.plan, check=c.options.verify, dump=self.dump, progress=c.progress, observer=observer
-        )
+        self._manager = self._managed("", "import")
+
+    def _managed(self, stage: str, made_by: str) -> PassManager:
+        """What runs the passes of the plan on the module, which comes from the import, or from parts."""
+        c = self._c
+        manager = PassManager(self.context, self.plan, check=c.options.verify, dump=self.dump, progress=c.progress)
+        if self._checker is not None:
+            manager.observer = self._checker.after_pass
+        elif c.recorder is not None:
+            manager.observer = c.recorder.of_program(self.module, self.plan, (stage, made_by), manager.records)
+        return manager
 
     def stages(self, *, kernels: bool) -> tuple[Stage, ...]:
         """The stages that treat each kernel by itself, or those before them, which need the whole module."""
@@ -85,14 +90,16 @@ class Lowering:
         segments = split(replace(self._c.program, module=counted(self.module)))
 
         def lowered(part: Part, options: Options) -> ModuleOp:
-            own = Lowering(self._c.of(part.program, options))
-            own.run(stages)
+            own = Lowering(self._c.of_part(part.program, options))
+            own.run(own.stages(kernels=False))
             return own.module
 
         self.module = joined(segments, self._c.options, lowered)
         # Weights that parts in loops read are evaluated ahead; parts may have equal kernels.
-        for p in (HoistInvariantsPass(), DedupeKernelsPass()):
-            p.apply(self.context, self.module)
+        last = replace(stages[-1], passes=(HoistInvariantsPass(), DedupeKernelsPass()))
+        self.plan = (last, *(stage for stage in self.plan if stage not in stages))
+        self._manager = self._managed(last.name, "parts")
+        self.run((last,))
 
     def host(self) -> None:
         """Plans the host program: evaluates weight expressions, then runs the host's stage."""

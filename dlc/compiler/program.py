@@ -36,6 +36,7 @@ from dlc.ir import (
     MemRefType,
     ModuleOp,
     ParseError,
+    SSAValue,
     StringAttr,
     VerifyException,
     parse_module,
@@ -66,8 +67,7 @@ class Program:
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         main = entry_of(self.module)
-        types = [a.type for a in inputs_of(main)]
-        return _infos(types, main.arg_attrs, "input")
+        return _infos(list(map(_type, inputs_of(main))), main.arg_attrs, "input")
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
@@ -76,7 +76,7 @@ class Program:
         if not buffers:
             return _infos(main.function_type.outputs.data, main.res_attrs, "output")
         named = ArrayAttr(main.arg_attrs.data[-len(buffers) :]) if main.arg_attrs is not None else None
-        return _infos([b.type for b in buffers], named, "output")
+        return _infos(list(map(_type, buffers)), named, "output")
 
     @property
     def is_static(self) -> bool:
@@ -138,9 +138,14 @@ def _infos(types: Sequence[Attribute], named: ArrayAttr[DictionaryAttr] | None, 
     return tuple(infos)
 
 
+def _type(value: SSAValue) -> Attribute:
+    """The type of an array of the entry: a buffer's as that of a tensor, with the sizes that it says."""
+    if not isinstance(value.type, MemRefType):
+        return value.type
+    return tensor_type(host.sizes_of(value), cast("MemRefType[Attribute]", value.type).element_type)
+
+
 def _info(type: Attribute, name: str) -> TensorInfo:
-    if isinstance(type, MemRefType):  # a buffer's sizes and element type read like a tensor's
-        type = tensor_type(type.get_shape(), cast("MemRefType[Attribute]", type).element_type)
     return TensorInfo(name, shape_of(type), numpy_dtype(element_type_of(type)))
 
 
@@ -225,7 +230,7 @@ def _dumped_program(
     try:
         for op in module.walk():
             if isinstance(op, WeightOp | host.WeightOp):
-                weight_array(_info(op.result.type, op.symbol.string_value()), store)
+                weight_array(_info(_type(op.result), op.symbol.string_value()), store)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
     return Program(module, store, path.stem, remaining.data if isinstance(remaining, StringAttr) else None)

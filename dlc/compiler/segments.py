@@ -28,6 +28,7 @@ from dlc.dialects.dl.programs.control import Control, FailOp, IfOp, ScanOp, capt
 from dlc.dialects.dl.programs.program import PART, YieldOp
 from dlc.dialects.dl.programs.ranges import ranges_of, state_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
+from dlc.dialects.host import DecideOp as HostDecideOp
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, Size
 from dlc.ir import (
@@ -40,6 +41,7 @@ from dlc.ir import (
     Region,
     SSAValue,
     StringAttr,
+    TensorType,
     UnitAttr,
     func,
 )
@@ -156,7 +158,7 @@ def _models(
 ) -> tuple[host.Served | None, tuple[str, ...], Kept[host.Numbers]]:
     """What serves the sizes of a part; those that it is compiled for besides, and what makes it for them."""
     served = compile(program, options)
-    symbols = () if served is not None and served.is_all else tuple(sorted(_given(program.module)))
+    symbols = () if served is not None and served.is_all else tuple(sorted(_given(program)))
     if served is not None:
         # What data decides is seen when it does.
         served = replace(served, domain=served.domain.without(served.domain.symbols.difference(symbols)))
@@ -352,11 +354,12 @@ def _named(values: Sequence[SSAValue]) -> set[str]:
     return {str(size) for v in values for size in shape_of(v) if isinstance(size, Dim) and size == Dim.symbol(str(size))}
 
 
-def _given(module: ModuleOp) -> set[str]:
+def _given(program: Program) -> set[str]:
     """The symbolic sizes in the types and properties of a program, but for those that its own data decides."""
-    main = entry_of(module)
-    inputs = {name for a in main.args for size in shape_of(a) if isinstance(size, dims.Dim) for name in size.symbols()}
+    main = entry_of(program.module)
+    inputs = {name for info in program.inputs for size in info.shape for name in Dim.lift(size).symbols()}
     decided = {str(op.count) for op in main.walk() if isinstance(op, SelectionOp)}
+    decided |= {op.symbol for op in main.walk() if isinstance(op, DecideOp | HostDecideOp)}
     return inputs.union(*map(_symbols_of, main.body.block.ops)) - decided
 
 
@@ -364,6 +367,6 @@ def _symbols_of(op: Operation) -> set[str]:
     """The symbolic sizes in the results and properties of an op, and in those of its body."""
     found: list[Size] = []
     for inner in op.walk():
-        found += [size for r in inner.results for size in shape_of(r)]
+        found += [size for r in inner.results if isinstance(r.type, TensorType) for size in shape_of(r)]
         found += [size for p in inner.properties.values() if isinstance(p, DimsAttr) for size in p.sizes]
     return {name for size in found if isinstance(size, dims.Dim) for name in size.symbols()}

@@ -17,6 +17,7 @@ from dlc.compiler.lowering import Lowering
 from dlc.compiler.open_sizes import decided_sizes, domain_of, within
 from dlc.compiler.program import Program
 from dlc.compiler.segments import split, whole
+from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.indexed import checked_places
 from dlc.dims import is_static
@@ -106,7 +107,9 @@ def _compiled(c: Compilation, file: CachedFile | None, whatever_data_decides: bo
         return Served(_compiled(inner, None, True)) if served is not None else _served(inner, None, True)[0]
 
     began = perf_counter()
-    segments = split(c.program) if served is None else whole(c.program)
+    # What comes from a dump is one program, with the sizes that its data decides.
+    is_cut = served is None and not any(isinstance(op, DecideOp) for op in c.program.module.walk())
+    segments = split(c.program) if is_cut else whole(c.program)
     model = model_of(segments.linked(part, c.options), takes_device_arrays=c.backend.takes_device_arrays)
     c.report.seconds += perf_counter() - began
     return model

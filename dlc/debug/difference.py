@@ -19,14 +19,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from dlc.backends.reference import evaluate
+from dlc.backends.reference import call
 from dlc.backends.reference.machine import Frame
 from dlc.backends.reference.values import Value, View
 from dlc.compiler import Program
 from dlc.debug.evaluation import evaluated
 from dlc.debug.launches import Launches, launches_of
 from dlc.dialects.dl.base import Array, Tensor, shape_of
+from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.host import entry_of, outputs_of
 from dlc.dims import Size, bind_sizes, is_static
 from dlc.errors import ShapeError, UnsupportedError
@@ -61,7 +64,7 @@ class Output:
 class First:
     """The first value of the second that the first has not: the line of the op that makes it, and where that comes from.
 
-    Of a kernel that is machine code there is no line.
+    Of a kernel as a whole there is no line: of machine code, or a function beside machine code.
     """
 
     text: str | None
@@ -70,7 +73,7 @@ class First:
 
     def __str__(self) -> str:
         place = f"\n  in kernel @{self.kernel}" if self.kernel is not None else ""
-        made_by = f"kernel @{self.kernel}, in machine code" if self.text is None else self.text + place
+        made_by = f"kernel @{self.kernel}, as a whole" if self.text is None else self.text + place
         return made_by + (f"\n  from {', '.join(self.origins)}" if self.origins else "")
 
 
@@ -129,10 +132,16 @@ def _decided(program: Program, evaluator: Evaluator) -> Program:
         op, *rest = [*block.ops][place:]
         for later in reversed(rest):
             block.erase_op(later)
-        block.add_op(func.ReturnOp(*op.results))
-        sizes = dict[str, int]()
-        for result, array in zip(op.results, evaluator.trace(module, program.weights).results, strict=True):
-            bind_sizes(shape_of(cast(Tensor, result.type)), array.shape, sizes)
+        if isinstance(op, DecideOp):
+            op.detach()
+        made = [op.count] if isinstance(op, DecideOp) else op.results
+        block.add_op(func.ReturnOp(*made))
+        arrays, sizes = evaluator.trace(module, program.weights).results, dict[str, int]()
+        if isinstance(op, DecideOp):
+            sizes[op.symbol] = int(arrays[0])
+        else:
+            for result, array in zip(op.results, arrays, strict=True):
+                bind_sizes(shape_of(cast(Tensor, result.type)), array.shape, sizes)
         program = program.with_sizes(sizes)
     return program
 
@@ -146,6 +155,8 @@ def _first_open(module: ModuleOp) -> int | None:
 
 
 def _is_open(op: Operation) -> bool:
+    if isinstance(op, DecideOp):
+        return not is_static(op.size.sizes)
     return isinstance(op, DataDependent) and not all(map(_is_known, op.results))
 
 
@@ -191,14 +202,33 @@ def _first_op(
     if before.runs and not after.runs:
         return _beside_kernel(before, after, arrays)
     step = culprit(before, after, wrong)
-    known = Counterparts([*arrays, *before.arrays, *(a for run in before.runs for a in run.outputs)])
+    known = Counterparts([*arrays, *before.arrays])
     # An op whose operands are others already goes on from a kernel that is a function, and has no steps.
     if step is not None and all(value.constant or known.has(value.array) for value in step.operands):
         return First(_line(step.op), step.origins, step.kernel)
-    for run in after.runs:
-        if not all(map(known.has, run.outputs)):
-            return _in_kernel(one, other, run)
+    run = _first_run(other, after, known, wrong)
+    if run is not None:
+        return _in_kernel(one, other, run)
     return None if step is None else First(_line(step.op), step.origins, step.kernel)
+
+
+def _first_run(module: ModuleOp, trace: Trace, known: Counterparts, wrong: Sequence[int]) -> KernelRun | None:
+    """The first run of a kernel from which values that are not among the known ones lead to one of the `wrong` outputs."""
+    block = entry_of(module).body.block
+    returned = block.last_op
+    assert returned is not None
+    pending, met, reached = [returned.operands[k] for k in wrong], set[SSAValue](), set[Operation]()
+    while pending:
+        value = pending.pop()
+        if value in met or value not in trace.values or known.has(trace.values[value]):
+            continue
+        met.add(value)
+        reached.add(cast(Operation, value.owner))
+        pending += cast(Operation, value.owner).operands
+    if any(isinstance(op, Control) for op in reached):
+        return next((run for run in trace.runs if not all(map(known.has, run.outputs))), None)
+    first = next((op for op in block.ops if op in reached and isinstance(op, DispatchOp)), None)
+    return None if first is None else next(run for run in trace.runs if run.outputs[0] is trace.values[first.results[0]])
 
 
 def _beside_kernel(before: Trace, after: Trace, arrays: Sequence[Array]) -> First | None:
@@ -213,6 +243,9 @@ def _beside_kernel(before: Trace, after: Trace, arrays: Sequence[Array]) -> Firs
 
 def _made_by(kernel: str, places: Sequence[str], after: Trace) -> First | None:
     """The op that gives what a kernel of the first program gives: the last of those that are in it."""
+    run = next((run for run in after.runs if run.kernel == kernel), None)
+    if run is not None and all(step.kernel is None for step in after.steps):
+        return First(None, run.origins, kernel)
     steps = [step for step in after.steps if step.origins and set(step.origins) <= set(places)]
     return First(_line(steps[-1].op), steps[-1].origins, kernel) if steps else None
 
@@ -221,13 +254,14 @@ def _in_kernel(one: ModuleOp, other: ModuleOp, run: KernelRun) -> First:
     """The op of a kernel that gives the first other value; all of the kernel, if the first program has none of its name."""
     mine, theirs = ([k for k in kernels_of(module) if k.sym_name.data == run.kernel] for module in (one, other))
     op: Operation = theirs[0]
-    if mine:
-        pairs = zip(_Values(one, run).found, _Values(other, run).found, strict=False)
-        parted = ((a, b) for (a, x), (b, y) in pairs if a.name != b.name or worst(y, x)[1] > tolerance_of([*x, *y]))
-        a, b = next(parted, (op, op))
-        # Other ops may also be run in another way: then the text says which is another one.
-        changed = (y for x, y in zip(mine[0].walk(), op.walk(), strict=False) if x.name != y.name)
-        op = b if a.name == b.name else next(changed, b)
+    if not mine:
+        return First(None, run.origins, run.kernel)
+    pairs = zip(_Values(one, run).found, _Values(other, run).found, strict=False)
+    parted = ((a, b) for (a, x), (b, y) in pairs if a.name != b.name or worst(y, x)[1] > tolerance_of([*x, *y]))
+    a, b = next(parted, (op, op))
+    # Other ops may also be run in another way: then the text says which is another one.
+    changed = (y for x, y in zip(mine[0].walk(), op.walk(), strict=False) if x.name != y.name)
+    op = b if a.name == b.name else next(changed, b)
     return First(_line(op), run.origins, run.kernel)
 
 
@@ -237,7 +271,7 @@ class _Values:
     def __init__(self, module: ModuleOp, run: KernelRun) -> None:
         self.found: list[tuple[Operation, list[Array]]] = []
         self._room = _MOST_BYTES
-        evaluate(module, run.inputs, function=run.kernel, watch=self._watch)
+        call(module, run.kernel, run.inputs, run.sizes, [a.shape for a in run.outputs], self._watch)
 
     def _watch(self, op: Operation, frame: Frame, results: Sequence[Value]) -> None:
         values = list(results) or [frame[v] for v in op.operands if isinstance(v.type, MemRefType)][-1:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import string_at
 from dataclasses import dataclass, field
 
@@ -12,7 +12,8 @@ from dlc.arrays import address_of
 from dlc.dialects.dl.base import Array
 from dlc.instrument.culprit import Counterparts
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import Launch, Place
+from dlc.runtime.cpu.program import Address
+from dlc.runtime.host_program import NUMBER_BYTES, Decide, Launch
 
 # The numbers of runs.
 _Runs = frozenset[int]
@@ -21,7 +22,7 @@ _NONE: _Runs = frozenset()
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a kernel: the layers in it, what it gave, and the runs that had made what it read."""
+    """A run of a kernel: the layers in it, what it gave, and the runs that had made what it read, or its sizes."""
 
     kernel: str
     origins: tuple[str, ...]
@@ -57,9 +58,13 @@ class Launches:
 def launches_of(artifact: Artifact, inputs: Sequence[Array], most_bytes: int) -> Launches | None:
     """What a compiled program does with inputs; None if it does not say what its kernels give, or that is too much to keep."""
     kernels = {kernel.name: kernel for kernel in artifact.kernels}
-    found, memory, kept = Launches(), _Memory(), 0
+    found, memory, kept, decided = Launches(), _Memory(), 0, _NONE
 
-    def noted(launch: Launch, address: Callable[[Place], int]) -> None:
+    def deciding(decide: Decide, address: Address) -> None:
+        nonlocal decided
+        decided |= memory.makers((address(decide.place), NUMBER_BYTES))
+
+    def noted(launch: Launch, address: Address) -> None:
         nonlocal kept
         spans = [(address(place), size) for place, size in zip(launch.arguments, launch.sizes, strict=True)]
         if launch.kernel is None:
@@ -68,7 +73,8 @@ def launches_of(artifact: Artifact, inputs: Sequence[Array], most_bytes: int) ->
         kernel = kernels[launch.kernel]
         read, given = spans[: -len(kernel.results)], spans[-len(kernel.results) :]
         kept += sum(size for _, size in given)
-        run = _NONE.union(*map(memory.makers, read))
+        # What follows a decision is as large as it says.
+        run = decided.union(*map(memory.makers, read))
         arrays = [np.frombuffer(string_at(*span), dtype) for span, dtype in zip(given, kernel.results, strict=True)]
         for span in given:
             memory.write(span, frozenset([len(found.runs)]))
@@ -77,7 +83,7 @@ def launches_of(artifact: Artifact, inputs: Sequence[Array], most_bytes: int) ->
     if not all(kernel.results for kernel in artifact.kernels):
         return None
     # A program may write over what it is given.
-    found.results = list(artifact.program().run_noting([np.array(array) for array in inputs], noted))
+    found.results = list(artifact.program().run_noting([np.array(array) for array in inputs], noted, deciding))
     found.makers = [memory.makers((address_of(array), array.nbytes)) for array in found.results]
     return found if kept <= most_bytes else None
 

@@ -4,18 +4,17 @@
     page.save("page.html")                                       one file that needs no network
     page.against(other)                                          two beside each other
 
-`data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it, and `segments.py` that of a
-program of which data decides a size, with `graph.py` (ops in kernels), `layout.py` (where they are drawn), `running.py`
-(times), `memory.py` (buffers over time) and `sources.py` (what the user wrote). `matching.py` finds the kernels of one in
-another, and `facts.py` is what is said without texts. `encode.py` writes it small, and `page.py` puts it into the template
-in `assets/`, whose scripts draw it in the browser.
+`data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it by what `seen.py` has
+watched, and `segments.py` that of a program that runs in parts, with `graph.py` (ops in kernels), `layout.py` (where they are
+drawn), `running.py` (times), `memory.py` (buffers over time) and `sources.py` (what the user wrote). `matching.py` finds the
+kernels of one in another, and `facts.py` is what is said without texts. `encode.py` writes it small, and `page.py` puts it into
+the template in `assets/`, whose scripts draw it in the browser.
 """
 
 from __future__ import annotations
 
 from dlc.backends.base import Backend
 from dlc.compiler import Program
-from dlc.compiler.segments import split
 from dlc.explore.collecting import Inputs, collect
 from dlc.explore.page import Page
 from dlc.explore.segments import collect_parts
@@ -38,6 +37,7 @@ def explore(
 ) -> Page:
     """The page of a program, or of one in parts; what `collect` and `collect_parts` say."""
     with collected_rarely():
-        if split(program).are_cut:
-            return Page(collect_parts(program, target, options, inputs=inputs, source=source, progress=progress))
-        return Page(collect(program, target, options, inputs=inputs, source=source, progress=progress))
+        whole = collect(program, target, options, inputs=inputs, source=source, progress=progress)
+        if whole is not None:
+            return Page(whole)
+        return Page(collect_parts(program, target, options, inputs=inputs, source=source, progress=progress))

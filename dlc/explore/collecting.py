@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from dlc.backends.base import Backend, KernelBackend
-from dlc.backends.read_host import is_open, read_host, read_open
-from dlc.backends.registry import backend_of
-from dlc.caching.keys import DLC
-from dlc.compiler import Program, recorded
-from dlc.compiler.compilation import Compilation
+from dlc.backends.base import Backend
+from dlc.compiler import Program
 from dlc.compiler.open_sizes import within
+from dlc.compiler.segments import split
+from dlc.dims import is_static
 from dlc.errors import UnsupportedError
-from dlc.explore.data import Exploration, Kernel, Step, Unit
-from dlc.explore.graph import Ends, graph_of, stem
-from dlc.explore.memory import memory_of
-from dlc.explore.running import Run, run_of
-from dlc.explore.sources import python_listing
-from dlc.instrument.provenance import dispatches, origins
-from dlc.instrument.recording import KernelRecord, Listing, Recorder, Shot
-from dlc.instrument.report import Doing, PassRecord, Progress, Report
-from dlc.instrument.work import flops as work
-from dlc.ir import ModuleOp, ModulePass
-from dlc.machine.cpus import usable_cpus
+from dlc.explore.data import Exploration
+from dlc.explore.seen import Seen, backend_compiling
+from dlc.instrument.recording import Listing
+from dlc.instrument.report import Doing, Progress
 from dlc.options import Options
-from dlc.passes.base import kernels_of
-from dlc.passes.fusion.form_kernels import FormKernelsPass, form_kernels
-from dlc.passes.tiling.explain_plan import explain_plan
-from dlc.passes.tiling.form_nests import nests_of
-from dlc.passes.tiling.tile_kernels import TileKernelsPass, planned_sizes
-from dlc.pipelines import KERNEL_STAGES
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.steps import Served
+from dlc.runtime.open_program import OutsideError
 
 # What a program is run on: arrays, or what gives them for the sizes that one compilation serves.
 Inputs: TypeAlias = "Sequence[NDArray[Any]] | Callable[[Program], Sequence[NDArray[Any]]]"
-
-# A program is run for this part of the time that compiling it took, or once.
-_MEASURING = 0.05
 
 
 def collect(
@@ -54,16 +32,19 @@ def collect(
     inputs: Inputs | None = None,
     source: Listing | None = None,
     progress: Progress | None = None,
-) -> Exploration:
+) -> Exploration | None:
     """What compiling `program` makes of it, and on `inputs`, where its time goes; `source` is what the user wrote.
 
     Where sizes come with a call, they are those of `inputs`, or else the ones that plans are made for; a program that is not
-    compiled for these sizes with others is compiled for them alone.
+    compiled for these sizes with others is compiled for them alone. None for one that is compiled in parts.
 
-    Raises UnsupportedError for a program that is not compiled as one, and what compiling raises.
+    Raises UnsupportedError for a program that is compiled for the inputs of each call, without such, and what compiling raises.
     """
     options = options or Options()
     seen = Seen.of(program, backend_compiling(program, target, options), options, progress)
+    is_known = all(is_static(info.shape) for info in program.inputs)
+    if seen.served is None and (is_known or (inputs is None and split(program).are_cut)):
+        return None
     if seen.served is None and inputs is None:
         raise UnsupportedError(
             f"{program.name}: it is compiled when it is called: {seen.report.each_size}; "
@@ -71,165 +52,21 @@ def collect(
         )
     narrowed = within(program, seen.served.domain) if seen.served is not None else program
     arrays = inputs(narrowed) if callable(inputs) else inputs
-    if arrays is not None and (seen.served is None or not seen.served.domain.holds(program.sizes_of(arrays))):
+    if arrays is not None and not _serves(seen, program.sizes_of(arrays)):
         known = program.known(program.sizes_of(arrays))
-        if not known.is_static:
-            raise UnsupportedError(
-                f"{program.name}: it is compiled in parts: {seen.report.each_size}; explore.segments shows them"
-            )
         return collect(known, target, options, inputs=arrays, source=source, progress=progress)
     if arrays is not None and progress is not None:
         progress(Doing("measuring"))
-    return seen.exploration(arrays, narrowed.planned_sizes if arrays is None else program.sizes_of(arrays), source)
+    try:
+        return seen.exploration(arrays, narrowed.planned_sizes if arrays is None else program.sizes_of(arrays), source)
+    except OutsideError:
+        # Data decides a size that it is not compiled for.
+        return None
 
 
-def backend_compiling(program: Program, target: str | Backend, options: Options) -> KernelBackend[Any, Any]:
-    """The backend, which makes kernels. Raises UnsupportedError for one that does not."""
-    backend = backend_of(target, options.device).compiling()
-    if not isinstance(backend, KernelBackend):
-        raise UnsupportedError(f"{program.name}: the target {backend} runs modules as they are; explore it for cpu or opencl")
-    return cast("KernelBackend[Any, Any]", backend)
-
-
-def _plans(coming: ModulePass, module: ModuleOp) -> list[str]:
-    """Before kernels are cut into tiles: how, and why."""
-    if not isinstance(coming, TileKernelsPass):
-        return []
-    kernel, lines = next(kernels_of(module)), list[str]()
-    nests = nests_of(kernel)
-    sizes = planned_sizes(kernel, nests)
-    for k, nest in enumerate(nests):
-        known = nest.at(sizes)
-        plan = coming.plan(known)
-        lines += [f"nest {k}: {plan}", *(f"  {line}" for line in explain_plan(known, plan, coming.target))]
-    return lines
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A compilation that was watched; `served` is what came of it, None if one compilation serves no sizes."""
-
-    program: Program
-    backend: KernelBackend[Any, Any]
-    options: Options
-    recorder: Recorder
-    report: Report
-    served: Served | None
-
-    @staticmethod
-    def of(program: Program, backend: KernelBackend[Any, Any], options: Options, progress: Progress | None) -> Seen:
-        """Compiles a program. Raises UnsupportedError for one whose kernels are formed, and what compiling raises."""
-        recorder, report = Recorder((FormKernelsPass.name, "fusion"), _plans), Report()
-        served = recorded(Compilation(program, backend, options, report, progress, recorder))
-        if served is not None and "fusion" not in recorder.modules:
-            raise UnsupportedError(
-                f"{program.name}: its kernels are formed already; explore a file of the dump before stage fusion ends"
-            )
-        return Seen(program, backend, options, recorder, report, served)
-
-    def exploration(
-        self, inputs: Sequence[NDArray[Any]] | None, sizes: Mapping[str, int], source: Listing | None
-    ) -> Exploration:
-        """What a page shows of it, for sizes that come with a call; measured on `inputs`, if there are any."""
-        recorder, report, end = self.recorder, self.report, self.recorder.modules["end"]
-        module, run = recorder.modules["fusion"], self.run(inputs) if inputs is not None else None
-        first = recorder.program[0].listing
-        source = source or python_listing(list(dict.fromkeys(chain(*first.origins))))
-        infos, outputs = self.program.inputs, self.program.outputs
-        graph = graph_of(module, [i.name for i in infos], [o.name for o in outputs], self.ends())
-        flops = Counter[str]()
-        for box in graph.boxes:
-            flops[box.name] += sum(part.flops for part in box.parts)
-        places = {box.name: box for box in graph.boxes if box.kind == "kernel"}
-        runs = dispatches(module)
-        passes = [r for r in report.passes if r.stage not in KERNEL_STAGES]
-        units = [Unit("program", (*_source_step(source), *_steps(recorder.program, passes, None)))]
-        kernels: list[Kernel] = []
-        for name in sorted(recorder.kernels, key=lambda n: places[n].launch or 0 if n in places else 0):
-            record = recorder.kernels[name]
-            units.append(Unit(name, tuple(_steps(record.shots, record.passes, runs.get(name, [])))))
-            origins = tuple(dict.fromkeys(chain(*runs.get(name, []))))
-            kernels.append(self.kernel(name, record, origins, flops.get(name, 0), run))
-        return Exploration(
-            self.program.name,
-            str(self.backend),
-            tuple(map(str, infos)),
-            tuple(map(str, outputs)),
-            DLC,
-            tuple(units),
-            graph,
-            tuple(kernels),
-            report.phases,
-            report.seconds,
-            tuple((r.stage, r.spec, r.seconds) for r in report.passes),
-            memory_of(end, read_open(end) if is_open(end) else read_host(end), sizes),
-            dict(sizes),
-            run.measured if run is not None else None,
-        )
-
-    def run(self, inputs: Sequence[NDArray[Any]]) -> Run | None:
-        """What a few runs of it show."""
-        threads, seconds = self.options.num_threads or usable_cpus(), _MEASURING * self.report.seconds
-        return run_of(self.recorder.made, inputs, threads, seconds, work(self.recorder.modules["fusion"]))
-
-    def ends(self) -> Ends:
-        """Where each kernel ended and why."""
-        module = self.recorder.modules.get(FormKernelsPass.name)
-        if module is None:
-            return {}
-        found = defaultdict[tuple[str, tuple[str, ...]], list[tuple[str, str]]](list)
-        for formed in form_kernels(module, self.backend.target, exact=self.options.numerics == "strict"):
-            following = formed.before
-            place = next(iter(origins(following.location)), "") if following is not None else ""
-            name = following.name.partition(".")[2] if following is not None else ""
-            key = stem(formed.dispatch.symbol), origins(formed.dispatch.location)
-            found[key].append((f"{name} {place}".strip(), formed.reason))
-        return found
-
-    def kernel(self, name: str, record: KernelRecord, origins: tuple[str, ...], flops: int, run: Run | None) -> Kernel:
-        made = next(k for k in self.report.kernels if k.name == name)
-        artifact = self.recorder.made
-        code = next((k for k in artifact.kernels if k.name == name), None) if isinstance(artifact, Artifact) else None
-        taken = run.kernels.get(name) if run is not None else None
-        return Kernel(
-            name,
-            origins,
-            made.runs,
-            tuple(int(t) for t in code.tasks if isinstance(t, int)) if code is not None else (),
-            made.object_bytes,
-            made.seconds + sum(p.seconds for p in record.passes),
-            tuple(record.notes),
-            taken.flops if taken else flops,
-            taken.bytes if taken else None,
-            taken.seconds if taken else None,
-            taken.least if taken else None,
-        )
-
-
-def _source_step(source: Listing | None) -> list[Step]:
-    return [Step("source", "", 0.0, "", source)] if source is not None else []
-
-
-def _steps(shots: Sequence[Shot], passes: Sequence[PassRecord], runs: Sequence[tuple[str, ...]] | None) -> list[Step]:
-    """Steps of shots; the places in a kernel's become the names that they stand for in each of its `runs`."""
-    steps: list[Step] = []
-    for shot in shots:
-        record = passes[shot.number - 1] if 0 < shot.number <= len(passes) else None
-        if record is None or record.stage != shot.stage:
-            record = PassRecord(shot.stage, shot.made_by, 0.0, 0, 0)
-        change = f"{record.ops_before} → {record.ops_after} ops" if record.ops_after else ""
-        listing = shot.listing if runs is None else _named(shot.listing, runs)
-        steps.append(Step(shot.stage, shot.made_by, record.seconds, change, listing))
-    return steps
-
-
-def _named(listing: Listing, runs: Sequence[tuple[str, ...]]) -> Listing:
-    known: dict[tuple[str, ...], tuple[str, ...]] = {}
-
-    def names(places: tuple[str, ...]) -> tuple[str, ...]:
-        numbers = [int(p[1:]) for p in places if p[:1] == "#" and p[1:].isdecimal()]
-        return tuple(dict.fromkeys(run[n] for n in numbers for run in runs if n < len(run)))
-
-    for places in dict.fromkeys(listing.origins):
-        known[places] = names(places)
-    return Listing(listing.text, tuple(known[p] for p in listing.origins), listing.lines)
+def _serves(seen: Seen, sizes: Mapping[str, int]) -> bool:
+    """Whether what was compiled serves these sizes of inputs; of what data decides nobody knows yet."""
+    if seen.served is None:
+        return False
+    domain = seen.served.domain
+    return domain.without(domain.symbols.difference(sizes)).holds(sizes)

@@ -21,8 +21,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Unit:
-    """The program, or a kernel, at each step at which it changed."""
+    """The `program`, a `part` of one that is cut where data decides a size, or a `kernel`, at each step at which it changed."""
 
+    kind: str
     name: str
     steps: tuple[Step, ...]
 
@@ -38,7 +39,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Box:
-    """What the graph shows as one thing: a run of a kernel with its parts, a view, a loop, an input or an output.
+    """What the graph shows as one thing: a run of a kernel with its parts, a view, a loop, what decides a size, an input or an
+    output.
 
     `launch` is the number of the run in the program's text. `parent` is the loop or branch that it is inside of; places are
     relative to that. `reason` says why the kernel ended before `before`.

@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from dlc.dialects.dl.base import DlOp
+from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
+from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.programs.control import Control, FailOp, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
 from dlc.dialects.host import entry_of
-from dlc.dims import product
+from dlc.dims import Dim, product
 from dlc.explore.data import Box, Edge, Graph, Part
 from dlc.explore.layout import arranged
 from dlc.explore.types import type_text
@@ -40,6 +41,8 @@ class _Drawing:
         self.edges: dict[tuple[int, int], Edge] = {}
         self.made_by: dict[SSAValue, int] = {}
         self.constant: dict[SSAValue, tuple[str, ...]] = {}
+        # Where data decides a size, by its name.
+        self.decided: dict[str, int] = {}
         self.launches = 0
 
     def of(self, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
@@ -63,14 +66,16 @@ class _Drawing:
             elif isinstance(op, ConstantOp):
                 self.constant[op.result] = ()
             elif isinstance(op, DispatchOp):
-                self.connect(op.operands, self.made(op, self.run(op, parent)))
+                self.placed(op, self.run(op, parent))
             elif isinstance(op, Control):
-                box = self.made(op, self.add(Box("loop", _loop_name(op), parent)))
-                self.connect(op.operands, box)
+                box = self.placed(op, self.add(Box("loop", _loop_name(op), parent)))
                 for region in op.regions:
                     for argument in region.block.args:
                         self.made_by[argument] = box
                     self.block(region.block, box)
+            elif isinstance(op, DecideOp):
+                part = Part(("decide",), origins(op.location), 0)
+                self.decided[op.symbol] = self.placed(op, self.add(Box("decide", op.symbol, parent, parts=(part,))))
             elif isinstance(op, DlOp) and op.operands and all(v in self.constant for v in op.operands):
                 names = tuple(dict.fromkeys(name for v in op.operands for name in self.constant[v]))
                 self.constant.update(dict.fromkeys(op.results, names))
@@ -79,7 +84,7 @@ class _Drawing:
             elif not isinstance(op, YieldOp | FailOp | func.ReturnOp):
                 part = Part((op.name.partition(".")[2],), origins(op.location), 0)
                 box = Box("view", op.name.partition(".")[2], parent, parts=(part,), results=_results(op))
-                self.connect(op.operands, self.made(op, self.add(box)))
+                self.placed(op, self.add(box))
 
     def passes_unseen(self, op: Operation) -> bool:
         """Whether an op is a view that the compiler made: of a node that its neighbour has ops of, too."""
@@ -90,8 +95,13 @@ class _Drawing:
         source = self.boxes[self.made_by[op.operands[0]]]
         return names <= readers | {name for part in source.parts for name in part.origins}
 
-    def made(self, op: Operation, box: int) -> int:
+    def placed(self, op: Operation, box: int) -> int:
+        """The box of an op, with edges from what it reads, and from where a size is decided that it is the first to have."""
         self.made_by.update(dict.fromkeys(op.results, box))
+        self.connect(op.operands, box)
+        for symbol in sorted(_symbols(op.results) - _symbols(op.operands)):
+            if symbol in self.decided:
+                self.edge(self.decided[symbol], box, symbol)
         return box
 
     def run(self, op: DispatchOp, parent: int | None) -> int:
@@ -107,13 +117,14 @@ class _Drawing:
     def connect(self, values: Sequence[SSAValue], target: int) -> None:
         """Edges to a box; between what is inside of different loops they go from the one to the other."""
         for value in values:
-            source = self.made_by.get(value)
-            if source is None:
-                continue
-            outer = [*self.ancestors(source)], [*self.ancestors(target)]
-            ends = next(((a, b) for a in outer[0] for b in outer[1] if self.boxes[a].parent == self.boxes[b].parent), None)
-            if ends is not None and ends[0] != ends[1]:
-                self.edges.setdefault(ends, Edge(*ends, type_text(value.type)))
+            if value in self.made_by:
+                self.edge(self.made_by[value], target, type_text(value.type))
+
+    def edge(self, source: int, target: int, type: str) -> None:
+        outer = [*self.ancestors(source)], [*self.ancestors(target)]
+        ends = next(((a, b) for a in outer[0] for b in outer[1] if self.boxes[a].parent == self.boxes[b].parent), None)
+        if ends is not None and ends[0] != ends[1]:
+            self.edges.setdefault(ends, Edge(*ends, type))
 
     def ancestors(self, box: int) -> Iterator[int]:
         """A box, and those that it is inside of."""
@@ -121,6 +132,10 @@ class _Drawing:
         while inside is not None:
             yield inside
             inside = self.boxes[inside].parent
+
+
+def _symbols(values: Sequence[SSAValue]) -> set[str]:
+    return {symbol for v in values for size in shape_of(v) for symbol in Dim.lift(size).symbols()}
 
 
 def stem(kernel: str) -> str:

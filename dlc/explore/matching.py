@@ -17,7 +17,7 @@ _ORIGINS, _ROOTS, _TEXT, _NAME = 1.0, 0.5, 0.5, 0.25
 
 def matched(one: Exploration, other: Exploration) -> tuple[Pair, ...]:
     """The kernels of both in the order of `one`, then those that only `other` has; what is most alike first becomes a pair."""
-    units = [{unit.name: unit for unit in page.units[1:]} for page in (one, other)]
+    units = [{unit.name: unit for unit in page.units if unit.kind == "kernel"} for page in (one, other)]
     first = [{name: _formed(unit) for name, unit in of.items()} for of in units]
 
     def likeness(a: Kernel, b: Kernel) -> float:

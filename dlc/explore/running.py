@@ -16,7 +16,9 @@ from dlc.explore.data import Measured
 from dlc.measure.kernels import measure, numbers_of
 from dlc.measure.timeline import Span, thread_names
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import kernel_sizes
+from dlc.runtime.cpu.program import OpenNativeProgram
+from dlc.runtime.host_program import HostProgram, kernel_sizes
+from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram
 from dlc.target import host_supports
@@ -37,8 +39,11 @@ class Taken:
 
 @dataclass(frozen=True)
 class Run:
+    """`decided` are the sizes that data decided in it."""
+
     measured: Measured
     kernels: Mapping[str, Taken]
+    decided: Mapping[str, int]
 
 
 def run_of(made: object, inputs: Sequence[NDArray[Any]], threads: int, seconds: float, work: Mapping[str, Size]) -> Run | None:
@@ -50,20 +55,29 @@ def run_of(made: object, inputs: Sequence[NDArray[Any]], threads: int, seconds: 
     if isinstance(made, Artifact):
         return _on_cpu(made, inputs, threads, seconds) if host_supports(made.target) else None
     if isinstance(made, OpenOpenCLProgram):
-        made = made.at(inputs)
-    return _on_device(made, inputs, work) if isinstance(made, OpenCLProgram) else None
+        return _on_device(made, *made.at(inputs), inputs, work)
+    return _on_device(made, made.host, {}, inputs, work) if isinstance(made, OpenCLProgram) else None
 
 
 def _on_cpu(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, seconds: float) -> Run:
     measured = measure(artifact, inputs, threads, seconds=seconds)
-    limits, spans = measured.limits, measured.timeline
+    limits, spans, program = measured.limits, measured.timeline, None
+    if isinstance(artifact.host, OpenProgram) and artifact.host.decided:
+        program = artifact.program(threads)
     return Run(
         _measured(spans, thread_names(spans), limits),
         {t.name: Taken(t.seconds, t.bytes, t.flops, t.least) for t in measured.kernels},
+        program.decided(inputs) if isinstance(program, OpenNativeProgram) else {},
     )
 
 
-def _on_device(program: OpenCLProgram, inputs: Sequence[NDArray[Any]], work: Mapping[str, Size]) -> Run:
+def _on_device(
+    program: OpenCLProgram | OpenOpenCLProgram,
+    host: HostProgram,
+    decided: Mapping[str, int],
+    inputs: Sequence[NDArray[Any]],
+    work: Mapping[str, Size],
+) -> Run:
     """Each launch is waited for, so that times have that in them; the first run is not counted."""
     limits = measured_limits(program.session)
     program.run(inputs)
@@ -71,14 +85,14 @@ def _on_device(program: OpenCLProgram, inputs: Sequence[NDArray[Any]], work: Map
     launches = [launch for launch, _ in runs[0]]
     taken: dict[str, Taken] = {}
     spans, begin = list[Span](), 0.0
-    for k, (launch, number) in enumerate(zip(launches, numbers_of(program.host, launches), strict=True)):
+    for k, (launch, number) in enumerate(zip(launches, numbers_of(host, launches), strict=True)):
         name, seconds = launch.kernel or "copy", median(run[k][1] for run in runs)
         flops = int(substitute(work.get(name, 0), kernel_sizes(launch.numbers))) if launch.kernel else 0
         before, least = taken.get(name, Taken(0.0, 0, 0, 0.0)), limits.seconds(flops, launch.bytes)
         taken[name] = Taken(before.seconds + seconds, before.bytes + launch.bytes, before.flops + flops, before.least + least)
         spans.append(Span(number, name, begin, seconds))
         begin += seconds
-    return Run(_measured(tuple(spans), (str(program.session.device),), limits), taken)
+    return Run(_measured(tuple(spans), (str(program.session.device),), limits), taken, decided)
 
 
 def _measured(spans: tuple[Span, ...], rows: tuple[str, ...], limits: Limits) -> Measured:

@@ -1,4 +1,4 @@
-"""What a page shows of a program in segments: each a program of its own, and what the host computes between them.
+"""What a page shows of a program that runs in segments: each a program of its own, and what the host computes between them.
 
 A segment is compiled where the program is, for the sizes that data gave it in a call: so the program is run with segments that
 note what they are called with, once so that all of them are compiled, and once by the clock.
@@ -20,8 +20,9 @@ from dlc.compiler import Program
 from dlc.compiler.segments import Hosted, Part, Segments, split
 from dlc.dialects.host import entry_of
 from dlc.errors import UnsupportedError
-from dlc.explore.collecting import Inputs, Seen, backend_compiling
+from dlc.explore.collecting import Inputs
 from dlc.explore.data import Exploration, Parts, Turn
+from dlc.explore.seen import Seen, backend_compiling
 from dlc.explore.types import type_text
 from dlc.instrument.provenance import origins
 from dlc.instrument.recording import Listing
@@ -70,9 +71,7 @@ def collect_parts(
     if progress is not None:
         progress(Doing("measuring"))
     if not watched.calls:
-        raise UnsupportedError(
-            f"{program.name}: a page shows what is between decisions of data: nothing; `dlc bench --kernels` has its kernels"
-        )
+        raise UnsupportedError(f"{program.name}: a page shows kernels, and there are none: the host computes all of it")
     ran = sorted(watched.calls, key=lambda name: int(name.removeprefix(_PART)))
     shown = [watched.calls[name].exploration(source) for name in ran]
 

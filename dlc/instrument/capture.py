@@ -17,15 +17,18 @@ from typing import cast
 
 import numpy as np
 
-from dlc.backends.reference import evaluate
+from dlc.backends.reference import call
 from dlc.backends.reference.machine import Frame, Machine
 from dlc.backends.reference.program import argument, empty_like, same_bits
 from dlc.backends.reference.values import Array, EvaluationError, View, shape_of
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.programs.binding import bound_kernel
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.host import LaunchOp, entry_of, outputs_of
+from dlc.dialects.sizes import symbol
 from dlc.errors import UnsupportedError
 from dlc.instrument.compare import deviation, tolerance_of, worst
 from dlc.instrument.provenance import origins
@@ -62,13 +65,17 @@ class Step:
 
 @dataclass(frozen=True)
 class KernelRun:
-    """A kernel's inputs and outputs where the program ran it, the origins of its ops, and the tolerance of its dtypes."""
+    """A kernel's inputs and outputs where the program ran it, the origins of its ops, and the tolerance of its dtypes.
+
+    `sizes` are those that it takes besides, of a kernel that serves several.
+    """
 
     kernel: str
     origins: tuple[str, ...]
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     tolerance: float
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass
@@ -89,7 +96,7 @@ class Trace:
     @property
     def arrays(self) -> list[Array]:
         """Everything that was computed."""
-        return [value.array for step in self.steps for value in step.results]
+        return [*(value.array for step in self.steps for value in step.results), *(a for run in self.runs for a in run.outputs)]
 
     def run_of(self, kernel: str) -> KernelRun | None:
         """The first run of a kernel, if the program runs it."""
@@ -170,6 +177,9 @@ class _Tracer:
             operands = tuple(env[v] for v in op.operands)
             if op is block.last_op:
                 return operands
+            if isinstance(op, DecideOp):
+                # Sizes are known by then.
+                continue
             if isinstance(op, DispatchOp):
                 results = self.dispatch(op, operands)
             elif isinstance(op, Control):
@@ -215,15 +225,18 @@ class _Tracer:
         if op.symbol not in self.callees:
             raise EvaluationError(f"{op.name}: no kernel @{op.symbol} in the module")
         kernel, places, first = self.callees[op.symbol], origins(op.location), len(self.trace.steps)
+        sizes = tuple(map(int, op.sizes.sizes)) if op.sizes is not None else ()
         if isinstance(kernel, KernelOp):
+            kernel = bound_kernel(kernel, {symbol(k): size for k, size in enumerate(sizes)}) if sizes else kernel
             results = self.block(kernel.body.block, operands, op.symbol, places)
         else:
-            key = (print_module(kernel, locations=False), tuple(v.number for v in operands))
-            arrays = [v.array for v in operands]
-            results = self.values(key, lambda: evaluate(self.module, arrays, function=op.symbol))
+            key = (print_module(kernel, locations=False), sizes, tuple(v.number for v in operands))
+            arrays, shapes = [v.array for v in operands], [shape_of(r) for r in op.results]
+            results = self.values(key, lambda: call(self.module, op.symbol, arrays, sizes, shapes))
         inputs, outputs = (tuple(v.array for v in values) for values in (operands, results))
         inner = (v.array for step in self.trace.steps[first:] for v in step.results)
-        self.trace.runs.append(KernelRun(op.symbol, places, inputs, outputs, tolerance_of((*inputs, *outputs, *inner))))
+        tolerance = tolerance_of((*inputs, *outputs, *inner))
+        self.trace.runs.append(KernelRun(op.symbol, places, inputs, outputs, tolerance, sizes))
         return results
 
 
@@ -262,7 +275,7 @@ def _nudged(array: Array) -> Array:
 
 def run_kernel(module: ModuleOp, run: KernelRun) -> list[Array]:
     """What a kernel of `module`, at whatever stage it is, makes of captured inputs."""
-    return evaluate(module, run.inputs, function=run.kernel)
+    return call(module, run.kernel, run.inputs, run.sizes, [a.shape for a in run.outputs])
 
 
 def replay(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Array], runs: Sequence[KernelRun]) -> list[Array]:

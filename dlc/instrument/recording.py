@@ -2,7 +2,8 @@
 
     recorder = Recorder()
     recorded(Compilation(program, backend, options, recorder=recorder))
-    recorder.program                    the module after each pass that changed it, from the host's stage on its entry
+    recorder.program.shots              the module after each pass that changed it, from the host's stage on its entry
+    recorder.parts[0].program           the same of a part, where data decides a size and a program is cut there
     recorder.kernels["conv"].shots      a kernel after each of its passes, then its code
 
 A text has no locations in it: they are beside its lines. Those of a kernel are places in the list of origins of its runs,
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from dlc.dialects.host import entry_of
 from dlc.instrument.printing import Alike, TextCache
@@ -46,8 +48,8 @@ class Shot:
 
 
 @dataclass
-class KernelRecord:
-    """A kernel on its way to code; `notes` is what was to be noted of it."""
+class Record:
+    """A program or a kernel on its way, by the passes that it went through; `notes` is what was to be noted of a kernel."""
 
     shots: list[Shot] = field(default_factory=list[Shot])
     passes: Sequence[PassRecord] = ()
@@ -70,16 +72,28 @@ class Recorder:
 
     keep: tuple[str, ...] = ()
     note: Note = lambda current, module: ()
-    program: list[Shot] = field(default_factory=list[Shot])
-    kernels: dict[str, KernelRecord] = field(default_factory=dict[str, KernelRecord])
+    program: Record = field(default_factory=Record)
+    parts: list[Recorder] = field(default_factory=list["Recorder"])
+    kernels: dict[str, Record] = field(default_factory=dict[str, Record])
     modules: dict[str, ModuleOp] = field(default_factory=dict[str, ModuleOp])
     made: object = None
     _alike: Alike = field(default_factory=Alike)
 
-    def of_program(self, module: ModuleOp, stages: Sequence[Stage]) -> AfterPass:
-        """What is told of the passes of a program that goes through `stages`."""
-        coming, shots = _coming(stages), _Shots(self.program, self._alike)
-        shots.take(module, "", "import")
+    def of_part(self) -> Recorder:
+        """What takes notes of the next part of a program that is cut."""
+        self.parts.append(Recorder(self.keep, self.note, _alike=self._alike))
+        return self.parts[-1]
+
+    def of_program(
+        self, module: ModuleOp, stages: Sequence[Stage], made_by: tuple[str, str], passes: Sequence[PassRecord]
+    ) -> AfterPass:
+        """What is told of the passes of a program that goes through `stages`, which `passes` will list.
+
+        `made_by` is what the module comes from, and of which stage that is: the import, or parts that are put together again.
+        """
+        self.program.passes = passes
+        coming, shots = _coming(stages), _Shots(self.program.shots, self._alike)
+        shots.take(module, *made_by)
 
         def after_pass(stage: Stage, current: ModulePass, remaining: str, module: ModuleOp) -> None:
             # Kernels are no part of the host program, and change no more with it.
@@ -101,7 +115,7 @@ class KernelWatch:
     """Is told of the passes of one kernel; `record` is what it has seen."""
 
     def __init__(self, kernel: Operation, coming: Mapping[int, ModulePass], note: Note, alike: Alike) -> None:
-        self.record = KernelRecord()
+        self.record = Record()
         self._shots, self._coming, self._note = _Shots(self.record.shots, alike), coming, note
         self._shots.take(kernel, "fusion", "")
 
@@ -131,9 +145,14 @@ class _Shots:
         self.shots, self.passes = shots, -1
         self.cache = TextCache(alike)
         self.lines: Mapping[Operation, int] = {}
+        self.made_of: list[Any] = []
 
     def take(self, op: Operation, stage: str, made_by: str) -> None:
         self.passes += 1
+        # To look whether a pass has changed anything takes a part of what printing it does.
+        before, self.made_of = self.made_of, _made_of(op)
+        if self.made_of == before:
+            return
         text, self.lines = self.cache.text_of(op)
         found: list[tuple[str, ...]] = [()] * text.count("\n")
         for inner, line in self.lines.items():
@@ -144,6 +163,20 @@ class _Shots:
             self.shots[-1] = replace(self.shots[-1], listing=shot.listing)
         else:
             self.shots.append(shot)
+
+
+def _made_of(op: Operation) -> list[Any]:
+    """All that the text of an op hangs on, and where what is in it comes from."""
+    found: list[Any] = []
+    for inner in op.walk():
+        found += (inner, inner.location, *inner.operands, *inner.properties.values(), *inner.attributes.values())
+        for value in inner.results:
+            found += value, value.type, value.name_hint
+        for region in inner.regions:
+            for block in region.blocks:
+                for value in block.args:
+                    found += value, value.type, value.name_hint
+    return found
 
 
 def _coming(stages: Sequence[Stage]) -> dict[int, ModulePass]:

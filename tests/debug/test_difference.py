@@ -11,11 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 import dlc
+import dlc.numpy as dnp
 from dlc.backends.registry import backend_of
 from dlc.cli import main
 from dlc.compiler import Program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
+from dlc.debug.difference import difference
 from dlc.dialects.registry import make_context
 from dlc.ir import parse_module, print_module
 from dlc.weights import WeightStore
@@ -84,7 +86,8 @@ def test_the_op_that_was_edited_is_named(stages: Path, stage: str, old: str, new
 
 def test_the_kernel_is_named_that_another_stage_has_not(stages: Path) -> None:
     result = diff(stages / "start.mlir", edited(stages / "loops.mlir", "arith.maximumf", "arith.minimumf"))
-    assert result.exit_code == 1 and "in kernel @" in result.stderr and "from product, sum, positive" in result.stderr
+    assert result.exit_code == 1 and "kernel @matmul_add_relu_mul, as a whole" in result.stderr
+    assert "from product, sum, positive" in result.stderr
 
 
 VIEWED = """
@@ -124,8 +127,8 @@ def compiled(stages: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     "one, other, told",
     [
-        ("compiled right", "compiled wrong", ["kernel @matmul_sub_relu_mul, in machine code", "from product, sum, positive"]),
-        ("right", "compiled wrong", ["kernel @matmul_sub_relu_mul, in machine code", "from product, sum, positive"]),
+        ("compiled right", "compiled wrong", ["kernel @matmul_sub_relu_mul, as a whole", "from product, sum, positive"]),
+        ("right", "compiled wrong", ["kernel @matmul_sub_relu_mul, as a whole", "from product, sum, positive"]),
         ("compiled wrong", "right", ["= dl.mul %", "in kernel @matmul_sub_relu_mul", "from square"]),
         ("right", "compiled right", []),
     ],
@@ -161,6 +164,30 @@ def test_data_decides_sizes(tmp_path: Path, old: str, new: str, told: list[str])
     assert diff(file, file, "--input", f"x={given}").exit_code == 0
     result = diff(file, edited(file, old, new), "--input", f"x={given}")
     assert result.exit_code == 1 and all(text in result.stderr for text in told), result.stderr
+
+
+def test_stages_of_what_data_decides(tmp_path: Path) -> None:
+    start, dump, given = tmp_path / "selected.mlir", tmp_path / "ir", tmp_path / "x.npy"
+    start.write_text(SELECTED)
+    np.save(given, np.array([0, 0.6, 1, 0.6, 0, 1], np.float32))
+    dlc.compile_model(start, target="cpu:avx2", dump_ir=dump)
+    files = [dump / f"stage-{stage}.mlir" for stage in ("fusion", "linalg", "loops", "host")]
+    for file in files:
+        assert diff(start, file, "--input", f"x={given}").exit_code == 0, file
+    changed = edited(files[2], "arith.muli %x_vec,", "arith.addi %x_vec,")
+    for file, told in ((start, "as a whole"), (files[1], "in kernel @mul"), (files[2], "= arith.addi %")):
+        result = diff(file, changed, "--input", f"x={given}")
+        assert result.exit_code == 1 and told in result.stderr, result.stderr
+
+
+def test_what_hangs_on_a_size_alone(tmp_path: Path) -> None:
+    def places(least):
+        return dlc.jit(lambda x: dnp.arange(x[x > least].shape[0]) * 2)
+
+    x = np.linspace(0, 1, 12, dtype=np.float32)
+    models = [places(least).lower(x).compile() for least in (0.3, 0.6)]
+    found = difference(*models, [x])
+    assert found.first is not None and found.first.kernel == "greater_cast" and not found.agrees
 
 
 def test_planned_programs_have_outputs_alone(stages: Path) -> None:

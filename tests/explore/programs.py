@@ -73,7 +73,7 @@ def sums() -> ModelProto:
 
 
 def chosen_rows() -> ModelProto:
-    """A model in parts: of the rows of `x` those with a sum above zero, with `exp` of each element."""
+    """A model of which data decides a size: the rows of `x` with a sum above zero, with `exp` of each element."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 8])
     nodes = [
@@ -85,6 +85,15 @@ def chosen_rows() -> ModelProto:
     known = [helper.make_tensor("axis", TensorProto.INT64, [1], [1]), helper.make_tensor("zero", TensorProto.FLOAT, [], [0])]
     graph = helper.make_graph(nodes, "chosen", [x], [y], known)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def three_rows() -> ModelProto:
+    """A model in parts: it goes on for three chosen rows alone."""
+    model = chosen_rows()
+    model.graph.node.append(helper.make_node("Reshape", ["y", "shape"], ["flat"], "flat"))
+    model.graph.initializer.append(helper.make_tensor("shape", TensorProto.INT64, [1], [24]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("flat", TensorProto.FLOAT, [24]))
+    return model
 
 
 @cache
@@ -115,6 +124,10 @@ def _block(x, w):
     return nn.gelu(x + scores @ v)
 
 
+def _kept(x, w):
+    return dnp.tanh(x[x.sum(axis=1) > 0] @ w)
+
+
 def _step(weights, state, x, labels):
     def loss(weights):
         return nn.softmax_cross_entropy(nn.relu(x @ weights[0]) @ weights[1], labels).mean()
@@ -128,16 +141,27 @@ _WEIGHTS = [np.ones((16, 32), np.float32), np.ones((32, 10), np.float32)]
 FUNCTIONS = {
     "a residual net": (_residual, (np.ones((1, 8, 8, 8), np.float32), np.ones((3, 3, 8, 8), np.float32))),
     "attention": (_block, (np.ones((16, 32), np.float32), np.ones((32, 96), np.float32))),
+    "a choice of rows": (_kept, (np.eye(16, 32, dtype=np.float32), np.ones((32, 32), np.float32))),
     "a training step": (_step, (_WEIGHTS, _ADAM.init(_WEIGHTS), np.ones((8, 16), np.float32), np.arange(8))),
 }
 
 
+# Six rows, of which three are chosen.
+ROWS = np.ones((6, 8), np.float32) * np.array([[1], [-1], [1], [1], [-1], [-1]], np.float32)
+
+
+@cache
+def page_of_counts() -> Page:
+    """The model of which data decides a size."""
+    kernels.measured_limits = lambda target, threads=1: LIMITS
+    return dlc.compile_model(chosen_rows(), target="cpu:avx2", num_threads=1).explore(ROWS)
+
+
 @cache
 def page_of_parts() -> Page:
-    """The model in parts, on six rows, of which three are kept."""
+    """The model in parts."""
     kernels.measured_limits = lambda target, threads=1: LIMITS
-    x = np.ones((6, 8), np.float32) * np.array([[1], [-1], [1], [1], [-1], [-1]], np.float32)
-    return dlc.compile_model(chosen_rows(), target="cpu:avx2", num_threads=1).explore(x)
+    return dlc.compile_model(three_rows(), target="cpu:avx2", num_threads=1).explore(ROWS)
 
 
 @cache
@@ -165,4 +189,4 @@ def _tiled_otherwise(unit: Unit) -> Unit:
             text = text.replace("%c1 = arith.constant 1", "%c1 = arith.constant 7")
         return replace(step, listing=replace(step.listing, text=text))
 
-    return Unit("first", tuple(map(step, unit.steps)))
+    return Unit("kernel", "first", tuple(map(step, unit.steps)))

@@ -12,7 +12,7 @@ import pytest
 
 import dlc
 from dlc.explore import Page
-from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist, page_of_parts, tiny
+from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist, page_of_counts, page_of_parts, tiny
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -211,6 +211,22 @@ def test_a_program_without_kernels(browser: Any, tmp_path: Path) -> None:
     opened.show("kernels")
     assert "There is no kernel" in texts(opened.page, "main")[0] and not opened.wrong
     opened.page.close()
+
+
+def test_a_size_that_data_decides(browser: Any, tmp_path: Path) -> None:
+    page_of_counts().save(tmp_path / "page.html")
+    opened = Opened(browser, tmp_path / "page.html")
+    page = opened.page
+    page.click('.box.decide >> text="nonzero_0 is 3"')
+    assert "a call stops here" in page.inner_text("aside") and texts(page, "aside .bare .link") == ["cast_reduce_sum", "places"]
+    # The parts between such sizes are followed like the program and its kernels.
+    page.click("aside .chip")
+    page.select_option('[aria-label="The program, or a kernel"]', label="part 2")
+    page.wait_for_selector('.steps >> text="simplify"')
+    assert texts(page, ".steps .what") == ["as imported", "simplify", "form-kernels"]
+    opened.show("memory")
+    assert "n = 6, nonzero_0 = 3" in page.inner_text("figcaption") and not opened.wrong
+    page.close()
 
 
 def test_parts_are_chosen(browser: Any, tmp_path: Path) -> None:

@@ -25,7 +25,20 @@ from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.devices import all_devices
-from tests.explore.programs import XS, W, chosen_rows, explored, mnist, page_of_parts, recurrence, rows, sums, tiny
+from tests.explore.programs import (
+    XS,
+    W,
+    chosen_rows,
+    explored,
+    mnist,
+    page_of_counts,
+    page_of_parts,
+    recurrence,
+    rows,
+    sums,
+    three_rows,
+    tiny,
+)
 
 
 def test_boxes_are_runs_of_kernels_in_their_loops() -> None:
@@ -207,6 +220,22 @@ def test_loaded_models_say_what_they_lack(tmp_path: Path) -> None:
         loaded.explore(x)
 
 
+def test_sizes_that_data_decides_are_those_of_a_call() -> None:
+    shown = page_of_counts().shown
+    assert [(u.kind, u.name) for u in shown.units[:3]] == [("program", "program"), ("part", "part 1"), ("part", "part 2")]
+    assert [s.made_by for s in shown.units[0].steps[1:3]] == ["import", "parts"]
+    assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measured is not None
+    assert {b.type: b.bytes for b in shown.memory.buffers}["int64[1, nonzero_0 + 1]"] == 4 * 8
+    boxes = shown.graph.boxes
+    (size,) = [k for k, box in enumerate(boxes) if box.kind == "decide"]
+    beside = [(boxes[e.source].name, boxes[e.target].name) for e in shown.graph.edges if size in (e.source, e.target)]
+    assert beside == [("cast_reduce_sum", "nonzero_0"), ("nonzero_0", "places")]
+    assert all(box.reason for box in boxes if box.kind == "kernel")
+    # Without inputs, as plans take it.
+    planned = dlc.compile_model(chosen_rows(), target="cpu:avx2").explore().shown
+    assert planned.sizes == {"n": 4, "nonzero_0": 4} and planned.measured is None
+
+
 def test_what_is_compiled_in_parts_is_shown_part_by_part() -> None:
     page = page_of_parts()
     parts = page.program
@@ -214,14 +243,14 @@ def test_what_is_compiled_in_parts_is_shown_part_by_part() -> None:
     assert turns == [
         ("part 1", ("sums", "above"), 1, 0),
         ("nonzero", ("kept",), None, None),
-        ("part 2", ("kept", "grown"), 1, 1),
+        ("part 2", ("kept", "grown", "flat"), 1, 1),
     ]
     assert sum(t.seconds or 0 for t in parts.turns) <= parts.seconds and page.shown in parts.pages
     # Kernels are those of all sizes, times and memory of this call.
     assert [p.sizes for p in parts.pages] == [{"n": 6}, {"n": 6, "nonzero_0": 3}]
     assert all(p.measured is not None and p.graph.boxes for p in parts.pages)
     with pytest.raises(dlc.UnsupportedError, match="give inputs"):
-        dlc.compile_model(chosen_rows(), target="cpu:avx2").explore()
+        dlc.compile_model(three_rows(), target="cpu:avx2").explore()
 
 
 def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
@@ -232,11 +261,14 @@ def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
         model.explore()
 
 
-def test_what_is_all_decided_by_data_has_no_page() -> None:
-    proto = tiny("NonZero", TensorProto.INT64, 2)
-    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.BOOL
-    with pytest.raises(dlc.UnsupportedError, match="between decisions of data: nothing"):
-        dlc.compile_model(proto, target="cpu:avx2").explore(np.ones(4, bool))
+def test_what_the_host_computes_has_no_page() -> None:
+    pytest.importorskip("PIL.Image")
+    file = b"P6 1 1 255\n\1\2\3"
+    proto = tiny("ImageDecoder", TensorProto.UINT8, 3, len(file))
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
+    proto.opset_import[0].version = 20
+    with pytest.raises(dlc.UnsupportedError, match="there are none: the host computes all of it"):
+        dlc.compile_model(proto, target="cpu:avx2").explore(np.frombuffer(file, np.uint8))
 
 
 def test_what_has_no_kernels_is_refused() -> None:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import dlc
+from dlc import lax
 from dlc.cli import main
 from dlc.measure import kernels
 from dlc.measure.timeline import Watch
@@ -32,6 +33,15 @@ def test_profile_of_a_function() -> None:
     assert text.startswith("recurrence: ") and "matmul_add_tanh" in text and "compiled: " in text
     assert json.loads(profile.to_json())["kernels"][0]["name"] == profile.kernels[0].name
     assert "<td>matmul_add_tanh</td>" in profile._repr_html_()
+
+
+def test_profile_of_the_branch_that_is_taken() -> None:
+    @dlc.jit(target="cpu:avx2", num_threads=1)
+    def either(x):
+        return lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x / 3, x)
+
+    taken = [{k.name for k in either.profile(np.full(4, n, np.float32)).kernels} for n in (1, -1)]
+    assert taken == [{"reduce_sum_greater", "mul"}, {"reduce_sum_greater", "div"}]
 
 
 def test_profile_counts_compilations() -> None:

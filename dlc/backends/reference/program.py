@@ -25,12 +25,13 @@ from dlc.dialects import host
 from dlc.dialects.dl.base import DlOp, flag, is_narrow
 from dlc.dialects.dl.base import shape_of as dl_shape_of
 from dlc.dialects.dl.creation import WeightOp
+from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.programs.binding import bind_dims, bound_kernel
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, written_over
-from dlc.dims import bind_sizes
-from dlc.errors import DlcError
+from dlc.dims import Dim, bind_sizes
+from dlc.errors import DlcError, UnsupportedError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.runtime.control import failure, shown
@@ -49,15 +50,41 @@ def evaluate(
     A function on buffers takes its inputs, then its outputs; the outputs are made here and returned. Raises
     EvaluationError where the IR contradicts itself, and UnsupportedError for an op without a rule.
     """
-    machine = Machine(dict(_functions(expanded(_with_sizes(module, function, inputs)))), weights or {}, watch=watch)
+    module = expanded(_with_sizes(module, function, inputs))
+    machine = Machine(dict(_functions(module)), weights or {}, watch=watch)
     if function not in machine.functions:
         raise EvaluationError(f"the module has no function @{function}; it has {', '.join(sorted(machine.functions))}")
     callee = machine.functions[function]
     shapes: list[tuple[int, ...]] = []
     if isinstance(callee, func.FuncOp):
-        shapes = [tuple(map(int, host.sizes_of(a))) for a in host.outputs_of(callee)]
+        # What data decides later has no room yet: once it is known, all begins again.
+        shapes = [tuple(s if isinstance(s, int) else 0 for s in host.sizes_of(a)) for a in host.outputs_of(callee)]
+    try:
+        with np.errstate(all="ignore"):
+            return _invoke(machine, callee, inputs, (), shapes or None)
+    except _DecidedError as decided:
+        return evaluate(_bound(module, decided.sizes), inputs, weights, function=function, watch=watch)
+
+
+def call(
+    module: ModuleOp,
+    kernel: str,
+    inputs: Sequence[Array],
+    sizes: Sequence[int],
+    shapes: Sequence[tuple[int, ...]],
+    watch: Watch | None = None,
+) -> list[Array]:
+    """What a kernel of a module gives, in arrays of `shapes`, for the sizes that it takes besides; as `evaluate`."""
+    machine = Machine(dict(_functions(module)), {}, watch=watch)
     with np.errstate(all="ignore"):
-        return _invoke(machine, callee, inputs, (), shapes or None)
+        return _invoke(machine, machine.functions[kernel], inputs, sizes, shapes)
+
+
+class _DecidedError(Exception):
+    """Raised where data decides sizes."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
 
 
 def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> ModuleOp:
@@ -68,8 +95,10 @@ def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> Mod
             for value, array in zip(callee.body.block.args, inputs, strict=False):
                 shape = host.sizes_of(value) if isinstance(value.type, MemRefType) else dl_shape_of(value)
                 bind_sizes(shape, array.shape, sizes)
-    if not sizes:
-        return module
+    return _bound(module, sizes) if sizes else module
+
+
+def _bound(module: ModuleOp, sizes: Mapping[str, int]) -> ModuleOp:
     bound = module.clone()
     bind_dims(bound, sizes)
     return bound
@@ -208,6 +237,17 @@ def dispatch(op: DispatchOp | func.CallOp, frame: Frame) -> Sequence[Value]:
     if len(results) != len(op.results):
         raise EvaluationError(f"{describe(op)}: {len(results)} results, expected {len(op.results)}")
     return [same_bits(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+
+
+@rule(DecideOp, host.DecideOp)
+def decide(op: DecideOp | host.DecideOp, frame: Frame) -> Sequence[Value]:
+    count, (size,) = frame[op.count], op.size.sizes
+    number = int(count.read(op) if isinstance(count, View) else count)
+    if isinstance(size, Dim):
+        raise _DecidedError({op.symbol: number})
+    if size != number:
+        raise UnsupportedError(f"{describe(op)}: data decides it again, as {size} and then as {number}; compile it to run it")
+    return ()
 
 
 @rule(host.WeightOp)

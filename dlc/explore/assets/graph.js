@@ -12,7 +12,7 @@ function launchSeconds() {
 }
 
 const fitted = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-const titleOf = (box) => (box.kind === "view" ? `${box.name} · a view` : box.name);
+const titleOf = (box) => (box.kind === "view" ? `${box.name} · a view` : box.kind === "decide" ? `${box.name} is ${DATA.sizes[box.name] ?? "decided"}` : box.name);
 const partText = (part) => `${part.ops.join(" ")}${part.origins.length ? ` · ${short(part.origins[0])}` : ""}`;
 
 function graphView(at) {
@@ -260,18 +260,20 @@ function boxDetail(k, share, times, choose) {
   ends.length > LISTED ? el("li.quiet", {}, `and ${ends.length - LISTED} more`) : null);
   const into = DATA.graph.edges.filter((e) => e.target === k).map((e) => [e.source, e.type]);
   const out = DATA.graph.edges.filter((e) => e.source === k).map((e) => [e.target, e.type]);
-  const kinds = { kernel: "a run of a kernel", view: "a view: another shape of the same memory", loop: "a loop or a branch", input: "an input", output: "an output" };
+  const kinds = { kernel: "a run of a kernel", view: "a view: another shape of the same memory", loop: "a loop or a branch", input: "an input", output: "an output",
+    decide: "a size that data decides: a call stops here until it is known, and what comes after it is as large" };
   return [
     el("h2", {}, box.name), el("p.quiet.small", {}, kinds[box.kind]),
     box.kind === "kernel" && kernel ? el("p.small", {}, button("Follow it through the passes", () => go("pipeline", { unit: box.name })),
       " · ", button("Its numbers", () => go("kernels", { kernel: box.name }))) : null,
     listed([
+      box.kind === "decide" && ["in this call", String(DATA.sizes[box.name] ?? "")],
       share !== null && ["time", `${seconds(times.get(box.launch))}, ${percent(share)} of a run`],
-      ["gives", ...box.results.map((type) => el("div.mono", {}, type))],
+      box.results.length && ["gives", ...box.results.map((type) => el("div.mono", {}, type))],
       kernel?.runs > 1 && ["runs", `${kernel.runs} in a call, of the same kernel`],
       kernel?.tasks.length && ["tasks", `${kernel.tasks.join(" + ")}`],
     ]),
-    box.parts.length ? el("h3", {}, "What fused, in order") : null,
+    box.parts.length ? el("h3", {}, box.kind === "kernel" ? "What fused, in order" : "From") : null,
     box.parts.length ? el("ul.bare.small", {}, box.parts.map((part) => el("li", {}, el("b", {}, part.ops.join(", ")),
       part.flops ? el("span.quiet", {}, ` ${count(part.flops)}FLOP`) : null,
       el("div.chips", {}, part.origins.map((name) => button(short(name), () => go("pipeline", { unit: box.kind === "kernel" ? box.name : "program", origin: name }), "chip")))))) : null,

@@ -1,4 +1,4 @@
-// Parts: what comes one after the other in a program of which data decides a size, and what each part takes; of two programs,
+// Parts: what comes one after the other in a program that is compiled in parts, and what each part takes; of two programs,
 // which part of the one is which of the other.
 
 function partsView() {
@@ -18,7 +18,7 @@ function oneProgram(program) {
   return [
     facts([String(program.count), "parts ran"], [seconds(program.seconds), "part by part"], [seconds(inside), "in parts"],
       [seconds(Math.max(0, program.seconds - inside)), "by the host, and between"]),
-    el("p.quiet.small", {}, "Data decides a size in this program. It is shown in parts, each compiled by itself: up to there, and from there on. What is between the host computes, for this page; in a call kernels do it where they can, and the whole is one program. A part's name leads to its graph; other views are of the part that is chosen at the top."),
+    el("p.quiet.small", {}, "Data decides in this program what no compilation serves at once. It runs in parts, each compiled by itself for the sizes that come out; what is between them the host computes. A part's name leads to its graph; other views are of the part that is chosen at the top."),
     table([
       ["step", false, name, (row) => -row.place],
       ["from", false, placesOf, (row) => row.origins[0] ?? ""],
@@ -49,7 +49,7 @@ function bothPrograms() {
       ["by the host, and between", (p) => Math.max(0, p.seconds - inParts(p)), seconds], ["parts that ran", (p) => p.count, String],
     ]),
     el("h2", {}, "Parts"),
-    el("p.quiet.small", {}, "Data decides a size in these programs: they are compiled in parts. A part's name leads to its kernels in both."),
+    el("p.quiet.small", {}, "These programs run in parts, or one of them does. A part's name leads to its kernels in both."),
     table([
       ["part", false, name, (row) => -row.place],
       ["from", false, (row) => placesOf(either(row)), (row) => either(row).origins[0] ?? ""],

@@ -7,8 +7,10 @@ const PRODUCT = /vector\.(fma|contract)|arith\.mulf|linalg\.generic|@llvm\.fma|\
 
 function stepName(step) {
   if (step.stage === "source") return "what you wrote";
-  return FORMS[step.stage] ?? (step.made_by === "import" ? "as imported" : step.made_by.replace(/\{.*/, "") || "as fusion made it");
+  return FORMS[step.stage] ?? ({ import: "as imported", parts: "its parts, put together" }[step.made_by] ?? (step.made_by.replace(/\{.*/, "") || "as fusion made it"));
 }
+
+const titleOfUnit = (unit) => ({ program: "the program", part: unit.name }[unit.kind] ?? `kernel ${unit.name}`);
 
 function pipelineView(at) {
   const program = DATA.units[0], unit = DATA.units.find((u) => u.name === at.unit) ?? program;
@@ -57,7 +59,7 @@ function pipelineView(at) {
 
   function draw() {
     [left, right].forEach((k, side) => {
-      const groups = [...new Set(steps.map((s) => s.unit))].map((u) => el("optgroup", { label: (u.steps[0].page === DATA ? "" : `${LABELS[PAGES.indexOf(second)]}: `) + (u.name === "program" ? "the program" : `kernel ${u.name}`) },
+      const groups = [...new Set(steps.map((s) => s.unit))].map((u) => el("optgroup", { label: (u.steps[0].page === DATA ? "" : `${LABELS[PAGES.indexOf(second)]}: `) + titleOfUnit(u) },
         steps.map((s, i) => (s.unit === u ? el("option", { value: i, selected: i === k }, nameOf(s)) : null))));
       panes[side].select.replaceChildren(...groups);
       panes[side].whose.textContent = twin ? LABELS[PAGES.indexOf(steps[k].page)] : "";
@@ -133,7 +135,7 @@ function pipelineView(at) {
       return;
     }
     const names = chosen.names.map((n) => TABLES.names[n]), other = steps[side ? left : right];
-    const others = [...new Set(DATA.units.slice(1).filter((u) => u !== unit && u.steps[0].listing.sets.some((s) => TABLES.roots[s].some((n) => chosen.names.includes(n)))))];
+    const others = [...new Set(DATA.units.filter((u) => u.kind === "kernel" && u !== unit && u.steps[0].listing.sets.some((s) => TABLES.roots[s].some((n) => chosen.names.includes(n)))))];
     const levels = steps.map((s, k) => [s, k]).filter(([s, k]) => s.page === other.page && (s.stage === "source" || k === steps.findLastIndex((o) => o.stage === s.stage && o.unit === s.unit)));
     trail.replaceChildren(...[
       el("span", {}, `Line ${chosen.line + 1}`), names.length ? el("span.quiet", {}, "comes from") : el("span.quiet", {}, "has no known origin"),
@@ -191,7 +193,7 @@ function pipelineView(at) {
   });
 
   const units = el("select", { "aria-label": "The program, or a kernel", onchange: () => go("pipeline", { unit: units.value }) },
-    DATA.units.map((u) => el("option", { value: u.name, selected: u === unit }, u === program ? "the program" : `kernel ${u.name}`)));
+    DATA.units.map((u) => el("option", { value: u.name, selected: u === unit }, titleOfUnit(u))));
   steps.forEach((step, k) => {
     if (!own(step)) return;
     list.append(el("li", {}, el("button", {

@@ -32,6 +32,8 @@ from dlc.target import Target
 MAX_OPS = 64
 # Of a register tile; what waits for a contraction in the cache are as many rows or more.
 FEWEST_ROWS = 8
+# Why a kernel ends where the program does.
+RETURNED = "the program returns it"
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ class Grouper:
     def _refusal(self, user: Operation, space: Space) -> str:
         """Why an op does not join a group that iterates over `space`."""
         if isinstance(user, func.ReturnOp):
-            return "the program returns it"
+            return RETURNED
         if isinstance(user, DispatchOp):
             return "it has a kernel already"
         if isinstance(user, PrintOp):

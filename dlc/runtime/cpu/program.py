@@ -43,8 +43,12 @@ from dlc.runtime.open_program import Binder, OpenProgram, decided_size, resolved
 # them where they are over in less than these seconds.
 LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
 
-# Told of a launch that has run, and of the address that a place of it had.
-Noted: TypeAlias = "Callable[[Launch, Callable[[Place], int]], None]"
+# Gives the address that a place has in a call.
+Address: TypeAlias = Callable[[Place], int]
+# Told of a launch that has run, for the sizes of the call.
+Noted: TypeAlias = Callable[[Launch, Address], None]
+# Told of a size that data decides.
+Deciding: TypeAlias = Callable[[Decide, Address], None]
 
 
 @dataclass(frozen=True)
@@ -120,16 +124,22 @@ class _Program(ABC):
         """
         return self._call(inputs, self._run_all)
 
-    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
-        """As `run`, launch by launch: `noted` is told of each when it has run."""
+    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted, deciding: Deciding | None = None) -> list[NDArray[Any]]:
+        """As `run`, launch by launch: `noted` is told of each when it has run, `deciding` of each size that data decides."""
 
         def run_each(context: Context, pool: int) -> None:
+            def address(place: Place) -> int:
+                return _address(context, place)
+
             record = self.start
             while record := self._at(record, context):
                 record = self._execute(record, 1, context.location, pool)
                 launch = self._table.ends.get((record - self.start) // 8)
                 if launch is not None:
-                    noted(self._known(launch, context), lambda place: _address(context, place))
+                    noted(self._known(launch, context), address)
+                stop = self._table.stops[-record - 1][0] if record < 0 else None
+                if deciding is not None and isinstance(stop, Decide):
+                    deciding(stop, address)
 
         return self._call(inputs, run_each)
 
@@ -308,10 +318,21 @@ class OpenNativeProgram(_Program):
         """
         return super().run(inputs)
 
-    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted) -> list[NDArray[Any]]:
+    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted, deciding: Deciding | None = None) -> list[NDArray[Any]]:
         # Where data decides that a run takes more memory, it begins again: the one after it need not.
         super().run(inputs)
-        return super().run_noting(inputs, noted)
+        return super().run_noting(inputs, noted, deciding)
+
+    def decided(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
+        """The sizes that data decides in a call; the last ones of those in a loop."""
+        found: dict[str, int] = {}
+
+        def run_all(context: Context, pool: int) -> None:
+            self._run_all(context, pool)
+            found.update(zip(self._decided, context.decided, strict=True))
+
+        self._call(inputs, run_all)
+        return found
 
     def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
         assert context.shapes is not None

@@ -191,6 +191,9 @@ class _Assembler:
         self.emit(_JUMP, 0)
         self.table.words[begin + 3] = len(self.table.words) - begin
         self.block(branch.otherwise)
+        if len(self.table.words) in self.table.ends:
+            # Who comes from the other body comes behind this, and is not told that the last launch of this one has run.
+            self.emit(_MOVE, self.scratch(), NOTHING, 0)
         self.table.words[middle + 1] = len(self.table.words) - middle
 
     def move(self, moves: Sequence[tuple[int, Place]]) -> None:

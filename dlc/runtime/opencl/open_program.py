@@ -7,21 +7,24 @@ data decides a size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
 from dlc.runtime.execute import Held, execute
-from dlc.runtime.host_program import FIRST_INPUT, Decide, Launch
+from dlc.runtime.host_program import FIRST_INPUT, Decide, HostProgram, Launch
 from dlc.runtime.known_sizes import KnownSizes
 from dlc.runtime.open_program import decided_size
 from dlc.runtime.opencl.array import DeviceArray, new_buffer
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import reported
-from dlc.runtime.opencl.program import GridCode, OpenCLProgram
+from dlc.runtime.opencl.program import GridCode, OpenCLProgram, Stopwatch
+
+# Puts a launch of a program into its queue.
+Launching: TypeAlias = "Callable[[OpenCLProgram, Launch, list[Held]], None]"
 
 
 class OpenOpenCLProgram:
@@ -51,15 +54,30 @@ class OpenOpenCLProgram:
 
         Raises ShapeError for a size outside of its range, and what OpenCLProgram.run raises.
         """
+        return self._launching(inputs, OpenCLProgram.launch)
+
+    def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
+        """As of OpenCLProgram."""
+        self.run(inputs)
+        # The arena is as large as the call takes by then.
+        watch = Stopwatch()
+        self._launching(inputs, watch)
+        return watch.times
+
+    def at(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> tuple[HostProgram, dict[str, int]]:
+        """The program for inputs of these shapes, and the sizes that their data decides; the last ones of those in a loop."""
+        if self.host.decided:
+            self.run(inputs)
+        with self._lock:
+            shapes = [a.shape for a in inputs]
+            decided: Sequence[int] = self._bound[1] if self.host.decided and self._bound is not None else []
+            return self._at(shapes, decided).host, dict(zip(self.host.decided, decided, strict=True))
+
+    def _launching(self, inputs: Sequence[NDArray[Any] | DeviceArray], launching: Launching) -> list[DeviceArray]:
         with self._lock:
             while True:
                 with suppress(_MovedError):
-                    return self._run(inputs)
-
-    def at(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> OpenCLProgram:
-        """The program for inputs of these shapes, until there is a call with others."""
-        with self._lock:
-            return self._at([a.shape for a in inputs], [0] * len(self.host.decided))
+                    return self._run(inputs, launching)
 
     def _at(self, shapes: Sequence[tuple[int, ...]], decided: Sequence[int]) -> OpenCLProgram:
         if self._bound is None or self._bound[:2] != (shapes, decided):
@@ -71,7 +89,7 @@ class OpenOpenCLProgram:
             self._bound = shapes, decided, OpenCLProgram(host, self._kernels, self._weights, self.session, self._arena)
         return self._bound[2]
 
-    def _run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
+    def _run(self, inputs: Sequence[NDArray[Any] | DeviceArray], launching: Launching) -> list[DeviceArray]:
         """As `run`; where data decides a size, the program is from there on the one for it.
 
         Raises _MovedError where that takes a larger arena, which is empty: the call has to begin again.
@@ -82,7 +100,7 @@ class OpenOpenCLProgram:
         call = program.begin(inputs)
 
         def launch(launch: Launch, held: list[Held]) -> None:
-            program.launch(launch, held)
+            launching(program, launch, held)
 
         def decide(decide: Decide, count: int) -> None:
             nonlocal program, decided

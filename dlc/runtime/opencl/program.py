@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from time import perf_counter
 from typing import Any, TypeAlias, cast
@@ -72,6 +73,20 @@ class GridCode:
         return launch.number(self.groups) * self.items
 
 
+class Stopwatch:
+    """Launches one after the other, each with its seconds."""
+
+    def __init__(self) -> None:
+        self.times: list[tuple[Launch, float]] = []
+
+    def __call__(self, program: OpenCLProgram, launch: Launch, held: list[Held]) -> None:
+        program.session.queue.finish()
+        start = perf_counter()
+        program.launch(launch, held)
+        program.session.queue.finish()
+        self.times.append((launch, perf_counter() - start))
+
+
 class OpenCLProgram:
     """A host program with the code of its kernels, on one device, where `weights` and, if it is given, `arena` are buffers.
 
@@ -108,17 +123,9 @@ class OpenCLProgram:
 
     def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
         """Runs launch by launch: each one with its seconds, in the order in which they ran."""
-        times: list[tuple[Launch, float]] = []
-
-        def timed(launch: Launch, held: list[Held]) -> None:
-            self.session.queue.finish()
-            start = perf_counter()
-            self.launch(launch, held)
-            self.session.queue.finish()
-            times.append((launch, perf_counter() - start))
-
-        self._call(inputs, timed)
-        return times
+        watch = Stopwatch()
+        self._call(inputs, partial(watch, self))
+        return watch.times
 
     def launch(self, launch: Launch, held: list[Held]) -> None:
         """Puts a launch into the queue."""

@@ -166,7 +166,7 @@ def test_one_compilation_serves_the_sizes_of_every_call() -> None:
         function(np.zeros((65, 8), np.float32))
     model: Any = function.lower(inputs[1]).compile()
     assert isinstance(model.run_unchecked.__self__, OpenOpenCLProgram)
-    assert all(seconds > 0 for _, seconds in model.run_unchecked.__self__.at([inputs[3]]).profile([inputs[3]]))
+    assert all(seconds > 0 for _, seconds in model.run_unchecked.__self__.profile([inputs[3]]))
 
 
 def test_read_only_arrays_are_weights_and_inputs() -> None:
