@@ -87,7 +87,8 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
 def _typed(result: Any, dtypes: Sequence[Dtype | None]) -> Any:
     """A result with the dtypes that PyTorch has for it: operators differ in what they make of 16 bits beside 32."""
     if isinstance(result, list | tuple):
-        return [_as(r, d) for r, d in zip(cast("Sequence[Any]", result), dtypes, strict=True)] if dtypes else result
+        results = cast("Sequence[Any]", result)
+        return [_as(r, d) for r, d in zip(results, dtypes, strict=True)] if dtypes else results
     return _as(result, *dtypes)
 
 
