@@ -276,7 +276,7 @@ class Decided(nn.Module):
             "selected": torch.masked_select(x, positive).sum(),
             "unique": torch.unique(words).sum(),
             "counted": torch.arange(last).sum() + last,
-            "repeated": torch.repeat_interleave(x, cuts[1:], dim=1),
+            "repeated": torch.repeat_interleave(x, cuts, dim=1).sum(1),
             "runs": torch.cat([r.sum(0, keepdim=True) for r in torch.unique_consecutive(words, True, True)]),
             "put": torch.index_put(rows, (positive,), -x.sum(), accumulate=True),
             "bags": torch.cat([self.sums(words, cuts), self.largest(words, cuts)], 1),
