@@ -18,8 +18,8 @@ from dlc.pytorch.reading import array_of, attribute, info_of, nodes_of, ranges_o
 
 @dataclass(frozen=True)
 class Result:
-    """One result of a call: the array of this number, its axes put in another order; its element if it `is_number`; or a size, a
-    number or None that is known before."""
+    """One result of a call: the array of this number, its axes put in another order; the element of one that `is_number`; or a
+    size, a number or None that is known before."""
 
     number: int | None = None
     order: Sequence[int] | None = None

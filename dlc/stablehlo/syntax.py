@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-
 # A size that a type leaves open, `?`.
 OPEN = -1
 
