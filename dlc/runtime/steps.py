@@ -148,7 +148,9 @@ class Steps:
     def alone(self) -> Served | None:
         """The model that serves calls of some sizes by itself: that of the only step, if it is all that the program is."""
         step = self.steps[0] if len(self.steps) == 1 else None
-        is_all = isinstance(step, Segment) and (step.inputs, step.outputs) == (tuple(range(len(self.inputs))), self.returned)
+        if not isinstance(step, Segment):
+            return None
+        is_all = (step.inputs, step.outputs) == (tuple(range(len(self.inputs))), self.returned)
         return step.served if is_all else None
 
     @cached_property

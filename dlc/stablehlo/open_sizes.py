@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
+import numpy as np
+
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
 from dlc.dims import Dim, Size
@@ -38,8 +40,9 @@ def symbols_of(main: Function, functions: Mapping[str, Function]) -> dict[tuple[
 
     def name_of(value: str) -> str | None:
         op = made.get(value)
-        is_size = op is not None and op.name == "stablehlo.get_dimension_size"
-        return names.get((op.operands[0], op.attributes["dim"])) if is_size else None
+        if op is None or op.name != "stablehlo.get_dimension_size":
+            return None
+        return names.get((op.operands[0], op.attributes.get("dim", op.attributes.get("dimension"))))
 
     for value, other in _equal(main, made):
         names = {axis: name_of(other) or name if name == name_of(value) else name for axis, name in names.items()}
@@ -74,9 +77,10 @@ def shape_in(node: Node, k: int) -> tuple[int, ...]:
 
 
 def dimension_size(node: Node) -> Value:
-    size = shape_of(node[0])[node.get("dim", "dimension")]
+    axis: int = node.get("dim", "dimension")
+    size = shape_of(node[0])[axis]
     if isinstance(size, int):
-        return node.b.constant(size, node.element)
+        return node.b.constant(np.asarray(size), node.element)
     return node.b(dl.CastOp, node.b(dl.SizeOp, size=(size,), to=i64), to=node.element)
 
 

@@ -52,6 +52,7 @@ ALLOWED = {
         "numpy",
         "special",
         "frontend.complex_numbers",
+        "frontend.decided",
         "frontend.entry",
         "frontend.trace",
         "dialects",

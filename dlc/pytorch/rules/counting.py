@@ -47,7 +47,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 def repeated(repeats: Any, output_size: Size | None = None) -> Any:
     """The places of the repeats, each as often as it says; of so many in all, if that is said."""
     if output_size is None:
-        return dnp.repeat(np.arange(repeats.shape[0]), repeats)
+        return dnp.repeat(counted(repeats.shape[0]), repeats)
     return dnp.searchsorted(dnp.cumsum(repeats, 0), counted(output_size), side="right")
 
 

@@ -33,8 +33,8 @@ class SavedSteps:
     def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Its part of a file's header; raises what steps_to_json raises. Who has no Python runs what serves calls by itself."""
         fields = steps_to_json(self.program, writer, defaults)
-        alone = {} if self.program.alone is None else fields["steps"][0]["served"][0]
-        return fields | {"image": alone["image"]} if "image" in alone else fields
+        image = None if self.program.alone is None else fields["steps"][0]["served"][0].get("image")
+        return fields if image is None else fields | {"image": image}
 
 
 def model_of(program: Steps, *, takes_device_arrays: bool = False) -> Model:
@@ -68,7 +68,7 @@ def _step_to_json(program: Steps, step: Step, writer: Writer, defaults: Mapping[
                 )
             fields |= {"symbols": symbols, "models": [[key, model.written(writer, {})] for key, model in made.items()]}
             # The inputs of a part between others have no defaults: those of the program are filled in before.
-            own = defaults if program.alone is served else {}
+            own: Mapping[str, NDArray[Any]] = defaults if program.alone is served else {}
             return fields if served is None else fields | {"served": _served_to_json(served, writer, own)}
         case Select(op=op, settings=settings, where=where):
             return fields | {"select": op, "settings": settings, "where": where}
