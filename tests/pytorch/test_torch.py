@@ -113,10 +113,8 @@ def test_places_that_may_be_counted_from_the_end() -> None:
             close(got, wanted)
 
 
-def test_compiled_calls_have_sizes_that_data_decides(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "capture_scalar_outputs", True)
-    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
-
+@torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
+def test_compiled_calls_have_sizes_that_data_decides(backend: Any) -> None:
     def chosen(x: Any, k: Any) -> Any:
         n = k.item()
         torch._check(n >= 0)
