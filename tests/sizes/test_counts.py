@@ -240,7 +240,7 @@ def test_only_the_sizes_of_the_branch_that_is_taken_are_decided(target: str) -> 
 
 
 def test_it_is_one_program() -> None:
-    for text, count in ((ROWS, 3), (LOOP, 2), (NUMBERS, 7)):
+    for text, count in ((ROWS, 3), (LOOP, 2), (NUMBERS, 9)):
         artifact = compiled(text, "cpu").artifact
         assert isinstance(artifact, Artifact) and isinstance(artifact.host, OpenProgram)
         assert len(artifact.host.decided) == count
