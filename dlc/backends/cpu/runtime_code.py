@@ -1,4 +1,4 @@
-"""The run-time's code: `runtime.ll`, `call.ll`, `deciding.ll` and `from_python.ll`, with what is an architecture's own, as an object."""
+"""The run-time's code (runtime.ll, call.ll, deciding.ll, from_python.ll), with what is an architecture's own, as an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where data decides sizes, native code goes on by itself (deciding.ll): what it reads, of a program and of one call at a time."""
+"""Where data decides sizes, native code goes on by itself (deciding.ll): what it reads, of a program and of one call."""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ class Runtime:
     """The functions of `runtime.ll`; addresses are plain integers.
 
     `execute(records, limit, slots, pool)` runs a table of records without holding the interpreter's lock: the code that it ends
-    with, 0 or negative, or the address of the next record after `limit` launches and turns of loops; `execute_deciding(sizing, …)`
-    does so of a program that data decides sizes of (deciding.py); `copy` is the address of
-    the task that copies memory, `call_from_python` that of the function that direct.py calls; `checksum(address, bytes, start)`
-    continues the CRC-32C `start`.
+    with, 0 or negative, or the address of the next record after `limit` launches and turns of loops;
+    `execute_deciding(sizing, records, limit, slots, pool)` does so where data decides sizes (deciding.py); `copy` is the
+    address of the task that copies memory, `call_from_python` that of the function that direct.py calls;
+    `checksum(address, bytes, start)` continues the CRC-32C `start`.
     """
 
     execute: Callable[[int, int, int, int], int]
