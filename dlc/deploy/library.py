@@ -20,8 +20,9 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.checksum import checksum_of
 from dlc.runtime.container import Placed, bytes_of
 from dlc.runtime.formats.steps import SavedSteps
+from dlc.runtime.cpu.sizing import symbols_of
 from dlc.runtime.host_program import HostProgram
-from dlc.runtime.image import memory_of, symbols_of
+from dlc.runtime.image import memory_of
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.variants import Variants
