@@ -86,6 +86,7 @@ ALLOWED = {
         "runtime",
     },
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
+    "__main__": {"cli"},
     "cli": {
         "api",
         "caching",
