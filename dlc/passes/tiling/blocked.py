@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, Place, memref_of
@@ -22,25 +22,42 @@ _TURNED = 8
 _LINE, _WIDEST = 16, 64
 
 
+class TaskBuffers:
+    """What a task of a plan with `blocks` or `panels` keeps: copies of operands, and sums that later stages read.
+
+    `sizes` are those of a whole task: one at the end of a ragged dimension, which is code of its own, uses less of them.
+    """
+
+    def __init__(self, nest: Nest, plan: TilePlan, place: Place, sizes: Mapping[int, int]) -> None:
+        contraction = first_contraction(nest)
+        assert contraction is not None
+        self.contraction = contraction
+        self.panels = {k: _Panel(nest, plan, contraction, k, sizes, place) for k in plan.panels}
+        self.sums: dict[SSAValue, Local] = {}
+        root = contraction.output.root
+        if plan.blocks and root in nest.locals():
+            dims = tuple(d for d in Leaf(nest, plan, {}).axes_of(root) if sizes[d] > 1)
+            buffer = place.alloca(memref_of(root).element_type, tuple(sizes[d] for d in dims), root.name_hint)
+            self.sums[root] = Local(buffer, dims, shared=True)
+
+
 class BlockedTask:
     """One task of a plan with `blocks` or `panels`: sums are filled, then added to by one block after the other, then used.
 
-    They wait where they are wanted, or in a buffer of the task's part where later stages make something else of them. Where
-    one block is all, a register tile goes through all stages at once, and its sums wait nowhere.
+    They wait where they are wanted, or in a buffer of the task where later stages make something else of them. Where one
+    block is all, a register tile goes through all stages at once, and its sums wait nowhere.
     """
 
-    def __init__(self, nest: Nest, plan: TilePlan, place: Place, tile: Tile, tiles: Tiles) -> None:
+    def __init__(self, nest: Nest, plan: TilePlan, place: Place, tile: Tile, tiles: Tiles, buffers: TaskBuffers) -> None:
         self.nest = nest
         self.plan = plan
         self.place = place
         self.tile = tile
         self.tiles = tiles
-        contraction = first_contraction(nest)
-        assert contraction is not None
-        self.contraction = contraction
-        self.panels = {k: _Panel(nest, plan, contraction, k, tile, place) for k in plan.panels}
-        self.spans = None if plan.spans is None else Spans(contraction, plan.spans, plan, tile, place)
-        self.sums: dict[SSAValue, Local] = {}
+        self.contraction = buffers.contraction
+        self.panels = buffers.panels
+        self.sums = buffers.sums
+        self.spans = None if plan.spans is None else Spans(self.contraction, plan.spans, plan, tile, place)
 
     def run(self) -> None:
         if self.plan.blocks:
@@ -61,13 +78,6 @@ class BlockedTask:
             self.spans.look(place, block[self.spans.reduced], lambda part: self.leaf({**self.tile, **part}))
 
     def by_blocks(self) -> None:
-        root = self.contraction.output.root
-        if root in self.nest.locals():
-            leaf = self.leaf(self.tile)
-            dims = tuple(d for d in leaf.axes_of(root) if leaf.tile[d].size > 1)
-            shape = tuple(leaf.tile[d].size for d in dims)
-            buffer = self.place.alloca(memref_of(root).element_type, shape, root.name_hint)
-            self.sums[root] = Local(buffer, dims, shared=True)
         first, _, *rest = self.nest.stages
         for at, leaf in self.leaves(self.place, {}):
             leaf.stages(at, [first], leaf.tile)
@@ -111,12 +121,12 @@ class BlockedTask:
 class _Panel:
     """A task's copy of an operand's block, in the order in which register tiles read it: [tile, reduced, place in the tile]."""
 
-    def __init__(self, nest: Nest, plan: TilePlan, stage: Stage, k: int, tile: Tile, place: Place) -> None:
+    def __init__(self, nest: Nest, plan: TilePlan, stage: Stage, k: int, sizes: Mapping[int, int], place: Place) -> None:
         self.plan = plan
         self.stage = stage
         self.k = k
         self.source = stage.op.operands[k]
-        whole = {d: Range(0, e) for d, e in nest.extents.items()} | dict(tile)
+        whole = {d: Range(0, e) for d, e in nest.extents.items()}
         self.axes = [part_of(None, e, stage.dims, whole)[0] for e in operand_maps(stage.op)[k].results]
         access = stage.accesses[k]
         assert access is not None
@@ -125,16 +135,19 @@ class _Panel:
         # Along which reduced dimension elements are neighbours, if lanes are not.
         neighbours = [d for d in self.reduced if access.stride(d) == 1]
         self.turned = neighbours[0] if neighbours else None
-        # Lanes are as wide as tiles; rows are broadcast one by one, so that one panel has all of them, an odd number of lines.
-        row = next((d for d in self.shared if access.stride(d) == 1 and stage.output.stride(d) != 1), None)
-        self.widths = {d: tile[d].size if d == row else plan.tile(d) for d in self.shared}
-        padding = {row: _LINE + -tile[row].size % _LINE + (tile[row].size // _LINE % 2) * _LINE} if row is not None else {}
+        # Lanes are as wide as tiles. What is broadcast one by one stays in rows as it lies, of an odd number of lines: along
+        # what is reduced, or all in one panel.
+        has_lanes = any(stage.output.stride(d) == 1 for d in self.shared)
+        self.in_rows = self.turned is not None and not has_lanes
+        row = next((d for d in self.axes if access.stride(d) == 1 and not has_lanes), None)
+        self.sizes = {d: sizes[d] for d in self.shared}
+        self.widths = {d: 1 if self.in_rows else sizes[d] if d == row else plan.tile(d) for d in self.shared}
+        reduced = {d: plan.blocks.get(d, nest.extents[d]) for d in self.reduced}
         shape = (
-            *(-(-tile[d].size // self.widths[d]) for d in self.shared),
-            *(plan.blocks.get(d, nest.extents[d]) for d in self.reduced),
-            *(self.widths[d] + padding.get(d, 0) for d in self.shared),
+            *(-(-sizes[d] // self.widths[d]) for d in self.shared),
+            *(_odd_lines(size) if d == row else size for d, size in reduced.items()),
+            *(_odd_lines(self.widths[d]) if d == row else self.widths[d] for d in self.shared),
         )
-        self.sizes = {d: tile[d].size for d in self.shared}
         self.buffer = place.alloca(memref_of(self.source).element_type, shape, "panel")
 
     def bring(self, place: Place, tile: Tile, block: Tile) -> None:
@@ -145,7 +158,8 @@ class _Panel:
     def _bring(self, place: Place, whole: Tile, part: Tile, dims: Sequence[int]) -> None:
         if dims:
             d, *rest = dims
-            step = min(self.widths[d], _WIDEST) if d in self.shared else _TURNED if d == self.turned else 1
+            piece = (_WIDEST if self.in_rows else _TURNED) if d == self.turned else 1
+            step = min(self.widths[d], _WIDEST) if d in self.shared else piece
             start = whole[d]
             for at, some in steps(place, Range(start.offset, start.size), min(step, start.size), f"c{d}"):
                 self._bring(at, whole, {**part, d: some}, rest)
@@ -166,11 +180,19 @@ class _Panel:
         within: list[tuple[Index, int]] = []
         for d in self.shared:
             start, size = ranges[d]
-            alone = self.widths[d] == self.sizes[d]
-            panels.append((0 if alone else place.floordiv(start, self.widths[d]), 1))
-            within.append((start if alone else 0, size))
+            width = self.widths[d]
+            alone = width == self.sizes[d]
+            panels.append((start, size) if width == 1 else (0 if alone else place.floordiv(start, width), 1))
+            within.append((0, 1) if width == 1 else (start if alone else 0, size))
         parts = [*panels, *(ranges[d] for d in self.reduced), *within]
         dims = [*self.shared, *self.reduced, *self.shared]
         drop = [i for i, (_, size) in enumerate(parts) if size == 1]
         view = place.subview(self.buffer, [o for o, _ in parts], [size for _, size in parts], drop)
         return view, [d for d, (_, size) in zip(dims, parts, strict=True) if size > 1]
+
+
+def _odd_lines(size: int) -> int:
+    """An odd number of lines with room for so many elements, and at least one more line than they fill: no two rows side by
+    side meet in the sets of a cache.
+    """
+    return size + _LINE + -size % _LINE + (size // _LINE % 2) * _LINE

@@ -308,8 +308,10 @@ class _Chooser:
         row = a.stride(next(d for d in reversed(stage.dims) if d in stage.reductions))
         if a.uses(lane) and a.stride(lane) != 1:
             return row == 1
+        if row == 1:
+            return bool(self.blocks(stage))
         apart = int(row) * numpy_dtype(memref_of(stage.op.operands[k]).element_type).itemsize
-        kept = machine.cache_ways * (machine.way_bytes // gcd(machine.way_bytes, apart))
+        kept = machine.cache_ways * (machine.way_bytes // max(ALIGNMENT, gcd(machine.way_bytes, apart)))
         return apart >= ALIGNMENT and prod(nest.extents[d] for d in stage.reductions) > kept
 
     def reduced(self) -> set[int]:
