@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, Place, memref_of
@@ -32,7 +32,7 @@ class TaskBuffers:
         contraction = first_contraction(nest)
         assert contraction is not None
         self.contraction = contraction
-        self.panels = {k: _Panel(nest, plan, contraction, k, sizes, place) for k in plan.panels}
+        self.panels = {k: _Panel(nest, plan, contraction, k, {**sizes, **plan.parts}, place) for k in plan.panels}
         self.sums: dict[SSAValue, Local] = {}
         root = contraction.output.root
         if plan.blocks and root in nest.locals():
@@ -56,6 +56,9 @@ class BlockedTask:
         self.tiles = tiles
         self.contraction = buffers.contraction
         self.panels = buffers.panels
+        # What is copied for each part of the task.
+        self.apart = [k for k, panel in self.panels.items() if plan.parts.keys() & panel.shared]
+        self.once = [k for k in self.panels if k not in self.apart]
         self.sums = buffers.sums
         self.spans = None if plan.spans is None else Spans(self.contraction, plan.spans, plan, tile, place)
 
@@ -67,22 +70,19 @@ class BlockedTask:
 
     def at_once(self) -> None:
         whole = {d: Range(0, self.nest.extents[d]) for d in self.contraction.reductions}
-        for panel in self.panels.values():
-            panel.bring(self.place, self.tile, whole)
-        self.look(self.place, whole)
         for at, leaf in self.leaves(self.place, whole):
             leaf.run(at if self.plan.hidden is None else where_shown(at, leaf, self.plan.hidden))
 
     def look(self, place: Place, block: Tile) -> None:
         if self.spans is not None:
-            self.spans.look(place, block[self.spans.reduced], lambda part: self.leaf({**self.tile, **part}))
+            self.spans.look(place, block[self.spans.reduced], lambda part: self.leaf({**self.tile, **part}, self.once))
 
     def by_blocks(self) -> None:
         first, _, *rest = self.nest.stages
-        for at, leaf in self.leaves(self.place, {}):
+        for at, leaf in self.bare_leaves(self.place, self.tile, {}):
             leaf.stages(at, [first], leaf.tile)
         self.blocks(self.place, [d for d in self.contraction.dims if d in self.contraction.reductions], {})
-        for at, leaf in self.leaves(self.place, {}) if rest else ():
+        for at, leaf in self.bare_leaves(self.place, self.tile, {}) if rest else ():
             for other in leaf.local_roots():
                 if other not in self.sums:
                     leaf.make_local(at, other, {d: r.size for d, r in leaf.tile.items()})
@@ -97,29 +97,45 @@ class BlockedTask:
                 self.blocks(at, rest, {**block, d: Range(part.offset, part.size)})
             return
         stage = self.contraction
-        for panel in self.panels.values():
-            panel.bring(place, self.tile, block)
-        self.look(place, block)
         for at, leaf in self.leaves(place, block):
             leaf.stage(at.located(stage.op.location), stage, {d: leaf.tile[d] for d in stage.dims if d >= 0})
 
     def leaves(self, place: Place, block: Tile) -> Iterator[tuple[Place, Leaf]]:
-        """Each register tile of the task, with what of the reduced dimensions is its turn."""
-        for at, tile in self.tiles(place, self.tile):
-            leaf = self.leaf({**{d: Range(r.offset, r.size, 0, r.within) for d, r in tile.items()}, **block})
+        """Each register tile of the task for a block of what is reduced, once the panels have what it reads."""
+        for k in self.once:
+            self.panels[k].bring(place, self.tile, block)
+        self.look(place, block)
+        for at, tile in self.parts(place, self.tile, [d for d in self.plan.order if d in self.plan.parts]):
+            for k in self.apart:
+                self.panels[k].bring(at, tile, block)
+            yield from self.bare_leaves(at, tile, block)
+
+    def parts(self, place: Place, tile: Tile, dims: Sequence[int]) -> Iterator[tuple[Place, Tile]]:
+        """The parts of the task that go through a block one after the other."""
+        if not dims:
+            yield place, tile
+            return
+        d, *rest = dims
+        for at, part in steps(place, tile[d], self.plan.parts[d], f"p{d}"):
+            yield from self.parts(at, {**tile, d: part}, rest)
+
+    def bare_leaves(self, place: Place, tile: Tile, block: Tile) -> Iterator[tuple[Place, Leaf]]:
+        """Each register tile of a part of the task, with what of the reduced dimensions is its turn."""
+        for at, some in self.tiles(place, tile):
+            leaf = self.leaf({**{d: Range(r.offset, r.size, 0, r.within) for d, r in some.items()}, **block}, self.panels)
             if self.spans is not None and block:
                 leaf.spans = self.spans.of(at, leaf.tile)
             yield at, leaf
 
-    def leaf(self, tile: Tile) -> Leaf:
+    def leaf(self, tile: Tile, copied: Collection[int]) -> Leaf:
         leaf = Leaf(self.nest, self.plan, tile)
         leaf.locals |= self.sums
-        leaf.copies |= {(self.contraction.op, k): panel.window for k, panel in self.panels.items()}
+        leaf.copies |= {(self.contraction.op, k): self.panels[k].window for k in copied}
         return leaf
 
 
 class _Panel:
-    """A task's copy of an operand's block, in the order in which register tiles read it: [tile, reduced, place in the tile]."""
+    """A task's copy of an operand's block, as register tiles read it: [tile, reduced, place in the tile]."""
 
     def __init__(self, nest: Nest, plan: TilePlan, stage: Stage, k: int, sizes: Mapping[int, int], place: Place) -> None:
         self.plan = plan
@@ -149,9 +165,12 @@ class _Panel:
             *(_odd_lines(self.widths[d]) if d == row else self.widths[d] for d in self.shared),
         )
         self.buffer = place.alloca(memref_of(self.source).element_type, shape, "panel")
+        # Where in the task what was brought begins.
+        self.origin: Mapping[int, Index] = {}
 
     def bring(self, place: Place, tile: Tile, block: Tile) -> None:
-        """Copies what the task needs of the block, in the order in which it lies in memory unless lanes are turned."""
+        """Copies what a part of the task needs of the block, in the order in which it lies in memory unless lanes are turned."""
+        self.origin = {d: tile[d].within for d in self.shared}
         dims = [*self.reduced, *self.shared] if self.turned is None else [*self.shared, *self.reduced]
         self._bring(place, {**tile, **block}, {}, dims)
 
@@ -172,7 +191,7 @@ class _Panel:
 
     def window(self, place: Place, tile: Tile) -> Window:
         """What a register tile, or a part of it along what is reduced, reads of the copy."""
-        ranges = {d: (tile[d].grouped, tile[d].size) for d in self.shared}
+        ranges = {d: (place.subtract(tile[d].grouped, self.origin[d]), tile[d].size) for d in self.shared}
         return self._window(place, ranges | {d: (tile[d].within, tile[d].size) for d in self.reduced})
 
     def _window(self, place: Place, ranges: dict[int, tuple[Index, int]]) -> Window:
@@ -192,7 +211,5 @@ class _Panel:
 
 
 def _odd_lines(size: int) -> int:
-    """An odd number of lines with room for so many elements, and at least one more line than they fill: no two rows side by
-    side meet in the sets of a cache.
-    """
+    """Room for so many elements and a line more, an odd number of lines: rows side by side meet in no set of a cache."""
     return size + _LINE + -size % _LINE + (size // _LINE % 2) * _LINE
