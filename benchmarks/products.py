@@ -15,7 +15,20 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-SIZES = "316 1000 1001 1536 2048 2050 2500 4x2048x2048 8x2048x2048 16x2048x2048 1x2000x2000 1x4096x256".split()
+SIZES = [
+    "316",
+    "1000",
+    "1001",
+    "1536",
+    "2048",
+    "2050",
+    "2500",
+    "4x2048x2048",
+    "8x2048x2048",
+    "16x2048x2048",
+    "1x2000x2000",
+    "1x4096x256",
+]
 PRODUCTS: dict[str, Callable[[Any, Any], Any]] = {
     "nn": lambda a, b: a @ b,
     "nt": lambda a, b: a @ b.T,

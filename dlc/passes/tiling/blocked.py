@@ -169,7 +169,7 @@ class _Panel:
         self.origin: Mapping[int, Index] = {}
 
     def bring(self, place: Place, tile: Tile, block: Tile) -> None:
-        """Copies what a part of the task needs of the block, in the order in which it lies in memory unless lanes are turned."""
+        """Copies what a part of the task needs of the block, in the order of memory unless lanes are turned."""
         self.origin = {d: tile[d].within for d in self.shared}
         dims = [*self.reduced, *self.shared] if self.turned is None else [*self.shared, *self.reduced]
         self._bring(place, {**tile, **block}, {}, dims)

@@ -340,7 +340,7 @@ class _Chooser:
         return apart >= ALIGNMENT and prod(nest.extents[d] for d in stage.reductions) > kept
 
     def lies_in_rows(self, stage: Stage, k: int, panels: Sequence[int], lane: int) -> bool:
-        """Whether an operand's rows are better copied beside panels of the lanes: parts of rows lie far apart, in other pages."""
+        """Whether an operand's rows are better copied beside panels of the lanes: parts of them lie in pages of their own."""
         a, last = stage.accesses[k], next(d for d in reversed(stage.dims) if d in stage.reductions)
         lanes = any(b is not None and b.uses(lane) for b in (stage.accesses[j] for j in panels))
         return lanes and a is not None and not a.uses(lane) and a.stride(last) == 1
