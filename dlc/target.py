@@ -75,7 +75,9 @@ class Machine:
     Blocks: rows of an operand stay in the first-level cache as far as its `cache_ways` of `way_bytes` hold them. Where an
     operand serves `block_tiles` register tiles or more and does not stay, a task copies it in panels: a block of about
     `block_steps` of what is reduced at a time, or `block_lines` where each step reads other lines, up to `block_elements` of
-    it, in tasks of which there are `block_tasks`.
+    it, in tasks of which there are `block_tasks`; what serves whole parts of a task may be `far_blocks` times as much, from
+    behind the second level. An operand of more than a block that serves fewer tiles is read as it lies, `order_steps` rows at
+    a time, with up to `order_elements` sums in the first-level cache.
 
     Measured on AVX2. `winograd` and `prefetch` are None where the device does without.
     """
@@ -94,6 +96,9 @@ class Machine:
     block_lines: int = 100
     block_tasks: int = 4
     block_elements: int = 1 << 17
+    far_blocks: int = 2
+    order_steps: int = 8
+    order_elements: int = 1 << 12
     block_tiles: int = 8
     winograd: Winograd | None = field(default_factory=Winograd)
     prefetch: Prefetch | None = field(default_factory=Prefetch)

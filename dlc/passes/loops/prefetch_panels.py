@@ -52,6 +52,8 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
             if isinstance(op, scf.ForOp) and _trip_count(op) >= how.shortest and _row_count(op) >= how.fewest_rows:
                 for read, axis in _rows(op):
                     _prefetch(op, read, axis, how, constants)
+                for read in _sums(op):
+                    _prefetch_sums(op, read, how, constants)
 
 
 def _row_count(loop: scf.ForOp) -> int:
@@ -103,3 +105,27 @@ def _prefetch(loop: scf.ForOp, read: vector.TransferReadOp, axis: int, how: Pref
         indices = [ahead if d == axis else i for d, i in enumerate(read.indices)]
         indices[-1] = place.value(place.add(column, start))
         place.insert(PrefetchOp.create(operands=[read.source, *indices], properties=READ))
+
+
+def _sums(loop: scf.ForOp) -> Iterator[vector.TransferReadOp]:
+    """The reads of tiles of sums that a loop goes on with, of which the loop around it takes those below next."""
+    around = loop.parent_op()
+    for value in loop.iter_args:
+        read = value.owner
+        if not isinstance(read, vector.TransferReadOp) or not isinstance(around, scf.ForOp) or read.parent is not loop.parent:
+            continue
+        shape, strides = memref_of(read.source).get_shape(), strides_of(read.source)
+        if len(shape) == 2 and strides[1] == 1 and _constant(around.step) == shape[0] == read.result.type.get_shape()[0]:
+            yield read
+
+
+def _prefetch_sums(loop: scf.ForOp, read: vector.TransferReadOp, how: Prefetch, constants: Constants) -> None:
+    """Asks for the next tile of sums while this one is computed: each row begins in a line, and may end in another."""
+    assert loop.parent is not None
+    place = Place(constants, loop.parent, read.location, anchor=loop)
+    rows, columns = memref_of(read.source).get_shape()
+    step = how.line_bytes // numpy_dtype(memref_of(read.source).element_type).itemsize
+    for row in range(rows, 2 * rows):
+        for column in (*range(0, columns, step), columns - 1):
+            indices = [place.value(row), place.value(column)]
+            place.insert(PrefetchOp.create(operands=[read.source, *indices], properties=READ))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dlc.dims import UndecidableError, is_multiple
 from dlc.ir import Operation, scf
 from dlc.passes.structured import Constants, Place
-from dlc.passes.tiling.blocked import BlockedTask
+from dlc.passes.tiling.blocked import BlockedTask, TaskBuffers
 from dlc.passes.tiling.group import Group
 from dlc.passes.tiling.leaf import Leaf
 from dlc.passes.tiling.nests import Nest, OpenNest
@@ -61,6 +61,7 @@ class _Tiler:
         self.nest = known
         self.plan = plan
         self.group: Group | None = None
+        self.buffers: TaskBuffers | None = None
 
     def grid(self, place: Place) -> None:
         extents = self.nest.extents
@@ -73,6 +74,8 @@ class _Tiler:
         tile = {d: Range(starts.get(d, 0), blocks[d]) for d in self.plan.order}
         ragged = [d for d in cut if extents[d] % blocks[d] and d not in self.symbolic]
         task = place.inside(block)
+        if self.plan.is_blocked:
+            self.buffers = TaskBuffers(self.nest, self.plan, task, blocks)
         if self.plan.items is None:
             self.edges(task, tile, ragged)
         else:
@@ -94,8 +97,8 @@ class _Tiler:
 
     def task(self, place: Place, tile: Tile) -> None:
         """What one task computes."""
-        if self.plan.is_blocked:
-            BlockedTask(self.nest, self.plan, place, tile, self.tiles).run()
+        if self.buffers is not None:
+            BlockedTask(self.nest, self.plan, place, tile, self.tiles, self.buffers).run()
             return
         for at, part in self.tiles(place, tile):
             # A tile is where its buffers start.

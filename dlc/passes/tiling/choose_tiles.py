@@ -110,11 +110,36 @@ class _Chooser:
         register, order = self.contraction_tile(stage, lane), self.order(nest.shared, lane)
         panels = tuple(k for k in range(len(stage.accesses) - 1) if self.pays_as_panel(stage, k, register, lane))
         if not panels:
-            return None
-        register = self.contraction_tile(stage, lane, panels)
+            return self.plan_in_order(stage, lane, register, order)
         blocks = self.blocks(stage)
-        grid = self.shared_grid(stage, register, order, blocks, panels)
-        return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels)
+        beside = (k for k in range(len(stage.accesses) - 1) if blocks and self.lies_in_rows(stage, k, panels, lane))
+        panels = tuple(sorted({*panels, *beside}))
+        register = self.contraction_tile(stage, lane, panels)
+        grid, parts = self.shared_grid(stage, register, order, blocks, panels)
+        return TilePlan(
+            grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels, parts=parts
+        )
+
+    def plan_in_order(self, stage: Stage, lane: int, register: dict[int, int], order: tuple[int, ...]) -> TilePlan | None:
+        """A contraction that reads a large operand for few tiles, in the order in which it lies in memory; None for others.
+
+        A few rows of it at a time, from end to end, with the sums in the nearest cache: down a column of tiles each step would
+        read another page.
+        """
+        machine, extents = self.target.machine, self.nest.extents
+        lines = stage.reductions | {lane}
+        rows = [d for d in order if d != lane]
+        large = any(a.stride(lane) == 1 and all(a.uses(d) == (d in lines) for d in stage.dims) for a in stage.inputs)
+        tiles = prod(-(-extents[d] // register.get(d, 1)) for d in rows)
+        if not large or prod(extents[d] for d in lines) <= machine.block_elements or tiles >= machine.block_tiles:
+            return None
+        count = prod(extents[d] for d in rows)
+        work = self.work_per_point() * count
+        most = max(machine.task_work, work * extents[lane] // machine.block_tasks)
+        columns = max(1, min(most // work, machine.order_elements // count) // register[lane])
+        grid = self.cut(register, (lane, *rows), lambda d, _: columns if d == lane else extents[d])
+        blocks = self.blocks(stage, machine.order_steps)
+        return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks)
 
     def leaving_out(self, plan: TilePlan) -> TilePlan:
         """The plan, with what zeros hide left out of a contraction: 0 · x is 0, unless it is to be no number if x is none."""
@@ -276,8 +301,8 @@ class _Chooser:
                     chunks[d] = self.fitting(d, self.target.machine.vectors * lanes)
         return chunks
 
-    def blocks(self, stage: Stage) -> dict[int, int]:
-        """Parts of what is reduced, of about as many steps as the machine says.
+    def blocks(self, stage: Stage, steps: int | None = None) -> dict[int, int]:
+        """Parts of what is reduced, of about as many steps as are asked for, or as the machine says.
 
         The innermost dimensions are whole as far as that goes, and the outermost go one by one. Where no operand lies along
         what is reduced, each step reads a line of either, of which the nearest cache holds fewer.
@@ -285,7 +310,7 @@ class _Chooser:
         extents, machine = self.nest.extents, self.target.machine
         reduced = [d for d in stage.dims if d in stage.reductions]
         along = any(a.stride(reduced[-1]) == 1 for a in stage.inputs)
-        most = machine.block_steps if along else machine.block_lines
+        most = steps or (machine.block_steps if along else machine.block_lines)
         total = prod(extents[d] for d in reduced)
         left = total if 2 * total <= 3 * most else most
         blocks: dict[int, int] = {}
@@ -297,20 +322,28 @@ class _Chooser:
     def pays_as_panel(self, stage: Stage, k: int, register: dict[int, int], lane: int) -> bool:
         """Whether an operand is better copied: it serves many tiles, and its lanes lie apart or its rows leave the cache.
 
-        Rows that lie a multiple of a power of two apart meet in the same sets of the first-level cache.
+        Rows that lie a multiple of a power of two apart meet in the same sets of the first-level cache. Of an operand that
+        comes from behind the second level half as many tiles are many.
         """
         nest, machine, a = self.nest, self.target.machine, stage.accesses[k]
-        if (
-            a is None
-            or prod(-(-nest.extents[d] // register.get(d, 1)) for d in nest.shared if not a.uses(d)) < machine.block_tiles
-        ):
+        if a is None:
+            return False
+        tiles = prod(-(-nest.extents[d] // register.get(d, 1)) for d in nest.shared if not a.uses(d))
+        large = prod(nest.extents[d] for d in stage.dims if d >= 0 and a.uses(d)) > machine.block_elements
+        if tiles < (machine.block_tiles // 2 if large else machine.block_tiles):
             return False
         row = a.stride(next(d for d in reversed(stage.dims) if d in stage.reductions))
         if a.uses(lane) and a.stride(lane) != 1:
             return row == 1
         apart = int(row) * numpy_dtype(memref_of(stage.op.operands[k]).element_type).itemsize
-        kept = machine.cache_ways * (machine.way_bytes // gcd(machine.way_bytes, apart))
+        kept = machine.cache_ways * (machine.way_bytes // max(ALIGNMENT, gcd(machine.way_bytes, apart)))
         return apart >= ALIGNMENT and prod(nest.extents[d] for d in stage.reductions) > kept
+
+    def lies_in_rows(self, stage: Stage, k: int, panels: Sequence[int], lane: int) -> bool:
+        """Whether an operand's rows are better copied beside panels of the lanes: parts of them lie in pages of their own."""
+        a, last = stage.accesses[k], next(d for d in reversed(stage.dims) if d in stage.reductions)
+        lanes = any(b is not None and b.uses(lane) for b in (stage.accesses[j] for j in panels))
+        return lanes and a is not None and not a.uses(lane) and a.stride(last) == 1
 
     def reduced(self) -> set[int]:
         return {d for s in self.nest.stages for d in s.reductions}
@@ -340,18 +373,27 @@ class _Chooser:
 
     def shared_grid(
         self, stage: Stage, register: dict[int, int], order: Sequence[int], blocks: dict[int, int], panels: Sequence[int]
-    ) -> dict[int, int]:
-        """A few large parts where register tiles share blocks, as far as the second-level cache holds what they share.
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """A few large tasks where register tiles share blocks, and the parts that they go in.
 
-        Of the ways to cut them the one in which tasks copy least.
+        What the innermost dimension of a task reads stays in the second-level cache, in parts where it is copied for each;
+        what the others read is further away, since a register tile of them serves all of a part. Of the ways to cut
+        dimensions into tasks the one in which they copy least.
         """
-        machine, extents = self.target.machine, self.nest.extents
+        machine, extents, inner = self.target.machine, self.nest.extents, order[-1]
         most = max(machine.task_work, self.work_per_point() * prod(extents[d] for d in order) // machine.block_tasks)
         steps = prod(blocks.get(d, extents[d]) for d in stage.reductions)
+        in_parts = [a for k in panels if (a := stage.accesses[k]) is not None and a.uses(inner)]
+
+        def fitting(d: int, block: dict[int, int]) -> int:
+            read = max(prod(size for x, size in block.items() if a.uses(x)) for a in stage.inputs if a.uses(d))
+            return machine.block_elements // (steps * read)
 
         def tiles(d: int, block: dict[int, int]) -> int:
-            read = max(prod(size for x, size in block.items() if a.uses(x)) for a in stage.inputs if a.uses(d))
-            return min(most // (self.work_per_point() * prod(block.values())), machine.block_elements // (steps * read))
+            worth = most // (self.work_per_point() * prod(block.values()))
+            if d == inner:
+                return worth if in_parts else min(worth, fitting(d, block))
+            return min(worth, machine.far_blocks * fitting(d, block))
 
         def copied(grid: dict[int, int]) -> int:
             tasks = prod(-(-extents[d] // size) for d, size in grid.items())
@@ -360,7 +402,13 @@ class _Chooser:
                 for k in panels
             )
 
-        return min((self.cut(register, o, tiles) for o in (order, (*order[1:], order[0]))), key=copied)
+        grid = min((self.cut(register, o, tiles) for o in (order, (*order[1:], order[0]))), key=copied)
+        part = {**{d: register.get(d, 1) for d in order}, **{d: size for d, size in grid.items() if d != inner}}
+        whole = -(-grid[inner] // part[inner])
+        wanted = max(1, fitting(inner, {d: s for d, s in part.items() if d == inner or any(a.uses(d) for a in in_parts)}))
+        if not in_parts or wanted >= whole:
+            return grid, {}
+        return grid, {inner: part[inner] * -(-whole // -(-whole // wanted))}
 
     def work_per_point(self) -> int:
         """Of all stages, for one element of what they share."""

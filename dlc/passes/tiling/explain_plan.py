@@ -46,6 +46,8 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
     if plan.panels:
         operands = ", ".join(map(str, plan.panels))
         yield f"operands {operands} are copied in panels: they serve many tiles, and their rows would leave the cache"
+    if plan.parts:
+        yield f"parts of a task, of which copies stay in a cache while all columns read them: {_sizes(plan.parts.items())}"
     if plan.blocks:
         yield f"blocks of what is summed, so that what tiles share stays in a cache: {_sizes(plan.blocks.items())}"
     if plan.spans is not None:

@@ -53,6 +53,7 @@ class TilePlan:
     `blocks`: for dimensions that a contraction reduces, the part of them that all register tiles of a task go through before
     the next part, so that what it reads stays in a cache; sums wait in memory meanwhile, and are added up in the same order.
     `panels`: the operands of it, by position, of which a task copies each block, in the order in which its tiles read them.
+    `parts`: for shared dimensions, what of a task goes through a block at once: operands along them are copied part by part.
 
     `spans`: the operand of the contraction, by position, of which zeros are left out at both ends of what is reduced, as each
     register tile reads it. `hidden`: the operand of the last stage by whose zeros a register tile is not computed at all.
@@ -70,6 +71,7 @@ class TilePlan:
     promote: Mapping[int, int] = field(default_factory=dict[int, int])
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
+    parts: Mapping[int, int] = field(default_factory=dict[int, int])
     spans: int | None = None
     hidden: int | None = None
     sweeps: tuple[Sweep, ...] = ()
@@ -197,6 +199,9 @@ class TilePlan:
                 raise ValueError(
                     f"blocks[d{d}] = {size}: must be a dimension that is reduced at once, with 1 ≤ size ≤ its extent"
                 )
+        for d, size in self.parts.items():
+            if d not in nest.shared or not self.panels or size % self.tile(d) or size < 1:
+                raise ValueError(f"parts[d{d}] = {size}: must be whole register tiles of a task that copies operands")
         if self.spans is not None and (len(contraction.reductions) != 1 or not 0 <= self.spans < len(contraction.accesses) - 1):
             raise ValueError(f"spans {self.spans}: must be an operand of a contraction that reduces one dimension")
         if self.hidden is not None and (self.blocks or len(nest.stages) != 3):
@@ -241,6 +246,7 @@ class TilePlan:
         items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
+        blocks += f" parts {{{sizes(self.parts)}}}" if self.parts else ""
         zeros = "".join(f" {name} {k}" for name, k in (("spans", self.spans), ("hidden", self.hidden)) if k is not None)
         sweeps = "".join(f" sweep {{{s}}}" for s in self.sweeps)
         running = "" if self.running is None else f" running d{self.running[0]} by {self.running[1]}"

@@ -20,6 +20,7 @@ CASES: dict[str, tuple[Product, tuple[int, ...], tuple[int, ...]]] = {
     "both operands reduced along their first axis": (lambda x, y: dnp.einsum("km,kn->mn", x, y), (1000, 128), (1000, 256)),
     "lanes apart": (lambda x, w: dnp.einsum("mk,nk->mn", x, w), (70, 83), (75, 83)),
     "lanes apart in each head": (lambda x, w: dnp.einsum("hmk,hnk->hmn", x, w), (3, 64, 40), (3, 64, 40)),
+    "rows of both, and what is left at the ends": (dnp.matmul, (1301, 601), (601, 131)),
     "windows": (lambda x, y: _conv_weights(x, y), (5, 18, 18, 8), (5, 16, 16, 32)),
 }
 
@@ -40,6 +41,7 @@ EXPECTED: dict[str, Product] = {
     "both operands reduced along their first axis": lambda x, y: x.T @ y,
     "lanes apart": lambda x, w: x @ w.T,
     "lanes apart in each head": lambda x, w: x @ w.swapaxes(1, 2),
+    "rows of both, and what is left at the ends": np.matmul,
     "windows": _reference,
 }
 
@@ -54,6 +56,15 @@ def test_products_are_right_and_the_same_for_any_number_of_threads(name: str, dt
     np.testing.assert_array_equal(one, three)
     tolerance = 1e-3 if dtype is np.float32 else 1e-10
     np.testing.assert_allclose(one, EXPECTED[name](*arguments), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_few_rows_read_a_large_operand_as_it_lies(rows: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((rows, 1003)), rng.standard_normal((1003, 261))
+    product = dlc.jit(lambda x, w: dnp.exp(x @ w / 100), num_threads=2)
+    assert "%panel" not in product.lower(x, w).as_text("loops")
+    np.testing.assert_allclose(product(x, w), np.exp(x @ w / 100), rtol=1e-10)
 
 
 def test_their_plans_have_panels() -> None:
