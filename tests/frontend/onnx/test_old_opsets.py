@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from dlc.frontend.onnx import import_model
 from tests.frontend.onnx.build import model, run
@@ -41,3 +41,23 @@ def test_bounds_that_a_clip_does_not_say_are_the_largest_of_f32() -> None:
     source = model([helper.make_node("Clip", ["x"], ["y"], max=2.0)], {"x": x.shape}, ["y"], opset=7)
     least = np.finfo(np.float32).min
     np.testing.assert_array_equal(run(import_model(source), {"x": x})["y"], np.float32([least, np.nan, 1, 2]))
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_scan_of_sequences_of_their_own_lengths(backward: bool) -> None:
+    lengths, rows = np.int64([3, 1]), X.reshape(2, 3, 4)
+    f32 = TensorProto.FLOAT
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "row"], ["next"]), helper.make_node("Neg", ["next"], ["made"])],
+        "body",
+        [helper.make_tensor_value_info(name, f32, [4]) for name in ("s", "row")],
+        [helper.make_tensor_value_info(name, f32, [4]) for name in ("next", "made")],
+    )
+    node = helper.make_node("Scan", ["n", "s0", "x"], ["last", "all"], body=body, num_scan_inputs=1, directions=[int(backward)])
+    shapes = {"n": [2], "s0": [2, 4], "x": rows.shape}
+    source = model([node], shapes, ["last", "all"], dtypes={"n": TensorProto.INT64}, opset=8)
+    got = run(import_model(source), {"n": lengths, "s0": np.ones((2, 4), np.float32), "x": rows})
+    for k, n in enumerate(lengths):
+        sums = 1 + np.cumsum(rows[k, :n][::-1] if backward else rows[k, :n], 0)
+        np.testing.assert_allclose(got["last"][k], sums[-1], atol=1e-6)
+        np.testing.assert_allclose(got["all"][k], np.concatenate([-sums, np.zeros((3 - n, 4))]), atol=1e-6)
