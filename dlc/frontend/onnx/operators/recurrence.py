@@ -225,7 +225,10 @@ def _scaled_tanh(emit: Emitter, x: Value, alpha: float, beta: float) -> Value:
 
 
 def _op(op: type[DlOp]) -> Callable[..., Value]:
-    return lambda emit, x, **properties: emit(op, x, **properties)
+    def activation(emit: Emitter, x: Value, **properties: float) -> Value:
+        return emit(op, x, **properties)
+
+    return activation
 
 
 # Functions with what their α and β are where the node does not say; of the last two ONNX gives none, these are ONNX Runtime's.
