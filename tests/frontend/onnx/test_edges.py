@@ -68,6 +68,22 @@ def test_regions_with_as_many_samples_as_they_are_large(mode: str) -> None:
     assert not got[3].any() and aligned(0, slice(0, 0)).shape == (0, 3, 2, 3)
 
 
+def test_the_largest_of_each_bin_of_a_region() -> None:
+    """Halves are rounded away from 0; what lies outside of the image has no elements, and is 0."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 8)).astype(np.float32)
+    rois = np.float32([[0, -3, 0, 10, 9], [1, 3, 5, 14, 10], [1, 5, 5, 4, 4], [0, 30, 2, 40, 9]])
+    node = helper.make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[3, 2], spatial_scale=0.5)
+    got = run(import_model(model([node], {"x": x.shape, "r": rois.shape}, ["y"])), {"x": x, "r": rois})["y"]
+    # Rows and columns of the bins, by hand: [-2, 5] × [0, 5], [2, 7] × [3, 5], one element, nothing.
+    spans = [([(0, 2), (2, 4), (4, 6)], [(0, 2), (2, 6)]), ([(3, 4), (4, 5), (5, 6)], [(2, 5), (5, 8)])]
+    for k, (rows, columns) in enumerate(spans):
+        for i, (top, bottom) in enumerate(rows):
+            for j, (left, right) in enumerate(columns):
+                np.testing.assert_array_equal(got[k, :, i, j], x[k, :, top:bottom, left:right].max((1, 2)))
+    np.testing.assert_array_equal(got[2], np.broadcast_to(x[1, :, 3:4, 3:4], (3, 3, 2)))
+    assert not got[3].any()
+
+
 def test_what_shrinks_integers_is_a_float() -> None:
     node = helper.make_node("Shrink", ["x"], ["y"], bias=0.5, lambd=1.5)
     source = model([node], {"x": [4]}, ["y"], dtypes={"x": TensorProto.INT8, "y": TensorProto.INT8})

@@ -1,4 +1,4 @@
-"""Operators that read an image at places between its elements, for each region or for each output of a convolution."""
+"""Operators that read an image in regions, or at places of its own for each output of a convolution."""
 
 from __future__ import annotations
 
@@ -150,6 +150,47 @@ def _span(node: Node, size: int, axis: int) -> _Span:
     start = end(1 - axis)
     extent = emit(dl.SubOp, end(3 - axis), start)
     return _Span(start, extent if half_pixel else emit(dl.MaximumOp, extent, emit.scalar(1, rois)), size)
+
+
+@table("MaxRoiPool")
+def max_roi_pool(node: Node) -> Value:
+    """The largest element in each bin of a region, first of rows, then of columns; 0 where there is none."""
+    emit, x, rois = node.emit, node[0], node[1]
+    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 5:
+        raise ModelError(f"{node.place}: expected x [N, C, H, W] and rois [n, 5], got {list(x.shape)} and {list(rois.shape)}")
+    bins, regions = node.integers("pooled_shape"), rois.shape[0]
+    own = emit.reshape(emit.cast(emit.slice(rois, 1, 0, 1), i64), (regions,))
+    total = emit(dl.GatherOp, channels_last(node, x), own, axis=0)
+    lowest = emit.scalar(-np.inf, total)
+    for k in range(2):
+        within = _within(node, k, bins[k], x.shape[2 + k])
+        shape = (*total.shape[: 1 + k], 1, *total.shape[1 + k :])
+        mask = emit.reshape(within, (regions, *(1,) * k, bins[k], x.shape[2 + k], *(1,) * (2 - k)))
+        chosen = emit(dl.SelectOp, mask, emit.reshape(total, shape), lowest)
+        total = emit(dl.ReduceMaxOp, chosen, axes=(2 + k,), keepdims=False)
+    none = emit(dl.EqualOp, total, lowest)
+    return channels_first(node, emit(dl.SelectOp, none, emit.scalar(0, total), total))
+
+
+def _within(node: Node, axis: int, bins: int, size: Size) -> Value:
+    """Which elements of an axis of the image belong to which bin of which region: [regions, bins, elements]."""
+    emit, rois = node.emit, node[1]
+
+    def corner(k: int) -> Value:
+        """A corner's element; halves go away from 0."""
+        scaled = emit(dl.MulOp, emit.slice(rois, 1, k, k + 1), emit.scalar(node.real("spatial_scale", 1.0), rois))
+        rounded = emit(dl.FloorOp, emit(dl.AddOp, emit(dl.AbsOp, scaled), emit.scalar(0.5, rois)))
+        return emit(dl.MulOp, emit(dl.SignOp, scaled), rounded)
+
+    # Corners are x first, behind the number of the image, and belong to the region.
+    one, start = emit.scalar(1, rois), corner(2 - axis)
+    extent = emit(dl.MaximumOp, emit(dl.AddOp, emit(dl.SubOp, corner(4 - axis), start), one), one)
+    step = emit(dl.DivOp, extent, emit.scalar(bins, rois))
+    first, behind = (emit(dl.MulOp, emit.iota(bins, rois.element_type, k), step) for k in range(2))
+    begins = emit.reshape(emit(dl.AddOp, emit(dl.FloorOp, first), start), (rois.shape[0], bins, 1))
+    ends = emit.reshape(emit(dl.AddOp, emit(dl.CeilOp, behind), start), (rois.shape[0], bins, 1))
+    places = emit.iota(size, rois.element_type)
+    return emit(dl.AndOp, emit(dl.GreaterEqualOp, places, begins), emit(dl.LessOp, places, ends))
 
 
 def _is_half_pixel(node: Node) -> bool:
