@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from dlc.cli import main
 
-main(prog_name="dlc")
+if __name__ == "__main__":
+    main(prog_name="dlc")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,6 +45,13 @@ def test_help_lists_the_commands() -> None:
     assert set(re.findall(r"^  ([a-z]+)  ", result.stdout, re.M)) == set(COMMANDS)
     # Each says in one line what it does.
     assert not [name for name, command in commands() if command.get_short_help_str(62).endswith("...")]
+
+
+def test_the_package_is_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["-m", "doctr"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("dlc", run_name="__main__")
+    assert stopped.value.code == 2 and "Usage: dlc [OPTIONS]" in capsys.readouterr().err
 
 
 def test_run_saves_outputs(relu: Path, tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ ALLOWED = {
         "runtime",
     },
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
+    "__main__": {"cli"},
     "cli": {
         "api",
         "caching",
