@@ -1,5 +1,8 @@
-"""`python -m dlc`: the command line."""
+"""`python -m dlc` is the command line."""
+
+from __future__ import annotations
 
 from dlc.cli import main
 
-main(prog_name="dlc")
+if __name__ == "__main__":
+    main(prog_name="dlc")

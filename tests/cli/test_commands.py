@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,13 @@ def test_what_lists_the_commands_imports_none(given: tuple[str, ...]) -> None:
     assert "bench" in made.stdout or "version" in made.stdout
     imported = {line.rsplit("|", 1)[1].strip() for line in made.stderr.splitlines() if line.startswith("import time:")}
     assert "dlc.cli" in imported and not imported & {"dlc.cli.shared", "numpy", "rich", "xdsl"}
+
+
+def test_the_package_is_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["-m", "doctr"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("dlc", run_name="__main__")
+    assert stopped.value.code == 2 and "Usage: dlc [OPTIONS]" in capsys.readouterr().err
 
 
 def test_run_saves_outputs(relu: Path, tmp_path: Path) -> None:

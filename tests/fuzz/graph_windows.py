@@ -123,6 +123,27 @@ def _recurrence(g: RandomGraph, op: str) -> GraphValue:
     return g.add(op, x, *parameters, results=3 if op == "LSTM" else 2, apart=apart, **settings)
 
 
+def _roi_align(g: RandomGraph, op: str) -> GraphValue:
+    if g.opset < 16:
+        raise Unsuitable  # there `onnx.reference` takes half a pixel away, as only later versions do
+    x, n = g.tame(F32, lambda s: len(s) == 4 and 0 not in s, (4,)), g.random.choice([1, 2, 3])
+    corners, extents = g.numbers.uniform(-2, 6, (n, 2)), g.numbers.uniform(0.5, 9, (n, 2))
+    height, width = g.random.choices([1, 2, 3], k=2)
+    return g.add(
+        op,
+        x,
+        g.given(np.concatenate([corners, corners + extents], 1).astype(F32)),
+        g.given(g.numbers.integers(0, x.shape[0], n)),
+        mode=g.random.choice(["avg", "max"]),
+        output_height=height,
+        output_width=width,
+        sampling_ratio=g.random.choice([0, 0, 1, 2]),
+        spatial_scale=g.random.choice([1.0, 0.7]),
+        coordinate_transformation_mode=g.random.choice(["half_pixel", "output_half_pixel"]),
+        apart=1e-4 * float(np.max(np.abs(x.array), initial=1)),
+    )
+
+
 def _det(g: RandomGraph, op: str) -> GraphValue:
     n = g.random.choice([1, 2, 3, 5])
     return g.add(op, g.given((g.numbers.standard_normal((2, n, n)) + 2 * n * np.eye(n)).astype(F32)))
@@ -134,6 +155,7 @@ WINDOWS: dict[str, Callable[[RandomGraph, str], GraphValue]] = {
     **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool"], _global_pool),
     **dict.fromkeys(["Resize", "Upsample"], _resize),
     "GridSample": _grid_sample,
+    "RoiAlign": _roi_align,
     **dict.fromkeys(["RNN", "GRU", "LSTM"], _recurrence),
     "Det": _det,
 }

@@ -48,6 +48,42 @@ def test_half_of_one_pixel_is_none(mode: str, transform: str) -> None:
     assert run(import_model(source), {"x": np.ones((1, 1, 1, 4), np.float32)})["y"].shape == (1, 1, 0, 8)
 
 
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_with_as_many_samples_as_they_are_large(mode: str) -> None:
+    """A region takes as many samples in a bin as it has elements there; what is turned around has none."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 9, 11)).astype(np.float32)
+    regions = np.float32([[1.2, 0.4, 2, 1.1], [0, 0, 5.5, 3.7], [-2, 1, 6.9, 6.2], [5, 5, 3, 2]])
+    own = np.int64([1, 0, 1, 0])
+
+    def aligned(ratio: int, some: slice) -> np.ndarray[Any, Any]:
+        sizes = {"output_height": 2, "output_width": 3, "sampling_ratio": ratio}
+        node = helper.make_node("RoiAlign", ["x", "r", "b"], ["y"], mode=mode, **sizes)
+        feeds = {"x": x, "r": regions[some], "b": own[some]}
+        source = model([node], {n: a.shape for n, a in feeds.items()}, ["y"], dtypes={"b": TensorProto.INT64}, opset=16)
+        return run(import_model(source), feeds)["y"]
+
+    got = aligned(0, slice(None))
+    for k, ratio in enumerate([1, 2, 3]):
+        np.testing.assert_allclose(got[k : k + 1], aligned(ratio, slice(k, k + 1)), atol=1e-5)
+    assert not got[3].any() and aligned(0, slice(0, 0)).shape == (0, 3, 2, 3)
+
+
+def test_the_largest_of_each_bin_of_a_region() -> None:
+    """Halves are rounded away from 0; what lies outside of the image has no elements, and is 0."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 8)).astype(np.float32)
+    rois = np.float32([[0, -3, 0, 10, 9], [1, 3, 5, 14, 10], [1, 5, 5, 4, 4], [0, 30, 2, 40, 9]])
+    node = helper.make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[3, 2], spatial_scale=0.5)
+    got = run(import_model(model([node], {"x": x.shape, "r": rois.shape}, ["y"])), {"x": x, "r": rois})["y"]
+    # Rows and columns of the bins, by hand: [-2, 5] × [0, 5], [2, 7] × [3, 5], one element, nothing.
+    spans = [([(0, 2), (2, 4), (4, 6)], [(0, 2), (2, 6)]), ([(3, 4), (4, 5), (5, 6)], [(2, 5), (5, 8)])]
+    for k, (rows, columns) in enumerate(spans):
+        for i, (top, bottom) in enumerate(rows):
+            for j, (left, right) in enumerate(columns):
+                np.testing.assert_array_equal(got[k, :, i, j], x[k, :, top:bottom, left:right].max((1, 2)))
+    np.testing.assert_array_equal(got[2], np.broadcast_to(x[1, :, 3:4, 3:4], (3, 3, 2)))
+    assert not got[3].any()
+
+
 def test_what_shrinks_integers_is_a_float() -> None:
     node = helper.make_node("Shrink", ["x"], ["y"], bias=0.5, lambd=1.5)
     source = model([node], {"x": [4]}, ["y"], dtypes={"x": TensorProto.INT8, "y": TensorProto.INT8})

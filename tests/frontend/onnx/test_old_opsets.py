@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from dlc.frontend.onnx import import_model
 from tests.frontend.onnx.build import model, run
@@ -22,8 +22,11 @@ CASES: list[tuple[int, str, dict[str, Any], dict[str, Any], Any]] = [
     (7, "Upsample", {}, {"scales": [1.0, 1.0, 2.0, 3.0]}, X.repeat(2, 2).repeat(3, 3)),
     (9, "Upsample", {"s": np.float32([1, 1, 2, 1])}, {}, X.repeat(2, 2)),
     (10, "Resize", {"s": np.float32([1, 1, 1, 0.5])}, {}, X[..., ::2]),
+    (10, "Resize", {"s": np.float32([1, 1, 1, 0.6])}, {}, X[..., [0, 2]]),
     (10, "Resize", {"s": np.float32([1, 1, 1, 2])}, {"mode": "linear"},
      np.stack([X, (X + np.concatenate([X[..., 1:], X[..., -1:]], -1)) / 2], -1).reshape(1, 2, 3, 8)),
+    (7, "BatchNormalization", {"s": X[0], "b": X[0] + 1, "m": X[0] - 1, "v": X[0] ** 2}, {"spatial": 0, "epsilon": 0.5},
+     X[0] / np.sqrt(X[0] ** 2 + 0.5) + X + 1),
     (7, "TopK", {}, {"k": 2}, -np.sort(-X, -1)[..., :2]),
 ]  # fmt: skip
 
@@ -41,3 +44,30 @@ def test_bounds_that_a_clip_does_not_say_are_the_largest_of_f32() -> None:
     source = model([helper.make_node("Clip", ["x"], ["y"], max=2.0)], {"x": x.shape}, ["y"], opset=7)
     least = np.finfo(np.float32).min
     np.testing.assert_array_equal(run(import_model(source), {"x": x})["y"], np.float32([least, np.nan, 1, 2]))
+
+
+@pytest.mark.parametrize(("opset", "dtype"), [(7, np.float32), (10, np.bool_)])
+def test_a_mask_was_of_the_type_of_the_data(opset: int, dtype: type) -> None:
+    source = model([helper.make_node("Dropout", ["x"], ["y", "mask"])], {"x": X.shape}, ["y", "mask"], opset=opset)
+    mask = run(import_model(source), {"x": X})["mask"]
+    assert mask.dtype == dtype and mask.shape == X.shape and mask.all()
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_scan_of_sequences_of_their_own_lengths(backward: bool) -> None:
+    lengths, rows = np.int64([3, 1]), X.reshape(2, 3, 4)
+    f32 = TensorProto.FLOAT
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "row"], ["next"]), helper.make_node("Neg", ["next"], ["made"])],
+        "body",
+        [helper.make_tensor_value_info(name, f32, [4]) for name in ("s", "row")],
+        [helper.make_tensor_value_info(name, f32, [4]) for name in ("next", "made")],
+    )
+    node = helper.make_node("Scan", ["n", "s0", "x"], ["last", "all"], body=body, num_scan_inputs=1, directions=[int(backward)])
+    shapes = {"n": [2], "s0": [2, 4], "x": rows.shape}
+    source = model([node], shapes, ["last", "all"], dtypes={"n": TensorProto.INT64}, opset=8)
+    got = run(import_model(source), {"n": lengths, "s0": np.ones((2, 4), np.float32), "x": rows})
+    for k, n in enumerate(lengths):
+        sums = 1 + np.cumsum(rows[k, :n][::-1] if backward else rows[k, :n], 0)
+        np.testing.assert_allclose(got["last"][k], sums[-1], atol=1e-6)
+        np.testing.assert_allclose(got["all"][k], np.concatenate([-sums, np.zeros((3 - n, 4))]), atol=1e-6)

@@ -317,17 +317,30 @@ def batched_scan(node: Node) -> Sequence[Value]:
     turned = node.integers("directions", [0] * count)
     if count < 1 or first < 0 or len(turned) != count:
         raise ModelError(f"{node.place}: {count} sequences of {len(turned)} directions among {len(node.inputs) - 1} inputs")
-    if node.get(0) is not None:
-        raise NodeProblem("input", "sequence_lens is not supported, only sequences of one length")
-    step = _step(node, node.graph("body"), first)
+    lengths, step = node.get(0), _step(node, node.graph("body"), first)
 
     def scanned(inner: Emitter, _: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        pairs = zip(elements[first:], turned, strict=True)
-        sequences = [directed(inner, sequence, bool(backward)) for sequence, backward in pairs]
-        last, made = inner.scan(elements[:first], sequences, sequences[0].shape[0], step)
+        states, sequences, own = elements[:first], elements[first : first + count], elements[first + count :]
+        room = sequences[0].shape[0]
+        steps = inner.iota(room)
+        length = inner(dl.MinimumOp, inner.cast(own[0], i64), inner.number(room)) if own else inner.number(room)
+        mirrored = inner(dl.SubOp, inner(dl.SubOp, length, inner.scalar(1, i64)), steps)
+        places = inner(dl.MaximumOp, mirrored, inner.scalar(0, i64))
+        pairs = zip(sequences, turned, strict=True)
+        read = [inner(dl.GatherOp, sequence, places, axis=0) if backward else sequence for sequence, backward in pairs]
+
+        def shortened(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+            """Behind the length of a sequence states stay, and 0 is made."""
+            *elements, k = elements
+            following, made = step(inner, states, elements)
+            goes_on = inner(dl.LessOp, k, length)
+            kept = [inner(dl.SelectOp, goes_on, new, old) for new, old in zip(following, states, strict=True)]
+            return kept, [inner(dl.SelectOp, goes_on, new, inner.scalar(0, new)) for new in made]
+
+        last, made = inner.scan(states, [*read, steps], room, shortened) if own else inner.scan(states, read, room, step)
         return [], [*last, *made]
 
-    batches = [node[1 + k] for k in range(first + count)]
+    batches = [node[1 + k] for k in range(first + count)] + ([] if lengths is None else [lengths])
     return node.emit.scan([], batches, batches[0].shape[0], scanned)[1]
 
 

@@ -216,12 +216,28 @@ def _joined(emit: Emitter, values: Sequence[Value], axis: int) -> Value:
     return emit(dl.ConcatOp, *values, axis=axis) if len(values) > 1 else values[0]
 
 
-# Functions with what their α and β are where the node does not say.
-_FUNCTIONS: dict[str, tuple[type[DlOp], dict[str, float]]] = {
-    "relu": (dl.ReluOp, {}), "tanh": (dl.TanhOp, {}), "sigmoid": (dl.SigmoidOp, {}), "softsign": (dl.SoftsignOp, {}),
-    "softplus": (dl.SoftplusOp, {}), "leakyrelu": (dl.LeakyReluOp, {"alpha": 0.01}),
-    "thresholdedrelu": (dl.ThresholdedReluOp, {"alpha": 1.0}), "elu": (dl.EluOp, {"alpha": 1.0}),
-    "hardsigmoid": (dl.HardsigmoidOp, {"alpha": 0.2, "beta": 0.5}),
+def _affine(emit: Emitter, x: Value, alpha: float, beta: float) -> Value:
+    return emit(dl.AddOp, emit(dl.MulOp, x, emit.scalar(alpha, x)), emit.scalar(beta, x))
+
+
+def _scaled_tanh(emit: Emitter, x: Value, alpha: float, beta: float) -> Value:
+    return emit(dl.MulOp, emit(dl.TanhOp, emit(dl.MulOp, x, emit.scalar(beta, x))), emit.scalar(alpha, x))
+
+
+def _op(op: type[DlOp]) -> Callable[..., Value]:
+    def activation(emit: Emitter, x: Value, **properties: float) -> Value:
+        return emit(op, x, **properties)
+
+    return activation
+
+
+# Functions with what their α and β are where the node does not say; of the last two ONNX gives none, these are ONNX Runtime's.
+_FUNCTIONS: dict[str, tuple[Callable[..., Value], dict[str, float]]] = {
+    "relu": (_op(dl.ReluOp), {}), "tanh": (_op(dl.TanhOp), {}), "sigmoid": (_op(dl.SigmoidOp), {}),
+    "softsign": (_op(dl.SoftsignOp), {}), "softplus": (_op(dl.SoftplusOp), {}),
+    "leakyrelu": (_op(dl.LeakyReluOp), {"alpha": 0.01}), "thresholdedrelu": (_op(dl.ThresholdedReluOp), {"alpha": 1.0}),
+    "elu": (_op(dl.EluOp), {"alpha": 1.0}), "hardsigmoid": (_op(dl.HardsigmoidOp), {"alpha": 0.2, "beta": 0.5}),
+    "affine": (_affine, {"alpha": 0.0, "beta": 0.0}), "scaledtanh": (_scaled_tanh, {"alpha": 0.0, "beta": 0.0}),
 }  # fmt: skip
 
 
@@ -241,12 +257,12 @@ def _function(node: Node, name: str, given: dict[str, Iterator[float]], clip: fl
     # Exporters do not agree on capitals.
     if name.lower() not in _FUNCTIONS:
         raise NodeProblem("attribute", f"activation '{name}'; supported: {', '.join(_FUNCTIONS)}")
-    op, defaults = _FUNCTIONS[name.lower()]
+    activation, defaults = _FUNCTIONS[name.lower()]
     properties = {key: next(given[key], default) for key, default in defaults.items()}
 
     def function(emit: Emitter, x: Value) -> Value:
         if clip > 0:
             x = emit(dl.MaximumOp, emit(dl.MinimumOp, x, emit.scalar(clip, x)), emit.scalar(-clip, x))
-        return emit(op, x, **properties)
+        return activation(emit, x, **properties)
 
     return function

@@ -71,10 +71,11 @@ def dropout(node: Node) -> list[Value]:
     """In training `x / (1 - ratio)` where a uniform number is not below the ratio, else 0; otherwise `x`."""
     emit, x, ratio = node.emit, node[0], node.get(1)
     node.ignore("ratio", "seed")
-    every = element_type(bool)
     known = ratio is not None and ratio.known is not None and not ratio.known.any()
     if node.get(2) is None or known or not node.number(2, "training_mode"):
-        return [x, emit.full(True, x.shape, every)] if node.wants(1) else [x]
+        # A mask was of the type of the data once.
+        mask = x.element_type if node.opset < 10 else element_type(bool)
+        return [x, emit.full(True, x.shape, mask)] if node.wants(1) else [x]
     ratio = emit.scalar(0.5, f32) if ratio is None else emit.reshape(ratio, ())
     kept = emit(dl.GreaterEqualOp, _uniform(node, x.shape, ratio.element_type), ratio)
     scale = emit(dl.DivOp, emit.scalar(1, ratio), emit(dl.SubOp, emit.scalar(1, ratio), ratio))

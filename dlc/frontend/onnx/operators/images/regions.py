@@ -1,15 +1,18 @@
-"""Operators that read an image at places between its elements, for each region or for each output of a convolution."""
+"""Operators that read an image in regions, or at places of its own for each output of a convolution."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from itertools import product
+
+import numpy as np
 
 from dlc.dialects import dl
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
+from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators.images.sampling import Places, sampled
 from dlc.frontend.onnx.operators.images.windows import channels_first, channels_last
@@ -22,50 +25,119 @@ table = Table()
 
 @dataclass(frozen=True)
 class _Samples:
-    """Where the samples of each region lie along one axis of the image: two elements, their weights, and whether they count."""
+    """Where the samples of each region lie along one axis of the image: two elements, their weights, and whether they count.
+
+    All are [regions, samples].
+    """
 
     taps: tuple[tuple[Value, Value], tuple[Value, Value]]
     inside: Value
 
 
+@dataclass(frozen=True)
+class _Span:
+    """Where each region begins along an axis of the image of `size` elements, and how long it is there: [regions, 1]."""
+
+    start: Value
+    extent: Value
+    size: int
+
+    def samples(self, emit: Emitter, parts: Value) -> _Samples:
+        """Samples at parts of each region's extent, [regions or 1, samples]."""
+        place = emit(dl.AddOp, self.start, emit(dl.MulOp, self.extent, parts))
+        last, zero = emit.scalar(self.size - 1, place), emit.scalar(0, place)
+        inside = emit(
+            dl.AndOp,
+            emit(dl.GreaterEqualOp, place, emit.scalar(-1, place)),
+            emit(dl.LessEqualOp, place, emit.scalar(self.size, place)),
+        )
+        place = emit(dl.MinimumOp, emit(dl.MaximumOp, place, zero), last)
+        low = emit(dl.FloorOp, place)
+        part = emit(dl.SubOp, place, low)
+        high = emit(dl.MinimumOp, emit(dl.AddOp, low, emit.scalar(1, place)), last)
+        return _Samples(((low, emit(dl.SubOp, emit.scalar(1, place), part)), (high, part)), inside)
+
+
 @table("RoiAlign", since=10)
 def roi_align(node: Node) -> Value:
-    emit, x, rois, batches = node.emit, node[0], node[1], node[2]
+    emit, x, rois = node.emit, node[0], node[1]
     if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4:
         raise ModelError(f"{node.place}: expected x [N, C, H, W] and rois [n, 4], got {list(x.shape)} and {list(rois.shape)}")
-    count, bins = node.integer("sampling_ratio", 0), tuple(node.integer(f"output_{a}", 1) for a in ("height", "width"))
+    count, bins = node.integer("sampling_ratio", 0), [node.integer(f"output_{a}", 1) for a in ("height", "width")]
+    regions, channels = rois.shape[0], x.shape[1]
+    image, own = channels_last(node, x), emit.reshape(node[2], (regions, 1, 1, 1))
+    spans = [_span(node, int(x.shape[2 + k]), k) for k in range(2)]
+    largest = node.choice("mode", "avg", ("avg", "max")) == "max"
     if count <= 0:
-        raise NodeProblem("attribute", "sampling_ratio = 0: as many samples as a region is large; give a number of samples")
-    regions = rois.shape[0]
-    rows, columns = (_samples(node, x.shape[2 + k], k, bins[k], count) for k in range(2))
-    image = channels_last(node, x)
-    grid: tuple[Size, ...] = (regions, bins[0] * count, bins[1] * count)
+        return channels_first(node, _adaptive(emit, image, own, spans, bins, largest))
+    parts = [emit.iota(n * count, rois.element_type, 0.5 / (n * count), 1 / (n * count)) for n in bins]
+    taken = _taken(emit, image, own, [span.samples(emit, part) for span, part in zip(spans, parts, strict=True)], largest)
+    split = emit.reshape(taken, (regions, bins[0], count, bins[1], count, channels))
+    return channels_first(node, emit(dl.ReduceMaxOp if largest else dl.ReduceMeanOp, split, axes=(2, 4), keepdims=False))
+
+
+def _adaptive(emit: Emitter, image: Value, own: Value, spans: Sequence[_Span], bins: Sequence[int], largest: bool) -> Value:
+    """As many samples in each bin of a region as it has elements, rounded up: one of each bin after the other."""
+    rows, columns = counts = [
+        emit(dl.CeilOp, emit(dl.DivOp, span.extent, emit.scalar(n, span.extent))) for span, n in zip(spans, bins, strict=True)
+    ]
+    most_rows, most_columns = (emit(dl.ReduceMaxOp, count, axes=(0, 1), keepdims=False) for count in counts)
+    zero = emit.scalar(0, rows)
+    shape = (own.shape[0], *bins, image.shape[3])
+    first = emit.full(-np.inf if largest else 0, shape, image)
+
+    def step(inner: Emitter, states: Sequence[Value]) -> Sequence[Value]:
+        row, column, total = states
+        places = [
+            span.samples(inner, _part(inner, n, k, count))
+            for span, n, k, count in zip(spans, bins, (row, column), counts, strict=True)
+        ]
+        new = inner(dl.MaximumOp if largest else dl.AddOp, total, _taken(inner, image, own, places, largest))
+        active = inner(dl.AndOp, inner(dl.LessOp, row, rows), inner(dl.LessOp, column, columns))
+        total = inner(dl.SelectOp, inner.reshape(active, own.shape), new, total)
+        column = inner(dl.AddOp, column, inner.scalar(1, column))
+        ends = inner(dl.GreaterEqualOp, column, most_columns)
+        row = inner(dl.SelectOp, ends, inner(dl.AddOp, row, inner.scalar(1, row)), row)
+        return inner(dl.LessOp, row, most_rows), row, inner(dl.SelectOp, ends, zero, column), total
+
+    going = emit(dl.AndOp, emit(dl.LessOp, zero, most_rows), emit(dl.LessOp, zero, most_columns))
+    *_, total = emit.while_(going, [zero, zero, first], step)
+    count = emit.reshape(emit(dl.MulOp, *(emit(dl.MaximumOp, count, zero) for count in counts)), own.shape)
+    has_any = emit(dl.GreaterOp, count, zero)
+    made = total if largest else emit(dl.DivOp, total, emit.cast(count, total.element_type))
+    return emit(dl.SelectOp, has_any, made, emit.scalar(0, made))
+
+
+def _part(emit: Emitter, bins: int, k: Value, count: Value) -> Value:
+    """Where sample `k` of so many lies in each bin, as parts of a region: [regions, bins]."""
+    within = emit(dl.DivOp, emit(dl.AddOp, k, emit.scalar(0.5, k)), count)
+    return emit(dl.DivOp, emit(dl.AddOp, emit.iota(bins, k.element_type), within), emit.scalar(bins, k))
+
+
+def _taken(emit: Emitter, image: Value, own: Value, axes: Sequence[_Samples], largest: bool) -> Value:
+    """The image `own` of each region at its samples, [regions, rows, columns, channels]; 0 outside."""
+    rows, columns = axes
+    grid: tuple[Size, ...] = (own.shape[0], rows.inside.shape[1], columns.inside.shape[1])
 
     def along(v: Value, axis: int) -> Value:
         """A value per region and sample of one axis, as it lies in the grid."""
-        return emit.reshape(v, (regions, *(v.shape[1] if a == axis else 1 for a in range(2)), 1))
+        return emit.reshape(v, (grid[0], *(grid[1 + a] if a == axis else 1 for a in range(2)), 1))
 
     def placed(v: Value) -> Value:
         return emit.broadcast(emit.cast(v, i64), (*grid, 1))
 
-    own = placed(emit.reshape(batches, (regions, 1, 1, 1)))
     inside = emit(dl.AndOp, along(rows.inside, 0), along(columns.inside, 1))
     parts: list[Value] = []
-    for (y, wy), (x_, wx) in product(rows.taps, columns.taps):
-        places = emit(dl.ConcatOp, own, placed(along(y, 0)), placed(along(x_, 1)), axis=3)
+    for (y, wy), (x, wx) in product(rows.taps, columns.taps):
+        places = emit(dl.ConcatOp, placed(own), placed(along(y, 0)), placed(along(x, 1)), axis=3)
         weighted = emit(dl.MulOp, emit(dl.GatherNdOp, image, places), emit(dl.MulOp, along(wy, 0), along(wx, 1)))
         parts.append(emit(dl.SelectOp, inside, weighted, emit.scalar(0, weighted)))
-    largest = node.choice("mode", "avg", ("avg", "max")) == "max"
-    total = parts[0]
-    for part in parts[1:]:
-        # The largest is that of the weighted elements, not of their sums.
-        total = emit(dl.MaximumOp if largest else dl.AddOp, total, part)
-    split = emit.reshape(total, (regions, bins[0], count, bins[1], count, x.shape[1]))
-    return channels_first(node, emit(dl.ReduceMaxOp if largest else dl.ReduceMeanOp, split, axes=(2, 4), keepdims=False))
+    # The largest is that of the weighted elements, not of their sums.
+    return reduce(partial(emit, dl.MaximumOp if largest else dl.AddOp), parts)
 
 
-def _samples(node: Node, size: Size, axis: int, bins: int, count: int) -> _Samples:
-    """The samples along the image's height (axis 0) or width: `count` in each of the `bins` of a region."""
+def _span(node: Node, size: int, axis: int) -> _Span:
+    """The regions along the image's height (axis 0) or width."""
     emit, rois = node.emit, node[1]
     half_pixel = node.opset >= 16 and _is_half_pixel(node)
     scale = node.real("spatial_scale", 1.0)
@@ -77,23 +149,48 @@ def _samples(node: Node, size: Size, axis: int, bins: int, count: int) -> _Sampl
     # Corners are x first.
     start = end(1 - axis)
     extent = emit(dl.SubOp, end(3 - axis), start)
-    if not half_pixel:
-        extent = emit(dl.MaximumOp, extent, emit.scalar(1, rois))
-    steps = emit.reshape(
-        emit.iota(bins * count, rois.element_type, 0.5 / (bins * count), 1 / (bins * count)), (1, bins * count)
-    )
-    place = emit(dl.AddOp, start, emit(dl.MulOp, extent, steps))
-    last, zero = emit.scalar(int(size) - 1, place), emit.scalar(0, place)
-    inside = emit(
-        dl.AndOp,
-        emit(dl.GreaterEqualOp, place, emit.scalar(-1, place)),
-        emit(dl.LessEqualOp, place, emit.scalar(int(size), place)),
-    )
-    place = emit(dl.MinimumOp, emit(dl.MaximumOp, place, zero), last)
-    low = emit(dl.FloorOp, place)
-    part = emit(dl.SubOp, place, low)
-    high = emit(dl.MinimumOp, emit(dl.AddOp, low, emit.scalar(1, place)), last)
-    return _Samples(((low, emit(dl.SubOp, emit.scalar(1, place), part)), (high, part)), inside)
+    return _Span(start, extent if half_pixel else emit(dl.MaximumOp, extent, emit.scalar(1, rois)), size)
+
+
+@table("MaxRoiPool")
+def max_roi_pool(node: Node) -> Value:
+    """The largest element in each bin of a region, first of rows, then of columns; 0 where there is none."""
+    emit, x, rois = node.emit, node[0], node[1]
+    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 5:
+        raise ModelError(f"{node.place}: expected x [N, C, H, W] and rois [n, 5], got {list(x.shape)} and {list(rois.shape)}")
+    bins, regions = node.integers("pooled_shape"), rois.shape[0]
+    own = emit.reshape(emit.cast(emit.slice(rois, 1, 0, 1), i64), (regions,))
+    total = emit(dl.GatherOp, channels_last(node, x), own, axis=0)
+    lowest = emit.scalar(-np.inf, total)
+    for k in range(2):
+        within = _within(node, k, bins[k], x.shape[2 + k])
+        shape = (*total.shape[: 1 + k], 1, *total.shape[1 + k :])
+        mask = emit.reshape(within, (regions, *(1,) * k, bins[k], x.shape[2 + k], *(1,) * (2 - k)))
+        chosen = emit(dl.SelectOp, mask, emit.reshape(total, shape), lowest)
+        total = emit(dl.ReduceMaxOp, chosen, axes=(2 + k,), keepdims=False)
+    none = emit(dl.EqualOp, total, lowest)
+    return channels_first(node, emit(dl.SelectOp, none, emit.scalar(0, total), total))
+
+
+def _within(node: Node, axis: int, bins: int, size: Size) -> Value:
+    """Which elements of an axis of the image belong to which bin of which region: [regions, bins, elements]."""
+    emit, rois = node.emit, node[1]
+
+    def corner(k: int) -> Value:
+        """A corner's element; halves go away from 0."""
+        scaled = emit(dl.MulOp, emit.slice(rois, 1, k, k + 1), emit.scalar(node.real("spatial_scale", 1.0), rois))
+        rounded = emit(dl.FloorOp, emit(dl.AddOp, emit(dl.AbsOp, scaled), emit.scalar(0.5, rois)))
+        return emit(dl.MulOp, emit(dl.SignOp, scaled), rounded)
+
+    # Corners are x first, behind the number of the image, and belong to the region.
+    one, start = emit.scalar(1, rois), corner(2 - axis)
+    extent = emit(dl.MaximumOp, emit(dl.AddOp, emit(dl.SubOp, corner(4 - axis), start), one), one)
+    step = emit(dl.DivOp, extent, emit.scalar(bins, rois))
+    first, behind = (emit(dl.MulOp, emit.iota(bins, rois.element_type, k), step) for k in range(2))
+    begins = emit.reshape(emit(dl.AddOp, emit(dl.FloorOp, first), start), (rois.shape[0], bins, 1))
+    ends = emit.reshape(emit(dl.AddOp, emit(dl.CeilOp, behind), start), (rois.shape[0], bins, 1))
+    places = emit.iota(size, rois.element_type)
+    return emit(dl.AndOp, emit(dl.GreaterEqualOp, places, begins), emit(dl.LessOp, places, ends))
 
 
 def _is_half_pixel(node: Node) -> bool:

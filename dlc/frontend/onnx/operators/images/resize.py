@@ -39,12 +39,15 @@ class Axis:
 @table("Upsample", until=9)
 @table("Resize", until=10)
 def upsample(node: Node) -> Value:
-    """Resize before it had modes of coordinates: place k of the result lies at `k / scale`."""
+    """Resize before it had modes of coordinates: place k of the result lies at `k / scale`.
+
+    The nearest element is that before it, or behind it along an axis that shrinks.
+    """
     x = node[0]
     scales = node.reals("scales") if node.has("scales") else [float(s) for s in node.known(1, "scales").reshape(-1)]
     if len(scales) != x.rank or min(scales, default=1) <= 0:
         raise ModelError(f"{node.place}: {list(scales)} must be a positive scale for each of the {x.rank} axes")
-    taps = _taps(node.choice("mode", "nearest", ("nearest", "linear")), _ROUNDINGS["floor"])
+    mode = node.choice("mode", "nearest", ("nearest", "linear"))
     sizes = [int(size) for size in x.shape]
     resized = [int(np.floor(size * np.float32(scale))) for size, scale in zip(sizes, scales, strict=True)]
     require_countable(node.place, max(resized, default=0))
@@ -52,6 +55,7 @@ def upsample(node: Node) -> Value:
     y = x
     for axis in _in_order(axes):
         if axis.scale != 1:
+            taps = _taps(mode, _ROUNDINGS["ceil" if axis.scale < 1 else "floor"])
             y = interpolated(node.emit, node.proto.output[0], y, axis.number, *taps(_TRANSFORMS["asymmetric"](axis), axis))
     return y
 

@@ -19,7 +19,7 @@ table = Table()
 @table("BatchNormalization")
 def batch_normalization(node: Node) -> Sequence[Value]:
     if node.opset < 9 and not node.flag("spatial", True):
-        raise NodeProblem("attribute", "spatial = 0 (statistics of each element) is not supported")
+        return _of_each_element(node)
     x, kind = node[0], node[0].element_type
     # From opset 15 on the statistics may be wider than the data.
     parameters = [node.emit.cast(node[k], kind) for k in range(1, 5)]
@@ -33,6 +33,17 @@ def batch_normalization(node: Node) -> Sequence[Value]:
         ]
         parameters[2:] = [node.emit.cast(v, kind) for v in batch]
     return [node.emit(dl.BatchNormOp, x, *parameters, axis=axis, epsilon=node.real("epsilon", 1e-5)), *running]
+
+
+def _of_each_element(node: Node) -> Sequence[Value]:
+    """Every element of an image has statistics of its own: it is a channel."""
+    emit, x, shape = node.emit, node[0], node[0].shape
+    count = product(shape[1:])
+    node.ignore("momentum")
+    flat, *parameters = emit.reshape(x, (shape[0], count)), *(emit.reshape(node[k], (count,)) for k in range(1, 5))
+    node.ignore("momentum")
+    y = emit(dl.BatchNormOp, flat, *parameters, axis=1, epsilon=node.real("epsilon", 1e-5))
+    return [emit.reshape(y, shape)]
 
 
 def _mixed(node: Node, x: Value, y: Value, part: float) -> Value:
