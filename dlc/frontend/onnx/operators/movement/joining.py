@@ -146,9 +146,10 @@ def _cut(node: Node, x: Value, axis: int, begin: Size | Element, end: Size | Ele
     else:
         first, last = clamped(begin, 0, size - 1), clamped(end, -1, size - 1)
         span = emit(dl.SubOp, first, last)
-    # ⌈span / step⌉
-    wide = emit(dl.AddOp, span, emit.scalar(abs(step) - 1, span))
-    count = emit.counted(emit(dl.FloordivOp, wide, emit.scalar(abs(step), span)), -(-size // abs(step)))
+    # ⌈span / step⌉ = ⌊(span - 1) / step⌋ + 1, where nothing goes beyond the largest number.
+    one = emit.scalar(1, span)
+    steps = emit(dl.FloordivOp, emit(dl.SubOp, span, one), emit.scalar(abs(step), span))
+    count = emit.counted(emit(dl.AddOp, steps, one), -(-size // abs(step)))
     if begin == 0 and step == 1:
         return emit.slice(x, axis, 0, count)
     places = emit(dl.AddOp, first, emit.iota(count, step=step))
