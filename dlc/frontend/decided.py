@@ -14,13 +14,15 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, element_type_of, shape_of, sizes
-from dlc.dialects.dl.dtypes import is_integer
+from dlc.dialects.dl.dtypes import is_integer, numpy_dtype
 from dlc.dims import UndecidableError, is_static, product
 from dlc.frontend import symbolic
 from dlc.ir import SSAValue
 
 # What has more elements holds no shape.
 _MOST_ELEMENTS = 64
+# A number of fewer is what is left of a size.
+_LEAST_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,9 @@ class Element:
 
 
 def may_be_sizes(value: SSAValue) -> bool:
-    """Whether the elements of a value may be sizes: a few integers."""
-    return _is_small(value) and is_integer(element_type_of(value))
+    """Whether the elements of a value may be sizes: a few integers, with room for any size there is."""
+    element = element_type_of(value)
+    return _is_small(value) and is_integer(element) and numpy_dtype(element).itemsize >= _LEAST_BYTES
 
 
 def elements_of(value: SSAValue) -> Array:
@@ -44,7 +47,7 @@ def elements_of(value: SSAValue) -> Array:
             return op.evaluate()[0].astype(object)
         case dl.SizeOp():
             return symbolic.object_array(sizes(op.size)[0])
-        case dl.CastOp() if may_be_sizes(op.operands[0]):
+        case dl.CastOp() if may_be_sizes(op.operands[0]) and may_be_sizes(value):
             return elements_of(op.operands[0])
         case dl.GatherOp() if all(map(may_be_sizes, op.operands)):
             source, places = map(elements_of, op.operands)

@@ -37,9 +37,10 @@ def zeta(x: ArrayLike, q: ArrayLike, /) -> Any:
 def _zeta(x: Any, q: Any) -> Any:
     above = greater(q, 0)
     far = where(above, q, 1) + _TERMS
-    value = sum((power(far - k, -x) for k in range(_TERMS, 0, -1)), start=0.0 * q)
+    value = sum(power(far - k, -x) for k in range(_TERMS, 0, -1))
     last = power(far, -x)
-    value = value + last * (divide(far, x - 1) + 0.5)
+    # far · far⁻ˣ of a large one would be 0.
+    value = value + divide(power(far, 1 - x), x - 1) + 0.5 * last
     term = last * divide(x, far)
     for j, coefficient in enumerate(_REST):
         value = value + coefficient * term

@@ -296,11 +296,11 @@ def test_what_is_run_again_for_its_gradient_draws_the_same_numbers(backend: Any)
 
 
 def test_training_of_mixed_widths(backend: Any) -> None:
-    first, second = nn.Linear(4, 8), nn.Linear(8, 3)
+    first, norm, second = nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)
 
     def loss(x: Any) -> Any:
         with torch.autocast("cpu", torch.bfloat16):
-            y = nn.functional.layer_norm(first(x), (8,)) ** 2
+            y = norm(first(x)) ** 2
             return nn.functional.cross_entropy(second(y).float(), torch.arange(3))
 
     x, found = torch.randn(3, 4), []
@@ -309,6 +309,29 @@ def test_training_of_mixed_widths(backend: Any) -> None:
         found.append(first.weight.grad.clone())
         first.zero_grad()
     np.testing.assert_allclose(found[1], found[0], atol=0.02 * float(found[0].abs().max()))
+
+
+def test_norms_of_16_bits_with_parameters_of_32(backend: Any) -> None:
+    norms = nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.RMSNorm(4)
+
+    def function(x: Any) -> Any:
+        return torch.stack([norm(x) for norm in norms])
+
+    x = torch.randn(5, 4).bfloat16()
+    found = torch.compile(function, backend=backend, options={"target": "reference"})(x)
+    assert found.dtype == x.dtype
+    np.testing.assert_allclose(found.detach().float(), function(x).detach().float(), atol=0.02)
+
+
+def test_a_query_that_a_mask_hides_everything_from_is_zero(backend: Any) -> None:
+    def function(x: Any, mask: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(x, x, x, mask)
+
+    x, sees = torch.randn(1, 2, 5, 4), torch.ones(5, 5, dtype=torch.bool)
+    sees[2] = False
+    compiled = torch.compile(function, backend=backend, options={"target": "reference"})
+    for mask in (sees, torch.where(sees, 0.5, -torch.inf)):
+        close(compiled(x, mask), function(x, mask))
 
 
 @pytest.mark.parametrize("foreach", [False, True])

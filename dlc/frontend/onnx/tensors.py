@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from mmap import MADV_DONTNEED
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,7 @@ class TensorReader:
             flat = self._packed(tensor, dtype, count, place)
         else:
             flat = self._flat(tensor, dtype, count, place)
-        try:
-            return flat.reshape(tuple(tensor.dims))
-        except ValueError as error:
-            raise ModelError(f"{place}: no array has the shape {list(tensor.dims)}: {error}") from error
+        return _shaped(flat, tensor.dims, place)
 
     def read_sparse(self, sparse: SparseTensorProto, place: str) -> Array:
         """The array with the values of a sparse tensor at their places, and zeros elsewhere.
@@ -116,16 +114,18 @@ class TensorReader:
         if math.prod(shape) > _MOST_DENSE:
             raise NodeProblem("value", f"a sparse tensor of {math.prod(shape)} elements; it is made dense, up to {_MOST_DENSE}")
         # [k] are places in the whole, [k, rank] places along each axis.
-        linear = indices.ndim == 1
-        columns = [indices] if linear else list(indices.T)
-        sizes = (math.prod(shape),) if linear else shape
-        inside = [((c >= 0) & (c < size)).all() for c, size in zip(columns, sizes, strict=False)]
-        if indices.shape != (values.size, *(() if linear else (len(shape),))) or not all(inside):
+        sizes, rows = ((math.prod(shape),), indices[:, None]) if indices.ndim == 1 else (shape, indices)
+        if rows.shape != (values.size, len(sizes)) or not ((rows >= 0) & (rows < np.array(sizes, np.int64))).all():
             got = f"{values.size} values at indices of shape {list(indices.shape)}"
             raise ModelError(f"{place}: {got} that do not fit, or lie outside of {list(shape)}")
-        dense = np.zeros(sizes, values.dtype)
-        dense[tuple(columns)] = values
-        return dense.reshape(shape)
+        places = np.zeros(values.size, np.int64)
+        for column, size in zip(rows.T, sizes, strict=True):
+            places = places * size + column
+        if np.unique(places).size < places.size:
+            raise ModelError(f"{place}: several values at one place")
+        dense = np.zeros(math.prod(shape), values.dtype)
+        dense[places] = values
+        return _shaped(dense, shape, place)
 
     def _packed(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
         """The elements of a type of which several share a byte, one in a byte of its own."""
@@ -229,6 +229,14 @@ def decoded(data: bytes | str, place: str) -> str:
         return data.decode() if isinstance(data, bytes) else data
     except UnicodeDecodeError as error:
         raise ModelError(f"{place}: text that is not UTF-8, which ONNX has: {data!r}") from error
+
+
+def _shaped(flat: Array, shape: Sequence[int], place: str) -> Array:
+    """Elements as an array. Raises ModelError for a shape that NumPy's arrays do not have."""
+    try:
+        return flat.reshape(tuple(shape))
+    except ValueError as error:
+        raise ModelError(f"{place}: no array has the shape {list(shape)}: {error}") from error
 
 
 def _expect(place: str, tensor: TensorProto, expected: int, got: int, unit: str) -> None:

@@ -184,7 +184,9 @@ def cut(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
     if step > 0 and _counts_from(k.start, 0) and _counts_from(k.stop, 1):
         # As many for each way of saying it: x[1:] and x[:-1].
         span = size + (k.stop or 0) - (k.start or 0)
-    numbers = numbers_below(operand(floor_divide(add(span, abs(step) - 1), abs(step))), -(-size // abs(step)))
+    # ⌈span / step⌉, where nothing goes beyond the largest number.
+    count = add(floor_divide(subtract(span, 1), abs(step)), 1)
+    numbers = numbers_below(operand(count), -(-size // abs(step)))
     return apply(dl.GatherOp, x, operand(add(multiply(numbers, step), first)), axis=axis)
 
 

@@ -304,7 +304,7 @@ def _max_pool_gradient(op: dl.MaxPoolGradientOp, ct: Term, index: int) -> Term:
 
 
 def _gather(op: dl.GatherOp, ct: Term, index: int) -> Term:
-    axis, shape, depth = op.taken_axis, shape_of(op.x), rank_of(op.indices)
+    axis, shape, depth = op.indexed_axis, shape_of(op.x), rank_of(op.indices)
     lead = [*range(axis, axis + depth), *range(axis), *range(axis + depth, len(ct.shape))]
     rows = ct.transpose(*lead)
     back = [axis, *(a for a in range(len(shape)) if a != axis)]
@@ -330,7 +330,7 @@ def _gather_nd(op: dl.GatherNdOp, ct: Term, index: int) -> Term:
 
 def _gather_elements(op: dl.GatherElementsOp, ct: Term, index: int) -> Term:
     """Every element is a row of one element, in an array of one axis."""
-    shape, places, axis = _static(op, op.x), _static(op, op.indices), op.taken_axis
+    shape, places, axis = _static(op, op.x), _static(op, op.indices), op.indexed_axis
     taken = _inside(Term(ct.b, op.indices).op(dl.CastOp, to=i64), shape[axis])
     flat = taken.like(0)
     for a, size in enumerate(shape):

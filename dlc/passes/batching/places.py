@@ -24,7 +24,7 @@ from dlc.passes.batching.rules import Rule
 
 def gather(lanes: Lanes, op: GatherOp) -> Sequence[SSAValue]:
     """From one array the places of all lanes are more places; from arrays of their own each lane reads its own."""
-    axis, x, indices = op.taken_axis, op.x, op.indices
+    axis, x, indices = op.indexed_axis, op.x, op.indices
     if not lanes.differs(indices):
         return lanes.again(op, lanes.read(x), lanes.read(indices), axis=axis + 1, said_axes=said_axes(op))
     if not lanes.differs(x):
@@ -57,7 +57,7 @@ def gather_elements(lanes: Lanes, op: GatherElementsOp) -> Sequence[SSAValue]:
     """Places of all lanes in one array are more places along its axis."""
     if lanes.differs(op.x):
         return elements(lanes, op)
-    axis, shape = op.taken_axis, shape_of(op.indices)
+    axis, shape = op.indexed_axis, shape_of(op.indices)
     before, count, after = shape[:axis], shape[axis], shape[axis + 1 :]
     places = lanes.reshaped(lanes.moved(lanes.read(op.indices), 0, axis), *before, lanes.size * count, *after)
     (y,) = lanes.again(op, lanes.read(op.x), places)

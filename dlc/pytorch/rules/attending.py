@@ -38,7 +38,10 @@ def attention(
         mask = _causal(query, key) if is_causal else attn_mask
         return nn.attention(query, key, value, mask=mask, scale=scale)
     scores = _scores(query, key, scale)
-    return dnp.matmul(nn.softmax(dnp.add(scores, convert(attn_mask, scores.dtype))), value)
+    scores = dnp.add(scores, convert(attn_mask, scores.dtype))
+    # A query that sees nothing is 0.
+    sees_some = dnp.not_equal(dnp.max(scores, -1, keepdims=True), convert(-np.inf, scores.dtype))
+    return dnp.matmul(dnp.where(sees_some, nn.softmax(scores), convert(0, scores.dtype)), value)
 
 
 def _for_heads_of(query: Any, x: Any) -> Any:

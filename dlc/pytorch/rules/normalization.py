@@ -10,7 +10,7 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import nn
 from dlc.dialects import dl
-from dlc.numpy.apply import apply, convert
+from dlc.numpy.apply import apply, convert, promote
 from dlc.pytorch.rules.contractions import channels_first, channels_last
 from dlc.pytorch.rules.table import Table
 
@@ -34,7 +34,8 @@ def layer_norm(
     axis, shape = x.ndim - len(normalized_shape), tuple(normalized_shape)
     scale = np.ones(shape, x.dtype) if weight is None else weight
     operands = [x, scale] if bias is None else [x, scale, bias]
-    return apply(dl.LayerNormOp, *operands, axis=axis, epsilon=eps)
+    # Of 16 bits with parameters of 32 all is computed in these.
+    return convert(apply(dl.LayerNormOp, *promote(*operands), axis=axis, epsilon=eps), x.dtype)
 
 
 @table("native_layer_norm")
@@ -54,7 +55,8 @@ def _rsqrt(variance: Any, eps: float) -> Any:
 def rms_norm(x: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
     scale = np.ones(tuple(normalized_shape), x.dtype) if weight is None else weight
     epsilon = float(np.finfo(np.float32).eps) if eps is None else eps
-    return apply(dl.RmsNormOp, x, scale, axis=x.ndim - len(normalized_shape), epsilon=epsilon)
+    axis = x.ndim - len(normalized_shape)
+    return convert(apply(dl.RmsNormOp, *promote(x, scale), axis=axis, epsilon=epsilon), x.dtype)
 
 
 @table("_native_batch_norm_legit_no_training")
@@ -108,8 +110,8 @@ def group_norm(
     x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Any:
     channels = x.shape[1]
-    scale, offset = _or(weight, channels, 1, x), _or(bias, channels, 0, x)
-    return channels_first(nn.group_norm(channels_last(x), scale, offset, num_groups, epsilon=eps))
+    wide, scale, offset = promote(x, _or(weight, channels, 1, x), _or(bias, channels, 0, x))
+    return convert(channels_first(nn.group_norm(channels_last(wide), scale, offset, num_groups, epsilon=eps)), x.dtype)
 
 
 @table("native_group_norm")

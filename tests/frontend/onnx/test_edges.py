@@ -176,11 +176,21 @@ def test_a_sparse_initialiser_is_the_tensor_that_it_stands_for(indices: Any) -> 
     np.testing.assert_array_equal(run(import_model(source), {"x": SPARSE + 1})["y"], (SPARSE + 1) * SPARSE)
 
 
-@pytest.mark.parametrize("indices", [[2, 6], [-1, 2], [2], [[0, 2], [2, 1]], [[0], [1]], [[0, 2], [1, -1]]])
+@pytest.mark.parametrize("indices", [[2, 6], [-1, 2], [2], 2, [[0, 2], [2, 1]], [[0], [1]], [[0, 2], [1, -1]], [[[0], [2]]]])
 def test_indices_of_a_sparse_initialiser_lie_in_its_shape(indices: Any) -> None:
     source = model([helper.make_node("Neg", ["s"], ["y"])], {}, ["y"])
     source.graph.sparse_initializer.append(sparse([5, -2], indices))
     with pytest.raises(dlc.ModelError, match="sparse initialiser 's': 2 values at indices"):
+        import_model(source)
+
+
+@pytest.mark.parametrize(
+    ("values", "indices", "dims"), [([5, -2], [4, 4], [2, 3]), ([5, -2], [[], []], []), ([], [], [0, 1 << 62, 1 << 62])]
+)
+def test_sparse_initialisers_that_are_no_arrays(values: Any, indices: Any, dims: Sequence[int]) -> None:
+    source = model([helper.make_node("Neg", ["s"], ["y"])], {}, ["y"])
+    source.graph.sparse_initializer.append(sparse(values, indices, dims))
+    with pytest.raises(dlc.ModelError, match=r"sparse initialiser 's': (several values at one place|no array has the shape)"):
         import_model(source)
 
 

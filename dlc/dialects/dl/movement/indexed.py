@@ -10,7 +10,18 @@ import numpy as np
 from dlc.dialects.dl.arithmetic.activation import casted
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, SubOp
 from dlc.dialects.dl.arithmetic.logic import LessOp
-from dlc.dialects.dl.base import Array, DlOp, element_type_of, flag, ints, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import (
+    Array,
+    DlOp,
+    element_type_of,
+    flag,
+    ints,
+    normalized_axes,
+    number,
+    rank_of,
+    shape_of,
+    tensor_type,
+)
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement.shaping import SliceOp
@@ -21,7 +32,7 @@ from dlc.dialects.dl.scalar import bits
 from dlc.dialects.places import place
 from dlc.dims import Size, is_static
 from dlc.errors import DlcError
-from dlc.ir import Block, IntegerType, Operation, Signedness, SSAValue, i32, i64
+from dlc.ir import Block, IntegerAttr, IntegerType, Operation, Signedness, SSAValue, i32, i64, prop_def
 from dlc.runtime.control import failure
 
 
@@ -60,6 +71,21 @@ class Indexed(DlOp, ABC):
                 # As programs have the numbers of a message: i64.
                 raise DlcError(failure(_outside(self, k, x.shape[axis]), [int(wrong.astype(np.int64)[0])]))
         return super().evaluate(*operands)
+
+
+class AlongAxis(Indexed, ABC):
+    """An op whose places are on the one axis `axis`, counted from either end."""
+
+    axis = prop_def(IntegerAttr)
+
+    @property
+    def indexed_axis(self) -> int:
+        """The axis, counted from the front."""
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.operands[0]))[0]
+
+    @property
+    def named_axes(self) -> Sequence[int]:
+        return (self.indexed_axis,)
 
 
 def misplaced(indices: Array, size: int) -> Array:

@@ -20,7 +20,6 @@ from dlc.dialects.dl.base import (
     Tensor,
     element_type_of,
     flag,
-    normalized_axes,
     number,
     rank_of,
     shape_of,
@@ -29,7 +28,7 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.contractions.contraction import compatible
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Body, Gathering, Scattering, is_unsigned
-from dlc.dialects.dl.movement.indexed import Indexed
+from dlc.dialects.dl.movement.indexed import AlongAxis, Indexed
 from dlc.dialects.dl.movement.shaping import known_less
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
@@ -69,7 +68,7 @@ def clamped_places(indices: Array, size: int) -> Array:
 
 
 @irdl_op_definition
-class GatherOp(Taking):
+class GatherOp(AlongAxis, Taking):
     """The slices of `x` along `axis` that `indices` name: NumPy's `take(x, indices, axis)`.
 
     The result's axes are those of `x` before `axis`, those of `indices`, those of `x` after.
@@ -81,32 +80,23 @@ class GatherOp(Taking):
     TAKES_NARROW: ClassVar[bool] = True
     x = operand_def(TensorType)
     indices = operand_def(TensorType)
-    axis = prop_def(IntegerAttr)
     checked = opt_prop_def(BoolAttr)
     said_axes = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
 
-    @property
-    def named_axes(self) -> Sequence[int]:
-        return (self.taken_axis,)
-
-    @property
-    def taken_axis(self) -> int:
-        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
-
     def infer(self) -> Sequence[Tensor]:
-        axis, shape = self.taken_axis, shape_of(self.x)
+        axis, shape = self.indexed_axis, shape_of(self.x)
         check_places(self, self.x, self.indices, axis)
         return [tensor_type((*shape[:axis], *shape_of(self.indices), *shape[axis + 1 :]), element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
-        (x, indices), axis = operands, self.taken_axis
+        (x, indices), axis = operands, self.indexed_axis
         if x.shape[axis] == 0:
             return np.zeros((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)
         return np.take(x, clamped_places(indices, x.shape[axis]), axis)
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        axis, places = self.taken_axis, list(indices)
+        axis, places = self.indexed_axis, list(indices)
         size, end = shape_of(self.x)[axis], axis + rank_of(self.indices)
         index = scalar.extract(body, sources[1], places[axis:end])
         place = scalar.clamped_position(body, index, size, element_type_of(self.indices))
@@ -187,7 +177,7 @@ class GatherNdOp(Taking):
 
 
 @irdl_op_definition
-class GatherElementsOp(Taking):
+class GatherElementsOp(AlongAxis, Taking):
     """`result[i, j, k] = x[i, indices[i, j, k], k]`, here with `axis` 1: NumPy's `take_along_axis`.
 
     If it is `checked`, an index outside is an error.
@@ -199,21 +189,12 @@ class GatherElementsOp(Taking):
     TAKES_NARROW: ClassVar[bool] = True
     x = operand_def(TensorType)
     indices = operand_def(TensorType)
-    axis = prop_def(IntegerAttr)
     checked = opt_prop_def(BoolAttr)
     said_axes = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
 
-    @property
-    def named_axes(self) -> Sequence[int]:
-        return (self.taken_axis,)
-
-    @property
-    def taken_axis(self) -> int:
-        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
-
     def infer(self) -> Sequence[Tensor]:
-        axis, shape, places = self.taken_axis, shape_of(self.x), shape_of(self.indices)
+        axis, shape, places = self.indexed_axis, shape_of(self.x), shape_of(self.indices)
         check_places(self, self.x, self.indices, axis)
         if len(shape) != len(places):
             raise ShapeError(f"dl.gather_elements: indices {places} have another rank than x {shape} (C1)")
@@ -222,13 +203,13 @@ class GatherElementsOp(Taking):
         return [tensor_type(places, element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
-        (x, indices), axis = operands, self.taken_axis
+        (x, indices), axis = operands, self.indexed_axis
         own: list[Array] = list(np.indices(indices.shape, sparse=True))
         own[axis] = clamped_places(indices, x.shape[axis])
         return x[tuple(own)]
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        axis, places = self.taken_axis, list(indices)
+        axis, places = self.indexed_axis, list(indices)
         index = scalar.extract(body, sources[1], places)
         places[axis] = scalar.clamped_position(body, index, shape_of(self.x)[axis], element_type_of(self.indices))
         return scalar.extract(body, sources[0], places)

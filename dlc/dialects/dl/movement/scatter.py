@@ -14,13 +14,13 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.activation import casted, widened
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, MulOp, SelectOp
 from dlc.dialects.dl.arithmetic.logic import EqualOp, GreaterEqualOp, LessOp, OrOp
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, normalized_axes, number, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import compatible
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
-from dlc.dialects.dl.movement.indexed import Indexed, fail_outside
+from dlc.dialects.dl.movement.indexed import AlongAxis, Indexed, fail_outside
 from dlc.dialects.dl.movement.indexing import SCATTER_MODES, GatherElementsOp, ScatterRowsOp
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, known_less
@@ -31,7 +31,6 @@ from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
     DenseArrayBase,
-    IntegerAttr,
     SSAValue,
     StringAttr,
     TensorType,
@@ -187,7 +186,7 @@ def _by_comparison(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, a
 
 
 @irdl_op_definition
-class ScatterElementsOp(Scatter):
+class ScatterElementsOp(AlongAxis, Scatter):
     """`x`, and there `result[i, indices[i, j, k], k] = updates[i, j, k]`, here with `axis` 1; `mode` combines.
 
     `mode` is `none` (the last update of an element counts), `add`, `mul`, `max` or `min`. Negative indices count from the
@@ -197,22 +196,12 @@ class ScatterElementsOp(Scatter):
     """
 
     name = "dl.scatter_elements"
-    axis = prop_def(IntegerAttr)
     mode = prop_def(StringAttr)
-
     checked = opt_prop_def(BoolAttr)
     said_axes = opt_prop_def(DenseArrayBase)
 
-    @property
-    def named_axes(self) -> Sequence[int]:
-        return (self.scattered_axis,)
-
-    @property
-    def scattered_axis(self) -> int:
-        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
-
     def infer(self) -> Sequence[Tensor]:
-        x, indices, updates, axis = shape_of(self.x), shape_of(self.indices), shape_of(self.updates), self.scattered_axis
+        x, indices, updates, axis = shape_of(self.x), shape_of(self.indices), shape_of(self.updates), self.indexed_axis
         exceeds = len(x) == len(indices) and any(known_less(x[a], indices[a]) for a in range(len(x)) if a != axis)
         if len(x) != len(indices) or not compatible(indices, updates) or exceeds:
             raise ShapeError(
@@ -222,13 +211,13 @@ class ScatterElementsOp(Scatter):
 
     def places(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
         own: list[Array] = list(np.indices(indices.shape, sparse=True))
-        size = int(shape_of(self.x)[self.scattered_axis])
+        size = int(shape_of(self.x)[self.indexed_axis])
         place = _signed(indices)
-        own[self.scattered_axis] = place = np.where(place < 0, place + size, place)
+        own[self.indexed_axis] = place = np.where(place < 0, place + size, place)
         return tuple(own), (place >= 0) & (place < size)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis = self.building(), self.scattered_axis
+        b, axis = self.building(), self.indexed_axis
         shape, given = shape_of(operands[0]), shape_of(operands[1])
         x, updates = (widened(b, v) for v in (operands[0], operands[2]))
         places = _wrapped(b, operands[1], shape[axis])

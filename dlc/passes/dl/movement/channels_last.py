@@ -139,7 +139,7 @@ class _Sinker:
         if op.x is not transpose.result or rank_of(op.indices) != 1 or not _cancels(op.result, inverse(transpose.axes)):
             return None
         b = Build(op)
-        taken = b(GatherOp, transpose.x, op.indices, **{**op.properties, "axis": transpose.axes[op.taken_axis]})
+        taken = b(GatherOp, transpose.x, op.indices, **{**op.properties, "axis": transpose.axes[op.indexed_axis]})
         return [transposed(b, taken, transpose.axes)]
 
     @_rule.register

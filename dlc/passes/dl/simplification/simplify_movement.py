@@ -197,7 +197,7 @@ def _pad(op: PadOp) -> Values:
 
 # gather(x, one known place) = x[place]; of an axis of an open size the first, which it has
 def _gather_one(op: GatherOp) -> Values:
-    place, axis, shape = splat(op.indices), op.taken_axis, shape_of(op.x)
+    place, axis, shape = splat(op.indices), op.indexed_axis, shape_of(op.x)
     size = shape[axis]
     if place is None or product(shape_of(op.indices)) != 1 or not (isinstance(size, int) or place == 0):
         return None

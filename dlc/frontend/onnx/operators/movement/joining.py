@@ -149,9 +149,10 @@ def _cut(node: Node, x: Value, axis: int, begin: Size | Element, end: Size | Ele
     if step == 1:
         start = emit.counted(first, size)
         return emit.slice(x, axis, start, start + emit.counted(span, size - start))
-    # ⌈span / step⌉
-    wide = emit(dl.AddOp, span, emit.scalar(abs(step) - 1, span))
-    count = emit.counted(emit(dl.FloordivOp, wide, emit.scalar(abs(step), span)), -(-size // abs(step)))
+    # ⌈span / step⌉ = ⌊(span - 1) / step⌋ + 1, where nothing goes beyond the largest number.
+    one = emit.scalar(1, span)
+    steps = emit(dl.FloordivOp, emit(dl.SubOp, span, one), emit.scalar(abs(step), span))
+    count = emit.counted(emit(dl.AddOp, steps, one), -(-size // abs(step)))
     places = emit(dl.AddOp, first, emit.iota(count, step=step))
     return emit(dl.GatherOp, x, places, axis=axis)
 

@@ -1,0 +1,125 @@
+"""Samples of orders, of what is sorted and of places in it, against Python's `sorted` and counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.dialects import dl
+from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, Sample, values
+
+
+def argsort(x: np.ndarray, axis: int, descending: bool, count: int | None) -> np.ndarray:
+    def order(row: np.ndarray) -> list[int]:
+        # NaN is the largest; sorted() keeps the order of equal keys.
+        keys = [(bool(v != v), 0.0 if v != v else float(v)) for v in row]
+        if descending:
+            keys = [(not isnan, -v) for isnan, v in keys]
+        return sorted(range(len(row)), key=lambda k: keys[k])[:count]
+
+    return np.apply_along_axis(order, axis, x)
+
+
+def _argsort(dtype: np.dtype, axis: int, descending: bool, count: int | None = None) -> Sample:
+    x = values(dtype, 3, 9, 2, scale=1.0)
+    if dtype.kind == "f":
+        # Ties and NaN.
+        x = np.round(x)
+        x[0, 2:4] = np.nan
+    properties = {"axis": axis, "descending": descending} | ({} if count is None else {"count": (count,)})
+    label = f"axis{axis}" + "_descending" * descending + (f"_first{count}" if count else "")
+    return Sample(dl.ArgsortOp, (x,), lambda x: argsort(x, axis, descending, count), properties, label=label)
+
+
+def _long_argsort(dtype: np.dtype, descending: bool, count: int | None, *shape: int) -> Sample:
+    """Rows that are longer than a run; ties, and NaN where there is one."""
+    x = np.round(values(dtype, *shape, scale=9.0).astype(np.float64)).astype(dtype)
+    if dtype.kind == "f":
+        x[:, 3:140:40] = np.nan
+        x[:, 5:140:30] = -np.inf if descending else np.inf
+    properties = {"axis": 1, "descending": descending} | ({} if count is None else {"count": (count,)})
+    label = f"long{shape[1]}" + "_descending" * descending + (f"_first{count}" if count else "")
+    return Sample(dl.ArgsortOp, (x,), lambda x: argsort(x, 1, descending, count), properties, label=label)
+
+
+def _sort(dtype: np.dtype, axis: int, descending: bool, *shape: int) -> Sample:
+    """Ties, NaN and infinities where there are any."""
+    x = np.round(values(dtype, *shape, scale=9.0).astype(np.float64)).astype(dtype)
+    if dtype.kind in "fV":
+        x[0, 1:3], x[-1, :2], x[0, 0] = np.nan, -np.inf, np.inf
+
+    def expected(x: np.ndarray) -> np.ndarray:
+        return np.take_along_axis(x, argsort(x, axis, descending, None), axis)
+
+    label = f"axis{axis}_of_{'x'.join(map(str, shape))}" + "_descending" * descending
+    return Sample(dl.SortOp, (x,), expected, {"axis": axis, "descending": descending}, label=label)
+
+
+def _sort_columns(dtype: np.dtype, *shape: int) -> Sample:
+    x, label = values(dtype, *shape, scale=90.0), "x".join(map(str, shape))
+    return Sample(dl.SortColumnsOp, (x,), lambda x: np.apply_along_axis(sorted, 1, x).astype(dtype), label=label)
+
+
+def _smallest(dtype: np.dtype, rows: int, n: int, count: int) -> Sample:
+    x = values(dtype, rows, n, scale=90.0)
+    return Sample(dl.SmallestOp, (x,), lambda x: np.sort(x, 1)[:, :count], {"size": (count,)}, label=f"{count}_of_{n}")
+
+
+def _sort_digit(dtype: np.dtype, shift: int, bits: int, signed: bool) -> Sample:
+    x = values(dtype, 2, 37, scale=90.0)
+
+    def digit(v: int) -> int:
+        unsigned = (int(v) >> shift) % 2**bits
+        return (unsigned + 2 ** (bits - 1)) % 2**bits if signed else unsigned
+
+    properties = {"shift": shift, "bits": bits, "signed": signed}
+    label = f"bits{shift}to{shift + bits}" + "_signed" * signed
+    return Sample(dl.SortDigitOp, (x,), lambda x: np.array([sorted(r, key=digit) for r in x], dtype), properties, label=label)
+
+
+def _searchsorted(dtype: np.dtype, right: bool) -> Sample:
+    x, wanted = np.sort(values(dtype, 2, 3, 21, scale=4.0), 2), values(dtype, 2, 3, 9, seed=1, scale=4.0)
+    wanted[..., :3] = x[..., 4:7]
+    if dtype.kind == "f":
+        x[..., -2:] = wanted[..., 4:5] = np.nan
+
+    def expected(x: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        def before(a: float, b: float) -> bool:
+            return bool(a < b or (b != b and a == a) or (right and (a == b or (a != a and b != b))))
+
+        counts = [sum(before(a, w) for a in x[place[:-1]]) for place, w in np.ndenumerate(wanted)]
+        return np.array(counts).reshape(wanted.shape)
+
+    return Sample(dl.SearchsortedOp, (x, wanted), expected, {"right": right}, label="right" if right else "left")
+
+
+SAMPLES = [
+    *(_argsort(F32, 1, d, count) for d in (False, True) for count in (None, 3)),
+    *(_argsort(d, 2, True) for d in (F16, I8, BOOL)),
+    _argsort(I64, 0, False, 2),
+    *(_long_argsort(F32, d, count, 2, 150) for d in (False, True) for count in (None, 5)),
+    _long_argsort(I8, False, None, 1, 65),
+    _long_argsort(U8, True, 70, 1, 300),
+    _long_argsort(F16, False, None, 1, 129),
+    _long_argsort(I64, False, None, 1, 90),
+    _long_argsort(F32, True, None, 33, 12),
+    _sort(F32, 1, False, 3, 150),
+    _sort(F32, 1, True, 20, 13),
+    _sort(F32, 0, False, 9, 20),
+    _sort(F64, 1, False, 1, 40),
+    *(_sort(d, 1, False, 2, 9) for d in (F16, BF16, BOOL)),
+    _sort(I64, 1, True, 1, 40),
+    _sort(U8, 1, True, 1, 200),
+    _sort_columns(I32, 2, 7, 18),
+    _sort_columns(I32, 19, 21, 1),
+    _sort_columns(I8, 3, 5, 1),
+    _sort_columns(I64, 17, 1, 1),
+    _sort_digit(I32, 0, 8, False),
+    *(_smallest(I64, 3, 37, count) for count in (1, 2, 6, 37)),
+    _smallest(I8, 2, 9, 4),
+    _sort_digit(I32, 21, 11, True),
+    _sort_digit(I8, 0, 8, True),
+    _sort_digit(I64, 60, 4, True),
+    *(_searchsorted(F32, right) for right in (False, True)),
+    _searchsorted(I32, True),
+    _searchsorted(U8, False),
+]
