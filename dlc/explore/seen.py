@@ -41,7 +41,7 @@ from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.steps import Served
 
 # A program is run for this part of the time that compiling it took, or once.
-_MEASURING = 0.05
+_MEASURING = 0.02
 
 
 def backend_compiling(program: Program, target: str | Backend, options: Options) -> KernelBackend[Any, Any]:
@@ -177,7 +177,7 @@ def _end(formed: Formed, *, is_cut: bool) -> tuple[str, str]:
     op, location = formed.before
     place = next(iter(origins(location)), "")
     reason = formed.reason.replace(RETURNED, f"{RETURNED}, or data decides a size there") if is_cut else formed.reason
-    return f"{op.partition('.')[2]} {place}".strip(), reason
+    return f"{op} {place}".strip(), reason
 
 
 def _steps(of: Record, runs: Sequence[tuple[str, ...]] | None = None) -> list[Step]:

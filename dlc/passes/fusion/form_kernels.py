@@ -57,13 +57,18 @@ class FormKernelsPass(TellingPass, TargetPass):
 
 @dataclass(frozen=True)
 class Formed:
-    """A kernel that was formed, and where it comes from; the op before which it ended, if there is one, and where that comes
-    from; why it did."""
+    """A kernel that was formed, and where it comes from; the op or kernel before which it ended, if there is one, and where that
+    comes from; why it did.
+    """
 
     kernel: str
     location: Attribute
     before: tuple[str, Attribute] | None
     reason: str
+
+
+def _called(op: Operation) -> str:
+    return f"kernel {op.symbol}" if isinstance(op, DispatchOp) else op.name.partition(".")[2]
 
 
 def form_kernels(module: ModuleOp, target: Target, exact: bool = False) -> list[Formed]:
@@ -107,7 +112,7 @@ class _KernelFormer:
         dispatch = DispatchOp(name, outline.inputs, [r.type for r in results], outline.sizes)
         dispatch.location = outline.location
         end = self.grouper.end
-        before = (end.op.name, end.op.location) if end.op is not None else None
+        before = (_called(end.op), end.op.location) if end.op is not None else None
         self.formed.append(Formed(name, dispatch.location, before, end.reason))
         self.block.insert_op_after(dispatch, last)
         self.grouper.position[dispatch] = self.grouper.position[last]
