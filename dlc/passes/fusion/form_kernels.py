@@ -57,7 +57,7 @@ class FormKernelsPass(TellingPass, TargetPass):
 
 @dataclass(frozen=True)
 class Formed:
-    """A kernel that was formed, and where it comes from; the op or kernel before which it ended, if there is one, and where that
+    """A kernel that was formed, and where it comes from; the op or kernel before which it ended, if there is one, and where it
     comes from; why it did.
     """
 
