@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -55,6 +55,8 @@ def from_jax(
 ) -> JaxFunction:
     """A function of JAX compiled for arguments like the examples: arrays, `jax.ShapeDtypeStruct`, or containers of them.
 
+    Sizes of `jax.export.symbolic_shape` are open: one compilation is for all of them.
+
     The other arguments are those of `compile_model`. Raises UnsupportedError, which lists all with their lines in the lowered
     text, for ops that dlc does not support, and DlcError where JAX is not installed.
     """
@@ -62,13 +64,22 @@ def from_jax(
         jax = import_module("jax")
     except ImportError as error:
         raise DlcError(f"dlc.from_jax: {error}; install jax") from error
-    lowered = jax.jit(f, keep_unused=True).lower(*examples)
     name = getattr(f, "__name__", "function")
     paths, _ = jax.tree_util.tree_flatten_with_path(examples)
-    names = [jax.tree_util.keystr(path) for path, _ in paths]
-    read = read_module(lowered.as_text(), f"{name}.mlir", names)
+    text, results = _lowered(jax, f, examples)
+    read = read_module(text, f"{name}.mlir", [jax.tree_util.keystr(path) for path, _ in paths])
     if len({info.name for info in read.outputs}) != len(read.outputs):
         raise UnsupportedError(f"dlc.from_jax: {name}: results of one name: {', '.join(info.name for info in read.outputs)}")
     options = Options.of(num_threads=num_threads, cache=cache, numerics=numerics)
     model = compile(Program(read.module, read.weights, name), target, options)
-    return JaxFunction(model, jax.eval_shape(_same, *examples), lowered.out_info, jax)
+    return JaxFunction(model, jax.eval_shape(_same, *examples), results, jax)
+
+
+def _lowered(jax: Any, f: Callable[..., Any], examples: Sequence[Any]) -> tuple[str, Any]:
+    """The text of a function for examples, and its results; one with symbolic sizes is exported."""
+    jitted = jax.jit(f, keep_unused=True)
+    if all(isinstance(size, int) for leaf in jax.tree.leaves(examples) for size in np.shape(leaf)):
+        lowered = jitted.lower(*examples)
+        return lowered.as_text(), lowered.out_info
+    exported = import_module("jax.export").export(jitted)(*examples)
+    return str(exported.mlir_module()), jax.tree.unflatten(exported.out_tree, exported.out_avals)

@@ -36,6 +36,7 @@ from dlc.passes.fusion.find_zeros import FindZerosPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
 from dlc.passes.fusion.prepare_weighted_sums import PrepareWeightedSumsPass
 from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
+from dlc.passes.fusion.share_literals import ShareLiteralsPass
 from dlc.passes.fusion.update_in_place import UpdateInPlacePass
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
@@ -126,6 +127,7 @@ def stages_of(
                 ReuseDonatedPass(),
                 UpdateInPlacePass(),
                 FindZerosPass(),
+                ShareLiteralsPass(),
                 DedupeKernelsPass(),
             ),
             _HOST,

@@ -8,37 +8,51 @@ errors to standard error; progress is shown on a terminal only.
 from __future__ import annotations
 
 from importlib import import_module
+from typing import NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
-# The commands as `dlc --help` lists them, and the modules that hold them: imported when asked for, since `dlc opt` needs
-# neither onnx nor LLVM.
+
+class Entry(NamedTuple):
+    """A command: the module that holds it, and the first line of its help."""
+
+    module: str
+    help: str
+
+    def shown(self, room: int = 45) -> str:
+        """The help in so many columns."""
+        return click.Command(None, help=self.help).get_short_help_str(room)
+
+
+# The commands as `dlc --help` lists them. Their modules are imported when asked for: all of them are seconds of work, and
+# `dlc opt` needs neither onnx nor LLVM.
 SECTIONS = {
     "Models": {
-        "check": "dlc.cli.inspect",
-        "run": "dlc.cli.run",
-        "compile": "dlc.cli.compile",
-        "train": "dlc.cli.train",
-        "quantize": "dlc.cli.quantize",
-        "header": "dlc.cli.header",
+        "check": Entry("dlc.cli.inspect", "Lists all in a model that dlc does not support."),
+        "run": Entry("dlc.cli.run", "Runs a model, and prints or saves its outputs."),
+        "compile": Entry("dlc.cli.compile", "Compiles a model to native code, or to the text of a stage."),
+        "train": Entry("dlc.cli.train", "Tunes the weights of an ONNX model to examples."),
+        "quantize": Entry("dlc.cli.quantize", "Makes a model of 8-bit integers of an ONNX model in floats."),
+        "header": Entry("dlc.cli.header", "Prints dlc.h, which C programs run compiled models with."),
     },
     "Why is it slow, large or wrong": {
-        "bench": "dlc.cli.bench",
-        "explore": "dlc.cli.explore",
-        "diff": "dlc.cli.diff",
-        "bisect": "dlc.cli.bisect",
-        "reduce": "dlc.cli.reduce",
+        "bench": Entry("dlc.cli.bench", "Measures how long a call of a model takes."),
+        "explore": Entry("dlc.cli.explore", "Writes a page that shows what the compiler made of a model."),
+        "diff": Entry("dlc.cli.diff", "Finds the first value in which two programs differ."),
+        "bisect": Entry("dlc.cli.bisect", "Finds what makes the numbers of a model wrong."),
+        "reduce": Entry("dlc.cli.reduce", "Writes the smallest part of a model that still goes wrong."),
     },
     "The compiler and this machine": {
-        "opt": "dlc.cli.opt",
-        "passes": "dlc.cli.opt",
-        "targets": "dlc.cli.inspect",
-        "cache": "dlc.cli.cache",
-        "doctor": "dlc.cli.doctor",
-        "completion": "dlc.cli.completion",
+        "opt": Entry("dlc.cli.opt", "Runs passes on the text of a module, and prints the result."),
+        "passes": Entry("dlc.cli.opt", "Lists the passes by stage, with their options."),
+        "targets": Entry("dlc.cli.inspect", "Lists the targets, and which of them this machine can run."),
+        "cache": Entry("dlc.cli.cache", "Lists what was compiled before and is kept."),
+        "doctor": Entry("dlc.cli.doctor", "Says what this machine has, and what is missing."),
+        "completion": Entry("dlc.cli.completion", "Prints what a shell needs to complete dlc's commands."),
     },
 }
-COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 # The exit status of what Ctrl-C ends, as shells give it.
 INTERRUPTED = 130
 SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -53,9 +67,13 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         room = formatter.width - 6 - max(map(len, COMMANDS))
-        for title, names in SECTIONS.items():
+        for title, entries in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, _command(name).get_short_help_str(room)) for name in names])
+                formatter.write_dl([(name, entry.shown(room)) for name, entry in entries.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [CompletionItem(name, help=entry.shown()) for name, entry in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -65,7 +83,7 @@ class _Commands(click.Group):
 
 
 def _command(name: str) -> click.Command:
-    return getattr(import_module(COMMANDS[name]), f"{name}_command")
+    return getattr(import_module(COMMANDS[name].module), f"{name}_command")
 
 
 @click.command(cls=_Commands, context_settings=SETTINGS)

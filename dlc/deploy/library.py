@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 from dlc.arrays import ALIGNMENT
 from dlc.deploy.archive import archive
 from dlc.deploy.elf import Function, relocatable_object, shared_library
-from dlc.dims import Dim
+from dlc.dims import Dim, Range
 from dlc.errors import UnsupportedError
 from dlc.files.whole_files import write_whole_text, written_whole
 from dlc.forms import OBJECTS
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.checksum import checksum_of
 from dlc.runtime.container import Placed, bytes_of
+from dlc.runtime.formats.steps import SavedSteps
+from dlc.runtime.cpu.sizing import symbols_of
 from dlc.runtime.host_program import HostProgram
-from dlc.runtime.image import memory_of, symbols_of
+from dlc.runtime.image import memory_of
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.variants import Variants
@@ -33,9 +35,11 @@ _CALL = re.compile(r"#ifndef DLC_CALL\n.*?\n#endif\n", re.DOTALL)
 def write_library(model: Model, path: Path) -> Path:
     """Writes a model as what the path's suffix says (.so, .o or .a), and beside it a header (.h), whose path is returned.
 
-    The one symbol is `dlc_model_NAME`, of the file's name. Raises UnsupportedError for a model that is not one program for the
-    CPU, and DlcError when a file cannot be written.
+    The one symbol is `dlc_model_NAME`, of the file's name. Of a model that is compiled anew for some sizes it holds the program
+    for the others, which the header says. Raises UnsupportedError for a model that is not one program for the CPU, and DlcError
+    when a file cannot be written.
     """
+    model = _alone(model)
     artifact = model.artifact
     if not isinstance(artifact, Artifact):
         raise UnsupportedError(f"{model.name}: a library holds one program for the CPU; {_not_one(model)}")
@@ -49,6 +53,16 @@ def write_library(model: Model, path: Path) -> Path:
         file.write(data)
     write_whole_text(header, header_text(model, artifact, function))
     return header
+
+
+def _alone(model: Model) -> Model:
+    """The program that serves calls of a model by itself, of those sizes that one compilation is for."""
+    served = model.artifact.program.alone if isinstance(model.artifact, SavedSteps) else None
+    if served is None or not isinstance(served.model.artifact, Artifact):
+        return model
+    program = served.model.artifact.model()
+    program.defaults = model.defaults
+    return program
 
 
 def _not_one(model: Model) -> str:
@@ -102,7 +116,7 @@ def header_text(model: Model, artifact: Artifact, function: Function) -> str:
         f"{_plain(model.name)}, compiled by dlc for {artifact.target.name}, which is a processor of",
         f"{artifact.target.architecture} with {' '.join(artifact.target.features)}.",
         "",
-        *(f"size {k}    {_plain(name)}" for k, name in enumerate(symbols)),
+        *(f"size {k}    {_plain(name)}{_range_of(artifact, name)}" for k, name in enumerate(symbols)),
         *(f"input {k}   {_plain(str(i))}{', or NULL' if i.name in model.defaults else ''}" for k, i in enumerate(model.inputs)),
         *(f"output {k}  {_plain(str(info))}" for k, info in enumerate(model.outputs)),
         *(f"output {k} is written over input {d}, which is then written" for k, d in _donors(artifact).items()),
@@ -143,6 +157,12 @@ extern "C" {{
 #endif
 #endif
 """
+
+
+def _range_of(artifact: Artifact, symbol: str) -> str:
+    """What a size may be, if it is said."""
+    range_ = artifact.host.ranges.get(symbol) if isinstance(artifact.host, OpenProgram) else None
+    return "" if range_ is None or range_ == Range() else f" in {range_}"
 
 
 def _decided(artifact: Artifact) -> Sequence[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from dlc.arrays import TensorInfo
 from dlc.dims import Dim, Size, is_symbol, substitute
 from dlc.errors import DeviceError
 from dlc.pytorch.graph import Graph, Node, Ref
@@ -17,17 +18,21 @@ from dlc.pytorch.reading import array_of, attribute, info_of, nodes_of, ranges_o
 
 @dataclass(frozen=True)
 class Result:
-    """One result of a call: the array of this number, its axes put in another order; or a size, a number or None."""
+    """One result of a call: the array of this number, its axes put in another order; the element of one that `is_number`; or a
+    size, a number or None that is known before."""
 
     number: int | None = None
     order: Sequence[int] | None = None
     plain: Size | float | None = None
+    is_number: bool = False
 
     def of(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> Any:
         """It, of the arrays of a call with these sizes."""
         if self.number is None:
             return substitute(self.plain, sizes) if isinstance(self.plain, Dim) else self.plain
         tensor = tensors[self.number]
+        if self.is_number:
+            return tensor.item()
         return tensor if self.order is None else tensor.permute(self.order)
 
 
@@ -58,29 +63,52 @@ class Read:
         }
         names = [n.name for n in placeholders]
         symbols = {str(known[n]): k for k, n in enumerate(names) if isinstance(known.get(n), Dim) and is_symbol(known[n])}
-        nodes, results, refs = list(nodes_of(module.graph)), list[Result](), list[Any]()
         given: Any = module.graph.output_node().args[0]
-        ends = cast("Sequence[Any]", given) if isinstance(given, list | tuple) else [given]
-        for node in ends:
-            value: Any = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-            if not isinstance(value, torch.Tensor):
-                plain = size_of(value) if isinstance(value, torch.SymInt) else value if value is not None else node
-                results.append(Result(plain=plain))
-                continue
-            order = _order(value)
-            if order is not None:
-                refs.append((Ref(f"{node.name}_ordered"), value.permute(order)))
-                nodes.append(Node(f"{node.name}_ordered", "permute", [Ref(node.name), order]))
-                order = [int(k) for k in np.argsort(order)]
-            else:
-                refs.append((Ref(node.name), value))
-            results.append(Result(len(refs) - 1, order))
+        ends = _Ends(list(nodes_of(module.graph)), symbols)
+        results = [ends.result(end) for end in (given if isinstance(given, list | tuple) else [given])]
         inputs = [info_of(placeholders[k].name, values[k]) for k in tensors]
-        outputs = [info_of(f"output{k}", value) for k, (_, value) in enumerate(refs)]
+        outputs = [replace(info, name=f"output{k}") for k, info in enumerate(ends.infos)]
         attributes = {n.name: attribute(module, n.target) for n in module.graph.nodes if n.op == "get_attr"}
         held = {name: array_of(value) for name, value in attributes.items() if isinstance(value, torch.Tensor)}
-        graph = Graph(inputs, nodes, [ref for ref, _ in refs], outputs, held, {}, known, _ranges(inputs, values))
+        graph = Graph(inputs, ends.nodes, ends.refs, outputs, held, {}, known, _ranges(inputs, values))
         return Read(graph, tensors, names, symbols, results)
+
+
+@dataclass
+class _Ends:
+    """The values that a graph ends with; `nodes` are its own, and those that make arrays of what it returns otherwise."""
+
+    nodes: list[Node]
+    symbols: Mapping[str, int]
+    refs: list[Ref] = field(default_factory=list[Ref])
+    infos: list[TensorInfo] = field(default_factory=list[TensorInfo])
+
+    def result(self, end: Any) -> Result:
+        """How one of a call's results is found."""
+        value: Any = end.meta.get("val") if isinstance(end, torch.fx.Node) else None
+        if isinstance(value, torch.Tensor):
+            order = _order(value)
+            if order is None:
+                return Result(self._array(end.name, info_of("", value)))
+            self.nodes.append(Node(f"{end.name}_ordered", "permute", [Ref(end.name), order]))
+            number = self._array(f"{end.name}_ordered", info_of("", value.permute(order)))
+            return Result(number, [int(k) for k in np.argsort(order)])
+        dtype = next((dtype for kind, dtype in _NUMBERS.items() if isinstance(value, kind)), None)
+        if dtype is None or self.symbols.keys() >= {str(symbol) for symbol in value.node.expr.free_symbols}:
+            return Result(plain=size_of(value) if isinstance(value, torch.SymInt) else end if value is None else value)
+        # Data decides it.
+        self.nodes.append(Node(f"{end.name}_number", "scalar_tensor", [Ref(end.name)], {"dtype": dtype}))
+        return Result(self._array(f"{end.name}_number", TensorInfo("", (), dtype)), is_number=True)
+
+    def _array(self, name: str, info: TensorInfo) -> int:
+        """The number of an array that a call gives."""
+        self.refs.append(Ref(name))
+        self.infos.append(info)
+        return len(self.refs) - 1
+
+
+# Numbers of a graph, and what arrays without axes have of them.
+_NUMBERS = {torch.SymInt: np.dtype(np.int64), torch.SymFloat: np.dtype(np.float64), torch.SymBool: np.dtype(np.bool_)}
 
 
 def _ranges(inputs: Any, values: Sequence[Any]) -> Any:
@@ -105,4 +133,5 @@ def _order(value: Any) -> list[int] | None:
 
 
 def _hint(size: Any) -> int:
-    return size if isinstance(size, int) else int(size.node.hint)
+    """A size for which elements lie as they do for any."""
+    return size if isinstance(size, int) else int(size.node.expr.subs(dict.fromkeys(size.node.expr.free_symbols, 4)))

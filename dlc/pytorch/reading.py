@@ -20,7 +20,7 @@ from dlc.pytorch.graph import Graph, Node, Operator, Ref
 from dlc.pytorch.library import torch
 from dlc.pytorch.rules import DRAWN, RULES
 from dlc.pytorch.rules.matrices import OF_LAYOUT
-from dlc.pytorch.rules.sizes import CHECKS
+from dlc.pytorch.rules.sizes import CHECKS, OF_COUNT
 from dlc.pytorch.rules.table import Dtype
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -96,7 +96,14 @@ def nodes_of(graph: Any) -> Iterator[Node]:
         keywords = {k: argument_of(a) for k, a in node.kwargs.items() if k not in _DROPPED} if ruled else {}
         if name in OF_LAYOUT:
             keywords["contiguous"] = node.args[0].meta["val"].is_contiguous()
+        if name in OF_COUNT:
+            keywords["counts"] = _is_count(node.meta.get("val"))
         yield Node(node.name, name, arguments, keywords, file, line, module_of(node), _dtypes(node.meta.get("val")))
+
+
+def _is_count(number: Any) -> bool:
+    """Whether it is an integer that PyTorch knows not to be below 0."""
+    return isinstance(number, torch.SymInt) and bool(number.node.shape_env.bound_sympy(number.node.expr).lower >= 0)
 
 
 def _dtypes(value: Any) -> list[Dtype | None]:
@@ -190,6 +197,7 @@ def attribute(module: Any, path: str) -> Any:
 
 def body_of(module: Any) -> Graph:
     """The graph of a branch or of the body of a loop."""
+    drop_checks(module.graph)
     inputs = [info_of(n.name, n.meta["val"]) for n in module.graph.nodes if n.op == "placeholder"]
     held = [(n.name, attribute(module, n.target)) for n in module.graph.nodes if n.op == "get_attr"]
     given: Any = module.graph.output_node().args[0]

@@ -17,15 +17,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dlc.arrays import ALIGNMENT, TensorInfo
-from dlc.dims import Dim, Range, Size, is_symbol, product
 from dlc.runtime.container import VERSION, Placed
 from dlc.runtime.cpu.entry import ENTRY_BYTES, entry_code
 from dlc.runtime.cpu.loader import CODE_ALIGNMENT, Code, linked
+from dlc.runtime.cpu.sizing import Sizing
 from dlc.runtime.cpu.table import Table, Task, assemble
-from dlc.runtime.host_program import ARENA, FIRST_INPUT, Decide, Fail, HostProgram
+from dlc.runtime.host_program import Fail, HostProgram
 from dlc.runtime.kernel_object import KernelObject
-from dlc.runtime.open_program import LARGEST_SIZE, Demands, OpenProgram, distinct, resolved
-from dlc.runtime.size_code import SizeCode
+from dlc.runtime.open_program import OpenProgram, resolved
 from dlc.target import Target, architecture_of, flags_of
 
 MAGIC = b"dlcimage"
@@ -117,9 +116,8 @@ class _Writer:
         self.program, self.host = program, program.host
         self.weights, self.defaults = weights, defaults
         self.table = self._assembled(program.kernels)
-        self.symbols = symbols_of(self.host)
-        self.decided = self.host.decided if isinstance(self.host, OpenProgram) else ()
-        self.sizes = SizeCode([*self.symbols, *self.decided])
+        self.sizing = Sizing(self.host, self.instructions, self.table)
+        self.sizes = self.sizing.code
         self.fields: dict[str, int] = {}
         self.tables = bytearray()
         self.text = bytearray()
@@ -143,14 +141,12 @@ class _Writer:
         return at
 
     def block(self) -> bytes:
-        # First of all, so that a size that is none makes no number too large.
-        self._require_ranges()
         tensors, dims = self._tensors()
-        fills = self._regions() + self._numbers()
-        self._demand()
-        decisions = self._decisions()
+        fills, self.fields["arena"] = self.sizing.regions(self.sizing.by_data())
+        fills += self.sizing.numbers()
+        self.sizing.demand()
         failures, places = self._failures()
-        symbols = [self._symbol(symbol) for symbol in self.symbols]
+        symbols = [(self._text(symbol), *self.sizing.bounds(symbol)) for symbol in self.sizing.given]
         self.fields |= {"slots": self.table.slots, "version": VERSION, "name": self._text(self.program.name)}
         self.fields["machine"] = architecture_of(self.program.target).machine
         self.fields |= {"features": self._text(" ".join(flags_of(self.program.target)))}
@@ -159,6 +155,7 @@ class _Writer:
         self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
         self.fields["weight_count"] = len(self.weights)
         self._table("fills", "fill_count", fills)
+        decisions = [(d.code, d.slot, d.offset, d.on) for d in self.sizing.decisions()]
         self._table("decisions", "decision_count", decisions)
         self._table("symbols", "symbol_count", symbols)
         self._table("failures", "failure_count", failures)
@@ -173,89 +170,13 @@ class _Writer:
         donors: Mapping[int, int] = self.host.donors if isinstance(self.host, HostProgram) else {}
         rows, dims = list[tuple[int, ...]](), list[int]()
         infos = [(i, self.defaults[i.name].distance if i.name in self.defaults else 0, -1) for i in self.host.inputs]
-        kept = dict.fromkeys((k for _, k in self._kept_outputs()), _KEPT)
+        kept = dict.fromkeys((k for _, k in self.sizing.by_data()), _KEPT)
         infos += [(info, 0, {**donors, **kept}.get(k, -1)) for k, info in enumerate(self.host.outputs)]
         for info, otherwise, over in infos:
             rows.append((self._text(info.name), *_element(info), len(info.shape), len(dims), otherwise, over))
             dims += map(self.sizes.number, info.shape)
         self.fields |= {"inputs": len(self.host.inputs), "outputs": len(self.host.outputs)}
         return rows, dims
-
-    def _regions(self) -> list[tuple[int, int, int]]:
-        """Slots that hold where in the arena something begins."""
-        if isinstance(self.host, HostProgram):
-            self.fields["arena"] = self.sizes.number(self.host.arena_bytes)
-            return []
-        fills: list[tuple[int, int, int]] = []
-        end = self.sizes.number(0)
-        parts = [(slot, members) for slot, members in enumerate(self.host.regions, self.host.first_region)]
-        first_output = FIRST_INPUT + len(self.host.inputs)
-        for info, k in self._kept_outputs():
-            parts.append((first_output + k, (product(info.shape) * info.dtype.itemsize,)))
-        # What is known first comes first: nothing moves when data decides more.
-        for slot, members in sorted(parts, key=lambda part: max(map(self._decision, part[1]))):
-            fills.append((slot, end, ARENA))
-            size = self.sizes.largest(map(self.sizes.number, distinct(members)))
-            end = self.sizes.sum(end, self.sizes.rounded_up(size, ALIGNMENT))
-        self.fields["arena"] = end
-        return fills
-
-    def _decision(self, size: Size) -> int:
-        """How many sizes must be decided before this one is known."""
-        order = {symbol: k for k, symbol in enumerate(self.decided, 1)}
-        return max((order.get(symbol, 0) for symbol in Dim.lift(size).symbols()), default=0)
-
-    def _kept_outputs(self) -> list[tuple[TensorInfo, int]]:
-        """The outputs that lie in the call's memory, since nobody knows before how large they are; and their numbers."""
-        return [(info, k) for k, info in enumerate(self.host.outputs) if max(map(self._decision, info.shape), default=0)]
-
-    def _decisions(self) -> list[tuple[int, int, int, int]]:
-        """For each size that data decides: the code that records end with then, where it is, and where they go on."""
-        rows = {
-            stop.symbol: (-k, *stop.place, 8 * following)
-            for k, (stop, following) in enumerate(self.table.stops, 1)
-            if isinstance(stop, Decide)
-        }
-        return [rows[symbol] for symbol in self.decided]
-
-    def _numbers(self) -> list[tuple[int, int, int]]:
-        """Slots that hold sizes and numbers of tasks."""
-        number = self.sizes.number
-        sizes = [(slot, number(size), 0) for size, slot in self.table.sizes.items()]
-        work = [(slot, self.sizes.tasks(*map(number, both)), 0) for both, slot in self.table.work.items()]
-        return sizes + work
-
-    def _require_ranges(self) -> None:
-        code, number = self.sizes, self.sizes.number
-        for k, (symbol, size) in enumerate(self.symbols.items()):
-            low, high = self._bounds(symbol)
-            code.require_fit(code.difference(number(size), number(low)), k)
-            code.require_fit(code.difference(number(high), number(size)), k)
-
-    def _demand(self) -> None:
-        """What else must hold of the sizes of a call."""
-        code, number = self.sizes, self.sizes.number
-        if isinstance(self.host, HostProgram):
-            return
-        for size in dict.fromkeys(size for info in self.host.inputs for size in info.shape if not is_symbol(size)):
-            code.require_fit(number(size), -1)
-        demands = Demands.of(self.host, self.instructions)
-        for size in demands.counts:
-            code.require_fit(number(size), -1)
-        for members, loops, first, last in demands.parts:
-            runs = code.smallest(map(number, loops or [1]))
-            end = code.largest(map(number, last))
-            code.require(code.smallest(map(number, first)), runs)
-            code.require(code.difference(end, code.largest(map(number, first))), runs)
-            code.require(code.difference(code.largest(map(number, members)), end), runs)
-
-    def _bounds(self, symbol: str) -> tuple[int, int]:
-        ranges: Mapping[str, Range] = self.host.ranges if isinstance(self.host, OpenProgram) else {}
-        range_ = ranges.get(symbol, Range())
-        return range_.low, LARGEST_SIZE if range_.high is None else range_.high
-
-    def _symbol(self, symbol: str) -> tuple[int, int, int]:
-        return (self._text(symbol), *self._bounds(symbol))
 
     def _failures(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
         """Messages, and the places of the numbers in them."""
@@ -322,8 +243,3 @@ def _element(info: TensorInfo) -> tuple[int, int]:
     """The dtype's number, 0 if it has none, and its size."""
     name = info.dtype.name
     return _DTYPES.index(name) + 1 if name in _DTYPES else 0, info.dtype.itemsize
-
-
-def symbols_of(host: HostProgram | OpenProgram) -> dict[str, Size]:
-    """The sizes that a call gives, by name in the order of the inputs."""
-    return {str(size): size for info in host.inputs for size in info.shape if is_symbol(size)}

@@ -144,6 +144,15 @@ class Steps:
         results = [known[v] for v in self.returned]
         return results if self._results_are_own else _own(results, arrays)
 
+    @property
+    def alone(self) -> Served | None:
+        """The model that serves calls of some sizes by itself: that of the only step, if it is all that the program is."""
+        step = self.steps[0] if len(self.steps) == 1 else None
+        if not isinstance(step, Segment):
+            return None
+        is_all = (step.inputs, step.outputs) == (tuple(range(len(self.inputs))), self.returned)
+        return step.served if is_all else None
+
     @cached_property
     def _sizes(self) -> InputSizes:
         return InputSizes(self.inputs)

@@ -67,7 +67,7 @@ def convert(node: Node) -> SSAValue:
 
 
 def bitcast(node: Node) -> SSAValue:
-    if shape_of(node[0]) != node.shape:
+    if len(shape_of(node[0])) != len(node.shape):
         raise node.unsupported("elements of another size")
     return node.b(dl.BitcastOp, node[0], to=node.element)
 

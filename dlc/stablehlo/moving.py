@@ -11,14 +11,18 @@ from dlc.stablehlo.node import Converter, Node, element_of, sizes_of
 
 
 def broadcast_in_dim(node: Node) -> SSAValue:
+    return broadcast_to(node, node.shape)
+
+
+def broadcast_to(node: Node, result: Sequence[int]) -> SSAValue:
     """Axis k of the operand becomes axis dims[k] of the result; all others are repeated."""
     dims, x = node.integers("dims", "broadcast_dimensions"), node[0]
     sizes = sizes_of(x)
     order = sorted(range(len(dims)), key=lambda k: dims[k])
-    shape = [1] * len(node.shape)
+    shape = [1] * len(result)
     for size, axis in zip(sizes, dims, strict=True):
         shape[axis] = size
-    return node.broadcast(node.reshape(node.transpose(x, order), shape), node.shape)
+    return node.broadcast(node.reshape(node.transpose(x, order), shape), result)
 
 
 def reshape(node: Node) -> SSAValue:
@@ -30,10 +34,15 @@ def transpose(node: Node) -> SSAValue:
 
 
 def iota(node: Node) -> SSAValue:
+    return counted_along(node, node.shape)
+
+
+def counted_along(node: Node, shape: Sequence[int]) -> SSAValue:
+    """0, 1, … along an axis of an array of this shape."""
     axis: int = node.get("dim", "iota_dimension")
-    numbers = node.b(dl.IotaOp, size=(node.shape[axis],), to=node.element, start=0, step=1)
-    aligned = [size if a == axis else 1 for a, size in enumerate(node.shape)]
-    return node.broadcast(node.reshape(numbers, aligned), node.shape)
+    numbers = node.b(dl.IotaOp, size=(shape[axis],), to=node.element, start=0, step=1)
+    aligned = [size if a == axis else 1 for a, size in enumerate(shape)]
+    return node.broadcast(node.reshape(numbers, aligned), shape)
 
 
 def slice_(node: Node) -> SSAValue:
@@ -77,7 +86,7 @@ def spaced(node: Node, x: SSAValue, value: SSAValue, axis: int, count: int) -> S
 def _start(node: Node, index: SSAValue, most: int) -> SSAValue:
     """A start as i64, moved to where a slice is inside."""
     wide = node.b(dl.CastOp, index, to=i64) if element_type_of(index) != i64 else index
-    return node.b(dl.MinimumOp, node.b(dl.MaximumOp, wide, node.scalar(0, wide)), node.scalar(most, wide))
+    return node.b(dl.MinimumOp, node.b(dl.MaximumOp, wide, node.scalar(0, wide)), node.number(most))
 
 
 def _counted(node: Node, count: int) -> SSAValue:
@@ -102,7 +111,7 @@ def dynamic_update_slice(node: Node) -> SSAValue:
         if size == whole:
             continue
         apart = node.b(dl.SubOp, _counted(node, whole), _start(node, starts[axis], whole - size))
-        zero, last = node.scalar(0, apart), node.scalar(size - 1, apart)
+        zero, last = node.scalar(0, apart), node.number(size - 1)
         update = node.b(dl.GatherOp, update, node.b(dl.MinimumOp, node.b(dl.MaximumOp, apart, zero), last), axis=axis)
         within = node.b(dl.AndOp, node.b(dl.GreaterEqualOp, apart, zero), node.b(dl.LessEqualOp, apart, last))
         within = node.reshape(within, [whole if a == axis else 1 for a in range(len(sizes))])

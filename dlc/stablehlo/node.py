@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
-from dlc.dialects.dl.base import shape_of, tensor_type
+import numpy as np
+
+from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
+from dlc.dims import Dim, Size
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex, parts_of
 from dlc.frontend.trace import Trace, Tracer
 from dlc.ir import Attribute, SSAValue, TensorType
-from dlc.stablehlo.syntax import Op, Region, Type
+from dlc.stablehlo.syntax import OPEN, Op, Region, Type
 
 # What MLIR calls element types, by NumPy's name.
 _ELEMENTS = {
@@ -33,7 +36,17 @@ def element_of(type: Type, where: str) -> Attribute:
 
 
 def type_of(type: Type, where: str) -> TensorType[Attribute]:
+    """Raises UnsupportedError for one with open sizes."""
+    if OPEN in type.shape:
+        raise UnsupportedError(f"{where}: {type}: a result of open sizes; export for known ones")
     return tensor_type(type.shape, element_of(type, where))
+
+
+def is_of(value: SSAValue, type: Type, where: str, *, of_arrays: bool = False) -> bool:
+    """Whether a value is of a type, `of_arrays` if only its elements are to be."""
+    shape = shape_of(value)
+    fits = len(shape) == len(type.shape) and all(said in (OPEN, size) for said, size in zip(type.shape, shape, strict=True))
+    return element_type_of(value) == element_of(type, where) and (of_arrays or fits)
 
 
 # What a name stands for: an array, or the arrays of both parts of complex numbers.
@@ -127,6 +140,10 @@ class Node:
     def scalar(self, number: int | float | bool, like: SSAValue) -> SSAValue:
         return self.b.scalar(number, like=like)
 
+    def number(self, size: Size) -> SSAValue:
+        """A size as an i64 without axes."""
+        return self.trace.value(size if isinstance(size, Dim) else np.int64(size)).value
+
     def reshape(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
         return x if shape_of(x) == tuple(shape) else self.b(ReshapeOp, x, shape=tuple(shape))
 
@@ -151,14 +168,14 @@ def of_leaves(types: Sequence[Type], leaves: Iterator[SSAValue], trace: Trace) -
     return [next(leaves) if type.part is None else Complex(one(), one()) for type in types]
 
 
-def parts_in(types: Sequence[Type], where: str) -> list[TensorType[Attribute]]:
+def parts_in(types: Sequence[Type]) -> list[Type]:
     """The types of the arrays of values of these types."""
-    return [type_of(part, where) for t in types for part in ((t,) if t.part is None else (t.part, t.part))]
+    return [part for t in types for part in ((t,) if t.part is None else (t.part, t.part))]
 
 
 def sizes_of(value: SSAValue) -> tuple[int, ...]:
-    """A value's shape, in a module whose sizes are all known."""
-    return tuple(int(size) for size in shape_of(value))
+    """A value's shape. Open sizes do arithmetic as numbers do; a question that has no answer for all is an UndecidableError."""
+    return cast("tuple[int, ...]", shape_of(value))
 
 
 def fields_of(text: Any) -> dict[str, list[int]]:

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from dlc.errors import ModelError
-from dlc.stablehlo.syntax import Argument, Dense, Function, Op, Region, Type
+from dlc.stablehlo.syntax import OPEN, Argument, Dense, Function, Op, Region, Type
 from dlc.stablehlo.tokens import Tokens
 
 _WITHOUT_RESULTS = ("return", "func.return", "stablehlo.return")
@@ -266,9 +266,7 @@ class _Parser(Tokens):
         token = self.take()
         # Not split at each x, which `index` and `complex` have.
         *sizes, element = re.split(r"(?<=[\d?])x", token.text[7:-1].partition(",")[0])
-        if "?" in sizes:
-            raise ModelError(f"{self.name}:{token.line}: {token.text}: sizes that are not known; export for known shapes")
-        return Type(tuple(map(int, sizes)), element.strip())
+        return Type(tuple(OPEN if size == "?" else int(size) for size in sizes), element.strip())
 
     def dictionary(self) -> dict[str, Any]:
         self.expect("{")

@@ -95,17 +95,21 @@ def _begin(node: Node, indices: SSAValue, windows: Windows, axis: int, *, clampe
     b, outer, k = node.b, sizes_of(indices)[:-1], windows.begins.index(axis)
     low, high = (*[0] * len(outer), k), (*outer, k + 1)
     begin = node.reshape(b(dl.SliceOp, indices, starts=low, limits=high, strides=(1,) * len(low)), outer)
-    zero, last = node.scalar(0, begin), node.scalar(windows.last(axis), begin)
+    zero, last = node.scalar(0, begin), node.number(windows.last(axis))
     if clamped:
         return b(dl.MinimumOp, b(dl.MaximumOp, begin, zero), last)
     inside = b(dl.AndOp, b(dl.GreaterEqualOp, begin, zero), b(dl.LessEqualOp, begin, last))
-    return b(dl.SelectOp, inside, begin, node.scalar(windows.whole[axis], begin))
+    return b(dl.SelectOp, inside, begin, node.number(windows.whole[axis]))
 
 
 def gather(node: Node) -> SSAValue:
+    return windows_of(node, node.integers("slice_sizes"))
+
+
+def windows_of(node: Node, sizes: Sequence[int]) -> SSAValue:
     """Windows of the operand, moved inside where they begin outside."""
     x, indices = node[0], node[1]
-    fields, whole, sizes = fields_of(node.get("dimension_numbers")), sizes_of(x), node.integers("slice_sizes")
+    fields, whole = fields_of(node.get("dimension_numbers")), sizes_of(x)
     batch, own = fields.get("operand_batching_dims", []), fields.get("offset_dims", [])
     hidden = {*batch, *fields.get("collapsed_slice_dims", [])}
     windows = Windows(

@@ -17,19 +17,21 @@ from dlc.arrays import TensorInfo
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dims import UndecidableError
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.entry import ReadModel, entry_function
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import Block, FileLineColLoc, IntAttr, ModuleOp, SSAValue, StringAttr, SymbolRefAttr
-from dlc.stablehlo import bits, complex_numbers, elementwise, factors, moving, places, special, sums, windows
-from dlc.stablehlo.node import Converter, Node, Value, element_of, leaves_of, of_leaves, parts_in
+from dlc.stablehlo import bits, complex_numbers, elementwise, factors, moving, open_sizes, places, special, sums, windows
+from dlc.stablehlo.node import Converter, Node, Value, element_of, is_of, leaves_of, of_leaves, parts_in, type_of
+from dlc.stablehlo.open_sizes import symbols_of
 from dlc.stablehlo.parser import parse
 from dlc.stablehlo.syntax import Dense, Function, Op, Region, Type
 
 OPERATORS: dict[str, Converter] = {
     **elementwise.OPERATORS, **bits.OPERATORS, **moving.OPERATORS, **places.OPERATORS, **sums.OPERATORS, **windows.OPERATORS,
-    **factors.OPERATORS, **special.OPERATORS,
+    **factors.OPERATORS, **special.OPERATORS, **open_sizes.OPERATORS,
 }  # fmt: skip
 OF_COMPLEX = complex_numbers.OPERATORS
 _RETURNS = ("return", "func.return", "stablehlo.return")
@@ -62,10 +64,13 @@ class _Reader:
         if main is None:
             raise ModelError(f"{self.name}: no function is called @main; it has {', '.join(self.functions) or 'none'}")
         self._require_known()
+        symbols = symbols_of(main, self.functions)
         types, block = [a.type for a in main.body.arguments], self.trace.block
         names = _names(types, list(names) or [a.name.removeprefix("%") for a in main.body.arguments])
-        for k, (type, name) in enumerate(zip(parts_in(types, self.name), names, strict=True)):
-            block.insert_arg(type, k).name_hint = re.sub(r"\W", "_", name)
+        arrays = [(a.name, part) for a in main.body.arguments for part in parts_in([a.type])]
+        for k, ((argument, type), name) in enumerate(zip(arrays, names, strict=True)):
+            shape = [symbols.get((argument, axis), size) for axis, size in enumerate(type.shape)]
+            block.insert_arg(tensor_type(shape, element_of(type, self.name)), k).name_hint = re.sub(r"\W", "_", name)
         with tracing(self.trace):
             values = self._region(main.body, of_leaves(types, iter(block.args), self.trace))
         results = leaves_of(values)
@@ -115,11 +120,11 @@ class _Reader:
                 results = self._results(op, operands, values, of_arrays)
             where = f"{self.name}:{op.line}: {op.name}"
             for name, result, type in zip(op.results, results, op.types, strict=True):
-                got, said = [leaf.type for leaf in leaves_of([result])], parts_in([type], where)
-                if of_arrays:
-                    got, said = ([element_type_of(t) for t in types] for types in (got, said))
-                if got != said:
-                    raise ModelError(f"{where}: its result is of type {got[0]}, the text says {said[0]}")
+                leaves, said = leaves_of([result]), parts_in([type])
+                if len(leaves) != len(said) or not all(
+                    is_of(leaf, part, where, of_arrays=of_arrays) for leaf, part in zip(leaves, said, strict=True)
+                ):
+                    raise ModelError(f"{where}: its result is of type {leaves[0].type}, the text says {type}")
                 values[name] = result
         raise ModelError(f"{self.name}: a region that returns nothing")
 
@@ -151,6 +156,8 @@ class _Reader:
             raise UnsupportedError(f"{where}: of {'complex' if node.has_complex else 'real'} numbers is not supported")
         try:
             made = table[op.called](node)
+        except UndecidableError as error:
+            raise UnsupportedError(f"{where}: {error}; export it for known sizes") from error
         except (ShapeError, DTypeError) as error:
             raise ModelError(f"{where}: {error}") from error
         except (LookupError, ValueError) as error:
@@ -197,7 +204,7 @@ class _Reader:
 
     def _branches(self, op: Op, index: SSAValue, values: Mapping[str, Value], where: str) -> Sequence[Value]:
         """`if` has the branch that holds first; `case` takes the last one for any number that is none's."""
-        types = parts_in(op.types, where)
+        types = [type_of(type, where) for type in parts_in(op.types)]
         regions = list(op.regions)
 
         def block(rest: Sequence[Region], number: int) -> Block:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# A size that a type leaves open, `?`.
+OPEN = -1
+
 
 @dataclass(frozen=True)
 class Type:
-    """A tensor type: sizes, and the element type as MLIR writes it."""
+    """A tensor type: sizes, of which some may be OPEN, and the element type as MLIR writes it."""
 
     shape: tuple[int, ...]
     element: str
@@ -20,7 +23,8 @@ class Type:
         return Type(self.shape, self.element[8:-1]) if self.element.startswith("complex<") else None
 
     def __str__(self) -> str:
-        return f"tensor<{''.join(f'{size}x' for size in self.shape)}{self.element}>"
+        sizes = "".join("?x" if size == OPEN else f"{size}x" for size in self.shape)
+        return f"tensor<{sizes}{self.element}>"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def reduce_window(node: Node) -> SSAValue | Sequence[SSAValue]:
         low, high = (tuple(pair[side] for pair in padding) for side in range(2))
         x = node.b(dl.PadOp, x, begins[0], low=low, high=high, pad_mode="constant")
     settings, (x,) = _pooling(node, (x,), kernel, strides, dilations)
-    return node.reshape(_turned(node, node.b(_POOLS[kind], _turned(node, x, kind), **settings), kind), node.shape)
+    return _inside(node, _turned(node, node.b(_POOLS[kind], _turned(node, x, kind), **settings), kind))
 
 
 def _pooling(
@@ -48,6 +48,12 @@ def _pooling(
     else:
         settings = tuple(s[1:-1] for s in settings)
     return dict(zip(("kernel", "strides", "dilations"), map(tuple, settings), strict=True)), values
+
+
+def _inside(node: Node, y: SSAValue) -> SSAValue:
+    """What `_pooling` was given a part of, without the axes that it put around."""
+    sizes = sizes_of(y)
+    return node.reshape(y, sizes if len(sizes) == len(node.shape) else sizes[1:-1])
 
 
 def _padding(node: Node, rank: int) -> list[list[int]]:
@@ -91,7 +97,7 @@ def select_and_scatter(node: Node) -> SSAValue:
     strides = node.integers("window_strides", default=[1] * rank)
     settings, (x, g) = _pooling(node, (x, g), node.integers("window_dimensions"), strides, [1] * rank)
     y = node.b(dl.MaxPoolOp, x, **settings)
-    return node.reshape(node.b(dl.MaxPoolGradientOp, x, y, g, **settings), node.shape)
+    return _inside(node, node.b(dl.MaxPoolGradientOp, x, y, g, **settings))
 
 
 OPERATORS: dict[str, Converter] = {

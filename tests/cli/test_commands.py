@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import subprocess
 import sys
@@ -42,8 +43,25 @@ def test_help_lists_the_commands() -> None:
     result = dlc("--help")
     assert result.exit_code == 0
     assert set(re.findall(r"^  ([a-z]+)  ", result.stdout, re.M)) == set(COMMANDS)
-    # Each says in one line what it does.
-    assert not [name for name, command in commands() if command.get_short_help_str(62).endswith("...")]
+    # Each says in one line what it does, and its own help begins with it.
+    assert not [name for name, entry in COMMANDS.items() if entry.shown(62).endswith("...")]
+    own = dict(commands())
+    assert {name: own[name].get_short_help_str(200) for name in COMMANDS} == {n: entry.help for n, entry in COMMANDS.items()}
+
+
+@pytest.mark.parametrize("given", [("--help",), ("--version",), ("completed", "")], ids=" ".join)
+def test_what_lists_the_commands_imports_none(given: tuple[str, ...]) -> None:
+    """So that a shell's prompt does not wait for it."""
+    environment = dict(os.environ)
+    if given[0] == "completed":
+        environment |= {"_DLC_COMPLETE": "bash_complete", "COMP_WORDS": "dlc b", "COMP_CWORD": "1"}
+        given = ()
+    made = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "dlc", *given], capture_output=True, text=True, check=True, env=environment
+    )
+    assert "bench" in made.stdout or "version" in made.stdout
+    imported = {line.rsplit("|", 1)[1].strip() for line in made.stderr.splitlines() if line.startswith("import time:")}
+    assert "dlc.cli" in imported and not imported & {"dlc.cli.shared", "numpy", "rich", "xdsl"}
 
 
 def test_run_saves_outputs(relu: Path, tmp_path: Path) -> None:

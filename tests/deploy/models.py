@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import onnx.parser
 from numpy.typing import NDArray
 
 import dlc
@@ -44,6 +45,17 @@ def loops(target: str = "cpu") -> Model:
 def update(target: str = "cpu") -> Model:
     """Its first output is written over its first input."""
     return dlc.jit(lambda p, g: (p - g, dnp.sum(p * g)), donate_argnames=("p",), target=target).lower(X, X).compile()
+
+
+@cache
+def served() -> Model:
+    """Of fewer than five rows it is compiled anew: then its first output has another shape."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+        part (float[n, 4] x) => (float[m, 4] y, float[n, 4] z)
+        { two = Constant<value_ints = [2]>() five = Constant<value_ints = [5]>() y = Slice(x, two, five) z = Exp(x) }"""
+    model = dlc.compile_model(onnx.parser.parse_model(text))
+    assert not isinstance(model.artifact, Artifact)
+    return model
 
 
 @cache

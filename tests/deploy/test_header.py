@@ -28,7 +28,7 @@ from dlc.runtime.border import BorderedModel
 from dlc.runtime.container import VERSION, Container
 from dlc.runtime.model import Model
 from dlc.runtime.variants import Shapes, Values, Variants
-from tests.deploy.models import W, X, failing, layer, loops, printing, sizes_of, update
+from tests.deploy.models import W, X, failing, layer, loops, printing, served, sizes_of, update
 from tests.sizes import test_counts as counts
 from tests.sizes import test_segments as segments
 
@@ -124,6 +124,16 @@ def test_sizes_that_data_decides(folder: Path, text: str) -> None:
     for n in (5, 0, 300):
         inputs = [3 * (counts.rows(n) if text is counts.ROWS else counts.rows(n)[:, 0].copy())]
         assert ran(folder, "run", model, "counts", inputs, 3) == expected(model, inputs)
+
+
+@needs_cc
+def test_of_a_model_for_some_sizes_it_opens_the_program_for_the_others(folder: Path) -> None:
+    served().save(folder / "served.dlc")
+    inputs = [X[:6, :4].copy()]
+    assert ran(folder, "run", served(), "served", inputs) == expected(served(), inputs)
+    assert "n is 4, not in 5.." in ran(folder, "run", served(), "served", [X[:4, :4].copy()])
+    loaded = dlc.load(folder / "served.dlc")
+    assert expected(loaded, inputs) == expected(served(), inputs)
 
 
 @needs_cc

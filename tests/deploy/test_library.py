@@ -26,7 +26,7 @@ from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.variants import Variants
 from dlc.target import CPU_LEVELS
-from tests.deploy.models import W, X, failing, layer, loops, sizes_of, update
+from tests.deploy.models import W, X, failing, layer, loops, served, sizes_of, update
 from tests.sizes import test_counts as counts
 from tests.sizes import test_segments as segments
 
@@ -154,6 +154,15 @@ def test_sizes_that_data_decides(tmp_path: Path) -> None:
 def test_a_size_that_is_none(loop: Library, size: int) -> None:
     loop([np.zeros((1, 1, 4), np.float32)], sizes=(2, size))
     assert loop.code == 1
+
+
+def test_of_a_model_for_some_sizes_it_is_the_program_for_the_others(tmp_path: Path) -> None:
+    library = Library(served(), tmp_path / "served.so")
+    for n in (5, 9):
+        same(library([X[:n, :4].copy()]), library.model(X[:n, :4]))
+    library([X[:4, :4].copy()])
+    assert library.code == 1
+    assert "size 0    n in 5.." in (tmp_path / "served.h").read_text()
 
 
 def test_an_output_is_written_over_an_input(tmp_path: Path) -> None:

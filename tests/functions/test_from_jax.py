@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dlc
+from dlc.dims import Dim
 from dlc.errors import DlcError, ShapeError
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -43,3 +44,24 @@ def test_complex_arguments_and_results() -> None:
     np.testing.assert_allclose(results["spectrum"], np.fft.fft(z * 1j), 1e-5, 1e-5)
     np.testing.assert_array_equal(results["sum"], X.sum())
     assert [info.name for info in compiled.model.inputs] == ["[0].real", "[0].imag", "[1]"]
+
+
+def test_symbolic_sizes_are_open() -> None:
+    jax = pytest.importorskip("jax")
+    export = pytest.importorskip("jax.export")
+
+    def mean_of(x: Any, w: Any) -> Any:
+        rows, words, width = x.shape
+        later = jax.numpy.arange(words)[:, None] < jax.numpy.arange(words)
+        scores = jax.nn.softmax(jax.numpy.where(later, -1e9, x @ w @ x.mT), -1)
+        return (scores @ x).reshape(rows * words, width), x.mean(1) + words
+
+    shape = export.symbolic_shape("rows, words")
+    examples = (jax.ShapeDtypeStruct((*shape, 3), np.float32), jax.ShapeDtypeStruct((3, 3), np.float32))
+    compiled = dlc.from_jax(mean_of, *examples)
+    assert compiled.model.inputs[0].shape == (*map(Dim.symbol, ("rows", "words")), 3)
+    draw = np.random.default_rng(0)
+    for rows, words in ((2, 3), (1, 1), (3, 5)):
+        given = [draw.standard_normal(s).astype(np.float32) for s in ((rows, words, 3), (3, 3))]
+        for got, wanted in zip(compiled(*given), mean_of(*map(jax.numpy.asarray, given)), strict=True):
+            np.testing.assert_allclose(got, wanted, 1e-5, 1e-5)

@@ -125,6 +125,8 @@ def _sort_integers(p: RandomProgram, op: type[DlOp]) -> Known:
     dtype, size = np.dtype(p.random.choice(["i1", "i2", "i4", "i8"])), p.random.choice([1, 2, 5, 8, 19, 33])
     if op is dl.SortColumnsOp:
         return p.add(op, p.fresh(dtype, (p.random.choice([1, 3, 17]), size, p.random.choice([1, 5, 16]))))
+    if op is dl.SmallestOp:
+        return p.add(op, p.fresh(dtype, (p.random.choice(SMALL), size)), size=(p.random.randint(0, size),))
     bits = p.random.randint(1, 8)
     shift = p.random.randint(0, 8 * dtype.itemsize - bits)
     return p.add(op, p.fresh(dtype, (p.random.choice(SMALL), size)), shift=shift, bits=bits, signed=p.flag())
@@ -464,6 +466,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.SuppressOp: _suppress,
     dl.SortColumnsOp: _sort_integers,
     dl.SortDigitOp: _sort_integers,
+    dl.SmallestOp: _sort_integers,
     dl.SearchsortedOp: _searchsorted,
     dl.ForestOp: _forest,
     Softmaxes: _softmax,

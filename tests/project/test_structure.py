@@ -52,6 +52,7 @@ ALLOWED = {
         "numpy",
         "special",
         "frontend.complex_numbers",
+        "frontend.decided",
         "frontend.entry",
         "frontend.trace",
         "dialects",
@@ -85,6 +86,7 @@ ALLOWED = {
         "runtime",
     },
     "debug": {"compiler", "just_in_time", "passes", *COMPILER_SEES},
+    "__main__": {"cli"},
     "cli": {
         "api",
         "caching",

@@ -232,6 +232,10 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("i0", (X,), {}), ("special_i1e", (X,), {}), ("special_ndtri", (P / 3,), {}), ("ldexp.Tensor", (X, i(5, 4)), {}),
     ("gcd", (INTS, MORE), {}), ("polygamma", (2, P), {}), ("special_zeta", (P + 1, P), {}), ("special_erfcx", (X,), {}), ("lcm", (INTS, MORE), {}), ("range.step", (1, 9, 2), {}), ("fft_fftfreq", (5, 0.5), {}),
     ("kaiser_window.beta", (5, True, 8.0), {}), ("hamming_window.periodic_alpha", (6, False, 0.6), {}),
+    # Counting.
+    ("bincount", (torch.tensor([1, 4, 1]),), {"minlength": 3}), ("bincount", (torch.tensor([2, 0, 2]), INTS[0] / 4), {"minlength": 5}),
+    ("repeat_interleave.Tensor", (torch.tensor([2, 0, 3]),), {}),
+    ("repeat_interleave.Tensor", (torch.tensor([0, 1, 3]),), {"output_size": 4}),
 ]  # fmt: skip
 
 
@@ -263,12 +267,16 @@ class Decided(nn.Module):
         rows = torch.index_put(x, (positive[:, 0],), x[:1] * 2)
         pairs = torch.view_as_complex(x.reshape(5, 2, 2)) * torch.polar(x[:, :2], x[:, 2:])
         spectrum = torch.fft.rfft(x) / 2
+        last = words[-1].item()
+        torch._check(last >= 0)
         return {
             "kept": x[positive[:, 0]].sum(0),
             "columns": x[:, positive[1]].sum(1),
             "places": torch.nonzero(positive).sum(0),
             "selected": torch.masked_select(x, positive).sum(),
             "unique": torch.unique(words).sum(),
+            "counted": torch.arange(last).sum() + last,
+            "repeated": torch.repeat_interleave(x, cuts, dim=1).sum(1),
             "runs": torch.cat([r.sum(0, keepdim=True) for r in torch.unique_consecutive(words, True, True)]),
             "put": torch.index_put(rows, (positive,), -x.sum(), accumulate=True),
             "bags": torch.cat([self.sums(words, cuts), self.largest(words, cuts)], 1),

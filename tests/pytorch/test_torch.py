@@ -76,6 +76,65 @@ def test_open_sizes() -> None:
         close(model(*given)["y"], net(*given)["y"])
 
 
+class Counted(nn.Module):
+    """Sizes that are numbers of a tensor."""
+
+    def forward(self, x: Any, k: Any) -> Any:
+        rows, times = k.tolist()
+        torch._check(rows >= 0)
+        torch._check(rows <= x.shape[0])
+        torch._check(times >= 0)
+        repeated = torch.repeat_interleave(x, k, dim=1)
+        chosen = torch.cond(k.sum() > 3, lambda x: x[x > 0].sum(), lambda x: torch.nonzero(x).sum().float(), (x,))
+        return x[:rows] + rows, torch.zeros(times, rows), repeated, torch.bincount(k), x * (k - 2).sum().item(), chosen
+
+
+def test_numbers_of_tensors_are_sizes() -> None:
+    x, net = torch.randn(3, 2), Counted()
+    model = dlc.from_torch(net, (x, torch.tensor([1, 2])))
+    for k in ([2, 1], [3, 4], [0, 0]):
+        given = x, torch.tensor(k)
+        for got, wanted in zip(model(*given).values(), net(*given), strict=True):
+            assert got.shape == wanted.shape
+            close(got, wanted)
+
+
+def test_places_that_may_be_counted_from_the_end() -> None:
+    class Cuts(nn.Module):
+        def forward(self, x: Any, k: Any) -> Any:
+            n = k.item()
+            return x[n], x[:n], x[n:]
+
+    x = torch.arange(5.0)
+    model = dlc.from_torch(Cuts(), (x, torch.tensor(1)))
+    for k in (0, 3, -2):
+        for got, wanted in zip(model(x, torch.tensor(k)).values(), Cuts()(x, torch.tensor(k)), strict=True):
+            assert got.shape == wanted.shape
+            close(got, wanted)
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
+def test_compiled_calls_have_sizes_that_data_decides(backend: Any) -> None:
+    def chosen(x: Any, k: Any) -> Any:
+        n = k.item()
+        torch._check(n >= 0)
+        torch._check(n <= x.shape[0])
+        return (x[:n] * x[:n]).sum(1), x[x > 0] * 2, torch.zeros(n, 2).mT, n
+
+    compiled = torch.compile(chosen, backend=backend, fullgraph=True)
+    for n in (2, 0, 3):
+        x, k = torch.randn(3, 4, requires_grad=True), torch.tensor(n)
+        results = compiled(x, k)
+        *wanted, _ = chosen(x, k)
+        assert results[-1] == n
+        for got, expected in zip(results, wanted, strict=False):
+            assert got.stride() == expected.stride()
+            torch.testing.assert_close(got, expected)
+        sums = (values[0].sum() + values[1].sum() for values in (results, wanted))
+        one, other = (torch.autograd.grad(total, x)[0] for total in sums)
+        torch.testing.assert_close(one, other)
+
+
 def test_what_cannot_be_exported_or_kept_is_refused() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:

@@ -19,6 +19,7 @@ from dlc.frontend.onnx import import_model
 from dlc.measure.timeline import Watch
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.cpu.program import OpenNativeProgram
 from dlc.runtime.host_program import Decide, Launch, OpenLaunch
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
@@ -240,7 +241,7 @@ def test_only_the_sizes_of_the_branch_that_is_taken_are_decided(target: str) -> 
 
 
 def test_it_is_one_program() -> None:
-    for text, count in ((ROWS, 3), (LOOP, 2), (NUMBERS, 7)):
+    for text, count in ((ROWS, 3), (LOOP, 2), (NUMBERS, 9)):
         artifact = compiled(text, "cpu").artifact
         assert isinstance(artifact, Artifact) and isinstance(artifact.host, OpenProgram)
         assert len(artifact.host.decided) == count
@@ -261,6 +262,27 @@ def test_results_are_their_own() -> None:
         model(rows(n, 5))
     for name, value in first.items():
         np.testing.assert_array_equal(value, before[name])
+
+
+def test_native_code_decides_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python is asked for memory, once: what is counted after that is less."""
+    rows_, loop = compiled(ROWS, "cpu"), compiled(LOOP, "cpu")
+    rows_(abs(rows(40)))
+    loop(np.full(9, 9, np.float32))
+    monkeypatch.setattr(OpenNativeProgram, "_decide", None)
+    for x in (rows(40, 1), -abs(rows(40)), rows(40, 3)):
+        check(list(rows_(x).values()), expected_rows(x))
+    s = np.array([5, 4.5, 3, 2, 1, 0.5, 3, 3, 3], np.float32)
+    check(list(loop(s).values()), expected_loop(s))
+
+
+def test_a_small_result_keeps_no_large_memory() -> None:
+    model = compiled(FEW, "cpu")
+    x = np.ones(100_000, np.float32)
+    assert model(x)["y"].shape == (1, 100_000)
+    x[5:] = 0
+    few = model(x)["y"]
+    assert few.shape == (1, 5) and few.base is None
 
 
 def test_each_launch_is_noted_once_though_a_call_begins_again() -> None:

@@ -167,6 +167,70 @@ made:
   ret { i64, i64 } %result
 }
 
+; Makes all numbers of so many operations: 0, or the code that the call fails with, and which operation did.
+define private i64 @compute(ptr %operations, i64 %count, ptr %numbers, ptr %sizes, ptr %failed.at) {
+entry:
+  br label %check
+
+check:
+  %i = phi i64 [ 0, %entry ], [ %next, %computed ]
+  %all = icmp eq i64 %i, %count
+  br i1 %all, label %end, label %one
+
+one:
+  %operation = getelementptr [3 x i64], ptr %operations, i64 %i
+  %made = call { i64, i64 } @operate(ptr %operation, ptr %numbers, ptr %sizes)
+  %number = extractvalue { i64, i64 } %made, 0
+  %code = extractvalue { i64, i64 } %made, 1
+  %failed = icmp ne i64 %code, 0
+  br i1 %failed, label %fail, label %computed
+
+fail:
+  store i64 %i, ptr %failed.at
+  ret i64 %code
+
+computed:
+  %number.at = getelementptr i64, ptr %numbers, i64 %i
+  store i64 %number, ptr %number.at
+  %next = add i64 %i, 1
+  br label %check
+
+end:
+  ret i64 0
+}
+
+; Sets the slots that hold numbers, and addresses in the arena.
+define private void @fill(ptr %fills, i64 %count, ptr %numbers, ptr %slots, ptr %arena) {
+entry:
+  %arena.address = ptrtoint ptr %arena to i64
+  br label %check
+
+check:
+  %i = phi i64 [ 0, %entry ], [ %next, %one ]
+  %all = icmp eq i64 %i, %count
+  br i1 %all, label %end, label %one
+
+one:
+  %fill.at = getelementptr [3 x i64], ptr %fills, i64 %i
+  %number.where = getelementptr [3 x i64], ptr %fills, i64 %i, i64 1
+  %address.at = getelementptr [3 x i64], ptr %fills, i64 %i, i64 2
+  %slot = load i64, ptr %fill.at
+  %which = load i64, ptr %number.where
+  %address = load i64, ptr %address.at
+  %number.at = getelementptr i64, ptr %numbers, i64 %which
+  %number = load i64, ptr %number.at
+  %from.arena = icmp ne i64 %address, 0
+  %from = select i1 %from.arena, i64 %arena.address, i64 0
+  %final = add i64 %number, %from
+  %slot.at = getelementptr i64, ptr %slots, i64 %slot
+  store i64 %final, ptr %slot.at
+  %next = add i64 %i, 1
+  br label %check
+
+end:
+  ret void
+}
+
 ; Sets `count` slots, from `slots` on, to what a call gives: for tensors from `tensor` on the addresses in `given`, or instead of
 ; null what lies `otherwise` from `base`; for an output that is written over an input, that input, which `inputs` has.
 define private void @give(ptr %slots, ptr %given, ptr %tensor, i64 %count, ptr %base, ptr %inputs) {
@@ -282,27 +346,12 @@ forgotten:
   br label %forget.one
 
 compute:
-  %i = phi i64 [ 0, %forget.one ], [ %i.next, %computed ]
-  %all = icmp eq i64 %i, %operation.count
-  br i1 %all, label %measure, label %operation
-
-operation:
-  %operation.at = getelementptr [3 x i64], ptr %operations, i64 %i
-  %made = call { i64, i64 } @operate(ptr %operation.at, ptr %numbers, ptr %sizes)
-  %number = extractvalue { i64, i64 } %made, 0
-  %code = extractvalue { i64, i64 } %made, 1
+  %code = call i64 @compute(ptr %operations, i64 %operation.count, ptr %numbers, ptr %sizes, ptr %failed.at)
   %failed = icmp ne i64 %code, 0
-  br i1 %failed, label %fail, label %computed
+  br i1 %failed, label %fail, label %measure
 
 fail:
-  store i64 %i, ptr %failed.at
   ret i64 %code
-
-computed:
-  %number.at = getelementptr i64, ptr %numbers, i64 %i
-  store i64 %number, ptr %number.at
-  %i.next = add i64 %i, 1
-  br label %compute
 
 measure:
   %slot.bytes = shl i64 %slot.count, 3
@@ -408,30 +457,8 @@ filling:
   %fills.where = load i64, ptr %fills.where.at
   %fill.count = load i64, ptr %fill.count.at
   %fills = getelementptr i8, ptr %image, i64 %fills.where
-  %arena.number.base = ptrtoint ptr %arena to i64
-  br label %next.fill
-
-next.fill:
-  %f = phi i64 [ 0, %filling ], [ %f.next, %one.fill ]
-  %filled = icmp eq i64 %f, %fill.count
-  br i1 %filled, label %run, label %one.fill
-
-one.fill:
-  %fill.at = getelementptr [3 x i64], ptr %fills, i64 %f
-  %fill.number.at = getelementptr [3 x i64], ptr %fills, i64 %f, i64 1
-  %fill.address.at = getelementptr [3 x i64], ptr %fills, i64 %f, i64 2
-  %fill.slot = load i64, ptr %fill.at
-  %fill.number = load i64, ptr %fill.number.at
-  %fill.address = load i64, ptr %fill.address.at
-  %fill.value.at = getelementptr i64, ptr %numbers, i64 %fill.number
-  %fill.value = load i64, ptr %fill.value.at
-  %from.arena = icmp ne i64 %fill.address, 0
-  %from = select i1 %from.arena, i64 %arena.number.base, i64 0
-  %fill.final = add i64 %fill.value, %from
-  %fill.slot.at = getelementptr i64, ptr %memory, i64 %fill.slot
-  store i64 %fill.final, ptr %fill.slot.at
-  %f.next = add i64 %f, 1
-  br label %next.fill
+  call void @fill(ptr %fills, i64 %fill.count, ptr %numbers, ptr %memory, ptr %arena)
+  br label %run
 
 run:
   %pool.at = getelementptr %Call, ptr %call, i64 0, i32 6

@@ -187,7 +187,7 @@ def scatter_nd(node: Node) -> Value:
 @table("TOPK_V2")
 def top_k(node: Node) -> list[Value]:
     emit, x = node.emit, node[0]
-    places = emit(dl.ArgsortOp, x, axis=x.rank - 1, descending=True, count=node.number(1, "k"))
+    places = emit(dl.ArgsortOp, x, axis=x.rank - 1, descending=True, count=(node.number(1, "k"),))
     return [emit(dl.GatherElementsOp, x, places, axis=x.rank - 1), emit.cast(places, node.element(1))]
 
 

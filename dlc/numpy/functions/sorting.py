@@ -68,7 +68,7 @@ def top_k(x: ArrayLike, k: int, /, *, axis: int = -1) -> tuple[Any, Any]:
     axis = axis_of("top_k", x, axis)
     if not 0 <= k <= x.shape[axis]:
         refuse(ShapeError(f"top_k: {k} of {x.shape[axis]} elements"))
-    places = apply(dl.ArgsortOp, x, axis=axis, descending=True, count=k)
+    places = apply(dl.ArgsortOp, x, axis=axis, descending=True, count=(k,))
     return take_along_axis(x, places, axis), places
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, written_over
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, StringAttr, SymbolRefAttr
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class DedupeKernelsPass(ModulePass):
         first: dict[Hashable, KernelOp] = {}
         shared: dict[str, KernelOp] = {}
         for kernel in [k for k in op.ops if isinstance(k, KernelOp)]:
-            shared[kernel.symbol] = first.setdefault(_structure(kernel), kernel)
+            shared[kernel.symbol] = first.setdefault(structure_of(kernel), kernel)
             if shared[kernel.symbol] is not kernel:
                 kernel.detach()
                 kernel.erase()
@@ -50,8 +50,8 @@ def _number(kernels: Iterable[KernelOp]) -> None:
         kernel.sym_name = StringAttr(f"{stem}_{count}" if count else stem)
 
 
-def _structure(kernel: KernelOp) -> Hashable:
-    """What two kernels share if and only if they are equal but for the names of values and themselves."""
+def structure_of(kernel: KernelOp, open: Collection[Operation] = ()) -> Hashable:
+    """What two kernels share if and only if they are equal but for names, and for what the ops in `open` say."""
     numbers: dict[SSAValue, int] = {}
     for argument in kernel.body.block.args:
         numbers[argument] = len(numbers)
@@ -61,7 +61,7 @@ def _structure(kernel: KernelOp) -> Hashable:
             (
                 op.name,
                 tuple(numbers[v] for v in op.operands),
-                tuple(sorted(op.properties.items(), key=lambda item: item[0])),
+                () if op in open else tuple(sorted(op.properties.items(), key=lambda item: item[0])),
                 tuple(op.result_types),
                 op.location,
             )

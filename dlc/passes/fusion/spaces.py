@@ -96,7 +96,9 @@ def keeps_innermost(movement: Movement) -> bool:
     sizes = shape_of(movement.results[0])
     if sizes and sizes[-1] != 1:
         map_, zeros = movement.source_map(), [0] * len(sizes)
-        step = [b - a for a, b in zip(map_.eval(zeros, []), map_.eval([*zeros[:-1], 1], []), strict=True)]
+        # Where a slice begins makes no difference.
+        starts = [0] * map_.num_symbols
+        step = [b - a for a, b in zip(map_.eval(zeros, starts), map_.eval([*zeros[:-1], 1], starts), strict=True)]
         if step != [*(0 for _ in step[1:]), 1]:
             return False
     before = movement.operands[0].owner

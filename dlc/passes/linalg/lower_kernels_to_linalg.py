@@ -20,7 +20,7 @@ from dlc.dialects.dl.interfaces import (
     storage_type,
 )
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp, axis_expressions, static_sizes
 from dlc.dialects.dl.programs.program import KernelOp, written_over
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
@@ -236,17 +236,21 @@ class _KernelLowering:
 
         An iterator that reads an axis by itself has the axis's extent, so that a shorter one needs a shorter tensor.
         """
-        read, steps = self.read(op.x), op.source_map()
+        read, starts, strides = self.read(op.x), sizes(op.starts), ints(op.strides)
         if read.is_scalar:
-            return read.through(steps)
-        extents, starts, strides = shape_of(op.result), sizes(op.starts), ints(op.strides)
+            return read.through(AffineMap.identity(len(starts)))
         own = [e.position if isinstance(e, AffineDimExpr) else None for e in read.map.results]
+        extents = shape_of(op.result)
         source = self.write.extract_slice(
             read.source,
             [0 if a is None else starts[a] for a in own],
             [size if a is None else extents[a] for a, size in zip(own, shape(read.source), strict=True)],
             [1 if a is None else strides[a] for a in own],
         )
+        others = {a for e, b in zip(read.map.results, own, strict=True) if b is None for a in e.used_dims()}
+        first = static_sizes(op, [starts[a] if a in others else 0 for a in range(len(starts))])
+        axes = axis_expressions(len(starts))
+        steps = AffineMap(len(axes), 0, tuple(d * k + s for d, s, k in zip(axes, first, strides, strict=True)))
         stepped = read.map.compose(steps).results
         places = [e if a is None else AffineExpr.dimension(a) for a, e in zip(own, stepped, strict=True)]
         return Read(source, AffineMap(read.map.num_dims, 0, tuple(places)))

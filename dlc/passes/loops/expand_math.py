@@ -49,8 +49,8 @@ class ExpandMathPass(KernelPass):
 
     Leaves of `math` only fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and rounded once; so is
     f32 in f64 where `precise` asks for it, which leaves errors of half a unit in the last place, and hardly more. Constants go
-    to the start of the kernel, each once. Vectors stay whole: what a formula does for rare operands it does where a vector has
-    one of them. What is said of an operand (`math.exp %x {at_most_zero}`) makes its formula shorter. Without `fused`, fma
+    to the start of the kernel, each once. Vectors stay whole; what a formula does for rare operands it does for those elements
+    alone. What is said of an operand (`math.exp %x {at_most_zero}`) makes its formula shorter. Without `fused`, fma
     rounds twice, which some formulas must know.
     """
 

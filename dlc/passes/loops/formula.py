@@ -26,6 +26,7 @@ from dlc.ir import (
     arith,
     f32,
     f64,
+    func,
     i1,
     i32,
     i64,
@@ -94,6 +95,13 @@ class Constants:
         self.block = block
         self.first = block.first_op
         self.known: dict[tuple[Attribute, int | bytes], SSAValue] = {}
+
+    @property
+    def function(self) -> func.FuncOp:
+        """The kernel."""
+        kernel = self.block.parent_op()
+        assert isinstance(kernel, func.FuncOp)
+        return kernel
 
     def get(self, number: Number, t: Attribute) -> SSAValue:
         """The constant `number`, in every element of `t`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import shape_of
+from dlc.dialects.dl.base import shape_of, sizes
 from dlc.dialects.dl.procedures.rows import LANES
 from dlc.ir import i32
 from dlc.passes.procedures.code import Buffer, Code, parts
@@ -105,3 +105,54 @@ def sort_digit(code: Code, op: dl.SortDigitOp, x: Buffer, y: Buffer) -> None:
             place = counts[digit]
             counts[digit] = place + 1
             y[row, place.as_index()] = value
+
+
+# More levels than a heap has.
+_MOST_LEVELS = 40
+
+
+def smallest(code: Code, op: dl.SmallestOp, x: Buffer, y: Buffer) -> None:
+    """A heap of the smallest elements so far, where the result will be; then its largest goes to its end, time and again."""
+    (rows, n), size = shape_of(op.x), code.index(code.size(sizes(op.size)[0]))
+    with code.grid(rows, n) as row, code.when(code.index(0) < size):
+        levels, width = code.cell(code.index(0)), code.cell(code.index(1))
+        with code.loop(0, _MOST_LEVELS), code.when(width.value <= size):
+            levels.value = levels.value + 1
+            width.value = width.value * 2
+        heap = _Heap(code, y, row, levels.value)
+        with code.loop(0, size) as i:
+            y[row, i] = x[row, i]
+        half = size // 2
+        with code.loop(0, half) as i:
+            heap.sink(half - 1 - i, size)
+        with code.loop(size, code.size(n)) as i:
+            element = x[row, i]
+            with code.when(element < y[row, 0]):
+                y[row, 0] = element
+                heap.sink(code.index(0), size)
+        with code.loop(1, size) as i:
+            end = size - i
+            largest, last = y[row, 0], y[row, end]
+            y[row, 0], y[row, end] = last, largest
+            heap.sink(code.index(0), end)
+
+
+class _Heap:
+    """A row whose element i is not less than its elements 2i + 1 and 2i + 2."""
+
+    def __init__(self, code: Code, buffer: Buffer, row: Value, levels: Value) -> None:
+        self.code, self.buffer, self.row, self.levels = code, buffer, row, levels
+
+    def sink(self, start: Value, size: Value) -> None:
+        """Moves an element down to where it belongs, of the first `size`."""
+        code, y, row = self.code, self.buffer, self.row
+        at = code.cell(start)
+        with code.loop(0, self.levels):
+            child = at.value * 2 + 1
+            with code.when(child < size):
+                other = code.least(child + 1, size - 1)
+                below = select(y[row, child] < y[row, other], other, child)
+                upper, lower = y[row, at.value], y[row, below]
+                place = at.value
+                y[row, place], y[row, below] = maximum(upper, lower), minimum(upper, lower)
+                at.value = select(upper < lower, below, size)

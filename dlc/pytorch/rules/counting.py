@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
+from dlc.dims import Size
 from dlc.numpy.apply import convert
+from dlc.pytorch.rules.creation import counted
 from dlc.pytorch.rules.table import Table
 
 table = Table()
@@ -32,6 +34,27 @@ def index(x: Any, indices: Sequence[Any]) -> Any:
 def masked_select(x: Any, mask: Any) -> Any:
     x, mask = dnp.broadcast_arrays(x, mask)
     return x[mask]
+
+
+@table("bincount")
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """Sums of float32 are float32, all other ones float64."""
+    counts = dnp.bincount(x, weights, minlength)
+    return counts if weights is None or weights.dtype != np.float32 else convert(counts, np.float32)
+
+
+@table("repeat_interleave.Tensor")
+def repeated(repeats: Any, output_size: Size | None = None) -> Any:
+    """The places of the repeats, each as often as it says; of so many in all, if that is said."""
+    if output_size is None:
+        return dnp.repeat(counted(repeats.shape[0]), repeats)
+    return dnp.searchsorted(dnp.cumsum(repeats, 0), counted(output_size), side="right")
+
+
+@table("repeat_interleave.self_Tensor")
+def repeat_interleave(x: Any, repeats: Any, dim: int | None = None, output_size: Size | None = None) -> Any:
+    flat, axis = (dnp.ravel(x), 0) if dim is None else (x, dim % x.ndim)
+    return dnp.take(flat, repeated(dnp.broadcast_to(repeats, (flat.shape[axis],)), output_size), axis=axis)
 
 
 @table("_unique2")

@@ -14,7 +14,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import Size, is_static
 from dlc.errors import UnsupportedError
 from dlc.numpy.apply import apply, convert, refuse
-from dlc.pytorch.rules.table import Table, joined_dtype
+from dlc.pytorch.rules.table import Table, is_tensor, joined_dtype
 
 table = Table()
 
@@ -127,8 +127,11 @@ def _inside(size: Size, place: Size) -> Size:
 
 
 @table("slice.Tensor slice_copy.Tensor")
-def slice(x: Any, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1) -> Any:
+def slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    """Where it begins and ends may be numbers, sizes, or data."""
     axis = dim % x.ndim
+    if is_tensor(start) or is_tensor(end):
+        return x[(*[np.s_[:]] * axis, np.s_[start:end:step])]
     low, high = bounds(x.shape[axis], start, end)
     return x if (low, high, step) == (0, x.shape[axis], 1) else sliced(x, axis, low, high, step)
 
@@ -139,8 +142,10 @@ def narrow(x: Any, dim: int, start: Size, length: Size) -> Any:
 
 
 @table("select.int select_copy.int")
-def select(x: Any, dim: int, index: Size) -> Any:
+def select(x: Any, dim: int, index: Any) -> Any:
     axis = dim % x.ndim
+    if is_tensor(index):
+        return dnp.take(x, index, axis=axis)
     at = x.shape[axis] + index if isinstance(index, int) and index < 0 else index
     return dnp.squeeze(sliced(x, axis, at, at + 1), axis)
 

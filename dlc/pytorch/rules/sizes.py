@@ -6,10 +6,10 @@ import math
 import operator
 from typing import Any
 
+import dlc.numpy as dnp
 from dlc.dims import Dim, Size, product
-from dlc.errors import UnsupportedError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import refuse
+from dlc.numpy.places import numbers_below
 from dlc.pytorch.rules.table import Rule, Table
 
 table = Table()
@@ -66,11 +66,17 @@ def sym_not(a: Any) -> bool:
     return not a
 
 
-@table("_local_scalar_dense item")
-def item(x: Any) -> Any:
-    if isinstance(x, Tracer):
-        refuse(UnsupportedError(".item(), which makes a number of an array while the graph is read; keep the array of rank 0"))
-    return x.item()
+# What makes a number of an array: of one that PyTorch knows to count something, a size.
+OF_COUNT = ("_local_scalar_dense", "item")
+
+
+@table(" ".join(OF_COUNT))
+def item(x: Any, *, counts: bool = False) -> Any:
+    """The only element: a size if it counts something, which data decides; else the number as an array without axes."""
+    if not isinstance(x, Tracer):
+        return x.item()
+    number = dnp.reshape(x, ())
+    return numbers_below(number).shape[0] if counts else number
 
 
 # What PyTorch found when it made the graph holds for the sizes that it was made for; dlc checks those of each call.

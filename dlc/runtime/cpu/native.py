@@ -28,12 +28,14 @@ class Runtime:
     """The functions of `runtime.ll`; addresses are plain integers.
 
     `execute(records, limit, slots, pool)` runs a table of records without holding the interpreter's lock: the code that it ends
-    with, 0 or negative, or the address of the next record after `limit` launches and turns of loops; `copy` is the address of
-    the task that copies memory, `call_from_python` that of the function that direct.py calls; `checksum(address, bytes, start)`
-    continues the CRC-32C `start`.
+    with, 0 or negative, or the address of the next record after `limit` launches and turns of loops;
+    `execute_deciding(sizing, records, limit, slots, pool)` does so where data decides sizes (deciding.py); `copy` is the
+    address of the task that copies memory, `call_from_python` that of the function that direct.py calls;
+    `checksum(address, bytes, start)` continues the CRC-32C `start`.
     """
 
     execute: Callable[[int, int, int, int], int]
+    execute_deciding: Callable[[int, int, int, int, int], int]
     copy: int
     call_from_python: int
     pool_bytes: Callable[[], int]
@@ -68,6 +70,7 @@ def runtime(object: bytes) -> Runtime:
     pointer, i64 = ctypes.c_void_p, ctypes.c_int64
     return Runtime(
         execute=ctypes.CFUNCTYPE(i64, pointer, i64, pointer, pointer)(code.address("dlc_execute")),
+        execute_deciding=ctypes.CFUNCTYPE(i64, pointer, pointer, i64, pointer, pointer)(code.address("dlc_execute_deciding")),
         copy=code.address("dlc_copy"),
         call_from_python=code.address("dlc_call_from_python"),
         pool_bytes=ctypes.CFUNCTYPE(i64)(code.address("dlc_pool_bytes")),

@@ -13,13 +13,15 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import address_of, aligned, aligned_empty
+from dlc.arrays import Array, address_of, aligned, aligned_empty
 from dlc.dims import Size
 from dlc.errors import DlcError
 from dlc.machine.cpus import usable_cpus
 from dlc.runtime.control import failure
+from dlc.runtime.cpu.deciding import DecidedSizes, DecidingTable
 from dlc.runtime.cpu.native import Runtime
 from dlc.runtime.cpu.recycled import Recycler
+from dlc.runtime.cpu.sizing import Sizing
 from dlc.runtime.cpu.table import Task, assemble, tasks_word
 from dlc.runtime.execute import number
 from dlc.runtime.host_program import (
@@ -38,10 +40,14 @@ from dlc.runtime.host_program import (
     weight_array,
 )
 from dlc.runtime.open_program import Binder, OpenProgram, decided_size, resolved
+from dlc.runtime.size_function import size_function
 
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
 LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
+
+# What a result may have of memory that is not its own, besides as much as it has.
+_SPARE_BYTES = 1 << 16
 
 # Gives the address that a place has in a call.
 Address: TypeAlias = Callable[[Place], int]
@@ -62,11 +68,11 @@ class KernelImage:
 
 class Context:
     """What one call at a time needs for itself: an arena, and the slots; and which shapes of inputs they are for, and which
-    sizes that data decided."""
+    sizes, where data decides some."""
 
     def __init__(self, slots: int) -> None:
         self.shapes: list[tuple[int, ...]] | None = None
-        self.decided: list[int] = []
+        self.decided: DecidedSizes | None = None
         self.outputs: list[NDArray[Any]] = []
         self.results: Sequence[Recycler] = ()
         self.arena = aligned_empty((0,), np.uint8)
@@ -144,9 +150,13 @@ class _Program(ABC):
         return self._call(inputs, run_each)
 
     def _run_all(self, context: Context, pool: int) -> None:
-        record = self._execute(self.start, LAUNCHES_AT_ONCE, context.location, pool)
+        record = self._go(self.start, LAUNCHES_AT_ONCE, context, pool)
         if record:
             self.run_rest(record, context, pool)
+
+    def _go(self, record: int, count: int, context: Context, pool: int) -> int:
+        """Runs native code from a record on."""
+        return self._execute(record, count, context.location, pool)
 
     def run_rest(self, record: int, context: Context, pool: int) -> None:
         """Goes on where native code has come back to Python.
@@ -156,7 +166,7 @@ class _Program(ABC):
         count = LAUNCHES_AT_ONCE
         while record := self._at(record, context):
             began = perf_counter()
-            record = self._execute(record, count, context.location, pool)
+            record = self._go(record, count, context, pool)
             count = 2 * count if perf_counter() - began < _AT_ONCE_SECONDS else max(1, count // 2)
 
     def _at(self, record: int, context: Context) -> int:
@@ -191,10 +201,14 @@ class _Program(ABC):
             self._write(context.written, FIRST_INPUT * sizeof(c_int64), *map(address_of, arrays), *map(address_of, outputs))
             context.outputs = outputs
             execute(context, pool)
+            return self._finished(context)
         finally:
             context.outputs = []
             self._free.append(context)
-        return outputs
+
+    def _finished(self, context: Context) -> list[NDArray[Any]]:
+        """The outputs of a call that has run."""
+        return context.outputs
 
     def taken_context(self) -> Context:
         """A context that nobody else uses from now on."""
@@ -306,10 +320,25 @@ class OpenNativeProgram(_Program):
         self._host = host
         sizes, work = self._table.sizes, self._table.work
         self._bind_sizes = Binder(host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)])
-        self._decided = {symbol: k for k, symbol in enumerate(host.decided)}
-        self._undecided = host.undecided
+        self._places = {symbol: k for k, symbol in enumerate(host.decided)}
+        self._deciding: DecidingTable | None = None
+        if host.decided:
+            self._deciding = DecidingTable(Sizing(host, instructions, self._table), host.undecided, self.start)
+        self._by_data = () if self._deciding is None else tuple(self._deciding.outputs)
+        self._output_shapes = size_function(self._bind_sizes.symbols, [info.shape for info in host.outputs])
         regions = range(host.first_region, host.first_region + len(host.regions))
         self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
+
+    def _new_context(self) -> Context:
+        context = super()._new_context()
+        if self._deciding is not None:
+            context.decided = DecidedSizes(self._deciding)
+        return context
+
+    def _go(self, record: int, count: int, context: Context, pool: int) -> int:
+        if context.decided is None:
+            return super()._go(record, count, context, pool)
+        return self.runtime.execute_deciding(context.decided.location, record, count, context.location, pool)
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The outputs for inputs of the right number and dtypes, and of shapes that fit one another.
@@ -329,27 +358,27 @@ class OpenNativeProgram(_Program):
 
         def run_all(context: Context, pool: int) -> None:
             self._run_all(context, pool)
-            found.update(zip(self._decided, context.decided, strict=True))
+            found.update(zip(self._places, _decided(context), strict=True))
 
         self._call(inputs, run_all)
         return found
 
     def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
         assert context.shapes is not None
-        return cast(OpenLaunch, launch).at(self._bind_sizes.sizes(context.shapes, context.decided))
+        return cast(OpenLaunch, launch).at(self._bind_sizes.sizes(context.shapes, _decided(context)))
 
     def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
         shapes = [a.shape for a in inputs]
         if shapes != context.shapes:
-            self._rebind(context, shapes, self._undecided)
+            self._rebind(context, shapes, self._host.undecided)
 
     def _decide(self, context: Context, decide: Decide, count: int) -> bool:
-        place, shapes, arena = self._decided[decide.symbol], context.shapes, context.slots[ARENA]
+        place, shapes, arena = self._places[decide.symbol], context.shapes, context.slots[ARENA]
         assert shapes is not None
-        before = context.decided[:place]
-        decided = [*before, decided_size(self._host, shapes, before, decide.symbol, count)]
-        if decided != context.decided[: place + 1]:
-            self._rebind(context, shapes, [*decided, *self._undecided[len(decided) :]])
+        before = _decided(context)
+        decided = [*before[:place], decided_size(self._host, shapes, before[:place], decide.symbol, count)]
+        if decided != before[: place + 1]:
+            self._rebind(context, shapes, [*decided, *self._host.undecided[len(decided) :]])
         self._make_room(context)
         return bool(context.slots[ARENA] != arena)
 
@@ -359,17 +388,44 @@ class OpenNativeProgram(_Program):
         sizes, work = len(self._table.sizes), len(self._table.work)
         tasks, bytes = bound.numbers[sizes : sizes + work], bound.numbers[sizes + work :]
         words = (*bound.numbers[:sizes], *map(tasks_word, tasks, bytes))
-        context.shapes = None
+        before, context.shapes = context.results, None
         context.require_arena(bound.arena_bytes)
         arena = address_of(context.arena)
         context.slots[self._slots] = [*[arena + start for start in bound.starts], *words]
         infos = zip(bound.outputs, self.outputs, strict=True)
-        context.results = [Recycler(shape, info.dtype) for shape, info in infos]
-        context.shapes, context.decided = shapes, decided
+        results = [Recycler(shape, info.dtype) for shape, info in infos]
+        for k in self._by_data:
+            results[k] = _as_bytes(results[k], before[k] if before else None)
+        context.results = results
+        if context.decided is not None:
+            context.decided.sizes = [*self._bind_sizes.inputs.of(shapes), *decided]
+            context.decided.give_room(len(context.arena), [results[k].bytes for k in self._by_data])
+        context.shapes = shapes
 
     def _make_room(self, context: Context) -> None:
-        """Makes outputs whose shapes are known only now."""
-        for k, result in enumerate(context.results):
-            if context.outputs[k].shape != result.shape:
-                context.outputs[k] = result.empty()
+        """Makes outputs whose size is known only now, and larger than any before."""
+        for k in self._by_data:
+            if context.outputs[k].nbytes < context.results[k].bytes:
+                context.outputs[k] = context.results[k].empty()
                 context.slots[FIRST_INPUT + len(self.inputs) + k] = address_of(context.outputs[k])
+
+    def _finished(self, context: Context) -> list[NDArray[Any]]:
+        if context.decided is None:
+            return context.outputs
+        outputs, shapes = context.outputs, self._output_shapes(*context.decided.sizes)
+        for k in self._by_data:
+            memory, info = outputs[k], self.outputs[k]
+            outputs[k] = Array(shapes[k], info.dtype, memory)
+            if memory.nbytes > 2 * outputs[k].nbytes + _SPARE_BYTES:
+                # Nobody is to keep so much memory alive that nothing is in.
+                outputs[k] = outputs[k].copy()
+        return outputs
+
+
+def _decided(context: Context) -> list[int]:
+    return [] if context.decided is None else context.decided.decided
+
+
+def _as_bytes(result: Recycler, before: Recycler | None) -> Recycler:
+    """What makes memory for a result whose size data decides: what there was `before`, if that is enough."""
+    return before if before is not None and before.bytes >= result.bytes else Recycler((result.bytes,), np.dtype(np.uint8))

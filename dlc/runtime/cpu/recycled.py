@@ -29,8 +29,8 @@ class Recycler:
 
     def __init__(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
         self.shape, self._dtype = tuple(shape), dtype
-        self._bytes = prod(shape) * dtype.itemsize
-        self._loan = _loan_type(self._bytes)
+        self.bytes = prod(shape) * dtype.itemsize
+        self._loan = _loan_type(self.bytes)
         self._free = deque[_Memory](maxlen=1)
 
     def empty(self) -> Array:
@@ -38,7 +38,7 @@ class Recycler:
         try:
             memory = self._free.pop()
         except IndexError:
-            new = aligned_empty((self._bytes,), np.dtype(np.uint8))
+            new = aligned_empty((self.bytes,), np.dtype(np.uint8))
             memory = address_of(new), new
         loan = self._loan.from_address(memory[0])
         loan.memory, loan.free = memory, self._free

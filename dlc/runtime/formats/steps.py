@@ -31,8 +31,10 @@ class SavedSteps:
     program: Steps
 
     def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
-        """Its part of a file's header; raises what steps_to_json raises."""
-        return steps_to_json(self.program, writer)
+        """Its part of a file's header; raises what steps_to_json raises. Who has no Python runs what serves calls by itself."""
+        fields = steps_to_json(self.program, writer, defaults)
+        image = None if self.program.alone is None else fields["steps"][0]["served"][0].get("image")
+        return fields if image is None else fields | {"image": image}
 
 
 def model_of(program: Steps, *, takes_device_arrays: bool = False) -> Model:
@@ -41,20 +43,20 @@ def model_of(program: Steps, *, takes_device_arrays: bool = False) -> Model:
     return Model(program.inputs, program.outputs, program.run, program.name, saved, takes_device_arrays=takes_device_arrays)
 
 
-def steps_to_json(program: Steps, writer: Writer) -> dict[str, Any]:
+def steps_to_json(program: Steps, writer: Writer, defaults: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Raises UnsupportedError for a segment that was compiled for no sizes yet."""
     return {
         "name": program.name,
         "inputs": list(map(info_to_json, program.inputs)),
         "outputs": list(map(info_to_json, program.outputs)),
         "values": list(map(info_to_json, program.values)),
-        "steps": [_step_to_json(program, step, writer) for step in program.steps],
+        "steps": [_step_to_json(program, step, writer, defaults) for step in program.steps],
         "returned": program.returned,
         "ranges": ranges_to_json(program.ranges),
     }
 
 
-def _step_to_json(program: Steps, step: Step, writer: Writer) -> dict[str, Any]:
+def _step_to_json(program: Steps, step: Step, writer: Writer, defaults: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {"takes": step.inputs, "makes": step.outputs}
     match step:
         case Segment(served=served, symbols=symbols, models=models):
@@ -65,7 +67,9 @@ def _step_to_json(program: Steps, step: Step, writer: Writer) -> dict[str, Any]:
                     f"was not called yet: call it with all sizes that the file is to hold; {program.takes}"
                 )
             fields |= {"symbols": symbols, "models": [[key, model.written(writer, {})] for key, model in made.items()]}
-            return fields if served is None else fields | {"served": _served_to_json(served, writer)}
+            # The inputs of a part between others have no defaults: those of the program are filled in before.
+            own: Mapping[str, NDArray[Any]] = defaults if program.alone is served else {}
+            return fields if served is None else fields | {"served": _served_to_json(served, writer, own)}
         case Select(op=op, settings=settings, where=where):
             return fields | {"select": op, "settings": settings, "where": where}
         case Scan(states=states, length=length, body=body, reverse=reverse):
@@ -77,13 +81,13 @@ def _step_to_json(program: Steps, step: Step, writer: Writer) -> dict[str, Any]:
             return fields | {"then": _body_to_json(then, writer), "else": _body_to_json(otherwise, writer)}
 
 
-def _served_to_json(served: Served, writer: Writer) -> Any:
+def _served_to_json(served: Served, writer: Writer, defaults: Mapping[str, NDArray[Any]]) -> Any:
     domain = served.domain
-    return [served.model.written(writer, {}), ranges_to_json(domain.ranges), list(domain.equal.items()), served.is_sure]
+    return [served.model.written(writer, defaults), ranges_to_json(domain.ranges), list(domain.equal.items()), served.is_sure]
 
 
 def _body_to_json(body: Body | str, writer: Writer) -> Any:
-    return body if isinstance(body, str) else [steps_to_json(body.steps, writer), body.captured]
+    return body if isinstance(body, str) else [steps_to_json(body.steps, writer, {}), body.captured]
 
 
 def steps_from_json(written: Mapping[str, Any], model: ReadModel) -> Steps:

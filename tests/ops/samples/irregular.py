@@ -134,7 +134,7 @@ def _argsort(dtype: np.dtype, axis: int, descending: bool, count: int | None = N
         # Ties and NaN.
         x = np.round(x)
         x[0, 2:4] = np.nan
-    properties = {"axis": axis, "descending": descending} | ({} if count is None else {"count": count})
+    properties = {"axis": axis, "descending": descending} | ({} if count is None else {"count": (count,)})
     label = f"axis{axis}" + "_descending" * descending + (f"_first{count}" if count else "")
     return Sample(dl.ArgsortOp, (x,), lambda x: argsort(x, axis, descending, count), properties, label=label)
 
@@ -145,7 +145,7 @@ def _long_argsort(dtype: np.dtype, descending: bool, count: int | None, *shape: 
     if dtype.kind == "f":
         x[:, 3:140:40] = np.nan
         x[:, 5:140:30] = -np.inf if descending else np.inf
-    properties = {"axis": 1, "descending": descending} | ({} if count is None else {"count": count})
+    properties = {"axis": 1, "descending": descending} | ({} if count is None else {"count": (count,)})
     label = f"long{shape[1]}" + "_descending" * descending + (f"_first{count}" if count else "")
     return Sample(dl.ArgsortOp, (x,), lambda x: argsort(x, 1, descending, count), properties, label=label)
 
@@ -166,6 +166,11 @@ def _sort(dtype: np.dtype, axis: int, descending: bool, *shape: int) -> Sample:
 def _sort_columns(dtype: np.dtype, *shape: int) -> Sample:
     x, label = values(dtype, *shape, scale=90.0), "x".join(map(str, shape))
     return Sample(dl.SortColumnsOp, (x,), lambda x: np.apply_along_axis(sorted, 1, x).astype(dtype), label=label)
+
+
+def _smallest(dtype: np.dtype, rows: int, n: int, count: int) -> Sample:
+    x = values(dtype, rows, n, scale=90.0)
+    return Sample(dl.SmallestOp, (x,), lambda x: np.sort(x, 1)[:, :count], {"size": (count,)}, label=f"{count}_of_{n}")
 
 
 def _sort_digit(dtype: np.dtype, shift: int, bits: int, signed: bool) -> Sample:
@@ -247,6 +252,8 @@ SAMPLES = [
     _sort_columns(I8, 3, 5, 1),
     _sort_columns(I64, 17, 1, 1),
     _sort_digit(I32, 0, 8, False),
+    *(_smallest(I64, 3, 37, count) for count in (1, 2, 6, 37)),
+    _smallest(I8, 2, 9, 4),
     _accumulate(F32, "add", False, False, 2, 300, 1),
     _accumulate(F32, "mul", True, False, 2, 5, 18),
     _accumulate(I32, "add", True, True, 1, 9, 3),

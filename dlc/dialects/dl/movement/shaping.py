@@ -7,6 +7,7 @@ between places (padding, concatenation) gather.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import ClassVar, cast
 
 import numpy as np
@@ -196,9 +197,11 @@ class SliceOp(Movement):
         return operands[0][tuple(slice(*bounds) for bounds in zip(starts, limits, ints(self.strides), strict=True))]
 
     def source_map(self) -> AffineMap:
-        starts, strides = static_sizes(self, sizes(self.starts)), ints(self.strides)
+        # An open start is a symbol.
+        starts, strides, symbols = sizes(self.starts), ints(self.strides), count()
         axes = axis_expressions(len(starts))
-        return AffineMap(len(axes), 0, tuple(d * k + s for d, s, k in zip(axes, starts, strides, strict=True)))
+        begins = [s if isinstance(s, int) else AffineExpr.symbol(next(symbols)) for s in starts]
+        return AffineMap(len(axes), next(symbols), tuple(d * k + s for d, s, k in zip(axes, begins, strides, strict=True)))
 
 
 @irdl_op_definition

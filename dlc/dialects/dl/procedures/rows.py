@@ -9,14 +9,16 @@ from itertools import pairwise
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, flag, number, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.dtypes import is_integer
 from dlc.dialects.dl.interfaces import Sequential, is_unsigned
+from dlc.dialects.dl.movement.shaping import known_less
 from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
     BoolAttr,
+    DenseArrayBase,
     IntegerAttr,
     SSAValue,
     TensorType,
@@ -98,6 +100,29 @@ class SortDigitOp(Sequential):
         return np.take_along_axis(x, np.argsort(digits, axis=1, kind="stable"), axis=1)
 
 
+@irdl_op_definition
+class SmallestOp(Sequential):
+    """The `size` smallest elements of each row of `x` [a, n], ascending: [a, `size`]. A heap holds the smallest so far, the
+    largest of them at its root: most elements are compared with that alone where few are wanted.
+
+    (C1) `x` is of signed integers, of two sizes; (C2) `size` is at most n.
+    """
+
+    name = "dl.smallest"
+    x = operand_def(TensorType)
+    size = prop_def(DenseArrayBase | DimsAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        (rows, n), (size,) = _require(self.name, self.x, 2), sizes(self.size)
+        if known_less(size, 0) or known_less(n, size):
+            raise ShapeError(f"{self.name}: the smallest {size} of {n} (C2)")
+        return [tensor_type((rows, size), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.sort(operands[0], axis=1)[:, : int(sizes(self.size)[0])]
+
+
 @dataclass(frozen=True)
 class Digit:
     """Some bits of an integer."""
@@ -135,3 +160,12 @@ def network_is_quicker(before: Size, n: int, behind: Size, element: Attribute, b
     network = tiles * exchanges * (20 if scalar.bits(element) == 64 else 5)
     by_digits = before * behind * sum(6 * n + (4 << d.bits) for d in digits(0, bits, n))
     return network <= by_digits
+
+
+# How many times as many elements as are wanted there are where selecting is quicker than sorting.
+_MANY = 8
+
+
+def selection_is_quicker(n: Size, size: Size) -> bool:
+    """Whether so few of n elements are wanted that all others need no order; where data says how many, they are few."""
+    return not isinstance(size, int) or _MANY * size <= (n if isinstance(n, int) else _LONG_ROW)

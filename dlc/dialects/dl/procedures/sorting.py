@@ -21,20 +21,40 @@ from dlc.dialects.dl.arithmetic.logic import (
     ShiftLeftOp,
     ShiftRightOp,
 )
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, normalized_axes, number, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import (
+    Array,
+    DimsAttr,
+    Tensor,
+    element_type_of,
+    flag,
+    normalized_axes,
+    number,
+    rank_of,
+    shape_of,
+    sizes,
+    tensor_type,
+)
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_float
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement.indexing import GatherElementsOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp, known_less
-from dlc.dialects.dl.procedures.rows import SortColumnsOp, SortDigitOp, digits, network_is_quicker
+from dlc.dialects.dl.procedures.rows import (
+    SmallestOp,
+    SortColumnsOp,
+    SortDigitOp,
+    digits,
+    network_is_quicker,
+    selection_is_quicker,
+)
 from dlc.dialects.dl.procedures.sorted import stable_order
-from dlc.dims import product
+from dlc.dims import Size, product
 from dlc.errors import ShapeError
 from dlc.ir import (
     Attribute,
     BoolAttr,
+    DenseArrayBase,
     IntegerAttr,
     IntegerType,
     SSAValue,
@@ -112,26 +132,27 @@ class ArgsortOp(_Order):
     """
 
     name = "dl.argsort"
-    count = opt_prop_def(IntegerAttr)
+    count = opt_prop_def(DenseArrayBase | DimsAttr)
+
+    @property
+    def wanted(self) -> Size:
+        """How many places there are."""
+        return shape_of(self.x)[self.sorted_axis] if self.count is None else sizes(self.count)[0]
 
     def infer(self) -> Sequence[Tensor]:
-        shape, axis = list(shape_of(self.x)), self.sorted_axis
-        if self.count is not None:
-            count = int(number(self.count))
-            if count < 0 or known_less(shape[axis], count):
-                raise ShapeError(f"dl.argsort: the first {count} of {shape[axis]} elements (C2)")
-            shape[axis] = count
+        shape, axis, count = list(shape_of(self.x)), self.sorted_axis, self.wanted
+        if known_less(count, 0) or known_less(shape[axis], count):
+            raise ShapeError(f"dl.argsort: the first {count} of {shape[axis]} elements (C2)")
+        shape[axis] = count
         return [tensor_type(shape, i64)]
 
     def reference(self, *operands: Array) -> Array:
         (x,), axis = operands, self.sorted_axis
-        count = x.shape[axis] if self.count is None else int(number(self.count))
-        return stable_order(x, axis, self.is_descending).take(range(count), axis).astype(np.int64)
+        return stable_order(x, axis, self.is_descending).take(range(int(self.wanted)), axis).astype(np.int64)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, axis, (x,) = Build(self), self.sorted_axis, operands
-        shape = shape_of(x)
-        count = shape[axis] if self.count is None else int(number(self.count))
+        shape, count = shape_of(x), self.wanted
         first = (*shape[:axis], count, *shape[axis + 1 :])
         if 0 in first or shape[axis] == 1:
             return [b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=first)]
@@ -149,9 +170,9 @@ class ArgsortOp(_Order):
             high = b(ShiftRightOp, b(GatherElementsOp, keys, by_low, axis=axis), half)
             places = b(GatherElementsOp, by_low, _places(b, high, 32, axis), axis=axis)
         else:
-            places = _places(b, casted(b, keys, i64), scalar.bits(element_type_of(keys)), axis)
+            places = _places(b, casted(b, keys, i64), scalar.bits(element_type_of(keys)), axis, count)
         ends = dict(starts=(0,) * len(shape), limits=first, strides=(1,) * len(shape))
-        return [places if count == shape[axis] else b(SliceOp, places, **ends)]
+        return [places if count == shape_of(places)[axis] else b(SliceOp, places, **ends)]
 
 
 def _keys(b: Build, x: SSAValue, descending: bool) -> SSAValue:
@@ -195,13 +216,30 @@ def _turned(b: Build, bits: SSAValue) -> SSAValue:
     return b(BitwiseXorOp, bits, b(BitwiseAndOp, sign, b.scalar(scalar.limits(element)[1], like=bits)))
 
 
-def _places(b: Build, keys: SSAValue, bits: int, axis: int) -> SSAValue:
-    """The order along an axis of i64 that are signed numbers of so few bits, equal ones in theirs."""
+def _places(b: Build, keys: SSAValue, bits: int, axis: int, count: Size | None = None) -> SSAValue:
+    """The order along an axis of i64 that are signed numbers of so few bits, equal ones in theirs: the first `count` places, or
+    all of them."""
     shape = shape_of(keys)
     numbers = b(IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
     numbers = b(ReshapeOp, numbers, shape=tuple(s if a == axis else 1 for a, s in enumerate(shape)))
     keyed = b(BitwiseOrOp, b(ShiftLeftOp, keys, b.scalar(32, like=keys)), numbers)
-    return b(BitwiseAndOp, _ascending(b, keyed, axis, (32, 32 + bits)), b.scalar((1 << 32) - 1, like=keys))
+    if count is not None and count != shape[axis] and selection_is_quicker(shape[axis], count):
+        ordered = _smallest(b, keyed, axis, count)
+    else:
+        ordered = _ascending(b, keyed, axis, (32, 32 + bits))
+    return b(BitwiseAndOp, ordered, b.scalar((1 << 32) - 1, like=keys))
+
+
+def _smallest(b: Build, x: SSAValue, axis: int, count: Size) -> SSAValue:
+    """The first of signed integers in order along an axis."""
+    shape = shape_of(x)
+    if product(shape[axis + 1 :]) != 1:
+        order = list(range(len(shape)))
+        order[axis], order[-1] = order[-1], order[axis]
+        turned = b(TransposeOp, x, permutation=order)
+        return b(TransposeOp, _smallest(b, turned, len(shape) - 1, count), permutation=order)
+    rows = b(SmallestOp, b(ReshapeOp, x, shape=(product(shape[:axis]), shape[axis])), size=(count,))
+    return b(ReshapeOp, rows, shape=(*shape[:axis], count, *shape[axis + 1 :]))
 
 
 def _ascending(b: Build, x: SSAValue, axis: int, bits: tuple[int, int] | None = None) -> SSAValue:

@@ -1,6 +1,6 @@
 """x·2/π modulo 4 for any finite x, by integers: the reduction of Payne and Hanek.
 
-|x| = m·2^q with an integer m. Of the digits of 2/π, in limbs of half a word, those are picked of which m·2^q makes neither
+|x| = m·2^q with an integer m. Of the digits of 2/π, in limbs of 32 bits, those are picked of which m·2^q makes neither
 whole turns nor nothing; their product with m, an exact one of integers, has the quadrant in its first two bits, and then the
 fraction, to 2⁻⁷⁰ in f32 and 2⁻¹³⁷ in f64. No float of these formats comes as near to a multiple of π/2 as 2⁻³³ and 2⁻⁶².
 
@@ -10,9 +10,14 @@ M. Payne and R. Hanek: Radian reduction for trigonometric functions. SIGNUM News
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any, cast
 
-from dlc.passes.loops.formula import Bits, Float, fma
+from dlc.ir import AffineMap, DenseIntOrFPElementsAttr, IndexType, VectorType, arith, f32, i32, i64, memref
+from dlc.passes.loops.formula import Bits, Float, fma, select
+from dlc.passes.structured import Constants
+from dlc.passes.structured import Place as Code
 
 # ⌊2/π · 2^1280⌋: enough for the greatest f64.
 TWO_OVER_PI = int(
@@ -23,84 +28,85 @@ TWO_OVER_PI = int(
     16,
 )
 DIGITS = 1280
-# Limbs of 2/π that are multiplied, and those of the product's fraction that are used.
-_FACTORS, _FRACTION = 6, 5
+_LIMB = 32
+_MASK = (1 << _LIMB) - 1
 
 
 def reduce(x: Float) -> tuple[Bits, Float]:
-    """n, of which the low two bits count, and r with x = n·π/2 + r, |r| ≤ π/4; NaN for infinities and NaN.
+    """n, of which the low two bits count, and r with x = n·π/2 + r, |r| ≤ π/4; NaN for infinities.
 
-    Meant for |x| ≥ 2⁹ in f32 and 2²² in f64; below, n and r are some numbers.
+    Of a scalar with |x| ≥ 2⁹ in f32 and 2²² in f64.
     """
     f = x.format
-    limb = f.width // 2
-    mask = (1 << limb) - 1
-    bits = abs(x).bits()
+    single = f.float_type == f32
+    bits = _wide(abs(x).bits())
     mantissa = (bits & ((1 << f.mantissa) - 1)) | (1 << f.mantissa)
     # 2^(q − 2): whole turns are multiples of 4. One limb of zeros before the digits, so that there is no negative place.
-    first = f.bias + f.mantissa + 2 - limb
+    first = f.bias + f.mantissa + 2 - _LIMB
     place = bits.unsigned_shift(f.mantissa) - first
-    digits = _picked(place.unsigned_shift(limb.bit_length() - 1), limb, 2 * f.bias + 1 - first)
-    shift = place & (limb - 1)
-    aligned = [((a << shift) | b.unsigned_shift(limb - shift)) & mask for a, b in pairwise(digits)]
-    fraction = _product(mantissa & mask, mantissa.unsigned_shift(limb), aligned, limb)
-    n = fraction[0].unsigned_shift(limb - 2)
-    rest = [((a << 2) & mask) | b.unsigned_shift(limb - 2) for a, b in pairwise(fraction)]
-    # From a half on the next multiple is nearer: its complement is left over, and negative.
-    above = rest[0].unsigned_shift(limb - 1)
-    rest = [r ^ ((0 - above) & mask) for r in rest]
-    high, low = _as_floats(rest, limb)
-    sign = (above << (f.width - 1)) ^ (x.bits() & -(1 << (f.width - 1)))
+    parts = [mantissa] if single else [mantissa & _MASK, mantissa.unsigned_shift(_LIMB)]
+    count = 3 * len(parts)
+    digits = _picked(place.unsigned_shift(5), count + 1, (2 * f.bias + 1 - first) // _LIMB)
+    shift = place & (_LIMB - 1)
+    # A shift by all bits of a limb is one by none of its word.
+    aligned = [(((a << _LIMB) | b) << shift).unsigned_shift(_LIMB) for a, b in pairwise(digits)]
+    limbs = _product(parts, aligned)
+    # As a signed number it is the distance from the nearest multiple; one beyond the quadrant's where it is negative.
+    rest = (limbs[0] << _LIMB + 2) | (limbs[1] << 2) | limbs[2].unsigned_shift(_LIMB - 2)
+    n = limbs[0].unsigned_shift(_LIMB - 2) + rest.unsigned_shift(63)
+    total = rest.to_float()
+    lost = (rest - total.to_bits()).to_float()
+    if not single:
+        behind = [((a << 2) & _MASK) | b.unsigned_shift(_LIMB - 2) for a, b in pairwise(limbs[2:5])]
+        lost = lost + (behind[0].to_float() * 2.0**-_LIMB + behind[1].to_float() * 2.0 ** (-2 * _LIMB))
+    high = total + lost
+    low = (total - high) + lost
     pi_2_high, pi_2_low = x.by_format((1.5707964, -4.371139e-08), (1.5707963267948966, 6.123233995736766e-17))
-    r = fma(high, pi_2_high, fma(high, pi_2_low, low * pi_2_high))
-    negative = x.bits() >> (f.width - 1)
-    n = ((n + above) ^ negative) - negative
+    unit = 2.0 ** (-2 * _LIMB)
+    r = fma(high, pi_2_high * unit, fma(high, pi_2_low * unit, low * (pi_2_high * unit)))
     # x − x is 0, or NaN for what is not finite.
-    return n, (r.bits() ^ sign).as_float() + (x - x)
+    r = Float(x.place, f, r.value) + (x - x)
+    narrow, negative = _as_bits(n, x), x < 0.0
+    return (0 - narrow).choose(negative, narrow), select(negative, -r, r)
 
 
-def _picked(first: Bits, limb: int, greatest: int) -> list[Bits]:
-    """The limbs of 2/π from `first` on, by halving the choice: those 2^k further on where bit k of `first` is set."""
-    stages = (greatest // limb).bit_length()
-    ends = (DIGITS - limb * k for k in range(_FACTORS + (1 << stages)))
-    words = [(TWO_OVER_PI >> end) & ((1 << limb) - 1) if 0 <= end < DIGITS else 0 for end in ends]
-    choice: list[Bits] = [first.constant(word) for word in words]
-    for k in reversed(range(stages)):
-        is_set = (first & (1 << k)).equals(1 << k)
-        choice = [far.choose(is_set, near) for near, far in zip(choice, choice[1 << k :], strict=False)]
-    return choice
+def _wide(bits: Bits) -> Bits:
+    """Bits as integers of 64 bits, whatever the floats beside them are."""
+    f = bits.format
+    if f.width == 64:
+        return bits
+    return Bits(bits.place, replace(f, bits_type=i64), bits.place.insert(arith.ExtUIOp, [bits.value], i64))
 
 
-def _product(low: Bits, high: Bits, factors: Sequence[Bits], limb: int) -> list[Bits]:
-    """The first limbs after the point of (high·2^limb + low) · 0.f₀f₁f₂…; each sum of two products and a carry fits a word."""
-    mask = (1 << limb) - 1
-
-    def times(factor: Bits) -> list[Bits]:
-        carry, limbs = low.constant(0), list[Bits]()
-        for f in reversed(factors):
-            total = f * factor + carry
-            limbs.insert(0, total & mask)
-            carry = total.unsigned_shift(limb)
-        return limbs
-
-    # A product's limb k, and the next one's of the higher half, have the same weight.
-    carry, limbs = low.constant(0), list[Bits]()
-    of_low, of_high = times(low), times(high)
-    for a, b in reversed(list(zip(of_low, [*of_high[1:], low.constant(0)], strict=True))):
-        total = a + b + carry
-        limbs.insert(0, total & mask)
-        carry = total.unsigned_shift(limb)
-    return limbs[:_FRACTION]
+def _as_bits(wide: Bits, x: Float) -> Bits:
+    """The low bits of integers of 64 bits, as many as a float has."""
+    narrow = wide.value if x.format.width == 64 else x.place.insert(arith.TruncIOp, [wide.value], i32)
+    return Bits(x.place, x.format, narrow)
 
 
-def _as_floats(limbs: Sequence[Bits], limb: int) -> tuple[Float, Float]:
-    """The fraction 0.l₀l₁l₂l₃ as a float and what it lacks; each limb is a float exactly, and greater than all after it."""
-    *rest, total = (digits.to_float() * 2.0 ** (-limb * (k + 1)) for k, digits in enumerate(limbs))
-    lost: Float | None = None
-    for t in reversed(rest):
-        s = t + total
-        error = (t - s) + total
-        lost = error if lost is None else lost + error
-        total = s
-    assert lost is not None
-    return total, lost
+def _picked(first: Bits, count: int, greatest: int) -> list[Bits]:
+    """So many limbs of 2/π from `first` on, which is no more than `greatest`: from a local array of them."""
+    ends = range(DIGITS, DIGITS - _LIMB * (greatest + count), -_LIMB)
+    words = [(TWO_OVER_PI >> end) & _MASK if 0 <= end < DIGITS else 0 for end in ends]
+    at, t = first.place, VectorType(i64, [len(words)])
+    constants = Constants(at.constants.function)
+    code = Code(constants, at.block, at.anchor.location, at.anchor)
+    array = code.alloca(i64, (len(words),))
+    table = constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), words), t)
+    code.transfer_write(table, array, [0], AffineMap.identity(1))
+    start = at.insert(arith.IndexCastOp, [first.value], IndexType())
+    places = (code.value(code.add(start, k)) for k in range(count))
+    loads = (code.op(memref.LoadOp.create(operands=[array, place], result_types=[i64])) for place in places)
+    return [Bits(at, first.format, word) for word in loads]
+
+
+def _product(parts: Sequence[Bits], factors: Sequence[Bits]) -> list[Bits]:
+    """The limbs after the point of (… + part₁·2³² + part₀) · 0.f₀f₁f₂…; a product, a limb and a carry fit a word."""
+    total = [parts[0].constant(0)] * len(factors)
+    for k, part in enumerate(parts):
+        carry = part.constant(0)
+        for j in reversed(range(k, len(factors))):
+            sum = factors[j] * part + total[j - k] + carry
+            total[j - k] = sum & _MASK
+            carry = sum.unsigned_shift(_LIMB)
+    return total

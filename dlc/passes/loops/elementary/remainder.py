@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dlc.passes.loops.formula import Bits, Float, fma, select
+from dlc.passes.loops.formula import Bits, Bool, Float, fma, select
 from dlc.passes.loops.rare import repeat, where_any
 
 # By how many bits a remainder of 53 is shifted before it is divided again.
@@ -28,12 +28,14 @@ def remf(x: Float, y: Float) -> Float:
         bound, r = 2.0**26, (a - q * high) - q * (b - high)
     r = select(r < 0.0, r + b, r)
     r = select(a < b, a, r)
-    large = (quotient > bound) & (a < math.inf) & (b > 0.0)
 
-    def long(a: Float, b: Float, r: Float) -> tuple[Float]:
-        return (select(large, _long_division(a, b), r),)
+    def is_large(a: Float, b: Float, quotient: Float) -> Bool:
+        return (quotient > bound) & (a < math.inf) & (b > 0.0)
 
-    (r,) = where_any(large, long, (a, b, r), (r,))
+    def long(a: Float, b: Float, quotient: Float) -> tuple[Float]:
+        return (_long_division(a, b),)
+
+    (r,) = where_any(is_large, long, (a, b, quotient), (r,))
     return r.with_sign_of(x)
 
 

@@ -2,7 +2,7 @@
 
 x = n·π/2 + r with |r| ≤ π/4: sine and cosine of r by polynomials, which of them and its sign by n. π/2 has three parts, so
 that r is good to its last bits for |x| ≤ 10⁵ in f32 and |x| ≤ 10⁹ in f64. Where fma rounds twice it has four, so short that
-their products with n are exact for |x| ≤ 3·10³ and 5·10⁶. Vectors with a greater element go the long way (long_reduction.py).
+their products with n are exact for |x| ≤ 3·10³ and 5·10⁶. Greater elements go the long way (long_reduction.py).
 """
 
 from __future__ import annotations
@@ -58,13 +58,11 @@ def reduce(x: Float) -> tuple[Bits, Float]:
     r = x
     for part in parts:
         r = fma(n, -part, r)
-    large = abs(x) > bound
 
-    def whole(x: Float, n: Bits, r: Float) -> tuple[Bits, Float]:
-        long_n, long_r = long_reduction.reduce(x)
-        return long_n.choose(large, n), select(large, long_r, r)
+    def is_large(x: Float) -> Bool:
+        return abs(x) > bound
 
-    return where_any(large, whole, (x, shifted.bits(), r), (shifted.bits(), r))
+    return where_any(is_large, long_reduction.reduce, (x,), (shifted.bits(), r))
 
 
 def sine_and_cosine(r: Float) -> tuple[Float, Float]:

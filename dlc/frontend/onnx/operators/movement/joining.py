@@ -146,11 +146,12 @@ def _cut(node: Node, x: Value, axis: int, begin: Size | Element, end: Size | Ele
     else:
         first, last = clamped(begin, 0, size - 1), clamped(end, -1, size - 1)
         span = emit(dl.SubOp, first, last)
+    if step == 1:
+        start = emit.counted(first, size)
+        return emit.slice(x, axis, start, start + emit.counted(span, size - start))
     # ⌈span / step⌉
     wide = emit(dl.AddOp, span, emit.scalar(abs(step) - 1, span))
     count = emit.counted(emit(dl.FloordivOp, wide, emit.scalar(abs(step), span)), -(-size // abs(step)))
-    if begin == 0 and step == 1:
-        return emit.slice(x, axis, 0, count)
     places = emit(dl.AddOp, first, emit.iota(count, step=step))
     return emit(dl.GatherOp, x, places, axis=axis)
 

@@ -21,9 +21,7 @@ def top_k(node: Node) -> list[Value]:
     size, count = x.shape[axis], _count(node, x.shape[axis])
     if isinstance(count, int) and (count < 0 or (isinstance(size, int) and count > size)):
         raise ModelError(f"{node.place}: the first {count} of {size} elements")
-    first = count if isinstance(count, int) else None
-    places = emit(dl.ArgsortOp, x, axis=axis, descending=node.flag("largest", True), count=first)
-    places = emit.slice(places, axis, 0, count)
+    places = emit(dl.ArgsortOp, x, axis=axis, descending=node.flag("largest", True), count=(count,))
     return [emit(dl.GatherElementsOp, x, places, axis=axis), places]
 
 
