@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any, SupportsIndex, TypeAlias, cast
 
-from dlc.dims import Range, parse_ranged
+from dlc.arrays import TensorInfo
+from dlc.dims import Range, bind_sizes, is_static, parse_ranged
 from dlc.errors import ShapeError
 
 TensorShape: TypeAlias = "Sequence[int | str | None]"
@@ -59,6 +60,24 @@ def tensor_shape(name: str, shape: GivenShape) -> TensorShape:
     if shape is None or _is_list(shape):
         raise ShapeError(f"input '{name}': {shape} is no shape of a tensor, which the model has there")
     return cast("TensorShape", shape)
+
+
+def sizes_given(infos: Sequence[TensorInfo], shapes: GivenShapes) -> dict[str, int]:
+    """The sizes that shapes give to what inputs leave open, by name.
+
+    Raises ShapeError for a shape of anything else, and for one that does not say all sizes.
+    """
+    sizes: dict[str, int] = {}
+    open_ = {info.name: info for info in infos if not is_static(info.shape)}
+    for name, shape in shapes.items():
+        if name not in open_:
+            known = f"those of {', '.join(map(str, open_.values()))}" if open_ else "there are none"
+            raise ShapeError(f"a shape of '{name}': only sizes that inputs leave open can be given; {known}")
+        numbers = [size for size in tensor_shape(name, shape) if isinstance(size, int)]
+        if not len(numbers) == len(shape or ()) == len(open_[name].shape):
+            raise ShapeError(f"a shape of '{name}': expected a number for each size of {open_[name]}, got {shape}")
+        bind_sizes(open_[name].shape, numbers, sizes)
+    return sizes
 
 
 def _is_list(entries: Sequence[Any]) -> bool:

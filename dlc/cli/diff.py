@@ -32,6 +32,8 @@ from dlc.cli.shared import (
     value_option,
 )
 from dlc.debug.difference import Difference, Side, difference, for_inputs
+from dlc.dims import is_static
+from dlc.given_shapes import sizes_given
 from dlc.instrument.report import Doing
 from dlc.runtime.load import load
 
@@ -83,9 +85,12 @@ def side_of(path: Path, shapes: Shapes, values: dict[str, Path]) -> Side:
     """A program to compare, as a file has it."""
     if path.suffix == ARTIFACT_SUFFIX:
         return load(path)
-    # A dumped module has its sizes.
-    known = {name: read_array(file) for name, file in values.items()}
-    return program_of(path, None, None, None) if path.suffix == DUMPED else program_of(path, shapes, known, None)
+    if path.suffix != DUMPED:
+        return program_of(path, shapes, {name: read_array(file) for name, file in values.items()}, None)
+    # A dumped module has its sizes, but for those that it leaves open.
+    program = program_of(path, None, None, None)
+    open_ = {info.name for info in program.inputs if not is_static(info.shape)}
+    return program.with_sizes(sizes_given(program.inputs, {name: shapes[name] for name in open_ & shapes.keys()}))
 
 
 def compared(one: Side, other: Side, given: Mapping[str, NDArray[Any]], tolerance: float | None) -> Difference:

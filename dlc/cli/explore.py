@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,6 +31,7 @@ from dlc.cli.shared import (
     numerics_option,
     out,
     read_array,
+    read_arrays,
     reports_errors,
     shape_option,
     shown_progress,
@@ -39,7 +40,7 @@ from dlc.cli.shared import (
     value_option,
 )
 from dlc.derived import Derived
-from dlc.errors import AbsentError, DlcError, ModelError
+from dlc.errors import AbsentError, DlcError, DTypeError, ModelError
 from dlc.files.python_files import executed, traced_to
 from dlc.files.whole_files import require_writable
 from dlc.given_shapes import tensor_shape
@@ -188,7 +189,7 @@ class _Explored:
                 path, target, shapes, options, values=self.values, derived=derived, inputs=given, progress=self.progress
             )
         arguments = _arguments(self.inputs, self.shapes, self.seed)
-        return _function_page(*function, arguments, target, self.options, self.no_run)
+        return _function_page(*function, arguments, self.shapes, target, self.options, self.no_run)
 
     def other(self, model: str, target: str, derived: Derived | None, against: str) -> Page:
         """The page to compare with; what is no file is a target for which MODEL is compiled once more."""
@@ -207,10 +208,17 @@ def _given(inputs: tuple[str, ...], seed: int, program: Program) -> dict[str, ND
 
 def _arguments(inputs: tuple[str, ...], shapes: Shapes, seed: int) -> dict[str, NDArray[Any]]:
     """The arguments of a function: arrays of float32 of known shapes, or out of files."""
-    given = [text.partition("=") for text in inputs]
-    if unnamed := [name for name, equals, _ in given if not equals]:
-        raise click.UsageError(f"--input {unnamed[0]}: say which argument of the function it is: --input NAME=FILE.npy")
-    files = {name: read_array(Path(file)) for name, _, file in given if file != "random"}
+    files: dict[str, NDArray[Any]] = {}
+    for text in inputs:
+        name, equals, file = text.partition("=")
+        if Path(text).is_dir():
+            files |= {path.stem: read_array(path) for path in sorted(Path(text).glob("*.npy"))}
+        elif not equals and Path(text).suffix == ".npz":
+            files |= read_arrays(Path(text))
+        elif not equals:
+            raise click.UsageError(f"--input {text}: say which argument of the function it is: --input NAME=FILE.npy")
+        elif file != "random":
+            files[name] = read_array(Path(file))
     plain = {name: tensor_shape(name, shape) for name, shape in shapes.items()}
     if unknown := [name for name, shape in plain.items() if not all(isinstance(size, int) for size in shape)]:
         raise click.UsageError(f"--shape {unknown[0]}: a function is compiled for arrays: give all sizes as numbers")
@@ -220,8 +228,15 @@ def _arguments(inputs: tuple[str, ...], shapes: Shapes, seed: int) -> dict[str, 
 
 
 def _function_page(
-    file: str, name: str, arguments: Mapping[str, NDArray[Any]], target: str, options: Options, no_run: bool
+    file: str,
+    name: str,
+    arguments: Mapping[str, NDArray[Any]],
+    shapes: Collection[str],
+    target: str,
+    options: Options,
+    no_run: bool,
 ) -> Page:
+    """The page of a function, of arguments of which those that have `shapes` were drawn at random."""
     # Of dlc's commands only this one takes functions.
     from dlc.explore import explore
     from dlc.just_in_time import JitFunction, jit
@@ -246,6 +261,9 @@ def _function_page(
         lowered = function.lower(*given, **named)
     except Exception as error:
         is_absent = isinstance(error, AbsentError)
+        if isinstance(error, DTypeError) and (drawn := [k for k in shapes if k in arguments]):
+            advice = f"--shape makes arrays of float32; others come from files: --input {drawn[0]}={drawn[0]}.npy"
+            raise DTypeError(f"{error}; {advice}") from error
         if isinstance(error, DlcError) and not is_absent:
             raise
         line, is_ours = traced_to(error, module)

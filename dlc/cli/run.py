@@ -39,11 +39,11 @@ from dlc.cli.shared import (
     weights_options,
 )
 from dlc.derived import Derived
-from dlc.dims import bind_sizes, is_static, substitute
-from dlc.errors import DlcError, UnsupportedError
+from dlc.dims import substitute
+from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.files.whole_files import require_writable, written_whole
 from dlc.forms import OBJECTS
-from dlc.given_shapes import tensor_shape
+from dlc.given_shapes import sizes_given
 from dlc.instrument.report import Doing, Progress
 from dlc.options import Options
 from dlc.runtime.load import load
@@ -112,13 +112,10 @@ def _given(names: Collection[str]) -> list[str]:
 
 def sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:
     """The inputs of a compiled model, with the sizes that those that it leaves open shall have."""
-    sizes: dict[str, int] = {}
-    open_ = {info.name: info for info in infos if not is_static(info.shape)}
-    for name, shape in shapes.items():
-        known = [size for size in tensor_shape(name, shape) if isinstance(size, int)]
-        if name not in open_ or not len(known) == len(shape or ()) == len(open_[name].shape):
-            raise click.UsageError(f"{model} is compiled already: --shape can only give the sizes that its inputs leave open")
-        bind_sizes(open_[name].shape, known, sizes)
+    try:
+        sizes = sizes_given(infos, shapes)
+    except ShapeError as error:
+        raise click.UsageError(f"{model} is compiled already: {error}") from None
     return tuple(replace(info, shape=tuple(substitute(size, sizes) for size in info.shape)) for info in infos)
 
 

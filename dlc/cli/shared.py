@@ -229,7 +229,7 @@ def read_array(file: Path) -> NDArray[Any]:
         raise ModelError(f"{file}: not an .npy file of numbers: {error}") from error
 
 
-def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
     """The arrays in an `.npz` file by name; raises ModelError for a file that is none."""
     try:
         return read_npz(file)
@@ -265,7 +265,7 @@ def make_inputs(
         elif separator and name:
             values[name] = value
         elif Path(text).suffix == ".npz":
-            packed |= _read_arrays(Path(text))
+            packed |= read_arrays(Path(text))
         else:
             expected = "NAME=FILE.npy, NAME=random, FILE.npz or a folder"
             raise click.BadParameter(f"{text!r}: write {expected}", param_hint="--input")

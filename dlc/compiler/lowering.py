@@ -66,7 +66,7 @@ class Lowering:
         if self._checker is not None:
             manager.observer = self._checker.after_pass
         elif c.recorder is not None:
-            manager.observer = c.recorder.of_program(self.module, self.plan, (stage, made_by), manager.records)
+            manager.observer = c.recorder.of_program(self.module, (stage, made_by), manager)
         return manager
 
     def stages(self, *, kernels: bool) -> tuple[Stage, ...]:

@@ -26,7 +26,7 @@ from dlc.forms import Border
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, Source
 from dlc.frontend.tflite import read_model
-from dlc.given_shapes import GivenShapes, split_ranges
+from dlc.given_shapes import GivenShapes, sizes_given, split_ranges
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
 from dlc.ir import (
@@ -210,13 +210,13 @@ def _dumped_program(
     input_shapes: GivenShapes | None,
     input_values: Mapping[str, NDArray[Any]] | None,
 ) -> Program:
-    if input_shapes or input_values:
-        raise ShapeError(f"{path}: a module has its shapes and constants; give them when the model is exported or imported")
+    if input_values:
+        raise ShapeError(f"{path}: a module has its constants; give them when the model is exported or imported")
     try:
         text = path.read_text()
         if is_stablehlo(text):
             read = read_module(text, path.name)
-            return Program(read.module, read.weights, path.stem)
+            return _with_shapes(Program(read.module, read.weights, path.stem), path, input_shapes)
         module = parse_module(make_context(), text, str(path))
         verify(module)
         entry_of(module)
@@ -233,4 +233,14 @@ def _dumped_program(
                 weight_array(_info(_type(op.result), op.symbol.string_value()), store)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
-    return Program(module, store, path.stem, remaining.data if isinstance(remaining, StringAttr) else None)
+    program = Program(module, store, path.stem, remaining.data if isinstance(remaining, StringAttr) else None)
+    return _with_shapes(program, path, input_shapes)
+
+
+def _with_shapes(program: Program, path: Path, shapes: GivenShapes | None) -> Program:
+    """The program of a file for the sizes that shapes give to what its inputs leave open."""
+    try:
+        sizes = sizes_given(program.inputs, shapes or {})
+    except ShapeError as error:
+        raise ShapeError(f"{path}: a module has its shapes: {error}") from None
+    return program.with_sizes(sizes) if sizes else program

@@ -34,9 +34,11 @@ from dlc.dialects.host import entry_of, outputs_of
 from dlc.dims import Size, bind_sizes, is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.capture import Evaluator, KernelRun, Trace, rounding
+from dlc.instrument.capture import Value as Operand
 from dlc.instrument.compare import deviation, tolerance_of, worst
 from dlc.instrument.culprit import Counterparts, culprit
 from dlc.instrument.printing import TextCache
+from dlc.instrument.provenance import origins
 from dlc.ir import MemRefType, ModuleOp, Operation, SSAValue, func
 from dlc.passes.base import kernels_of
 from dlc.runtime.artifact import Artifact
@@ -187,10 +189,10 @@ def _first(
     arrays: Sequence[Array],
 ) -> First | None:
     if isinstance(after, Launches):
-        run = after.first_unlike(Counterparts([*arrays, *before.arrays]), wrong)
+        run = after.first_unlike(Counterparts(before.made, arrays), wrong)
         return None if run is None else First(None, run.origins, run.kernel)
     if isinstance(before, Launches):
-        run = before.first_unlike(Counterparts([*arrays, *after.arrays]), wrong)
+        run = before.first_unlike(Counterparts(after.made, arrays), wrong)
         return None if run is None else _made_by(run.kernel, run.origins, after)
     assert isinstance(one, Program) and isinstance(other, Program)
     return _first_op(one.module, other.module, before, after, wrong, arrays)
@@ -202,9 +204,15 @@ def _first_op(
     if before.runs and not after.runs:
         return _beside_kernel(before, after, arrays)
     step = culprit(before, after, wrong)
-    known = Counterparts([*arrays, *before.arrays])
+    known = Counterparts(before.made, arrays)
+    makers = after.makers
+
+    def is_known(value: Operand) -> bool:
+        maker = makers.get(value.number)
+        return value.constant or known.has(value.array, maker.origins if maker is not None else ())
+
     # An op whose operands are others already goes on from a kernel that is a function, and has no steps.
-    if step is not None and all(value.constant or known.has(value.array) for value in step.operands):
+    if step is not None and all(map(is_known, step.operands)):
         return First(_line(step.op), step.origins, step.kernel)
     run = _first_run(other, after, known, wrong)
     if run is not None:
@@ -220,13 +228,14 @@ def _first_run(module: ModuleOp, trace: Trace, known: Counterparts, wrong: Seque
     pending, met, reached = [returned.operands[k] for k in wrong], set[SSAValue](), set[Operation]()
     while pending:
         value = pending.pop()
-        if value in met or value not in trace.values or known.has(trace.values[value]):
+        op = cast(Operation, value.owner)
+        if value in met or value not in trace.values or known.has(trace.values[value], origins(op.location)):
             continue
         met.add(value)
-        reached.add(cast(Operation, value.owner))
-        pending += cast(Operation, value.owner).operands
+        reached.add(op)
+        pending += op.operands
     if any(isinstance(op, Control) for op in reached):
-        return next((run for run in trace.runs if not all(map(known.has, run.outputs))), None)
+        return next((run for run in trace.runs if not known.has_all(run.outputs, run.origins)), None)
     first = next((op for op in block.ops if op in reached and isinstance(op, DispatchOp)), None)
     return None if first is None else next(run for run in trace.runs if run.outputs[0] is trace.values[first.results[0]])
 
@@ -236,8 +245,8 @@ def _beside_kernel(before: Trace, after: Trace, arrays: Sequence[Array]) -> Firs
 
     A kernel that is a function shows no values inside: that they are not found says nothing.
     """
-    known = Counterparts([*arrays, *after.arrays])
-    run = next((run for run in before.runs if not all(map(known.has, run.outputs))), None)
+    known = Counterparts(after.made, arrays)
+    run = next((run for run in before.runs if not known.has_all(run.outputs, run.origins)), None)
     return None if run is None else _made_by(run.kernel, run.origins, after)
 
 

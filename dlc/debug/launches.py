@@ -10,6 +10,7 @@ import numpy as np
 
 from dlc.arrays import address_of
 from dlc.dialects.dl.base import Array
+from dlc.instrument.capture import Made
 from dlc.instrument.culprit import Counterparts
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.cpu.program import Address
@@ -39,9 +40,14 @@ class Launches:
     makers: list[_Runs] = field(default_factory=list[_Runs])
 
     @property
+    def made(self) -> list[Made]:
+        """Everything that kernels gave, with its origins."""
+        return [(run.origins, array) for run in self.runs for array in run.outputs]
+
+    @property
     def arrays(self) -> list[Array]:
         """Everything that kernels gave."""
-        return [array for run in self.runs for array in run.outputs]
+        return [array for _, array in self.made]
 
     def first_unlike(self, known: Counterparts, wrong: Iterable[int]) -> Run | None:
         """The earliest run from which values that are not among the known ones lead to one of the `wrong` results."""
@@ -49,7 +55,8 @@ class Launches:
         pending = [number for k in wrong for number in self.makers[k]]
         while pending:
             number = pending.pop()
-            if number not in reached and not all(map(known.has, self.runs[number].outputs)):
+            run = self.runs[number]
+            if number not in reached and not known.has_all(run.outputs, run.origins):
                 reached.add(number)
                 pending += self.runs[number].read
         return self.runs[min(reached)] if reached else None

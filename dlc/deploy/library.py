@@ -19,8 +19,8 @@ from dlc.forms import OBJECTS
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.checksum import checksum_of
 from dlc.runtime.container import Placed, bytes_of
-from dlc.runtime.formats.steps import SavedSteps
 from dlc.runtime.cpu.sizing import symbols_of
+from dlc.runtime.formats.steps import SavedSteps
 from dlc.runtime.host_program import HostProgram
 from dlc.runtime.image import memory_of
 from dlc.runtime.model import Model

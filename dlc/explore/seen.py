@@ -31,7 +31,7 @@ from dlc.ir import ModuleOp, ModulePass
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Options
 from dlc.passes.base import kernels_of
-from dlc.passes.fusion.form_kernels import Formed, FormKernelsPass, form_kernels
+from dlc.passes.fusion.form_kernels import Formed, FormKernelsPass
 from dlc.passes.fusion.groups import RETURNED
 from dlc.passes.tiling.explain_plan import explain_plan
 from dlc.passes.tiling.form_nests import nests_of
@@ -41,7 +41,7 @@ from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.steps import Served
 
 # A program is run for this part of the time that compiling it took, or once.
-_MEASURING = 0.05
+_MEASURING = 0.02
 
 
 def backend_compiling(program: Program, target: str | Backend, options: Options) -> KernelBackend[Any, Any]:
@@ -80,7 +80,7 @@ class Seen:
     @staticmethod
     def of(program: Program, backend: KernelBackend[Any, Any], options: Options, progress: Progress | None) -> Seen:
         """Compiles a program. Raises UnsupportedError for one whose kernels are formed, and what compiling raises."""
-        recorder, report = Recorder((FormKernelsPass.name, "fusion"), _plans), Report()
+        recorder, report = Recorder(("fusion",), _plans), Report()
         served = recorded(Compilation(program, backend, options, report, progress, recorder))
         if served is not None and "fusion" not in recorder.modules:
             raise UnsupportedError(
@@ -139,11 +139,10 @@ class Seen:
     def ends(self) -> Ends:
         """Where each kernel ended and why."""
         recorders = self.recorder.parts or [self.recorder]
-        modules = [r.modules[FormKernelsPass.name] for r in recorders if FormKernelsPass.name in r.modules]
         found = defaultdict[tuple[str, tuple[str, ...]], list[tuple[str, str]]](list)
-        exact = self.options.numerics == "strict"
-        for formed in chain.from_iterable(form_kernels(m, self.backend.target, exact=exact) for m in modules):
-            key = stem(formed.dispatch.symbol), origins(formed.dispatch.location)
+        formed: Formed
+        for formed in chain.from_iterable(r.told.get(FormKernelsPass.name, ()) for r in recorders):
+            key = stem(formed.kernel), origins(formed.location)
             found[key].append(_end(formed, is_cut=bool(self.recorder.parts)))
         return found
 
@@ -173,12 +172,12 @@ def _source_step(source: Listing | None) -> list[Step]:
 
 def _end(formed: Formed, *, is_cut: bool) -> tuple[str, str]:
     """Before what a kernel ended, and why, in a program that may be cut where it ended."""
-    following = formed.before
-    if following is None:
+    if formed.before is None:
         return "", formed.reason
-    place = next(iter(origins(following.location)), "")
+    op, location = formed.before
+    place = next(iter(origins(location)), "")
     reason = formed.reason.replace(RETURNED, f"{RETURNED}, or data decides a size there") if is_cut else formed.reason
-    return f"{following.name.partition('.')[2]} {place}".strip(), reason
+    return f"{op} {place}".strip(), reason
 
 
 def _steps(of: Record, runs: Sequence[tuple[str, ...]] | None = None) -> list[Step]:

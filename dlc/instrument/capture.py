@@ -50,6 +50,10 @@ class Value:
 
 
 Values = tuple[Value, ...]
+# The names that an op comes from.
+Origins = tuple[str, ...]
+# An array that was computed, and what it comes from.
+Made = tuple[Origins, Array]
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Step:
     """One `dl` op, evaluated; `kernel` is the one that it is inside of."""
 
     op: Operation
-    origins: tuple[str, ...]
+    origins: Origins
     kernel: str | None
     operands: Values
     results: Values
@@ -71,7 +75,7 @@ class KernelRun:
     """
 
     kernel: str
-    origins: tuple[str, ...]
+    origins: Origins
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     tolerance: float
@@ -94,9 +98,20 @@ class Trace:
         return [value.array for value in self.outputs]
 
     @property
+    def made(self) -> list[Made]:
+        """Everything that was computed, with its origins."""
+        in_steps = [(step.origins, value.array) for step in self.steps for value in step.results]
+        return [*in_steps, *((run.origins, array) for run in self.runs for array in run.outputs)]
+
+    @property
     def arrays(self) -> list[Array]:
         """Everything that was computed."""
-        return [*(value.array for step in self.steps for value in step.results), *(a for run in self.runs for a in run.outputs)]
+        return [array for _, array in self.made]
+
+    @property
+    def makers(self) -> dict[int, Step]:
+        """The step that gives each value, by the value's number."""
+        return {value.number: step for step in self.steps for value in step.results}
 
     def run_of(self, kernel: str) -> KernelRun | None:
         """The first run of a kernel, if the program runs it."""

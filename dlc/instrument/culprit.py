@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import permutations
 
 import numpy as np
 
 from dlc.dialects.dl.base import Array
-from dlc.instrument.capture import Step, Trace, Value
+from dlc.instrument.capture import Made, Origins, Step, Trace, Value
 from dlc.instrument.compare import deviation, tolerance_of
+
+# Of so many values but zero and infinity the elements alone, without their places, say little.
+_HARDLY_ANY = 2
 
 
 def culprit(before: Trace, after: Trace, wrong: Iterable[int]) -> Step | None:
     """The earliest op of `after` from which values without a counterpart in `before` lead to one of the `wrong` outputs.
 
-    Passes rearrange values: any array of `before` with the same elements is a counterpart, whatever its layout and padding.
-    What depends on weights alone is not compared, since passes fold factors into weights.
+    Passes rearrange values: any array of `before` with the same elements is a counterpart, whatever its layout and padding;
+    of masks it is the one of the same origin. What depends on weights alone is not compared, since passes fold factors into
+    weights.
     """
-    makers = {value.number: step for step in after.steps for value in step.results}
-    same, counterparts = {v.number for step in before.steps for v in step.results}, Counterparts(before.arrays)
+    makers = after.makers
+    same, counterparts = before.makers.keys(), Counterparts(before.made)
     known: dict[int, bool] = {}
 
     def has_counterpart(value: Value) -> bool:
         if value.constant or value.number in same:
             return True
         if value.number not in known:
-            known[value.number] = counterparts.has(value.array)
+            known[value.number] = counterparts.has(value.array, makers[value.number].origins)
         return known[value.number]
 
     reached: dict[int, Step] = {}
@@ -40,21 +45,46 @@ def culprit(before: Trace, after: Trace, wrong: Iterable[int]) -> Step | None:
 
 
 class Counterparts:
-    """Arrays, among which others are looked for, whatever their layout and padding."""
+    """Arrays, among which others are looked for, whatever their layout and padding; of what was `made` origins are known.
 
-    def __init__(self, arrays: Iterable[Array]) -> None:
+    Arrays of hardly any values, masks above all, have the same elements as others by chance: of such it counts where they are,
+    as far as there are arrays of the same origin and sizes.
+    """
+
+    def __init__(self, made: Iterable[Made], given: Iterable[Array] = ()) -> None:
         self._by_size: dict[int, list[Array]] = {}
         self._contents: dict[int, list[Array]] = {}
-        for array in arrays:
+        self._by_origin: dict[tuple[frozenset[str], tuple[int, ...]], list[Array]] = {}
+        for places, array in (*made, *(((), array) for array in given)):
             self._by_size.setdefault(_size(array), []).append(array)
+            if places:
+                self._by_origin.setdefault((frozenset(places), _sizes(array)), []).append(array)
 
-    def has(self, array: Array) -> bool:
-        """Whether one has the same elements."""
-        size, allowed = _size(array), tolerance_of([array])
+    def has(self, array: Array, places: Origins = ()) -> bool:
+        """Whether one has the same elements as an array that comes from `places`."""
+        own, allowed = _content(array), tolerance_of([array])
+        alike = self._by_origin.get((frozenset(places), _sizes(array)))
+        if alike is not None and len(np.unique(own)) <= _HARDLY_ANY:
+            return any(_is_laid_out(array, other, allowed) for other in alike)
+        size = own.size
         if size not in self._contents:
             self._contents[size] = list(map(_content, self._by_size.get(size, ())))
-        own = _content(array)
         return any(deviation(own, other) <= allowed for other in self._contents[size])
+
+    def has_all(self, arrays: Iterable[Array], places: Origins) -> bool:
+        """Whether it has each of some arrays that come from `places`."""
+        return all(self.has(array, places) for array in arrays)
+
+
+def _is_laid_out(array: Array, other: Array, allowed: float) -> bool:
+    """Whether an array is another one, of the same sizes, with its axes in some order."""
+    a, b = array.squeeze(), other.squeeze()
+    orders = (order for order in permutations(range(a.ndim)) if tuple(a.shape[k] for k in order) == b.shape)
+    return any(deviation(a.transpose(order), b) <= allowed for order in orders)
+
+
+def _sizes(array: Array) -> tuple[int, ...]:
+    return tuple(sorted(size for size in array.shape if size != 1))
 
 
 def _size(array: Array) -> int:

@@ -7,20 +7,21 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from dlc.errors import CompileError, DlcError
 from dlc.instrument.dump import DumpFolder
 from dlc.instrument.report import Doing, PassRecord, Progress
 from dlc.instrument.verify import Verifier, verify_legal
 from dlc.ir import Context, ModuleOp, ModulePass, Operation, VerifyException, print_module
-from dlc.passes.base import Stage
+from dlc.passes.base import Stage, TellingPass
 
 # Told the stage and the pass that has run, the passes of the plan from it on, and the module that it left.
 Observer = Callable[[Stage, ModulePass, str, ModuleOp], None]
 
 
 class PassManager:
-    """Runs stages over modules; `records` lists every pass that ran.
+    """Runs stages over modules; `records` lists every pass that ran, `told` what some of them, by their names, said.
 
     `plan` is everything that a program goes through, so that a dumped module can say what is still to come.
     """
@@ -42,6 +43,7 @@ class PassManager:
         self.progress = progress
         self.observer = observer
         self.records: list[PassRecord] = []
+        self.told: dict[str, Sequence[Any]] = {}
 
     def run(self, module: ModuleOp, stages: Sequence[Stage], start: Callable[[], ModuleOp] | None = None) -> None:
         """Rewrites `module` in place; `start` makes it again as it is now, if somebody keeps what it is a copy of.
@@ -76,7 +78,10 @@ class PassManager:
     def _run_pass(self, module: ModuleOp, stage: Stage, current: ModulePass, before: int) -> int:
         """Runs one pass on a module of so many ops: how many it has then."""
         began = perf_counter()
-        current.apply(self.context, module)
+        if isinstance(current, TellingPass):
+            self.told[current.name] = current.tell(self.context, module)
+        else:
+            current.apply(self.context, module)
         seconds = perf_counter() - began
         change, file = "", ""
         if self.dump is not None:

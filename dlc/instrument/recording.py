@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from dlc.dialects.host import entry_of
+from dlc.instrument.manager import PassManager
 from dlc.instrument.printing import Alike, TextCache
 from dlc.instrument.provenance import origins
 from dlc.instrument.report import PassRecord
@@ -66,8 +67,8 @@ Note = Callable[[ModulePass, ModuleOp], Sequence[str]]
 class Recorder:
     """Takes notes of one compilation.
 
-    `keep` names passes before which the program's module is copied to `modules`, and stages after which it is. `made` is what
-    came of it: an artifact, or what runs on its device.
+    `keep` names stages after which the program's module is copied to `modules`; `told` is what passes said that they decided,
+    by their names. `made` is what came of it: an artifact, or what runs on its device.
     """
 
     keep: tuple[str, ...] = ()
@@ -76,6 +77,7 @@ class Recorder:
     parts: list[Recorder] = field(default_factory=list["Recorder"])
     kernels: dict[str, Record] = field(default_factory=dict[str, Record])
     modules: dict[str, ModuleOp] = field(default_factory=dict[str, ModuleOp])
+    told: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     made: object = None
     _alike: Alike = field(default_factory=Alike)
 
@@ -84,23 +86,18 @@ class Recorder:
         self.parts.append(Recorder(self.keep, self.note, _alike=self._alike))
         return self.parts[-1]
 
-    def of_program(
-        self, module: ModuleOp, stages: Sequence[Stage], made_by: tuple[str, str], passes: Sequence[PassRecord]
-    ) -> AfterPass:
-        """What is told of the passes of a program that goes through `stages`, which `passes` will list.
+    def of_program(self, module: ModuleOp, made_by: tuple[str, str], manager: PassManager) -> AfterPass:
+        """What is told of the passes that a manager runs on a program.
 
         `made_by` is what the module comes from, and of which stage that is: the import, or parts that are put together again.
         """
-        self.program.passes = passes
-        coming, shots = _coming(stages), _Shots(self.program.shots, self._alike)
+        self.program.passes, self.told = manager.records, manager.told
+        shots = _Shots(self.program.shots, self._alike)
         shots.take(module, *made_by)
 
         def after_pass(stage: Stage, current: ModulePass, remaining: str, module: ModuleOp) -> None:
             # Kernels are no part of the host program, and change no more with it.
             shots.take(entry_of(module) if stage.name == "host" else module, stage.name, str(current))
-            following = coming.get(id(current))
-            if following is not None and following.name in self.keep:
-                self.modules[following.name] = module.clone()
             if current is stage.passes[-1] and stage.name in self.keep:
                 self.modules[stage.name] = module.clone()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from dlc.ir import ArgSpec, Context, ModuleOp, ModulePass, func
 from dlc.target import Target, resolve
@@ -44,6 +44,17 @@ class KernelPass(ModulePass, ABC):
     @abstractmethod
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
         """Rewrites one kernel in place."""
+
+
+class TellingPass(ModulePass, ABC):
+    """A pass that says what it decided, for who watches a compilation."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        self.tell(ctx, op)
+
+    @abstractmethod
+    def tell(self, ctx: Context, op: ModuleOp) -> Sequence[Any]:
+        """Rewrites a module in place, and says what was decided."""
 
 
 @dataclass(frozen=True)

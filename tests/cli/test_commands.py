@@ -98,6 +98,23 @@ def test_loops_that_leave_their_buffers_are_not_run(relu: Path, tmp_path: Path) 
         assert f"{path.stem}: " in result.stderr and "outside" in result.stderr
 
 
+def test_dumps_leave_sizes_open(relu: Path, tmp_path: Path) -> None:
+    dumped = tmp_path / "ir"
+    assert dlc("compile", relu, "--dump-ir", dumped, "-o", tmp_path / "m.dlc").exit_code == 0
+    for stage, target in (("dl", "reference"), ("loops", "cpu"), ("host", "cpu"), ("host", "reference")):
+        result = dlc("run", dumped / f"stage-{stage}.mlir", "--target", target, "--shape", "x=3,4")
+        assert result.exit_code == 0 and "y: float32[3, 4]" in result.stdout, (stage, target, result.output)
+    host = dumped / "stage-host.mlir"
+    assert dlc("diff", dumped / "stage-loops.mlir", host, "--shape", "x=3,4").exit_code == 0
+    for file in (host, tmp_path / "m.dlc"):
+        for shape, told in (
+            ("x=3", "expected a number for each size of x: float32[n, 4]"),
+            ("y=3", "those of x: float32[n, 4]"),
+        ):
+            result = dlc("run", file, "--shape", shape)
+            assert result.exit_code != 0 and told in " ".join(result.stderr.split()), result.stderr
+
+
 def test_random_inputs_need_sizes(relu: Path) -> None:
     result = dlc("run", relu, "--target", "reference")
     assert result.exit_code == 1

@@ -7,6 +7,7 @@ import threading
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -26,6 +27,9 @@ def scaled(x, y):
 
 def slope(x, y):
     return dlc.grad(lambda x, y: scaled(x, y).sum())(x, y)
+
+def chosen(x, k):
+    return x[k]
 
 broken = 3
 """
@@ -59,8 +63,11 @@ def test_facts_of_a_page(tmp_path: Path) -> None:
 def test_function_beside_its_derivative(tmp_path: Path) -> None:
     file, page, both = tmp_path / "f.py", tmp_path / "page.html", tmp_path / "both.html"
     file.write_text(FUNCTION)
-    shapes = ["--shape", "x=4,8", "--shape", "y=8,2"]
-    assert run(f"{file}:scaled", *shapes, "-o", page).exit_code == 0
+    shapes, inputs = ["--shape", "x=4,8", "--shape", "y=8,2"], tmp_path / "inputs"
+    inputs.mkdir()
+    np.save(inputs / "x.npy", np.ones((4, 8), np.float32))
+    np.savez(tmp_path / "y.npz", y=np.ones((8, 2), np.float32))
+    assert run(f"{file}:scaled", "--input", inputs, "--input", tmp_path / "y.npz", "-o", page).exit_code == 0
     assert "<title>scaled · dlc</title>" in page.read_text()
     # A page that was written before is read, not made again; arguments of a derivative are given by place.
     assert run(f"{file}:slope", *shapes, "-o", both, "--against", page).exit_code == 0
@@ -94,6 +101,7 @@ def test_beside_another_target(tmp_path: Path) -> None:
         (["{f}:scaled", "--value", "y=y.npy"], 2, "of ONNX models"),
         (["{f}:scaled", "--train-step", "sgd", "--loss", "mse"], 2, "of ONNX models"),
         (["{f}:scaled", "--shape", "x=N,8"], 2, "give all sizes as numbers"),
+        (["{f}:chosen", "--shape", "x=4,8", "--shape", "k=2"], 1, "others come from files: --input x=x.npy"),
         (["{f}:broken"], 1, "it has no function broken"),
         (["{f}:absent"], 1, "it has no function absent"),
     ],

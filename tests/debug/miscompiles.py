@@ -16,7 +16,7 @@ from dlc.dialects.host import ArenaOp, LaunchOp
 from dlc.emission.llvm.kernel import KernelText
 from dlc.instrument.check import WEIGHT_EXPRESSIONS
 from dlc.ir import FloatAttr, IntegerAttr, ModuleOp, Operation, arith, i64, linalg, memref
-from dlc.passes.base import kernels_of
+from dlc.passes.base import TellingPass, kernels_of
 from dlc.passes.structured import Constants
 from dlc.pipelines import PASSES
 from dlc.weights import WeightStore
@@ -125,13 +125,15 @@ def one_place(module: ModuleOp) -> None:
 def after(name: str, corrupt: Corrupt) -> AbstractContextManager[Any]:
     """A pass, and then what makes its result wrong."""
     cls = PASSES[name][1]
-    right = cls.apply
+    method = "tell" if issubclass(cls, TellingPass) else "apply"
+    right = getattr(cls, method)
 
-    def apply(self: Any, context: Any, module: ModuleOp) -> None:
-        right(self, context, module)
+    def wrong(self: Any, context: Any, module: ModuleOp) -> Any:
+        said = right(self, context, module)
         corrupt(module)
+        return said
 
-    return patch.object(cls, "apply", apply)
+    return patch.object(cls, method, wrong)
 
 
 def wrong_weights() -> AbstractContextManager[Any]:

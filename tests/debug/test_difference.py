@@ -138,6 +138,31 @@ def test_the_kernel_of_a_compiled_program_is_named(compiled: dict[str, Path], on
     assert result.exit_code == bool(told) and all(text in result.stderr for text in told), result.stderr
 
 
+MASKED = """
+func.func @main(%x: tensor<2x3xf32> {dl.name = "x"}) -> tensor<2x3xf32> {
+  %0 = dl.constant {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>
+  %1 = dl.greater %x, %0 : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x3xi1> loc("mask")
+  %2 = dl.exp %x : (tensor<2x3xf32>) -> tensor<2x3xf32> loc("shown")
+  %3 = dl.select %1, %2, %x : (tensor<2x3xi1>, tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xf32> loc("chosen")
+  func.return %3 : tensor<2x3xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("stages", [("start", "start"), ("start", "fusion"), ("fusion", "fusion")])
+def test_masks_are_known_by_their_places(tmp_path: Path, stages: tuple[str, str]) -> None:
+    """As many are true in both, at other places."""
+    for name, text in {"right": MASKED, "wrong": MASKED.replace("dl.greater", "dl.less")}.items():
+        lowering = Lowering(Compilation(Program(parse_module(make_context(), text), WeightStore()), backend_of("cpu:avx2")))
+        (tmp_path / f"{name}-start.mlir").write_text(print_module(lowering.module))
+        lowering.until("fusion")
+        (tmp_path / f"{name}-fusion.mlir").write_text(print_module(lowering.module))
+    given = tmp_path / "x.npy"
+    np.save(given, np.array([[0, 1, 0.25], [0.75, 0.3, 0.8]], np.float32))
+    result = diff(tmp_path / f"right-{stages[0]}.mlir", tmp_path / f"wrong-{stages[1]}.mlir", "--input", f"x={given}")
+    assert result.exit_code == 1 and "= dl.less %" in result.stderr and "from mask" in result.stderr, result.stderr
+
+
 SELECTED = """
 func.func @main(%x: tensor<6xf32> {dl.name = "x"}) -> tensor<?xi64, #dl.dims<"k">> {
   %0 = dl.constant {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>

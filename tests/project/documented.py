@@ -199,6 +199,11 @@ def _dump(page: Path, folder: Path) -> None:
     (folder / "mytool").chmod(0o755)
 
 
+def _functions(page: Path, folder: Path) -> None:
+    (folder / "net.py").write_text(_FUNCTIONS)
+    np.savez(folder / "inputs.npz", x=np.ones((8, 64), np.float32))
+
+
 def _tflite(page: Path, folder: Path) -> None:
     net = recorded()["open_sizes_float"]
     (folder / "m.tflite").write_bytes(net.file)
@@ -208,7 +213,7 @@ def _tflite(page: Path, folder: Path) -> None:
 _MORE = {
     "answers.md": _first_block,
     "debugging.md": _dump,
-    "explorer.md": lambda page, folder: (folder / "net.py").write_text(_FUNCTIONS),
+    "explorer.md": _functions,
     "extending.md": lambda page, folder: shutil.copy(ROOT / "examples" / "c_target.py", folder),
     "jax.md": lambda page, folder: (folder / "m.mlir").write_text(_STABLEHLO),
     "tflite.md": _tflite,

@@ -78,7 +78,7 @@ function pipelineView(at) {
         const text = texts[side][mine], same = row[2];
         const mark = same ? (table && text.trim() !== other[theirs].trim() ? " renumbered" : "") : side ? " added" : " removed";
         const changed = !same && theirs !== null ? differing(text, other[theirs]) : null;
-        return `<div class="row${mark}" data-n="${mine}"><span class="no">${mine + 1}</span><span>${coloured(text, kind, changed)}</span></div>`;
+        return `<div class="row${mark}" data-n="${mine}"><span class="no">${numberOf(step, mine)}</span><span>${coloured(text, kind, changed)}</span></div>`;
       }).join("");
       p.rows = [];
       p.lines.querySelectorAll("[data-n]").forEach((row) => { p.rows[Number(row.dataset.n)] = row; });
@@ -138,7 +138,7 @@ function pipelineView(at) {
     const others = [...new Set(DATA.units.filter((u) => u.kind === "kernel" && u !== unit && u.steps[0].listing.sets.some((s) => TABLES.roots[s].some((n) => chosen.names.includes(n)))))];
     const levels = steps.map((s, k) => [s, k]).filter(([s, k]) => s.page === other.page && (s.stage === "source" || k === steps.findLastIndex((o) => o.stage === s.stage && o.unit === s.unit)));
     trail.replaceChildren(...[
-      el("span", {}, `Line ${chosen.line + 1}`), names.length ? el("span.quiet", {}, "comes from") : el("span.quiet", {}, "has no known origin"),
+      el("span", {}, `Line ${numberOf(steps[side ? right : left], chosen.line)}`), names.length ? el("span.quiet", {}, "comes from") : el("span.quiet", {}, "has no known origin"),
       el("div.chips", {}, names.slice(0, 12).map((name) => el("span.chip", { title: name }, short(name))), names.length > 12 ? el("span.quiet", {}, `and ${names.length - 12} more`) : null),
       el("span.quiet", {}, found ? `${found} ${found === 1 ? "line" : "lines"} there. Follow to` : "None there. Follow to"),
       levels.map(([s, k]) => button(FORMS[s.stage] ?? (s.stage === "fusion" && s.unit !== program ? "kernel" : s.stage || "import"), () => { side ? (left = k) : (right = k); draw(); }, "plain")),

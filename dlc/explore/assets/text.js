@@ -36,6 +36,12 @@ function coloured(line, kind, changed) {
 /** The numbers of the names that a line of a step comes from; a derivative comes from what it is the derivative of. */
 const originsOf = (step, line) => TABLES.roots[step.listing.sets[line]] ?? [];
 
+/** The number of a line, that of Python in its file; nothing for a line that has none there. */
+function numberOf(step, line) {
+  if (language(step) !== "python") return line + 1;
+  return /:(\d+)$/.exec(TABLES.names[originsOf(step, line)[0]] ?? "")?.[1] ?? "";
+}
+
 /** The lines of `other` that line `line` of `step` became, or came from; both are steps of one unit or of the program. */
 function related(step, line, other) {
   if (other === step) return [line];

@@ -11,8 +11,8 @@ from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.dl.programs.ranges import ranges_of
 from dlc.dims import Size
-from dlc.ir import Block, Context, ModuleOp, Operation
-from dlc.passes.base import TargetPass
+from dlc.ir import Attribute, Block, Context, ModuleOp, Operation
+from dlc.passes.base import TargetPass, TellingPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks
 from dlc.passes.fusion.groups import Grouper, results_of
 from dlc.passes.fusion.outline import Outline
@@ -23,7 +23,7 @@ _NAMED_OPS = 5
 
 
 @dataclass(frozen=True)
-class FormKernelsPass(TargetPass):
+class FormKernelsPass(TellingPass, TargetPass):
     """`form-kernels`: ops that share a kernel become a `dl.kernel`, run by a `dl.dispatch`.
 
         %c = dl.conv %x, %w;  %d = dl.add %c, %b;  %y = dl.relu %d;  %p = dl.pad %y, %zero
@@ -51,21 +51,28 @@ class FormKernelsPass(TargetPass):
 
     exact: bool = False
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        form_kernels(op, self.target, self.exact)
+    def tell(self, ctx: Context, op: ModuleOp) -> list[Formed]:
+        return form_kernels(op, self.target, self.exact)
 
 
 @dataclass(frozen=True)
 class Formed:
-    """A kernel that was formed, by its dispatch; the op before which it ended, if there is one, and why it did."""
+    """A kernel that was formed, and where it comes from; the op or kernel before which it ended, if there is one, and where it
+    comes from; why it did.
+    """
 
-    dispatch: DispatchOp
-    before: Operation | None
+    kernel: str
+    location: Attribute
+    before: tuple[str, Attribute] | None
     reason: str
 
 
+def _called(op: Operation) -> str:
+    return f"kernel {op.symbol}" if isinstance(op, DispatchOp) else op.name.partition(".")[2]
+
+
 def form_kernels(module: ModuleOp, target: Target, exact: bool = False) -> list[Formed]:
-    """Forms the kernels of a program, and says why each is no larger; what stood before it may be part of another by then."""
+    """Forms the kernels of a program, and says why each is no larger."""
     names: dict[str, int] = {}
     formed: list[Formed] = []
     for block in list(program_blocks(module)):
@@ -104,7 +111,9 @@ class _KernelFormer:
         self.module.body.block.add_op(outline.kernel(name, results))
         dispatch = DispatchOp(name, outline.inputs, [r.type for r in results], outline.sizes)
         dispatch.location = outline.location
-        self.formed.append(Formed(dispatch, self.grouper.end.op, self.grouper.end.reason))
+        end = self.grouper.end
+        before = (_called(end.op), end.op.location) if end.op is not None else None
+        self.formed.append(Formed(name, dispatch.location, before, end.reason))
         self.block.insert_op_after(dispatch, last)
         self.grouper.position[dispatch] = self.grouper.position[last]
         for old, new in zip(results, dispatch.outputs, strict=True):

@@ -211,7 +211,7 @@ class Grouper:
         if isinstance(user, func.ReturnOp):
             return RETURNED
         if isinstance(user, DispatchOp):
-            return "it has a kernel already"
+            return "it is a kernel already, which was formed before this one"
         if isinstance(user, PrintOp):
             return "dlc.debug.print shows it"
         if isinstance(user, Control):
