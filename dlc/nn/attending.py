@@ -8,10 +8,14 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
+from dlc.dialects import dl
+from dlc.dims import Size
 from dlc.errors import DTypeError
+from dlc.frontend.trace import current_trace
+from dlc.ir import i64
 from dlc.nn.activations import softmax
-from dlc.numpy import matmul, multiply, swapaxes, where
-from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
+from dlc.numpy import add, expand_dims, greater_equal, matmul, multiply, swapaxes, where
+from dlc.numpy.apply import ArrayLike, apply, convert, operand, promote_to_float, refuse
 
 __all__ = ["attention"]
 
@@ -44,11 +48,22 @@ def attention(
     scores = multiply(matmul(q, swapaxes(k, -1, -2)), 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     masks: list[Any] = [] if mask is None else [convert(mask, np.bool_)]
     if causal:
-        masks.append(np.tri(q.shape[-2], k.shape[-2], k.shape[-2] - q.shape[-2], dtype=np.bool_))
+        masks.append(_causal(q.shape[-2], k.shape[-2]))
     if not masks:
         return matmul(softmax(scores), v)
-    # Not an infinity: a row of nothing else would be NaN, and its gradients.
-    seen, lowest = (masks[0] if len(masks) == 1 else masks[0] & masks[1]), float(cast(Any, ml_dtypes.finfo)(q.dtype).min) / 2
-    weights = softmax(where(seen, scores, lowest))
+    seen = masks[0] if len(masks) == 1 else masks[0] & masks[1]
     sees_some = mask is None and q.shape[-2] <= k.shape[-2]
+    # Not an infinity where a row may have nothing else: it would be NaN, and its gradients.
+    lowest = -math.inf if sees_some else float(cast(Any, ml_dtypes.finfo)(q.dtype).min) / 2
+    weights = softmax(where(seen, scores, lowest))
     return matmul(weights if sees_some else where(seen, weights, 0), v)
+
+
+def _causal(queries: Size, keys: Size) -> Any:
+    """Where query t sees a key, by their places: those up to t, counted from the last ones."""
+    trace = current_trace()
+    if trace is None:
+        return np.tri(int(queries), int(keys), int(keys - queries), dtype=np.bool_)
+    # As ops, not as an array: a kernel of attention computes it, and has none to read.
+    i, j = (trace.apply(dl.IotaOp, size=(size,), to=i64, start=0, step=1) for size in (queries, keys))
+    return greater_equal(add(expand_dims(i, -1), keys - queries), j)

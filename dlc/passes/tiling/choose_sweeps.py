@@ -71,7 +71,7 @@ class SweepChooser:
         extent, held = self.nest.extents[lane], machine.row_elements // (machine.row_tiles * self.rows)
         if extent <= held or running_sums(self.nest, lane) is None:
             return None
-        most, period = held if self.hides else 2 * machine.block_steps, packed_periods(self.nest).get(lane, self.lanes)
+        most, period = held if self.reads_mask else 2 * machine.block_steps, packed_periods(self.nest).get(lane, self.lanes)
         sizes = range(max(most - most % period, period), most // 2, -period)
         return lane, next((size for size in sizes if extent % size == 0), sizes[0])
 
@@ -86,11 +86,18 @@ class SweepChooser:
         """Whether a mask says which scores there are."""
         return next(self._before(self.sums.lane, self.sums.second - 1)).skips
 
+    @cached_property
+    def reads_mask(self) -> bool:
+        """Whether a mask is an array: what places show costs nothing to see."""
+        first = next(self._before(self.sums.lane, self.sums.second - 1))
+        choice = choice_of(self.nest.stages[first.last - 1]) if first.skips else None
+        return choice is not None and not choice.by_places
+
     def height(self) -> int:
         """The rows of a part of a task: register tiles whose weights a cache holds."""
         machine, extents = self.target.machine, self.nest.extents
         fitting = max(1, machine.row_elements // (self.length * self.rows))
-        if self.hides or self.running() is None:
+        if self.reads_mask or self.running() is None:
             fitting = min(fitting, machine.row_tiles)
         tiles = -(-extents[self.row] // self.rows)
         parts = -(-tiles // fitting)

@@ -59,7 +59,7 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     chunks = {
         d: size(extents[d])
         for d in extents
-        if d not in shared and rng.random() < 0.7 and not any(s.uses_indices for s in nest.stages)
+        if d not in shared and rng.random() < 0.7 and not any(s.asked for s in nest.stages)
     }
     steps = {
         k: {d: size(register[d]) for d in shared if d in s.dims and rng.random() < 0.5}
