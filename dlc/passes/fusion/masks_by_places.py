@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.base import element_type_of, number, shape_of, sizes, tensor_type
@@ -83,7 +85,7 @@ def _made(value: SSAValue, b: Build, known: dict[SSAValue, SSAValue]) -> SSAValu
         return known[value]
     op, element = value.owner, element_type_of(value)
     if (constant := splat(value)) is not None:
-        made = b.scalar(constant, element if is_bool(element) else i32)
+        made = b.constant(np.asarray(constant), element if is_bool(element) else i32)
         made = made if not shape_of(value) else b(BroadcastToOp, made, shape=shape_of(value))
     elif isinstance(op, IotaOp):
         made = b(IotaOp, size=sizes(op.size), to=i32, start=number(op.start), step=number(op.step))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dlc.ir import SSAValue, linalg
+from dlc.ir import BlockArgument, SSAValue, linalg
 from dlc.passes.tiling.hidden import weighs_nothing
 from dlc.passes.tiling.nests import Nest, can_split, choice_of
 from dlc.passes.tiling.plan import Sweep, packed_periods
@@ -88,10 +88,12 @@ class SweepChooser:
 
     @cached_property
     def reads_mask(self) -> bool:
-        """Whether a mask is an array: what places show costs nothing to see."""
+        """Whether each row has its own line of a mask; what places decide costs nothing to see."""
         first = next(self._before(self.sums.lane, self.sums.second - 1))
-        choice = choice_of(self.nest.stages[first.last - 1]) if first.skips else None
-        return choice is not None and not choice.by_places
+        stage = self.nest.stages[first.last - 1]
+        choice = choice_of(stage) if first.skips else None
+        read = [stage.accesses[c.index] for c in choice.conditions if isinstance(c, BlockArgument)] if choice else []
+        return any(a is not None and a.uses(self.row) for a in read)
 
     def height(self) -> int:
         """The rows of a part of a task: register tiles whose weights a cache holds."""

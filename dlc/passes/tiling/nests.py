@@ -215,10 +215,6 @@ class Choice:
     conditions: tuple[SSAValue, ...]
     otherwise: SSAValue
 
-    @property
-    def by_places(self) -> bool:
-        return not any(isinstance(c, BlockArgument) for c in self.conditions)
-
 
 def choice_of(stage: Stage) -> Choice | None:
     """The choice that a stage makes last, if it does."""

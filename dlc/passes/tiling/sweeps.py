@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from dlc.ir import Block, BlockArgument, BoolAttr, Operation, Region, SSAValue, arith, i1, scf
 from dlc.passes.structured import Index, Place, memref_of
@@ -48,23 +49,26 @@ def _where_shown(leaf: Leaf, place: Place, tile: Tile, lane: int) -> Place:
     stage = leaf.nest.stages[sweep.last - 1]
     choice = choice_of(stage)
     assert choice is not None
-    if not choice.by_places:
-        return place
-    return place.branch(place.op(arith.OrIOp(place.compare(begin, "eq", 0), is_shown(place, leaf, stage, choice, tile))))
+    shown = _all(place, (may_hold(place, stage, c, tile) for c in choice.conditions))
+    return place if shown is None else place.branch(place.op(arith.OrIOp(place.compare(begin, "eq", 0), shown)))
 
 
-def is_shown(place: Place, leaf: Leaf, stage: Stage, choice: Choice, tile: Tile) -> SSAValue:
+def _is_shown(place: Place, leaf: Leaf, stage: Stage, choice: Choice, tile: Tile) -> SSAValue:
     """Whether the choice that a stage makes may fall on what it computes for some element of a tile."""
-    found: list[SSAValue] = []
-    for condition in choice.conditions:
+
+    def may_be(condition: SSAValue) -> SSAValue | None:
         if isinstance(condition, BlockArgument):
-            found.append(any_of(place, leaf.operand(place, stage, condition.index, tile)))
-        elif (holds := may_hold(place, stage, condition, tile)) is not None:
-            found.append(holds)
-    shown = place.constants.get(BoolAttr.from_bool(True), i1)
-    for k, holds in enumerate(found):
-        shown = holds if k == 0 else place.op(arith.AndIOp(shown, holds))
-    return shown
+            return any_of(place, leaf.operand(place, stage, condition.index, tile))
+        return may_hold(place, stage, condition, tile)
+
+    shown = _all(place, map(may_be, choice.conditions))
+    return place.constants.get(BoolAttr.from_bool(True), i1) if shown is None else shown
+
+
+def _all(place: Place, conditions: Iterable[SSAValue | None]) -> SSAValue | None:
+    """Whether all conditions hold, of those that are known."""
+    known = [c for c in conditions if c is not None]
+    return reduce(lambda a, b: place.op(arith.AndIOp(a, b)), known) if known else None
 
 
 def _run(leaf: Leaf, place: Place, tile: Tile, positions: Sequence[int], ends: dict[int, Index]) -> None:
@@ -159,7 +163,7 @@ class _Sweep:
 
         def shown(at: Place, start: Index, size: int, end: SSAValue) -> SSAValue:
             part = {**tile, d: tile[d].part(at, start, size)}
-            seen = is_shown(at, self.leaf, last, choice, part)
+            seen = _is_shown(at, self.leaf, last, choice, part)
             return at.op(arith.SelectOp(seen, at.value(at.add(start, size)), end))
 
         at.yield_(shown(at, start, size, end))
@@ -179,7 +183,7 @@ class _Sweep:
     def where_chosen(self, place: Place, tile: Tile, choice: Choice) -> None:
         """All stages, where the choice that the last one makes falls on what they compute for some element of the part."""
         last, seen, hidden = self.stages[-1], Block(), Block()
-        chosen = is_shown(place, self.leaf, last, choice, tile)
+        chosen = _is_shown(place, self.leaf, last, choice, tile)
         place.insert(scf.IfOp(chosen, [], Region(seen), Region(hidden)))
         self.run(inner := place.inside(seen), tile, {})
         inner.yield_()
