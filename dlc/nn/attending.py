@@ -15,7 +15,7 @@ from dlc.frontend.trace import current_trace
 from dlc.ir import i64
 from dlc.nn.activations import softmax
 from dlc.numpy import add, expand_dims, greater_equal, matmul, multiply, swapaxes, where
-from dlc.numpy.apply import ArrayLike, apply, convert, operand, promote_to_float, refuse
+from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
 
 __all__ = ["attention"]
 

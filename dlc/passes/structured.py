@@ -53,8 +53,8 @@ Index: TypeAlias = "int | SSAValue"
 MemRef: TypeAlias = MemRefType[Attribute]
 # What places and known numbers are computed with in bodies.
 PLACE_ARITHMETIC = (
-    linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp, arith.MuliOp,
-    arith.CmpiOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp,
+    linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,
+    arith.MuliOp, arith.CmpiOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp,
 )  # fmt: skip
 # The memory space of arguments, and of what an item has for itself.
 _PRIVATE = NoneAttr()

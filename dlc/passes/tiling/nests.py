@@ -16,7 +16,7 @@ from typing import cast
 from dlc.dialects.remainder import RemFOp
 from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
-from dlc.ir import Block, BlockArgument, IntegerType, Operation, SSAValue, arith, i1, linalg, math, memref
+from dlc.ir import Block, IntegerType, Operation, SSAValue, arith, i1, linalg, math, memref
 from dlc.passes.structured import PLACE_ARITHMETIC
 from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.scatter import scatter_of

@@ -30,11 +30,11 @@ def may_hold(place: Place, stage: Stage, condition: SSAValue, tile: Tile) -> SSA
             if x is None or y is None or relations is None:
                 return None
             found = [_compared(place, x[a], relation, y[b]) for relation, a, b in relations]
-            return found[0] if len(found) == 1 else place.op(arith.AndIOp(*found))
+            return found[0] if len(found) == 1 else place.op(arith.AndIOp(found[0], found[1]))
         case arith.AndIOp() | arith.OrIOp() as op:
             found = [x for v in op.operands if (x := may_hold(place, stage, v, tile)) is not None]
             if len(found) == 2:
-                return place.op(type(op)(*found))
+                return place.op(type(op)(found[0], found[1]))
             return found[0] if found and isinstance(op, arith.AndIOp) else None
         case _:
             return None
@@ -67,7 +67,7 @@ def _interval(place: Place, stage: Stage, value: SSAValue, tile: Tile) -> tuple[
         case arith.SubiOp(), _:
             return place.subtract(x[0], y[1]), place.subtract(x[1], y[0])
         case _, (int(factor), int()) if y[0] == y[1]:
-            ends = place.multiply(x[0], factor), place.multiply(x[1], factor)
-            return ends if factor >= 0 else ends[::-1]
+            first, last = x if factor >= 0 else (x[1], x[0])
+            return place.multiply(first, factor), place.multiply(last, factor)
         case _:
             return None

@@ -71,7 +71,11 @@ BIAS, PROJECTED = numbers(1, 4, 40, 40), numbers(2, 23, 192)
 PARTS = [part.reshape(2, 23, 4, 16).swapaxes(1, 2) for part in np.split(PROJECTED, 3, -1)]
 CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] = {
     "causal": (lambda *x: nn.attention(*x, causal=True), QUERIES, expected(*QUERIES, np.tri(40, dtype=bool))),
-    "causal, running": (lambda *x: nn.attention(*x, causal=True), RUNNING, expected(*RUNNING, np.tri(60, 9001, 8941, dtype=bool))),
+    "causal, running": (
+        lambda *x: nn.attention(*x, causal=True),
+        RUNNING,
+        expected(*RUNNING, np.tri(60, 9001, 8941, dtype=bool)),
+    ),
     "masked": (lambda *x: nn.attention(*x, mask=MASK), QUERIES, expected(*QUERIES, MASK)),
     "spans": (lambda *x: nn.attention(*x, mask=SHOWN), LONG, expected(*LONG, SHOWN)),
     "running": (nn.attention, (2 * RUNNING[0], *RUNNING[1:]), expected(2 * RUNNING[0], *RUNNING[1:])),

@@ -57,9 +57,7 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     register = {d: min(periods[d], extents[d]) if d in periods else size(min(extents[d], 20)) for d in shared}
     grid = {d: min(extents[d], register[d] * size(-(-extents[d] // register[d]))) for d in shared if rng.random() < 0.7}
     chunks = {
-        d: size(extents[d])
-        for d in extents
-        if d not in shared and rng.random() < 0.7 and not any(s.asked for s in nest.stages)
+        d: size(extents[d]) for d in extents if d not in shared and rng.random() < 0.7 and not any(s.asked for s in nest.stages)
     }
     steps = {
         k: {d: size(register[d]) for d in shared if d in s.dims and rng.random() < 0.5}
