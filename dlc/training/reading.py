@@ -40,7 +40,9 @@ def derived_program(
     """
     if isinstance(source, bytes) or (isinstance(source, Path) and source.suffix in (DUMPED, TFLITE, ".dlc")):
         name = source if isinstance(source, Path) else "model"
-        raise ModelError(f"{name}: derivatives, training steps and parameters are of ONNX models, whose weights have names")
+        raise ModelError(
+            f"{name}: derivatives, training steps and models with parameters are made of ONNX models, whose weights have names"
+        )
     file = load(source)
     names = Names.of(file)
     if isinstance(derived, Parametrized):
@@ -55,9 +57,14 @@ def derived_program(
         )
     except OpenInputsError as error:
         if needed := [name for name in error.values if name in parameters]:
+            lost, option = (
+                ("they are no inputs", "parameters")
+                if isinstance(derived, Parametrized)
+                else ("there is no gradient with respect to them", "wrt")
+            )
             raise UnsupportedError(
-                f"{file.name}: {', '.join(needed)}: the model can only be compiled for values of these, so that they are no "
-                f"parameters, and there is no gradient with respect to them; leave them out\n{error}",
+                f"{file.name}: {', '.join(needed)}: the model can only be compiled for values of these, so that {lost}; leave "
+                f"them out of {option}\n{error}",
                 error.problems,
             ) from error
         raise UnsupportedError(str(error), error.problems) from error

@@ -244,21 +244,21 @@ def test_each_set_of_shapes_is_an_entry(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_each_set_of_values_is_an_entry(tmp_path: Path) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])
-    repeats = helper.make_tensor_value_info("repeats", TensorProto.INT64, [2])
+    sizes = helper.make_tensor_value_info("sizes", TensorProto.INT64, [2])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph([helper.make_node("Tile", ["x", "repeats"], ["y"])], "g", [x, repeats], [y])
+    graph = helper.make_graph([helper.make_node("Reshape", ["x", "sizes"], ["y"])], "g", [x, sizes], [y])
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     given = np.arange(8, dtype=np.float32).reshape(2, 4)
 
-    def call(*repeats: int) -> bool:
-        """Whether a call with these repeats made an entry."""
+    def call(*sizes: int) -> bool:
+        """Whether a call with these sizes made an entry."""
         before = len(entries())
-        result = dlc.compile_model(path)(given, np.int64(repeats))["y"]
-        np.testing.assert_array_equal(result, np.tile(given, repeats))
+        result = dlc.compile_model(path)(given, np.int64(sizes))["y"]
+        np.testing.assert_array_equal(result, given.reshape(sizes))
         return len(entries()) > before
 
-    assert [call(1, 2), call(2, 1), call(1, 2), call(2, 1)] == [True, True, False, False]
+    assert [call(1, 8), call(8, 1), call(1, 8), call(8, 1)] == [True, True, False, False]
 
 
 def test_functions_are_found_by_what_they_compute() -> None:

@@ -14,7 +14,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.errors import ShapeError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
+from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, promote_to_float, refuse
 from dlc.numpy.functions.comparing import equal, greater, greater_equal, less, less_equal, logical_and, maximum
 from dlc.numpy.functions.creation import linspace, ones, zeros
 from dlc.numpy.functions.elementwise import add, multiply, subtract, where
@@ -210,6 +210,7 @@ def histogram(x: ArrayLike, /, bins: int | Sequence[float] = 10, range: tuple[fl
 
 def _edges(x: Operand, bins: int, range: tuple[float, float] | None) -> Operand:
     """The ends of so many intervals of one width, from the smallest element to the largest; around one value, of width 1."""
-    low, high = (min(x), max(x)) if range is None else (np.asarray(end, np.float32) for end in range)
-    around = multiply(convert(equal(low, high), np.float32), 0.5)
+    dtype = promote_to_float(x)[0].dtype
+    low, high = (min(x), max(x)) if range is None else (np.asarray(end, dtype) for end in range)
+    around = multiply(convert(equal(low, high), dtype), 0.5)
     return operand(linspace(subtract(low, around), add(high, around), bins + 1))

@@ -26,7 +26,8 @@ NOT_IN_KERNELS: dict[type[DlOp], str] = {
         "decomposed, it has procedures, which are kernels by themselves",
     ),
     **dict.fromkeys(
-        (dl.NonzeroOp, dl.UniqueOp, dl.NonMaxSuppressionOp, dl.DecodePictureOp), "the host computes what has a size of its own"
+        (dl.NonzeroOp, dl.NumbersOp, dl.UniqueOp, dl.NonMaxSuppressionOp, dl.DecodePictureOp),
+        "the host computes what has a size of its own",
     ),
 }
 
