@@ -76,7 +76,7 @@ def _is_by_places(value: SSAValue) -> bool:
         moves = [s for s in shape_of(op.x) if s != 1] == [s for s in shape_of(value) if s != 1]
     else:
         moves = isinstance(op, Movement | AddOp | SubOp | MulOp | CastOp) or (isinstance(op, Elementwise) and is_bool(element))
-    return moves and all(map(_is_by_places, op.operands))
+    return isinstance(op, Operation) and moves and all(map(_is_by_places, op.operands))
 
 
 def _made(value: SSAValue, b: Build, known: dict[SSAValue, SSAValue]) -> SSAValue:
