@@ -8,11 +8,8 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from dlc.dialects import dl
 from dlc.dims import Size
 from dlc.errors import DTypeError
-from dlc.frontend.trace import current_trace
-from dlc.ir import i64
 from dlc.nn.activations import softmax
 from dlc.numpy import add, expand_dims, greater_equal, matmul, multiply, swapaxes, where
 from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
@@ -61,9 +58,5 @@ def attention(
 
 def _causal(queries: Size, keys: Size) -> Any:
     """Where query t sees a key, by their places: those up to t, counted from the last ones."""
-    trace = current_trace()
-    if trace is None:
-        return np.tri(int(queries), int(keys), int(keys - queries), dtype=np.bool_)
     # As ops, not as an array: a kernel of attention computes it, and has none to read.
-    i, j = (trace.apply(dl.IotaOp, size=(size,), to=i64, start=0, step=1) for size in (queries, keys))
-    return greater_equal(add(expand_dims(i, -1), keys - queries), j)
+    return greater_equal(add(expand_dims(places(queries), -1), keys - queries), places(keys))
