@@ -12,7 +12,7 @@ from dlc.dims import Size
 from dlc.errors import DTypeError
 from dlc.nn.activations import softmax
 from dlc.numpy import add, expand_dims, greater_equal, matmul, multiply, swapaxes, where
-from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
+from dlc.numpy.apply import ArrayLike, convert, operand, places, promote_to_float, refuse
 
 __all__ = ["attention"]
 
