@@ -34,6 +34,7 @@ from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.find_zeros import FindZerosPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
+from dlc.passes.fusion.masks_by_places import MasksByPlacesPass
 from dlc.passes.fusion.prepare_weighted_sums import PrepareWeightedSumsPass
 from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
 from dlc.passes.fusion.share_literals import ShareLiteralsPass
@@ -121,6 +122,7 @@ def stages_of(
             "fusion",
             (
                 FormKernelsPass(target, exact=strict),
+                MasksByPlacesPass(),
                 PrepareWeightedSumsPass(target, exact=strict),
                 AssignLayoutsPass(target),
                 HoistInvariantsPass(),

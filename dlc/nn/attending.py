@@ -8,10 +8,11 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
+from dlc.dims import Size
 from dlc.errors import DTypeError
 from dlc.nn.activations import softmax
-from dlc.numpy import matmul, multiply, swapaxes, where
-from dlc.numpy.apply import ArrayLike, convert, operand, promote_to_float, refuse
+from dlc.numpy import add, expand_dims, greater_equal, matmul, multiply, swapaxes, where
+from dlc.numpy.apply import ArrayLike, convert, operand, places, promote_to_float, refuse
 
 __all__ = ["attention"]
 
@@ -44,11 +45,18 @@ def attention(
     scores = multiply(matmul(q, swapaxes(k, -1, -2)), 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     masks: list[Any] = [] if mask is None else [convert(mask, np.bool_)]
     if causal:
-        masks.append(np.tri(q.shape[-2], k.shape[-2], k.shape[-2] - q.shape[-2], dtype=np.bool_))
+        masks.append(_causal(q.shape[-2], k.shape[-2]))
     if not masks:
         return matmul(softmax(scores), v)
-    # Not an infinity: a row of nothing else would be NaN, and its gradients.
-    seen, lowest = (masks[0] if len(masks) == 1 else masks[0] & masks[1]), float(cast(Any, ml_dtypes.finfo)(q.dtype).min) / 2
-    weights = softmax(where(seen, scores, lowest))
+    seen = masks[0] if len(masks) == 1 else masks[0] & masks[1]
     sees_some = mask is None and q.shape[-2] <= k.shape[-2]
+    # Not an infinity where a row may have nothing else: it would be NaN, and its gradients.
+    lowest = -math.inf if sees_some else float(cast(Any, ml_dtypes.finfo)(q.dtype).min) / 2
+    weights = softmax(where(seen, scores, lowest))
     return matmul(weights if sees_some else where(seen, weights, 0), v)
+
+
+def _causal(queries: Size, keys: Size) -> Any:
+    """Where query t sees a key, by their places: those up to t, counted from the last ones."""
+    # As ops, not as an array: a kernel of attention computes it, and has none to read.
+    return greater_equal(add(expand_dims(places(queries), -1), keys - queries), places(keys))

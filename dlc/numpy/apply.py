@@ -16,11 +16,11 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
-from dlc.dims import Dim
+from dlc.dims import Dim, Size
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer, at_user_line, blamed_on_user, current_trace, is_number
-from dlc.ir import Block
+from dlc.ir import Block, i64
 
 # What a function takes for an array. Numbers take the dtype of the arrays they meet.
 ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | Dim | list[Any] | tuple[Any, ...]"
@@ -47,6 +47,12 @@ def operand(x: ArrayLike) -> Operand:
         return np.asarray(x)
     except ValueError as error:
         return refuse(ShapeError(f"a {type(x).__name__} is no array: {error}"))
+
+
+def places(size: Size) -> Any:
+    """0, 1, … size - 1; an op where a function is traced, from which kernels see that what it decides follows from places."""
+    trace = current_trace()
+    return np.arange(int(size)) if trace is None else trace.apply(dl.IotaOp, size=(size,), to=i64, start=0, step=1)
 
 
 def has_tracer(value: object) -> bool:

@@ -43,6 +43,7 @@ from dlc.ir import (
     func,
     i64,
     index,
+    linalg,
     memref,
     scf,
     vector,
@@ -50,6 +51,11 @@ from dlc.ir import (
 
 Index: TypeAlias = "int | SSAValue"
 MemRef: TypeAlias = MemRefType[Attribute]
+# What places and known numbers are computed with in bodies.
+PLACE_ARITHMETIC = (
+    linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,
+    arith.MuliOp, arith.CmpiOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp,
+)  # fmt: skip
 # The memory space of arguments, and of what an item has for itself.
 _PRIVATE = NoneAttr()
 

@@ -29,7 +29,7 @@ from dlc.ir import (
 from dlc.passes.base import KernelPass
 from dlc.passes.linalg.reads import alone
 from dlc.passes.linalg.write import position, shape
-from dlc.passes.structured import Constants, Place, map_attribute, segments
+from dlc.passes.structured import PLACE_ARITHMETIC, Constants, Place, map_attribute, segments
 
 _ON_TENSORS = (
     linalg.GenericOp,
@@ -52,8 +52,9 @@ class FuseGenericsPass(KernelPass):
         %r = linalg.generic ins(%x, %y) { addf; maximumf }
 
     Only where each element is still computed once: every iterator of the reader must be one of the producer's. So a
-    producer stays whole when a contraction or a window reads it, or a reader that repeats its elements. Contractions and
-    reductions are never inlined: tiling links them to their readers. Removes ops on tensors that nothing reads.
+    producer stays whole when a contraction or a window reads it, or a reader that repeats its elements. What places alone
+    decide, by integer arithmetic, is computed wherever an elementwise op reads it. Contractions and reductions are never
+    inlined: tiling links them to their readers. Removes ops on tensors that nothing reads.
     """
 
     name = "fuse-generics"
@@ -72,20 +73,41 @@ class FuseGenericsPass(KernelPass):
 
 
 def _fusible_producer(reader: linalg.GenericOp) -> linalg.GenericOp | None:
-    """An input's producer that can be inlined."""
+    """An input's producer that can be inlined, which the reader alone has."""
     maps = [m.data for m in reader.indexing_maps]
     for value, map_ in zip(reader.inputs, maps, strict=False):
         producer = value.owner
+        if not isinstance(producer, linalg.GenericOp) or not _is_elementwise(producer):
+            continue
+        if alone(_fused_maps(producer, reader, value, map_)) != set(range(map_.num_dims)):
+            continue
+        if _is_by_places(producer) and _is_elementwise(reader):
+            return _copied(producer, reader, map_)
         if (
-            isinstance(producer, linalg.GenericOp)
-            and _is_elementwise(producer)
-            and all(use.operation is reader and use.index < len(reader.inputs) for use in value.uses)
+            all(use.operation is reader and use.index < len(reader.inputs) for use in value.uses)
             and all(m == map_ for v, m in zip(reader.inputs, maps, strict=False) if v is value)
             and _visits_once(map_, _extents(reader))
-            and alone(_fused_maps(producer, reader, value, map_)) == set(range(map_.num_dims))
         ):
             return producer
     return None
+
+
+def _is_by_places(op: Operation | Block) -> bool:
+    """Whether an elementwise op makes what places alone decide, by integer arithmetic."""
+    if not isinstance(op, linalg.GenericOp) or not _is_elementwise(op):
+        return False
+    *body, _ = op.body.block.ops
+    return all(isinstance(o, PLACE_ARITHMETIC) for o in body) and all(_is_by_places(v.owner) for v in op.inputs)
+
+
+def _copied(producer: linalg.GenericOp, reader: linalg.GenericOp, map_: AffineMap) -> linalg.GenericOp:
+    """A copy of a producer for a reader that reads it through this map."""
+    copy = producer.clone()
+    _block_of(reader).insert_op_before(copy, reader)
+    for k, (value, read) in enumerate(zip(reader.inputs, reader.indexing_maps, strict=False)):
+        if value is producer.results[0] and read.data == map_:
+            reader.operands[k] = copy.results[0]
+    return copy
 
 
 def _fused_maps(producer: linalg.GenericOp, reader: linalg.GenericOp, value: SSAValue, map_: AffineMap) -> Iterator[AffineMap]:

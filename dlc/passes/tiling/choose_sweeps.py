@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dlc.ir import SSAValue, linalg
+from dlc.ir import BlockArgument, SSAValue, linalg
 from dlc.passes.tiling.hidden import weighs_nothing
 from dlc.passes.tiling.nests import Nest, can_split, choice_of
 from dlc.passes.tiling.plan import Sweep, packed_periods
@@ -71,7 +71,7 @@ class SweepChooser:
         extent, held = self.nest.extents[lane], machine.row_elements // (machine.row_tiles * self.rows)
         if extent <= held or running_sums(self.nest, lane) is None:
             return None
-        most, period = held if self.hides else 2 * machine.block_steps, packed_periods(self.nest).get(lane, self.lanes)
+        most, period = held if self.reads_mask else 2 * machine.block_steps, packed_periods(self.nest).get(lane, self.lanes)
         sizes = range(max(most - most % period, period), most // 2, -period)
         return lane, next((size for size in sizes if extent % size == 0), sizes[0])
 
@@ -86,11 +86,20 @@ class SweepChooser:
         """Whether a mask says which scores there are."""
         return next(self._before(self.sums.lane, self.sums.second - 1)).skips
 
+    @cached_property
+    def reads_mask(self) -> bool:
+        """Whether each row has its own line of a mask; what places decide costs nothing to see."""
+        first = next(self._before(self.sums.lane, self.sums.second - 1))
+        stage = self.nest.stages[first.last - 1]
+        choice = choice_of(stage) if first.skips else None
+        read = [stage.accesses[c.index] for c in choice.conditions if isinstance(c, BlockArgument)] if choice else []
+        return any(a is not None and a.uses(self.row) for a in read)
+
     def height(self) -> int:
         """The rows of a part of a task: register tiles whose weights a cache holds."""
         machine, extents = self.target.machine, self.nest.extents
         fitting = max(1, machine.row_elements // (self.length * self.rows))
-        if self.hides or self.running() is None:
+        if self.reads_mask or self.running() is None:
             fitting = min(fitting, machine.row_tiles)
         tiles = -(-extents[self.row] // self.rows)
         parts = -(-tiles // fitting)

@@ -80,7 +80,7 @@ def _can_merge(nest: OpenNest, outer: int, inner: int) -> bool:
         has = [d in stage.dims for d in (outer, inner)]
         if not any(has):
             continue
-        if not all(has) or stage.uses_indices or (outer in stage.reductions) != (inner in stage.reductions):
+        if not all(has) or stage.asked & {outer, inner} or (outer in stage.reductions) != (inner in stage.reductions):
             return False
         for a in stage.accesses:
             if a is None:

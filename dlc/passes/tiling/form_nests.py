@@ -49,7 +49,7 @@ class _Walk:
 
     def split(self, iterator: int, inner: Size) -> None:
         """Makes two iterators of one: its steps of `inner`, in its place, and a new one of `inner` steps."""
-        if any(isinstance(o, linalg.IndexOp) for o in self.op.regions[0].block.ops):
+        if any(isinstance(o, linalg.IndexOp) and o.dim.value.data == iterator for o in self.op.regions[0].block.ops):
             raise UnsupportedError(f"{self.op.name}: an iterator that the body asks for must be split; form two kernels of it")
         new = len(self.extents)
         self.extents[iterator] = self.extents[iterator] // inner

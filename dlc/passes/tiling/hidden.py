@@ -22,7 +22,7 @@ def weighs_nothing(stages: Sequence[Stage], sums: Stage, lane: int) -> bool:
     -∞ or no number, all exponentials of the row are no numbers, and one of them is enough for its sums to be none either.
     """
     choice = choice_of(stages[0])
-    if choice is None or number_of(choice[1]) != -numbers.inf:
+    if choice is None or number_of(choice.otherwise) != -numbers.inf:
         return False
     known = {stages[0].output.root: _LOWEST}
 

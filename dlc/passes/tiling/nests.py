@@ -16,7 +16,8 @@ from typing import cast
 from dlc.dialects.remainder import RemFOp
 from dlc.dims import Size, substitute
 from dlc.errors import UnsupportedError
-from dlc.ir import Block, BlockArgument, IntegerType, Operation, SSAValue, arith, i1, linalg, math, memref
+from dlc.ir import Block, IntegerType, Operation, SSAValue, arith, i1, linalg, math, memref
+from dlc.passes.structured import PLACE_ARITHMETIC
 from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.scatter import scatter_of
 from dlc.passes.tiling.structured_ops import StructuredOp, is_read, loads_at_computed_places, neighbour_loads
@@ -89,8 +90,9 @@ class Stage:
         return any(isinstance(o, _LONG) for o in self.op.regions[0].block.ops)
 
     @property
-    def uses_indices(self) -> bool:
-        return any(isinstance(o, linalg.IndexOp) for o in self.op.regions[0].block.ops)
+    def asked(self) -> set[int]:
+        """The dimensions whose places its body asks for."""
+        return {self.dims[o.dim.value.data] for o in self.op.regions[0].block.ops if isinstance(o, linalg.IndexOp)}
 
 
 @dataclass(frozen=True)
@@ -203,16 +205,37 @@ def identity_of(stage: Stage, nest: Nest) -> SSAValue:
     return initial.op.operands[0]
 
 
-def choice_of(stage: Stage) -> tuple[int, SSAValue] | None:
-    """The operand by whose elements a stage chooses between what it computes and a number, and that number, if it does."""
+@dataclass(frozen=True)
+class Choice:
+    """What a stage chooses by between what it computes and a number: it gives `otherwise` where one of `conditions` is false.
+
+    Each is an argument of its body, or what places alone decide.
+    """
+
+    conditions: tuple[SSAValue, ...]
+    otherwise: SSAValue
+
+
+def choice_of(stage: Stage) -> Choice | None:
+    """The choice that a stage makes last, if it does."""
     body = stage.op.regions[0].block
     last = body.last_op
     made = last.operands[0].owner if last is not None and last.operands else None
-    if not isinstance(made, arith.SelectOp) or not isinstance(made.cond, BlockArgument) or made.cond.owner is not body:
-        return None
-    if made.rhs.owner is body or (isinstance(made.rhs.owner, Operation) and made.rhs.owner.parent is body):
-        return None
-    return made.cond.index, made.rhs
+    conditions: list[SSAValue] = []
+    otherwise: SSAValue | None = None
+    while isinstance(made, arith.SelectOp) and (otherwise is None or made.rhs is otherwise):
+        if made.rhs.owner is body or (isinstance(made.rhs.owner, Operation) and made.rhs.owner.parent is body):
+            break
+        if not is_by_places(made.cond) and made.cond.owner is not body:
+            break
+        conditions.append(made.cond)
+        otherwise, made = made.rhs, made.lhs.owner
+    return None if otherwise is None else Choice(tuple(conditions), otherwise)
+
+
+def is_by_places(value: SSAValue) -> bool:
+    """Whether a value in a body is made of places and known numbers alone."""
+    return isinstance(value.owner, PLACE_ARITHMETIC) and all(map(is_by_places, value.owner.operands))
 
 
 def lane_dim(nest: Nest, stage: Stage) -> int | None:

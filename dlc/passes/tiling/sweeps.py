@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
-from dlc.ir import Block, Operation, Region, SSAValue, arith, scf
+from dlc.ir import Block, BlockArgument, BoolAttr, Operation, Region, SSAValue, arith, i1, scf
 from dlc.passes.structured import Index, Place, memref_of
 from dlc.passes.tiling.leaf import Leaf
-from dlc.passes.tiling.nests import Stage, choice_of, identity_of
+from dlc.passes.tiling.nests import Choice, Stage, choice_of, identity_of
+from dlc.passes.tiling.places import may_hold
 from dlc.passes.tiling.ranges import Range, Tile, steps, steps_between
 from dlc.passes.tiling.running import running_sums
 from dlc.passes.tiling.running_base import RunningBase
@@ -32,10 +34,41 @@ def run_stages(leaf: Leaf, place: Place) -> None:
     for at, block in steps(place, leaf.tile[lane], size, f"b{lane}"):
         # Buffers have room for one block.
         tile, ends = {**leaf.tile, lane: Range(block.offset, block.size)}, dict[int, Index]()
+        at = _where_shown(leaf, at, tile, lane)
         _run(leaf, at, tile, [k for k in inside if k < running.weights], ends)
         base.renew(at, tile)
         _run(leaf, at, tile, [k for k in inside if k >= running.weights], ends)
     _run(leaf, place, leaf.tile, [*running.late, *positions[last + 1 :]], {})
+
+
+def _where_shown(leaf: Leaf, place: Place, tile: Tile, lane: int) -> Place:
+    """Where to compute a block: the first in any case, another where places do not hide all of it."""
+    sweep, begin = next((s for s in leaf.plan.sweeps if s.shown is not None), None), tile[lane].offset
+    if sweep is None or isinstance(begin, int):
+        return place
+    stage = leaf.nest.stages[sweep.last - 1]
+    choice = choice_of(stage)
+    assert choice is not None
+    shown = _all(place, (may_hold(place, stage, c, tile) for c in choice.conditions))
+    return place if shown is None else place.branch(place.op(arith.OrIOp(place.compare(begin, "eq", 0), shown)))
+
+
+def _is_shown(place: Place, leaf: Leaf, stage: Stage, choice: Choice, tile: Tile) -> SSAValue:
+    """Whether the choice that a stage makes may fall on what it computes for some element of a tile."""
+
+    def may_be(condition: SSAValue) -> SSAValue | None:
+        if isinstance(condition, BlockArgument):
+            return any_of(place, leaf.operand(place, stage, condition.index, tile))
+        return may_hold(place, stage, condition, tile)
+
+    shown = _all(place, map(may_be, choice.conditions))
+    return place.constants.get(BoolAttr.from_bool(True), i1) if shown is None else shown
+
+
+def _all(place: Place, conditions: Iterable[SSAValue | None]) -> SSAValue | None:
+    """Whether all conditions hold, of those that are known."""
+    known = [c for c in conditions if c is not None]
+    return reduce(lambda a, b: place.op(arith.AndIOp(a, b)), known) if known else None
 
 
 def _run(leaf: Leaf, place: Place, tile: Tile, positions: Sequence[int], ends: dict[int, Index]) -> None:
@@ -91,7 +124,7 @@ class _Sweep:
             if choice is None:
                 self.run(place, tile, partials)
             else:
-                self.where_chosen(place, tile, *choice)
+                self.where_chosen(place, tile, choice)
             return
         (d, step), *rest = loops
         split = [s for s in self.stages if d in s.reductions and not s.is_contraction]
@@ -130,7 +163,7 @@ class _Sweep:
 
         def shown(at: Place, start: Index, size: int, end: SSAValue) -> SSAValue:
             part = {**tile, d: tile[d].part(at, start, size)}
-            seen = any_of(at, self.leaf.operand(at, last, choice[0], part))
+            seen = _is_shown(at, self.leaf, last, choice, part)
             return at.op(arith.SelectOp(seen, at.value(at.add(start, size)), end))
 
         at.yield_(shown(at, start, size, end))
@@ -147,15 +180,15 @@ class _Sweep:
             window = self.leaf.window(place, partial.buffer, partial.parts(place, tile))
             self.emit(place, stage, tile, {len(stage.op.operands) - 1: window})
 
-    def where_chosen(self, place: Place, tile: Tile, condition: int, otherwise: SSAValue) -> None:
+    def where_chosen(self, place: Place, tile: Tile, choice: Choice) -> None:
         """All stages, where the choice that the last one makes falls on what they compute for some element of the part."""
         last, seen, hidden = self.stages[-1], Block(), Block()
-        chosen = any_of(place, self.leaf.operand(place, last, condition, tile))
+        chosen = _is_shown(place, self.leaf, last, choice, tile)
         place.insert(scf.IfOp(chosen, [], Region(seen), Region(hidden)))
         self.run(inner := place.inside(seen), tile, {})
         inner.yield_()
         outer = place.inside(hidden)
-        fill(outer, otherwise, self.leaf.operand(outer, last, len(last.op.operands) - 1, tile)[0])
+        fill(outer, choice.otherwise, self.leaf.operand(outer, last, len(last.op.operands) - 1, tile)[0])
         outer.yield_()
 
     def where_not_zero(self, place: Place, tile: Tile) -> Place:

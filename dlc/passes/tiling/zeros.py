@@ -133,7 +133,7 @@ def hiding(stage: Stage) -> Iterator[tuple[int, SSAValue | None]]:
     y = select(mask, f(x), c);  y = x · weight
     """
     if (choice := choice_of(stage)) is not None:
-        yield choice
+        yield from ((c.index, choice.otherwise) for c in choice.conditions if isinstance(c, BlockArgument))
     body = stage.op.regions[0].block
     last = body.last_op
     product = last.operands[0].owner if last is not None and last.operands else None

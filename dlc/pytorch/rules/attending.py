@@ -34,6 +34,8 @@ def attention(
     if dropout_p:
         refuse(UnsupportedError(f"attention with dropout {dropout_p}; call .eval() on the module, or set it to 0"))
     key, value = (_for_heads_of(query, x) for x in (key, value))
+    if is_causal and query.shape[-2] == key.shape[-2]:
+        return nn.attention(query, key, value, causal=True, scale=scale)
     if attn_mask is None or attn_mask.dtype == np.bool_:
         mask = _causal(query, key) if is_causal else attn_mask
         return nn.attention(query, key, value, mask=mask, scale=scale)

@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx.parser
 import pytest
 
 import dlc
@@ -70,6 +71,11 @@ BIAS, PROJECTED = numbers(1, 4, 40, 40), numbers(2, 23, 192)
 PARTS = [part.reshape(2, 23, 4, 16).swapaxes(1, 2) for part in np.split(PROJECTED, 3, -1)]
 CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] = {
     "causal": (lambda *x: nn.attention(*x, causal=True), QUERIES, expected(*QUERIES, np.tri(40, dtype=bool))),
+    "causal, running": (
+        lambda *x: nn.attention(*x, causal=True),
+        RUNNING,
+        expected(*RUNNING, np.tri(60, 9001, 8941, dtype=bool)),
+    ),
     "masked": (lambda *x: nn.attention(*x, mask=MASK), QUERIES, expected(*QUERIES, MASK)),
     "spans": (lambda *x: nn.attention(*x, mask=SHOWN), LONG, expected(*LONG, SHOWN)),
     "running": (nn.attention, (2 * RUNNING[0], *RUNNING[1:]), expected(2 * RUNNING[0], *RUNNING[1:])),
@@ -144,6 +150,26 @@ def test_what_a_mask_hides_is_left_out_unless_sums_are_exact() -> None:
     np.testing.assert_allclose(y[..., :100, :], seen[..., :100, :], atol=3e-6)
     assert np.isinf(y[..., 299, :]).all()
     assert np.isnan(dlc.jit(causal, numerics="strict")(q, k, v)[..., :299, :]).all()
+
+
+def test_windows_by_places_of_rows_that_run() -> None:
+    """Query i sees keys from 75 i - 700 up to 75 i: blocks behind the last of them are not computed, whatever is in them."""
+    q, k, v = (2 * RUNNING[0], *RUNNING[1:])
+    model = onnx.parser.parse_model("""
+      <ir_version: 10, opset_import: ["" : 21]>
+      window (float[1,5,60,8] q, float[1,5,8,9001] k, float[1,5,9001,8] v) => (float[1,5,60,8] y)
+      <int64 zero = {0}, int64 one = {1}, int64 t = {60}, int64 s = {9001}, int64[2] column = {60, 1},
+       int64 stride = {75}, int64 width = {700}, float lowest = {-inf}> {
+        i = Range(zero, t, one)  rows = Reshape(i, column)  j = Range(zero, s, one)
+        last = Mul(rows, stride)  first = Sub(last, width)
+        before = LessOrEqual(j, last)  behind = Greater(j, first)  seen = And(before, behind)
+        dots = MatMul(q, k)  scores = Where(seen, dots, lowest)  weights = Softmax(scores)  y = MatMul(weights, v)
+      }""")
+    places, last = np.arange(9001), 75 * np.arange(60)[:, None]
+    wanted = expected(np.sqrt(8) * q, k, v, (places <= last) & (places > last - 700))
+    v = np.where(places[:, None] < 5000, v, np.nan)
+    (y,) = dlc.compile_model(model)(q, k.swapaxes(-1, -2), v).values()
+    np.testing.assert_allclose(y, wanted, atol=3e-6)
 
 
 def test_a_derivative_of_it() -> None:

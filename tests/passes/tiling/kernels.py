@@ -209,7 +209,8 @@ builtin.module {
 }
 """
 
-# Two contractions with the softmax of rows between them; the second operand of the first in panels.
+# Two contractions with the softmax of rows between them; the second operand of the first in panels. A number is added to each
+# score, and places decide which count: i < j <= i + 7.
 ATTENTION = """
 #hij = affine_map<(h, i, j) -> (h, i, j)>
 #hi = affine_map<(h, i, j) -> (h, i)>
@@ -219,6 +220,7 @@ builtin.module {
       %out: tensor<2x9x12xf32>) -> tensor<2x9x12xf32> attributes {kernel} {
     %zero = arith.constant 0.0 : f32
     %lowest = arith.constant 0xff800000 : f32
+    %c7 = arith.constant 7 : i32
     %e0 = tensor.empty() : tensor<2x9x21xf32>
     %z0 = linalg.fill ins(%zero : f32) outs(%e0 : tensor<2x9x21xf32>) -> tensor<2x9x21xf32>
     %s = linalg.generic {indexing_maps = [affine_map<(h, i, j, d) -> (h, i, d)>,
@@ -234,7 +236,16 @@ builtin.module {
     %m = linalg.generic {indexing_maps = [#hij, #ij, #hij], iterator_types = ["parallel", "parallel", "parallel"]}
         ins(%s, %mask : tensor<2x9x21xf32>, tensor<9x21xf32>) outs(%e1 : tensor<2x9x21xf32>) {
     ^bb0(%a: f32, %b: f32, %c: f32):
-      %n = arith.addf %a, %b : f32
+      %x = arith.addf %a, %b : f32
+      %i = linalg.index 1 : index
+      %j = linalg.index 2 : index
+      %row = arith.index_cast %i : index to i32
+      %key = arith.index_cast %j : index to i32
+      %end = arith.addi %row, %c7 : i32
+      %first = arith.cmpi slt, %row, %key : i32
+      %last = arith.cmpi sge, %end, %key : i32
+      %seen = arith.andi %first, %last : i1
+      %n = arith.select %seen, %x, %lowest : f32
       linalg.yield %n : f32
     } -> tensor<2x9x21xf32>
     %e2 = tensor.empty() : tensor<2x9xf32>

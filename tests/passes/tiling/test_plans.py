@@ -57,9 +57,7 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     register = {d: min(periods[d], extents[d]) if d in periods else size(min(extents[d], 20)) for d in shared}
     grid = {d: min(extents[d], register[d] * size(-(-extents[d] // register[d]))) for d in shared if rng.random() < 0.7}
     chunks = {
-        d: size(extents[d])
-        for d in extents
-        if d not in shared and rng.random() < 0.7 and not any(s.uses_indices for s in nest.stages)
+        d: size(extents[d]) for d in extents if d not in shared and rng.random() < 0.7 and not any(s.asked for s in nest.stages)
     }
     steps = {
         k: {d: size(register[d]) for d in shared if d in s.dims and rng.random() < 0.5}
@@ -101,8 +99,18 @@ def random_sweeps(nest: Nest, sums: Sums, rng: np.random.Generator) -> tuple[Swe
         sizes = [n for n in range(1, nest.extents[d] + 1) if not read or packed[d] % n == 0]
         return int(rng.choice(sizes))
 
-    chosen = SweepChooser(nest, CPU_LEVELS["cpu:avx2"], sums, nest.shared[-1], 6, 8).sweeps()
-    return tuple(replace(s, steps=tuple((d, step(d, nest.stages[s.first : s.last])) for d, _ in s.steps)) for s in chosen)
+    chooser = SweepChooser(nest, CPU_LEVELS["cpu:avx2"], sums, nest.shared[-1], 6, 8)
+    # What places hide may be skipped, and rows end where it is all that is left, in whole steps of all sweeps.
+    skips, ends = rng.random() < 0.7, rng.random() < 0.7
+    shown = (sums.lane, step(sums.lane, nest.stages)) if ends else None
+
+    def drawn(sweep: Sweep) -> Sweep:
+        steps = [(d, step(d, nest.stages[sweep.first : sweep.last])) for d, _ in sweep.steps]
+        if shown is not None:
+            steps = [shown if d == sums.lane else (d, size) for d, size in steps]
+        return replace(sweep, steps=tuple(steps), skips=sweep.skips and skips, shown=shown)
+
+    return tuple(map(drawn, chooser.sweeps()))
 
 
 def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:

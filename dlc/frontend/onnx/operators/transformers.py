@@ -204,14 +204,21 @@ def group_query_attention(node: Node) -> list[Value]:
             node.ignore_input(unused)
     if past_key is not None and past_value is not None:
         k, v = emit(dl.ConcatOp, past_key, k, axis=2), emit(dl.ConcatOp, past_value, v, axis=2)
-    places, keys = emit.reshape(places, (batch, 1, length, 1)), emit.iota(total)
-    seen = emit(dl.LessEqualOp, keys, emit(dl.MinimumOp, places, emit.reshape(last, (batch, 1, 1, 1))))
-    if (window := node.integer("local_window_size", -1)) > 0:
-        seen = emit(dl.AndOp, seen, emit(dl.GreaterOp, keys, emit(dl.SubOp, places, emit.sizes(window))))
     scores = _scores(node, q, repeated(node, k, count // groups))
     if cap := node.real("softcap", 0.0):
         scores = emit(dl.MulOp, emit(dl.TanhOp, emit(dl.DivOp, scores, emit.scalar(cap, q))), emit.scalar(cap, q))
-    scores = emit(dl.SelectOp, seen, _sum(node, scores, node.get(10)), emit.scalar(-np.inf, q))
+    scores, keys, ends = _sum(node, scores, node.get(10)), emit.iota(total), emit.reshape(last, (batch, 1, 1, 1))
+    if past_length == 0:
+        # By itself what places alone decide: it needs no array.
+        places = emit.reshape(emit.iota(length), (length, 1))
+        seen = [emit(dl.LessEqualOp, keys, ends), emit(dl.LessEqualOp, keys, places)]
+    else:
+        places = emit.reshape(places, (batch, 1, length, 1))
+        seen = [emit(dl.LessEqualOp, keys, emit(dl.MinimumOp, places, ends))]
+    if (window := node.integer("local_window_size", -1)) > 0:
+        seen.append(emit(dl.GreaterOp, keys, emit(dl.SubOp, places, emit.sizes(window))))
+    for mask in seen:
+        scores = emit(dl.SelectOp, mask, scores, emit.scalar(-np.inf, q))
     y = emit(dl.MatmulOp, emit(dl.SoftmaxOp, scores, axis=3), repeated(node, v, count // groups))
     return [joined(node, y), k, v]
 
