@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -64,8 +64,9 @@ class Read:
         names = [n.name for n in placeholders]
         symbols = {str(known[n]): k for k, n in enumerate(names) if isinstance(known.get(n), Dim) and is_symbol(known[n])}
         given: Any = module.graph.output_node().args[0]
+        several = cast("Sequence[Any]", given) if isinstance(given, list | tuple) else [given]
         ends = _Ends(list(nodes_of(module.graph)), symbols)
-        results = [ends.result(end) for end in (given if isinstance(given, list | tuple) else [given])]
+        results = [ends.result(end) for end in several]
         inputs = [info_of(placeholders[k].name, values[k]) for k in tensors]
         outputs = [replace(info, name=f"output{k}") for k, info in enumerate(ends.infos)]
         attributes = {n.name: attribute(module, n.target) for n in module.graph.nodes if n.op == "get_attr"}
