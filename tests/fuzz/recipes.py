@@ -112,7 +112,7 @@ def _running(p: RandomProgram, op: type[DlOp]) -> Known:
 def _argsort(p: RandomProgram, op: type[DlOp]) -> Known:
     x = p.any(ANY, lambda s: len(s) > 0, exact=True)
     axis = p.axis(x)
-    count = p.random.choice([None, p.random.randint(0, x.shape[axis])])
+    count = p.random.choice([None, (p.random.randint(0, x.shape[axis]),)])
     return p.add(op, x, axis=axis, descending=p.flag(), count=count)
 
 
