@@ -75,9 +75,8 @@ def sizes_given(infos: Sequence[TensorInfo], shapes: GivenShapes) -> dict[str, i
             raise ShapeError(f"a shape of '{name}': only sizes that inputs leave open can be given; {known}")
         numbers = [size for size in tensor_shape(name, shape) if isinstance(size, int)]
         if not len(numbers) == len(shape or ()) == len(open_[name].shape):
-            raise ShapeError(
-                f"a shape of '{name}': it gives the sizes that inputs leave open, with a number for each of {open_[name]}; got {shape}"
-            )
+            wanted = f"expected a number for each size of {open_[name]}, got {shape}"
+            raise ShapeError(f"a shape of '{name}': only sizes that inputs leave open can be given; {wanted}")
         bind_sizes(open_[name].shape, numbers, sizes)
     return sizes
 
