@@ -270,7 +270,7 @@ class Emitter:
             return [*_kept(states, following), *made]
 
         body = self.body([*(s.type for s in states), *elements], run)
-        results = self._results(dl.ScanOp.of([*map(self.ssa, (*states, *sequences))], body, count, length, reverse))
+        results = self.results(dl.ScanOp.of([*map(self.ssa, (*states, *sequences))], body, count, length, reverse))
         return results[:count], results[count:]
 
     def while_(
@@ -286,11 +286,11 @@ class Emitter:
             return [inner.reshape(going, ()), *_kept(states, following)]
 
         body = self.body([s.type for s in states], run)
-        return self._results(dl.WhileOp.of(self.ssa(self.reshape(condition, ())), [*map(self.ssa, states)], body))
+        return self.results(dl.WhileOp.of(self.ssa(self.reshape(condition, ())), [*map(self.ssa, states)], body))
 
     def if_(self, condition: Value, then: Block, otherwise: Block, types: Sequence[Tensor]) -> list[Value]:
         """The results, of these types, of the body that is run: `then` where the condition holds."""
-        return self._results(dl.IfOp.of(self.ssa(self.reshape(condition, ())), then, otherwise, types))
+        return self.results(dl.IfOp.of(self.ssa(self.reshape(condition, ())), then, otherwise, types))
 
     def body(self, types: Sequence[Tensor], run: Callable[[Emitter, Sequence[Value]], Sequence[Value]]) -> Block:
         """A block that yields what `run` makes of its arguments."""
@@ -306,7 +306,8 @@ class Emitter:
             raise
         return body
 
-    def _results(self, op: Operation) -> list[Value]:
+    def results(self, op: Operation) -> list[Value]:
+        """The results of an op that is put at the end of the block."""
         return [Value(tensor_of(r), ssa=r) for r in self.build.insert(op).results]
 
     def ssa(self, value: Value) -> SSAValue:

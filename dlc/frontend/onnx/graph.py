@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from google.protobuf.message import DecodeError, Message
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from dlc.errors import ModelError
 from dlc.frontend.onnx.large_tensors import Content, all_of, content_of, without_large_tensors
@@ -37,6 +37,9 @@ class ModelFile:
         """What its programs are called."""
         return Path(self.name).stem
 
+
+# That of derivatives and steps of optimisers.
+TRAINING_DOMAIN = "ai.onnx.preview.training"
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | ModelFile"
 
@@ -173,14 +176,47 @@ def _producers(graph: GraphProto, nodes: Sequence[NodeProto]) -> dict[str, int |
 
 
 def reads(node: NodeProto) -> Iterator[str]:
-    """The names that a node reads, those captured by its subgraphs included."""
+    """The names that a node reads, those captured by its subgraphs included; a gradient what it is of."""
     yield from (name for name in node.input if name)
+    if node.op_type == "Gradient" and node.domain == TRAINING_DOMAIN:
+        yield from (a.s.decode(errors="replace") for a in node.attribute if a.name == "y")
     for inner in subgraphs(node):
         local = {v.name for v in inner.input} | {t.name for t in inner.initializer}
         local |= {s.values.name for s in inner.sparse_initializer}
         local |= {name for n in inner.node for name in n.output}
         captured = (name for n in inner.node for name in reads(n))
         yield from (name for name in (*captured, *(o.name for o in inner.output)) if name not in local)
+
+
+def between(graphs: Sequence[Sequence[NodeProto]], inputs: Sequence[str], output: str) -> GraphProto:
+    """The function from some names to another one that the nodes of these graphs are: those that lead from the ones to the other.
+
+    It reads what hangs on no input where the nodes stand.
+    """
+    producers = {name: node for nodes in graphs for node in nodes for name in node.output if name}
+    # Whether a name hangs on an input: producers first, which are on the stack above who reads them.
+    hangs: dict[str, bool] = dict.fromkeys(inputs, True)
+    found: list[NodeProto] = []
+    stack = [output]
+    while stack:
+        name = stack[-1]
+        node = producers.get(name)
+        pending = [] if node is None or name in hangs else [n for n in reads(node) if n not in hangs]
+        stack.extend(pending)
+        if pending:
+            continue
+        stack.pop()
+        if name not in hangs:
+            is_on = node is not None and any(hangs[n] for n in reads(node))
+            if node is not None:
+                found += [node] * is_on
+                hangs.update(dict.fromkeys((n for n in node.output if n and n not in hangs), is_on))
+            hangs[name] = is_on
+    return GraphProto(
+        node=found,
+        input=[ValueInfoProto(name=name) for name in inputs],
+        output=[ValueInfoProto(name=output)],
+    )
 
 
 def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:

@@ -71,6 +71,8 @@ class _Scope:
     values: MutableMapping[str, Value | None]
     declared: Mapping[str, ValueInfoProto]
     opset: int
+    # The nodes of the graphs around, the outermost first.
+    graphs: tuple[Sequence[NodeProto], ...]
     # The nodes whose bodies this one is inside of, outermost first, and the functions that they call.
     owners: tuple[NodeProto, ...] = ()
     functions: tuple[Key, ...] = ()
@@ -132,7 +134,7 @@ class _Importer:
         self.tensors = TensorReader(model.folder, model.content)
         self.weights = WeightStore()
         declared = {v.name: v for v in (*self.graph.value_info, *self.graph.output)}
-        self.scope: _Scope = _Scope({"": None}, declared, opset_of(model.proto.opset_import))
+        self.scope: _Scope = _Scope({"": None}, declared, opset_of(model.proto.opset_import), (self.graph.node,))
         self.definitions = Definitions(model.proto)
         self.inlined = 0
         # Placeholders are arguments of a block that is part of no program.
@@ -285,7 +287,7 @@ class _Importer:
     def _inlined(self, node: NodeProto, function: FunctionProto, inputs: Sequence[Value | None]) -> Sequence[Value | None]:
         """The results of a function's body, whose names are its own."""
         outer: _Scope = self.scope
-        called = function.domain, function.name, function.overload
+        called, body = (function.domain, function.name, function.overload), body_of(function, node)
         if called in outer.functions:
             raise ModelError(f"{place(node)}: the function {function.name} calls itself")
         values = dict.fromkeys(["", *function.input]) | dict(zip(function.input, inputs, strict=False))
@@ -293,10 +295,11 @@ class _Importer:
             values,
             {v.name: v for v in function.value_info},
             opset_of(function.opset_import) or outer.opset,
+            (body,),
             (*outer.owners, node),
             (*outer.functions, called),
         )
-        self._convert_all(body_of(function, node), node)
+        self._convert_all(body, node)
         self.scope = outer
         return [values.get(name) for name in function.output]
 
@@ -317,7 +320,8 @@ class _Importer:
         values = ChainMap(dict[str, Value | None](), outer.values)
         declared = {v.name: v for v in (*graph.value_info, *graph.output)}
         nodes = sorted_nodes(graph, outer.values)
-        self.scope = _Scope(values, declared, outer.opset, (*outer.owners, owner), outer.functions)
+        graphs = (*outer.graphs, graph.node)
+        self.scope = _Scope(values, declared, outer.opset, graphs, (*outer.owners, owner), outer.functions)
         self.emit = emit
         try:
             self._read_initialisers(graph)
@@ -356,7 +360,8 @@ class _Importer:
 
     def _converted(self, proto: NodeProto, converter: Converter, inputs: Sequence[Value | None]) -> Sequence[Value]:
         inline, attempt = partial(self._subgraph, proto), partial(self._attempt, proto)
-        node = Node(proto, self.scope.opset, inputs, self.emit, self.tensors, inline, attempt, self.problems.extend)
+        note, graphs = self.problems.extend, self.scope.graphs
+        node = Node(proto, self.scope.opset, inputs, self.emit, self.tensors, inline, attempt, note, graphs)
         with self.emit.build.at(location(label((*self.scope.owners, proto)[0]))), as_problems(node.place, inputs):
             made = converter(node)
         results = [made] if isinstance(made, Value) else list(made)

@@ -46,6 +46,7 @@ class Node(Operands):
         inline: Inline,
         attempt: Attempt,
         note: Callable[[Sequence[Problem]], None],
+        graphs: Sequence[Sequence[NodeProto]],
     ) -> None:
         super().__init__(place(proto), inputs, proto.input, emit)
         self.proto = proto
@@ -53,6 +54,8 @@ class Node(Operands):
         self.inline = inline
         self.attempt = attempt
         self.note = note
+        # The nodes of the graphs around it.
+        self.graphs = graphs
         self._tensors = tensors
         self._attributes = {a.name: a for a in proto.attribute}
         self._read: set[str] = set()
@@ -116,7 +119,7 @@ class Node(Operands):
     def reals(self, name: str, default: Sequence[float] | None = None) -> tuple[float, ...]:
         return tuple(float(np.float32(v)) for v in self._attribute(name, AttributeProto.FLOATS, default))
 
-    def texts(self, name: str, default: Sequence[str]) -> tuple[str, ...]:
+    def texts(self, name: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
         where = f"{self.place}, attribute '{name}'"
         return tuple(decoded(v, where) for v in self._attribute(name, AttributeProto.STRINGS, default))
 

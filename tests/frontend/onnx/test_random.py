@@ -59,7 +59,7 @@ def test_in_a_loop_numbers_would_repeat() -> None:
     info = helper.make_tensor_value_info
     draw = [node("RandomUniformLike", ["s"], "t")]
     scanned = helper.make_graph(draw, "body", [info("s", 1, [2])], [info("t", 1, [2])])
-    with pytest.raises(UnsupportedError, match=r"\(RandomUniformLike\).*same in each step"):
+    with pytest.raises(UnsupportedError, match=r"\(RandomUniformLike\).*same each time"):
         dlc.compile_model(model([node("Scan", ["x"], "y", body=scanned, num_scan_inputs=1)], {"x": [3, 2]}, ["y"]))
     on = info("on", TensorProto.BOOL, [])
     again = [*draw, node("Identity", ["t"], "row")]

@@ -2,11 +2,12 @@
 
 Of each element by itself: `arithmetic/`; of many: `reductions/`; of pictures and volumes: `images/`; what goes elsewhere:
 `movement/`. The domain of classical models is `ml/`; ONNX Runtime's own are `microsoft.py` and `transformers.py`, that of
-optimisers `training.py`. What is of no such kind is a file here.
+derivatives and optimisers `training.py`. What is of no such kind is a file here.
 """
 
 from __future__ import annotations
 
+from dlc.frontend.onnx.graph import TRAINING_DOMAIN
 from dlc.frontend.onnx.operators import (
     control,
     creation,
@@ -37,5 +38,5 @@ OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for na
 OTHER_OPERATORS: dict[str, dict[str, list[Entry]]] = {
     microsoft.DOMAIN: {**microsoft.table.entries, **transformers.table.entries},
     ml.DOMAIN: ml.OPERATORS,
-    training.DOMAIN: training.table.entries,
+    TRAINING_DOMAIN: training.table.entries,
 }

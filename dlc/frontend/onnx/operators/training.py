@@ -1,6 +1,7 @@
-"""Steps of optimisers, of the domain `ai.onnx.preview.training`: inputs are a rate, a count, and tensors of each kind in turn.
+"""The domain `ai.onnx.preview.training`: derivatives, and steps of optimisers.
 
-Momentum(R, T, X1, X2, G1, G2, V1, V2)   ⟶   X1', X2', V1', V2'
+Gradient(W, X) {xs = [W], zs = [X], y = Y}   ⟶   dY/dW, of Y as the graph has it
+Momentum(R, T, X1, X2, G1, G2, V1, V2)       ⟶   X1', X2', V1', V2', of a rate, a count, and tensors of each kind in turn
 """
 
 from __future__ import annotations
@@ -8,13 +9,42 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import element_type_of, shape_of
+from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import ModelError
-from dlc.frontend.emit import Emitter, Value
+from dlc.frontend.emit import Emitter, Value, discard
+from dlc.frontend.onnx.graph import between
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.problems import NodeProblem
 
-DOMAIN = "ai.onnx.preview.training"
 table = Table()
+
+
+@table("Gradient")
+def gradient(node: Node) -> list[Value]:
+    """What the elements of `y` together are derived by each of `xs`, where `xs` and `zs` have the values of the inputs."""
+    emit, names, y = node.emit, node.texts("xs"), node.text("y")
+    others, count = node.texts("zs", ()), len(names)
+    if len(node.inputs) != count + len(others) or not names:
+        raise ModelError(f"{node.place}: {len(node.inputs)} inputs for {count} names in xs and {len(others)} in zs")
+    values = [node[k] for k in range(len(node.inputs))]
+    of, function = values[:count], between(node.graphs, [*names, *others], y)
+    for name, x in zip(names, of, strict=True):
+        if x.is_text or not is_float(x.element_type):
+            raise NodeProblem("dtype", f"'{name}' in xs is {x}, which has no derivative; expected floats")
+
+    def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
+        return node.inline(function, [*arguments, *values[count:]], inner)
+
+    body = emit.body([x.type for x in of], run)
+    assert body.last_op is not None
+    (made,) = body.last_op.operands
+    if not is_float(element_type_of(made)):
+        discard(body)
+        raise NodeProblem("dtype", f"'{y}' is of {element_type_of(made)}, which has no derivative; expected floats")
+    one = emit.full(1, shape_of(made), element_type_of(made))
+    return emit.results(dl.VjpOp.of([*map(emit.ssa, of)], [emit.ssa(one)], body, range(count), [0]))[1:]
 
 
 def _scaled(emit: Emitter, x: Value, factor: float) -> Value:

@@ -1,0 +1,111 @@
+"""ONNX's `Gradient`: derivatives of what stands in the graph around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, helper
+
+from dlc.errors import ModelError, UnsupportedError
+from dlc.frontend.onnx import import_model
+from dlc.frontend.onnx.graph import TRAINING_DOMAIN
+from tests.frontend.onnx.build import INT64, model, run
+
+X = np.array([[0.5, -1.5], [2.0, 0.25]], np.float32)
+W = np.array([[1.0, 2.0], [-0.5, 0.75]], np.float32)
+
+
+def gradient(inputs: Sequence[str], outputs: Sequence[str], **names: Any) -> Any:
+    return helper.make_node("Gradient", inputs, outputs, domain=TRAINING_DOMAIN, **names)
+
+
+def of(nodes: Sequence[Any], inputs: Mapping[str, Sequence[int]], outputs: Sequence[str], **more: Any) -> ModelProto:
+    made = model(nodes, inputs, outputs, **more)
+    made.opset_import.append(helper.make_opsetid(TRAINING_DOMAIN, 1))
+    return made
+
+
+def results(nodes: Sequence[Any], feeds: Mapping[str, Any], outputs: Sequence[str], **more: Any) -> list[np.ndarray]:
+    made = run(import_model(of(nodes, {name: x.shape for name, x in feeds.items()}, outputs, **more)), feeds)
+    return [made[name] for name in outputs]
+
+
+PRODUCT = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Tanh", ["p"], ["h"])]
+LOSS = [*PRODUCT, helper.make_node("Mul", ["h", "h"], ["s"]), helper.make_node("ReduceSum", ["s"], ["o"], keepdims=0)]
+
+
+def test_of_inputs_and_of_weights() -> None:
+    h = np.tanh(X @ W)
+    rate = 2 * h * (1 - h * h)
+    gx, gw = results([*LOSS, gradient(["x", "w"], ["gx", "gw"], xs=["x", "w"], y="o")], {"x": X}, ["gx", "gw"], weights={"w": W})
+    np.testing.assert_allclose(gx, rate @ W.T, rtol=1e-5)
+    np.testing.assert_allclose(gw, X.T @ rate, rtol=1e-5)
+
+
+def test_nodes_may_stand_before_what_they_are_of() -> None:
+    (found,) = results([gradient(["x"], ["g"], xs=["x"], y="s"), helper.make_node("Mul", ["x", "x"], ["s"])], {"x": X}, ["g"])
+    np.testing.assert_allclose(found, 2 * X)
+
+
+def test_of_a_tensor_between_at_another_value() -> None:
+    """What hangs on no input of the gradient is read where it stands."""
+    nodes = [*LOSS, gradient(["v"], ["g"], xs=["h"], y="o")]
+    (found,) = results(nodes, {"x": X, "v": W}, ["g"], weights={"w": W})
+    np.testing.assert_allclose(found, 2 * W, rtol=1e-6)
+
+
+def test_of_a_gradient() -> None:
+    """d²/dx² and d²/dxdz of x³·z, where an output is left out."""
+    cube = [helper.make_node("Mul", ["x", "x"], ["q"]), helper.make_node("Mul", ["q", "x"], ["c"])]
+    first = gradient(["x", "z"], ["g"], xs=["x"], zs=["z"], y="y")
+    nodes = [*cube, helper.make_node("Mul", ["c", "z"], ["y"]), first]
+    second = gradient(["x", "z"], ["gg", "gz"], xs=["x", "z"], y="g")
+    third = gradient(["x", "z"], ["", "again"], xs=["x", "z"], y="g")
+    found = results([*nodes, second, third], {"x": X, "z": W}, ["g", "gg", "gz", "again"])
+    for a, b in zip(found, [3 * X * X * W, 6 * X * W, 3 * X * X, 3 * X * X], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def test_where_values_go_through_a_branch() -> None:
+    """The branches read the names around them."""
+
+    def branch(kind: str) -> Any:
+        node = helper.make_node(kind, ["x", "x"], [f"{kind}_out"])
+        return helper.make_graph([node], kind, [], [helper.make_tensor_value_info(f"{kind}_out", 1, [2, 2])])
+
+    choice = helper.make_node("If", ["b"], ["y"], then_branch=branch("Mul"), else_branch=branch("Add"))
+    nodes = [helper.make_node("Cast", ["k"], ["b"], to=9), choice, gradient(["x"], ["g"], xs=["x"], y="y")]
+    for k, expected in ((1, 2 * X), (0, np.full((2, 2), 2))):
+        (found,) = results(nodes, {"x": X, "k": np.int64(k)}, ["g"], dtypes={"k": INT64})
+        np.testing.assert_allclose(found, expected)
+
+
+def test_of_what_does_not_hang_on_it() -> None:
+    (found,) = results([*LOSS, gradient(["z"], ["g"], xs=["z"], y="o")], {"x": X, "z": X}, ["g"], weights={"w": W})
+    assert not found.any()
+
+
+MISTAKES = {
+    "counts": (gradient(["x"], ["g"], xs=["x", "w"], y="o"), ModelError, "1 inputs for 2 names in xs and 0 in zs"),
+    "unknown": (gradient(["x"], ["g"], xs=["x"], y="nothing"), ModelError, "reads 'nothing', which nothing produces"),
+    "itself": (gradient(["x"], ["g"], xs=["x"], y="g"), ModelError, "depends on itself"),
+    "integers": (gradient(["k"], ["g"], xs=["k"], y="o"), UnsupportedError, "'k' in xs is .*i64.*has no derivative"),
+    "of integers": (gradient(["x"], ["g"], xs=["x"], y="sum"), UnsupportedError, "'sum' is of i64, which has no derivative"),
+    "random": (gradient(["x"], ["g"], xs=["x"], y="drawn"), UnsupportedError, "same each time"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(name: str) -> None:
+    node, error, message = MISTAKES[name]
+    more = [
+        helper.make_node("Add", ["k", "k"], ["sum"]),
+        helper.make_node("RandomNormalLike", ["x"], ["noise"]),
+        helper.make_node("Mul", ["x", "noise"], ["drawn"]),
+    ]
+    made = of([*LOSS, *more, node], {"x": [2, 2], "k": []}, ["g"], weights={"w": W}, dtypes={"k": INT64})
+    with pytest.raises(error, match=message):
+        import_model(made)
