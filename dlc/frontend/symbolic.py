@@ -43,6 +43,13 @@ def _divide(a: Size, b: Size) -> Size:
     raise UndecidableError(f"the sign of {a} / {b}")
 
 
+def _remainder(a: Size, b: Size) -> Size:
+    # By either kind of division.
+    if a >= 0 and b > 0:
+        return a % b
+    raise UndecidableError(f"the sign of the remainder of {a} / {b}")
+
+
 def _maximum(a: Size, b: Size) -> Size:
     return a if a >= b else b
 
@@ -74,6 +81,7 @@ ELEMENTWISE: dict[type[DlOp], Callable[..., Any]] = {
     dl.MulOp: operator.mul,
     dl.NegOp: operator.neg,
     dl.DivOp: _divide,
+    dl.ModOp: _remainder,
     dl.FloordivOp: operator.floordiv,
     dl.MaximumOp: _maximum,
     dl.MinimumOp: _minimum,

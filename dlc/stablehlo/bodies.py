@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects import dl
-from dlc.ir import SSAValue
+from dlc.ir import Block, SSAValue
+from dlc.stablehlo.moving import surrounded
 from dlc.stablehlo.node import Node, sizes_of
 
 
@@ -45,7 +46,7 @@ def reduced(node: Node, arrays: Sequence[SSAValue], begins: Sequence[SSAValue], 
 def _padded(node: Node, x: SSAValue, value: SSAValue, axis: int, low: int, high: int) -> SSAValue:
     rank = len(sizes_of(x))
     before, after = (tuple(n if a == axis else 0 for a in range(rank)) for n in (low, high))
-    return node.b(dl.PadOp, x, value, low=before, high=after, pad_mode="constant")
+    return surrounded(node, x, value, before, after)
 
 
 def of_windows(
@@ -54,13 +55,27 @@ def of_windows(
     """What the body makes of windows: of each axis their size, step, distance of elements, and how many `begins` are around."""
     arrays = list(arrays)
     for axis, (count, step, apart, (low, high)) in enumerate(windows):
-        if low or high:
-            arrays = [_padded(node, x, begin, axis, low, high) for x, begin in zip(arrays, begins, strict=True)]
+        arrays = [_padded(node, x, begin, axis, low, high) for x, begin in zip(arrays, begins, strict=True)]
         if count > 1:
             arrays = _along(node, arrays, axis, count, apart)
         if step > 1:
             arrays = [_part(node, x, axis, 0, sizes_of(x)[axis], step) for x in arrays]
     return arrays
+
+
+def running(
+    node: Node, arrays: Sequence[SSAValue], begins: Sequence[SSAValue], axis: int, *, reverse: bool
+) -> Sequence[SSAValue]:
+    """What the body makes of all elements up to each, or from it on, along an axis of an open size: step by step."""
+    front = [axis, *(a for a in range(len(sizes_of(arrays[0]))) if a != axis)]
+    rows = [node.transpose(x, front) for x in arrays]
+    states = [node.broadcast(begin, sizes_of(x)[1:]) for x, begin in zip(rows, begins, strict=True)]
+    count, block = len(states), Block(arg_types=[x.type for x in (*states, *states)])
+    with node.trace.inside(block):
+        made = _combined(node, block.args[:count], block.args[count:])
+        block.add_op(dl.YieldOp([*made, *made]))
+    scan = node.b.insert(dl.ScanOp.of([*states, *rows], block, count, sizes_of(rows[0])[0], reverse))
+    return [node.transpose(y, [front.index(a) for a in range(len(front))]) for y in scan.results[count:]]
 
 
 def _along(node: Node, arrays: list[SSAValue], axis: int, count: int, apart: int) -> list[SSAValue]:

@@ -12,6 +12,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type
 from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64, i32, i64
+from dlc.stablehlo.divisions import division
 from dlc.stablehlo.node import Converter, Node
 
 _SAME: dict[str, type[DlOp]] = {
@@ -54,7 +55,7 @@ def compare(node: Node) -> SSAValue:
 
 
 def select(node: Node) -> SSAValue:
-    return node.b(dl.SelectOp, *node.operands)
+    return division(node) or node.b(dl.SelectOp, *node.operands)
 
 
 def clamp(node: Node) -> SSAValue:

@@ -64,16 +64,36 @@ def reverse(node: Node) -> SSAValue:
 
 def pad(node: Node) -> SSAValue:
     low, high = node.integers("low", "edge_padding_low"), node.integers("high", "edge_padding_high")
-    x, between = node[0], node.integers("interior", "interior_padding")
+    return padded(node, low, high, node.integers("interior", "interior_padding"))
+
+
+def padded(node: Node, low: Sequence[int], high: Sequence[int], between: Sequence[int]) -> SSAValue:
+    """The first operand with so many of the second before, behind and between its elements along each axis."""
+    x = node[0]
     for axis, count in enumerate(between):
         x = spaced(node, x, node[1], axis, count)
-    return node.b(dl.PadOp, x, node[1], low=tuple(low), high=tuple(high), pad_mode="constant")
+    return surrounded(node, x, node[1], low, high)
+
+
+def surrounded(node: Node, x: SSAValue, value: SSAValue, low: Sequence[int], high: Sequence[int]) -> SSAValue:
+    """So many values before and behind each axis; of numbers that are open, which are none below 0, as parts put together."""
+    known = [tuple(n if isinstance(n, int) else 0 for n in side) for side in (low, high)]
+    if any(map(any, known)):
+        x = node.b(dl.PadOp, x, value, low=known[0], high=known[1], pad_mode="constant")
+    for axis, amounts in enumerate(zip(low, high, strict=True)):
+        sizes = sizes_of(x)
+        before, behind = (
+            [] if isinstance(n, int) else [node.broadcast(value, (*sizes[:axis], n, *sizes[axis + 1 :]))] for n in amounts
+        )
+        if before or behind:
+            x = node.b(dl.ConcatOp, *before, x, *behind, axis=axis)
+    return x
 
 
 def spaced(node: Node, x: SSAValue, value: SSAValue, axis: int, count: int) -> SSAValue:
     """So many values between neighbours along an axis."""
     sizes = sizes_of(x)
-    if not count or sizes[axis] < 2:
+    if count == 0 or sizes[axis] in (0, 1):
         return x
     wide = node.reshape(x, [*sizes[: axis + 1], 1, *sizes[axis + 1 :]])
     none = (0,) * (len(sizes) + 1)
@@ -94,8 +114,13 @@ def _counted(node: Node, count: int) -> SSAValue:
 
 
 def dynamic_slice(node: Node) -> SSAValue:
-    x, starts = node[0], node.operands[1:]
-    for axis, size in enumerate(node.integers("sizes", "slice_sizes")):
+    return slice_at(node, node.operands[1:], node.integers("sizes", "slice_sizes"))
+
+
+def slice_at(node: Node, starts: Sequence[SSAValue], sizes: Sequence[int]) -> SSAValue:
+    """The slice of the first operand of these sizes that begins at places without axes, moved to where it is inside."""
+    x = node[0]
+    for axis, size in enumerate(sizes):
         whole = sizes_of(x)[axis]
         if size != whole:
             places = node.b(dl.AddOp, _counted(node, size), _start(node, starts[axis], whole - size))

@@ -9,15 +9,16 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex, parts_of
+from dlc.frontend.decided import Element, elements_of
 from dlc.frontend.trace import Trace, Tracer
-from dlc.ir import Attribute, SSAValue, TensorType
+from dlc.ir import Attribute, SSAValue
 from dlc.stablehlo.syntax import OPEN, Op, Region, Type
 
 # What MLIR calls element types, by NumPy's name.
@@ -33,13 +34,6 @@ def element_of(type: Type, where: str) -> Attribute:
     if type.element not in _ELEMENTS:
         raise UnsupportedError(f"{where}: tensors of {type.element} are not supported; expected {', '.join(_ELEMENTS)}")
     return ELEMENT_TYPES[_ELEMENTS[type.element]]
-
-
-def type_of(type: Type, where: str) -> TensorType[Attribute]:
-    """Raises UnsupportedError for one with open sizes."""
-    if OPEN in type.shape:
-        raise UnsupportedError(f"{where}: {type}: a result of open sizes; export for known ones")
-    return tensor_type(type.shape, element_of(type, where))
 
 
 def is_of(value: SSAValue, type: Type, where: str, *, of_arrays: bool = False) -> bool:
@@ -92,7 +86,7 @@ class Node:
         return self.trace.value(array).value if not isinstance(array, SSAValue) else cast(SSAValue, array)
 
     def __getitem__(self, k: int) -> SSAValue:
-        if k >= len(self.operands):
+        if not -len(self.operands) <= k < len(self.operands):
             raise ModelError(f"{self.where}: operand {k} of {len(self.operands)}")
         return self.operands[k]
 
@@ -176,6 +170,19 @@ def parts_in(types: Sequence[Type]) -> list[Type]:
 def sizes_of(value: SSAValue) -> tuple[int, ...]:
     """A value's shape. Open sizes do arithmetic as numbers do; a question that has no answer for all is an UndecidableError."""
     return cast("tuple[int, ...]", shape_of(value))
+
+
+def shape_in(node: Node, k: int) -> tuple[int, ...]:
+    """The shape that an operand is. Raises UnsupportedError for one that follows from no shape."""
+    return shape_of_elements(node, node[k], f"operand {k}")
+
+
+def shape_of_elements(node: Node, value: SSAValue, what: str) -> tuple[int, ...]:
+    """The same of a value that is called so."""
+    sizes = list(elements_of(value).flat)
+    if any(isinstance(size, Element) for size in sizes):
+        raise node.unsupported(f"{what} is a shape that follows from no size of an argument")
+    return cast("tuple[int, ...]", tuple(sizes))
 
 
 def fields_of(text: Any) -> dict[str, list[int]]:

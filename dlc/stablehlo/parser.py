@@ -172,6 +172,8 @@ class _Parser(Tokens):
             attributes |= self.dictionary()
         elif self.accept("["):
             attributes["ranges"] = self.separated("]", self.range)
+        elif token.kind == "string":
+            attributes["name"] = self.attribute()
         elif token.kind in ("dense", "symbol"):
             attributes["callee" if token.kind == "symbol" else "value"] = self.attribute(typed=False)
         else:

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from dlc.arrays import TensorInfo
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array, element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dims import UndecidableError
+from dlc.dialects.dl.programs.ranges import state_ranges
+from dlc.dialects.host import entry_of
+from dlc.dims import Range, UndecidableError
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.entry import ReadModel, entry_function
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import Block, FileLineColLoc, IntAttr, ModuleOp, SSAValue, StringAttr, SymbolRefAttr
 from dlc.stablehlo import bits, complex_numbers, elementwise, factors, moving, open_sizes, places, special, sums, windows
-from dlc.stablehlo.node import Converter, Node, Value, element_of, is_of, leaves_of, of_leaves, parts_in, type_of
-from dlc.stablehlo.open_sizes import symbols_of
+from dlc.stablehlo.node import Converter, Node, Value, element_of, is_of, leaves_of, of_leaves, parts_in
+from dlc.stablehlo.open_sizes import ASSERTION, asserted, symbols_of
 from dlc.stablehlo.parser import parse
 from dlc.stablehlo.syntax import Dense, Function, Op, Region, Type
 
@@ -36,6 +40,8 @@ OPERATORS: dict[str, Converter] = {
 OF_COMPLEX = complex_numbers.OPERATORS
 _RETURNS = ("return", "func.return", "stablehlo.return")
 _CALLS = ("call", "func.call")
+_BRANCHES = ("stablehlo.if", "stablehlo.case")
+_COMPOSITE = "stablehlo.composite"
 # The most elements of a literal in the IR; a larger constant is a weight.
 _LITERAL = 64
 
@@ -58,6 +64,8 @@ class _Reader:
         self.functions, self.name = functions, name
         self.trace = Trace()
         self.calls: list[str] = []
+        # What its assertions say of sizes.
+        self.ranges: dict[str, Range] = {}
 
     def run(self, names: Sequence[str]) -> ReadModel:
         main = self.functions.get("main")
@@ -78,25 +86,48 @@ class _Reader:
         said = _names(main.results, said)
         infos = ([_info(n, v) for n, v in zip(ns, vs, strict=True)] for ns, vs in ((names, block.args), (said, results)))
         module = ModuleOp([entry_function(block, names, results, said)])
+        state_ranges(entry_of(module), self.ranges)
         return ReadModel(module, self.trace.weights, *map(tuple, infos))
 
     def _require_known(self) -> None:
         """Raises UnsupportedError for all ops that nothing reads, with their lines."""
-        known = {*OPERATORS, *OF_COMPLEX, *_RETURNS, "stablehlo.constant", "stablehlo.while", "stablehlo.if", "stablehlo.case"}
-        unknown: dict[str, list[int]] = {}
+        known = {*OPERATORS, *OF_COMPLEX, *_RETURNS, ASSERTION, "stablehlo.constant", *_BRANCHES, "stablehlo.while"}
+        unknown, called, left = dict[str, list[int]](), {"main"}, ["main"]
 
         def look(ops: Sequence[Op]) -> None:
-            for op in ops:
-                if op.name not in _CALLS and op.called not in known:
+            for op in map(self._plain, ops):
+                if op.name in _CALLS and op.attributes.get("callee") in self.functions.keys() - called:
+                    callee = str(op.attributes["callee"])
+                    called.add(callee)
+                    left.append(callee)
+                elif op.name not in _CALLS and op.called not in known:
                     unknown.setdefault(op.called, []).append(op.line)
                 for region in op.regions:
                     look(region.ops)
 
-        for function in self.functions.values():
-            look(function.body.ops)
+        while left:
+            look(self.functions[left.pop()].body.ops)
         if unknown:
             lines = [f"{op} (line {', '.join(map(str, lines))})" for op, lines in unknown.items()]
             raise UnsupportedError(f"{self.name}: ops that dlc does not support:\n  " + "\n  ".join(lines), lines)
+
+    def _plain(self, op: Op) -> Op:
+        """A composite as the op that it is, or a call of what it is made of; what calls functions, with them as regions.
+
+        Of what is given the shapes of its results they are left out: they are those of its other operands.
+        """
+        if op.name == _COMPOSITE:
+            name = str(op.attributes.get("name"))
+            if name in OPERATORS:
+                return replace(op, name=name, attributes=op.attributes.get("composite_attributes", {}))
+            return replace(op, name=_CALLS[0], attributes={"callee": op.attributes.get("decomposition")})
+        called: Any = op.attributes.get("called_computations", ())
+        regions = tuple(self.functions[name].body for name in called if name in self.functions)
+        shapes = op.attributes.get("indices_of_shape_operands")
+        if isinstance(shapes, Dense):
+            hidden = {int(n) for n in re.findall(r"\d+", shapes.text)}
+            op = replace(op, operands=tuple(name for k, name in enumerate(op.operands) if k not in hidden))
+        return replace(op, regions=regions) if regions else op
 
     def _region(
         self,
@@ -111,7 +142,7 @@ class _Reader:
         One that is written for single elements is run for whole arrays if it is said to be `of_arrays`.
         """
         values = {**outer, **{a.name: v for a, v in zip(region.arguments, arguments, strict=True)}}
-        for op in region.ops:
+        for op in map(self._plain, region.ops):
             operands = [self._value(values, name, op) for name in op.operands]
             if op.name in _RETURNS:
                 return operands
@@ -139,11 +170,19 @@ class _Reader:
             return [self._constant(op.attributes.get("value"), where)]
         if op.name in _CALLS:
             return self._call(str(op.attributes.get("callee")), operands, where, of_arrays)
+        if op.called == ASSERTION:
+            # Types say what sizes are, and a call is compared with them.
+            if (said := asserted(leaves_of(operands)[0])) is not None:
+                name, range_ = said
+                before = self.ranges.get(name, Range())
+                highs = [high for high in (before.high, range_.high) if high is not None]
+                self.ranges[name] = Range(max(before.low, range_.low), min(highs, default=None))
+            return []
         if op.regions and of_arrays:
             raise UnsupportedError(f"{where}: in the body of a reduction")
         if op.name == "stablehlo.while":
             return self._while(op, operands, values)
-        if op.name in ("stablehlo.if", "stablehlo.case"):
+        if op.name in _BRANCHES:
             (index,) = leaves_of(operands)
             return self._branches(op, index, values, where)
 
@@ -204,20 +243,22 @@ class _Reader:
 
     def _branches(self, op: Op, index: SSAValue, values: Mapping[str, Value], where: str) -> Sequence[Value]:
         """`if` has the branch that holds first; `case` takes the last one for any number that is none's."""
-        types = [type_of(type, where) for type in parts_in(op.types)]
         regions = list(op.regions)
 
-        def block(rest: Sequence[Region], number: int) -> Block:
+        def block(rest: Sequence[Region], number: int) -> tuple[Block, list[Tensor]]:
             body = Block()
             with self.trace.inside(body):
                 made = leaves_of(self._region(rest[0], (), values)) if len(rest) == 1 else chosen(rest, number)
             body.add_op(dl.YieldOp(made))
-            return body
+            return body, [tensor_of(v) for v in made]
 
         def chosen(rest: Sequence[Region], number: int) -> Sequence[SSAValue]:
             b = self.trace.build
             condition = b(dl.EqualOp, index, b.scalar(number, like=index)) if op.name == "stablehlo.case" else index
-            then, otherwise = block(rest[:1], number), block(rest[1:], number + 1)
+            (then, types), (otherwise, others) = block(rest[:1], number), block(rest[1:], number + 1)
+            if types != others:
+                one, other = (", ".join(map(str, found)) for found in (types, others))
+                raise UnsupportedError(f"{where}: one branch gives {one}, another one {other}; export it for known sizes")
             return b.insert(dl.IfOp.of(condition, then, otherwise, types)).results
 
         if len(regions) == 1:

@@ -12,7 +12,7 @@ from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.scalar import limits
 from dlc.ir import Operation, SSAValue
 from dlc.stablehlo.bodies import reduced
-from dlc.stablehlo.moving import spaced
+from dlc.stablehlo.moving import spaced, surrounded
 from dlc.stablehlo.node import Converter, Node, fields_of, sizes_of
 from dlc.stablehlo.syntax import Dense, Region
 
@@ -49,6 +49,13 @@ def _axes(text: str) -> list[list[str]]:
 
 
 def convolution(node: Node) -> SSAValue:
+    rank = len(sizes_of(node[0])) - 2
+    window: Any = node.op.attributes.get("window", {})
+    return convolved(node, window.get("pad") or pairs(node, node.get("padding", default=[[0, 0]] * rank), rank))
+
+
+def convolved(node: Node, padding: Sequence[Sequence[int]]) -> SSAValue:
+    """A convolution of the first two operands, with so many zeros before and behind each spatial axis."""
     numbers: Any = node.get("dim_numbers", "dimension_numbers")
     x_axes, w_axes, y_axes = _axes(numbers) if isinstance(numbers, str) else [[str(a) for a in part] for part in numbers]
     rank = len(x_axes) - 2
@@ -60,7 +67,6 @@ def convolution(node: Node) -> SSAValue:
     strides, dilations = setting("stride", "window_strides", 1), setting("rhs_dilate", "rhs_dilation", 1)
     holes, groups = setting("lhs_dilate", "lhs_dilation", 1), node.get("feature_group_count", default=1)
     turned = window.get("reverse") or node.get("window_reversal", default=[False] * rank)
-    padding = window.get("pad") or pairs(node, node.get("padding", default=[[0, 0]] * rank), rank)
     spatial = [str(k) for k in range(rank)]
     x = node.transpose(_as(node, node[0]), [x_axes.index(a) for a in ("b", *spatial, "f")])
     w = node.transpose(_as(node, node[1]), [w_axes.index(a) for a in (*spatial, "i", "o")])
@@ -72,9 +78,7 @@ def convolution(node: Node) -> SSAValue:
     zero = node.scalar(0, x)
     for k in range(rank):
         x = spaced(node, x, zero, k + 1, holes[k] - 1)
-    if any(any(pair) for pair in padding):
-        low, high = ((0, *(pair[side] for pair in padding), 0) for side in range(2))
-        x = node.b(dl.PadOp, x, zero, low=low, high=high, pad_mode="constant")
+    x = surrounded(node, x, zero, *((0, *(pair[side] for pair in padding), 0) for side in range(2)))
     if any(turned):
         w = node.b(dl.ReverseOp, w, axes=tuple(k for k in range(rank) if turned[k]))
     y = node.b(dl.ConvOp, x, w, strides=tuple(strides), dilations=tuple(dilations), groups=groups)

@@ -3,39 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.ir import SSAValue
-from dlc.stablehlo.bodies import of_windows
-from dlc.stablehlo.node import Converter, Node, sizes_of
+from dlc.stablehlo.bodies import of_windows, running
+from dlc.stablehlo.moving import surrounded
+from dlc.stablehlo.node import Converter, Node, shape_in, sizes_of
 from dlc.stablehlo.sums import is_neutral, kind_of, pairs
 
 _POOLS: dict[str, type[DlOp]] = {"maximum": dl.MaxPoolOp, "minimum": dl.MaxPoolOp, "add": dl.SumPoolOp}
 _RUNNING: dict[str, type[DlOp]] = {"add": dl.CumsumOp, "multiply": dl.CumprodOp}
 
 
+@dataclass(frozen=True)
+class _Windows:
+    """Of each axis the size, the step, the distance of elements and the padding of windows."""
+
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    padding: Sequence[Sequence[int]]
+
+    def running(self, sizes: Sequence[int]) -> int | None:
+        """The only axis of an array along which a window has all elements up to its own, or from it on."""
+        found = [a for a, n in enumerate(self.kernel) if n != 1]
+        if len(found) != 1 or any(n != 1 for n in (*self.strides, *self.dilations)):
+            return None
+        (axis,), last = found, sizes[found[0]] - 1
+        elsewhere = [n for a, pair in enumerate(self.padding) if a != axis for n in pair]
+        is_running = self.kernel[axis] == sizes[axis] and list(self.padding[axis]) in ([0, last], [last, 0])
+        return axis if is_running and all(n == 0 for n in elsewhere) else None
+
+
 def reduce_window(node: Node) -> SSAValue | Sequence[SSAValue]:
     """Reduces each window to a number."""
-    count = len(node.operands) // 2
-    x, sizes = node.operands[0], sizes_of(node.operands[0])
-    begins = [_scalar(begin) for begin in node.operands[count:]]
-    kernel, ones = node.integers("window_dimensions"), [1] * len(sizes)
-    strides, dilations = (node.integers(name, default=ones) for name in ("window_strides", "window_dilations"))
-    kind, padding = kind_of(node, node.op.regions[0]), _padding(node, len(sizes))
-    if node.integers("base_dilations", default=ones) != ones:
+    rank, kernel = len(sizes_of(node[0])), node.integers("window_dimensions")
+    ones = [1] * rank
+    strides, dilations, holes = (
+        node.integers(name, default=ones) for name in ("window_strides", "window_dilations", "base_dilations")
+    )
+    return _reduced(node, node.operands, _Windows(kernel, strides, dilations, _padding(node, rank)), holes)
+
+
+def dynamic_reduce_window(node: Node) -> SSAValue | Sequence[SSAValue]:
+    """The same, with what says how windows lie as the last operands."""
+    kernel, strides, holes, dilations = (shape_in(node, k) for k in range(-5, -1))
+    padding = shape_in(node, -1)
+    windows = _Windows(kernel, strides, dilations, [padding[k : k + 2] for k in range(0, len(padding), 2)])
+    return _reduced(node, node.operands[:-5], windows, holes)
+
+
+def _reduced(
+    node: Node, operands: Sequence[SSAValue], windows: _Windows, holes: Sequence[int]
+) -> SSAValue | Sequence[SSAValue]:
+    count = len(operands) // 2
+    x, begins = operands[0], [_scalar(begin) for begin in operands[count:]]
+    if any(n != 1 for n in holes):
         raise node.unsupported("with holes in the operand")
+    kind = kind_of(node, node.op.regions[0])
     is_plain = count == 1 and kind != "" and is_neutral(begins[0], kind)
-    axis = _running(sizes, kernel, padding)
-    if is_plain and kind in _RUNNING and axis is not None and strides == dilations == ones:
-        return node.b(_RUNNING[kind], x, axis=axis, exclusive=False, reverse=not padding[axis][0])
-    if not is_plain or kind not in _POOLS:
-        return of_windows(node, node.operands[:count], begins, [*zip(kernel, strides, dilations, padding, strict=True)])
-    if any(any(pair) for pair in padding):
-        low, high = (tuple(pair[side] for pair in padding) for side in range(2))
-        x = node.b(dl.PadOp, x, begins[0], low=low, high=high, pad_mode="constant")
-    settings, (x,) = _pooling(node, (x,), kernel, strides, dilations)
+    axis = windows.running(sizes_of(x))
+    if axis is not None:
+        reverse = windows.padding[axis][0] == 0
+        if is_plain and kind in _RUNNING:
+            return node.b(_RUNNING[kind], x, axis=axis, exclusive=False, reverse=reverse)
+        if not isinstance(windows.kernel[axis], int):
+            return running(node, operands[:count], begins, axis, reverse=reverse)
+    if axis is not None or not is_plain or kind not in _POOLS:
+        along = [*zip(windows.kernel, windows.strides, windows.dilations, windows.padding, strict=True)]
+        return of_windows(node, operands[:count], begins, along)
+    x = surrounded(node, x, begins[0], *([pair[side] for pair in windows.padding] for side in range(2)))
+    settings, (x,) = _pooling(node, (x,), windows.kernel, windows.strides, windows.dilations)
     return _inside(node, _turned(node, node.b(_POOLS[kind], _turned(node, x, kind), **settings), kind))
 
 
@@ -58,15 +99,6 @@ def _inside(node: Node, y: SSAValue) -> SSAValue:
 
 def _padding(node: Node, rank: int) -> list[list[int]]:
     return pairs(node, node.get("padding", default=[[0, 0]] * rank), rank)
-
-
-def _running(sizes: Sequence[int], kernel: Sequence[int], padding: Sequence[Sequence[int]]) -> int | None:
-    """The only axis along which a window has all elements up to its own, or from it on."""
-    found = [a for a, n in enumerate(kernel) if n != 1]
-    if len(found) != 1 or any(any(pair) for a, pair in enumerate(padding) if a != found[0]):
-        return None
-    (axis,) = found
-    return axis if kernel[axis] == sizes[axis] and sorted(padding[axis]) == [0, sizes[axis] - 1] else None
 
 
 def _turned(node: Node, x: SSAValue, kind: str) -> SSAValue:
@@ -92,7 +124,7 @@ def select_and_scatter(node: Node) -> SSAValue:
     if len(select.ops) != 2 or "GE" not in words or kind_of(node, combine) != "add" or not is_neutral(_scalar(begin), "add"):
         raise node.unsupported("but of a sum, from 0 on, where windows are largest")
     rank = len(sizes_of(x))
-    if any(any(pair) for pair in _padding(node, rank)):
+    if any(map(any, _padding(node, rank))):
         raise node.unsupported("with padding; JAX pads what it is of")
     strides = node.integers("window_strides", default=[1] * rank)
     settings, (x, g) = _pooling(node, (x, g), node.integers("window_dimensions"), strides, [1] * rank)
@@ -102,5 +134,6 @@ def select_and_scatter(node: Node) -> SSAValue:
 
 OPERATORS: dict[str, Converter] = {
     "stablehlo.reduce_window": reduce_window,
+    "stablehlo.custom_call @stablehlo.dynamic_reduce_window": dynamic_reduce_window,
     "stablehlo.select_and_scatter": select_and_scatter,
 }

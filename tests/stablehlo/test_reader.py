@@ -11,7 +11,7 @@ import pytest
 
 from dlc.api import compile_model
 from dlc.backends.reference import evaluate
-from dlc.errors import ModelError, ShapeError, UnsupportedError
+from dlc.errors import ModelError, UnsupportedError
 from dlc.stablehlo import read_module
 
 X = np.array([[1.5, -2.0, 0.5], [-0.5, 3.0, 2.5]], np.float32)
@@ -289,54 +289,3 @@ def test_the_best_that_are_looked_for_are_the_best(order: str) -> None:
     np.testing.assert_array_equal(run(lines.replace("top_k = {}", "top_k = 2"), x)[0], wanted)
     with pytest.raises(UnsupportedError, match="with 2 results for 1"):
         run(lines.replace("top_k = {}", "top_k = 1"), x)
-
-
-OPEN = """module @m {
-  func.func public @main(%arg0: tensor<?x2xf32>, %arg1: tensor<?xf32>) -> (tensor<?xf32>, tensor<?xi32>, tensor<?x2xf32>) {
-    %0 = stablehlo.get_dimension_size %arg0, dim = 0 : (tensor<?x2xf32>) -> tensor<i32>
-    %1 = stablehlo.get_dimension_size %arg1, dim = 0 : (tensor<?xf32>) -> tensor<i32>
-    %2 = stablehlo.compare EQ, %1, %0, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
-    stablehlo.custom_call @shape_assertion(%2, %1) {error_message = "one size, not {0}"} : (tensor<i1>, tensor<i32>) -> ()
-    %3:3 = call @inner(%0, %arg0, %arg1) : (tensor<i32>, tensor<?x2xf32>, tensor<?xf32>) -> (tensor<?xf32>, tensor<?xi32>, tensor<?x2xf32>)
-    return %3#0, %3#1, %3#2 : tensor<?xf32>, tensor<?xi32>, tensor<?x2xf32>
-  }
-  func.func private @inner(%n: tensor<i32> {jax.global_constant = "rows"}, %x: tensor<?x2xf32>, %y: tensor<?xf32>) -> (tensor<?xf32>, tensor<?xi32>, tensor<?x2xf32>) {
-    %one = stablehlo.constant dense<1> : tensor<1xi32>
-    %zero = stablehlo.constant dense<0> : tensor<1xi32>
-    %two = stablehlo.constant dense<2> : tensor<i32>
-    %size = stablehlo.reshape %n : (tensor<i32>) -> tensor<1xi32>
-    %pairs = stablehlo.constant dense<2> : tensor<1xi32>
-    %shape = stablehlo.concatenate %size, %pairs, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
-    %wide = stablehlo.dynamic_broadcast_in_dim %y, %shape, dims = [0] : (tensor<?xf32>, tensor<2xi32>) -> tensor<?x2xf32>
-    %sum = stablehlo.add %x, %wide : tensor<?x2xf32>
-    %twice = stablehlo.multiply %n, %two : tensor<i32>
-    %all = stablehlo.reshape %twice : (tensor<i32>) -> tensor<1xi32>
-    %flat = stablehlo.dynamic_reshape %sum, %all : (tensor<?x2xf32>, tensor<1xi32>) -> tensor<?xf32>
-    %last = stablehlo.real_dynamic_slice %flat, %size, %all, %one : (tensor<?xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<?xf32>
-    %numbers = stablehlo.dynamic_iota %all, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>
-    %0 = "stablehlo.dynamic_gather"(%x, %zero, %shape) <{dimension_numbers = #stablehlo.gather<offset_dims = [0, 1], start_index_map = [0]>}> : (tensor<?x2xf32>, tensor<1xi32>, tensor<2xi32>) -> tensor<?x2xf32>
-    return %last, %numbers, %0 : tensor<?xf32>, tensor<?xi32>, tensor<?x2xf32>
-  }
-}
-"""
-
-
-def test_open_sizes(tmp_path: Path) -> None:
-    path = tmp_path / "open.mlir"
-    path.write_text(OPEN)
-    model = compile_model(path)
-    assert [str(info) for info in model.inputs] == ["arg0: float32[rows, 2]", "arg1: float32[rows]"]
-    for n in (1, 4):
-        x, y = np.arange(2 * n, dtype=np.float32).reshape(n, 2), np.ones(n, np.float32)
-        last, numbers, same = model(x, y).values()
-        np.testing.assert_array_equal(last, (x + 1).reshape(-1)[n:])
-        np.testing.assert_array_equal(numbers, np.arange(2 * n))
-        np.testing.assert_array_equal(same, x)
-    with pytest.raises(ShapeError, match="rows"):
-        model(np.ones((3, 2), np.float32), np.ones(2, np.float32))
-
-
-def test_a_shape_that_data_decides_is_refused() -> None:
-    lines = "%0 = stablehlo.dynamic_iota %a, dim = 0 : (tensor<1xi32>) -> tensor<?xi32>\nreturn %0 : tensor<?xi32>"
-    with pytest.raises(UnsupportedError, match=r"m\.mlir:3: stablehlo\.dynamic_iota: operand 0 is a shape"):
-        read_module(module(lines, "%a: tensor<1xi32>", "tensor<?xi32>"), "m.mlir")

@@ -189,7 +189,7 @@ def reads(node: NodeProto) -> Iterator[str]:
 
 
 def between(graphs: Sequence[Sequence[NodeProto]], inputs: Sequence[str], output: str) -> GraphProto:
-    """The function from some names to another one that the nodes of these graphs are: those that lead from the ones to the other.
+    """The function from some names to another one that nodes of these graphs are: those that lead from the ones to the other.
 
     It reads what hangs on no input where the nodes stand.
     """

@@ -40,7 +40,9 @@ LOSS = [*PRODUCT, helper.make_node("Mul", ["h", "h"], ["s"]), helper.make_node("
 def test_of_inputs_and_of_weights() -> None:
     h = np.tanh(X @ W)
     rate = 2 * h * (1 - h * h)
-    gx, gw = results([*LOSS, gradient(["x", "w"], ["gx", "gw"], xs=["x", "w"], y="o")], {"x": X}, ["gx", "gw"], weights={"w": W})
+    gx, gw = results(
+        [*LOSS, gradient(["x", "w"], ["gx", "gw"], xs=["x", "w"], y="o")], {"x": X}, ["gx", "gw"], weights={"w": W}
+    )
     np.testing.assert_allclose(gx, rate @ W.T, rtol=1e-5)
     np.testing.assert_allclose(gw, X.T @ rate, rtol=1e-5)
 

@@ -113,7 +113,9 @@ def _uniform(node: Node, shape: tuple[Size, ...], kind: Attribute, low: Any = 0.
 def _bits(node: Node, shape: tuple[Size, ...], dtype: str) -> Value:
     emit = node.emit
     if emit.is_in_loop:
-        raise NodeProblem("operator", "in the body of a loop, or of what a gradient is of, where its numbers would be the same each time")
+        raise NodeProblem(
+            "operator", "in the body of a loop, or of what a gradient is of, where its numbers would be the same each time"
+        )
     if not is_static(shape):
         sizes = ", ".join(map(str, shape))
         raise NodeProblem("value", f"how many numbers it draws, ({sizes}), must be known; give the model's input shapes")
