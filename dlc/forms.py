@@ -3,6 +3,7 @@
     labels: text[n]                               i64[n]: numbers of texts
     frames: list of float32[h, w]                 in a call of three: frames[0], frames[1], frames[2]
     probabilities: list of {"no": …, "yes": …}    f32[n, 2]: a row for each
+    words: dict of text to float32                words[keys]: i64[n], words[values]: f32[n], in the order of the keys
 
 A program has tensors only. What its inputs and outputs are made of is said by their forms; `runtime/border.py` makes one of the
 other. A form that a call decides, a list of any length or what may be None, becomes one of a call by the *shapes* of a value:
@@ -11,7 +12,7 @@ those of its tensors, in a tuple for a list, and None where there is nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -93,7 +94,23 @@ class Rows:
         return f"list of dicts of {', '.join(map(repr, self.keys))}"
 
 
-Form: TypeAlias = "Plain | ListOf | Several | Maybe | Nothing | Rows"
+@dataclass(frozen=True)
+class MapOf:
+    """A dict: its keys, and what is at them, two vectors of one length."""
+
+    keys: Plain
+    values: Plain
+
+    def __str__(self) -> str:
+        of, to = ("text" if part.is_text else part.dtype.name for part in (self.keys, self.values))
+        return f"dict of {of} to {to}"
+
+    def parts(self, name: str) -> dict[str, Plain]:
+        """Both as they are called."""
+        return {f"{name}[keys]": self.keys, f"{name}[values]": self.values}
+
+
+Form: TypeAlias = "Plain | ListOf | Several | Maybe | Nothing | Rows | MapOf"
 
 
 @dataclass(frozen=True)
@@ -131,6 +148,9 @@ def of_a_call(form: Form, shapes: ValueShapes, where: str) -> Form:
         case ListOf() if shapes is not None and all(isinstance(s, tuple | None) for s in shapes):
             parts = cast("tuple[ValueShapes, ...]", shapes)
             return Several(tuple(of_a_call(form.element, part, f"{where}[{k}]") for k, part in enumerate(parts)))
+        case MapOf() if shapes is not None and len(shapes) == 2 and all(isinstance(s, tuple) for s in shapes):
+            made = map(of_a_call, (form.keys, form.values), cast("Sequence[ValueShapes]", shapes), (where, where))
+            return MapOf(*cast("Iterator[Plain]", made))
         case Plain() if shapes is not None and all(isinstance(s, int) for s in shapes):
             sizes = cast("tuple[int, ...]", shapes)
             own = sizes if form.shape is None else form.shape
@@ -149,6 +169,8 @@ def tensors_of(name: str, form: Form) -> Iterator[tuple[str, Plain]]:
         case Several():
             for k, part in enumerate(form.parts):
                 yield from tensors_of(f"{name}[{k}]", part)
+        case MapOf():
+            yield from form.parts(name).items()
         case _:
             return
 

@@ -1,4 +1,5 @@
-"""Lists and None on the command line: the elements of `frames` are called `frames[0]`, `frames[1]`, …, in files too."""
+"""Lists, dicts and None on the command line: the elements of `frames` are called `frames[0]`, `frames[1]`, …, in files too, and
+the two parts of a dict `words[keys]` and `words[values]`."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import count, takewhile
 from typing import Any, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.errors import DTypeError
-from dlc.forms import Form, FormInfo, ListOf, Maybe, Nothing, Plain, Several, form_of, tensors_of
+from dlc.forms import Form, FormInfo, ListOf, MapOf, Maybe, Nothing, Plain, Several, form_of, tensors_of
 
 
 def is_named(name: str, infos: Collection[TensorInfo]) -> bool:
@@ -56,6 +58,9 @@ def assembled(name: str, form: Form, arrays: Mapping[str, NDArray[Any]]) -> Any:
     match form:
         case Several():
             return [assembled(element, part, arrays) for element, part in zip(_elements(name), form.parts, strict=False)]
+        case MapOf():
+            keys, values = (arrays[part].tolist() for part in form.parts(name))
+            return dict(zip(keys, values, strict=True))
         case Plain():
             return arrays[name]
         case _:
@@ -64,7 +69,10 @@ def assembled(name: str, form: Form, arrays: Mapping[str, NDArray[Any]]) -> Any:
 
 def flattened(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The arrays of a value by name; there is none of None."""
-    if isinstance(value, list):
+    if isinstance(value, dict):
+        made = cast("dict[Any, Any]", value)
+        yield from ((f"{name}[keys]", np.array(list(made))), (f"{name}[values]", np.array(list(made.values()))))
+    elif isinstance(value, list):
         for element, part in zip(_elements(name), cast("list[Any]", value), strict=False):
             yield from flattened(element, part)
     elif value is not None:

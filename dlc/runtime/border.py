@@ -14,11 +14,32 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, type_text
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
-from dlc.forms import MOST_PARTS, OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, ValueShapes, form_of
+from dlc.forms import (
+    MOST_PARTS,
+    OBJECTS,
+    Border,
+    Form,
+    ListOf,
+    MapOf,
+    Maybe,
+    Nothing,
+    Plain,
+    Rows,
+    Several,
+    ValueShapes,
+    form_of,
+)
 from dlc.runtime.container import Writer
 from dlc.runtime.formats.forms import border_to_json
 from dlc.runtime.model import Model, Study, as_result, given_as, require_fitting
 from dlc.runtime.texts import Texts, text_array
+
+# What may be an entry of a dict, by the kind of its dtype.
+_NUMBERS: dict[str, tuple[type, ...]] = {
+    "i": (int, np.integer),
+    "u": (int, np.integer),
+    "f": (int, float, np.integer, np.floating),
+}
 
 
 class FormedModel(Model):
@@ -91,6 +112,8 @@ def _taken(form: Form, value: Any, name: str, found: list[tuple[TensorInfo, Any]
             return [
                 _taken(of, part, f"{name}[{k}]", found, True) for k, (of, part) in enumerate(zip(forms, parts, strict=True))
             ]
+        case MapOf() if isinstance(value, Mapping):
+            return _entries(form, cast("Mapping[Any, Any]", value), name, found)
         case Plain() if value is not None:
             info = TensorInfo(name, form.shape or (), form.dtype)
             array = text_array(value, f"input {info}") if form.is_text else given_as(value, info)
@@ -100,6 +123,20 @@ def _taken(form: Form, value: Any, name: str, found: list[tuple[TensorInfo, Any]
             return None
         case _:
             raise DTypeError(f"input {name}: expected {form}; got {_described(value)}")
+
+
+def _entries(form: MapOf, value: Mapping[Any, Any], name: str, found: list[tuple[TensorInfo, Any]]) -> list[Any]:
+    """The keys of a dict, in order, and what is at them. Raises DTypeError for others than the form has."""
+    kinds = [(str,) if part.is_text else _NUMBERS[part.dtype.kind] for part in (form.keys, form.values)]
+    for side, kind, elements in zip(("keys", "values"), kinds, (value.keys(), value.values()), strict=True):
+        if wrong := [x for x in elements if not isinstance(x, kind) or isinstance(x, bool)]:
+            raise DTypeError(f"input {name}: expected a {form}; got {wrong[0]!r} among its {side}")
+    entries = sorted(value.items())
+    columns = [np.array([entry[k] for entry in entries], part.dtype) for k, part in enumerate((form.keys, form.values))]
+    found += [
+        (TensorInfo(part, of.shape or (), of.dtype), x) for (part, of), x in zip(form.parts(name).items(), columns, strict=True)
+    ]
+    return columns
 
 
 def _expected(info: TensorInfo, form: Plain, shape: tuple[int, ...], in_list: bool) -> TensorInfo:
@@ -139,6 +176,9 @@ def _made(form: Form, results: Iterator[Any], texts: Texts) -> Any:
             return texts.of(next(results)) if form.is_text else as_result(next(results))
         case Several():
             return [_made(part, results, texts) for part in form.parts]
+        case MapOf():
+            keys, values = (_made(part, results, texts).tolist() for part in (form.keys, form.values))
+            return dict(zip(keys, values, strict=True))
         case Rows():
             return [dict(zip(form.keys, row, strict=True)) for row in np.asarray(next(results)).tolist()]
         case _:

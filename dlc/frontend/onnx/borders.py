@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from onnx import NodeProto, defs
 
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.forms import OBJECTS, Form, Nothing, Plain, Rows, Several
+from dlc.forms import OBJECTS, Form, MapOf, Nothing, Plain, Rows, Several
 from dlc.frontend.emit import Value
-from dlc.frontend.onnx.values import Absent, Maps, SequenceValue, Text
+from dlc.frontend.onnx.values import Absent, Maps, MapValue, SequenceValue, Text
 from dlc.frontend.problems import NodeProblem
 
 
@@ -54,10 +54,16 @@ def _form(value: Value) -> Form:
             return Several(tuple(map(_form, value.elements)))
         case Maps():
             return Rows(value.keys)
+        case MapValue():
+            return MapOf(_plain(value.keys), _plain(value.values))
         case Absent():
             return Nothing()
         case _:
-            return Plain(OBJECTS if value.is_text else numpy_dtype(value.element_type), value.shape)
+            return _plain(value)
+
+
+def _plain(value: Value) -> Plain:
+    return Plain(OBJECTS if value.is_text else numpy_dtype(value.element_type), value.shape)
 
 
 def _tensors(name: str, value: Value) -> Iterator[tuple[str, Value]]:
@@ -67,6 +73,8 @@ def _tensors(name: str, value: Value) -> Iterator[tuple[str, Value]]:
                 yield from _tensors(f"{name}[{k}]", element)
         case Maps():
             yield name, value.rows
+        case MapValue():
+            yield from zip(MapOf(_plain(value.keys), _plain(value.values)).parts(name), (value.keys, value.values), strict=True)
         case Absent():
             return
         case _:

@@ -26,7 +26,7 @@ from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dims import is_static
 from dlc.errors import DTypeError, ModelError
 from dlc.files.mapped_files import in_memory
-from dlc.forms import OBJECTS, Border, Form, FormInfo, Maybe, Plain, Several, form_of, hangs_on_the_call, told
+from dlc.forms import OBJECTS, Border, Form, FormInfo, MapOf, Maybe, Plain, Several, form_of, hangs_on_the_call, told
 from dlc.frontend.addressable import require_addressable
 from dlc.frontend.emit import Emitter, Value, location
 from dlc.frontend.entry import entry_function
@@ -40,7 +40,7 @@ from dlc.frontend.onnx.origins import Origins, may_be_known, most_elements
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
-from dlc.frontend.onnx.values import Absent, NoTensor, SequenceValue, Text
+from dlc.frontend.onnx.values import Absent, MapValue, NoTensor, SequenceValue, Text
 from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, as_problems, refusal
 from dlc.given_shapes import GivenShapes
 from dlc.ir import Block, ModuleOp, SSAValue, i64
@@ -177,6 +177,9 @@ class _Importer:
         match form:
             case Several():
                 return SequenceValue(self._taken(f"{name}[{k}]", part, ()) for k, part in enumerate(form.parts))
+            case MapOf():
+                keys, values = (self._taken(part, of, ()) for part, of in form.parts(name).items())
+                return MapValue(keys, values)
             case Plain(shape=tuple(shape)):
                 argument = self.emit.argument(tensor_type(shape, i64 if form.is_text else element_type(form.dtype)))
                 require_addressable(f"input '{name}'", tensor_of(argument))

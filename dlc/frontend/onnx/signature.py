@@ -12,7 +12,7 @@ from dlc import dims
 from dlc.arrays import TensorInfo
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
-from dlc.forms import OBJECTS, Form, ListOf, Maybe, Plain, ValueShapes, of_a_call, told
+from dlc.forms import OBJECTS, Form, ListOf, MapOf, Maybe, Plain, ValueShapes, of_a_call, told
 from dlc.frontend.identifiers import identifier
 from dlc.frontend.input_sizes import given_sizes
 from dlc.frontend.onnx.tensors import dtype_of
@@ -61,8 +61,14 @@ def _form(name: str, declared: TypeProto) -> Form:
             tensor = declared.tensor_type
             # The same name of a size may be another one in each element.
             return Plain(_dtype(tensor), tuple(sizes_of(name, tensor)) if tensor.HasField("shape") else None)
+        case "map_type" if declared.map_type.value_type.HasField("tensor_type"):
+            shape = (Dim.symbol(f"{identifier(name)}_entries"),)
+            keys = OBJECTS if declared.map_type.key_type == TensorProto.STRING else dtype_of(declared.map_type.key_type)
+            return MapOf(Plain(keys, shape), Plain(_dtype(declared.map_type.value_type.tensor_type), shape))
         case kind:
-            raise NodeProblem("dtype", f"inputs of type {kind} are not supported, only tensors, sequences and optionals")
+            raise NodeProblem(
+                "dtype", f"inputs of type {kind} are not supported, only tensors and sequences, optionals and maps of them"
+            )
 
 
 def _declared(value: ValueInfoProto, given: GivenShape, note: Note) -> TensorInfo:

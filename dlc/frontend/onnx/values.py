@@ -40,6 +40,17 @@ class Absent(NoTensor):
     kind = "an optional without a value"
 
 
+class MapValue(NoTensor):
+    """A dict: vectors of its keys, in order, and of what is at them."""
+
+    kind = "a map"
+
+    def __init__(self, keys: Value, values: Value) -> None:
+        super().__init__()
+        self.keys = keys
+        self.values = values
+
+
 class Maps(NoTensor):
     """A dict for each row of a tensor: from keys, which are the same for all rows, to the numbers in it."""
 

@@ -93,17 +93,21 @@ class Node(Operands):
     def real(self, k: int) -> Value:
         """An input as the numbers that it means: dequantised, if it is quantised."""
         x, source = self[k], self.sources[k]
-        quantization = None if source is None else source.quantization
+        return x if source is None else self.real_of(source, x, self.emit)
+
+    def real_of(self, tensor: Tensor, x: Value, emit: Emitter) -> Value:
+        """The numbers that a value means which is stored as a tensor of the file is."""
+        quantization = tensor.quantization
         if quantization is None or is_float(x.element_type):
             return x
         scale, zero = self._parameters(quantization, x.element_type)
         axis = quantization.axis if scale.rank or zero.rank else 0
         if x.element_type == i64:
             # Biases beside data of 16 bits; of none so wide the zero point is another number than 0.
-            scale = self.emit.reshape(scale, (*scale.shape, *(1,) * (x.rank - 1 - axis))) if scale.rank else scale
-            return self.emit(dl.MulOp, self.emit.cast(x, f32), scale)
+            scale = emit.reshape(scale, (*scale.shape, *(1,) * (x.rank - 1 - axis))) if scale.rank else scale
+            return emit(dl.MulOp, emit.cast(x, f32), scale)
         # Weights stay integers, also few of them.
-        return self.emit.unfolded(dl.DequantizeOp, x, scale, zero, axis=axis)[0]
+        return emit.unfolded(dl.DequantizeOp, x, scale, zero, axis=axis)[0]
 
     def as_result(self, k: int) -> Value:
         """An input as the first output stores numbers: as it is where that is quantised alike."""
@@ -149,11 +153,15 @@ class Node(Operands):
 
     def stored(self, y: Value) -> Value:
         """Numbers as the first output stores them: quantised, if it is quantised."""
-        quantization, element = self.results[0].quantization, self.element()
+        return self.stored_as(self.results[0], y, self.emit)
+
+    def stored_as(self, tensor: Tensor, y: Value, emit: Emitter) -> Value:
+        """Numbers as a tensor of the file stores them."""
+        quantization, element = tensor.quantization, element_type(tensor.dtype)
         if quantization is None or is_float(element) or not is_float(y.element_type):
             return y
         scale, zero = self._parameters(quantization, element)
-        return self.emit(dl.QuantizeOp, y, scale, zero, axis=quantization.axis if scale.rank or zero.rank else 0)
+        return emit(dl.QuantizeOp, y, scale, zero, axis=quantization.axis if scale.rank or zero.rank else 0)
 
     def _activated(self, y: Value) -> Value:
         match self.integer("activation") if "activation" in self._options else 0:

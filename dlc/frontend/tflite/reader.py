@@ -157,7 +157,8 @@ class _Reader:
         elif tensor.is_variable:
             # What a model keeps between calls begins as 0 in each.
             require_addressable(place, tensor_type(tensor.shape, element_type(dtype)))
-            values[n] = emit.full(0, tensor.shape, element_type(dtype))
+            zero = 0 if tensor.quantization is None else int(tensor.quantization.zeros[0])
+            values[n] = emit.full(zero, tensor.shape, element_type(dtype))
         else:
             raise ModelError(f"{self.file.name}: {place}: reads tensor '{tensor.name}', which nothing has made")
         return values[n]

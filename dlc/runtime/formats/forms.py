@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlc.arrays import TensorInfo
-from dlc.forms import OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, ValueShapes, form_of, told
+from dlc.forms import OBJECTS, Border, Form, ListOf, MapOf, Maybe, Nothing, Plain, Rows, Several, ValueShapes, form_of, told
 from dlc.runtime.formats.host import count, named_dtype, text
 from dlc.runtime.formats.open_host import plain, read_size
 
@@ -53,6 +53,8 @@ def _to_json(form: Form) -> Any:
             return {"maybe": _to_json(form.value)}
         case Rows():
             return {"keys": list(form.keys)}
+        case MapOf():
+            return {"map": [_to_json(form.keys), _to_json(form.values)]}
         case Nothing():
             return None
 
@@ -68,6 +70,10 @@ def _from_json(written: Any) -> Form:
             return Several(tuple(map(_from_json, parts)))
         case {"maybe": value}:
             return Maybe(_from_json(value))
+        case {"map": [keys, values]} if isinstance(of := _from_json(keys), Plain) and isinstance(
+            to := _from_json(values), Plain
+        ):
+            return MapOf(of, to)
         case {"keys": keys} if all(isinstance(key, int | str) for key in keys):
             return Rows(tuple(keys))
         case None:

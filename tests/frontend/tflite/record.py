@@ -1,5 +1,5 @@
-"""Records what LiteRT computes, for tests without it: `python -m tests.frontend.tflite.record`, where tensorflow and
-ai-edge-litert are installed.
+"""Records what LiteRT computes, for tests without it: `python -m tests.frontend.tflite.record [NAME…]`, where tensorflow,
+tf_keras and ai-edge-litert are installed; of names only those files are made anew.
 
 Functions of TensorFlow that its converter makes every operator of, as floats and as integers, small nets, and operators that
 it does not make: each file with inputs and what LiteRT's own kernels make of them (its delegate for floats is another program)
@@ -11,11 +11,14 @@ from __future__ import annotations
 import io
 import lzma
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+# Its LSTM is one operator.
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import flatbuffers
 import numpy as np
@@ -176,6 +179,12 @@ def net() -> Any:
     return tf.keras.Model(inputs, layers.Dense(5, activation="softmax")(x))
 
 
+def recurrent() -> Any:
+    """Two LSTMs, of which one gives the states of all steps."""
+    inputs = layers.Input((6, 4), batch_size=2)
+    return tf.keras.Model(inputs, layers.LSTM(3)(layers.LSTM(5, return_sequences=True)(inputs)))
+
+
 def converted(converter: Any, shapes: Sequence[Any], numbers: str) -> bytes:
     """A file of a converter: of floats, of weights of 8 bits (`dynamic`) or in f16, of integers, or of data of 16 bits."""
     ops = tf.lite.OpsSet
@@ -203,9 +212,11 @@ def files() -> dict[str, bytes]:
         for numbers in KINDS.get(name, ("float",)):
             converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
             made[f"{name}_{numbers}"] = converted(converter, [s.shape for s in specs], numbers)
-    model = net()
-    for numbers in ("float", "float16", "int8", "int16"):
-        made[f"net_{numbers}"] = converted(tf.lite.TFLiteConverter.from_keras_model(model), [model.input_shape], numbers)
+    nets = {"net": (net(), ("float", "float16", "int8", "int16")), "lstm": (recurrent(), ("float", "int8"))}
+    for name, (model, kinds) in nets.items():
+        for numbers in kinds:
+            converter = tf.lite.TFLiteConverter.from_keras_model(model)
+            made[f"{name}_{numbers}"] = converted(converter, [model.input_shape], numbers)
     return made
 
 
@@ -342,8 +353,13 @@ def run(file: bytes) -> tuple[list[Any], list[Any]]:
 
 
 def main() -> None:
-    recorded: dict[str, Any] = {}
-    for name, file in files().items():
+    made, recorded = files(), dict[str, Any]()
+    names = sys.argv[1:] or list(made)
+    if len(names) < len(made):
+        kept = np.load(io.BytesIO(lzma.decompress(RECORDED.read_bytes())))
+        recorded |= {key: kept[key] for key in kept if key.partition("/")[0] not in names}
+    for name in names:
+        file = made[name]
         inputs, outputs = run(file)
         recorded[f"{name}/file"] = np.frombuffer(file, np.uint8)
         recorded.update({f"{name}/in/{k}": x for k, x in enumerate(inputs)})

@@ -82,8 +82,8 @@ def unique(node: Node) -> tuple[Value, ...]:
     return Text.of(y), *places
 
 
-def converted(node: Node, to: Attribute | None) -> Value:
-    """`Cast` to or from text, which is no element type."""
+def converted(node: Node, x: Value, to: Attribute | None) -> Value:
+    """`x` cast to or from text, which is no element type: to text if `to` is None."""
     if to is None:
-        return node[0] if isinstance(node[0], Text) else Text.of(_made(node, dl.NumberToTextOp, node[0])[0])
-    return _made(node, dl.TextToNumberOp, node[0], to=to)[0]
+        return x if isinstance(x, Text) else Text.of(_made(node, dl.NumberToTextOp, x)[0])
+    return _made(node, dl.TextToNumberOp, x, to=to)[0]

@@ -135,7 +135,7 @@ def _converted(node: Node, to: Attribute | None) -> Value:
         node.ignore("round_mode")
     if to is None or isinstance(node[0], Text):
         node.ignore("saturate")
-        return text.converted(node, to)
+        return text.converted(node, node[0], to)
     if to == POWERS:
         return _to_power(node)
     saturate = node.flag("saturate", True) and to in FORMATS

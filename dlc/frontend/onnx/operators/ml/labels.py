@@ -31,7 +31,7 @@ def label_encoder(node: Node) -> Value:
     keys, values = _listed(node, "keys"), _listed(node, "values")
     if keys is None or values is None:
         raise ModelError(f"{node.place}: it has no keys or no values")
-    return _looked_up(node, keys, values, _default(node, values))
+    return looked_up(node, node[0], keys, values, _default(node, values))
 
 
 @table("CategoryMapper")
@@ -45,10 +45,10 @@ def _mapped(node: Node, texts: str, numbers: Sequence[int]) -> Value:
     of_names = node.emit.constant(np.asarray(numbers, np.int64))
     if isinstance(node[0], Text):
         node.ignore("default_string")
-        return _looked_up(node, names, of_names, node.emit.constant(node.integer("default_int64", -1), np.int64))
+        return looked_up(node, node[0], names, of_names, node.emit.constant(node.integer("default_int64", -1), np.int64))
     node.ignore("default_int64")
     default = Text.known_as(node.emit, np.asarray(node.text("default_string", "_Unused"), object))
-    return _looked_up(node, of_names, names, default)
+    return looked_up(node, node[0], of_names, names, default)
 
 
 def _listed(node: Node, name: str) -> Value | None:
@@ -78,9 +78,9 @@ def _default(node: Node, values: Value) -> Value:
     return node.emit.scalar(default, values)
 
 
-def _looked_up(node: Node, keys: Value, values: Value, default: Value) -> Value:
-    """`values` where a key is, found in the keys in order; the last of equal keys counts, NaN is one."""
-    emit, x = node.emit, node[0]
+def looked_up(node: Node, x: Value, keys: Value, values: Value, default: Value) -> Value:
+    """`values` where `x` is a key, found in the keys in order; the last of equal keys counts, NaN is one."""
+    emit = node.emit
     if isinstance(keys, Text) != isinstance(x, Text):
         raise NodeProblem("dtype", "its keys are text and its input is not, or the other way round")
     known, of_keys = keys.known, values.known
