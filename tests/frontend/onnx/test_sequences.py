@@ -49,6 +49,15 @@ def test_parts_joined_in_another_order(split: Any, parts: list[Any]) -> None:
     np.testing.assert_array_equal(got, np.concatenate(parts[::-1]))
 
 
+def test_parts_that_a_call_gives_of_a_size_that_it_says() -> None:
+    nodes = [node("SplitToSequence", ["x", "split"], "s"), node("SequenceAt", ["s", "last"], "y")]
+    sizes: dict[str, list[Any]] = {"x": ["n", 3], "split": ["parts"]}
+    made = model(nodes, sizes, ["y"], weights={"last": np.int64(-1)}, dtypes={"split": TensorProto.INT64})
+    compiled = compile_model(made, target="reference")
+    for split in ([1, 3], [2, 1, 1]):
+        np.testing.assert_array_equal(compiled(X, np.int64(split))["y"], X[-split[-1] :])
+
+
 def test_rows_stacked_along_a_new_axis() -> None:
     nodes = [
         node("SplitToSequence", ["x"], "s", axis=0, keepdims=0),

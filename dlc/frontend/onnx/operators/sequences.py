@@ -110,10 +110,10 @@ def split_to_sequence(node: Node) -> Value:
 def _parts(node: Node, size: Size) -> Sequence[int]:
     """The sizes of the parts: those given, or as many of one size as there are, the last with what is left."""
     part = node.get(1)
+    if isinstance(size, Dim):
+        raise NodeProblem("value", f"which parts there are hangs on the size {size}; give the model's input shapes")
     if part is not None and part.rank == 1:
         return node.integers_of(1, "parts")
-    if isinstance(size, Dim):
-        raise NodeProblem("value", f"how many parts there are hangs on the size {size}; give the model's input shapes")
     each = int(node.number(1, "parts")) if part is not None else 1
     if each < 1:
         raise ModelError(f"{node.place}: parts of {each} elements")
