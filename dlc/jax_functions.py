@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +17,7 @@ from dlc.stablehlo import read_module
 
 
 class JaxFunction:
-    """A compiled function: it takes what the function takes, and gives what it gives, with NumPy's arrays for JAX's.
+    """A compiled function: it takes what the function takes, and gives what it gives, with NumPy's arrays for JAX's, but for keys.
 
     `arguments` and `results` are containers of what has their shapes and dtypes.
     `model` is the program over the leaves of its arguments; it can be saved.
@@ -34,11 +34,24 @@ class JaxFunction:
             raise ShapeError(
                 f"{self.model.name}: arguments of the structure {structure}; it was compiled for {self._arguments}"
             )
-        arrays = [np.asarray(leaf, info.dtype) for leaf, info in zip(leaves, self._given, strict=True)]
-        # Of complex numbers the model has both parts.
-        results = iter(self.model(*(part for x in arrays for part in (parts_of(x) if x.dtype.kind == "c" else (x,)))).values())
-        made = [of_parts(next(results), next(results)) if i.dtype.kind == "c" else next(results) for i in self._made]
-        return self._jax.tree.unflatten(self._results, made)
+        given = (part for leaf, info in zip(leaves, self._given, strict=True) for part in self._arrays(leaf, info))
+        results = iter(self.model(*given).values())
+        return self._jax.tree.unflatten(self._results, [self._result(results, info) for info in self._made])
+
+    def _arrays(self, leaf: Any, info: Any) -> Sequence[Any]:
+        """What the model has of an argument: of complex numbers both parts, of a random key its words."""
+        if self._is_key(info):
+            return (np.asarray(self._jax.random.key_data(leaf) if self._is_key(leaf) else leaf),)
+        array = np.asarray(leaf, info.dtype)
+        return parts_of(array) if array.dtype.kind == "c" else (array,)
+
+    def _result(self, arrays: Iterator[Any], info: Any) -> Any:
+        if self._is_key(info):
+            return self._jax.random.wrap_key_data(next(arrays))
+        return of_parts(next(arrays), next(arrays)) if info.dtype.kind == "c" else next(arrays)
+
+    def _is_key(self, info: Any) -> bool:
+        return hasattr(info, "dtype") and self._jax.dtypes.issubdtype(info.dtype, self._jax.dtypes.prng_key)
 
 
 def _same(*arguments: Any) -> Any:

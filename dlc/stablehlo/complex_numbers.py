@@ -162,7 +162,7 @@ OPERATORS: dict[str, Converter] = {
     "chlo.cosh": _of_arrays(_cosh),
     **{f"stablehlo.{name}": _by_parts(_REAL[name]) for name in _BY_PARTS},
     **{f"stablehlo.{name}": _bilinear(_REAL[name]) for name in ("dot_general", "convolution")},
-    "stablehlo.optimization_barrier": lambda node: node.values,
+    **dict.fromkeys(("stablehlo.optimization_barrier", "sdy.sharding_constraint"), lambda node: node.values),
     "stablehlo.compare": _compare,
     "stablehlo.convert": _convert,
     "stablehlo.fft": fft,

@@ -171,6 +171,7 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.shift_right_arithmetic": shift_right,
     "stablehlo.shift_right_logical": shift_right,
     "stablehlo.optimization_barrier": same,
+    "sdy.sharding_constraint": same,
     "stablehlo.reduce_precision": reduce_precision,
     "chlo.square": square,
     "chlo.constant_like": constant_like,

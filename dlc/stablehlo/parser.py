@@ -42,9 +42,21 @@ class _Parser(Tokens):
             self.dictionary()
         self.expect("{")
         while not self.accept("}"):
+            if self.accept("sdy.mesh"):
+                self.mesh()
+                continue
             function = self.function()
             functions[function.name] = function
         return functions
+
+    def mesh(self) -> None:
+        """Devices that arrays lie on: here all are on one."""
+        self.expect_kind("symbol")
+        self.expect("=", "<")
+        self.skip_balanced("<", ">")
+        if self.sees("{"):
+            self.dictionary()
+        self.skip_location()
 
     def function(self) -> Function:
         self.expect("func.func")
@@ -170,6 +182,8 @@ class _Parser(Tokens):
                 attributes.setdefault("words", []).append(token.text)
         elif self.sees("{"):
             attributes |= self.dictionary()
+        elif self.accept("<"):
+            self.skip_balanced("<", ">")
         elif self.accept("["):
             attributes["ranges"] = self.separated("]", self.range)
         elif token.kind == "string":

@@ -95,13 +95,14 @@ class Tokens:
 
     def skip_location(self) -> None:
         if self.accept("loc"):
-            self.skip_balanced()
+            self.expect("(")
+            self.skip_balanced("(", ")")
 
-    def skip_balanced(self) -> None:
-        self.expect("(")
+    def skip_balanced(self, opening: str, closing: str) -> None:
+        """Skips what stands behind a bracket, and the one that closes it."""
         depth = 1
         while depth:
             token = self.take()
             if token.kind == "end":
-                self.fail("')'")
-            depth += (token.text == "(") - (token.text == ")")
+                self.fail(f"'{closing}'")
+            depth += (token.text == opening) - (token.text == closing)

@@ -36,6 +36,20 @@ def test_arguments_and_results_are_what_the_function_has() -> None:
         compiled(X, X)
 
 
+def test_random_keys() -> None:
+    """The model has their words."""
+    jax = pytest.importorskip("jax")
+
+    def drawn(key: Any, x: Any) -> Any:
+        mine, rest = jax.random.split(key)
+        return x + jax.random.uniform(mine, x.shape), rest
+
+    key = jax.random.key(7)
+    found, rest = dlc.from_jax(drawn, key, X, target="reference")(key, X)
+    np.testing.assert_array_equal(found, drawn(key, X)[0])
+    assert rest == drawn(key, X)[1]
+
+
 def test_complex_arguments_and_results() -> None:
     jax = pytest.importorskip("jax")
     z = (X + 1j * X[::-1]).astype(np.complex64)

@@ -222,6 +222,15 @@ def test_mistakes_are_named_with_their_line(lines: str, error: type[Exception], 
         run(lines, I)
 
 
+def test_where_arrays_lie_is_left_out() -> None:
+    """All devices are one."""
+    lines = '%0 = sdy.sharding_constraint %a <@mesh, [{"x"}, {}]> : tensor<2x3xf32>\nreturn %0 : tensor<2x3xf32>'
+    text = module(lines, '%a: tensor<2x3xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}', "tensor<2x3xf32>")
+    mesh = 'sdy.mesh @mesh = <["x"=2]> {stablehlo.mesh = {axes = []}}\n'
+    read = read_module(text.replace("  func.func", f"  {mesh}  func.func"), "m.mlir")
+    np.testing.assert_array_equal(evaluate(read.module, [X], read.weights)[0], X)
+
+
 def test_angles() -> None:
     (got,) = run("%0 = stablehlo.atan2 %a, %b : tensor<9xf32>\nreturn %0 : tensor<9xf32>", *ANGLES)
     wanted = np.arctan2(*ANGLES)
