@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import element_type_of
+from dlc.dialects.dl.base import element_type_of, shape_of
+from dlc.dims import Size
 from dlc.ir import SSAValue, i64
 from dlc.stablehlo.node import Converter, Node, element_of, sizes_of
 
@@ -75,13 +76,13 @@ def padded(node: Node, low: Sequence[int], high: Sequence[int], between: Sequenc
     return surrounded(node, x, node[1], low, high)
 
 
-def surrounded(node: Node, x: SSAValue, value: SSAValue, low: Sequence[int], high: Sequence[int]) -> SSAValue:
+def surrounded(node: Node, x: SSAValue, value: SSAValue, low: Sequence[Size], high: Sequence[Size]) -> SSAValue:
     """So many values before and behind each axis; of numbers that are open, which are none below 0, as parts put together."""
     known = [tuple(n if isinstance(n, int) else 0 for n in side) for side in (low, high)]
     if any(map(any, known)):
         x = node.b(dl.PadOp, x, value, low=known[0], high=known[1], pad_mode="constant")
     for axis, amounts in enumerate(zip(low, high, strict=True)):
-        sizes = sizes_of(x)
+        sizes = shape_of(x)
         before, behind = (
             [] if isinstance(n, int) else [node.broadcast(value, (*sizes[:axis], n, *sizes[axis + 1 :]))] for n in amounts
         )

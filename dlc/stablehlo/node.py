@@ -144,7 +144,7 @@ class Node:
     def transpose(self, x: SSAValue, permutation: Sequence[int]) -> SSAValue:
         return x if list(permutation) == sorted(permutation) else self.b(TransposeOp, x, permutation=tuple(permutation))
 
-    def broadcast(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
+    def broadcast(self, x: SSAValue, shape: Sequence[Size]) -> SSAValue:
         return x if shape_of(x) == tuple(shape) else self.b(BroadcastToOp, x, shape=tuple(shape))
 
 

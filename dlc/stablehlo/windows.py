@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import is_float
+from dlc.dims import Size
 from dlc.ir import SSAValue
 from dlc.stablehlo.bodies import of_windows, running
 from dlc.stablehlo.moving import surrounded
@@ -22,7 +23,7 @@ _RUNNING: dict[str, type[DlOp]] = {"add": dl.CumsumOp, "multiply": dl.CumprodOp}
 class _Windows:
     """Of each axis the size, the step, the distance of elements and the padding of windows."""
 
-    kernel: Sequence[int]
+    kernel: Sequence[Size]
     strides: Sequence[int]
     dilations: Sequence[int]
     padding: Sequence[Sequence[int]]
