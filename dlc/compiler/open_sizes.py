@@ -31,10 +31,7 @@ def domain_of(program: Program, whatever_data_decides: bool = False) -> tuple[Do
 
     What data decides may turn out to be outside, unless a program is asked for that holds `whatever_data_decides`.
     """
-    selections = [op for op in entry_of(program.module).walk() if isinstance(op, DataDependent)]
     decided = decided_sizes(program)
-    if not all(isinstance(op, Selection) for op in selections):
-        return None, "the host computes a part of it: sizes that are data, or text"
     named = {str(size) for info in program.inputs for size in info.shape}
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
     missing = [s for s in symbols if s not in named]
@@ -56,15 +53,20 @@ def _is_seen(program: Program, domain: Domain, decided: Collection[str]) -> bool
     """Whether a program sees that what data decides is in a domain: it does outside of loops and branches, and says no more of
     a size than what it is at least and at most, or which other one."""
     top = entry_of(program.module).body.block
-    inside = {str(op.count) for op in entry_of(program.module).walk() if isinstance(op, Selection) and op.parent is not top}
+    ops = [op for op in entry_of(program.module).walk() if isinstance(op, DataDependent) and op.parent is not top]
+    inside = {str(size) for op in ops for size in op.decided}
     fixed = {symbol for symbol, r in domain.ranges.items() if r.low == r.high}
     return domain.symbols.isdisjoint(inside) and fixed.isdisjoint({*decided, *domain.equal.values()})
 
 
 def decided_sizes(program: Program) -> dict[str, Size | None]:
     """The sizes of a program that data decides, and what they are at most."""
-    selections = (op for op in entry_of(program.module).walk() if isinstance(op, Selection))
-    return {str(op.count): op.most for op in selections if isinstance(op.count, Dim)}
+    found: dict[str, Size | None] = {}
+    for op in entry_of(program.module).walk():
+        if isinstance(op, DataDependent):
+            most = op.most if isinstance(op, Selection) else None
+            found |= {str(size): most for size in op.decided if isinstance(size, Dim)}
+    return found
 
 
 def within(program: Program, domain: Domain) -> Program:

@@ -21,6 +21,7 @@ from dlc.runtime.bounds import Part, parts_of
 from dlc.runtime.host_program import (
     FIRST_INPUT,
     Branch,
+    Compute,
     Decide,
     Instruction,
     Loop,
@@ -69,7 +70,16 @@ class OpenProgram:
     @cached_property
     def decided(self) -> tuple[str, ...]:
         """The sizes that data decides, in the order in which it does."""
-        return tuple(i.symbol for i, _ in walk(self.instructions) if isinstance(i, Decide))
+        found: list[str] = []
+        for instruction, _ in walk(self.instructions):
+            match instruction:
+                case Decide(symbol=symbol):
+                    found.append(symbol)
+                case Compute(decided=decided):
+                    found += decided
+                case _:
+                    pass
+        return tuple(found)
 
     @property
     def undecided(self) -> list[int]:

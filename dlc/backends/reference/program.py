@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -35,6 +36,7 @@ from dlc.errors import DlcError, UnsupportedError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.runtime.control import failure, shown
+from dlc.runtime.selection import select
 
 
 def evaluate(
@@ -283,7 +285,9 @@ def _arena(machine: Machine, op: host.ArenaOp) -> Array:
 @rule(host.BufferOp)
 def host_buffer(op: host.BufferOp, frame: Frame) -> Sequence[Value]:
     # Not in the memory of its slot: that is larger than the buffer, and who reads beyond is not to be seen.
-    return (View.allocate(op.result.type, tuple(map(int, op.sizes.sizes)), None),)
+    # What the op behind it decides is not known yet.
+    shape = tuple(size if isinstance(size, int) else 0 for size in op.sizes.sizes)
+    return (View.allocate(op.result.type, shape, None),)
 
 
 @rule(host.ViewOp)
@@ -319,6 +323,20 @@ def host_if(op: host.IfOp, frame: Frame) -> Sequence[Value]:
     left = frame.run(block)
     if isinstance(block.last_op, host.FailOp):
         raise DlcError(failure(block.last_op.message.data, [int(cast(View, v).read(op)) for v in left]))
+    return ()
+
+
+@rule(host.ComputeOp)
+def host_compute(op: host.ComputeOp, frame: Frame) -> Sequence[Value]:
+    operands = [frame.view(v).read(op) for v in op.arguments]
+    results = select(op.function.data, operands, json.loads(op.settings.data))
+    decided: dict[str, int] = {}
+    for buffer, result in zip(op.made, results, strict=True):
+        bind_sizes(host.sizes_of(buffer), result.shape, decided)
+    if decided:
+        raise _DecidedError(decided)
+    for buffer, result in zip(op.made, results, strict=True):
+        frame.view(buffer).write(op, result)
     return ()
 
 

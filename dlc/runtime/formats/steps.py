@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from dlc.arrays import TensorInfo
+from dlc.arrays import TensorInfo, named_dtype
 from dlc.errors import UnsupportedError
 from dlc.runtime.container import Writer
 from dlc.runtime.domain import Domain
-from dlc.runtime.formats.host import count, named_dtype, text
+from dlc.runtime.formats.host import count, text
 from dlc.runtime.formats.info import info_from_json, info_to_json
 from dlc.runtime.formats.open_host import plain, ranges_from_json, ranges_to_json, read_size
 from dlc.runtime.kept import Kept
