@@ -9,7 +9,7 @@ compiled when it is called with them, which says what is wrong with them, if any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import shape_of
@@ -26,10 +26,10 @@ from dlc.runtime.domain import Domain
 _SAMPLES = (0, 1, 2, 3, 5, 8, 31, 96, 1_000_003)
 
 
-def domain_of(program: Program, whatever_data_decides: bool = False) -> tuple[Domain | None, str | None]:
-    """The sizes that one compilation may serve, None if no more than one set of them; and why not all, if not.
+def domain_of(program: Program) -> tuple[Domain | None, str | None]:
+    """The sizes that one compilation may serve, None if no more than one set of those of inputs; and why not all, if not.
 
-    What data decides may turn out to be outside, unless a program is asked for that holds `whatever_data_decides`.
+    What data decides may turn out to be outside, which the program sees then.
     """
     decided = decided_sizes(program)
     named = {str(size) for info in program.inputs for size in info.shape}
@@ -42,21 +42,7 @@ def domain_of(program: Program, whatever_data_decides: bool = False) -> tuple[Do
     first = next((reason for reason in reasons if reason is not None), None)
     if first is None:
         return Domain(), None
-    domain = search.domain()
-    is_decided = domain is not None and not domain.symbols.isdisjoint(decided)
-    if domain is None or (is_decided and (whatever_data_decides or not _is_seen(program, domain, decided))):
-        return None, first
-    return domain, first
-
-
-def _is_seen(program: Program, domain: Domain, decided: Collection[str]) -> bool:
-    """Whether a program sees that what data decides is in a domain: it does outside of loops and branches, and says no more of
-    a size than what it is at least and at most, or which other one."""
-    top = entry_of(program.module).body.block
-    ops = [op for op in entry_of(program.module).walk() if isinstance(op, DataDependent) and op.parent is not top]
-    inside = {str(size) for op in ops for size in op.decided}
-    fixed = {symbol for symbol, r in domain.ranges.items() if r.low == r.high}
-    return domain.symbols.isdisjoint(inside) and fixed.isdisjoint({*decided, *domain.equal.values()})
+    return search.domain(), first
 
 
 def decided_sizes(program: Program) -> dict[str, Size | None]:
@@ -118,7 +104,8 @@ class _Search:
             return None
         middle = found[len(found) // 2]
         box = {symbol: _around(middle[symbol], r, lambda n, s=symbol: holds({**middle, s: n})) for symbol, r in ranges.items()}
-        if all(r.low == r.high for r in box.values()) or not all(map(holds, _samples(box))):
+        given = [r for symbol, r in box.items() if symbol not in self.decided]
+        if (given and all(r.low == r.high for r in given)) or not all(map(holds, _samples(box))):
             return None
         return Domain({symbol: r for symbol, r in box.items() if r != self.ranges[symbol]}, equal)
 

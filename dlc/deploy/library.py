@@ -20,7 +20,7 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.checksum import checksum_of
 from dlc.runtime.container import Placed, bytes_of
 from dlc.runtime.cpu.sizing import symbols_of
-from dlc.runtime.formats.steps import SavedSteps
+from dlc.runtime.formats.by_sizes import SavedBySizes
 from dlc.runtime.host_program import HostProgram
 from dlc.runtime.image import memory_of
 from dlc.runtime.model import Model
@@ -57,7 +57,7 @@ def write_library(model: Model, path: Path) -> Path:
 
 def _alone(model: Model) -> Model:
     """The program that serves calls of a model by itself, of those sizes that one compilation is for."""
-    served = model.artifact.program.alone if isinstance(model.artifact, SavedSteps) else None
+    served = model.artifact.models.served if isinstance(model.artifact, SavedBySizes) else None
     if served is None or not isinstance(served.model.artifact, Artifact):
         return model
     program = served.model.artifact.model()
