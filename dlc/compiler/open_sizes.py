@@ -78,15 +78,20 @@ class _Search:
         self._reasons: dict[tuple[int, ...], str | None] = {}
 
     def reason(self, sizes: Mapping[str, int]) -> str | None:
-        """What is not as the symbols promise for these sizes; for the most of them, where data cannot decide as much."""
-        sizes = dict(sizes)
-        for symbol, most in self.decided.items():
-            if most is not None:
-                sizes[symbol] = min(sizes[symbol], int(substitute(most, sizes)))
+        """What is not as the symbols promise for these sizes, as far as data can decide them."""
+        sizes = self.possible(sizes)
         key = tuple(sizes[symbol] for symbol in self.symbols)
         if key not in self._reasons:
             self._reasons[key] = _difference(self.program, sizes)
         return self._reasons[key]
+
+    def possible(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """These sizes, but the most that data can decide where it cannot decide as much."""
+        sizes = dict(sizes)
+        for symbol, most in self.decided.items():
+            if most is not None:
+                sizes[symbol] = min(sizes[symbol], int(substitute(most, sizes)))
+        return sizes
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         return self.reason(sizes) is None
@@ -96,14 +101,22 @@ class _Search:
         equal = self.equal()
         ranges = {symbol: self.common_range(symbol, equal) for symbol in self.symbols if symbol not in equal}
 
-        def holds(sizes: Mapping[str, int]) -> bool:
-            return self.holds({**sizes, **{a: sizes[b] for a, b in equal.items()}})
+        def all_of(sizes: Mapping[str, int]) -> dict[str, int]:
+            return {**sizes, **{a: sizes[b] for a, b in equal.items()}}
 
-        found = [sizes for sizes in _samples(ranges) if holds(sizes)]
-        if not found:
+        def holds(sizes: Mapping[str, int]) -> bool:
+            return self.holds(all_of(sizes))
+
+        possible = [self.possible(all_of(sizes)) for sizes in _samples(ranges) if holds(sizes)]
+        if not possible:
             return None
-        middle = found[len(found) // 2]
-        box = {symbol: _around(middle[symbol], r, lambda n, s=symbol: holds({**middle, s: n})) for symbol, r in ranges.items()}
+        found = list(dict.fromkeys(tuple(sizes[symbol] for symbol in ranges) for sizes in possible))
+        middle, box = dict(zip(ranges, found[len(found) // 2], strict=True)), dict[str, Range]()
+        # Sizes of inputs come first; where they are large, data can decide any.
+        for symbol, r in ranges.items():
+            box[symbol] = _around(middle[symbol], r, lambda n, s=symbol: holds({**middle, s: n}))
+            if symbol not in self.decided:
+                middle[symbol] = _within(box[symbol])[-1]
         given = [r for symbol, r in box.items() if symbol not in self.decided]
         if (given and all(r.low == r.high for r in given)) or not all(map(holds, _samples(box))):
             return None
@@ -114,9 +127,13 @@ class _Search:
         alike = [sizes for sizes in _samples(self.ranges) if len(set(sizes.values())) == 1 and self.holds(sizes)]
         if len(self.symbols) < 2 or len(alike) < 2:
             return {}
-        at, other = alike[len(alike) // 2], next(iter(alike[len(alike) // 2 - 1].values()))
+        middle = len(alike) // 2
+        at, larger = alike[middle], middle + 1 if middle + 1 < len(alike) else middle - 1
+        less, more = (next(iter(alike[k].values())) for k in (middle - 1, larger))
 
         def change(symbols: Sequence[str]) -> bool:
+            # To more than there is data cannot change what it decides, nor to as much where there is less.
+            other = less if all(symbol in self.decided for symbol in symbols) else more
             return self.holds({**at, **dict.fromkeys(symbols, other)})
 
         # Pairs that change together, or all that do not change alone or in pairs.
@@ -156,7 +173,10 @@ def _around(size: int, range_: Range, holds: Callable[[int], bool]) -> Range:
 
 def _last(values: Sequence[int], holds: Callable[[int], bool]) -> int:
     """The last number on the way from the first of `values`, which holds, to the last one, before one that does not hold."""
-    at, beyond = 0, len(values)
+    if len(values) > 1 and not holds(values[1]):
+        at, beyond = 0, 1
+    else:
+        at, beyond = 0, len(values)
     while beyond - at > 1:
         middle = (at + beyond) // 2
         at, beyond = (middle, beyond) if holds(values[middle]) else (at, middle)

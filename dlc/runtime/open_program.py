@@ -195,6 +195,10 @@ class Binder:
         self.symbols = (*self.inputs.symbols, *program.decided)
         if len(set(self.symbols)) < len(self.symbols):
             raise ModelError(f"of the sizes {', '.join(self.symbols)} one is decided twice")
+        for symbol, same in program.equal.items():
+            before = self.symbols[: self.symbols.index(symbol)] if symbol in program.decided else ()
+            if same not in before:
+                raise ModelError(f"{symbol} has to be {same}, which is no size that is known when {symbol} is decided")
         demands = Demands.of(program, instructions)
         self._at = size_function(
             self.symbols,

@@ -76,7 +76,9 @@ def by_sizes_from_json(written: Mapping[str, Any], model: ReadModel) -> BySizes:
     made = {tuple(map(count, key)): model(one) for key, one in written["models"]}
     served = _served(written["served"], model) if "served" in written else None
     if any(len(key) != len(symbols) for key in made):
-        raise ValueError("a model for other sizes")
+        raise ValueError("a model of other sizes")
+    if served is not None and served.is_sure and not served.domain.symbols.issubset(symbols):
+        raise ValueError("a domain of other sizes")
     for one in (*made.values(), *([served.model] if served is not None else [])):
         if (len(one.inputs), len(one.outputs)) != (len(inputs), len(outputs)):
             raise ValueError("a model of other inputs or outputs")
