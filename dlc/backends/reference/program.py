@@ -237,7 +237,7 @@ def _known(op: Evaluated, operands: Sequence[Array], frame: Frame) -> Evaluated:
 
 
 def _bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Sequence[tuple[str, int]]) -> Any:
-    own = {str(size) for size in op.decided} if isinstance(op, DataDependent) else {}
+    own = {str(size) for size in op.decided} if isinstance(op, DataDependent) else set[str]()
     return bound_op(op, shapes, {symbol: size for symbol, size in sizes if symbol not in own})
 
 

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlc.dialects.dl.base import Array, DimsAttr, DlOp, is_narrow, shape_of, sizes
+from dlc.dialects.dl.base import Array, DlOp, is_narrow, shape_of, sizes
 from dlc.dims import Dim, Size, UndecidableError
 from dlc.ir import (
     AffineExpr,
     AffineMap,
     Attribute,
     Block,
-    DenseArrayBase,
     IntegerType,
     LocationAttr,
     Operation,
@@ -251,7 +250,7 @@ class DataDependent(DlOp, ABC):
     def decided(self) -> tuple[Size, ...]:
         """The sizes that data decides: symbols, or what is known to come."""
         size = self.properties.get("size")
-        return sizes(size) if isinstance(size, DenseArrayBase | DimsAttr) else ()
+        return () if size is None else sizes(size)
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         return select(self.selection, operands, self.settings)
