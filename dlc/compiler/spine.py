@@ -138,6 +138,12 @@ def _served(c: Compilation, file: CachedFile | None = None) -> tuple[Served | No
     # What evaluates a module takes what its data decides as it comes.
     if is_known or (not c.program.sizes and isinstance(c.backend, ModuleBackend)):
         return Served(_model(c, file)), None
+    if not c.program.sizes and not c.backend.takes_sizes:
+        decided = ", ".join(decided_sizes(c.program))
+        raise UnsupportedError(
+            f"{c.program.name}: data decides {decided}, and kernels for {c.backend} have their sizes in them; a backend whose "
+            "kernels take sizes says so by `takes_sizes`"
+        )
     reason = reason_for_each_size(c)
     domain, reason = domain_of(c.program) if reason is None else (None, reason)
     if domain is None:
@@ -178,7 +184,7 @@ def emit(program: Program, form: str, target: str | Backend = "cpu", options: Op
     if not program.is_static:
         infos = ", ".join(map(str, (*program.inputs, *program.outputs)))
         if all(is_static(info.shape) for info in program.inputs):
-            raise UnsupportedError(f"{program.name}: data decides sizes: {infos}; run it with --dump-ir to see its segments")
+            raise UnsupportedError(f"{program.name}: data decides sizes: {infos}; run it with --dump-ir to see its parts")
         raise ShapeError(f"{program.name}: sizes are open: {infos}; give the shapes of its inputs")
     options = options or Options()
     backend = backend_of(target, options.device)
