@@ -98,11 +98,12 @@ class SweepChooser:
         return any(a is not None and a.uses(self.row) for a in read)
 
     def height(self) -> int:
-        """The rows of a part of a task: register tiles whose weights a cache holds."""
+        """The rows of a part of a task: register tiles whose weights a cache holds; of blocks, beside their keys and values."""
         machine, extents = self.target.machine, self.nest.extents
-        fitting = max(1, machine.row_elements // (self.length * self.rows))
         if self.reads_mask or self.running() is None:
-            fitting = min(fitting, machine.row_tiles)
+            fitting = min(max(1, machine.row_elements // (self.length * self.rows)), machine.row_tiles)
+        else:
+            fitting = max(1, machine.row_elements // (2 * self.length * self.rows))
         tiles = -(-extents[self.row] // self.rows)
         parts = -(-tiles // fitting)
         return min(extents[self.row], -(-tiles // parts) * self.rows)
