@@ -312,7 +312,8 @@ class _Chooser:
         along = any(a.stride(reduced[-1]) == 1 for a in stage.inputs)
         most = steps or (machine.block_steps if along else machine.block_lines)
         total = prod(extents[d] for d in reduced)
-        left = total if 2 * total <= 3 * most else most
+        whole = machine.whole_steps if along and steps is None else 3 * most // 2
+        left = total if total <= whole else most
         blocks: dict[int, int] = {}
         for d in reversed(reduced):
             blocks[d] = even_tile(extents[d], left)
