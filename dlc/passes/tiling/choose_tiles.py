@@ -252,8 +252,8 @@ class _Chooser:
         return {lane: self.fitting(lane, 2 * _TURNED), d: self.fitting(d, _TURNED)}
 
     def goes_row_by_row(self, lane: int | None) -> bool:
-        """Whether vectors along what the last stage reduces are better than along `lane`, where its operands lie apart."""
-        stage = self.nest.stages[-1]
+        """Whether vectors along what a stage reduces, the last, are better than along `lane`, where its operands lie apart."""
+        stage = next((s for s in reversed(self.nest.stages) if s.reductions), self.nest.stages[-1])
         if lane in stage.reductions or any(a.stride(lane) == 1 for a in stage.inputs if lane is not None):
             return False
         chunk = self.target.machine.vectors * self.lanes(stage)
