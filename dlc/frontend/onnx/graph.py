@@ -38,8 +38,8 @@ class ModelFile:
         return Path(self.name).stem
 
 
-# That of derivatives and steps of optimisers.
-TRAINING_DOMAIN = "ai.onnx.preview.training"
+# The operator that reads a tensor which is none of its inputs, the one that it differentiates.
+_GRADIENT = "ai.onnx.preview.training", "Gradient"
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | ModelFile"
 
@@ -178,7 +178,7 @@ def _producers(graph: GraphProto, nodes: Sequence[NodeProto]) -> dict[str, int |
 def reads(node: NodeProto) -> Iterator[str]:
     """The names that a node reads, those captured by its subgraphs included; a gradient what it is of."""
     yield from (name for name in node.input if name)
-    if node.op_type == "Gradient" and node.domain == TRAINING_DOMAIN:
+    if (node.domain, node.op_type) == _GRADIENT:
         yield from (a.s.decode(errors="replace") for a in node.attribute if a.name == "y")
     for inner in subgraphs(node):
         local = {v.name for v in inner.input} | {t.name for t in inner.initializer}

@@ -11,7 +11,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
 from dlc.frontend.emit import Emitter, Value
-from dlc.frontend.onnx.graph import place
+from dlc.frontend.onnx.graph import between, place
 from dlc.frontend.onnx.tensors import TensorReader, decoded
 from dlc.frontend.onnx.values import Text
 from dlc.frontend.operands import Operands
@@ -54,8 +54,7 @@ class Node(Operands):
         self.inline = inline
         self.attempt = attempt
         self.note = note
-        # The nodes of the graphs around it.
-        self.graphs = graphs
+        self._graphs = graphs
         self._tensors = tensors
         self._attributes = {a.name: a for a in proto.attribute}
         self._read: set[str] = set()
@@ -140,6 +139,10 @@ class Node(Operands):
     def graph(self, name: str) -> GraphProto:
         """A branch or a body; `inline` imports it."""
         return self._attribute(name, AttributeProto.GRAPH, None)
+
+    def between(self, inputs: Sequence[str], output: str) -> GraphProto:
+        """The function from some tensors to another one that nodes of the graphs around are."""
+        return between(self._graphs, inputs, output)
 
     def _attribute(self, name: str, kind: Any, default: Any) -> Any:
         self._read.add(name)

@@ -11,7 +11,7 @@ from onnx import ModelProto, helper
 
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.onnx import import_model
-from dlc.frontend.onnx.graph import TRAINING_DOMAIN
+from dlc.frontend.onnx.operators.training import DOMAIN
 from tests.frontend.onnx.build import INT64, model, run
 
 X = np.array([[0.5, -1.5], [2.0, 0.25]], np.float32)
@@ -19,12 +19,12 @@ W = np.array([[1.0, 2.0], [-0.5, 0.75]], np.float32)
 
 
 def gradient(inputs: Sequence[str], outputs: Sequence[str], **names: Any) -> Any:
-    return helper.make_node("Gradient", inputs, outputs, domain=TRAINING_DOMAIN, **names)
+    return helper.make_node("Gradient", inputs, outputs, domain=DOMAIN, **names)
 
 
 def of(nodes: Sequence[Any], inputs: Mapping[str, Sequence[int]], outputs: Sequence[str], **more: Any) -> ModelProto:
     made = model(nodes, inputs, outputs, **more)
-    made.opset_import.append(helper.make_opsetid(TRAINING_DOMAIN, 1))
+    made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     return made
 
 

@@ -7,7 +7,6 @@ derivatives and optimisers `training.py`. What is of no such kind is a file here
 
 from __future__ import annotations
 
-from dlc.frontend.onnx.graph import TRAINING_DOMAIN
 from dlc.frontend.onnx.operators import (
     branches,
     control,
@@ -39,5 +38,5 @@ OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for na
 OTHER_OPERATORS: dict[str, dict[str, list[Entry]]] = {
     microsoft.DOMAIN: {**microsoft.table.entries, **transformers.table.entries},
     ml.DOMAIN: ml.OPERATORS,
-    TRAINING_DOMAIN: training.table.entries,
+    training.DOMAIN: training.table.entries,
 }

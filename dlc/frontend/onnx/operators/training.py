@@ -13,11 +13,11 @@ from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import ModelError
 from dlc.frontend.emit import Emitter, Value, discard
-from dlc.frontend.onnx.graph import between
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.problems import NodeProblem
 
+DOMAIN = "ai.onnx.preview.training"
 table = Table()
 
 
@@ -29,7 +29,7 @@ def gradient(node: Node) -> list[Value]:
     if len(node.inputs) != count + len(others) or not names:
         raise ModelError(f"{node.place}: {len(node.inputs)} inputs for {count} names in xs and {len(others)} in zs")
     values = [node[k] for k in range(len(node.inputs))]
-    of, function = values[:count], between(node.graphs, [*names, *others], y)
+    of, function = values[:count], node.between([*names, *others], y)
     for name, x in zip(names, of, strict=True):
         if x.is_text or not is_float(x.element_type):
             raise NodeProblem("dtype", f"'{name}' in xs is {x}, which has no derivative; expected floats")
