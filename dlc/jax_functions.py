@@ -17,7 +17,9 @@ from dlc.stablehlo import read_module
 
 
 class JaxFunction:
-    """A compiled function: it takes what the function takes, and gives what it gives, with NumPy's arrays for JAX's, but for keys.
+    """A compiled function: it takes what the function takes, and gives what it gives, with NumPy's arrays for JAX's.
+
+    Random keys stay JAX's.
 
     `arguments` and `results` are containers of what has their shapes and dtypes.
     `model` is the program over the leaves of its arguments; it can be saved.
