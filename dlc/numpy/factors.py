@@ -6,6 +6,7 @@ are found. Source of the formulas: Giles, "Collected matrix derivative results f
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,26 @@ from dlc.numpy.functions.shaping import diagonal, expand_dims, matrix_transpose
 from dlc.numpy.rules import with_tangent
 
 Operands = Sequence[Operand]
+
+
+# Triangles
+
+
+def triangles(x: Operand) -> tuple[Any, Any, Any]:
+    """What `dl.lu` has of matrices of any shape [.., m, n]: factors of that shape, the order of m rows, and the pivots.
+
+    L is [.., m, k] and U [.., k, n], where k is the smaller size, and so many pivots there are. Zeros make a matrix square:
+    columns of them need no elimination, and rows of them are no pivots.
+    """
+    rows, columns = x.shape[-2:]
+    size = builtins.max(rows, columns)
+    square: Any = x
+    if rows != columns:
+        zero, high = np.zeros((), x.dtype), [*[0] * (x.ndim - 2), size - rows, size - columns]
+        square = apply(dl.PadOp, x, zero, low=[0] * x.ndim, high=high, pad_mode="constant")
+    factors, order, _, pivots = apply_all(dl.LuOp, square)
+    factors = getitem(factors, (..., slice(rows), slice(columns)))
+    return factors, getitem(order, (..., slice(rows))), getitem(pivots, (..., slice(builtins.min(rows, columns))))
 
 
 # Systems

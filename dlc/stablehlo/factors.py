@@ -14,6 +14,7 @@ import dlc.numpy as dnp
 from dlc.dialects import dl
 from dlc.numpy import linalg
 from dlc.numpy.apply import apply, apply_all, convert
+from dlc.numpy.factors import triangles
 from dlc.stablehlo.node import Converter, Node, Value
 
 
@@ -71,9 +72,7 @@ def triangular_solve(node: Node) -> Value:
 
 def _lu(node: Node) -> Sequence[Value]:
     (x,) = node.arrays
-    if x.shape[-1] != x.shape[-2]:
-        raise node.unsupported(f"of matrices of {x.shape[-2]} × {x.shape[-1]}; those of square ones are")
-    factors, _, _, pivots = apply_all(dl.LuOp, x)
+    factors, _, pivots = triangles(x)
     return _values(node, factors, convert(dnp.add(pivots, 1), np.int32), _found(x))
 
 

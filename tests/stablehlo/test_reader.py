@@ -222,6 +222,24 @@ def test_mistakes_are_named_with_their_line(lines: str, error: type[Exception], 
         run(lines, I)
 
 
+@pytest.mark.parametrize("x", [X, X.T.copy()], ids=["wide", "tall"])
+def test_triangles_of_matrices_that_are_not_square(x: np.ndarray) -> None:
+    """Pivots are rows, counted from 1, with which those before them are exchanged."""
+    rows, columns = x.shape
+    type = f"tensor<{rows}x{columns}xf32>"
+    lines = (
+        f"%0:3 = stablehlo.custom_call @lapack_sgetrf_ffi(%a) {{mhlo.backend_config = {{}}}} : ({type}) -> "
+        f"({type}, tensor<2xi32>, tensor<i32>)\nreturn %0#0, %0#1 : {type}, tensor<2xi32>"
+    )
+    factors, pivots = run(lines, x)
+    permuted = x.copy()
+    for k, other in enumerate(pivots - 1):
+        permuted[[k, other]] = permuted[[other, k]]
+    lower = np.tril(factors[:, :2], -1) + np.eye(rows, 2)
+    assert np.abs(lower).max() <= 1
+    np.testing.assert_allclose(lower @ np.triu(factors[:2]), permuted, rtol=1e-6)
+
+
 def test_where_arrays_lie_is_left_out() -> None:
     """All devices are one."""
     lines = '%0 = sdy.sharding_constraint %a <@mesh, [{"x"}, {}]> : tensor<2x3xf32>\nreturn %0 : tensor<2x3xf32>'

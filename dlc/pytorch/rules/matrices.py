@@ -11,7 +11,8 @@ from dlc import lax
 from dlc.dialects import dl
 from dlc.errors import UnsupportedError
 from dlc.numpy import linalg
-from dlc.numpy.apply import apply, apply_all, convert, refuse
+from dlc.numpy.apply import apply, convert, refuse
+from dlc.numpy.factors import triangles
 from dlc.pytorch.rules.table import Table
 
 table = Table()
@@ -33,27 +34,27 @@ def cholesky(x: Any, upper: bool = False, check_errors: bool = False) -> Any:
 
 def _by_lu(x: Any) -> tuple[Any, Any]:
     """The factors of `x`, and with which row each one is exchanged, the first of all being called 1."""
-    factors, _, _, pivots = apply_all(dl.LuOp, x)
+    factors, _, pivots = triangles(x)
     return factors, convert(dnp.add(pivots, 1), np.int32)
 
 
 @table("linalg_lu_factor_ex")
 def lu_factor(x: Any, pivot: bool = True, check_errors: bool = False) -> Any:
-    _require_square(x, pivot)
+    _require_pivots(x, pivot)
     return (*_by_lu(x), _no_errors(x))
 
 
-def _order(pivots: Any) -> Any:
+def _order(pivots: Any, rows: int) -> Any:
     """The rows that exchanges make of 0, 1, 2, …"""
-    count = int(pivots.shape[-1])
-    places = np.arange(count)
+    places = np.arange(rows)
 
     def exchanged(k: Any, order: Any) -> Any:
         other = dnp.subtract(dnp.take(pivots, k, axis=-1)[..., None], 1)
         mine, its = (dnp.take_along_axis(order, dnp.broadcast_to(i, other.shape), -1) for i in (k, other))
         return dnp.where(dnp.equal(places, k), its, dnp.where(dnp.equal(places, other), mine, order))
 
-    return lax.fori_loop(0, count, exchanged, dnp.broadcast_to(places, pivots.shape))
+    start = dnp.broadcast_to(places, (*pivots.shape[:-1], rows))
+    return lax.fori_loop(0, int(pivots.shape[-1]), exchanged, start)
 
 
 @table("linalg_lu_solve")
@@ -61,7 +62,7 @@ def lu_solve(factors: Any, pivots: Any, b: Any, left: bool = True, adjoint: bool
     """x for which A·x = b, or x·A = b, of the factors of A; of its transpose if `adjoint`."""
     if not left:
         return _turned(lu_solve(factors, pivots, _turned(b), True, not adjoint))
-    order = _order(pivots)
+    order = _order(pivots, int(pivots.shape[-1]))
     batch = np.broadcast_shapes(factors.shape[:-2], b.shape[:-2])
     factors, b = (dnp.broadcast_to(v, (*batch, *v.shape[-2:])) for v in (factors, b))
 
@@ -198,18 +199,16 @@ def matrix_exponential(x: Any) -> Any:
     return lax.while_loop(lambda state: dnp.less(state[0], dnp.max(squarings)), squared, (start, found))[1]
 
 
-def _require_square(x: Any, pivot: bool) -> None:
-    if not pivot or x.shape[-2] != x.shape[-1]:
-        refuse(
-            UnsupportedError(f"linalg.lu of {x.shape[-2]} × {x.shape[-1]}{'' if pivot else ' without pivots'}; square, with")
-        )
+def _require_pivots(x: Any, pivot: bool) -> None:
+    if not pivot:
+        refuse(UnsupportedError(f"linalg.lu of {x.shape[-2]} × {x.shape[-1]} without pivots; with them it is"))
 
 
 @table("linalg_lu")
 def lu(x: Any, pivot: bool = True) -> Any:
-    """(P, L, U) of square matrices, for which P·L·U = x."""
-    _require_square(x, pivot)
-    factors, order, _, _ = apply_all(dl.LuOp, x)
+    """(P, L, U), for which P·L·U = x."""
+    _require_pivots(x, pivot)
+    factors, order, _ = triangles(x)
     return _rows_at(order, x.dtype), *_triangles(factors)
 
 
@@ -219,12 +218,14 @@ def _rows_at(order: Any, dtype: Any) -> Any:
 
 
 def _triangles(factors: Any) -> tuple[Any, Any]:
-    lower = dnp.add(dnp.tril(factors, k=-1), np.eye(int(factors.shape[-1]), dtype=factors.dtype))
-    return lower, dnp.triu(factors)
+    rows, columns = map(int, factors.shape[-2:])
+    least = min(rows, columns)
+    lower = dnp.add(dnp.tril(factors[..., :least], k=-1), np.eye(rows, least, dtype=factors.dtype))
+    return lower, dnp.triu(factors[..., :least, :])
 
 
 @table("lu_unpack")
 def lu_unpack(factors: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Any:
     none = dnp.zeros((0,), factors.dtype)
-    rows = _rows_at(_order(pivots), factors.dtype) if unpack_pivots else none
+    rows = _rows_at(_order(pivots, int(factors.shape[-2])), factors.dtype) if unpack_pivots else none
     return (rows, *_triangles(factors)) if unpack_data else (rows, none, none)
