@@ -6,7 +6,6 @@ are found. Source of the formulas: Giles, "Collected matrix derivative results f
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -38,15 +37,14 @@ def triangles(x: Operand) -> tuple[Any, Any, Any]:
     L is [.., m, k] and U [.., k, n], where k is the smaller size, and so many pivots there are. Zeros make a matrix square:
     columns of them need no elimination, and rows of them are no pivots.
     """
-    rows, columns = x.shape[-2:]
-    size = builtins.max(rows, columns)
+    (rows, columns), (least, size) = x.shape[-2:], sorted(x.shape[-2:])
     square: Any = x
     if rows != columns:
         zero, high = np.zeros((), x.dtype), [*[0] * (x.ndim - 2), size - rows, size - columns]
         square = apply(dl.PadOp, x, zero, low=[0] * x.ndim, high=high, pad_mode="constant")
     factors, order, _, pivots = apply_all(dl.LuOp, square)
     factors = getitem(factors, (..., slice(rows), slice(columns)))
-    return factors, getitem(order, (..., slice(rows))), getitem(pivots, (..., slice(builtins.min(rows, columns))))
+    return factors, getitem(order, (..., slice(rows))), getitem(pivots, (..., slice(least)))
 
 
 # Systems

@@ -15,7 +15,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, flag, ints, number, rank_of, shape_of, sizes
 from dlc.dialects.dl.build import Build
 from dlc.dialects.places import place
-from dlc.dims import Size, UndecidableError, is_static
+from dlc.dims import Size, UndecidableError, is_static, product
 from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, SSAValue, i64
 from dlc.passes.autodiff.term import Term, where
 from dlc.passes.dl.rewriting import inverse
@@ -314,41 +314,46 @@ def _gather(op: dl.GatherOp, ct: Term, index: int) -> Term:
 
 def _gather_nd(op: dl.GatherNdOp, ct: Term, index: int) -> Term:
     """Batch and indexed axes as one, whose places are numbers in it."""
-    shape, places, batch, depth = _static(op, op.x), _static(op, op.indices), op.batch, op.indexed
+    shape, places, batch, depth = shape_of(op.x), shape_of(op.indices), op.batch, op.indexed
     indices = Term(ct.b, op.indices).op(dl.CastOp, to=i64)
     flat = _numbered(ct.b, places[:batch], len(places) - 1) if batch else indices.like(0)
     for k in range(depth):
         starts, limits = [0] * len(places), list(places)
         starts[-1], limits[-1] = k, k + 1
         one = indices.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(places)).reshape(*places[:-1])
-        flat = flat * shape[batch + k] + _inside(one, shape[batch + k])
+        flat = flat * _number(ct.b, shape[batch + k]) + _inside(one, shape[batch + k])
     flat = flat.broadcast(*places[:-1])
-    rows, rest = prod(shape[: batch + depth]), shape[batch + depth :]
+    rows, rest = product(shape[: batch + depth]), shape[batch + depth :]
     empty = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(rows, *rest)
     return _added(empty, flat, ct).reshape(*shape)
 
 
 def _gather_elements(op: dl.GatherElementsOp, ct: Term, index: int) -> Term:
     """Every element is a row of one element, in an array of one axis."""
-    shape, places, axis = _static(op, op.x), _static(op, op.indices), op.indexed_axis
+    shape, places, axis = shape_of(op.x), shape_of(op.indices), op.indexed_axis
     taken = _inside(Term(ct.b, op.indices).op(dl.CastOp, to=i64), shape[axis])
     flat = taken.like(0)
     for a, size in enumerate(shape):
         own = taken if a == axis else _numbered(ct.b, places[a : a + 1], len(places) - a)
-        flat = flat * size + own
-    empty = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(prod(shape))
+        flat = flat * _number(ct.b, size) + own
+    empty = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(product(shape))
     return _added(empty, flat.broadcast(*places), ct).reshape(*shape)
 
 
-def _inside(places: Term, size: int) -> Term:
+def _number(b: Build, size: Size) -> Term | int:
+    """A size in a formula of i64."""
+    return size if isinstance(size, int) else Term(b, b(dl.SizeOp, size=(size,), to=i64))
+
+
+def _inside(places: Term, size: Size) -> Term:
     """Places as gathering reads them: negative ones from the end, then moved inside."""
-    counted = where(places < 0, places + size, places)
-    return counted.op(dl.MaximumOp, 0).op(dl.MinimumOp, max(size - 1, 0))
+    counted = where(places < 0, places + _number(places.b, size), places)
+    return counted.op(dl.MinimumOp, _number(places.b, size - 1)).op(dl.MaximumOp, 0)
 
 
-def _numbered(b: Build, shape: Sequence[int], rank: int) -> Term:
+def _numbered(b: Build, shape: Sequence[Size], rank: int) -> Term:
     """The number of each element of an array of this shape, with axes of size 1 behind up to a rank."""
-    count = prod(shape)
+    count = product(shape)
     numbers = Term(b, b(dl.IotaOp, size=(count,), to=i64, start=0, step=1))
     return numbers.reshape(*shape, *(1 for _ in range(rank - len(shape))))
 

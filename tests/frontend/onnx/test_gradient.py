@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, helper
 
+import dlc
 from dlc.errors import ModelError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.operators.training import DOMAIN
@@ -33,6 +35,7 @@ def results(nodes: Sequence[Any], feeds: Mapping[str, Any], outputs: Sequence[st
     return [made[name] for name in outputs]
 
 
+MOMENTUM: dict[str, Any] = {"alpha": 0.9, "beta": 1.0, "norm_coefficient": 0.0, "mode": "standard"}
 PRODUCT = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Tanh", ["p"], ["h"])]
 LOSS = [*PRODUCT, helper.make_node("Mul", ["h", "h"], ["s"]), helper.make_node("ReduceSum", ["s"], ["o"], keepdims=0)]
 
@@ -88,6 +91,25 @@ def test_where_values_go_through_a_branch() -> None:
 def test_of_what_does_not_hang_on_it() -> None:
     (found,) = results([*LOSS, gradient(["z"], ["g"], xs=["z"], y="o")], {"x": X, "z": X}, ["g"], weights={"w": W})
     assert not found.any()
+
+
+def test_a_step_for_batches_of_any_size(tmp_path: Path) -> None:
+    """A loss of classes, its gradient and what an optimiser makes of it are one program, which is saved before it is called."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["z"]),
+        helper.make_node("SoftmaxCrossEntropyLoss", ["z", "classes"], ["loss"]),
+        gradient(["w", "x", "classes"], ["gw"], xs=["w"], zs=["x", "classes"], y="loss"),
+        helper.make_node("Momentum", ["rate", "count", "w", "gw", "v"], ["next", "velocity"], domain=DOMAIN, **MOMENTUM),
+    ]
+    shapes: dict[str, Any] = {"x": ["n", 2], "classes": ["n"], "w": [2, 2], "v": [2, 2], "rate": [], "count": []}
+    made = of(nodes, shapes, ["next"], dtypes={"classes": INT64, "count": INT64})
+    dlc.compile_model(made, num_threads=1).save(tmp_path / "step.dlc")
+    step = dlc.load(tmp_path / "step.dlc")
+    for x in (X, X[:1], np.concatenate([X, X - 1, X])):
+        classes = np.arange(len(x)) % 2
+        chosen = np.exp(x @ W) / np.exp(x @ W).sum(1, keepdims=True) - np.eye(2)[classes]
+        found = step(x=x, classes=classes, w=W, v=np.zeros_like(W), rate=np.float32(0.5), count=np.int64(0))["next"]
+        np.testing.assert_allclose(found, W - 0.5 * x.T @ chosen / len(x), rtol=1e-5)
 
 
 MISTAKES = {
