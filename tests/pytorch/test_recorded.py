@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dlc.arrays import TensorInfo, read_npz
+from dlc.backends.reference import evaluate
 from dlc.compiler import compile
 from dlc.dims import Dim
 from dlc.errors import ShapeError, UnsupportedError
@@ -105,6 +106,21 @@ def test_open_sizes_are_compiled_once() -> None:
     for size in (1, 5):
         x = np.ones((size, 2), np.float32)
         np.testing.assert_array_equal(model.run_fitting([x])[0], 1 + np.arange(2 * size))
+
+
+def test_triangles_and_the_first_of_open_sizes() -> None:
+    """A causal mask, and the largest two along an open axis."""
+    n = Dim.symbol("n")
+    nodes = [
+        Node("lower", "tril", [Ref("x")], {"diagonal": -1}),
+        Node("best", "topk", [Ref("lower"), 2]),
+        Node("y", "operator.getitem", [Ref("best"), 0]),
+    ]
+    program = program_of(graph_of(nodes, n, n), "Net")
+    for size in (2, 5):
+        x = np.arange(1, size * size + 1, dtype=np.float32).reshape(size, size)
+        (found,) = evaluate(program.with_sizes({"n": size}).module, [x], program.weights)
+        np.testing.assert_array_equal(found, -np.sort(-np.tril(x, -1), 1)[:, :2])
 
 
 def test_what_is_read_for_known_sizes_alone_is_compiled_for_each() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Dim
+from dlc.dims import Dim, is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, blamed_on_user, is_number
 from dlc.numpy.apply import (
@@ -22,6 +22,7 @@ from dlc.numpy.apply import (
     has_open_size,
     has_tracer,
     operand,
+    places,
     promote,
     promote_to_float,
     refuse,
@@ -225,10 +226,14 @@ def triu(x: ArrayLike, /, *, k: int = 0) -> Any:
     return where(_lower(x, k - 1), np.zeros((), x.dtype), x)
 
 
-def _lower(x: Operand, k: int) -> Array:
+def _lower(x: Operand, k: int) -> Any:
     if x.ndim < 2:
         refuse(ShapeError(f"tril, triu: an array of shape {x.shape} is no matrix"))
-    return np.tri(x.shape[-2], x.shape[-1], k, dtype=np.bool_)
+    rows, columns = x.shape[-2:]
+    if is_static((rows, columns)):
+        return np.tri(rows, columns, k, dtype=np.bool_)
+    below = apply(dl.ReshapeOp, places(rows), shape=(rows, 1))
+    return greater_equal(add(below, k), places(columns))
 
 
 def tril_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
