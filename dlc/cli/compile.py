@@ -32,7 +32,7 @@ from dlc.cli.shared import (
     weights_options,
 )
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
-from dlc.deploy import SUFFIXES, write_library
+from dlc.deploy import SUFFIXES, runs_without_python, write_library
 from dlc.derived import Derived
 from dlc.dims import is_static
 from dlc.files.whole_files import write_whole_text
@@ -198,7 +198,7 @@ def _saved(compiled: Model, output: Path, header: Path | None) -> str:
     """The file that was written, and who takes it."""
     if header is not None:
         return f"{output}, and how it is called as {header}"
-    return f"{output}" if isinstance(compiled.artifact, Artifact) else f"{output}, which only Python runs, not dlc.h"
+    return f"{output}" if runs_without_python(compiled) else f"{output}, which only Python runs, not dlc.h"
 
 
 def _save(compiled: Model, output: Path) -> Path | None:

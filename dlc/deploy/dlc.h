@@ -68,6 +68,16 @@ enum {
 /* What a model that is linked to a program is called with, without this file's implementation. */
 #ifndef DLC_CALL
 #define DLC_CALL
+/* What a model is given that is several programs: the value of an input, where there are programs for values (they then have
+   no such input), or its shape, where there are programs for shapes. */
+typedef struct dlc_given {
+    const char *name;
+    const void *value;        /* or NULL */
+    size_t bytes;             /* of the value */
+    const int64_t *shape;     /* or NULL */
+    int32_t rank;
+} dlc_given;
+
 typedef struct dlc_call {
     const void *const *inputs;
     void **outputs;           /* those of sizes that data decides are set: they lie in the memory */
@@ -81,6 +91,9 @@ typedef struct dlc_call {
     int64_t needed;           /* result: bytes of memory that the call takes; more than answered before, if data decides so */
     int64_t failed;           /* result: which operation on sizes failed */
     const void *program;      /* result: where the program lies */
+    const dlc_given *given;   /* of a model that is several programs: what picks one */
+    int64_t given_count;
+    const char *unfit;        /* result: the name of the input that no program is for */
 } dlc_call;
 #endif
 
@@ -89,16 +102,6 @@ typedef struct dlc_context dlc_context;
 
 /* Runs task(argument, 0), ..., task(argument, tasks - 1), in any order and at once, and returns when all are done. */
 typedef void dlc_parallel(void *user, void (*task)(void *argument, int64_t), void *argument, int64_t tasks);
-
-/* An input of the calls that a model is opened for: its value, where the file has programs for values (the program then has
-   no such input), or its shape, where it has them for shapes. */
-typedef struct {
-    const char *name;
-    const void *value;        /* or NULL */
-    size_t bytes;             /* of the value */
-    const int64_t *shape;     /* or NULL */
-    int32_t rank;
-} dlc_given;
 
 typedef struct {
     int32_t threads;          /* of a call, its own included; 0: all usable processors, within the control group's quota */
@@ -701,17 +704,22 @@ static int dlc__holds(const dlc_options *o, const dlc__parts *list, const dlc__c
     return 0;
 }
 
-/* Refuses to pick a program: says what the first one is picked by. */
-static int dlc__refuse_parts(const dlc_options *o, const dlc__parts *list, const dlc__condition *c)
+/* Refuses to pick a program: says what of the call none is for, by the program of which most conditions hold. */
+static int dlc__refuse_parts(const dlc_options *o, const dlc__parts *list, const dlc__condition *all)
 {
     const dlc__part *part = (const dlc__part *)(const void *)(list + 1);
-    char names[160] = "";
-    size_t used = 0;
-    for (int64_t i = 0; list->part_count && i < part->count && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", (const char *)list + c[part->first + i].name);
-    return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%lld programs, for the %s of %s: none of them is for what `given` of dlc_options says",
-                     (long long)list->part_count, list->part_count && part->count && c[part->first].is_value ? "values" : "shapes",
-                     names);
+    const dlc__condition *unfit = NULL;
+    int32_t held = -1, k, is_given = 0;
+    for (int64_t i = 0; i < list->part_count; i++, part++) {
+        for (k = 0; k < part->count && dlc__holds(o, list, all + part->first + k);) k++;
+        if (k > held) held = k, unfit = all + part->first + k;
+    }
+    if (!unfit) return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "no program");
+    const char *name = (const char *)list + unfit->name;
+    for (k = 0; k < o->given_count; k++) is_given |= o->given[k].name && !strcmp(o->given[k].name, name);
+    return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%lld programs, by the %s of %s: %s", (long long)list->part_count,
+                     unfit->is_value ? "value" : "shape", name,
+                     is_given ? "none is for what `given` of dlc_options says" : "`given` of dlc_options is to say it");
 }
 
 /* Finds the program for what is given, in lists of them: its block in `*image`, with what its arrays lie between. */
@@ -894,7 +902,8 @@ int dlc_open_linked(int64_t (*linked)(dlc_call *), const dlc_options *options, d
     memset(&call, 0, sizeof call);
     call.bytes = -1;
     linked(&call);
-    return dlc__opened(model, dlc__open(model, (const dlc__image *)call.program, 0, INT64_MAX, 1), result);
+    /* Nothing says where a program's memory begins and ends. */
+    return dlc__opened(model, dlc__open(model, (const dlc__image *)call.program, INT64_MIN / 2, INT64_MAX / 2, 1), result);
 }
 
 void dlc_close(dlc_model *model)

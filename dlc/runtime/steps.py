@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Range, Size, bind_sizes, require_in_range, substitute
+from dlc.dims import Dim, Range, Size, bind_sizes, require_in_range, substitute
 from dlc.errors import DlcError, ShapeError
 from dlc.runtime.control import RunBody, repeat, scan
 from dlc.runtime.domain import Domain
@@ -27,6 +27,7 @@ from dlc.runtime.input_sizes import InputSizes
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OutsideError
+from dlc.runtime.parts import Condition, Conditions
 from dlc.runtime.selection import Setting, select
 
 Numbers: TypeAlias = "tuple[int, ...]"
@@ -145,13 +146,19 @@ class Steps:
         return results if self._results_are_own else _own(results, arrays)
 
     @property
-    def alone(self) -> Served | None:
-        """The model that serves calls of some sizes by itself: that of the only step, if it is all that the program is."""
+    def alone(self) -> Segment | None:
+        """The only step, if it is all that the program is: each of its models serves calls of some sizes by itself."""
         step = self.steps[0] if len(self.steps) == 1 else None
         if not isinstance(step, Segment):
             return None
-        is_all = (step.inputs, step.outputs) == (tuple(range(len(self.inputs))), self.returned)
-        return step.served if is_all else None
+        return step if (step.inputs, step.outputs) == (tuple(range(len(self.inputs))), self.returned) else None
+
+    def conditions(self, segment: Segment, key: Numbers) -> Conditions:
+        """What holds of the calls for which `segment`, which is alone, has the model of a key."""
+        sizes = dict(zip(segment.symbols, key, strict=True))
+        decided = [info for info in self.inputs if sizes.keys() & {s for size in info.shape for s in Dim.lift(size).symbols()}]
+        shapes = [(info.name, tuple(int(substitute(size, sizes)) for size in info.shape)) for info in decided]
+        return tuple(Condition(name, shape, str([*shape])) for name, shape in shapes)
 
     @cached_property
     def _sizes(self) -> InputSizes:

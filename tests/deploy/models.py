@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,10 +15,11 @@ import dlc.numpy as dnp
 from dlc.arrays import TensorInfo
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.compiler import compile
-from dlc.dims import is_symbol
+from dlc.dims import Dim, is_symbol
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.host_program import Branch, Fail, HostProgram, Instruction, Print, Printed
 from dlc.runtime.model import Model
+from dlc.runtime.variants import Variants
 from dlc.target import CPU_LEVELS
 from tests.sizes.test_open_control import lowered, nested
 
@@ -56,6 +57,32 @@ def served() -> Model:
     model = dlc.compile_model(onnx.parser.parse_model(text))
     assert not isinstance(model.artifact, Artifact)
     return model
+
+
+@cache
+def multiplied(target: str = "cpu") -> Model:
+    """x + W[0] or, where `by` is 2, x · 2 · `more` of 2 or 3: programs for values."""
+    x, y = (TensorInfo(name, (2, 48), X.dtype) for name in ("x", "y"))
+    by, more = (TensorInfo(name, (), np.dtype(np.int64)) for name in ("by", "more"))
+
+    def program(function: Callable[[Any], Any]) -> Model:
+        return dlc.jit(function, target=target).lower(X[:2, :48]).compile()
+
+    def key(number: int) -> tuple[bytes]:
+        return (np.int64(number).tobytes(),)
+
+    products = {key(k): program(lambda x, k=k: x * np.float32(2 * k)) for k in (2, 3)}
+    doubled = Variants("doubled", [x, more], [y], ["more"], None, products).model()
+    made = {key(1): program(lambda x: x + W[0]), key(2): doubled}
+    return Variants("multiplied", [x, by, more], [y], ["by"], None, made).model()
+
+
+@cache
+def by_shape() -> Model:
+    """x + W[0], for three rows and for one."""
+    x, y = (TensorInfo(name, (Dim.symbol("n"), 48), X.dtype) for name in ("x", "y"))
+    made = {((n, 48),): dlc.jit(lambda x: x + W[0]).lower(X[:n, :48]).compile() for n in (3, 1)}
+    return Variants("by_shape", [x], [y], [], None, made).model()
 
 
 @cache

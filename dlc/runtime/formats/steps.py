@@ -18,6 +18,7 @@ from dlc.runtime.formats.info import info_from_json, info_to_json
 from dlc.runtime.formats.open_host import plain, ranges_from_json, ranges_to_json, read_size
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
+from dlc.runtime.parts import Choice, picked_program
 from dlc.runtime.selection import SELECTIONS, Setting
 from dlc.runtime.steps import Body, If, Numbers, Scan, Segment, Select, Served, Step, Steps, While
 
@@ -33,8 +34,21 @@ class SavedSteps:
     def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
         """Its part of a file's header; raises what steps_to_json raises. Who has no Python runs what serves calls by itself."""
         fields = steps_to_json(self.program, writer, defaults)
-        image = None if self.program.alone is None else fields["steps"][0]["served"][0].get("image")
-        return fields if image is None else fields | {"image": image}
+        choices = self.choices
+        if not choices:
+            return fields
+        alone = fields["steps"][0]
+        parts = [part for _, part in alone["models"]] + alone.get("served", [])[:1]
+        return fields | picked_program(writer, [(choice.conditions, part) for choice, part in zip(choices, parts, strict=True)])
+
+    @property
+    def choices(self) -> list[Choice]:
+        """The models that serve calls by themselves, that for most sizes last; none where Python computes between parts."""
+        alone = self.program.alone
+        if alone is None:
+            return []
+        made = [Choice(model, self.program.conditions(alone, key)) for key, model in alone.models.made.items()]
+        return made if alone.served is None else [*made, Choice(alone.served.model, ())]
 
 
 def model_of(program: Steps, *, takes_device_arrays: bool = False) -> Model:
@@ -66,9 +80,9 @@ def _step_to_json(program: Steps, step: Step, writer: Writer, defaults: Mapping[
                     f"{program.name}: a part of it is compiled for the sizes {', '.join(symbols)} when it is called, and it "
                     f"was not called yet: call it with all sizes that the file is to hold; {program.takes}"
                 )
-            fields |= {"symbols": symbols, "models": [[key, model.written(writer, {})] for key, model in made.items()]}
             # The inputs of a part between others have no defaults: those of the program are filled in before.
-            own: Mapping[str, NDArray[Any]] = defaults if program.alone is served else {}
+            own: Mapping[str, NDArray[Any]] = defaults if program.alone is step else {}
+            fields |= {"symbols": symbols, "models": [[key, model.written(writer, own)] for key, model in made.items()]}
             return fields if served is None else fields | {"served": _served_to_json(served, writer, own)}
         case Select(op=op, settings=settings, where=where):
             return fields | {"select": op, "settings": settings, "where": where}
