@@ -45,6 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def models(folder: Path) -> dict[str, Model]:
     made = {"layer": layer(), "loops": loops(), "update": update(), "failing": failing(), "printing": printing()}
+    made |= {"multiplied": multiplied(), "by_shape": by_shape()}
     for name, model in made.items():
         model.save(folder / f"{name}.dlc")
     return made
@@ -173,8 +174,7 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
 
 
 @needs_cc
-def test_one_of_several_programs_is_opened(folder: Path) -> None:
-    multiplied().save(folder / "values.dlc")
+def test_one_of_several_programs_is_opened(folder: Path, models: dict[str, Model]) -> None:
     x, numbers = X[:2, :48].copy(), {number: np.int64(number) for number in (1, 2, 3)}
     program = dlc.jit(lambda x: x).lower(x).compile()
     for number, value in numbers.items():
@@ -182,20 +182,19 @@ def test_one_of_several_programs_is_opened(folder: Path) -> None:
 
     def picked(**given: int) -> Any:
         of = [f"{name}={folder / f'{n}.in'}" for name, n in given.items()]
-        return ran(folder, "run", program, "values", [x], of=of)
+        return ran(folder, "run", program, "multiplied", [x], of=of)
 
     for by, more in ((1, 3), (2, 2), (2, 3)):
         assert picked(more=more, by=by) == expected(multiplied(), [x, numbers[by], numbers[more]])
     assert "2 programs, by the value of by: none is for what `given`" in picked(by=3)
     assert "2 programs, by the value of more: `given` of dlc_options is to say it" in picked(by=2)
-    loaded = dlc.load(folder / "values.dlc")
+    loaded = dlc.load(folder / "multiplied.dlc")
     assert expected(loaded, [x, numbers[2], numbers[3]]) == (6 * x).tobytes()
 
-    by_shape().save(folder / "shapes.dlc")
     for rows in (3, 1):
         x = X[:rows, :48].copy()
-        assert ran(folder, "run", program, "shapes", [x], of=[f"x:{rows},48"]) == expected(by_shape(), [x])
-    assert "by the shape of x: none is for" in ran(folder, "run", program, "shapes", [x], of=["x:2,48"])
+        assert ran(folder, "run", program, "by_shape", [x], of=[f"x:{rows},48"]) == expected(by_shape(), [x])
+    assert "by the shape of x: none is for" in ran(folder, "run", program, "by_shape", [x], of=["x:2,48"])
 
 
 @needs_cc
@@ -232,12 +231,18 @@ def test_every_changed_byte_is_found(folder: Path, models: dict[str, Model]) -> 
 
 
 @needs_cc
-@pytest.mark.parametrize("name", ["layer", "loops", "failing"])
+@pytest.mark.parametrize("name", ["layer", "loops", "failing", "multiplied"])
 def test_what_a_program_says_is_checked(folder: Path, models: dict[str, Model], name: str) -> None:
     """Its checksum is right, and it says something else: it is refused, or what is asked of it stays within it."""
     command = [folder / "harness", "mutate", folder / f"{name}.dlc", "3000", "7"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0 < int(done.stdout) < 3000
+
+
+@needs_cc
+def test_a_missing_argument_is_said(folder: Path, models: dict[str, Model]) -> None:
+    done = subprocess.run([folder / "harness", "arguments", folder / "layer.dlc"], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
 
 
 @needs_cc
