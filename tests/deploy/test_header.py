@@ -205,6 +205,7 @@ def test_of_a_model_for_some_sizes_it_opens_what_is_given(folder: Path) -> None:
     program = dlc.jit(lambda x: x).lower(four[0]).compile()
     assert ran(folder, "run", program, "sizes", four, of=["x:4,4"]) == expected(served(), four)
     assert "n is 4, not in 5.." in ran(folder, "run", served(), "sizes", four, of=["x:3,4"])
+    assert expected(dlc.load(folder / "sizes.dlc"), four) == expected(served(), four)
 
 
 @needs_cc
