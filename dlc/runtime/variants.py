@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
+from dlc.dims import is_static
 from dlc.errors import UnsupportedError
 from dlc.forms import OBJECTS, ValueShapes, hangs_on_the_call
 from dlc.runtime.border import FormedModel, shapes_of
@@ -148,7 +149,9 @@ class Variants:
     def _conditions(self, key: Key) -> Conditions:
         """What holds of the calls that a variant is for; of shapes, where it takes tensors alone."""
         told = self._told(key)
-        return tuple(Condition(info.name, part, told[info.name]) for info, part in self._pairs(key))
+        # A shape that the model knows by itself picks none.
+        pairs = [p for p in self._pairs(key) if self.values or p[0].dtype == OBJECTS or not is_static(p[0].shape)]
+        return tuple(Condition(info.name, part, told[info.name]) for info, part in pairs)
 
     def _told(self, key: Any) -> dict[str, str]:
         if self.values:

@@ -79,10 +79,11 @@ def multiplied(target: str = "cpu") -> Model:
 
 @cache
 def by_shape() -> Model:
-    """x + W[0], for three rows and for one."""
+    """x + W[0] · a, for three rows and for one; `a` is of one shape."""
     x, y = (TensorInfo(name, (Dim.symbol("n"), 48), X.dtype) for name in ("x", "y"))
-    made = {((n, 48),): dlc.jit(lambda x: x + W[0]).lower(X[:n, :48]).compile() for n in (3, 1)}
-    return Variants("by_shape", [x], [y], [], None, made).model()
+    a = TensorInfo("a", (), X.dtype)
+    made = {((n, 48), ()): dlc.jit(lambda x, a: x + W[0] * a).lower(X[:n, :48], W[0, 0]).compile() for n in (3, 1)}
+    return Variants("by_shape", [x, a], [y], [], None, made).model()
 
 
 @cache

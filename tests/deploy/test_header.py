@@ -191,10 +191,11 @@ def test_one_of_several_programs_is_opened(folder: Path, models: dict[str, Model
     loaded = dlc.load(folder / "multiplied.dlc")
     assert expected(loaded, [x, numbers[2], numbers[3]]) == (6 * x).tobytes()
 
+    program, a = dlc.jit(lambda x, a: x).lower(x, W[0, 0]).compile(), np.array(2, np.float32)
     for rows in (3, 1):
         x = X[:rows, :48].copy()
-        assert ran(folder, "run", program, "by_shape", [x], of=[f"x:{rows},48"]) == expected(by_shape(), [x])
-    assert "by the shape of x: none is for" in ran(folder, "run", program, "by_shape", [x], of=["x:2,48"])
+        assert ran(folder, "run", program, "by_shape", [x, a], of=[f"x:{rows},48"]) == expected(by_shape(), [x, a])
+    assert "by the shape of x: none is for" in ran(folder, "run", program, "by_shape", [x, a], of=["x:2,48"])
 
 
 @needs_cc

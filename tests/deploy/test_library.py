@@ -237,16 +237,16 @@ def test_of_several_programs_a_call_picks_one(tmp_path: Path) -> None:
 
 
 def test_of_several_programs_a_shape_picks_one(tmp_path: Path) -> None:
-    library = Library(by_shape(), tmp_path / "shapes.so")
-    library.model = dlc.jit(lambda x: x).lower(X[:3, :48]).compile()
+    library, a = Library(by_shape(), tmp_path / "shapes.so"), np.array(2, np.float32)
+    library.model = dlc.jit(lambda x, a: x).lower(X[:3, :48], a).compile()
     for rows, unfit in ((1, None), (2, b"x"), (3, None)):
         shape = (ctypes.c_int64 * 2)(rows, 48)
         x = X[:3, :48] * (np.arange(3) < rows)[:, None]
-        found = library([x.copy()], given=[Given(b"x", None, 0, shape, 2)])
+        found = library([x.copy(), a], given=[Given(b"x", None, 0, shape, 2)])
         assert library.unfit == unfit
         if unfit is None:
-            np.testing.assert_array_equal(found[0][:rows], by_shape()(x[:rows])["y"])
-    # What both add is there once.
+            np.testing.assert_array_equal(found[0][:rows], by_shape()(x[:rows], a)["y"])
+    # What both read is there once.
     assert (tmp_path / "shapes.so").read_bytes().count(W[0].tobytes()) == 1
 
 
