@@ -26,7 +26,8 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.checksum import checksum_of
 from dlc.runtime.container import PAGE, Placed, bytes_of
 from dlc.runtime.cpu.entry import entry_code
-from dlc.runtime.formats.steps import SavedSteps
+from dlc.runtime.formats.by_sizes import SavedBySizes
+from dlc.runtime.host_program import Compute, walk
 from dlc.runtime.image import function_in, memory_of
 from dlc.runtime.model import Model
 from dlc.runtime.parts import Conditions, Part, parts_block
@@ -69,9 +70,12 @@ def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, ND
     """The programs that serve calls of a model for which these conditions hold."""
     artifact, defaults = model.artifact, {**defaults, **model.defaults}
     if isinstance(artifact, Artifact):
+        computed = [f"{i.op} at {i.where}" for i, _ in walk(artifact.host.instructions) if isinstance(i, Compute)]
+        if computed:
+            raise UnsupportedError(f"{model.name}: only Python computes {', '.join(computed)}; save it as .dlc for Python")
         own = {info.name: defaults[info.name] for info in artifact.host.inputs if info.name in defaults}
         return [Program(artifact, own, conditions)]
-    choices = artifact.choices if isinstance(artifact, Variants | SavedSteps) else []
+    choices = artifact.choices if isinstance(artifact, Variants | SavedBySizes) else []
     if not choices:
         raise UnsupportedError(f"{model.name}: a library holds programs for the CPU; {_not_programs(model)}")
     return [program for c in choices for program in _programs_of(c.model, (*conditions, *c.conditions), defaults)]
@@ -88,12 +92,9 @@ def _not_programs(model: Model) -> str:
         return (
             f"this model is compiled for {model.artifact.decided_by}: give them ({given}), or call it with all it is to serve"
         )
-    if isinstance(model.artifact, SavedSteps) and model.artifact.program.alone is not None:
-        return "this model is compiled for the shapes of its inputs: give them (--shape, input_shapes), or call it with them"
-    return (
-        "this model has parts that only Python runs: where the shapes of a call decide, give them (--shape, input_shapes); "
-        "what it has of text, save as .dlc for Python"
-    )
+    if isinstance(model.artifact, SavedBySizes) and model.artifact.models.decide is not None:
+        return "this model is compiled for sizes that data decides, of which only Python knows the program: save it as .dlc"
+    return "this model is compiled for each set of sizes: give them (--shape, input_shapes), or call it with all it is to serve"
 
 
 class _Library:

@@ -2,10 +2,10 @@
 
     code that picks one · "dlcparts" · header · parts · conditions · names, shapes and values
 
-It is a section of the file of a model that is several programs by values (variants.py), shapes or sizes (steps.py), without the
-code there, since dlc.h picks, and what the symbol of a library of them is. A part is a program's block (image.py), or in a file
-one of these again, and lies before it; it is for calls in which each of its conditions holds: an input has these bytes, or this
-shape. Numbers are i64, places count in bytes from the block's beginning; dlc.h and picking.ll read the same.
+It is a section of the file of a model that is several programs by values (variants.py), shapes or sizes (by_sizes.py), without
+the code there, since dlc.h picks, and what the symbol of a library of them is. A part is a program's block (image.py), or in a
+file one of these again, and lies before it; it is for calls in which each of its conditions holds: an input has these bytes, or
+this shape. Numbers are i64, places count in bytes from the block's beginning; dlc.h and picking.ll read the same.
 """
 
 from __future__ import annotations

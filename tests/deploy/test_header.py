@@ -25,9 +25,8 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.border import BorderedModel
 from dlc.runtime.container import VERSION, Container
 from dlc.runtime.model import Model
-from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, printing, served, sizes_of, update
+from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, printing, served, several, sizes_of, update
 from tests.sizes import test_counts as counts
-from tests.sizes import test_segments as segments
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler of C is there")
 STRICT = ["-O1", "-pthread", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{HEADER.parent}"]
@@ -156,10 +155,8 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     assert "only Python prints" in ran(folder, "run", models["printing"], "printing", [np.int64([0, -5, 7])])
     assert ran(folder, "run", models["layer"], "layer", [None, W[0]]) == "input x is missing"
     assert "No such file" in ran(folder, "run", models["layer"], "missing", [])
-    segments_model = segments.in_steps()
-    segments_model(np.ones(3, np.float32), np.ones(3, np.float32))
-    segments_model.save(folder / "several.dlc")
-    assert "several programs" in ran(folder, "run", models["layer"], "several", [])
+    several().save(folder / "several.dlc")
+    assert "for sizes that data decides" in ran(folder, "run", models["layer"], "several", [])
     BorderedModel(models["layer"], Border((), (), ())).save(folder / "text.dlc")
     assert "text, sequences or optionals" in ran(folder, "run", models["layer"], "text", [])
     data = bytearray((folder / "layer.dlc").read_bytes())
