@@ -261,7 +261,7 @@ class Leaf:
         stages = self.nest.stages
         stage = next(s for s in stages if s.output.root is root)
         sweep = next((s for s in self.plan.sweeps if stage in stages[s.first : s.last]), None)
-        if sweep is None or stage.reductions:
+        if sweep is None or stage.reductions or any(d not in stage.dims for d, _ in sweep.steps):
             return None
         earlier = stages[: sweep.first]
         for read in stage.inputs:
