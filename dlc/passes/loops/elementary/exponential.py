@@ -80,11 +80,12 @@ def exp_at_most_zero(x: Float) -> Float:
     """eˣ for x that are not above 0. At most 1.01 ulp in f32 and 1 in f64.
 
     2ⁿ is a denormal at the least, so that 2ⁿ⁺ᵉ, with e = 2 + the bits of the mantissa, is a normal number: the product by it is
-    exact, and the one by 2⁻ᵉ is rounded once.
+    exact, and the one by 2⁻ᵉ is rounded once. For x below the bound, -∞ for one, the factor is 0 itself: products that
+    underflow take several times as long.
     """
     f = x.format
     up = f.mantissa + 2
-    _, shifted, r = reduce(x.at_least(x.by_format(-104.0, -746.0)), f.bias + up)
+    _, shifted, r = reduce(x.at_least(x.by_format(-105.4, -746.6)), f.bias + up)
     return reduced_exp(r) * (shifted << f.mantissa).as_float() * 2.0**-up
 
 
