@@ -42,7 +42,7 @@ def matmul(p: RandomProgram, op: type[DlOp]) -> Known:
 
 def matmul_words(p: RandomProgram, op: type[DlOp]) -> Known:
     """Rows of a value times words of any bits, whose scales are ordinary numbers."""
-    of, (blocks, words, step, n) = p.random.choice(FEW_BITS), (p.random.choice([1, 2, 3]) for _ in range(4))
+    of, (blocks, words, n) = p.random.choice(FEW_BITS), (p.random.choice([1, 2, 3]) for _ in range(3))
     k, n = blocks * words * (32 // scalar.bits(of)), n * p.random.choice([1, 5, 16])
     x = p.like(
         p.random.choice([F16, BF16, F32]), lambda s: len(s) > 0 and s[-1] == k, (*p.shape(p.random.choice([0, 1, 2]), 16), k)
@@ -55,7 +55,7 @@ def matmul_words(p: RandomProgram, op: type[DlOp]) -> Known:
 
 def matmul_pairs(p: RandomProgram, op: type[DlOp]) -> Known:
     """Rows of any pairs times words of any bits, whose scales are ordinary numbers."""
-    of, (blocks, words, n) = p.random.choice(FEW_BITS), (p.random.choice([1, 2, 3]) for _ in range(3))
+    of, (blocks, words, step, n) = p.random.choice(FEW_BITS), (p.random.choice([1, 2, 3]) for _ in range(4))
     rows, n, pairs = p.shape(p.random.choice([0, 1, 2]), 16), n * p.random.choice([1, 5, 16]), 16 // scalar.bits(of)
     x = p.numbers.integers(-(1 << 15), 1 << 15, (*rows, blocks, words, 2 * step * pairs)).astype(I16)
     bits = p.numbers.integers(-(1 << 31), 1 << 31, (blocks, words, step, n)).astype(I32)

@@ -257,7 +257,7 @@ class Leaf:
         self.locals[root] = Local(place.alloca(memref_of(root).element_type, shape, root.name_hint), dims)
 
     def overwritten(self, root: SSAValue) -> SSAValue | None:
-        """The buffer of an earlier sweep that a stage makes `root` of, element by element, and nobody else reads from then on."""
+        """The buffer of an earlier sweep that a stage makes `root` of, element by element, and nobody else reads after it."""
         stages = self.nest.stages
         stage = next(s for s in stages if s.output.root is root)
         sweep = next((s for s in self.plan.sweeps if stage in stages[s.first : s.last]), None)

@@ -38,7 +38,8 @@ class QuantizeWeightsPass(TargetPass):
     smallest is 0 and the largest 15: `s = (max w - min w) / 15`, `z = -min w / s`. Each is the nearest of these numbers: off by
     half a step at most, 1/254 of the largest magnitude of its group, or 1/30 of its span. All of it is expressions of weights.
 
-    Up to 32 rows become integers of 16 bits unless `exact_rows`, where the target multiplies pairs: what lies beside a group of weights is off by half of 1/32,767 of its largest magnitude at most.
+    Up to 32 rows become integers of 16 bits unless `exact_rows`, where the target multiplies pairs: what lies beside a group of
+    weights is off by half of 1/32,767 of its largest magnitude at most.
     """
 
     name = "quantize-weights"
