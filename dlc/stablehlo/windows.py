@@ -73,11 +73,14 @@ def _reduced(
             return node.b(_RUNNING[kind], x, axis=axis, exclusive=False, reverse=reverse)
         if not isinstance(windows.kernel[axis], int):
             return running(node, operands[:count], begins, axis, reverse=reverse)
+    kernel = [n for n in windows.kernel if isinstance(n, int)]
+    if len(kernel) < len(windows.kernel):
+        raise node.unsupported("of windows of an open size, but for those of all up to an element")
     if axis is not None or not is_plain or kind not in _POOLS:
-        along = [*zip(windows.kernel, windows.strides, windows.dilations, windows.padding, strict=True)]
+        along = [*zip(kernel, windows.strides, windows.dilations, windows.padding, strict=True)]
         return of_windows(node, operands[:count], begins, along)
     x = surrounded(node, x, begins[0], *([pair[side] for pair in windows.padding] for side in range(2)))
-    settings, (x,) = _pooling(node, (x,), windows.kernel, windows.strides, windows.dilations)
+    settings, (x,) = _pooling(node, (x,), kernel, windows.strides, windows.dilations)
     return _inside(node, _turned(node, node.b(_POOLS[kind], _turned(node, x, kind), **settings), kind))
 
 
