@@ -314,6 +314,15 @@ def test_sizes_that_a_later_op_does_not_hold_for() -> None:
     check([model(np.array([0, 3, 1, 0, 2], np.float32))["y"]], [np.array([[3, 2]], np.float32)])
 
 
+def test_the_first_of_none() -> None:
+    """As many as data says, of an axis that has no elements: it has to say 0."""
+    text = """<ir_version: 9, opset_import: ["" : 20]> g (float[0] x, int64[1] k) => (float[q] y) { y, i = TopK(x, k) }"""
+    model = compiled(text, "reference")
+    assert np.asarray(model(np.zeros(0, np.float32), np.int64([0]))["y"]).shape == (0,)
+    with pytest.raises(DlcError, match="the first 1 of 0 elements"):
+        model(np.zeros(0, np.float32), np.int64([1]))
+
+
 THREE_IN_EACH_TURN = """<ir_version: 9, opset_import: ["" : 20]> g (float[n] x, int64 k) => (float t) <float[3] three = {1, 2, 3}> {
     yes = Constant<value_int = 1>()
     go = Cast<to = 9>(yes)
