@@ -34,7 +34,7 @@ from dlc.target import Target, architecture_of
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 14
+VERSION = 15
 PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
 # Why there is none: text around it, or a part of it that data decides sizes in.
 _NO_PROGRAM = {"border": -2, "steps": -1}
