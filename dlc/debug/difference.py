@@ -37,7 +37,7 @@ from dlc.instrument.capture import Evaluator, KernelRun, Trace, rounding
 from dlc.instrument.capture import Value as Operand
 from dlc.instrument.compare import deviation, tolerance_of, worst
 from dlc.instrument.culprit import Counterparts, culprit
-from dlc.instrument.printing import TextCache
+from dlc.instrument.printing import printed
 from dlc.instrument.provenance import origins
 from dlc.ir import MemRefType, ModuleOp, Operation, SSAValue, func
 from dlc.passes.base import kernels_of
@@ -295,7 +295,7 @@ class _Values:
 def _line(op: Operation) -> str:
     """The line on which an op begins."""
     root: Any = op.get_toplevel_object()
-    text, lines = TextCache().text_of(root)
+    text, lines = printed(root)
     return text.splitlines()[lines[op]].strip()
 
 
