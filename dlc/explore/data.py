@@ -86,7 +86,7 @@ class Graph:
 class Kernel:
     """One kernel: in one call of the program it takes `seconds` in `runs` runs, where the machine's limits allow `least`.
 
-    Numbers that were not measured are None.
+    Numbers that were not measured are None, and `runs` is as often as it stands in the program.
     """
 
     name: str

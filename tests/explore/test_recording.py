@@ -17,7 +17,7 @@ from dlc.dialects.registry import make_context
 from dlc.explore.data import Step, Unit
 from dlc.instrument.printing import Texts, printed
 from dlc.instrument.recording import Recorder
-from dlc.ir import Block, UnknownLoc, parse_module, print_module
+from dlc.ir import UnknownLoc, parse_module, print_module
 from tests.explore.programs import MNIST, XS, W, explored, mnist, recurrence
 
 
@@ -85,7 +85,9 @@ def test_text_of_ops_in_ops() -> None:
     # What goes from one block to the one around it may stay in order.
     add = next(op for op in module.walk() if op.name == "arith.addi")
     loop = add.parent_op()
-    assert loop is not None and isinstance(block := loop.parent_block(), Block)
+    assert loop is not None
+    block = loop.parent_block()
+    assert block is not None
     add.detach()
     block.insert_op_after(add, loop)
     found = texts.of(module)

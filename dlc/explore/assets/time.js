@@ -24,7 +24,7 @@ function timeView() {
         el("div.keys", {}, phases.map(([name, s], k) => el("span", {}, el("i", { style: `background:${hue(k)}` }), `${name} `, el("span.quiet", {}, seconds(s))))),
         el("h3", {}, "By pass"),
         table([
-          ["pass", false, (p) => el("span.mono", {}, p.name), (p) => p.name],
+          ["pass", false, (p) => el("span.mono", { title: p.name }, parted(p.name.replace(/\{target="[^"]*"\}$/, ""))), (p) => p.name],
           ["stage", false, (p) => p.stage, (p) => p.stage],
           ["runs", true, (p) => String(p.runs), (p) => p.runs],
           ["time", true, (p) => seconds(p.took), (p) => p.took],
