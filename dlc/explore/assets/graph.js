@@ -12,6 +12,8 @@ function launchSeconds() {
 }
 
 const fitted = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+/** Of a place the end says most. */
+const tail = (text, most) => (text.length > most ? `…${text.slice(1 - most)}` : text);
 const titleOf = (box) => (box.kind === "view" ? `${box.name} · a view` : box.kind === "decide" ? `${box.name} is ${DATA.sizes[box.name] ?? "decided"}` : box.name);
 const partText = (part) => `${part.ops.join(" ")}${part.origins.length ? ` · ${short(part.origins[0])}` : ""}`;
 

@@ -72,7 +72,7 @@ function arenaChart(m, most, chosen, pick) {
     m.buffers.map((b) => {
       // Names stand in buffers that have room for them.
       const [x, wide, high] = [X(b.first), X(b.last + 1) - X(b.first), Y(b.offset) - Y(b.offset + b.bytes)], most = Math.floor((wide - 16) / 7);
-      return high >= 18 && most >= 6 ? el(b === chosen ? "text.within.chosen" : "text.within", { x: x + 8, y: Y(b.offset + b.bytes) + 15, "aria-hidden": "true" }, fitted(called(b), most)) : null;
+      return high >= 18 && most >= 6 ? el(b === chosen ? "text.within.chosen" : "text.within", { x: x + 8, y: Y(b.offset + b.bytes) + 15, "aria-hidden": "true" }, tail(called(b), most)) : null;
     }),
     m.launches.length ? el("line.peak", { x1: X(peak + 0.5), x2: X(peak + 0.5), y1: T, y2: H - B }) : null,
     el("text.quiet", { x: W, y: H - 6, "text-anchor": "end" }, `${many(m.launches.length, "run")} of kernels, from first to last`));
