@@ -280,9 +280,22 @@ class _OpPrinter(Printer):
         """The text of an op whose values have these places."""
         self._places, self._regions = places, {id(region): k for k, region in enumerate(op.regions)}
         self._done, self._holes = [], []
-        self.print_op(op)
+        if op.regions:
+            self.print_op(op)
+        else:
+            self._print_plain(op)
         self._end_text()
-        return _Parts(tuple(self._done), tuple(self._holes), op.has_trait(IsolatedFromAbove))
+        return _Parts(tuple(self._done), tuple(self._holes), bool(op.regions) and op.has_trait(IsolatedFromAbove))
+
+    def _print_plain(self, op: Operation) -> None:
+        """What `print_op` does for an op that names of values have no scope in."""
+        self._print_results(op)
+        if type(op).print is Operation.print:
+            self.print_string(f'"{op.name}"')
+            self.print_op_with_default_format(op)
+        else:
+            self.print_string(op.name)
+            op.print(self)
 
     def _end_text(self) -> None:
         self._done.append(("".join(self._pieces), tuple(self._order)))
