@@ -66,7 +66,7 @@ class Machine:
 
     Registers: `vectors` are those of a step where no register tile is called for. A contraction with one vector per row is
     `single_vector` times as slow, since each multiply-add loads its own broadcast; one with up to `few_rows` rows has
-    registers to spare.
+    registers to spare. Up to `pair_rows` rows that may be rounded go as pairs of 16 bits through weights of few bits.
 
     Rows: `row_elements` are the most of a row that a kernel keeps in local buffers, a few of which must fit the second-level
     cache and the stack. `row_tiles` register tiles of such rows share what a contraction reads while another one waits for
@@ -88,6 +88,7 @@ class Machine:
     vectors: int = 4
     single_vector: float = 1.15
     few_rows: int = 4
+    pair_rows: int = 32
     row_elements: int = 1 << 16
     row_tiles: int = 4
     stack_bytes: int = 4 << 20
@@ -161,9 +162,9 @@ _PAIRS, _FOURS = ("i16",), ("u8i8", "i16")
 # vdpbf16ps came with processors that have both.
 _HALVES = (*_FOURS, "bf16")
 # Vectors of 32 bytes and fewer. Of AArch64 large cores have 64 KiB of first-level cache in four ways, and smaller ones lose
-# little by it.
+# little by it; it takes four instructions for pairs that x86-64 has two for.
 _SHORT = Machine(winograd=Winograd(weight=8))
-_OF_ARM = replace(_SHORT, way_bytes=1 << 14, cache_ways=4)
+_OF_ARM = replace(_SHORT, way_bytes=1 << 14, cache_ways=4, pair_rows=4)
 
 
 def _x86(name: str, cpu: str, features: tuple[str, ...], bytes: int, registers: int, dots: tuple[str, ...]) -> Target:
