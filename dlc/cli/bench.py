@@ -39,6 +39,7 @@ from dlc.machine.cpus import usable_cpus
 from dlc.measure.kernels import KernelTime, Measurement, measure
 from dlc.measure.latency import Latency, interleaved
 from dlc.measure.peers import PEERS, peers
+from dlc.measure.profile import time_text
 from dlc.measure.trace import write_trace
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
@@ -177,7 +178,7 @@ def _print_latencies(name: str, target: str, threads: int, latencies: dict[str, 
 
 
 def _print_kernels(times: Sequence[KernelTime], limits: Limits) -> None:
-    table = Table("kernel", "runs", "ms", "share", "GFLOP/s", "GB/s", "of limit", "layers", title="Kernels, in one call")
+    table = Table("kernel", "runs", "time", "share", "GFLOP/s", "GB/s", "of limit", "layers", title="Kernels, in one call")
     for column in table.columns[1:-1]:
         # Where there is little room, names give way.
         column.no_wrap, column.justify = True, "right"
@@ -189,16 +190,17 @@ def _print_kernels(times: Sequence[KernelTime], limits: Limits) -> None:
         table.add_row(
             escape(t.name),
             str(t.runs),
-            f"{t.seconds * 1e3:.3f}",
-            f"{t.seconds / total:6.1%}{' ' + '█' * max(1, round(_BAR * t.seconds / most)) if is_wide else ''}",
-            f"{t.flops / t.seconds / 1e9:.1f}" if t.flops else "",
-            f"{t.bytes / t.seconds / 1e9:.1f}",
-            _share(t.least / t.seconds),
+            time_text(t.seconds),
+            # On no elements kernels take no time.
+            f"{t.seconds / (total or 1):6.1%}{' ' + '█' * max(1, round(_BAR * t.seconds / (most or 1))) if is_wide else ''}",
+            _rate(t.flops, t.seconds),
+            _rate(t.bytes, t.seconds),
+            _share(t.least, t.seconds),
             escape(first) + (f" and {len(t.origins) - 1} more" if len(t.origins) > 1 else ""),
         )
     table.add_section()
     table.add_row(
-        "all", str(sum(t.runs for t in times)), f"{total * 1e3:.3f}", "", "", "", _share(sum(t.least for t in times) / total)
+        "all", str(sum(t.runs for t in times)), time_text(total), "", "", "", _share(sum(t.least for t in times), total)
     )
     out.print(table)
     out.print(
@@ -207,6 +209,11 @@ def _print_kernels(times: Sequence[KernelTime], limits: Limits) -> None:
     )
 
 
-def _share(of_limit: float) -> str:
+def _rate(amount: float, seconds: float) -> str:
+    """Billions a second; nothing of nothing."""
+    return f"{amount / seconds / 1e9:.1f}" if amount and seconds else ""
+
+
+def _share(least: float, seconds: float) -> str:
     """Of a limit, which is measured: what seems to go beyond it has reached it."""
-    return f"{min(of_limit, 1):.0%}"
+    return f"{min(least / seconds, 1):.0%}" if seconds else ""

@@ -13,9 +13,9 @@ from dlc.backends.base import KernelBackend
 from dlc.compiler.compilation import Compilation
 from dlc.dialects.dl.programs.program import KernelOp
 from dlc.errors import CompileError, UnsupportedError
-from dlc.instrument.manager import PassManager
+from dlc.instrument.manager import Observer, PassManager
 from dlc.instrument.provenance import dispatches
-from dlc.instrument.recording import AfterPass, Record
+from dlc.instrument.recording import Record
 from dlc.instrument.report import KernelReport, PassRecord, Report
 from dlc.ir import Context, ModuleOp, Operation, f64, func
 from dlc.machine.cpus import usable_cpus
@@ -98,7 +98,7 @@ def map_kernels(
 
 
 def lower_kernel(
-    kernel: Operation, stages: Sequence[Stage], context: Context, *, check: bool, observer: AfterPass | None = None
+    kernel: Operation, stages: Sequence[Stage], context: Context, *, check: bool, observer: Observer | None = None
 ) -> tuple[func.FuncOp, tuple[PassRecord, ...]]:
     """A copy of a kernel at the end of `stages`, and the passes that it took, of each of which `observer` is told.
 

@@ -13,7 +13,7 @@ when it is called, there are no values to look at but its outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from dlc.compiler import Program
 from dlc.debug.evaluation import evaluated
 from dlc.debug.launches import Launches, launches_of
 from dlc.dialects.dl.base import Array, Tensor, shape_of
-from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.data_dependent.selection import DecideOp, Selection
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp
@@ -37,10 +37,12 @@ from dlc.instrument.capture import Evaluator, KernelRun, Trace, rounding
 from dlc.instrument.capture import Value as Operand
 from dlc.instrument.compare import deviation, tolerance_of, worst
 from dlc.instrument.culprit import Counterparts, culprit
-from dlc.instrument.printing import TextCache
+from dlc.instrument.printing import printed
 from dlc.instrument.provenance import origins
 from dlc.ir import MemRefType, ModuleOp, Operation, SSAValue, func
 from dlc.passes.base import kernels_of
+from dlc.passes.dl.programs.count_selections import counted
+from dlc.passes.transformations.expand_transformations import expanded
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.model import Model, require_fitting
 
@@ -96,6 +98,8 @@ def difference(one: Side, other: Side, arrays: Sequence[Array], tolerance: float
     """
     evaluator = Evaluator(arrays)
     declared = [[info.shape for info in side.outputs] for side in (one, other)]
+    if not (isinstance(one, Program) and isinstance(other, Program)):
+        one, other = map(_counting, (one, other))
     one, other = (_decided(side, evaluator) if isinstance(side, Program) else side for side in (one, other))
     results, traces = list[Sequence[Array]](), list[Trace | Launches | None]()
     for side in (one, other):
@@ -124,6 +128,13 @@ def _may_be_equal(one: Sequence[Sequence[Size]], other: Sequence[Sequence[Size]]
     return [*map(len, one)] == [*map(len, other)] and all(
         a == b or not is_static((a, b)) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True)
     )
+
+
+def _counting(side: Side) -> Side:
+    """A program that counts what data decides, as what is compiled does: both have the same values then."""
+    if isinstance(side, Program) and any(isinstance(op, Selection) for op in side.module.walk()):
+        return replace(side, module=counted(expanded(side.module)))
+    return side
 
 
 def _decided(program: Program, evaluator: Evaluator) -> Program:
@@ -295,7 +306,7 @@ class _Values:
 def _line(op: Operation) -> str:
     """The line on which an op begins."""
     root: Any = op.get_toplevel_object()
-    text, lines = TextCache().text_of(root)
+    text, lines = printed(root)
     return text.splitlines()[lines[op]].strip()
 
 

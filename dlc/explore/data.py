@@ -86,7 +86,7 @@ class Graph:
 class Kernel:
     """One kernel: in one call of the program it takes `seconds` in `runs` runs, where the machine's limits allow `least`.
 
-    Numbers that were not measured are None.
+    Numbers that were not measured are None, and `runs` is as often as it stands in the program.
     """
 
     name: str
@@ -139,11 +139,12 @@ class Memory:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run of the program, and who was at work in it: `rows` are the names of threads, or of a device.
+    """The fastest of so many runs of the program, and who was at work in it: `rows` are the names of threads, or of a device.
 
     `flops`, `cache` and `memory` are the limits of the machine, or of the device: operations and bytes per second.
     """
 
+    runs: int
     spans: tuple[Span, ...]
     rows: tuple[str, ...]
     flops: float

@@ -17,7 +17,7 @@ from dlc.explore.data import Exploration, Pair
 from dlc.instrument.recording import Listing
 
 # A page is read more often than it is made, but for one reader it is made once.
-_LEVEL = 6
+_LEVEL = 5
 # What a page unpacks to is no larger than this.
 _MOST = 1 << 30
 
@@ -88,6 +88,8 @@ class _Tables:
         self.known: dict[tuple[str, ...], int] = {}
 
     def plain(self, value: Any) -> Any:
+        if value is None or isinstance(value, str | int | float):
+            return value
         if isinstance(value, Listing):
             return self.listing(value)
         if is_dataclass(value):

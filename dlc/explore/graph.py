@@ -35,7 +35,7 @@ def graph_of(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str], en
 class _Drawing:
     def __init__(self, module: ModuleOp, ends: Ends) -> None:
         self.main = entry_of(module)
-        self.kernels = {op.symbol: op for op in module.ops if isinstance(op, KernelOp)}
+        self.kernels = {op.symbol: list(_computed(op)) for op in module.ops if isinstance(op, KernelOp)}
         self.ends = {key: deque(told) for key, told in ends.items()}
         self.boxes: list[Box] = []
         self.edges: dict[tuple[int, int], Edge] = {}
@@ -113,7 +113,7 @@ class _Drawing:
         weights = tuple(dict.fromkeys(name for v in op.operands for name in self.constant.get(v, ())))
         told = self.ends.get((stem(op.symbol), places), deque([("", "")]))
         before, reason = told.popleft() if len(told) > 1 else told[0]
-        parts = tuple(_parts(self.kernels[op.symbol], places)) if op.symbol in self.kernels else ()
+        parts = tuple(_parts(self.kernels.get(op.symbol, ()), places))
         box = Box("kernel", op.symbol, parent, self.launches, parts, _results(op), weights, before, reason)
         self.launches += 1
         return self.add(box)
@@ -156,16 +156,20 @@ def _results(op: Operation) -> tuple[str, ...]:
     return tuple(type_text(r.type) for r in op.results)
 
 
-def _parts(kernel: KernelOp, places: Sequence[str]) -> Iterator[Part]:
-    """The ops of a kernel, those of one origin that follow one another together."""
+def _computed(kernel: KernelOp) -> Iterator[tuple[str, tuple[str, ...], int]]:
+    """The ops of a kernel, their places in the list of origins of a run, and their floating-point operations."""
+    for op in kernel.body.block.ops:
+        if op.name not in _SILENT:
+            size = product(op.structure().extents) if isinstance(op, Contraction) else 0
+            yield op.name.partition(".")[2], origins(op.location), 2 * size if isinstance(size, int) else 0
 
-    def source(op: Operation) -> tuple[str, ...]:
-        names = origins(op.location)
-        return tuple(places[int(n[1:])] if n.startswith("#") and int(n[1:]) < len(places) else n for n in names)
 
-    ops = [op for op in kernel.body.block.ops if op.name not in _SILENT]
+def _parts(ops: Sequence[tuple[str, tuple[str, ...], int]], places: Sequence[str]) -> Iterator[Part]:
+    """The ops of a kernel in a run, those of one origin that follow one another together."""
+
+    def source(op: tuple[str, tuple[str, ...], int]) -> tuple[str, ...]:
+        return tuple(places[int(n[1:])] if n.startswith("#") and int(n[1:]) < len(places) else n for n in op[1])
+
     for names, members in groupby(ops, source):
-        part = list(members)
-        extents = [product(op.structure().extents) for op in part if isinstance(op, Contraction)]
-        flops = sum(2 * size for size in extents if isinstance(size, int))
-        yield Part(tuple(op.name.partition(".")[2] for op in part), names, flops)
+        kinds, _, flops = zip(*members, strict=True)
+        yield Part(kinds, names, sum(flops))

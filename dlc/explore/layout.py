@@ -110,11 +110,14 @@ class _Layers:
         """Gives each place a centre as near to its neighbours' as the order and the widths allow."""
         for layer in self.layers:
             self._settle(layer, [0.0] * len(layer))
-        for sweep in range(2 * _SWEEPS):
-            down = sweep % 2 == 0
-            for layer in self.layers if down else reversed(self.layers):
-                wanted = [_mean([self.all[n].x for n in self._neighbours(k, down)], self.all[k].x) for k in layer]
-                self._settle(layer, wanted)
+        for _ in range(_SWEEPS):
+            before = [p.x for p in self.all]
+            for down in (True, False):
+                for layer in self.layers if down else reversed(self.layers):
+                    wanted = [_mean([self.all[n].x for n in self._neighbours(k, down)], self.all[k].x) for k in layer]
+                    self._settle(layer, wanted)
+            if [p.x for p in self.all] == before:
+                break
         left = min((p.x - p.width / 2 for p in self.all), default=0.0)
         for p in self.all:
             p.x -= left

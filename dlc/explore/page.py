@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from os import PathLike
 from typing import Any, cast
 
-from jinja2 import Environment
+from jinja2 import Environment, Template
 
 from dlc.errors import ModelError, UnsupportedError
 from dlc.explore.data import Exploration
@@ -25,6 +25,12 @@ _FOLDER = files("dlc.explore") / "assets"
 _SCRIPTS = ("base", "text", "diff", "graph", "pipeline", "kernels", "memory", "time", "compare", "main")
 # How high a page is in a notebook, in pixels.
 _HEIGHT = 820
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string((_FOLDER / "page.html").read_text())
 
 
 @dataclass(frozen=True)
@@ -42,13 +48,11 @@ class Page:
     @cached_property
     def html(self) -> str:
         """The page: one file that needs no network."""
-        environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-        template = environment.from_string((_FOLDER / "page.html").read_text())
         labels, programs = zip(*self._sides(), strict=True)
         pairs = matched(self.program, self.beside) if self.beside is not None else ()
         with collected_rarely():
             data = encoded(programs, labels, pairs)
-        return template.render(
+        return _template().render(
             name=self.program.name,
             target=self.program.target,
             labels=labels if self.beside is not None else [],

@@ -29,8 +29,9 @@ _ROUNDS = 5
 
 @dataclass(frozen=True)
 class Taken:
-    """What the runs of a kernel take in one call; `least` is the time that limits allow."""
+    """What the runs of a kernel take in one call, and how many there were; `least` is the time that limits allow."""
 
+    runs: int
     seconds: float
     bytes: int
     flops: int
@@ -65,8 +66,8 @@ def _on_cpu(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, se
     if isinstance(artifact.host, OpenProgram) and artifact.host.decided:
         program = artifact.program(threads)
     return Run(
-        _measured(spans, thread_names(spans), limits),
-        {t.name: Taken(t.seconds, t.bytes, t.flops, t.least) for t in measured.kernels},
+        _measured(len(measured.runs), spans, thread_names(spans), limits),
+        {t.name: Taken(t.runs, t.seconds, t.bytes, t.flops, t.least) for t in measured.kernels},
         program.decided(inputs) if isinstance(program, OpenNativeProgram) else {},
     )
 
@@ -88,12 +89,14 @@ def _on_device(
     for k, (launch, number) in enumerate(zip(launches, numbers_of(host, launches), strict=True)):
         name, seconds = launch.kernel or "copy", median(run[k][1] for run in runs)
         flops = int(substitute(work.get(name, 0), kernel_sizes(launch.numbers))) if launch.kernel else 0
-        before, least = taken.get(name, Taken(0.0, 0, 0, 0.0)), limits.seconds(flops, launch.bytes)
-        taken[name] = Taken(before.seconds + seconds, before.bytes + launch.bytes, before.flops + flops, before.least + least)
+        before, least = taken.get(name, Taken(0, 0.0, 0, 0, 0.0)), limits.seconds(flops, launch.bytes)
+        taken[name] = Taken(
+            before.runs + 1, before.seconds + seconds, before.bytes + launch.bytes, before.flops + flops, before.least + least
+        )
         spans.append(Span(number, name, begin, seconds))
         begin += seconds
-    return Run(_measured(tuple(spans), (str(program.session.device),), limits), taken, decided)
+    return Run(_measured(_ROUNDS, tuple(spans), (str(program.session.device),), limits), taken, decided)
 
 
-def _measured(spans: tuple[Span, ...], rows: tuple[str, ...], limits: Limits) -> Measured:
-    return Measured(spans, rows, limits.flops, limits.cache, limits.memory)
+def _measured(runs: int, spans: tuple[Span, ...], rows: tuple[str, ...], limits: Limits) -> Measured:
+    return Measured(runs, spans, rows, limits.flops, limits.cache, limits.memory)

@@ -154,7 +154,7 @@ class Seen:
         return Kernel(
             name,
             origins,
-            made.runs,
+            taken.runs if taken else made.runs,
             tuple(int(t) for t in code.tasks if isinstance(t, int)) if code is not None else (),
             made.object_bytes,
             made.seconds + sum(p.seconds for p in record.passes),

@@ -125,9 +125,9 @@ class Checker:
         self.before, self._from_before = module.clone(), ""
         self.weights = weights if weights is not None else self.weights
 
-    def after_pass(self, stage: Stage, current: ModulePass, remaining: str, module: ModuleOp) -> None:
+    def after_pass(self, stage: Stage, current: ModulePass, remaining: Sequence[ModulePass], module: ModuleOp) -> None:
         """Raises WrongNumbers if the pass changed what the program computes."""
-        self._check(Step(stage.name, str(current), remaining), module, self.weights)
+        self._check(Step(stage.name, str(current), ",".join(map(str, remaining))), module, self.weights)
 
     def after_weights(self, stage: Stage, module: ModuleOp, weights: WeightStore) -> None:
         """The same for the step before the host's stage that evaluates weight expressions."""

@@ -48,23 +48,27 @@ class Counterparts:
     """Arrays, among which others are looked for, whatever their layout and padding; of what was `made` origins are known.
 
     Arrays of hardly any values, masks above all, have the same elements as others by chance: of such it counts where they are,
-    as far as there are arrays of the same origin and sizes.
+    as far as there are arrays of the same origin that have the same sizes, or one of them just a number of elements.
     """
 
     def __init__(self, made: Iterable[Made], given: Iterable[Array] = ()) -> None:
         self._by_size: dict[int, list[Array]] = {}
         self._contents: dict[int, list[Array]] = {}
-        self._by_origin: dict[tuple[frozenset[str], tuple[int, ...]], list[Array]] = {}
+        self._by_origin: dict[tuple[frozenset[str], int], list[Array]] = {}
         for places, array in (*made, *(((), array) for array in given)):
             self._by_size.setdefault(_size(array), []).append(array)
             if places:
-                self._by_origin.setdefault((frozenset(places), _sizes(array)), []).append(array)
+                self._by_origin.setdefault((frozenset(places), array.size), []).append(array)
 
     def has(self, array: Array, places: Origins = ()) -> bool:
         """Whether one has the same elements as an array that comes from `places`."""
         own, allowed = _content(array), tolerance_of([array])
-        alike = self._by_origin.get((frozenset(places), _sizes(array)))
-        if alike is not None and len(np.unique(own)) <= _HARDLY_ANY:
+        alike = [
+            a
+            for a in self._by_origin.get((frozenset(places), array.size), ())
+            if _sizes(a) == _sizes(array) or _is_flat(a, array)
+        ]
+        if alike and len(np.unique(own)) <= _HARDLY_ANY:
             return any(_is_laid_out(array, other, allowed) for other in alike)
         size = own.size
         if size not in self._contents:
@@ -77,10 +81,15 @@ class Counterparts:
 
 
 def _is_laid_out(array: Array, other: Array, allowed: float) -> bool:
-    """Whether an array is another one, of the same sizes, with its axes in some order."""
-    a, b = array.squeeze(), other.squeeze()
-    orders = (order for order in permutations(range(a.ndim)) if tuple(a.shape[k] for k in order) == b.shape)
-    return any(deviation(a.transpose(order), b) <= allowed for order in orders)
+    """Whether an array is another one, of the same sizes or flat, with its axes in some order."""
+    b, a = sorted((array.squeeze(), other.squeeze()), key=np.ndim)
+    orders = (order for order in permutations(range(a.ndim)) if b.ndim < a.ndim or tuple(a.shape[k] for k in order) == b.shape)
+    return any(deviation(a.transpose(order).reshape(b.shape), b) <= allowed for order in orders)
+
+
+def _is_flat(*arrays: Array) -> bool:
+    """Whether one of some arrays has one axis at most."""
+    return min(len(_sizes(a)) for a in arrays) <= 1
 
 
 def _sizes(array: Array) -> tuple[int, ...]:

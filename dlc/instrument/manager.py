@@ -17,7 +17,7 @@ from dlc.ir import Context, ModuleOp, ModulePass, Operation, VerifyException, pr
 from dlc.passes.base import Stage, TellingPass
 
 # Told the stage and the pass that has run, the passes of the plan from it on, and the module that it left.
-Observer = Callable[[Stage, ModulePass, str, ModuleOp], None]
+Observer = Callable[[Stage, ModulePass, Sequence[ModulePass], ModuleOp], None]
 
 
 class PassManager:
@@ -73,7 +73,7 @@ class PassManager:
                     raise self._failure(start(), done, stage, current, error) from error
                 done.append(current)
                 if self.observer is not None:
-                    self.observer(stage, current, _spec(_passes_from(self.plan, stage, current)), module)
+                    self.observer(stage, current, _passes_from(self.plan, stage, current), module)
 
     def _run_pass(self, module: ModuleOp, stage: Stage, current: ModulePass, before: int) -> int:
         """Runs one pass on a module of so many ops: how many it has then."""

@@ -18,9 +18,8 @@ from itertools import pairwise
 from typing import Any
 
 from dlc.dialects.host import entry_of
-from dlc.instrument.manager import PassManager
-from dlc.instrument.printing import Alike, TextCache
-from dlc.instrument.provenance import origins
+from dlc.instrument.manager import Observer, PassManager
+from dlc.instrument.printing import Alike, Texts
 from dlc.instrument.report import PassRecord
 from dlc.ir import ModuleOp, ModulePass, Operation
 from dlc.passes.base import Stage, kernels_of
@@ -57,8 +56,6 @@ class Record:
     notes: list[str] = field(default_factory=list[str])
 
 
-# Told of the passes of a module as they have run.
-AfterPass = Callable[[Stage, ModulePass, str, ModuleOp], None]
 # Told the pass that is about to run on a kernel's module: what is to be noted.
 Note = Callable[[ModulePass, ModuleOp], Sequence[str]]
 
@@ -86,7 +83,7 @@ class Recorder:
         self.parts.append(Recorder(self.keep, self.note, _alike=self._alike))
         return self.parts[-1]
 
-    def of_program(self, module: ModuleOp, made_by: tuple[str, str], manager: PassManager) -> AfterPass:
+    def of_program(self, module: ModuleOp, made_by: tuple[str, str], manager: PassManager) -> Observer:
         """What is told of the passes that a manager runs on a program.
 
         `made_by` is what the module comes from, and of which stage that is: the import, or parts that are put together again.
@@ -95,7 +92,7 @@ class Recorder:
         shots = _Shots(self.program.shots, self._alike)
         shots.take(module, *made_by)
 
-        def after_pass(stage: Stage, current: ModulePass, remaining: str, module: ModuleOp) -> None:
+        def after_pass(stage: Stage, current: ModulePass, remaining: Sequence[ModulePass], module: ModuleOp) -> None:
             # Kernels are no part of the host program, and change no more with it.
             shots.take(entry_of(module) if stage.name == "host" else module, stage.name, str(current))
             if current is stage.passes[-1] and stage.name in self.keep:
@@ -116,7 +113,7 @@ class KernelWatch:
         self._shots, self._coming, self._note = _Shots(self.record.shots, alike), coming, note
         self._shots.take(kernel, "fusion", "")
 
-    def after_pass(self, stage: Stage, current: ModulePass, remaining: str, module: ModuleOp) -> None:
+    def after_pass(self, stage: Stage, current: ModulePass, remaining: Sequence[ModulePass], module: ModuleOp) -> None:
         """Takes the kernel as a pass has left it."""
         self._shots.take(next(kernels_of(module)), stage.name, str(current))
         if (following := self._coming.get(id(current))) is not None:
@@ -140,18 +137,16 @@ class _Shots:
 
     def __init__(self, shots: list[Shot], alike: Alike) -> None:
         self.shots, self.passes = shots, -1
-        self.cache = TextCache(alike)
         self.lines: Mapping[Operation, int] = {}
-        self.made_of: list[Any] = []
+        self._texts = Texts(alike)
 
     def take(self, op: Operation, stage: str, made_by: str) -> None:
         self.passes += 1
-        # To look whether a pass has changed anything takes a part of what printing it does.
-        before, self.made_of = self.made_of, _made_of(op)
-        if self.made_of == before:
+        if (printed := self._texts.of(op)) is None:
             return
-        text, self.lines = self.cache.text_of(op)
+        text, self.lines = printed
         found: list[tuple[str, ...]] = [()] * text.count("\n")
+        origins = self._texts.alike.origins
         for inner, line in self.lines.items():
             found[line] = origins(inner.location)
         shot = Shot(stage, made_by, self.passes, Listing(text, tuple(found)))
@@ -160,20 +155,6 @@ class _Shots:
             self.shots[-1] = replace(self.shots[-1], listing=shot.listing)
         else:
             self.shots.append(shot)
-
-
-def _made_of(op: Operation) -> list[Any]:
-    """All that the text of an op hangs on, and where what is in it comes from."""
-    found: list[Any] = []
-    for inner in op.walk():
-        found += (inner, inner.location, *inner.operands, *inner.properties.values(), *inner.attributes.values())
-        for value in inner.results:
-            found += value, value.type, value.name_hint
-        for region in inner.regions:
-            for block in region.blocks:
-                for value in block.args:
-                    found += value, value.type, value.name_hint
-    return found
 
 
 def _coming(stages: Sequence[Stage]) -> dict[int, ModulePass]:

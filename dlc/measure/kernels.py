@@ -94,11 +94,13 @@ def measure(
 ) -> Measurement:
     """Runs a compiled model up to `rounds` times, for about so many seconds.
 
-    The first run is not counted, unless it takes so long alone.
+    The first run is not counted; if it takes so long alone it is the only one.
     """
     limits, watch = measured_limits(artifact.target, threads), Watch(artifact, inputs, threads)
     first = watch.run()
-    runs, began = [first] if first.seconds > seconds else list[Timed](), perf_counter()
+    if first.seconds > seconds:
+        return Measurement(artifact, threads, limits, [first])
+    runs, began = list[Timed](), perf_counter()
     while not runs or (len(runs) < rounds and perf_counter() < began + seconds):
         runs.append(watch.run())
     return Measurement(artifact, threads, limits, runs)

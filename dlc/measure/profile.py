@@ -55,17 +55,17 @@ class Profile:
         longest = max((k.seconds for k in self.kernels), default=0.0) or 1.0
         printed = self.kernels[:_KERNELS_PRINTED]
         width, places = (max(map(len, texts), default=0) for texts in ([k.name for k in printed], [*map(_places, printed)]))
-        lines = [f"{self.name}: {_time(self.seconds)} a call, {self.threads} threads"]
+        lines = [f"{self.name}: {time_text(self.seconds)} a call, {self.threads} threads"]
         for k in printed:
             bar = "█" * max(1, round(_BAR * k.seconds / longest))
             share, limit = self._share(k), f"{_of_limit(k):4.0%} of the limit"
-            took = f"{k.runs:4d} × {_time(k.seconds):>9} {share:6.1%} {limit}"
+            took = f"{k.runs:4d} × {time_text(k.seconds):>9} {share:6.1%} {limit}"
             lines.append(f"  {k.name:{width}} {took}  {_places(k):{places}}  {bar}")
         if (more := len(self.kernels) - _KERNELS_PRINTED) > 0:
             lines.append(f"  and {more} more")
         lines.append(", ".join(f"{name} {_bytes(size)}" for name, size in self._memory()))
         if self.phases:
-            lines.append("compiled: " + ", ".join(f"{name} {_time(seconds)}" for name, seconds in self.phases.items()))
+            lines.append("compiled: " + ", ".join(f"{name} {time_text(seconds)}" for name, seconds in self.phases.items()))
         if self.compilations:
             kinds = "one kind" if self.compilations == 1 else f"{self.compilations} kinds"
             lines.append(f"calls so far: compiled for {kinds} of arguments")
@@ -76,7 +76,7 @@ class Profile:
     def _repr_html_(self) -> str:
         longest = max((k.seconds for k in self.kernels), default=0.0) or 1.0
         rows = "".join(
-            f"<tr><td>{html.escape(k.name)}</td><td>{html.escape(_places(k))}</td><td>{k.runs}</td><td>{_time(k.seconds)}</td><td>{self._share(k):.1%}</td>"
+            f"<tr><td>{html.escape(k.name)}</td><td>{html.escape(_places(k))}</td><td>{k.runs}</td><td>{time_text(k.seconds)}</td><td>{self._share(k):.1%}</td>"
             f"<td>{_of_limit(k):.0%}</td><td style='text-align:left'><div style='background:#1f6f8b;height:9px;width:"
             f"{160 * k.seconds / longest:.0f}px'></div></td></tr>"
             for k in self.kernels
@@ -84,7 +84,7 @@ class Profile:
         memory = ", ".join(f"{name} {_bytes(size)}" for name, size in self._memory())
         heads = "".join(f"<th>{name}</th>" for name in ("kernel", "of", "runs", "time", "share", "of limit", ""))
         return (
-            f"<b>{html.escape(self.name)}</b>: {_time(self.seconds)} a call, {self.threads} threads; {memory}"
+            f"<b>{html.escape(self.name)}</b>: {time_text(self.seconds)} a call, {self.threads} threads; {memory}"
             f"<table><tr>{heads}</tr>{rows}</table>"
         )
 
@@ -124,7 +124,8 @@ def _of_limit(kernel: KernelTime) -> float:
     return min(1.0, kernel.least / kernel.seconds) if kernel.seconds else 0.0
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
+    """Seconds as a person reads them."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"

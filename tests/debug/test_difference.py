@@ -14,7 +14,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc.backends.registry import backend_of
 from dlc.cli import main
-from dlc.compiler import Program
+from dlc.compiler import Program, compile
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.debug.difference import difference
@@ -163,6 +163,29 @@ def test_masks_are_known_by_their_places(tmp_path: Path, stages: tuple[str, str]
     assert result.exit_code == 1 and "= dl.less %" in result.stderr and "from mask" in result.stderr, result.stderr
 
 
+FLAT = """
+func.func @main(%x: tensor<2x3xf32> {dl.name = "x"}) -> tensor<6xi64> {
+  %0 = dl.constant {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>
+  %1 = dl.greater %x, %0 : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x3xi1> loc("mask")
+  %2 = dl.cast %1 {to = i64} : (tensor<2x3xi1>) -> tensor<2x3xi64> loc("mask")
+  %3 = dl.reshape %2 {shape = array<i64: 6>} : (tensor<2x3xi64>) -> tensor<6xi64> loc("flat")
+  %4 = dl.cumsum %3 {axis = 0 : i64} : (tensor<6xi64>) -> tensor<6xi64> loc("sums")
+  func.return %4 : tensor<6xi64>
+}
+"""
+
+
+def test_masks_are_known_by_their_places_in_machine_code(tmp_path: Path) -> None:
+    """Where they have no shape."""
+    right, wrong = (
+        Program(parse_module(make_context(), text), WeightStore()) for text in (FLAT, FLAT.replace("greater", "less"))
+    )
+    x = np.array([[0, 1, 0.25], [0.75, 0.3, 0.8]], np.float32)
+    found = difference(right, compile(wrong, "cpu:avx2"), [x])
+    assert found.first is not None and found.first.origins == ("mask",)
+    assert difference(right, compile(right, "cpu:avx2"), [x]).agrees
+
+
 SELECTED = """
 func.func @main(%x: tensor<6xf32> {dl.name = "x"}) -> tensor<?xi64, #dl.dims<"k">> {
   %0 = dl.constant {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>
@@ -205,6 +228,16 @@ def test_stages_of_what_data_decides(tmp_path: Path) -> None:
         assert result.exit_code == 1 and told in result.stderr, result.stderr
 
 
+def test_counts_are_sizes_of_what_is_not_compiled(tmp_path: Path) -> None:
+    x = np.array([0, 0.6, 1, 0.6, 0, 1], np.float32)
+    right, wrong = (
+        Program(parse_module(make_context(), text), WeightStore())
+        for text in (SELECTED, SELECTED.replace("dl.mul %3, %3", "dl.add %3, %3"))
+    )
+    found = difference(right, compile(wrong, "cpu:avx2"), [x])
+    assert found.first is not None and "grown" in found.first.origins and "choice" not in found.first.origins
+
+
 def test_what_hangs_on_a_size_alone(tmp_path: Path) -> None:
     def places(least):
         return dlc.jit(lambda x: dnp.arange(x[x > least].shape[0]) * 2)
@@ -212,7 +245,7 @@ def test_what_hangs_on_a_size_alone(tmp_path: Path) -> None:
     x = np.linspace(0, 1, 12, dtype=np.float32)
     models = [places(least).lower(x).compile() for least in (0.3, 0.6)]
     found = difference(*models, [x])
-    assert found.first is not None and found.first.kernel == "greater_cast" and not found.agrees
+    assert found.first is not None and found.first.kernel == "greater_cast_reduce_sum" and not found.agrees
 
 
 def test_planned_programs_have_outputs_alone(stages: Path) -> None:

@@ -103,6 +103,18 @@ def explored() -> Exploration:
     return collect(recurrence.lower(W, XS).program, "cpu:avx2", Options.of(num_threads=1), inputs=[W, XS])
 
 
+def _until(tanh):
+    return lax.while_loop(lambda state: state[0] < 5, lambda state: (state[0] + 1, dnp.tanh(state[1])), (0, tanh))[1]
+
+
+@cache
+def until() -> Exploration:
+    """A loop that data ends, whose input is called as a kernel is."""
+    kernels.measured_limits = lambda target, threads=1: LIMITS
+    tanh = np.ones((4, 8), np.float32)
+    return collect(dlc.jit(_until).lower(tanh).program, "cpu:avx2", Options.of(num_threads=1), inputs=[tanh])
+
+
 @cache
 def mnist() -> Exploration:
     """The model."""

@@ -12,7 +12,7 @@ import pytest
 
 import dlc
 from dlc.explore import Page
-from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist, page_of_counts, tiny
+from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist, page_of_counts, tiny, until
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -84,6 +84,20 @@ def test_a_convolution_is_followed_to_its_vector_loop_and_back(page: Any) -> Non
     # From the instruction to the one line of the loops that it is.
     page.select_option(left + "select", label="loops · name-values")
     assert [("vector.fma" in row) for row in texts(page, left + ".row.related")] == [True]
+
+
+def test_a_kernel_is_no_input_of_its_name(browser: Any, tmp_path: Path) -> None:
+    Page(until()).save(tmp_path / "page.html")
+    opened = Opened(browser, tmp_path / "page.html")
+    opened.show("pipeline?unit=tanh")
+    assert "dl.tanh" in opened.texts(".row.selected")[0] or "dnp.tanh" in opened.texts(".row.selected")[0]
+    opened.show("graph")
+    opened.page.click('[aria-label^="input tanh"]')
+    assert "runs" not in opened.texts("aside dt")
+    opened.page.click('[aria-label^="kernel tanh"]')
+    assert "runs" in opened.texts("aside dt")
+    opened.page.close()
+    assert not opened.wrong
 
 
 def test_a_pass_marks_what_it_changed(page: Any, opened: Opened) -> None:

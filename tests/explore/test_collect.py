@@ -40,6 +40,7 @@ from tests.explore.programs import (
     sums,
     three_rows,
     tiny,
+    until,
 )
 
 
@@ -66,6 +67,10 @@ def test_every_kernel_says_why_it_ended() -> None:
     assert reasons["matmul_add"] == ("softmax node_softmax", "it reduces rows of its own")
     assert reasons["max_pool_transpose"][1] == "the result is stored as its readers want it"
     assert all(reason for _, reason in reasons.values())
+
+
+def test_runs_of_a_loop_that_data_ends_are_counted() -> None:
+    assert {k.name: k.runs for k in until().kernels}["tanh"] == 5
 
 
 def test_kernels_of_one_line_say_why_each_of_them_ended() -> None:

@@ -13,10 +13,11 @@ from dlc.backends.registry import backend_of
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.compiler.lowering import Lowering
+from dlc.dialects.registry import make_context
 from dlc.explore.data import Step, Unit
-from dlc.instrument.printing import TextCache
+from dlc.instrument.printing import Texts, printed
 from dlc.instrument.recording import Recorder
-from dlc.ir import print_module
+from dlc.ir import UnknownLoc, parse_module, print_module
 from tests.explore.programs import MNIST, XS, W, explored, mnist, recurrence
 
 
@@ -28,25 +29,69 @@ def unit(name: str) -> Unit:
     return next(u for u in explored().units if u.name == name)
 
 
-def test_cached_text_is_the_text() -> None:
-    lowering, cache = Lowering(Compilation(program_of(MNIST, None, None, None), backend_of("cpu:avx2"))), TextCache()
+def test_text_of_what_changes_is_its_text() -> None:
+    lowering, texts = Lowering(Compilation(program_of(MNIST, None, None, None), backend_of("cpu:avx2"))), Texts()
     for stage in lowering.plan[:4]:
         lowering.run((stage,))
-        text, begins = cache.text_of(lowering.module)
-        assert text == print_module(lowering.module, locations=False)
-        shown = text.splitlines()
-        assert all(op.name in shown[line] for op, line in begins.items())
-        assert len(begins) > text.count("dl.")
+        found = texts.of(lowering.module)
+        assert found is not None and found.text == print_module(lowering.module, locations=False)
+        shown = found.text.splitlines()
+        assert all(op.name in shown[line] for op, line in found.lines.items())
+        assert len(found.lines) > found.text.count("dl.")
+        assert texts.of(lowering.module) is None
 
 
-def test_cached_text_follows_names_and_attributes() -> None:
-    module, cache = program_of(MNIST, None, None, None).module, TextCache()
-    cache.text_of(module)
+def test_text_follows_names_attributes_and_places() -> None:
+    module, texts = program_of(MNIST, None, None, None).module, Texts()
+    texts.of(module)
     conv = next(op for op in module.walk() if op.name == "dl.conv")
     conv.results[0].name_hint = "another"
     conv.properties["groups"] = next(op for op in module.walk() if op.name == "dl.softmax").properties["axis"]
-    text, _ = cache.text_of(module)
-    assert text == print_module(module, locations=False) and text.count("%another") == 2
+    found = texts.of(module)
+    assert found is not None and found.text == print_module(module, locations=False) and found.text.count("%another") == 2
+    conv.location = UnknownLoc()
+    found = texts.of(module)
+    assert found is not None and found.text == print_module(module, locations=False)
+
+
+NESTED = """builtin.module {
+  func.func @f(%n: index, %0: f32) -> f32 {
+    %one = arith.constant 1 : index
+    %s = scf.for %k = %one to %n step %one iter_args(%a = %0) -> (f32) {
+      %t = arith.addf %a, %a fastmath<fast> : f32
+      scf.yield %t : f32
+    }
+    scf.for %k_1 = %one to %n step %one {
+      %1 = arith.addi %k_1, %one : index
+    }
+    dl.fail "100% of 5" {note = "100%"}
+    func.return %s : f32
+  }
+  func.func @g(%n_1: index) {
+    "scf.parallel"(%n_1, %n_1, %n_1) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>}> ({
+    ^bb0(%k: index):
+      scf.reduce
+    }) : (index, index, index) -> ()
+    func.return
+  }
+}
+"""
+
+
+def test_text_of_ops_in_ops() -> None:
+    module, texts = parse_module(make_context(), NESTED), Texts()
+    assert printed(module).text == print_module(module, locations=False)
+    texts.of(module)
+    # What goes from one block to the one around it may stay in order.
+    add = next(op for op in module.walk() if op.name == "arith.addi")
+    loop = add.parent_op()
+    assert loop is not None
+    block = loop.parent_block()
+    assert block is not None
+    add.detach()
+    block.insert_op_after(add, loop)
+    found = texts.of(module)
+    assert found is not None and found.text == print_module(module, locations=False)
 
 
 def test_steps_are_those_that_changed_something() -> None:

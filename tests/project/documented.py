@@ -7,9 +7,11 @@ with the reason; blocks that are parts of other files are compared with these (`
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +28,6 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 WRITTEN = [p for p in PAGES if p.name not in ("ops.md", "passes.md") and not p.name.endswith(".template.md")]
 
 _ENVIRONMENT = "sets up an environment: .ci/run does that, by the README"
-_LONG = "takes as long as one likes; the tests have a small one of it"
 # Pages whose blocks of Python are parts of files that tests run: lines of these.
 QUOTED = {
     "tour.md": ["docs/tour.py"],
@@ -41,24 +42,18 @@ UNDONE = {
     "python3 -m venv .venv": _ENVIRONMENT,
     ".venv/bin/pip install -e .": _ENVIRONMENT,
     ". .venv/bin/activate": _ENVIRONMENT,
-    'eval "$(dlc completion bash)"': "changes the shell that it is typed in: tests/cli/test_commands.py asks a shell",
     "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/python examples/identify_file.py "
     "examples/identify_file.py LICENSE": f"{_ENVIRONMENT}, and tests/project/test_examples.py runs the example",
     "python3 -m venv .venv && .venv/bin/pip install -q -e '.[dev]' && .venv/bin/python -m pytest -q -n 2": _ENVIRONMENT,
     "examples/classify_picture.py chelsea.png --target opencl": "tests/project/test_examples.py runs it",
-    "dlc bench model.onnx --vs onnxruntime,openvino": "they are no dependencies: benchmarks/models.py compares with them",
-    "dlc explore model.onnx --serve": "serves until it is stopped: tests/cli/test_explore.py asks it for the page",
-    "compile-model m.pt2": "needs PyTorch: tests/pytorch reads such files that were recorded",
     "aarch64-linux-gnu-gcc -O2 -pthread run_model.c -o run_model": "needs that compiler: tests/deploy uses it where it is",
-    "python -m tests.backends.opencl.simulated blazeface_front opencl:gpu --quick": _LONG,
-    "python -m tests.fuzz programs --count 100000 --seed 0 [--jobs 2] [--target cpu:avx2] [--batch 25]": _LONG,
-    "python -m tests.fuzz control  --count 100000 --seed 0 [--jobs 2] [--target plain|reference|cpu|open|opencl]": _LONG,
-    "python -m tests.fuzz counts   --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
-    "python -m tests.fuzz lanes    --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
-    "python -m tests.fuzz derivatives --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
-    "python -m tests.fuzz graphs   --count 100000 --seed 0 [--jobs 2] [--target reference|cpu|opencl]": _LONG,
-    "python -m tests.fuzz files    --count 100000 --seed 0 [--jobs 2] [--of nodes|onnx|external|dump|artifact|tflite]": _LONG,
+    "python -m tests.backends.opencl.simulated blazeface_front opencl:gpu --quick": "takes minutes in a simulator; the tests have a small one of it",
     "onnx.md": "makes all of onnx's own tests, ten seconds long: tests/test_onnx_backend.py makes and runs some",
+}
+# Commands that need packages which are no dependencies: they are run where these are.
+PACKAGES = {
+    "dlc bench model.onnx --vs onnxruntime,openvino": ("onnxruntime", "openvino"),
+    "compile-model m.pt2": ("torch",),
 }
 # What is right has nothing to be reduced, and what was edited differs.
 TOLD = {
@@ -85,7 +80,9 @@ class Piece:
     def reason(self) -> str | None:
         """Why it is not run, if it is not."""
         needs_device = self.language == "command" and "opencl" in self.text and "--target opencl:" not in self.text
-        return UNDONE.get(self.text) or ("no OpenCL device" if needs_device and not all_devices() else None)
+        absent = [name for name in PACKAGES.get(self.text, ()) if find_spec(name) is None]
+        missing = f"no {', '.join(absent)}" if absent else "no OpenCL device" if needs_device and not all_devices() else None
+        return UNDONE.get(self.text) or missing
 
 
 def pieces(page: Path) -> Iterator[Piece]:
@@ -124,6 +121,16 @@ def prepare(page: Path, folder: Path) -> None:
 def dlc(*arguments: str) -> Result:
     """A command, as the one that is typed."""
     return CliRunner().invoke(main, arguments, catch_exceptions=False)
+
+
+def typed(command: str) -> list[str]:
+    """The words of a command, as they are done in a test: without what may be left out, and once instead of so often.
+
+    What a shell evaluates is what it is given to evaluate.
+    """
+    command = re.sub(r" \[[^]]*\]", "", command)
+    command = re.sub(r"(?<=--count )\d+", "1", command)
+    return shlex.split(found[1] if (found := re.fullmatch(r'eval "\$\((.*)\)"', command)) else command)
 
 
 # What the small network gives, where it is not its logits alone.
@@ -204,6 +211,14 @@ def _functions(page: Path, folder: Path) -> None:
     np.savez(folder / "inputs.npz", x=np.ones((8, 64), np.float32))
 
 
+def _exported(page: Path, folder: Path) -> None:
+    """A module of PyTorch, where there is one."""
+    if find_spec("torch") is not None:
+        import torch
+
+        torch.export.save(torch.export.export(torch.nn.Linear(4, 2), (torch.zeros(3, 4),)), folder / "m.pt2")
+
+
 def _tflite(page: Path, folder: Path) -> None:
     net = recorded()["open_sizes_float"]
     (folder / "m.tflite").write_bytes(net.file)
@@ -216,5 +231,6 @@ _MORE = {
     "explorer.md": _functions,
     "extending.md": lambda page, folder: shutil.copy(ROOT / "examples" / "c_target.py", folder),
     "jax.md": lambda page, folder: (folder / "m.mlir").write_text(_STABLEHLO),
+    "pytorch.md": _exported,
     "tflite.md": _tflite,
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
+import sys
+import webbrowser
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,9 @@ import dlc
 from dlc.backends.limits import Limits
 from dlc.measure import kernels
 from dlc.runtime.opencl.devices import all_devices
+from tests.fuzz.__main__ import main as fuzz
 from tests.project import documented
-from tests.project.documented import QUOTED, ROOT, TOLD, UNDONE, WRITTEN, pieces, prepare
+from tests.project.documented import QUOTED, ROOT, TOLD, UNDONE, WRITTEN, pieces, prepare, typed
 
 NEEDS = {"jax.md": "jax", "pytorch.md": "torch"}
 
@@ -64,9 +67,17 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(kernels, "measured_limits", lambda target, threads=1: Limits(1e11, 5e10, 1e10))
+    # Nobody is served until Ctrl-C; the fuzzers say what their programs are compiled with.
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", lambda self: None)
+    monkeypatch.setattr(webbrowser, "open", lambda address: True)
+    monkeypatch.setenv("DLC_WORKERS", "2")
     prepare(page, tmp_path)
     for command in commands_of(page):
-        program, *arguments = shlex.split(command)
+        program, *arguments = typed(command)
+        if arguments[:2] == ["-m", "tests.fuzz"]:
+            monkeypatch.setattr(sys, "argv", arguments[1:])
+            assert fuzz() == 0, command
+            continue
         if "=" in program:
             monkeypatch.setenv(*program.split("=", 1))
             program, *arguments = arguments

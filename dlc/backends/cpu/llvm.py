@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +11,9 @@ import llvmlite.binding as llvm
 from dlc.errors import CompileError
 from dlc.runtime.cpu.loader import undefined_symbols
 from dlc.target import Target, architecture_of
+
+# What is there for debuggers, before the sections that are.
+_DEBUG = re.compile(r"\t\.(?:loc|file)\t.*\n|\.Ltmp\d+:\n")
 
 
 @lru_cache
@@ -65,7 +69,8 @@ def compile_listed(text: str, target: Target) -> tuple[bytes, str]:
         # LLVM's binding reads the assembly code of its own machine alone.
         return _object(module, target), code
     llvm.initialize_native_asmparser()
-    escaped = code.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
+    plain = _DEBUG.sub("", code.partition("\t.section\t.debug")[0])
+    escaped = plain.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A").replace("\t", "\\09")
     return _object(llvm.parse_assembly(f'target triple = "{triple}"\nmodule asm "{escaped}"\n'), target), code
 
 

@@ -23,7 +23,9 @@ function el(kind, settings = {}, ...children) {
   return made;
 }
 
-const button = (text, act, kind = "link") => el(`button.${kind}`, { type: "button", onclick: act }, text);
+/** A name that may be broken where it has parts. */
+const parted = (name) => name.split(/(?<=[_/.])(?=.)/).flatMap((part, k) => (k ? [el("wbr"), part] : [part]));
+const button = (text, act, kind = "link") => el(`button.${kind}`, { type: "button", onclick: act }, kind === "link" ? parted(text) : text);
 const say = (text) => { document.getElementById("said").textContent = text; };
 const escaped = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);

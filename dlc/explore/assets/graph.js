@@ -12,6 +12,8 @@ function launchSeconds() {
 }
 
 const fitted = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+/** Of a place the end says most. */
+const tail = (text, most) => (text.length > most ? `…${text.slice(1 - most)}` : text);
 const titleOf = (box) => (box.kind === "view" ? `${box.name} · a view` : box.kind === "decide" ? `${box.name} is ${DATA.sizes[box.name] ?? "decided"}` : box.name);
 const partText = (part) => `${part.ops.join(" ")}${part.origins.length ? ` · ${short(part.origins[0])}` : ""}`;
 
@@ -177,7 +179,7 @@ function graphView(at) {
     ? "A box is one run of a kernel, with the ops that fused in it. The bar on its left: its share of the time."
     : "A box is one run of a kernel, with the ops that fused in it.",
   edges.some((edge) => edge.far) ? " A dotted end: it reads what is made far above." : null));
-  const first = at.box !== undefined ? Number(at.box) : boxes.findIndex((box) => at.kernel ? box.name === at.kernel : box.kind === "kernel");
+  const first = at.box !== undefined ? Number(at.box) : boxes.findIndex((box) => box.kind === "kernel" && (!at.kernel || box.name === at.kernel));
   return {
     nodes: [stage, detail],
     ready() {
@@ -254,7 +256,7 @@ function programDetail(choose) {
 }
 
 function boxDetail(k, share, times, choose) {
-  const box = DATA.graph.boxes[k], kernel = DATA.kernels.find((other) => other.name === box.name);
+  const box = DATA.graph.boxes[k], kernel = box.kind === "kernel" && DATA.kernels.find((other) => other.name === box.name);
   const links = (ends) => el("ul.bare.small", {}, ends.slice(0, LISTED).map(([other, type]) => el("li", {},
     button(DATA.graph.boxes[other].name, () => choose(other)), " ", el("span.quiet.mono", {}, type))),
   ends.length > LISTED ? el("li.quiet", {}, `and ${ends.length - LISTED} more`) : null);
@@ -264,15 +266,15 @@ function boxDetail(k, share, times, choose) {
     host: "what Python computes: a call stops here until it is done",
     decide: "a size that data decides: a call stops here until it is known, and what comes after it is as large" };
   return [
-    el("h2", {}, box.name), el("p.quiet.small", {}, kinds[box.kind]),
+    el("h2", {}, parted(box.name)), el("p.quiet.small", {}, kinds[box.kind]),
     box.kind === "kernel" && kernel ? el("p.small", {}, button("Follow it through the passes", () => go("pipeline", { unit: box.name })),
       " · ", button("Its numbers", () => go("kernels", { kernel: box.name }))) : null,
     listed([
       box.kind === "decide" && ["in this call", String(DATA.sizes[box.name] ?? "")],
       share !== null && ["time", `${seconds(times.get(box.launch))}, ${percent(share)} of a run`],
       box.results.length && ["gives", ...box.results.map((type) => el("div.mono", {}, type))],
-      kernel?.runs > 1 && ["runs", `${kernel.runs} in a call, of the same kernel`],
-      kernel?.tasks.length && ["tasks", `${kernel.tasks.join(" + ")}`],
+      kernel && kernel.runs > 1 && ["runs", `${kernel.runs} in a call, of the same kernel`],
+      kernel && kernel.tasks.length && ["tasks", `${kernel.tasks.join(" + ")}`],
     ]),
     box.parts.length ? el("h3", {}, box.kind === "kernel" ? "What fused, in order" : "From") : null,
     box.parts.length ? el("ul.bare.small", {}, box.parts.map((part) => el("li", {}, el("b", {}, part.ops.join(", ")),

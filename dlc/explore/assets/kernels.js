@@ -45,7 +45,7 @@ function kernelDetail(kernel, total) {
   const intensity = kernel.bytes ? kernel.flops / kernel.bytes : 0;
   const bound = kernel.seconds && kernel.least ? (kernel.flops / DATA.measured.flops >= kernel.least * 0.999 ? "arithmetic" : "memory") : null;
   return [
-    el("h2", {}, kernel.name),
+    el("h2", {}, parted(kernel.name)),
     el("p.small", {}, button("Follow it through the passes", () => go("pipeline", { unit: kernel.name })),
       boxes.length ? [" · ", button("In the graph", () => go("graph", { box: boxes[0][1] }))] : null),
     listed([
@@ -79,18 +79,24 @@ function roofline(chosen, pick) {
   const [y0, y1] = [Math.min(...ys) / 2, Math.max(m.flops, ...ys) * 1.6];
   const log = (v, a, b) => Math.log(v / a) / Math.log(b / a);
   const X = (v) => L + (W - L - R) * log(v, x0, x1), Y = (v) => H - B - (H - B - T) * log(Math.max(v, y0), y0, y1);
-  const decades = (a, b) => { const all = []; for (let e = Math.ceil(Math.log10(a)); 10 ** e <= b; e += 1) all.push(10 ** e); return all; };
+  // Powers of ten, and where these are few, what is between.
+  const marks = (a, b) => {
+    const steps = b / a > 500 ? [1] : [1, 2, 5], all = [];
+    for (let e = Math.floor(Math.log10(a)); 10 ** e <= b; e += 1) all.push(...steps.map((s) => Number(`${s}e${e}`)));
+    return all.filter((v) => v >= a && v <= b);
+  };
   const roof = (rate, kind) => el(`path.roof${kind}`, { d: `M${X(Math.max(x0, y0 / rate))} ${Y(Math.max(x0, y0 / rate) * rate)}L${X(m.flops / rate)} ${Y(m.flops)}L${X(x1)} ${Y(m.flops)}` });
   const total = sum(DATA.kernels.map((k) => k.seconds ?? 0));
   const busy = Math.max(...ys) > 1.1 * m.flops ? " Some kernels went beyond them: the machine was busy while they were measured." : "";
   return el("figure", {},
     el("figcaption", {}, `How fast kernels with contractions are, beside the measured limits: ${digits(m.flops / 1e9)} GFLOP/s, ${digits(m.memory / 1e9)} GB/s from memory (solid), ${digits(m.cache / 1e9)} GB/s from the cache (dashed). A larger circle takes more of the time.${busy}`),
     el("svg", { viewBox: `0 0 ${W} ${H}`, style: `width:100%;max-width:${W}px`, role: "group", "aria-label": "Roofline" },
-      decades(x0, x1).flatMap((v) => [el("line.axis", { x1: X(v), x2: X(v), y1: T, y2: H - B }), el("text.quiet", { x: X(v), y: H - B + 16, "text-anchor": "middle" }, String(v))]),
-      decades(y0, y1).flatMap((v) => [el("line.axis", { x1: L, x2: W - R, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, String(v / 1e9))]),
+      marks(x0, x1).flatMap((v) => [el("line.axis", { x1: X(v), x2: X(v), y1: T, y2: H - B }), el("text.quiet", { x: X(v), y: H - B + 16, "text-anchor": "middle" }, String(v))]),
+      marks(y0 / 1e9, y1 / 1e9).map((v) => v * 1e9).flatMap((v) => [el("line.axis", { x1: L, x2: W - R, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, String(Number((v / 1e9).toPrecision(3))))]),
       el("text.quiet", { x: W - R, y: H - 4, "text-anchor": "end" }, "FLOP per byte"), el("text.quiet", { x: 0, y: T - 8 }, "GFLOP/s"),
       roof(m.memory, ""), roof(m.cache, ".near"),
-      shown.map((k) => el(k === chosen ? "circle.mark-of.picked" : "circle.mark-of", {
+      // The chosen one lies on top, small ones on large ones.
+      [...shown].sort((a, b) => (a === chosen) - (b === chosen) || b.seconds - a.seconds).map((k) => el(k === chosen ? "circle.mark-of.picked" : "circle.mark-of", {
         cx: X(k.flops / k.bytes), cy: Y(k.flops / k.seconds), r: 4 + 16 * Math.sqrt(k.seconds / total), tabindex: 0, role: "button",
         "aria-label": `${k.name}: ${digits(k.flops / k.seconds / 1e9)} GFLOP/s`, onclick: () => pick(k),
         onkeydown: (event) => { if (event.key === "Enter") pick(k); },

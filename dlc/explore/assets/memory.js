@@ -30,7 +30,7 @@ function memoryView() {
       m.weights.length ? el("h2", {}, "Weights, as kernels read them") : "",
       m.weights.length ? table([
         ["name", false, (w) => el("span.mono", {}, w.name), (w) => w.name],
-        ["type", false, (w) => el("span.mono", {}, w.type), (w) => w.type],
+        ["type", false, (w) => el("span.mono.whole", {}, w.type), (w) => w.type],
         ["size", true, (w) => bytes(w.bytes), (w) => w.bytes],
         ["share", true, (w) => percent(w.bytes / weights), (w) => w.bytes],
         ["read by", false, (w) => w.kernels.map((name) => button(name, () => go("kernels", { kernel: name }))), (w) => w.kernels.join()],
@@ -45,7 +45,7 @@ function memoryView() {
         ["last read by", button(m.launches[chosen.last] ?? "", () => go("kernels", { kernel: m.launches[chosen.last] }))]]),
       el("h3", {}, "From"), el("div.chips", {}, chosen.origins.map((name) => el("span.chip", { title: name }, short(name)))),
       el("h3", {}, "Alive with it at the peak"),
-      el("ul.bare.small", {}, [...(live[peak] ?? [])].sort((a, b) => b.bytes - a.bytes).slice(0, 12).map((b) => el("li", {}, button(called(b), () => pick(b)), el("span.quiet", {}, ` ${bytes(b.bytes)}`)))),
+      el("ul.bare.small", {}, [...(live[peak] ?? [])].sort((a, b) => b.bytes - a.bytes).slice(0, 12).map((b) => el("li", {}, button(called(b), () => pick(b)), el("span.quiet", {}, ` ${bytes(b.bytes)}, ${b.type}`)))),
     ] : [el("p.quiet", {}, "No buffer.")]));
   }
   return { nodes: [body, detail], ready: draw };
@@ -72,7 +72,7 @@ function arenaChart(m, most, chosen, pick) {
     m.buffers.map((b) => {
       // Names stand in buffers that have room for them.
       const [x, wide, high] = [X(b.first), X(b.last + 1) - X(b.first), Y(b.offset) - Y(b.offset + b.bytes)], most = Math.floor((wide - 16) / 7);
-      return high >= 18 && most >= 6 ? el(b === chosen ? "text.within.chosen" : "text.within", { x: x + 8, y: Y(b.offset + b.bytes) + 15, "aria-hidden": "true" }, fitted(called(b), most)) : null;
+      return high >= 18 && most >= 6 ? el(b === chosen ? "text.within.chosen" : "text.within", { x: x + 8, y: Y(b.offset + b.bytes) + 15, "aria-hidden": "true" }, tail(called(b), most)) : null;
     }),
     m.launches.length ? el("line.peak", { x1: X(peak + 0.5), x2: X(peak + 0.5), y1: T, y2: H - B }) : null,
     el("text.quiet", { x: W, y: H - 6, "text-anchor": "end" }, `${many(m.launches.length, "run")} of kernels, from first to last`));

@@ -213,13 +213,17 @@ function pipelineView(at) {
     ready() {
       draw();
       // Without a wish, what computes most is followed.
-      const busy = DATA.graph.boxes.find((box) => box.name === unit.name)?.parts.reduce((a, b) => (b.flops > a.flops ? b : a)).origins[0];
-      const wish = (at.origin ?? (at.left === undefined && !twin ? busy : undefined))?.replace(/^(∂ )+/, "");
+      const parts = DATA.graph.boxes.find((box) => box.kind === "kernel" && box.name === unit.name)?.parts ?? [];
+      const busy = parts.reduce((a, b) => (a && a.flops >= b.flops ? a : b), undefined);
+      const wish = (at.origin ?? (at.left === undefined && !twin ? busy?.origins[0] : undefined))?.replace(/^(∂ )+/, "");
       const origin = TABLES.names.indexOf(wish);
       const from = [0, 1].find((s) => linesOf(steps[s ? right : left]).some((_, k) => originsOf(steps[s ? right : left], k).includes(origin)));
       if (origin >= 0 && from !== undefined) {
         const step = steps[from ? right : left];
-        const line = linesOf(step).findIndex((_, k) => originsOf(step, k).includes(origin));
+        const lines = linesOf(step).flatMap((_, k) => (originsOf(step, k).includes(origin) ? [k] : []));
+        // What prepares an operand comes from the node as well.
+        const op = (parts.find((part) => part.origins.includes(at.origin)) ?? busy)?.ops[0];
+        const line = lines.find((k) => linesOf(step)[k].includes(`dl.${op} `)) ?? lines[0];
         follow(from, line);
         reveal(from, line);
       }

@@ -24,7 +24,7 @@ function timeView() {
         el("div.keys", {}, phases.map(([name, s], k) => el("span", {}, el("i", { style: `background:${hue(k)}` }), `${name} `, el("span.quiet", {}, seconds(s))))),
         el("h3", {}, "By pass"),
         table([
-          ["pass", false, (p) => el("span.mono", {}, p.name), (p) => p.name],
+          ["pass", false, (p) => el("span.mono", { title: p.name }, parted(p.name.replace(/\{target="[^"]*"\}$/, ""))), (p) => p.name],
           ["stage", false, (p) => p.stage, (p) => p.stage],
           ["runs", true, (p) => String(p.runs), (p) => p.runs],
           ["time", true, (p) => seconds(p.took), (p) => p.took],
@@ -78,7 +78,7 @@ function timeline(measured, colour, end = lengthOf(measured.spans), explained = 
     if (step) { from = Math.max(0, Math.min(end - width, from + step * width)); draw(); }
   });
   draw();
-  return el("figure", {}, explained && el("figcaption", {}, `The fastest of a few runs, ${seconds(whole)}: who is at work on which kernel. What is empty is waiting. Ctrl and the wheel zoom.`),
+  return el("figure", {}, explained && el("figcaption", {}, `${measured.runs > 1 ? `The fastest of ${measured.runs} runs` : "One run"}, ${seconds(whole)}: who is at work on which kernel. What is empty is waiting. Ctrl and the wheel zoom.`),
     explained && el("div.zoom", {}, button("Nearer", () => zoom(0.6), "plain"), button("Farther", () => zoom(1 / 0.6), "plain")),
     el("div.timeline", {}, el("div.names.small", {}, rows.map((name, k) => el("span", { title: name, style: `height:${HIGH + GAP}px;line-height:${HIGH}px` }, `${name} `, el("span.quiet", {}, percent(busy[k]))))), svg), ends, told);
 }

@@ -18,6 +18,7 @@ from dlc.ir import (
     MemRefType,
     Operation,
     SSAValue,
+    UnknownLoc,
     arith,
     func,
     index,
@@ -141,8 +142,8 @@ class _Vectorizer:
         # What is the same in every lane, where places are computed of it.
         scalars: dict[SSAValue, SSAValue] = {}
         for k, arg in enumerate(self.body.args[:-1]):
-            if arg.first_use:
-                values[arg] = self.read(place, k, at)
+            if (use := arg.first_use) is not None:
+                values[arg] = self.read(_from(place, use.operation), k, at)
                 values[arg].name_hint = arg.name_hint
 
         def lookup(value: SSAValue) -> SSAValue:
@@ -150,7 +151,9 @@ class _Vectorizer:
                 values[value] = self.spread(place, scalars.get(value, value))
             return values[value]
 
+        whole = place
         for op in self.body.ops:
+            place = _from(whole, op)
             if self.loads_lanes and self.is_uniform(op, scalars):
                 scalars[op.results[0]] = self.uniform(place, op, scalars, at)
                 continue
@@ -310,6 +313,11 @@ class _Vectorizer:
         start = self.read(self.place, 1, {})
         values: dict[SSAValue, SSAValue] = {self.body.args[0]: self.place.op(total), self.body.args[1]: start}
         self.write(self.place, self.lifted(self.place, combine, [values[v] for v in combine.operands]), {})
+
+
+def _from(place: Place, op: Operation) -> Place:
+    """The same place for what comes from an op of the body, which may be another op of the model than the last one."""
+    return place if isinstance(op.location, UnknownLoc) else place.located(op.location)
 
 
 def _position(expr: AffineExpr) -> int:
