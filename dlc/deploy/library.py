@@ -25,6 +25,7 @@ from dlc.runtime.host_program import HostProgram
 from dlc.runtime.image import memory_of
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.variants import Variants
 from dlc.target import architecture_of
 
@@ -69,7 +70,7 @@ def _not_one(model: Model) -> str:
     """Why a model is not one program for the CPU, and what to do."""
     if model.values:
         return f"this model is compiled for the values of {', '.join(model.values)}: give them (--value, input_values)"
-    if model.artifact is None:
+    if model.artifact is None or isinstance(model.artifact, DeviceArtifact):
         return "this model was compiled for another target, or runs in Python: compile it for a target such as cpu"
     if any(info.dtype == OBJECTS for info in (*model.inputs, *model.outputs)):
         return "this model takes or returns text, lists or None, of which only Python makes tensors: save it as .dlc for Python"

@@ -25,7 +25,6 @@ ALLOWED = {
     "frontend": {"dialects", "ir"},
     "emission": {"dialects", "ir"},
     "backends": {
-        "caching.cache",
         "dialects",
         "emission",
         "ir",

@@ -47,23 +47,32 @@ class DeviceArtifact:
     numerics: str = "default"
 
     @cached_property
+    def known(self) -> HostProgram | KnownSizes:
+        """The program of known sizes, or what makes one for those of a call. Raises ModelError for one that is none."""
+        if isinstance(self.host, HostProgram):
+            return self.host
+        return KnownSizes(self.host, {kernel.name: kernel.shape for kernel in self.kernels}, self.builder.device.alignment)
+
+    @property
+    def planned(self) -> HostProgram:
+        """The program for the sizes that its plans are made for."""
+        return self.known if isinstance(self.known, HostProgram) else self.known.representative()
+
+    @cached_property
     def program(self) -> OpenCLProgram | OpenOpenCLProgram:
         """The model on the device.
 
         Raises TooLargeError, naming them, for kernels that it does not hold, and DeviceError for one that refuses them.
         """
-        device, session, host = self.builder.device, self.builder.session, self.host
+        device, known = self.builder.device, self.known
         if self.target.alignment % device.alignment:
             raise DeviceError(
                 f"{self.name}: its buffers begin at multiples of {self.target.alignment} bytes, those of {device} at multiples "
                 f"of {device.alignment}; compile it for this device"
             )
-        shapes = {kernel.name: kernel.shape for kernel in self.kernels}
-        known = KnownSizes(host, shapes, device.alignment) if isinstance(host, OpenProgram) else host
-        launches = known.representative().launches if isinstance(known, KnownSizes) else known.launches
-        built = build(self.name, self.kernels, launches, self.builder)
+        built, session = build(self.name, self.kernels, self.planned.launches, self.builder), self.builder.session
         with reported(f"{device}: {self.name}"):
-            kernels, weights = built.kernels(self.kernels), weights_on(session, host.weights, self.weights)
+            kernels, weights = built.kernels(self.kernels), weights_on(session, self.host.weights, self.weights)
             if isinstance(known, KnownSizes):
                 return OpenOpenCLProgram(known, kernels, weights, session)
             return OpenCLProgram(known, kernels, weights, session)
