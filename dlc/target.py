@@ -73,11 +73,12 @@ class Machine:
     what becomes of its results; 0: they are kernels of their own.
 
     Blocks: rows of an operand stay in the first-level cache as far as its `cache_ways` of `way_bytes` hold them. Where an
-    operand serves `block_tiles` register tiles or more and does not stay, a task copies it in panels: a block of about
-    `block_steps` of what is reduced at a time, or `block_lines` where each step reads other lines, up to `block_elements` of
-    it, in tasks of which there are `block_tasks`; what serves whole parts of a task may be `far_blocks` times as much, from
-    behind the second level. An operand of more than a block that serves fewer tiles is read as it lies, `order_steps` rows at
-    a time, with up to `order_elements` sums in the first-level cache.
+    operand serves `block_tiles` register tiles or more and does not stay, a task copies it in panels, up to `block_elements` of
+    it: up to `whole_steps` of what is reduced at once, since then sums wait nowhere, in `whole_tasks` tasks, or a block of
+    about `block_steps` at a time, or of `block_lines` where each step reads other lines, in `block_tasks`, or as many as the
+    threads that a program is made for. What serves whole parts of a task may be `far_blocks` times as much, from behind the
+    second level. An operand of more than a block that serves fewer tiles is read as it lies, `order_steps` rows at a time, with
+    up to `order_elements` sums in the first-level cache.
 
     Measured on AVX2. `winograd` and `prefetch` are None where the device does without.
     """
@@ -92,9 +93,11 @@ class Machine:
     stack_bytes: int = 4 << 20
     way_bytes: int = 1 << 12
     cache_ways: int = 8
+    whole_steps: int = 1024
     block_steps: int = 256
     block_lines: int = 100
     block_tasks: int = 4
+    whole_tasks: int = 4
     block_elements: int = 1 << 17
     far_blocks: int = 2
     order_steps: int = 8
@@ -137,6 +140,10 @@ class Target:
     def of_code(self) -> Target:
         """What compiled code knows of its target: all but what things cost on it."""
         return replace(self, machine=Machine())
+
+    def for_threads(self, threads: int | None) -> Target:
+        """The target of programs that are made for so many threads: tasks that share blocks are as many; None: not known."""
+        return self if threads is None else replace(self, machine=replace(self.machine, block_tasks=threads))
 
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""

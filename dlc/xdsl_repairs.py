@@ -3,24 +3,18 @@
 `repair` widens those `arith` ops in place, since every tool that reads the IR knows them by their classes: constraints of
 operands and results, the result type of a comparison, and the syntax of a selection by a vector of conditions. It also
 corrects the parser, which reads a float inside a dense constant that is written as its bits, as infinities are, as a number,
-and takes time exponential in the length of a line for a string that nothing ends. What a compilation does a million times is
-made as quick as it can be: `isinstance` of its classes, which are abstract ones, is that of others; a walk over what is in
-an op goes through two generators, not three for each op around; the numbers in an array are unpacked once. Constraints of an
-op are checked once for the same types and properties: between two passes most ops stay as they are.
+and takes time exponential in the length of a line for a string that nothing ends. What is slow is `xdsl_quickened.py`'s.
 """
 
 from __future__ import annotations
 
 import re
-from abc import ABCMeta
-from collections.abc import Iterator
 from typing import Any, cast
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import (
     AnyFloat,
     ContainerType,
-    DenseArrayBase,
     FixedBitwidthType,
     IndexType,
     IntegerType,
@@ -28,14 +22,16 @@ from xdsl.dialects.builtin import (
     container_of,
     i1,
 )
-from xdsl.ir import Attribute, BlockOps, Operation, SSAValue
-from xdsl.irdl import AnyAttr, AttrConstraint, OpDef, OperandDef, ResultDef
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import AnyAttr, AttrConstraint, OperandDef, ResultDef
 from xdsl.irdl.operations import get_accessors_from_op_def
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.mlir_lexer import MLIRLexer
 from xdsl.utils.type import get_element_type_or_self, have_compatible_shape
+
+from dlc.xdsl_quickened import quicken
 
 
 def shaped_like(value_type: Attribute, element_type: Attribute) -> Attribute:
@@ -133,108 +129,22 @@ def _literal_to_type(self: Any, parser: AttrParser, type: Any) -> Any:
     return _decimal_to_type(self, parser, type)
 
 
-class _PlainMeta(ABCMeta):
-    """Abstract classes whose instances are those of the classes that derive from them, and no registered ones besides."""
-
-    __instancecheck__ = type.__instancecheck__
-    __subclasscheck__ = type.__subclasscheck__
-
-
-def _ops(self: BlockOps) -> Iterator[Operation]:
-    """The ops of a block; the one after an op is known before the op is handed out, which may go then."""
-    following: Any = self.block.first_op
-    while following is not None:
-        op, following = following, following._next_op
-        yield op
-
-
-def _nested(op: Operation) -> Iterator[Operation]:
-    for region in op.regions:
-        for block in region.blocks:
-            following: Any = block.first_op
-            while following is not None:
-                inner, following = following, following._next_op
-                yield inner
-
-
-def _walk(self: Operation, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
-    if reverse or region_first:
-        yield from _walk_any(self, reverse=reverse, region_first=region_first)
-        return
-    yield self
-    pending = [_nested(self)]
-    while pending:
-        for op in pending[-1]:
-            yield op
-            if op.regions:
-                pending.append(_nested(op))
-                break
-        else:
-            pending.pop()
-
-
-def _values(self: Any) -> tuple[Any, ...]:
-    known = self.__dict__.get("_values")
-    if known is None:
-        known = self.__dict__["_values"] = _unpacked(self)
-    return known
-
-
-def _with_derived(base: type) -> Iterator[type]:
-    yield base
-    for derived in type.__subclasses__(base):
-        yield from _with_derived(derived)
-
-
-# What was found right of ops: a definition, and the types and properties, which stand for themselves while they are here.
-_right: dict[tuple[int | str, ...], tuple[Attribute, ...]] = {}
-_MOST_RIGHT = 1 << 16
-
-
-def _verify(self: OpDef, op: Operation) -> None:
-    """The constraints of an op; of one that has only types and properties, those that were not found right before."""
-    if op.regions or op.successors or self.attributes:
-        _verify_all(self, op)
-        return
-    named = op.properties
-    held = (*[v.type for v in op.operands], *[v.type for v in op.results], *named.values())
-    key = (id(self), len(op.operands), len(op.results), *named, *map(id, held))
-    if key in _right:
-        for trait in self.traits:
-            trait.verify(op)
-        return
-    _verify_all(self, op)
-    if len(_right) >= _MOST_RIGHT:
-        _right.clear()
-    _right[key] = held
-
-
 # What is between quotes, with no way of matching it but one.
 _STRING = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
-_walk_any = Operation.walk
-_unpacked: Any = cast(Any, DenseArrayBase).get_values
 _literal: Any = AttrParser._TensorLiteralElement  # pyright: ignore[reportPrivateUsage]
 _decimal_to_type = _literal.to_type
 _scalar_cmpi = arith.CmpiOp.__init__
 _scalar_cmpf = arith.CmpfOp.__init__
-_verify_all = OpDef.verify
 _done = False
 
 
 def repair() -> None:
-    """Widens the ops, corrects the parser and quickens its classes, once per process."""
+    """Widens the ops, corrects the parser and quickens all, once per process."""
     global _done
     if _done:
         return
     _done = True
-    for base in (Operation, SSAValue, Attribute):
-        for derived in _with_derived(base):
-            if type(derived) is ABCMeta:
-                derived.__class__ = _PlainMeta
-    OpDef.verify = _verify
-    Operation.walk = _walk
-    cast(Any, BlockOps).__iter__ = _ops
-    cast(Any, DenseArrayBase).get_values = _values
+    quicken()
     _literal.to_type = _literal_to_type
     cast(Any, MLIRLexer)._unescaped_characters_regex = _STRING
     _redefine(arith.CmpiOp, [arith.signlessIntegerLike, arith.signlessIntegerLike], _BOOL, _same_shape)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.joining import joined
 from dlc.compiler.segments import Part, split
-from dlc.dialects.dl.data_dependent.selection import Selection
+from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
 from dlc.instrument.check import Checker
@@ -51,6 +51,8 @@ class Lowering:
     def __init__(self, c: Compilation, checker: Checker | None = None) -> None:
         self._c = c
         self.module = c.program.module.clone()
+        # What it is a copy of, as long as it is the same.
+        self._original: ModuleOp | None = c.program.module
         self.weights = c.program.weights
         self.context = make_context()
         self.plan = plan(c)
@@ -76,7 +78,8 @@ class Lowering:
     def run(self, stages: tuple[Stage, ...]) -> None:
         """Runs stages on the whole module."""
         before = len(self._manager.records)
-        self._manager.run(self.module, stages)
+        original, self._original = self._original, None
+        self._manager.run(self.module, stages, original.clone if original is not None else None)
         for record in self._manager.records[before:]:
             self._report.passes.append(record)
             self._report.add(record.stage, record.seconds)
@@ -84,7 +87,7 @@ class Lowering:
     def to_kernels(self) -> None:
         """Runs the stages before those of kernels; where data decides sizes, on the parts between, each by itself."""
         stages = self.stages(kernels=False)
-        if not any(isinstance(op, Selection) for op in self.module.walk()):
+        if not any(isinstance(op, DataDependent) for op in self.module.walk()):
             self.run(stages)
             return
         segments = split(replace(self._c.program, module=counted(self.module)))
@@ -94,7 +97,7 @@ class Lowering:
             own.run(own.stages(kernels=False))
             return own.module
 
-        self.module = joined(segments, self._c.options, lowered)
+        self.module, self._original = joined(segments, self._c.options, lowered), None
         # Weights that parts in loops read are evaluated ahead; parts may have equal kernels.
         last = replace(stages[-1], passes=(HoistInvariantsPass(), DedupeKernelsPass()))
         self.plan = (last, *(stage for stage in self.plan if stage not in stages))

@@ -27,9 +27,9 @@
  *
  * A model that is compiled for the values or shapes of a call is a program for each that its file holds: `given` of dlc_options
  * says which to open. Where data decides how large outputs are, dlc_run says where they are: in the context's memory, which may
- * grow for it. What is not here: models of several programs between which Python computes something, or with text, sequences or
- * optionals around them (DLC_SEVERAL_PROGRAMS, the message says which), nor models for an OpenCL device (DLC_PROCESSOR); run
- * them from Python.
+ * grow for it. What is not here: models that are compiled for each set of some sizes alone, or with text, sequences or optionals
+ * around them (DLC_SEVERAL_PROGRAMS, the message says which), nor models for an OpenCL device (DLC_PROCESSOR); run them from
+ * Python.
  */
 #ifndef DLC_H
 #define DLC_H
@@ -840,7 +840,7 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
                          "for target cpu");
     if (prefix.program < 0 && prefix.program >= -2) {
         static const char *const reasons[] = {
-            "it is several programs, between which Python computes something: only Python runs those",
+            "it is several programs, for sizes of which only Python knows the one to run: give the compiler the shapes",
             "it takes or returns text, sequences or optionals, which only Python makes tensors of",
         };
         return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%s", reasons[-prefix.program - 1]);

@@ -20,8 +20,8 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.checksum import checksum_of
 from dlc.runtime.container import Placed, bytes_of
 from dlc.runtime.cpu.sizing import symbols_of
-from dlc.runtime.formats.steps import SavedSteps
-from dlc.runtime.host_program import HostProgram
+from dlc.runtime.formats.by_sizes import SavedBySizes
+from dlc.runtime.host_program import Compute, HostProgram, walk
 from dlc.runtime.image import memory_of
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
@@ -44,6 +44,10 @@ def write_library(model: Model, path: Path) -> Path:
     artifact = model.artifact
     if not isinstance(artifact, Artifact):
         raise UnsupportedError(f"{model.name}: a library holds one program for the CPU; {_not_one(model)}")
+    computed = [i for i, _ in walk(artifact.host.instructions) if isinstance(i, Compute)]
+    if computed:
+        places = ", ".join(f"{i.op} at {i.where}" for i in computed)
+        raise UnsupportedError(f"{model.name}: only Python computes {places}; save it as .dlc for Python")
     name = re.sub(r"\W", "_", path.stem, flags=re.ASCII)
     function = _function(artifact, model.defaults, f"dlc_model_{name}")
     data = shared_library(function, path.name) if path.suffix == ".so" else relocatable_object(function)
@@ -58,7 +62,7 @@ def write_library(model: Model, path: Path) -> Path:
 
 def _alone(model: Model) -> Model:
     """The program that serves calls of a model by itself, of those sizes that one compilation is for."""
-    served = model.artifact.program.alone if isinstance(model.artifact, SavedSteps) else None
+    served = model.artifact.models.served if isinstance(model.artifact, SavedBySizes) else None
     if served is None or not isinstance(served.model.artifact, Artifact):
         return model
     program = served.model.artifact.model()
@@ -76,10 +80,7 @@ def _not_one(model: Model) -> str:
         return "this model takes or returns text, lists or None, of which only Python makes tensors: save it as .dlc for Python"
     if isinstance(model.artifact, Variants):
         return f"this model is compiled for {model.artifact.decided_by}: give them (--shape, input_shapes)"
-    return (
-        "this model is several, or has parts that only Python runs: where the shapes of a call decide, give them (--shape, "
-        "input_shapes); what it has of text, save as .dlc for Python"
-    )
+    return "this model is compiled for each set of sizes: give them (--shape, input_shapes)"
 
 
 def _function(artifact: Artifact, defaults: Mapping[str, NDArray[Any]], symbol: str) -> Function:

@@ -13,12 +13,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dlc.arrays import named_dtype
 from dlc.dims import Size
 from dlc.runtime.container import Common, Container, Placed, Writer, bytes_of, save
 from dlc.runtime.cpu.native import Runtime, runtime
-from dlc.runtime.cpu.program import KernelImage, NativeProgram, OpenNativeProgram
+from dlc.runtime.cpu.open_program import OpenNativeProgram
+from dlc.runtime.cpu.program import KernelImage, NativeProgram
 from dlc.runtime.formats.arrays import array_to_json, arrays_from_json
-from dlc.runtime.formats.host import count, named_dtype, plain, read_size, text
+from dlc.runtime.formats.host import count, plain, read_size, text
 from dlc.runtime.formats.program import program_from_json, program_to_json
 from dlc.runtime.host_program import HostProgram, OpenKernel
 from dlc.runtime.image import Image, kernels_of

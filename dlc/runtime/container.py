@@ -37,8 +37,8 @@ MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
 VERSION = 15
 PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
-# Why there is none: it is for another device than a processor, there is text around it, or Python computes a part of it.
-_ON_DEVICE, _BORDERED, _IN_STEPS = -3, -2, -1
+# Why there is none: it is for another device than a processor, there is text around it, or sizes pick it.
+_ON_DEVICE, _BORDERED, _BY_SIZES = -3, -2, -1
 _ALIGNMENT = 4096
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
@@ -211,7 +211,7 @@ class Container:
 def _no_program(common: Common | None, model: Mapping[str, Any]) -> int:
     if common is not None and not common.runtime:
         return _ON_DEVICE
-    return _BORDERED if "border" in model else _IN_STEPS
+    return _BORDERED if "border" in model else _BY_SIZES
 
 
 def _common_to_json(common: Common | None) -> dict[str, Any]:

@@ -17,7 +17,10 @@ from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.compiler import compile
 from dlc.dims import is_symbol
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import Branch, Fail, HostProgram, Instruction, Print, Printed
+from dlc.runtime.by_sizes import BySizes
+from dlc.runtime.formats.by_sizes import model_of
+from dlc.runtime.host_program import Branch, Fail, HostArray, HostProgram, Instruction, Print
+from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
 from dlc.target import CPU_LEVELS
 from tests.sizes.test_open_control import lowered, nested
@@ -66,13 +69,19 @@ def failing() -> Model:
 
 def printing() -> Model:
     """Prints its input, where there is Python."""
-    return _only(Print(("x is ", "", ""), (Printed((2, 0), (3,), np.dtype(np.int64)),)))
+    return _only(Print(("x is ", "", ""), (HostArray((2, 0), (3,), np.dtype(np.int64)),)))
 
 
 def _only(instruction: Instruction) -> Model:
     """A program of three numbers that is one instruction."""
     program = HostProgram((TensorInfo("x", (3,), np.dtype(np.int64)),), (), (), 0, 3, (instruction,))
     return Artifact("failing", CPU_LEVELS["cpu:generic"], program, (), {}, runtime_object()).model()
+
+
+def several() -> Model:
+    """A model that is compiled for each set of sizes."""
+    made = layer()
+    return model_of(BySizes("several", made.inputs, made.outputs, ("N",), None, Kept(lambda _: made, {(1,): made})))
 
 
 def sizes_of(model: Model, inputs: Sequence[NDArray[Any] | None]) -> list[int]:

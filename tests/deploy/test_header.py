@@ -28,9 +28,8 @@ from dlc.runtime.border import BorderedModel
 from dlc.runtime.container import PREFIX, VERSION, Container
 from dlc.runtime.model import Model
 from dlc.runtime.variants import Shapes, Values, Variants
-from tests.deploy.models import W, X, failing, layer, loops, printing, served, sizes_of, update
+from tests.deploy.models import W, X, failing, layer, loops, printing, served, several, sizes_of, update
 from tests.sizes import test_counts as counts
-from tests.sizes import test_segments as segments
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler of C is there")
 STRICT = ["-O1", "-pthread", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{HEADER.parent}"]
@@ -158,9 +157,7 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     assert "only Python prints" in ran(folder, "run", models["printing"], "printing", [np.int64([0, -5, 7])])
     assert ran(folder, "run", models["layer"], "layer", [None, W[0]]) == "input x is missing"
     assert "No such file" in ran(folder, "run", models["layer"], "missing", [])
-    segments_model = segments.in_steps()
-    segments_model(np.ones(3, np.float32), np.ones(3, np.float32))
-    segments_model.save(folder / "several.dlc")
+    several().save(folder / "several.dlc")
     assert "several programs" in ran(folder, "run", models["layer"], "several", [])
     BorderedModel(models["layer"], Border((), (), ())).save(folder / "text.dlc")
     assert "text, sequences or optionals" in ran(folder, "run", models["layer"], "text", [])

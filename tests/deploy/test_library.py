@@ -26,9 +26,8 @@ from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.variants import Variants
 from dlc.target import CPU_LEVELS
-from tests.deploy.models import W, X, failing, layer, loops, served, sizes_of, update
+from tests.deploy.models import W, X, failing, layer, loops, served, several, sizes_of, update
 from tests.sizes import test_counts as counts
-from tests.sizes import test_segments as segments
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, TASK, ctypes.c_void_p, ctypes.c_int64)
@@ -201,8 +200,8 @@ def test_one_symbol_and_no_other_library(layers: Library, tmp_path: Path) -> Non
 
 
 def test_what_is_several_programs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"one program.*only Python runs"):
-        write_library(segments.in_steps(), tmp_path / "m.so")
+    with pytest.raises(UnsupportedError, match=r"one program.*give them \(--shape"):
+        write_library(several(), tmp_path / "m.so")
     with pytest.raises(UnsupportedError, match=r"one program.*another target"):
         write_library(dlc.jit(lambda x: x + 1, target="reference").lower(np.ones(2)).compile(), tmp_path / "m.so")
     decided = Variants("m", layer().inputs, layer().outputs, (), lambda *_: layer()).model()

@@ -126,7 +126,13 @@ def tensor_of(value: SSAValue | Attribute) -> Tensor:
 def shape_of(value: SSAValue | Attribute) -> tuple[Size, ...]:
     """The sizes of a tensor value or type, symbolic ones as `Dim`."""
     t = tensor_of(value)
-    return t.encoding.sizes if isinstance(t.encoding, DimsAttr) else t.get_shape()
+    encoding = t.encoding
+    return encoding.sizes if type(encoding) is DimsAttr else t.get_shape()
+
+
+def is_open(value: SSAValue) -> bool:
+    """Whether a size of a tensor is symbolic."""
+    return type(tensor_of(value).encoding) is DimsAttr
 
 
 def element_type_of(value: SSAValue | Attribute) -> Attribute:
@@ -193,15 +199,19 @@ def attribute(value: PropertyValue) -> Attribute:
         case str():
             return StringAttr(value)
         case _:
-            entries = tuple(value)
-            if any(isinstance(e, dims.Dim) for e in entries):
-                return DimsAttr.of(entries)
-            return DenseArrayBase.from_list(i64, [int(e) for e in entries])
+            return _array(tuple(value))
+
+
+@lru_cache(maxsize=4096)  # as with types: each op is told its own
+def _array(entries: tuple[Size, ...]) -> Attribute:
+    if any(isinstance(e, dims.Dim) for e in entries):
+        return DimsAttr.of(entries)
+    return DenseArrayBase.from_list(i64, [int(e) for e in entries])
 
 
 def ints(value: Attribute | None) -> tuple[int, ...]:
     """The integers of an array property; empty when it is absent."""
-    return tuple(int(v) for v in cast("DenseArrayBase[Any]", value).get_values()) if value is not None else ()
+    return cast("DenseArrayBase[Any]", value).get_values() if value is not None else ()
 
 
 def sizes(value: Attribute | None) -> tuple[Size, ...]:
@@ -329,6 +339,6 @@ def _is_inferred(got: Attribute, expected: Tensor) -> bool:
     return named and rank_of(got) == rank_of(expected)
 
 
-def has_open_sizes(op: DlOp) -> bool:
+def has_open_sizes(op: IRDLOperation) -> bool:
     """Whether a property says sizes that come with a call."""
-    return any(isinstance(value, DimsAttr) for value in op.properties.values())
+    return any([type(value) is DimsAttr for value in op.properties.values()])

@@ -14,10 +14,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dlc.arrays import named_dtype
 from dlc.errors import DeviceError, TooLargeError
 from dlc.runtime.container import Common, Container, Writer, save
 from dlc.runtime.formats.arrays import array_to_json, arrays_from_json
-from dlc.runtime.formats.host import count, named_dtype, plain, read_size, text
+from dlc.runtime.formats.host import count, plain, read_size, text
 from dlc.runtime.formats.program import program_from_json, program_to_json
 from dlc.runtime.host_program import HostProgram, Launch, OpenKernel
 from dlc.runtime.known_sizes import KnownSizes

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dlc.dialects.dl.base import DlOp, has_open_sizes, shape_of
+from dlc.dialects.dl.base import DlOp, has_open_sizes, is_open
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dims import is_static
 from dlc.ir import Block, Operation, SSAValue
 
 
@@ -42,4 +41,4 @@ class WeightExpressions:
 
 def _is_evaluated(op: DlOp) -> bool:
     """Whether an op gives such values of such operands."""
-    return not isinstance(op, DataDependent) and all(is_static(shape_of(r)) for r in op.results) and not has_open_sizes(op)
+    return not (any([is_open(r) for r in op.results]) or has_open_sizes(op) or isinstance(op, DataDependent))

@@ -1,0 +1,240 @@
+"""What a compilation does a million times with xDSL 0.74, made as quick as it can be; what it means stays the same.
+
+`isinstance` of xDSL's classes, which are abstract ones, is that of others; ops and values are told apart as objects are, and
+an attribute's hash is found once; a walk over what is in an op goes through two generators, not three for each op around; an
+op is made, and what it reads and makes is found, without going through all that an op could be; the numbers in an array and
+the sizes of a type are unpacked once, and a name is checked once. Constraints of an op are checked once for the same types and
+properties: between two passes most ops stay as they are.
+"""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any, cast
+
+from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, TensorType
+from xdsl.ir import Attribute, Block, BlockOps, Operation, OpResult, Region, SSAValue, Use
+from xdsl.ir.core import IRWithName, SSAValues
+from xdsl.irdl import IRDLOperation, OpDef, OptionalDef
+from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
+
+
+class _PlainMeta(ABCMeta):
+    """Abstract classes whose instances are those of the classes that derive from them, and no registered ones besides."""
+
+    __instancecheck__ = type.__instancecheck__
+    __subclasscheck__ = type.__subclasscheck__
+
+
+def _with_derived(base: type) -> Iterator[type]:
+    yield base
+    for derived in type.__subclasses__(base):
+        yield from _with_derived(derived)
+
+
+# Walks
+
+
+def _ops(self: BlockOps) -> Iterator[Operation]:
+    """The ops of a block; the one after an op is known before the op is handed out, which may go then."""
+    following: Any = self.block.first_op
+    while following is not None:
+        op, following = following, following._next_op
+        yield op
+
+
+def _nested(op: Operation) -> Iterator[Operation]:
+    for region in op.regions:
+        for block in region.blocks:
+            following: Any = block.first_op
+            while following is not None:
+                inner, following = following, following._next_op
+                yield inner
+
+
+def _walk(self: Operation, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
+    if reverse or region_first:
+        yield from _walk_any(self, reverse=reverse, region_first=region_first)
+        return
+    yield self
+    pending = [_nested(self)]
+    while pending:
+        for op in pending[-1]:
+            yield op
+            if op.regions:
+                pending.append(_nested(op))
+                break
+        else:
+            pending.pop()
+
+
+# Ops
+
+
+def _initialize(
+    self: Any,
+    *,
+    operands: Iterable[SSAValue] = (),
+    result_types: Sequence[Attribute] = (),
+    properties: Mapping[str, Attribute] = {},
+    attributes: Mapping[str, Attribute] = {},
+    location: Any = None,
+    successors: Sequence[Block] = (),
+    regions: Sequence[Region] = (),
+) -> None:
+    self._operands = read = SSAValues(operands)
+    self._operand_uses = uses = tuple([Use(self, k) for k in range(len(read))])
+    for operand, use in zip(read, uses, strict=True):
+        operand.add_use(use)
+    self.results = SSAValues([OpResult(t, self, k) for k, t in enumerate(result_types)])
+    self.properties = dict(properties)
+    self.attributes = dict(attributes)
+    self.location = UNKNOWN_LOC if location is None else location
+    if successors:
+        self.successors = list(successors)
+    self.regions = ()
+    for region in regions:
+        self.add_region(region)
+    self.__post_init__()
+
+
+@cache
+def _defaults(kind: type[IRDLOperation]) -> tuple[tuple[tuple[str, Attribute], ...], tuple[tuple[str, Attribute], ...]]:
+    """What the properties and the attributes of an op are where nothing is said."""
+    definition = kind.get_irdl_definition()
+
+    def stated(named: Mapping[str, Any]) -> tuple[tuple[str, Attribute], ...]:
+        required = ((name, d.default_value) for name, d in named.items() if not isinstance(d, OptionalDef))
+        return tuple((name, value) for name, value in required if value is not None)
+
+    return stated(definition.properties), stated(definition.attributes)
+
+
+def _fill_in(self: IRDLOperation) -> None:
+    properties, attributes = _defaults(type(self))
+    for name, value in properties:
+        self.properties.setdefault(name, value)
+    for name, value in attributes:
+        self.attributes.setdefault(name, value)
+
+
+_OPERAND, _RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT
+
+
+def _single(self: Any, op: Any, kind: Any = None) -> Any:
+    """An operand or a result before which all are single ones, by its name."""
+    if self.construct is _OPERAND:
+        return op._operands[self.idx]
+    if self.construct is _RESULT:
+        return op.results[self.idx]
+    return _any_single(self, op, kind)
+
+
+def _attach(self: Block, op: Operation) -> None:
+    if op.parent is not None or op.regions:
+        _attach_any(self, op)
+    op.parent = self
+
+
+# Values
+
+
+def _replace_all_uses(self: Any, value: Any) -> None:
+    if value is self:
+        return
+    use = self.first_use
+    while use is not None:
+        following, op = use._next_use, use._operation
+        operands = list(op._operands)
+        operands[use._index] = value
+        op._operands = SSAValues(operands)
+        value.add_use(use)
+        use = following
+    self.first_use = None
+    if value._name is None:
+        value._name = self._name
+
+
+# Attributes
+
+
+def _hashed_once(compute: Callable[[Any], int]) -> Callable[[Any], int]:
+    def hash_of(self: Any) -> int:
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = self.__dict__["_hash"] = compute(self)
+        return known
+
+    return hash_of
+
+
+def _values(self: Any) -> tuple[Any, ...]:
+    known = self.__dict__.get("_values")
+    if known is None:
+        known = self.__dict__["_values"] = _unpacked(self)
+    return known
+
+
+def _shape(self: Any) -> tuple[int, ...]:
+    known = self.__dict__.get("_shape")
+    if known is None:
+        known = self.__dict__["_shape"] = _shape_of(self)
+    return known
+
+
+# What was found right of ops: a definition, and the types and properties, which stand for themselves while they are here.
+_right: dict[tuple[int | str, ...], tuple[Attribute, ...]] = {}
+_MOST_RIGHT = 1 << 16
+
+
+def _verify(self: OpDef, op: Operation) -> None:
+    """The constraints of an op; of one that has only types and properties, those that were not found right before."""
+    if op.regions or op.successors or self.attributes:
+        _verify_all(self, op)
+        return
+    named = op.properties
+    held = (*[v.type for v in op.operands], *[v.type for v in op.results], *named.values())
+    key = (id(self), len(op.operands), len(op.results), *named, *map(id, held))
+    if key in _right:
+        for trait in self.traits:
+            trait.verify(op)
+        return
+    _verify_all(self, op)
+    if len(_right) >= _MOST_RIGHT:
+        _right.clear()
+    _right[key] = held
+
+
+_walk_any = Operation.walk
+_any_single = BeforeVariadicSingleAccessor.__get__
+_attach_any: Any = Block._attach_op  # pyright: ignore[reportPrivateUsage]
+_unpacked: Any = cast(Any, DenseArrayBase).get_values
+_shape_of: Any = cast(Any, TensorType).get_shape
+_verify_all = OpDef.verify
+_valid_name: Any = cast(Any, IRWithName.extract_valid_name).__func__
+
+
+def quicken() -> None:
+    """Puts all of it in place; to be called once, before ops are defined elsewhere."""
+    for base in (Operation, SSAValue, Attribute):
+        for derived in _with_derived(base):
+            if type(derived) is ABCMeta:
+                derived.__class__ = _PlainMeta
+    for kind in _with_derived(Attribute):
+        if own := kind.__dict__.get("__hash__"):
+            cast(Any, kind).__hash__ = _hashed_once(own)
+    for same in (Operation, IRDLOperation, Block, Region, SSAValue, Use):
+        cast(Any, same).__hash__, cast(Any, same).__eq__ = object.__hash__, object.__eq__
+    OpDef.verify = _verify
+    Operation.walk = _walk
+    cast(Any, Operation).__init__ = _initialize
+    cast(Any, IRDLOperation).__post_init__ = _fill_in
+    cast(Any, BeforeVariadicSingleAccessor).__get__ = _single
+    cast(Any, Block)._attach_op = _attach
+    cast(Any, BlockOps).__iter__ = _ops
+    cast(Any, SSAValue).replace_all_uses_with = _replace_all_uses
+    cast(Any, IRWithName).extract_valid_name = classmethod(lru_cache(maxsize=1 << 14)(_valid_name))
+    cast(Any, DenseArrayBase).get_values = _values
+    cast(Any, TensorType).get_shape = _shape
