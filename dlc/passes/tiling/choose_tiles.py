@@ -107,7 +107,7 @@ class _Chooser:
     def evenly(self, plan: TilePlan, stage: Stage, lane: int) -> TilePlan:
         """The plan, with tasks that cut open rows of a contraction evenly, if there are any."""
         register = plan.register
-        rows = [d for d in register if d in self.nest.open and d != lane]
+        rows = [d for d in register if d in self.nest.open and d != lane and register[d] <= _EVEN]
         grid = {d: max(size, register[d] * _TOGETHER) if d in rows else size for d, size in plan.grid.items()}
         # Strictly, one is added to a sum after the other.
         halves = 1 if self.exact else -(-_LATENT * self.lanes(stage) // register[lane])
@@ -252,9 +252,9 @@ class _Chooser:
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
             # Rows that are neighbours in a panel share its lines where they are an even part of them.
             least = 0 if any((a := stage.accesses[k]) is not None and a.stride(d) == 1 for k in panels) else _SUMS / vectors
-            # An even cut of an example is none of the other extents.
             if d in self.nest.open:
-                register[d] = min(rows, _EVEN)
+                # An even cut of an example is none of the other extents.
+                register[d] = rows if rows <= _EVEN else self.fitting(d, rows)
                 break
             register[d] = self.fitting(d, _row_tile(extents[d], rows, least))
             rows //= register[d]
