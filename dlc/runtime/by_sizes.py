@@ -15,13 +15,14 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.dims import Range, require_in_range
+from dlc.dims import Dim, Range, require_in_range, substitute
 from dlc.errors import ShapeError
 from dlc.runtime.domain import Domain
 from dlc.runtime.input_sizes import InputSizes
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OutsideError
+from dlc.runtime.parts import Condition, Conditions
 
 Sizes: TypeAlias = "tuple[int, ...]"
 # The sizes that data decides in a call.
@@ -111,6 +112,13 @@ class BySizes:
         """The sizes in words that there are models for."""
         served = [str(self.served.domain)] if self.served is not None else []
         return "; ".join([*served, *map(self.shown, self.models.made)])
+
+    def conditions(self, key: Sizes) -> Conditions:
+        """What holds of the calls that have sizes of their inputs: the shapes of those that these are of."""
+        sizes = dict(zip(self.symbols, key, strict=True))
+        own = [info for info in self.inputs if sizes.keys() & {s for size in info.shape for s in Dim.lift(size).symbols()}]
+        shapes = [(info.name, tuple(int(substitute(size, sizes)) for size in info.shape)) for info in own]
+        return tuple(Condition(name, shape, str([*shape])) for name, shape in shapes)
 
     def shown(self, key: Sizes) -> str:
         """Sizes in words."""

@@ -99,6 +99,11 @@ def memory_of(image: bytes) -> int:
     return -(-8 * fields["slots"] // ALIGNMENT) * ALIGNMENT + arena
 
 
+def function_in(image: bytes, runtime: bytes, name: str) -> int:
+    """Where in a block a function of its run-time begins."""
+    return _fields_of(memoryview(image))["code"] + linked_runtime(runtime).entries[name]
+
+
 def _fields_of(image: memoryview) -> dict[str, int]:
     if len(image) < HEADER_BYTES or bytes(image[ENTRY_BYTES : ENTRY_BYTES + len(MAGIC)]) != MAGIC:
         raise ValueError("no block of a program")

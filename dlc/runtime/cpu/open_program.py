@@ -63,6 +63,17 @@ class OpenNativeProgram(TableProgram):
             return super()._go(record, count, context, pool)
         return self.runtime.execute_deciding(context.decided.location, record, count, context.location, pool)
 
+    @property
+    def decides(self) -> bool:
+        """Whether data decides sizes."""
+        return self._deciding is not None
+
+    def bound_context(self, inputs: Sequence[NDArray[Any]]) -> Context:
+        """A context for inputs of these shapes, which nobody else uses from now on."""
+        context = self.taken_context()
+        self._bind(context, inputs)
+        return context
+
     def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """The outputs for inputs of the right number and dtypes, and of shapes that fit one another.
 

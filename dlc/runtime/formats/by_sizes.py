@@ -17,6 +17,7 @@ from dlc.runtime.formats.info import info_from_json, info_to_json
 from dlc.runtime.formats.open_host import ranges_from_json, ranges_to_json
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
+from dlc.runtime.parts import Choice, picked_program
 
 ReadModel: TypeAlias = "Callable[[Mapping[str, Any]], Model]"
 
@@ -50,13 +51,25 @@ class SavedBySizes:
             "outputs": list(map(info_to_json, models.outputs)),
             "ranges": ranges_to_json(models.ranges),
             "decides": models.decide is not None,
-            "models": [[key, m.written(writer, {})] for key, m in models.models.made.items() if not _is_empty(m)],
+            "models": [[key, m.written(writer, defaults)] for key, m in self._made.items()],
         }
-        if served is None:
-            return fields
-        domain, own = served.domain, served.model.written(writer, defaults)
-        said = [own, ranges_to_json(domain.ranges), list(domain.equal.items()), served.is_sure]
-        return fields | {"served": said} | ({"image": own["image"]} if "image" in own else {})
+        if served is not None:
+            domain, own = served.domain, served.model.written(writer, defaults)
+            fields["served"] = [own, ranges_to_json(domain.ranges), list(domain.equal.items()), served.is_sure]
+        parts = [*([] if models.decide is not None else [m for _, m in fields["models"]]), *fields.get("served", [])[:1]]
+        return fields | picked_program(writer, [(c.conditions, part) for c, part in zip(self.choices, parts, strict=True)])
+
+    @property
+    def choices(self) -> list[Choice]:
+        """The models that serve calls by themselves, that for most sizes last; of sizes that data decides only that."""
+        models, served = self.models, self.models.served
+        made = self._made if models.decide is None else {}
+        own = [Choice(model, models.conditions(key)) for key, model in made.items()]
+        return own if served is None else [*own, Choice(served.model, ())]
+
+    @property
+    def _made(self) -> dict[Sizes, Model]:
+        return {key: model for key, model in self.models.models.made.items() if not _is_empty(model)}
 
 
 def _is_empty(model: Model) -> bool:
