@@ -150,6 +150,8 @@ class Emitter:
         """
         if not isinstance(number, Element):
             return number
+        if largest == 0:
+            return 0
         key = self._computations.of(number.value)[0], number.place
         around: Emitter | None = self
         while around is not None:

@@ -25,6 +25,7 @@ from dlc.runtime.host_program import (
     OpenLaunch,
     Place,
     Print,
+    Printing,
     While,
 )
 
@@ -39,6 +40,7 @@ def execute(
     read: Callable[[Held, int], bytes],
     write: Callable[[Held, bytes], None],
     decide: Callable[[str, int], None],
+    printing: Printing,
 ) -> None:
     """Runs the instructions of a block on the slots `held`; `read` gives so many bytes at a place, `write` puts some there.
 
@@ -50,7 +52,7 @@ def execute(
         return read(at(held, place), count)
 
     def inside(k: int, bodies: Callable[[Any], Sequence[Instruction]]) -> None:
-        execute(lambda: bodies(block()[k]), held, launch, read, write, decide)
+        execute(lambda: bodies(block()[k]), held, launch, read, write, decide, printing)
 
     for k in range(len(block())):
         match instruction := block()[k]:
@@ -78,7 +80,7 @@ def execute(
             case Decide(symbol=symbol, place=place):
                 decide(symbol, number(read_at(place, NUMBER_BYTES)))
             case Print():
-                instruction.run(read_at, {})
+                printing.show(instruction, read_at, {})
             case Compute():
                 results, decided = computed(instruction, read_at, {})
                 for symbol, size in decided.items():

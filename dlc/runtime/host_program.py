@@ -194,6 +194,24 @@ class Print:
         print(shown(self.pieces, [value.read(read, sizes) for value in self.values]))
 
 
+class Printing:
+    """What a call prints: once, though it may begin again where data decides that it takes more memory."""
+
+    def __init__(self) -> None:
+        self.met = self.done = 0
+
+    def begin(self) -> None:
+        """Says that the call begins, for the first time or again."""
+        self.met = 0
+
+    def show(self, what: Print, read: Read, sizes: Mapping[str, int]) -> None:
+        """Prints what was not printed before."""
+        self.met += 1
+        if self.met > self.done:
+            what.run(read, sizes)
+            self.done = self.met
+
+
 @dataclass(frozen=True)
 class Compute:
     """An op that Python computes (`computing.py`), by its name in selection.py; `where` is its place in the model.

@@ -52,15 +52,20 @@ def test_lines_come_as_they_are_written(target: str, capfd: pytest.CaptureFixtur
     assert capfd.readouterr().out == SHOWN
 
 
-def test_open_sizes_are_compiled_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
-    @dlc.jit(dynamic={"x": {0: "N"}})
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_has_open_sizes_or_those_that_data_decides(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each call prints once, though it begins again where it takes more memory than there is."""
+
+    @dlc.jit(dynamic={"x": {0: "N"}}, target=target)
     def f(x: Any) -> Any:
         dlc.debug.print("{}", x)
-        return x * 2
+        y = (2 * x)[x > 1]
+        dlc.debug.print("{} of {}", y, x)
+        return y
 
-    f(X)
-    f(np.float32([3]))
-    assert capsys.readouterr().out == "[1. 2.]\n[3.]\n"
+    for x in (X, np.float32([3])):
+        np.testing.assert_array_equal(f(x), 2 * x[x > 1])
+    assert capsys.readouterr().out == "[1. 2.]\n[4.] of [1. 2.]\n[3.]\n[6.] of [3.]\n"
 
 
 def loops(x: Any) -> Any:

@@ -185,7 +185,7 @@ def run(trial: Trial) -> tuple[str, str | None]:
                     return "wrong", f"{nodes}\nresult {k} for {rows} rows: {np.asarray(got)}, expected {want}"
     except Exception:
         return "failed", f"{nodes}\n{traceback.format_exc()}"
-    return "one program" if trial.target != "cpu" or isinstance(model.artifact, Artifact) else "in steps", None
+    return "one program" if trial.target != "cpu" or isinstance(model.artifact, Artifact) else "by sizes", None
 
 
 def _read(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Program:

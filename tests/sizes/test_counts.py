@@ -314,6 +314,39 @@ def test_sizes_that_a_later_op_does_not_hold_for() -> None:
     check([model(np.array([0, 3, 1, 0, 2], np.float32))["y"]], [np.array([[3, 2]], np.float32)])
 
 
+def test_the_first_of_none() -> None:
+    """As many as data says, of an axis that has no elements: it has to say 0."""
+    text = """<ir_version: 9, opset_import: ["" : 20]> g (float[0] x, int64[1] k) => (float[q] y) { y, i = TopK(x, k) }"""
+    model = compiled(text, "reference")
+    assert np.asarray(model(np.zeros(0, np.float32), np.int64([0]))["y"]).shape == (0,)
+    with pytest.raises(DlcError, match="the first 1 of 0 elements"):
+        model(np.zeros(0, np.float32), np.int64([1]))
+
+
+THREE_IN_EACH_TURN = """<ir_version: 9, opset_import: ["" : 20]> g (float[n] x, int64 k) => (float t) <float[3] three = {1, 2, 3}> {
+    yes = Constant<value_int = 1>()
+    go = Cast<to = 9>(yes)
+    first = Constant<value_float = 0.0>()
+    t = Loop(k, go, first) <body = b (int64 i, bool c, float s) => (bool on, float next) {
+        limit = Cast<to = 1>(i)
+        large = Greater(x, limit)
+        some = Compress(x, large)
+        more = Add(some, three)
+        sum = ReduceSum<keepdims = 0>(more)
+        next = Add(s, sum)
+        on = Identity(c)
+    }>
+}"""
+
+
+def test_a_size_that_is_another_one_in_each_turn_has_to_hold() -> None:
+    model = compiled(THREE_IN_EACH_TURN, "cpu")
+    for x in ([5, 6, 7], [9, 8, 7, 0]):
+        np.testing.assert_allclose(np.asarray(model(np.float32(x), np.int64(2))["t"]), 2 * (sum(x) + 6))
+    with pytest.raises(ShapeError, match=r"shapes \(2,\) and \(3,\) do not broadcast"):
+        model(np.float32([0.5, 1.5, 2.5]), np.int64(2))
+
+
 def test_a_count_that_is_none_is_damage() -> None:
     """What a file's header says is not trusted: here another number is taken for the count."""
     artifact = compiled(ROWS, "cpu").artifact

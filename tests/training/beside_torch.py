@@ -92,13 +92,30 @@ def summary(weight: str, gradient: NDArray[Any]) -> NDArray[np.float64]:
     return np.array([np.linalg.norm(gradient), np.vdot(gradient, direction)], np.float64)
 
 
-def wrong_gradients(net: str, folder: Path, recorded: float, differences: float, step: float) -> list[str]:
-    """What is wrong with a net's gradient, which a process computes that has no compiler.
+def in_f32(path: Path) -> Path:
+    """The same net in f32, its weights rounded."""
+    model = onnx.load(path)
+    for k, tensor in enumerate(model.graph.initializer):
+        if tensor.data_type == onnx.TensorProto.DOUBLE:
+            model.graph.initializer[k].CopyFrom(
+                numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
+            )
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    onnx.save(model, path)
+    return path
 
-    `recorded` is how far gradients may be from PyTorch's, as a share of their lengths, `differences` how far a slope may be
-    from a quotient with this `step`, as a share of that.
+
+def wrong_gradients(
+    net: str, folder: Path, recorded: float, differences: float, step: float, *, narrow: bool = False
+) -> list[str]:
+    """What is wrong with a net's gradient, which a process computes that has no compiler; `narrow`: in f32.
+
+    `recorded` is how far gradients may be from PyTorch's, in f64, as a share of their lengths, `differences` how far a slope may
+    be from a quotient with this `step`, as a share of that.
     """
     path = NETS[net](folder / f"{net}.onnx")
+    path = in_f32(path) if narrow else path
     arrays = given(onnx.load(path))
     output = next(name for name in arrays if name.startswith("cotangent:")).removeprefix("cotangent:")
     model = dlc.compile_model(path, vjp=output, wrt="weights")
@@ -108,7 +125,8 @@ def wrong_gradients(net: str, folder: Path, recorded: float, differences: float,
     along = {n: draw.standard_normal(a.shape) * np.abs(a).mean() for n, a in weights.items()}
     moved = {"here": 0.0, "ahead": step, "behind": -step}
     for place, by in moved.items():
-        np.savez(folder / f"given.{place}.npz", **arrays, **{n: a + by * along[n] for n, a in weights.items()})
+        given_weights = {n: (a + by * along[n]).astype(a.dtype) for n, a in weights.items()}
+        np.savez(folder / f"given.{place}.npz", **arrays, **given_weights)
     command = [sys.executable, "-c", _ALONE, *moved]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
     wrong = [f"the process has imported {done.stdout}"] if done.stdout.strip() else []

@@ -50,6 +50,10 @@ def test_an_artifact_of_a_gradient_runs_without_a_compiler(tmp_path: Path) -> No
     assert not wrong_gradients("residual", tmp_path, recorded=1e-11, differences=1e-8, step=1e-5)
 
 
+def test_an_artifact_of_a_gradient_in_f32_is_that_of_f64_but_for_roundings(tmp_path: Path) -> None:
+    assert not wrong_gradients("residual", tmp_path, recorded=1e-6, differences=2e-2, step=1e-3, narrow=True)
+
+
 def test_weights_may_be_given_or_left_out(tmp_path: Path) -> None:
     model = dlc.compile_model(loss(tmp_path / "m.onnx"), target="reference", vjp="loss", wrt="w")
     x = draw.standard_normal((2, 4))

@@ -126,6 +126,11 @@ class Contraction(DlOp, ABC):
         """Whether a step makes factors of its weights first, which all rows of a register tile share."""
         return False
 
+    @property
+    def sums_in_steps(self) -> bool:
+        """Whether a step adds products up by themselves, in registers beside those of the result."""
+        return False
+
     @abstractmethod
     def structure(self) -> Structure:
         """The iteration space; parallel iterators in result order first, then the reduced ones."""

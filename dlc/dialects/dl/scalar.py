@@ -145,7 +145,7 @@ def minimum(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SS
 
 
 def exp_at_most_zero(body: Body, x: SSAValue, *, beside_one: bool = False) -> SSAValue:
-    """`e^x` of an `x` that is not above 0, for which there is a shorter formula, and one shorter still for what counts beside 1."""
+    """`e^x` of an `x` that is not above 0, for which there is a shorter formula; one shorter still for what counts beside 1."""
     op = math.ExpOp(x)
     op.attributes |= dict.fromkeys([AT_MOST_ZERO, *([BESIDE_ONE] if beside_one else [])], UnitAttr())
     return body(op)

@@ -139,6 +139,10 @@ class _Chooser:
         beside = (k for k in range(len(stage.accesses) - 1) if blocks and self.lies_in_rows(stage, k, panels, lane))
         panels = tuple(sorted({*panels, *beside}))
         register = self.contraction_tile(stage, lane, panels)
+        if not blocks and any(a is not None and a.uses(lane) for a in (stage.accesses[k] for k in panels)):
+            # Rows are read and written as they lie, and stay while all panels pass by.
+            batch = [d for d in order if all(a.uses(d) for a in stage.inputs)]
+            order = (*batch, *(d for d in order if d != lane and d not in batch), lane)
         grid, parts = self.shared_grid(stage, register, order, blocks, panels)
         return TilePlan(
             grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels, parts=parts
@@ -159,7 +163,7 @@ class _Chooser:
             return None
         count = prod(extents[d] for d in rows)
         work = self.work_per_point() * count
-        most = max(machine.task_work, work * extents[lane] // machine.whole_tasks)
+        most = max(machine.task_work, work * extents[lane] // machine.block_tasks)
         columns = max(1, min(most // work, machine.order_elements // count) // register[lane])
         grid = self.cut(register, (lane, *rows), lambda d, _: columns if d == lane else extents[d])
         blocks = self.blocks(stage, machine.order_steps)
@@ -406,8 +410,7 @@ class _Chooser:
         dimensions into tasks the one in which they copy least.
         """
         machine, extents, inner = self.target.machine, self.nest.extents, order[-1]
-        count = machine.block_tasks if blocks else machine.whole_tasks
-        most = max(machine.task_work, self.work_per_point() * prod(extents[d] for d in order) // count)
+        most = max(machine.task_work, self.work_per_point() * prod(extents[d] for d in order) // machine.block_tasks)
         steps = prod(blocks.get(d, extents[d]) for d in stage.reductions)
         in_parts = [a for k in panels if (a := stage.accesses[k]) is not None and a.uses(inner)]
 

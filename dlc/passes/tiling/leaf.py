@@ -265,11 +265,11 @@ class Leaf:
         self.locals[root] = Local(place.alloca(memref_of(root).element_type, shape, root.name_hint), dims)
 
     def overwritten(self, root: SSAValue) -> SSAValue | None:
-        """The buffer of an earlier sweep that a stage makes `root` of, element by element, and nobody else reads from then on."""
+        """The buffer of an earlier sweep that a stage makes `root` of, element by element, and nobody else reads after it."""
         stages = self.nest.stages
         stage = next(s for s in stages if s.output.root is root)
         sweep = next((s for s in self.plan.sweeps if stage in stages[s.first : s.last]), None)
-        if sweep is None or stage.reductions:
+        if sweep is None or stage.reductions or any(d not in stage.dims for d, _ in sweep.steps):
             return None
         earlier = stages[: sweep.first]
         for read in stage.inputs:

@@ -38,6 +38,7 @@ from dlc.runtime.host_program import (
     OpenLaunch,
     Place,
     Print,
+    Printing,
     weight_array,
 )
 from dlc.runtime.open_program import OpenProgram
@@ -72,6 +73,7 @@ class Context:
         self.decided: DecidedSizes | None = None
         self.outputs: list[NDArray[Any]] = []
         self.results: Sequence[Recycler] = ()
+        self.printing = Printing()
         self.arena = aligned_empty((0,), np.uint8)
         self.slots = np.zeros(slots, np.int64)
         self.location = address_of(self.slots)
@@ -178,13 +180,19 @@ class TableProgram(ABC):
             case Fail(message=message, numbers=numbers):
                 raise DlcError(failure(message, [number(_read(context, place, NUMBER_BYTES)) for place in numbers]))
             case Decide(symbol=symbol, place=place):
-                moved = self._decide(context, symbol, number(_read(context, place, NUMBER_BYTES)))
-                following = 0 if moved else following
+                if self._decide(context, symbol, number(_read(context, place, NUMBER_BYTES))):
+                    return self._again(context)
             case Print():
-                stop.run(partial(_read, context), self._sizes(context))
+                context.printing.show(stop, partial(_read, context), self._sizes(context))
             case Compute():
-                following = following if self._compute(context, stop) else 0
+                if not self._compute(context, stop):
+                    return self._again(context)
         return self.start + 8 * following
+
+    def _again(self, context: Context) -> int:
+        """The first record, from which a call goes on whose arena is elsewhere, and empty."""
+        context.printing.begin()
+        return self.start
 
     def _compute(self, context: Context, compute: Compute) -> bool:
         """Runs what only Python computes; whether the arena, which the results may be in, is where it was."""
@@ -208,7 +216,7 @@ class TableProgram(ABC):
             for k, donor in self._donors.items():
                 outputs.insert(k, arrays[donor])
             self._write(context.written, FIRST_INPUT * sizeof(c_int64), *map(address_of, arrays), *map(address_of, outputs))
-            context.outputs = outputs
+            context.outputs, context.printing = outputs, Printing()
             execute(context, pool)
             return self._finished(context)
         finally:

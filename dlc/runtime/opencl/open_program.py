@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from dlc.runtime.execute import Held, execute
-from dlc.runtime.host_program import FIRST_INPUT, HostProgram, Launch
+from dlc.runtime.host_program import FIRST_INPUT, HostProgram, Launch, Printing
 from dlc.runtime.known_sizes import KnownSizes
 from dlc.runtime.open_program import decided_size
 from dlc.runtime.opencl.array import DeviceArray, new_buffer
@@ -74,10 +74,12 @@ class OpenOpenCLProgram:
             return self._at(shapes, decided).host, dict(zip(self.host.decided, decided, strict=True))
 
     def _launching(self, inputs: Sequence[NDArray[Any] | DeviceArray], launching: Launching) -> list[DeviceArray]:
+        printing = Printing()
         with self._lock:
             while True:
                 with suppress(_MovedError):
-                    return self._run(inputs, launching)
+                    printing.begin()
+                    return self._run(inputs, launching, printing)
 
     def _at(self, shapes: Sequence[tuple[int, ...]], decided: Sequence[int]) -> OpenCLProgram:
         if self._bound is None or self._bound[:2] != (shapes, decided):
@@ -89,7 +91,7 @@ class OpenOpenCLProgram:
             self._bound = shapes, decided, OpenCLProgram(host, self._kernels, self._weights, self.session, self._arena)
         return self._bound[2]
 
-    def _run(self, inputs: Sequence[NDArray[Any] | DeviceArray], launching: Launching) -> list[DeviceArray]:
+    def _run(self, inputs: Sequence[NDArray[Any] | DeviceArray], launching: Launching, printing: Printing) -> list[DeviceArray]:
         """As `run`; where data decides a size, the program is from there on the one for it.
 
         Raises _MovedError where that takes a larger arena, which is empty: the call has to begin again.
@@ -118,7 +120,7 @@ class OpenOpenCLProgram:
 
         with reported(f"{self.session.device}: a call"):
             program.patch(call)
-            execute(lambda: program.host.instructions, call.held, launch, program.read, program.write, decide)
+            execute(lambda: program.host.instructions, call.held, launch, program.read, program.write, decide, printing)
             self.session.queue.flush()
         return call.outputs
 

@@ -21,7 +21,7 @@ from dlc.arrays import TensorInfo
 from dlc.dims import Size
 from dlc.errors import DeviceError
 from dlc.runtime.execute import Held, at, execute
-from dlc.runtime.host_program import ARENA, HostProgram, Launch, weight_array
+from dlc.runtime.host_program import ARENA, HostProgram, Launch, Printing, weight_array
 from dlc.runtime.opencl.array import DeviceArray, buffer_of, new_buffer, upload
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import opencl, reported
@@ -138,7 +138,7 @@ class OpenCLProgram:
         call = self.begin(inputs)
         with self._lock, reported(f"{self.session.device}: a call"):
             self.patch(call)
-            execute(lambda: self.host.instructions, call.held, launch, self.read, self.write, known)
+            execute(lambda: self.host.instructions, call.held, launch, self.read, self.write, known, Printing())
             self.session.queue.flush()
         return call.outputs
 

@@ -11,6 +11,16 @@ import pytest
 import dlc
 import dlc.nn as nn
 import dlc.numpy as dnp
+from dlc.dialects.registry import make_context
+from dlc.ir import parse_module
+from dlc.passes.base import kernels_of
+from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
+from dlc.passes.tiling.choose_tiles import choose_tiles
+from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
+from dlc.passes.tiling.form_nests import nests_of
+from dlc.passes.tiling.nests import Nest
+from dlc.passes.tiling.plan import TilePlan
+from dlc.target import CPU_LEVELS
 
 Product = Callable[[Any, Any], Any]
 
@@ -20,7 +30,7 @@ CASES: dict[str, tuple[Product, tuple[int, ...], tuple[int, ...]]] = {
     "both operands reduced along their first axis": (lambda x, y: dnp.einsum("km,kn->mn", x, y), (1000, 128), (1000, 256)),
     "lanes apart": (lambda x, w: dnp.einsum("mk,nk->mn", x, w), (70, 83), (75, 83)),
     "lanes apart in each head": (lambda x, w: dnp.einsum("hmk,hnk->hmn", x, w), (3, 64, 40), (3, 64, 40)),
-    "rows of both, and what is left at the ends": (dnp.matmul, (1301, 601), (601, 131)),
+    "rows of both, and what is left at the ends": (dnp.matmul, (701, 1203), (1203, 131)),
     "windows": (lambda x, y: _conv_weights(x, y), (5, 18, 18, 8), (5, 16, 16, 32)),
 }
 
@@ -65,6 +75,34 @@ def test_few_rows_read_a_large_operand_as_it_lies(rows: int) -> None:
     product = dlc.jit(lambda x, w: dnp.exp(x @ w / 100), num_threads=2)
     assert "%panel" not in product.lower(x, w).as_text("loops")
     np.testing.assert_allclose(product(x, w), np.exp(x @ w / 100), rtol=1e-10)
+
+
+def planned(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Nest, TilePlan]:
+    text = dlc.jit(function, target="cpu:avx2").lower(*(np.zeros(shape, np.float32) for shape in shapes)).as_text("linalg")
+    module = parse_module(make_context(), text)
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(make_context(), module)
+    (kernel,) = kernels_of(module)
+    (nest,) = nests_of(kernel)
+    return nest.at({}), choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
+
+
+def test_sums_of_one_block_go_row_by_row_of_tiles() -> None:
+    for steps, whole in ((1024, True), (1025, False)):
+        nest, plan = planned(dnp.matmul, (70, steps), (steps, 512))
+        lane = next(d for d in plan.order if nest.stages[1].output.stride(d) == 1)
+        assert (not plan.blocks, plan.order[-1] == lane) == (whole, whole)
+
+
+def test_a_task_has_as_many_products_of_a_batch_as_their_copies_are_near() -> None:
+    for steps, heads in ((32, 4), (128, 1)):
+        nest, plan = planned(lambda x, y: dnp.einsum("hmk,hnk->hmn", x, y), (32, 128, steps), (32, 128, steps))
+        assert (nest.extents[plan.order[0]], plan.grid[plan.order[0]]) == (32, heads)
+
+
+def test_sums_of_rows_have_vectors_along_them_whatever_becomes_of_the_sums() -> None:
+    nest, plan = planned(lambda x, y: -dnp.where(x > y, x, 0).sum(-1), (300, 100), (300, 100))
+    assert set(plan.chunks.values()) == {32} and all(plan.tile(d) == 1 for d in nest.shared)
 
 
 def test_their_plans_have_panels() -> None:

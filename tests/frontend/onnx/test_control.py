@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
@@ -213,10 +214,77 @@ def test_a_state_keeps_its_type() -> None:
         import_model(scanned(total, ["next", "next"]))
 
 
-def test_sizes_that_are_data_are_refused_in_a_scan() -> None:
+def test_what_a_scan_collects_has_one_size() -> None:
     places = [node("NonZero", ["row"], ["places"]), node("Add", ["s", "row"], ["next"])]
-    with pytest.raises(UnsupportedError, match=r"Scan-last.*in its body sizes depend on data"):
+    with pytest.raises(UnsupportedError, match=r"Scan-last.*data decides sizes of its results, other ones in each step"):
         import_model(scanned(places, ["next", "places"]))
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_sizes_that_each_step_of_a_scan_decides(target: str) -> None:
+    counts = [node("NonZero", ["row"], ["places"]), node("Size", ["places"], ["count"]), node("Add", ["s", "row"], ["next"])]
+    imported = import_model(scanned(counts, ["next", "count"]))
+    x = np.float32([[0, 1], [0, 0], [3, 4], [0, 5]])
+    got = compile(Program(imported.module, imported.weights), target, Options(num_threads=1))(x)
+    np.testing.assert_array_equal(got["all"], [1, 0, 2, 1])
+    np.testing.assert_array_equal(got["last"], x.sum(0))
+
+
+ROOMS = """<ir_version: 9, opset_import: ["" : 20]> g (float[n] x) => (float[q,2] y, int64[r] z) {
+    total = ReduceSum<keepdims = 0>(x)
+    zero = Constant<value_float = 0.0>()
+    axis = Constant<value_ints = [1]>()
+    minus = Constant<value_ints = [-1]>()
+    some = Greater(total, zero)
+    y, z = If(some) <
+        then_branch = a () => (float[q1,2] v, int64[r1] w) {
+            places = NonZero(x)
+            w = Reshape(places, minus)
+            few = Gather(x, w)
+            column = Unsqueeze(few, axis)
+            v = Concat<axis = 1>(column, column)
+        },
+        else_branch = b () => (float[q2,2] v, int64[r2] w) {
+            v = Constant<value = float[1,2] {5.0, 6.0}>()
+            w = Constant<value_ints = [1, 2, 3]>()
+        }>
+}"""
+UNTIL = """<ir_version: 9, opset_import: ["" : 20]> g (float[n] x, int64 most) => (float[n] last, int64[t] counts) {
+    going = Constant<value_int = 1>()
+    go = Cast<to = 9>(going)
+    last, counts = Loop(most, go, x) <body = b (int64 i, bool c, float[n] s) => (bool more, float[n] next, int64 count) {
+        places = NonZero(s)
+        count = Size(places)
+        one = Constant<value_float = 1.0>()
+        zero = Constant<value_int = 0>()
+        less = Sub(s, one)
+        next = Relu(less)
+        more = Greater(count, zero)
+    }>
+}"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_branches_that_make_results_of_two_sizes(target: str) -> None:
+    imported = import_model(onnx.parser.parse_model(ROOMS))
+    model = compile(Program(imported.module, imported.weights), target, Options(num_threads=1))
+    for x in ([1, 0, 2], [-1, 0, 2, -3], [], [3, -1, 4, 1, 5]):
+        y, z = model(np.float32(x)).values()
+        places = np.flatnonzero(x) if sum(x) > 0 else np.int64([1, 2, 3])
+        np.testing.assert_array_equal(z, places)
+        np.testing.assert_array_equal(y, np.float32(x)[places, None].repeat(2, 1) if sum(x) > 0 else [[5, 6]])
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_a_loop_that_data_ends_collects_up_to_a_limit_that_is_data(target: str) -> None:
+    imported = import_model(onnx.parser.parse_model(UNTIL))
+    model = compile(Program(imported.module, imported.weights), target, Options(num_threads=1))
+    for x, most, counts in (([3, 0, 1], 10, [2, 1, 1, 0]), ([3, 0, 1], 2, [2, 1]), ([0], 4, [0]), ([2, 2], 0, [])):
+        got = model(np.float32(x), np.int64(most))
+        np.testing.assert_array_equal(got["counts"], counts)
+        np.testing.assert_array_equal(got["last"], np.maximum(np.float32(x) - len(counts), 0))
+    with pytest.raises(DlcError, match="up to 16,777,215 iterations; its limit is 4294967296"):
+        model(np.float32([1]), np.int64(1 << 32))
 
 
 def test_a_graph_inside_that_reads_what_nothing_makes() -> None:

@@ -145,6 +145,15 @@ def test_rows_share_a_kernel() -> None:
     assert kernels(formed(body, x)) == [["reduce_sum", "mul", "reduce_sum", "sub", "sqrt", "mul", "softmax"]]
 
 
+def test_a_kernel_of_rows_has_results_per_element_and_per_row() -> None:
+    def body(b: Writer, x: SSAValue) -> list[SSAValue]:
+        roots = b(dl.RsqrtOp, b(dl.ReduceSumOp, b(dl.MulOp, x, x), axes=(1,), keepdims=True))
+        normal = b(dl.MulOp, x, roots)
+        return [roots, normal, b(dl.ExpOp, normal)]
+
+    assert kernels(formed(body, *randoms((3, 4)))) == [["mul", "reduce_sum", "rsqrt", "mul", "exp"]]
+
+
 def test_rows_too_long_for_the_cache_do_not_stay_in_one_kernel() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.SoftmaxOp, x, axis=1)

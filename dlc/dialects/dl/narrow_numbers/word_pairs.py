@@ -72,6 +72,10 @@ class MatmulPairsOp(Contraction):
     def expands_weights(self) -> bool:
         return True
 
+    @property
+    def sums_in_steps(self) -> bool:
+        return True
+
     def infer(self) -> Sequence[Tensor]:
         if self.of not in FEW_BITS:
             raise DTypeError(f"dl.matmul_pairs: weights of {self.of}; expected {', '.join(map(str, FEW_BITS))} (C1)")

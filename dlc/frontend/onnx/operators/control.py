@@ -80,8 +80,7 @@ def _scanned(
     """A loop that runs as often as its limit says; None if something else ends it or its states change their types."""
     emit, count = node.emit, _count(limit)
     if count is None and limit is not None and len(body.output) > 1 + len(states):
-        # What is collected has as many rows as data says.
-        count = emit.counted(limit)
+        count = _by_data(node, limit)
 
     def ends(condition: Value) -> bool:
         """Whether a condition may be what ends it: of no iterations none does."""
@@ -154,10 +153,7 @@ def _room(node: Node, body: GraphProto, limit: Value | None, states: Sequence[Va
     discard(node.emit.body([tensor_type((), i64), *(s.type for s in states)], run))
     most = _count(limit)
     if most is None and limit is not None:
-        few = node.emit(dl.LessOp, limit, node.emit.constant(_MOST_COLLECTED, np.int64))
-        message = f"{node.place}: what data ends collects values in up to {_MOST_COLLECTED - 1:,} iterations; its limit is {{}}"
-        node.emit.require(few, message, limit)
-        most = node.emit.counted(limit)
+        most = _by_data(node, limit)
     if most is None or any(isinstance(n := product((most, *shape_of(t))), int) and n > _MOST_COLLECTED for t in types):
         raise _AnotherForm
     return [node.emit.full(0, (most, *shape_of(t)), element_type_of(t)) for t in types]
@@ -205,6 +201,15 @@ def _unrolled(node: Node, body: GraphProto, limit: Value | None, going: Value, s
             sequence.append(value)
         step += 1
     return [*states, *(_stacked(node, sequence) for sequence in elements)]
+
+
+def _by_data(node: Node, limit: Value) -> Size:
+    """The number of iterations that data says, of a loop that collects as many values, in which there is room for some."""
+    emit = node.emit
+    few = emit(dl.LessOp, limit, emit.constant(_MOST_COLLECTED, np.int64))
+    message = f"{node.place}: a loop collects values in up to {_MOST_COLLECTED - 1:,} iterations; its limit is {{}}"
+    emit.require(few, message, limit)
+    return emit.counted(limit)
 
 
 class _AnotherForm(Exception):

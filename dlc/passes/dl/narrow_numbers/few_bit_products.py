@@ -22,6 +22,7 @@ from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp
 from dlc.dialects.dl.scalar import bits
 from dlc.dims import Range
 from dlc.ir import Attribute, SSAValue, f32
+from dlc.target import Target
 
 # Sums over words beside those of the result take registers that more rows need themselves.
 _FEW_ROWS = 2
@@ -46,11 +47,6 @@ class Weights:
     def count(self) -> int:
         """How many integers a word holds."""
         return WORD_BITS // bits(self.of)
-
-    @property
-    def rows_in_pairs(self) -> int:
-        """How many rows are few enough for `product_in_pairs`: each converts and scales its own sum over a word."""
-        return self.count // 2
 
     @property
     def parameters(self) -> tuple[SSAValue, ...]:
@@ -94,6 +90,11 @@ def product_in_pairs(b: Build, x: SSAValue, weights: Weights) -> SSAValue:
     integers = b(ReshapeOp, weights.words(b, in_turns=True), shape=(blocks, size // places, weights.step, columns))
     y = b(MatmulPairsOp, words, integers, row_scale, sums, *weights.parameters, of=weights.of)
     return b(CastOp, y, to=element_type_of(x))
+
+
+def suits_pairs(x: SSAValue, target: Target, ranges: Mapping[str, Range]) -> bool:
+    """Whether `product_in_pairs` is for as many rows as `x` has, if they may be rounded."""
+    return "i16" in target.dots and rows_of(x, ranges) <= target.machine.pair_rows
 
 
 def rows_of(x: SSAValue, ranges: Mapping[str, Range]) -> int:
