@@ -25,9 +25,10 @@ from dlc.options import Options
 from dlc.runtime.border import BorderedModel
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.array import DeviceArray, put
-from dlc.runtime.opencl.devices import Device, all_devices, target_of
+from dlc.runtime.opencl.build import Builder
+from dlc.runtime.opencl.devices import Device, all_devices, choose
 from dlc.runtime.variants import Variants
-from dlc.target import Target, place_of
+from dlc.target import Target, is_opencl, place_of, resolve
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -256,7 +257,7 @@ def _compiled_file(
     examine: Callable[[tuple[TensorInfo, ...], Collection[str]], None] | None,
 ) -> Model:
     began = perf_counter()
-    device = _record_of(target, options)
+    device, builder = _record_of(target, options)
     file = None
     # What has no file, or is derived of one, is found by its program.
     by_file = derived is None and reason_not_cached(device, options, source) is None
@@ -265,7 +266,7 @@ def _compiled_file(
             file = CachedFile.look(source, input_shapes or {}, device, options, values or {})
     if file is not None:
         with report.timed("load"):
-            artifact = file.find(report)
+            artifact = file.find(report, builder)
         if artifact is not None:
             if examine is not None:
                 examine(artifact.host.inputs, ())
@@ -376,13 +377,16 @@ def program_of(
     return derived_program(model, derived, input_shapes, values)
 
 
-def _record_of(target: str | Backend, options: Options) -> Target:
-    """What to compile for; dlc's own targets are known without a compiler."""
+def _record_of(target: str | Backend, options: Options) -> tuple[Target, Builder | None]:
+    """What to compile for, and what builds kernels for an OpenCL device; of dlc's own targets it takes no compiler."""
+    if isinstance(target, str) and is_opencl(target):
+        device, record = choose(target, options.device)
+        return record, Builder.of(device, options)
     if isinstance(target, str) and place_of(target) is None:
-        return target_of(target, options.device)
+        return resolve(target), None
     from dlc.backends.registry import backend_of
 
-    return backend_of(target).target
+    return backend_of(target).target, None
 
 
 def devices() -> tuple[Device, ...]:

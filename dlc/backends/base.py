@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -20,8 +21,8 @@ from dlc.ir import ModuleOp, Operation, func
 from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.pipelines import stages_of
-from dlc.runtime.artifact import Artifact
 from dlc.runtime.host_program import HostProgram
+from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.open_program import OpenProgram
 from dlc.target import Target
 
@@ -147,7 +148,7 @@ class KernelBackend(Backend, Generic[Text, Code]):
         """The bytes of a kernel's code."""
 
     @abstractmethod
-    def assemble(self, parts: Parts[Code]) -> Artifact | Executable:
+    def assemble(self, parts: Parts[Code]) -> CompiledProgram | Executable:
         """The program; an artifact where the target's record has a version, so that it can be kept.
 
         Raises TooLargeError, naming them, for kernels that the device does not hold.
@@ -156,6 +157,10 @@ class KernelBackend(Backend, Generic[Text, Code]):
     @abstractmethod
     def show(self, form: str, texts: Mapping[str, Text], headers: Mapping[str, str]) -> str:
         """Kernels in one of the forms, for a reader; a header is the comment above a kernel."""
+
+    def kept(self, path: Path, options: Options) -> CompiledProgram:
+        """The artifact in an entry of the cache."""
+        return program_in(path)
 
     def emit_traced(self, kernel: func.FuncOp, lines: Mapping[Operation, int]) -> Text:
         """What `emit` gives, saying where it comes from as far as that can be said; `lines` are those on which ops begin."""

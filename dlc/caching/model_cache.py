@@ -23,12 +23,10 @@ from dlc.errors import ModelError
 from dlc.given_shapes import GivenShapes
 from dlc.instrument.report import KernelReport, Report
 from dlc.options import Options
-from dlc.runtime import load
-from dlc.runtime.artifact import Artifact
+from dlc.runtime.container import save
+from dlc.runtime.load import CompiledProgram, program_in
+from dlc.runtime.opencl.build import Builder
 from dlc.target import Target
-
-# Imported for what it does: whatever is compiled or found here can be pickled.
-_load = load
 
 # Kinds of entries: artifacts, and for a model file that has them, the names of its files of external data.
 MODEL, EXTERNAL = "model", "external"
@@ -54,8 +52,14 @@ def reason_not_cached(target: Target, options: Options, file: Path | bytes | Non
 
 
 def fetch(
-    key: Key, name: str, inputs: Sequence[TensorInfo], make: Callable[[], Artifact], report: Report, origin: Path | None = None
-) -> Artifact:
+    key: Key,
+    name: str,
+    inputs: Sequence[TensorInfo],
+    read: Callable[[Path], CompiledProgram],
+    make: Callable[[], CompiledProgram],
+    report: Report,
+    origin: Path | None = None,
+) -> CompiledProgram:
     """The artifact of a key, called `name`: out of the cache, or made and kept there."""
     about = {
         "model": name,
@@ -64,18 +68,22 @@ def fetch(
         "parts": dict(key.parts),
     }
     cache = Cache.standard()
-    artifact, found = cache.read(MODEL, key.digest, Artifact.load), True
+    artifact, found = cache.read(MODEL, key.digest, read), True
     if artifact is None and sources_changed():
         return make()
     if artifact is None:
-        artifact, found = cache.fetch(MODEL, key.digest, Artifact.load, make, Artifact.save, about)
+        artifact, found = cache.fetch(MODEL, key.digest, read, make, _write, about)
     return _reported(artifact, name, report) if found else artifact
 
 
-def _reported(artifact: Artifact, name: str, report: Report) -> Artifact:
+def _write(artifact: CompiledProgram, path: Path) -> None:
+    save(path, artifact)
+
+
+def _reported(artifact: CompiledProgram, name: str, report: Report) -> CompiledProgram:
     runs = artifact.host.runs
     report.from_cache = True
-    report.kernels += [KernelReport(k.name, runs[k.name], len(k.code), 0.0) for k in artifact.kernels]
+    report.kernels += [KernelReport(k.name, runs[k.name], k.size, 0.0) for k in artifact.kernels]
     # Models that are alike in all but the name are one entry.
     return replace(artifact, name=name)
 
@@ -106,9 +114,9 @@ class CachedFile:
                 key = with_external(base, path.parent, names)
         return CachedFile(path, base, key, seen)
 
-    def find(self, report: Report) -> Artifact | None:
-        """What was compiled of this file before."""
-        artifact = Cache.standard().read(MODEL, self.key.digest, Artifact.load)
+    def find(self, report: Report, builder: Builder | None = None) -> CompiledProgram | None:
+        """What was compiled of this file before; `builder` makes code of its kernels if it is for an OpenCL device."""
+        artifact = Cache.standard().read(MODEL, self.key.digest, lambda path: program_in(path, builder))
         return _reported(artifact, self.path.stem, report) if artifact is not None else None
 
     def imported(self, external: Iterable[Path]) -> CachedFile | None:

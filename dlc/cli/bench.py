@@ -43,6 +43,7 @@ from dlc.measure.profile import time_text
 from dlc.measure.trace import write_trace
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
+from dlc.runtime.load import CompiledProgram
 from dlc.runtime.model import Model
 
 # How wide the bar of the kernel that takes longest is, in characters; on a terminal that is narrower, names need the room.
@@ -116,6 +117,8 @@ def bench_command(
     with shown_progress() as progress:
         compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress)
         artifact = compiled.artifact
+        if model.suffix == ARTIFACT_SUFFIX:
+            target = artifact.target.name if isinstance(artifact, CompiledProgram) else "as compiled"
         if (kernels or trace is not None) and not isinstance(artifact, Artifact):
             raise UnsupportedError("--kernels, --trace: the model must be compiled for a CPU, with all sizes known (--shape)")
         if progress is not None:

@@ -86,7 +86,8 @@ def explain_command(model: Path, target: str, shapes: Shapes, pipeline: str | No
 
     That is what differs from what was compiled before.
     """
-    options, device = Options.of(pipeline=pipeline), backend_of(target).target
+    options = Options.of(pipeline=pipeline)
+    device = backend_of(target, options.device).compiling().target
     _folder(Cache.standard())
     if (reason := reason_not_cached(device, options, model)) is not None:
         fail(f"{model}: not looked for in the cache: {reason}")

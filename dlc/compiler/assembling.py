@@ -20,13 +20,13 @@ from dlc.ir import Operation
 from dlc.machine.cpus import usable_cpus
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
-from dlc.runtime.artifact import Artifact
 from dlc.runtime.bounds import check_program
 from dlc.runtime.host_program import HostProgram
+from dlc.runtime.load import CompiledProgram
 from dlc.runtime.open_program import OpenProgram
 
 
-def assembled(c: Compilation, backend: KernelBackend[Any, Any]) -> Artifact | Executable:
+def assembled(c: Compilation, backend: KernelBackend[Any, Any]) -> CompiledProgram | Executable:
     """The program, compiled now.
 
     Kernels that the device turns out not to hold are compiled again for a smaller one. Raises DeviceError, naming them, if
@@ -47,7 +47,7 @@ class _Assembly:
         # As they are before their stages; those of a dump go through them with the module, so that the files show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
 
-    def run(self) -> Artifact | Executable:
+    def run(self) -> CompiledProgram | Executable:
         lowering, backend = self.lowering, self.backend
         compiled = self.compiled()
         lowering.host()
@@ -100,7 +100,7 @@ class _Assembly:
 
     def put_together(
         self, program: HostProgram | OpenProgram, compiled: list[CompiledKernel]
-    ) -> tuple[Artifact | Executable, list[CompiledKernel]]:
+    ) -> tuple[CompiledProgram | Executable, list[CompiledKernel]]:
         """The program of kernels, and those that it is made of in the end."""
         c, backend = self.c, self.backend
         while True:

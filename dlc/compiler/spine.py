@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
@@ -34,10 +35,10 @@ from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.pipelines import chosen, parse
-from dlc.runtime.artifact import Artifact
 from dlc.runtime.by_sizes import BySizes, Served, Sizes
 from dlc.runtime.formats.by_sizes import model_of
 from dlc.runtime.kept import Kept
+from dlc.runtime.load import CompiledProgram
 from dlc.runtime.model import Model, Run
 from dlc.runtime.recompilations import Recompilations
 
@@ -203,14 +204,14 @@ def emit(program: Program, form: str, target: str | Backend = "cpu", options: Op
     return own.show(form, texts, {name: header(name, layers.get(name, [])) for name in texts})
 
 
-def _program(c: Compilation, file: CachedFile | None = None) -> tuple[Run, Artifact | None]:
+def _program(c: Compilation, file: CachedFile | None = None) -> tuple[Run, CompiledProgram | None]:
     """What runs a program of known sizes, and the artifact that it is if it can be saved."""
     if c.options.check_each_pass:
         c = replace(c, program=c.program.in_memory())
     made = _executed(c, c.backend) if isinstance(c.backend, ModuleBackend) else _kept(c, file)
-    artifact = made if isinstance(made, Artifact) else None
+    artifact = made if isinstance(made, CompiledProgram) else None
     with c.report.timed("load"):
-        run: Run = made.runner(c.options.num_threads) if isinstance(made, Artifact) else made.run
+        run: Run = made.runner(c.options.num_threads) if isinstance(made, CompiledProgram) else made.run
     if not c.options.check_each_pass:
         return run, artifact
     # Before its first result every pass is checked, on the same inputs.
@@ -227,20 +228,23 @@ def _executed(c: Compilation, backend: ModuleBackend) -> Executable:
     return backend.execute(lowering.module, lowering.weights.in_memory())
 
 
-def _kept(c: Compilation, file: CachedFile | None) -> Artifact | Executable:
+def _kept(c: Compilation, file: CachedFile | None) -> CompiledProgram | Executable:
     """The program out of the cache, or compiled now."""
     backend, program = cast("KernelBackend[Any, Any]", c.backend), c.program
     if c.recorder is not None or reason_not_cached(backend.target, c.options) is not None:
         return assembled(c, backend)
 
-    def make() -> Artifact:
+    def make() -> CompiledProgram:
         made = assembled(c, backend)
-        assert isinstance(made, Artifact), f"{backend}: programs for a target with a version are artifacts"
+        assert isinstance(made, CompiledProgram), f"{backend}: programs for a target with a version are artifacts"
         return made
+
+    def read(path: Path) -> CompiledProgram:
+        return backend.kept(path, c.options)
 
     with c.report.timed("key"):
         key = file.key if file is not None else _key(c)
-    return fetch(key, program.name, program.inputs, make, c.report, file.path if file is not None else None)
+    return fetch(key, program.name, program.inputs, read, make, c.report, file.path if file is not None else None)
 
 
 def _key(c: Compilation) -> Key:

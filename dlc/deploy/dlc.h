@@ -28,7 +28,8 @@
  * A model that is compiled for the values or shapes of a call is a program for each that its file holds: `given` of dlc_options
  * says which to open. Where data decides how large outputs are, dlc_run says where they are: in the context's memory, which may
  * grow for it. What is not here: models that are compiled for each set of sizes that data decides, or with text, sequences or
- * optionals around them (DLC_SEVERAL_PROGRAMS, the message says which); run them from Python.
+ * optionals around them (DLC_SEVERAL_PROGRAMS, the message says which), nor models for an OpenCL device (DLC_PROCESSOR); run
+ * them from Python.
  */
 #ifndef DLC_H
 #define DLC_H
@@ -52,7 +53,7 @@ enum {
     DLC_NOT_A_MODEL = 4,      /* the file is not one of dlc's */
     DLC_VERSION = 5,          /* the file is of another version of dlc than this header */
     DLC_SEVERAL_PROGRAMS = 6, /* the model is more than one program, and none is for what is given */
-    DLC_PROCESSOR = 7,        /* the processor lacks a feature */
+    DLC_PROCESSOR = 7,        /* the processor lacks a feature, or the model is for another kind of device */
     DLC_ARGUMENT = 8,         /* an argument is missing or misaligned */
     DLC_SYSTEM = 9,           /* the system refused a file, memory or a thread */
     DLC_FAILED = 10           /* the model took a branch that fails, as its author meant it */
@@ -851,6 +852,9 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
     if (prefix.version != DLC__VERSION)
         return dlc__refuse(o, DLC_VERSION, "written in format %u, this dlc.h reads %d: compile the model "
                          "again, or take the dlc.h of that dlc", prefix.version, DLC__VERSION);
+    if (prefix.program == -3)
+        return dlc__refuse(o, DLC_PROCESSOR, "its kernels are OpenCL C, for a device, which only Python runs: compile the model "
+                         "for target cpu");
     if (prefix.program < 0 && prefix.program >= -2) {
         static const char *const reasons[] = {
             "it is several programs, for sizes that data decides, of which only Python knows the one to run",

@@ -30,6 +30,7 @@ from dlc.runtime.formats.by_sizes import SavedBySizes
 from dlc.runtime.host_program import Compute, walk
 from dlc.runtime.image import function_in, memory_of
 from dlc.runtime.model import Model
+from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.parts import Conditions, Part, parts_block
 from dlc.runtime.variants import Variants
 from dlc.target import architecture_of
@@ -83,7 +84,7 @@ def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, ND
 
 def _not_programs(model: Model) -> str:
     """Why a model is not programs for the CPU, and what to do."""
-    if model.artifact is None:
+    if model.artifact is None or isinstance(model.artifact, DeviceArtifact):
         return "this model was compiled for another target, or runs in Python: compile it for a target such as cpu"
     if any(info.dtype == OBJECTS for info in (*model.inputs, *model.outputs)):
         return "this model takes or returns text, lists or None, of which only Python makes tensors: save it as .dlc for Python"

@@ -19,6 +19,7 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.cpu.open_program import OpenNativeProgram
 from dlc.runtime.host_program import HostProgram, kernel_sizes
 from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram
 from dlc.target import host_supports
@@ -55,9 +56,11 @@ def run_of(made: object, inputs: Sequence[NDArray[Any]], threads: int, seconds: 
     """
     if isinstance(made, Artifact):
         return _on_cpu(made, inputs, threads, seconds) if host_supports(made.target) else None
-    if isinstance(made, OpenOpenCLProgram):
-        return _on_device(made, *made.at(inputs), inputs, work)
-    return _on_device(made, made.host, {}, inputs, work) if isinstance(made, OpenCLProgram) else None
+    if not isinstance(made, DeviceArtifact):
+        return None
+    program = made.program
+    host, decided = program.at(inputs) if isinstance(program, OpenOpenCLProgram) else (program.host, {})
+    return _on_device(program, host, decided, inputs, work)
 
 
 def _on_cpu(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, seconds: float) -> Run:

@@ -262,6 +262,10 @@ class Place:
             return a // b if isinstance(a, int) else a
         return self._binary(arith.DivUIOp, a, b)
 
+    def quotient(self, a: Index, b: SSAValue) -> SSAValue:
+        """⌊a / b⌋ of indices that are not negative, b not zero."""
+        return self._binary(arith.DivUIOp, a, b)
+
     def remainder(self, a: Index, b: int) -> Index:
         if isinstance(a, int) or b == 1:
             return a % b if isinstance(a, int) else 0
@@ -299,6 +303,10 @@ class Place:
     def compare(self, a: Index, relation: str, b: Index) -> SSAValue:
         """Whether a is `ult`, `ule` or `eq` b, for indices that are not negative."""
         return self.op(arith.CmpiOp(self.value(a), self.value(b), relation))
+
+    def select(self, condition: SSAValue, a: Index, b: Index) -> SSAValue:
+        """One index or the other."""
+        return self.op(arith.SelectOp(condition, self.value(a), self.value(b)))
 
     def branch(self, condition: SSAValue) -> Place:
         """The inside of an scf.if without results, ended; ops go before its end."""

@@ -14,16 +14,14 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.arrays import named_dtype
-from dlc.dims import Size, is_static
-from dlc.runtime.bounds import check_program
-from dlc.runtime.container import Common, Container, Placed, Writer, bytes_of, described_badly, save
+from dlc.dims import Size
+from dlc.runtime.container import Common, Container, Placed, Writer, bytes_of, save
 from dlc.runtime.cpu.native import Runtime, runtime
 from dlc.runtime.cpu.open_program import OpenNativeProgram
 from dlc.runtime.cpu.program import KernelImage, NativeProgram
-from dlc.runtime.formats.arrays import array_from_json, array_to_json
-from dlc.runtime.formats.host import count, from_json, plain, read_size, text, to_json
-from dlc.runtime.formats.info import info_from_json, info_to_json
-from dlc.runtime.formats.open_host import open_from_json, open_to_json
+from dlc.runtime.formats.arrays import array_to_json, arrays_from_json
+from dlc.runtime.formats.host import count, plain, read_size, text
+from dlc.runtime.formats.program import program_from_json, program_to_json
 from dlc.runtime.host_program import HostProgram, OpenKernel
 from dlc.runtime.image import Image, kernels_of
 from dlc.runtime.kernel_object import KernelObject
@@ -100,22 +98,11 @@ class Artifact:
         )
         return {
             "name": self.name,
-            "inputs": list(map(info_to_json, host.inputs)),
-            "outputs": list(map(info_to_json, host.outputs)),
             "weights": weights,
             "image": writer.add(memoryview(image)),
-            **(_static_to_json(host) if isinstance(host, HostProgram) else open_to_json(host)),
+            **program_to_json(host),
             "kernels": [_kernel_to_json(kernel) for kernel in self.kernels],
         }
-
-    @staticmethod
-    def load(path: Path) -> Artifact:
-        """The artifact in a file of it alone, checked. Raises what Container.read raises."""
-        container = Container.read(path)
-        try:
-            return Artifact.read(container.model, container)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise described_badly(path, error) from error
 
     @staticmethod
     def read(fields: Mapping[str, Any], container: Container) -> Artifact:
@@ -126,25 +113,9 @@ class Artifact:
         common = container.parts
         code = kernels_of(container.section(fields["image"]), common.target)
         kernels = tuple(_kernel_from_json(kernel, code) for kernel in fields["kernels"])
-        inputs, outputs = (tuple(map(info_from_json, fields[key])) for key in ("inputs", "outputs"))
-        weights = [array_from_json(written, container) for written in fields["weights"]]
-        infos = tuple(info for info, _ in weights)
-        arrays = {info.name: array for info, array in weights}
-        if "regions" in fields:
-            host = OpenProgram(inputs, outputs, infos, *open_from_json(fields, {k.name for k in kernels if k.open}))
-        else:
-            instructions = from_json(fields["instructions"])
-            donors = {count(output): count(donor) for output, donor in fields.get("donors", ())}
-            host = HostProgram(inputs, outputs, infos, count(fields["arena"]), count(fields["slots"]), instructions, donors)
-            if not all(is_static(info.shape) for info in (*inputs, *outputs)):
-                raise ValueError("a symbolic size in a program of known ones")
-            check_program(host, {k.name for k in kernels})
+        infos, arrays = arrays_from_json(fields["weights"], container)
+        host = program_from_json(fields, infos, {k.name for k in kernels if k.open}, {k.name for k in kernels})
         return Artifact(text(fields["name"]), common.target, host, kernels, arrays, common.runtime, common.numerics)
-
-
-def _static_to_json(host: HostProgram) -> dict[str, Any]:
-    donors = {"donors": list(host.donors.items())} if host.donors else {}
-    return {"arena": host.arena_bytes, "slots": host.slots, "instructions": to_json(host.instructions), **donors}
 
 
 def _kernel_to_json(kernel: KernelObject) -> dict[str, Any]:

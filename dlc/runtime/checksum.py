@@ -1,7 +1,11 @@
-"""CRC-32C, the checksum of sections: by the run-time's code; by NumPy where that is not for this machine."""
+"""CRC-32C, the checksum of sections: by the run-time's code; by NumPy where that is not for this machine.
+
+Where there is no such code, kernels being for another device, it is zlib's CRC-32.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -20,7 +24,9 @@ _LANES = 1 << 16
 
 
 def checksum_of(target: Target, object: bytes) -> Checksum:
-    """What computes checksums in files of programs for a target, whose run-time's code is `object`."""
+    """What computes checksums in files of programs for a target, whose run-time's code is `object`, if it has any."""
+    if not object:
+        return zlib.crc32
     if not host_supports(target):
         return crc32c
     native = runtime(object)

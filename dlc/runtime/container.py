@@ -3,11 +3,12 @@
     "dlcmodel" · version · size and checksum of the header · where the program is · header (JSON) · sections
 
 The first section is the run-time's code; the others are programs with their kernels (image.py), what says which program is for
-which call (parts.py), and packed weights, each kept once however many parts of a model have it. The header says what is made of
-them. A model that is one program, or several of which the call's values or shapes pick one, runs without it: the prefix says
-where it is, or what lists them, counted from the first section, or below 0 why there is none. Every section and the header have
-a checksum that is checked when the file is read, CRC-32C for sections; they are then memory-mapped, so that processes share
-them, unless they are asked to be read into memory.
+which call (parts.py), and packed weights, each kept once however many parts of a model have it. Programs for an OpenCL device
+have no code, but the text of their kernels (opencl/artifact.py). The header says what is made of all this. A model that is one
+program, or several of which the call's values or shapes pick one, runs without it: the prefix says where it is, or what lists
+them, counted from the first section, or below 0 why there is none. Every section and the header have a checksum that is checked
+when the file is read, CRC-32C for sections where there is code that computes it, else CRC-32; sections are then mapped, so
+that processes share them, unless they are asked to be read into memory.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from dlc.errors import DlcError, ModelError
 from dlc.files.whole_files import written_whole
 from dlc.runtime.checksum import Checksum, checksum_of
 from dlc.runtime.formats.host import count, text
-from dlc.target import Target, architecture_of
+from dlc.target import Groups, Target, architecture_of, is_opencl
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
 VERSION = 15
 PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
-# Why there is none: text around it, or a part of it that data decides sizes in.
-_NO_PROGRAM = {"border": -2, "steps": -1}
+# Why there is none: it is for another device than a processor, there is text around it, or data decides which one it is.
+_ON_DEVICE, _BORDERED, _BY_SIZES = -3, -2, -1
 PAGE = 4096
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
@@ -45,7 +46,7 @@ _LARGEST_HEADER = 256 << 20
 
 @dataclass(frozen=True)
 class Common:
-    """What all parts of a model have in common: the processor, the run-time's code, the numerics."""
+    """What all parts of a model have in common: the target, the run-time's code (none but on a processor), the numerics."""
 
     target: Target
     runtime: bytes
@@ -92,7 +93,8 @@ class Writer:
         """Notes what the parts have in common. Raises DlcError for a part that differs."""
         if self._common is None:
             self._common = common
-            self.add(memoryview(common.runtime))
+            if common.runtime:
+                self.add(memoryview(common.runtime))
         elif self._common != common:
             raise DlcError(
                 "parts of a model that were compiled for different targets, by different versions of dlc, do not fit"
@@ -125,7 +127,7 @@ class Writer:
         """Writes all there is to a file that is empty."""
         starts = self._starts
         places = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
-        program = self._starts[count(model["image"])] if "image" in model else _no_program(model)
+        program = self._starts[count(model["image"])] if "image" in model else _no_program(self._common, model)
         fields = {**_common_to_json(self._common), "model": model, "sections": places}
         header = json.dumps(fields, separators=(",", ":")).encode()
         start = -(-(PREFIX.size + len(header)) // PAGE) * PAGE
@@ -175,10 +177,10 @@ class Container:
         program, header, data = _read(path, content if content is not None else _mapped(path))
         try:
             sections = tuple((count(at), count(size), count(checksum)) for at, size, checksum in header["sections"])
-            common = _read_common(path, header, data, sections) if sections else None
+            common = _read_common(path, header, data, sections) if sections or "target" in header else None
             container = Container(path, common, header["model"], data, sections)
             model = container.model
-            at: int = sections[count(model["image"])][0] if "image" in model else _no_program(model)
+            at: int = sections[count(model["image"])][0] if "image" in model else _no_program(common, model)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise described_badly(path, error) from error
         if program != at:
@@ -206,15 +208,18 @@ class Container:
         return _slice(self.path, self.data, self.sections, count(number))
 
 
-def _no_program(model: Mapping[str, Any]) -> int:
-    return _NO_PROGRAM["border" if "border" in model else "steps"]
+def _no_program(common: Common | None, model: Mapping[str, Any]) -> int:
+    if common is not None and not common.runtime:
+        return _ON_DEVICE
+    return _BORDERED if "border" in model else _BY_SIZES
 
 
 def _common_to_json(common: Common | None) -> dict[str, Any]:
     if common is None:
         return {}
     target = {name: value for name, value in asdict(common.target).items() if name != "machine"}
-    return {"target": target, "numerics": common.numerics, "runtime_crc32": zlib.crc32(common.runtime)}
+    own = {"runtime_crc32": zlib.crc32(common.runtime)} if common.runtime else {}
+    return {"target": target, "numerics": common.numerics, **own}
 
 
 def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sections: tuple[tuple[int, int, int], ...]) -> Common:
@@ -222,13 +227,22 @@ def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sectio
     # JSON has no tuples.
     fields |= {name: tuple(map(text, fields[name])) for name in ("features", "dots")}
     fields |= {name: text(fields[name]) for name in ("name", "architecture")}
+    fields |= {"groups": _read_groups(fields["groups"]), "alignment": count(fields["alignment"])}
+    if not fields["alignment"]:
+        raise ValueError("buffers that begin nowhere")
     target = Target(**fields)
     architecture_of(target)
+    if is_opencl(target.name):
+        return Common(target, b"", text(header["numerics"]))
     code = bytes(_slice(path, data, sections, 0))
     if zlib.crc32(code) != header["runtime_crc32"]:
         # It computes the checksums of the others: not to be run before it is known to be whole.
         raise damaged(path, "section 0")
     return Common(target, code, text(header["numerics"]))
+
+
+def _read_groups(written: Any) -> Groups | None:
+    return None if written is None else Groups(count(written["items"]), count(written["local_bytes"]))
 
 
 def damaged(path: Path, what: str) -> ModelError:

@@ -44,6 +44,11 @@ class KernelObject:
             raise CompileError(f"kernel {name}: its object does not define {', '.join(missing)}")
         return KernelObject(name, code.bytes, tuple(code.entries[grid] for grid in grids), tasks, open=open)
 
+    @property
+    def size(self) -> int:
+        """The bytes of its code."""
+        return len(self.code)
+
     def image(self) -> KernelImage:
         """The kernel in executable memory."""
         loaded = LoadedCode(Code(self.code, {str(g): at for g, at in enumerate(self.entries)}))

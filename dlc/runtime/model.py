@@ -150,15 +150,17 @@ class Model:
         """Writes the compiled model to one file, which `dlc.load` reads without compiling anything.
 
         Of a model, or a part of one, that is compiled when it is called, the file holds what the calls so far took.
-        Raises UnsupportedError for a model that is no native code, and for one that was not called yet though what it is
-        compiled for comes with a call; DlcError when the file cannot be written.
+        Raises UnsupportedError for a model that is no code (of the target `reference`), and for one that was not called yet
+        though what it is compiled for comes with a call; DlcError when the file cannot be written.
         """
         save(path_of(path), self)
 
     def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
-        """Its part of a file's header. Raises UnsupportedError for a model that is no native code."""
+        """Its part of a file's header. Raises UnsupportedError for a model that is no code."""
         if self.artifact is None:
-            raise UnsupportedError(f"{self.name}: only a model compiled for the CPU can be saved; compile it for a cpu target")
+            raise UnsupportedError(
+                f"{self.name}: it is evaluated as a module, of which there is no code to save; compile it for cpu or opencl"
+            )
         fields = self.artifact.written(writer, {**defaults, **self.defaults})
         own = [array_to_json(name, array, writer) for name, array in self.defaults.items()]
         return {**fields, "defaults": own} if own else fields

@@ -21,7 +21,7 @@ from dlc.caching import model_cache
 from dlc.caching.cache import Cache
 from dlc.caching.model_cache import MODEL
 from dlc.instrument.report import Report
-from dlc.runtime.artifact import Artifact
+from dlc.runtime.load import program_in
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
 # Processes start from one that has imported the compiler already.
@@ -65,7 +65,7 @@ def kill_compiles(count: int, model: Path, folder: Path, seed: int = 0) -> dict[
         process.join()
         entries = Cache(cache).entries(MODEL)
         for path in [*(e.path for e in entries), *([output] if output.exists() else [])]:
-            Artifact.load(path)
+            program_in(path)
         kept["entries"] += len(entries)
         kept["files"] += output.exists()
         kept["unfinished"] += len(list((cache / "new").iterdir()))

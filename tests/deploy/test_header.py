@@ -23,7 +23,7 @@ from dlc.forms import Border
 from dlc.runtime import image
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.border import BorderedModel
-from dlc.runtime.container import VERSION, Container
+from dlc.runtime.container import PREFIX, VERSION, Container
 from dlc.runtime.model import Model
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, printing, served, several, sizes_of, update
 from tests.sizes import test_counts as counts
@@ -213,6 +213,13 @@ def test_a_processor_that_lacks_a_feature(folder: Path, models: dict[str, Model]
     target = replace(artifact.target, features=(*artifact.target.features, "amx9"))
     replace(artifact, target=target).save(folder / "other.dlc")
     assert "compiled for a processor with amx9" in ran(folder, "run", models["layer"], "other", [])
+
+
+@needs_cc
+def test_a_model_for_another_device(folder: Path, models: dict[str, Model]) -> None:
+    data = (folder / "layer.dlc").read_bytes()
+    (folder / "device.dlc").write_bytes(PREFIX.pack(*PREFIX.unpack_from(data)[:-1], -3) + data[PREFIX.size :])
+    assert "OpenCL C, for a device, which only Python runs" in ran(folder, "run", models["layer"], "device", [])
 
 
 @needs_cc

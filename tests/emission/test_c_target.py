@@ -20,7 +20,7 @@ from dlc.compiler import emit as emit_program
 from dlc.compiler import load_program
 from dlc.debug.bisect import bisect
 from dlc.errors import DeviceError, UnsupportedError
-from dlc.runtime.artifact import Artifact
+from dlc.runtime.load import program_in
 from tests.backends.cpu.native import grid, parse_kernel
 from tests.models.skeletons import path_of, recordings
 
@@ -59,7 +59,7 @@ def test_a_model_is_kept_and_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(type(C), "compile_kernel", None)
     again = dlc.compile_model(path_of("mnist_cnn"), target=C)
     again.save(tmp_path / "mnist.dlc")
-    assert Artifact.load(tmp_path / "mnist.dlc").target == C.target.of_code
+    assert program_in(tmp_path / "mnist.dlc").target == C.target.of_code
     for model in (again, dlc.load(tmp_path / "mnist.dlc")):
         np.testing.assert_array_equal(model(x)["probs"], first(x)["probs"])
 

@@ -247,6 +247,16 @@ def test_a_cache_grows_token_by_token(tmp_path: Path) -> None:
         past = {name: np.asarray(got[name.replace("past", "present")]) for name in past}
 
 
+def test_any_number_of_rows_is_cut_evenly() -> None:
+    """Tiles of one to six rows, of which those of up to three make each sum of two; a second task from 19 rows on."""
+    w = np.random.default_rng(0).standard_normal((10, 40)).astype(np.float32)
+    product = dlc.jit(lambda x: x @ w, dynamic={"x": {0: "N"}}).lower(np.zeros((4, 10), np.float32)).compile()
+    x = np.random.default_rng(1).standard_normal((40, 10)).astype(np.float32)
+    for rows in range(41):
+        (got,) = product(x[:rows]).values()
+        np.testing.assert_allclose(got, x[:rows] @ w, rtol=1e-4, atol=1e-5)
+
+
 def test_calls_at_once_have_sizes_of_their_own() -> None:
     model = compile(lowered(attention), options=Options(num_threads=2))
     x = [given(size) for size in (3, 40, 17, 0)]

@@ -33,7 +33,7 @@ class ObjectBackend(KernelBackend[Text, KernelObject]):
         return self
 
     def size(self, code: KernelObject) -> int:
-        return len(code.code)
+        return code.size
 
     def assemble(self, parts: Parts[KernelObject]) -> Artifact:
         is_open = isinstance(parts.host, OpenProgram)

@@ -1,32 +1,36 @@
-"""OpenCL devices: kernels to OpenCL C, their text to a program by the device's driver, launches to commands in its queue."""
+"""OpenCL devices: kernels to OpenCL C, programs to artifacts; what makes code of the text, and runs it, is `runtime.opencl`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from dlc.backends.base import KernelBackend, Parts
-from dlc.backends.opencl.build import build
 from dlc.backends.opencl.emit import KernelSource, emit_kernel, program_text
-from dlc.caching.cache import Cache
+from dlc.backends.opencl.syntax import OPENCL
 from dlc.ir import func
-from dlc.machine.cpus import usable_cpus
+from dlc.options import Options
 from dlc.runtime.host_program import OpenKernel
-from dlc.runtime.known_sizes import KnownSizes
-from dlc.runtime.open_program import OpenProgram
-from dlc.runtime.opencl.devices import Device, choose, fitted, open_device, target_of
-from dlc.runtime.opencl.open_program import OpenOpenCLProgram
-from dlc.runtime.opencl.program import OpenCLProgram, weights_on
+from dlc.runtime.load import CompiledProgram, program_in
+from dlc.runtime.opencl.artifact import DeviceArtifact
+from dlc.runtime.opencl.build import Builder
+from dlc.runtime.opencl.devices import Device, choose, fitted, target_of
+from dlc.runtime.opencl.kernel import Grid, KernelText
 from dlc.target import OPENCL_PROFILES, Target
 
 
 @dataclass(frozen=True)
-class OpenCL(KernelBackend[KernelSource, KernelSource]):
-    """A target called `opencl…`, on the device that this means here, or that `wanted` names; `chosen` once it is."""
+class OpenCL(KernelBackend[KernelSource, KernelText]):
+    """A target called `opencl…`, on the device that this means here, or that `wanted` names; `chosen` once it is.
+
+    `reduced` is what kernels are compiled for that the device does not hold otherwise.
+    """
 
     name: str
     wanted: str | None = None
     chosen: tuple[Device, Target] | None = None
+    reduced: Target | None = None
 
     takes_device_arrays = True
     takes_sizes = True
@@ -36,6 +40,8 @@ class OpenCL(KernelBackend[KernelSource, KernelSource]):
 
     @property
     def target(self) -> Target:
+        if self.reduced is not None:
+            return self.reduced
         # Text can be had without a device where the name says all.
         return self.chosen[1] if self.chosen is not None else target_of(self.name, self.wanted)
 
@@ -53,24 +59,30 @@ class OpenCL(KernelBackend[KernelSource, KernelSource]):
     def emit(self, kernel: func.FuncOp) -> KernelSource:
         return emit_kernel(kernel, self.target)
 
-    def compile_kernel(self, name: str, text: KernelSource) -> KernelSource:
+    def compile_kernel(self, name: str, text: KernelSource) -> KernelText:
         # The driver compiles all of a program's kernels together.
-        return text
+        pieces = (*filter(None, [text.header]), *text.definitions, text.functions)
+        grids = tuple(Grid(grid.groups, grid.items, grid.local_bytes) for grid in text.grids)
+        computes = tuple(kind for kind, needed in OPENCL.extensions.items() if needed in text.definitions)
+        return KernelText(name, pieces, grids, OpenKernel(text.sizes, text.bytes), computes)
 
-    def size(self, code: KernelSource) -> int:
-        return len(code.text)
+    def size(self, code: KernelText) -> int:
+        return code.size
 
-    def assemble(self, parts: Parts[KernelSource]) -> OpenCLProgram | OpenOpenCLProgram:
-        options, session, host = parts.options, open_device(self.device), parts.host
-        shapes = {kernel.name: OpenKernel(kernel.sizes, kernel.bytes) for kernel in parts.kernels}
-        known = KnownSizes(host, shapes, session.device.alignment) if isinstance(host, OpenProgram) else host
-        launches = (known.representative() if isinstance(known, KnownSizes) else known).launches
-        cache = Cache.standard() if options.cache else Cache(None)
-        built = build(parts.name, parts.kernels, launches, session, cache, options.workers or usable_cpus())
-        kernels, weights = built.kernels(parts.kernels), weights_on(session, host.weights, parts.weights)
-        if isinstance(known, KnownSizes):
-            return OpenOpenCLProgram(known, kernels, weights, session)
-        return OpenCLProgram(known, kernels, weights, session)
+    def assemble(self, parts: Parts[KernelText]) -> DeviceArtifact:
+        kernels = tuple(
+            replace(k, origins=parts.origins[k.name], results=parts.results[k.name], flops=parts.flops[k.name])
+            for k in parts.kernels
+        )
+        device, target = choose(self.name, self.wanted) if self.chosen is None else self.chosen
+        builder, numerics = Builder.of(device, parts.options), parts.options.numerics
+        artifact = DeviceArtifact(parts.name, target.of_code, parts.host, kernels, parts.weights, builder, numerics)
+        # Only what is built is known to fit the device.
+        _ = artifact.program
+        return artifact
+
+    def kept(self, path: Path, options: Options) -> CompiledProgram:
+        return program_in(path, Builder.of(self.device, options))
 
     def show(self, form: str, texts: Mapping[str, KernelSource], headers: Mapping[str, str]) -> str:
         return program_text([replace(t, functions=headers[name] + t.functions) for name, t in texts.items()])
@@ -79,4 +91,4 @@ class OpenCL(KernelBackend[KernelSource, KernelSource]):
         least = fitted(OPENCL_PROFILES["opencl:small"], self.device)
         if self.target.groups is None or least.groups == self.target.groups:
             return None
-        return replace(self, chosen=(self.device, least))
+        return replace(self, reduced=least)

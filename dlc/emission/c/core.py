@@ -39,6 +39,7 @@ class Writer(Vocabulary):
         self.variables = set[SSAValue]()  # values that live in variables of their own
         self.declarations: list[str] = []
         self.items = 1
+        self.local_bytes: int = 0  # that the items of a group share
         self._taken = set[str]()
         self._place = ""
 

@@ -40,10 +40,11 @@ HANDLERS: Handlers = {
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs of one function: `groups` of them, in the kernel's sizes, each by `items` at once."""
+    """Runs of one function: `groups` of them, in the kernel's sizes, each by `items` at once that share `local_bytes`."""
 
     groups: Size
     items: int
+    local_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
         groups = self.positions(ops[0], self.number("group"))
         if groups != 0:
             self.visit_block(ops[0].regions[0].block)
-        return Grid(groups, self.items)
+        return Grid(groups, self.items, self.local_bytes)
 
     def text(self, name: str, grid: Grid) -> str:
         parameters = ",".join(f"\n    {parameter}" for parameter in self.parameters)

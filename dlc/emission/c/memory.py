@@ -48,6 +48,8 @@ class MemoryWriter(Writer):
         aligned = self.syntax.aligned.format(bytes=ARRAY_ALIGN)
         text = f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{max(1, count)}] {aligned};"
         self.declarations.append(text)
+        if workgroup:
+            self.local_bytes += -(-max(1, count) * element_bytes(kind) // ARRAY_ALIGN) * ARRAY_ALIGN
         return name
 
     # Conditions

@@ -30,6 +30,7 @@ from dlc.ir import (
 from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants, Index, Place, memref_of, vector_type, zero_attribute
 from dlc.passes.tiling.structured_ops import (
+    IN_HALVES,
     iterator_extents,
     loads_at_computed_places,
     neighbour_loads,
@@ -119,12 +120,28 @@ class _Vectorizer:
         if not dims:
             return self.compute(place, carried, at)
         d, *rest = dims
+        if not rest and IN_HALVES in self.op.attributes and self.extents[d] % 2 == 0:
+            return self.halves(place, d, carried, at)
         loop = place.loop(0, self.extents[d], 1, [carried], name=f"k{d}")
         inside = place.inside(loop.body.block)
         i, accumulator = loop.body.block.args
         accumulator.name_hint = "acc"
         inside.yield_(self.reduction(inside, rest, accumulator, {**at, d: i}))
         return loop.res[0]
+
+    def halves(self, place: Place, d: int, carried: SSAValue, at: dict[int, Index]) -> SSAValue:
+        """A sum as two, of the first and of the second half of what is reduced: neither waits for the other."""
+        half = self.extents[d] // 2
+        element = memref_of(self.output).element_type
+        zero = self.spread(place, place.constants.get(zero_attribute(element), element))
+        loop = place.loop(0, half, 1, [carried, zero], name=f"k{d}")
+        inside = place.inside(loop.body.block)
+        i, *sums = loop.body.block.args
+        for value in sums:
+            value.name_hint = "acc"
+        places = i, inside.add(i, half)
+        inside.yield_(*(self.compute(inside, acc, {**at, d: k}) for acc, k in zip(sums, places, strict=True)))
+        return place.op(arith.AddfOp(loop.res[0], loop.res[1]))
 
     def by_element(self, place: Place, dims: Sequence[int], at: dict[int, Index]) -> None:
         if not dims:

@@ -12,7 +12,7 @@ from dlc.passes.tiling.group import Group
 from dlc.passes.tiling.leaf import Leaf
 from dlc.passes.tiling.nests import Nest, OpenNest
 from dlc.passes.tiling.plan import TilePlan
-from dlc.passes.tiling.ranges import Range, Tile, open_steps, steps, whole_or_end
+from dlc.passes.tiling.ranges import Range, Tile, even_steps, open_steps, steps, whole_or_end
 from dlc.passes.tiling.sweeps import run_stages
 
 
@@ -130,4 +130,6 @@ class _Tiler:
         if is_multiple(extent, whole.size):
             return steps(place, whole, step, f"j{d}")
         size = place.minimum(place.subtract(place.size(extent), whole.offset), whole.size)
+        if self.plan.even and step > 1 and not is_multiple(extent, step):
+            return even_steps(place, whole, size, step, f"j{d}")
         return open_steps(place, whole, size, step, is_multiple(extent, step), f"j{d}")

@@ -25,6 +25,10 @@ from dlc.target import Target
 _SUMS = 12
 # Elements of a line that are turned in registers with those of as many others.
 _TURNED = 8
+# Rows of an open extent in a tile of a contraction: each number of them is code of its own. So many tiles are cut evenly.
+_EVEN, _TOGETHER = 6, 3
+# Vectors of sums with fewer than which a step waits for the one before.
+_LATENT = 8
 # Steps of a reduction among which zeros are worth looking for.
 _SPANNED = 32
 # The vectors of a row of a contraction that has next to no other.
@@ -96,7 +100,25 @@ class _Chooser:
             register = {}
         order = self.order(shared, lane)
         chunks = self.chunks(lane if lane in shared else None)
-        return TilePlan(self.grid(register, order), register, order, chunks, self.steps(register, lane))
+        grid, steps = self.grid(register, order), self.steps(register, lane)
+        plan = TilePlan(grid, register, order, chunks, steps)
+        return plan if contraction is None or lane not in register else self.evenly(plan, contraction, lane)
+
+    def evenly(self, plan: TilePlan, stage: Stage, lane: int) -> TilePlan:
+        """The plan, with tasks that cut open rows of a contraction evenly, if there are any."""
+        register = plan.register
+        rows = [d for d in register if d in self.nest.open and d != lane and register[d] <= _EVEN]
+        grid = {d: max(size, register[d] * _TOGETHER) if d in rows else size for d, size in plan.grid.items()}
+        # Strictly, one is added to a sum after the other.
+        halves = 1 if self.exact else -(-_LATENT * self.lanes(stage) // register[lane])
+        return replace(plan, grid=grid, even=halves) if rows else plan
+
+    def rows_beside(self, stage: Stage, vectors: int) -> int:
+        """How many rows of so many vectors a register tile of a contraction holds."""
+        # One operand's vectors or broadcasts are held, the fewer of them, and those of the other pass by.
+        sums, registers = stage.sums, self.target.vector_registers
+        fitting = (r for r in range(registers, 0, -1) if sums * (r * vectors + 1) + min(r, vectors) <= registers)
+        return max(1, int(self.variant.rows * next(fitting, 1)))
 
     def plan_with_panels(self) -> TilePlan | None:
         """A contraction of which a task copies operands, so that its tiles share what a cache holds; None where none pays."""
@@ -228,17 +250,17 @@ class _Chooser:
         wanted = self.target.machine.vectors if lane in packed_periods(self.nest) else max(2, min(few, _MOST_VECTORS))
         columns = self.fitting(lane, wanted * lanes)
         vectors = -(-columns // lanes)
-        # One operand's vectors or broadcasts are held, the fewer of them, and those of the other pass by.
-        sums, registers = stage.sums, self.target.vector_registers
-        fitting = (r for r in range(registers, 0, -1) if sums * (r * vectors + 1) + min(r, vectors) <= registers)
-        rows = max(1, int(self.variant.rows * next(fitting, 1)))
+        rows = self.rows_beside(stage, vectors)
         register = {lane: columns}
         # The dimension nearest in memory first: its rows share cache lines and address registers.
         for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
             # Rows that are neighbours in a panel share its lines where they are an even part of them.
             least = 0 if any((a := stage.accesses[k]) is not None and a.stride(d) == 1 for k in panels) else _SUMS / vectors
-            # An even cut of an example is none of the other extents.
-            register[d] = self.fitting(d, rows if d in self.nest.open else _row_tile(extents[d], rows, least))
+            if d in self.nest.open:
+                # An even cut of an example is none of the other extents.
+                register[d] = rows if rows <= _EVEN else self.fitting(d, rows)
+                break
+            register[d] = self.fitting(d, _row_tile(extents[d], rows, least))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, TypeAlias
 
 from dlc.dialects.sizes import strides_of
@@ -20,6 +21,8 @@ from dlc.ir import (
     Operation,
     Region,
     SSAValue,
+    UnitAttr,
+    arith,
     linalg,
     memref,
 )
@@ -29,7 +32,7 @@ from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.ranges import Range, Tile, open_steps, steps, steps_between
 from dlc.passes.tiling.scatter import scatter_of
 from dlc.passes.tiling.scatter import split as split_scatter
-from dlc.passes.tiling.structured_ops import operand_maps
+from dlc.passes.tiling.structured_ops import IN_HALVES, operand_maps
 from dlc.passes.tiling.windows import Window, combine, element_of, fill, generic, without_units
 
 
@@ -219,7 +222,12 @@ class Leaf:
             fill(place, self.starts[stage.op], operands[-1])
         # Partial results of a reduction have an axis along it.
         reduced = [d in stage.reductions and d not in output for d in dims]
-        generic(place, operands, maps, reduced, _clone_body(place, stage, tile, dims))
+        body = _clone_body(place, stage, tile, dims)
+        op, last = generic(place, operands, maps, reduced, body), body.block.last_op
+        adds = last is not None and isinstance(last.operands[0].owner, arith.AddfOp)
+        rows = prod(tile[d].size for d in self.plan.register if d in self.nest.open)
+        if adds and stage.is_contraction and rows < self.plan.even:
+            op.attributes[IN_HALVES] = UnitAttr()
 
     def operand(self, place: Place, stage: Stage, k: int, tile: Tile) -> Window:
         """The window of an operand under the tile, and the dimension that each of its axes of size > 1 follows."""

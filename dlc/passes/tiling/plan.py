@@ -60,6 +60,9 @@ class TilePlan:
 
     `running`: a dimension along which the sweeps go block by block of this size up to the last that reduces it: sums of
     weights run (`running.py`), and buffers along it are of one block.
+
+    `even`: tasks cut open extents evenly, into as few register tiles as there can be. Those of fewer rows than this have few
+    sums, which would wait for one another: they are made in two halves.
     """
 
     grid: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -76,15 +79,15 @@ class TilePlan:
     hidden: int | None = None
     sweeps: tuple[Sweep, ...] = ()
     running: tuple[int, int] | None = None
+    even: int = 0
 
     def check(self, nest: Nest) -> None:
         """Raises ValueError, naming the entry, if the plan is not legal for the nest."""
         shared = set(nest.shared)
         for name, sizes in (("grid", self.grid), ("register", self.register)):
             for d, size in sizes.items():
-                # An open extent is an example: a task may take more.
-                taken = name == "grid" and d in nest.open
-                if d not in shared or size < 1 or (size > nest.extents[d] and not taken):
+                # An open extent is an example: there may be more.
+                if d not in shared or size < 1 or (size > nest.extents[d] and d not in nest.open):
                     raise ValueError(f"{name}[d{d}] = {size}: must be a shared dimension with 1 ≤ size ≤ its extent")
         for d, block in self.grid.items():
             if block % self.tile(d) and block != nest.extents[d]:
@@ -250,6 +253,7 @@ class TilePlan:
         zeros = "".join(f" {name} {k}" for name, k in (("spans", self.spans), ("hidden", self.hidden)) if k is not None)
         sweeps = "".join(f" sweep {{{s}}}" for s in self.sweeps)
         running = "" if self.running is None else f" running d{self.running[0]} by {self.running[1]}"
+        cut += f" even, in halves below {self.even}" if self.even else ""
         return f"{cut}{steps}{items}{promote}{blocks}{zeros}{sweeps}{running} order ({order})"
 
 

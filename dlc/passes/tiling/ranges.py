@@ -82,6 +82,24 @@ def open_steps(place: Place, whole: Range, size: Index, step: int, divides: bool
         yield branch, whole.part(branch, branch.subtract(size, left), part)
 
 
+def even_steps(place: Place, whole: Range, size: Index, most: int, name: str) -> Iterator[tuple[Place, Range]]:
+    """As `open_steps`, for one iteration at least, in as few steps of up to `most` as there can be, of about the same size.
+
+    Of n = ⌈size / most⌉ steps the first size mod n take ⌊size / n⌋ + 1 iterations, the others one less.
+    """
+    count = place.value(place.floordiv(place.add(size, most - 1), most))
+    shorter = place.quotient(size, count)
+    longer = place.add(shorter, 1)
+    end = place.times(place.value(place.subtract(size, place.times(shorter, count))), longer)
+    for step in reversed(range(1, most + 1)):
+        last = place.compare(shorter, "eq", step)
+        upper = place.select(last, size, place.select(place.compare(longer, "eq", step), end, 0))
+        loop = place.loop(place.select(last, end, 0), upper, step, name=name)
+        inside = place.inside(loop.body.block)
+        yield inside, whole.part(inside, loop.body.block.args[0], step)
+        inside.yield_()
+
+
 def whole_or_end(place: Place, whole: Range, extent: int) -> Iterator[tuple[Place, Range]]:
     """The two cases of a range that starts at a multiple of its size: it is inside of the extent, or what remains there."""
     assert isinstance(whole.offset, SSAValue)

@@ -10,6 +10,9 @@ from dlc.errors import UnsupportedError
 from dlc.ir import AffineDimExpr, AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, arith, linalg, memref
 from dlc.passes.structured import memref_of
 
+# Says of a contraction that each sum is made as two, of the first and of the second half of what is reduced.
+IN_HALVES = "dl.halves"
+
 StructuredOp = linalg.GenericOp | linalg.FillOp
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from dlc.ir import AffineDimExpr, AffineMap, ArrayAttr, Block, Region, SSAValue, linalg
+from dlc.ir import AffineDimExpr, AffineMap, ArrayAttr, Block, Operation, Region, SSAValue, linalg
 from dlc.passes.structured import Index, Place, iterator_types, map_attribute, memref_of, segments
 from dlc.passes.tiling.nests import Stage, combiner_of
 
@@ -61,8 +61,8 @@ def fill(place: Place, value: SSAValue, target: SSAValue) -> None:
 
 def generic(
     place: Place, operands: Sequence[SSAValue], maps: Sequence[AffineMap], reduced: Sequence[bool], region: Region
-) -> None:
-    place.insert(
+) -> Operation:
+    return place.insert(
         linalg.GenericOp.create(
             operands=operands,
             properties={

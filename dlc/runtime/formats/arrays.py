@@ -29,3 +29,9 @@ def array_from_json(written: Sequence[Any], container: Container) -> tuple[Tenso
     if prod(shape) * info.dtype.itemsize != len(data):
         raise ValueError(f"{info.name} has {len(data)} bytes, not those of {info}")
     return info, np.frombuffer(data, info.dtype).reshape(shape)
+
+
+def arrays_from_json(written: Sequence[Any], container: Container) -> tuple[tuple[TensorInfo, ...], dict[str, NDArray[Any]]]:
+    """What arrays are, in order, and the arrays by name. Raises what array_from_json raises."""
+    arrays = [array_from_json(one, container) for one in written]
+    return tuple(info for info, _ in arrays), {info.name: array for info, array in arrays}

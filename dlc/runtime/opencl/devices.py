@@ -124,7 +124,7 @@ def _lacks(target: Target, items: int, local_bytes: int) -> str:
 
 
 def fitted(target: Target, device: Device) -> Target:
-    """`target` without what the device does not have.
+    """`target` without what the device does not have, as a version of this device's own.
 
     Raises DeviceError for one that is too large for it.
     """
@@ -132,8 +132,9 @@ def fitted(target: Target, device: Device) -> Target:
         raise DeviceError(f"{device}: {target.name} needs {lacking}; compile for opencl:small")
     if target.alignment % device.alignment:
         target = replace(target, alignment=device.alignment)
-    here = device.target
-    return without(target, halves=here.halves, doubles=here.doubles)
+    # What becomes of text is its driver's affair.
+    target = replace(target, version=f"{device.name}, {device.platform}, {device.driver}")
+    return without(target, halves=device.target.halves, doubles=device.target.doubles)
 
 
 def choose(name: str, wanted: str | None = None) -> tuple[Device, Target]:

@@ -118,7 +118,7 @@ def built_apart(parts: Sequence[Part], device: Device) -> list[bytes]:
 
 
 # The parent's path, for it need not be the one that the interpreter starts with.
-_CHILD = "import sys; sys.path[:] = {path!r}; from dlc.backends.opencl.build_apart import answer; answer()"
+_CHILD = "import sys; sys.path[:] = {path!r}; from dlc.runtime.opencl.build_apart import answer; answer()"
 
 
 def _ask(device: Device, part: Part) -> bytes | dict[str, str]:

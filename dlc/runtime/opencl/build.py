@@ -17,13 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dlc.backends.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary, from_text
-from dlc.backends.opencl.emit import KernelSource, program_text
 from dlc.caching.cache import Cache
 from dlc.errors import DeviceError, ModelError, TooLargeError
+from dlc.machine.cpus import usable_cpus
+from dlc.options import Options
 from dlc.runtime.host_program import Launch
-from dlc.runtime.opencl.devices import Session
+from dlc.runtime.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary
+from dlc.runtime.opencl.devices import Device, Session, open_device
 from dlc.runtime.opencl.driver import opencl
+from dlc.runtime.opencl.kernel import KernelText, program_text
 from dlc.runtime.opencl.program import GridCode
 
 KIND = "opencl"  # of entries in the cache
@@ -34,12 +36,36 @@ _KERNELS_PER_PROCESS = 8
 
 
 @dataclass(frozen=True)
+class Builder:
+    """Who makes code of kernels: for a device, through a cache, in so many processes at once.
+
+    What is `guarded` is built and run for the first time in another process, so that a driver that crashes ends that one.
+    """
+
+    device: Device
+    cache: Cache
+    processes: int
+    guarded: bool = False
+
+    @staticmethod
+    def of(device: Device, options: Options) -> Builder:
+        """Who does it for a compilation."""
+        cache = Cache.standard() if options.cache else Cache(None)
+        return Builder(device, cache, options.workers or usable_cpus())
+
+    @property
+    def session(self) -> Session:
+        """The device in use."""
+        return open_device(self.device)
+
+
+@dataclass(frozen=True)
 class BuiltProgram:
     """Kernels as programs on a device: each with the names of the kernels that it holds."""
 
     parts: tuple[tuple[tuple[str, ...], Any], ...]
 
-    def kernels(self, sources: Sequence[KernelSource]) -> dict[str, tuple[GridCode, ...]]:
+    def kernels(self, sources: Sequence[KernelText]) -> dict[str, tuple[GridCode, ...]]:
         """The code of every kernel by name."""
         programs = {name: program for names, program in self.parts for name in names}
         make = opencl().Kernel
@@ -52,26 +78,22 @@ class BuiltProgram:
         }
 
 
-def build(
-    name: str,
-    sources: Sequence[KernelSource],
-    launches: Sequence[Launch],
-    session: Session,
-    cache: Cache,
-    processes: int,
-) -> BuiltProgram:
+def build(name: str, sources: Sequence[KernelText], launches: Sequence[Launch], builder: Builder) -> BuiltProgram:
     """The kernels of the model called `name`, out of the cache or built now; `launches` has one of each.
 
-    Raises TooLargeError for kernels that do not build, or are too large for the device.
+    Raises TooLargeError for kernels that need what the device does not have, do not build, or are too large for it.
     """
-    options, device = _options(session), session.device
+    session, device = builder.session, builder.device
+    if lacking := {s.name: what for s in sources if (what := s.lacking(device))}:
+        raise TooLargeError(lacking)
+    options = _options(session)
     described = [*sorted(s.text for s in sources), options, device.name, device.platform, device.driver]
     key = hashlib.blake2b("\0".join(described).encode(), digest_size=16).hexdigest()
-    program, _ = cache.fetch(
+    program, _ = builder.cache.fetch(
         KIND,
         key,
         read=lambda path: _load(path, session),
-        make=lambda: _compiled(sources, launches, options, session, processes),
+        make=lambda: _compiled(sources, launches, options, builder),
         write=_save,
         about={"model": name, "target": str(device), "driver": device.driver, "kernels": [s.name for s in sources]},
     )
@@ -85,54 +107,52 @@ def _options(session: Session) -> str:
     return " ".join(options)
 
 
-def _compiled(
-    sources: Sequence[KernelSource], launches: Sequence[Launch], options: str, session: Session, processes: int
-) -> BuiltProgram:
+def _compiled(sources: Sequence[KernelText], launches: Sequence[Launch], options: str, builder: Builder) -> BuiltProgram:
     launched = {launch.kernel: launch for launch in launches}
-    shares = _shared_out(sources, min(processes, -(-len(sources) // _KERNELS_PER_PROCESS)))
-    parts = [
-        Part(
-            program_text(share),
-            options,
-            tuple(
-                FunctionRun(f"{s.name}_{g}", s.name, launch.number(grid.groups), grid.items, launch.sizes, launch.numbers)
-                for s in share
-                for launch in [launched[s.name]]
-                for g, grid in enumerate(s.grids)
-            ),
+
+    def part(share: Sequence[KernelText]) -> Part:
+        runs = (
+            FunctionRun(f"{s.name}_{g}", s.name, launch.number(grid.groups), grid.items, launch.sizes, launch.numbers)
+            for s in share
+            for launch in [launched[s.name]]
+            for g, grid in enumerate(s.grids)
         )
-        for share in shares
-    ]
+        return Part(program_text(share), options, tuple(runs))
+
+    shares = _shared_out(sources, min(builder.processes, -(-len(sources) // _KERNELS_PER_PROCESS)))
     try:
-        if len(parts) > 1:
-            programs = [from_binary(binary, session) for binary in built_apart(parts, session.device)]
-        else:
-            programs = [built(part, session) for part in parts]
+        programs = _programs([part(share) for share in shares], builder)
     except TooLargeError:
         raise
     except DeviceError:
         # Which of them it is that the compiler does not take.
-        problems = {s.name: problem for s in sources if (problem := _problem(s, options, session))}
+        problems = {s.name: problem for s in sources if (problem := _problem(part([s]), builder))}
         if not problems:
             raise
         raise TooLargeError(problems) from None
     return BuiltProgram(tuple((tuple(s.name for s in share), p) for share, p in zip(shares, programs, strict=True)))
 
 
-def _shared_out(sources: Sequence[KernelSource], count: int) -> list[list[KernelSource]]:
+def _programs(parts: Sequence[Part], builder: Builder) -> list[Any]:
+    if len(parts) > 1 or builder.guarded:
+        return [from_binary(binary, builder.session) for binary in built_apart(parts, builder.device)]
+    return [built(part, builder.session) for part in parts]
+
+
+def _shared_out(sources: Sequence[KernelText], count: int) -> list[list[KernelText]]:
     """The kernels in `count` shares of about the same length of text."""
-    shares: list[list[KernelSource]] = [[] for _ in range(count)]
+    shares: list[list[KernelText]] = [[] for _ in range(count)]
     lengths = [0] * count
-    for source in sorted(sources, key=lambda s: -len(s.functions)):
+    for source in sorted(sources, key=lambda s: -len(s.pieces[-1])):
         shortest = lengths.index(min(lengths))
         shares[shortest].append(source)
-        lengths[shortest] += len(source.functions)
+        lengths[shortest] += len(source.pieces[-1])
     return shares
 
 
-def _problem(source: KernelSource, options: str, session: Session) -> str:
+def _problem(part: Part, builder: Builder) -> str:
     try:
-        from_text(source.text, options, session)
+        _programs([part], builder)
     except DeviceError as error:
         return str(error)
     return ""

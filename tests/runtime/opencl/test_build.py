@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 import dlc
-from dlc.backends.opencl import backend
-from dlc.backends.opencl import build as build_module
-from dlc.backends.opencl.build import BuiltProgram, build
-from dlc.backends.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary
-from dlc.backends.opencl.emit import Grid, KernelSource
 from dlc.caching.cache import Cache
 from dlc.errors import DeviceError, TooLargeError, UnsupportedError
-from dlc.runtime.host_program import Launch
+from dlc.runtime.host_program import Launch, OpenKernel
+from dlc.runtime.opencl import artifact
+from dlc.runtime.opencl import build as build_module
+from dlc.runtime.opencl.build import Builder, BuiltProgram, build
+from dlc.runtime.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary
 from dlc.runtime.opencl.devices import Session, all_devices, choose, open_device
+from dlc.runtime.opencl.kernel import Grid, KernelText
 from tests.models.skeletons import path_of
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
@@ -33,9 +33,9 @@ def session() -> Session:
     return open_device(choose("opencl")[0])
 
 
-def kernel(name: str, body: str = "y[get_global_id(0)] = 2 * x[get_global_id(0)];") -> KernelSource:
+def kernel(name: str, body: str = "y[get_global_id(0)] = 2 * x[get_global_id(0)];") -> KernelText:
     head = f"__kernel void {name}_0(__global const float *restrict x, __global float *restrict y)"
-    return KernelSource(name, f"{head} {{ {body} }}\n", (Grid(4, 2),), 0, (32, 32))
+    return KernelText(name, (f"{head} {{ {body} }}\n",), (Grid(4, 2),), OpenKernel(0, (32, 32)))
 
 
 def launches(*names: str) -> list[Launch]:
@@ -46,7 +46,7 @@ def part(*names: str, items: int = 2) -> Part:
     return Part("".join(kernel(n).text for n in names), "", tuple(FunctionRun(f"{n}_0", n, 4, items, (64, 64)) for n in names))
 
 
-def doubled(program: BuiltProgram, source: KernelSource, session: Session) -> list[float]:
+def doubled(program: BuiltProgram, source: KernelText, session: Session) -> list[float]:
     """What a kernel makes of 0…7."""
     import pyopencl as cl
 
@@ -60,9 +60,9 @@ def doubled(program: BuiltProgram, source: KernelSource, session: Session) -> li
 
 def test_a_binary_is_kept_and_loaded(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, cache = kernel("a"), Cache(tmp_path)
-    built_now = build("m", [source], launches("a"), session, cache, 1)
+    built_now = build("m", [source], launches("a"), Builder(session.device, cache, 1))
     monkeypatch.setattr(build_module, "_compiled", None)
-    loaded = build("m", [source], launches("a"), session, cache, 1)
+    loaded = build("m", [source], launches("a"), Builder(session.device, cache, 1))
     assert doubled(built_now, source, session) == doubled(loaded, source, session) == [0, 2, 4, 6, 8, 10, 12, 14]
     (entry,) = cache.entries()
     assert (entry.kind, entry.hits, entry.about["kernels"]) == ("opencl", 1, ["a"])
@@ -71,11 +71,11 @@ def test_a_binary_is_kept_and_loaded(session: Session, tmp_path: Path, monkeypat
 @pytest.mark.parametrize("damage", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b"", lambda data: data[:40]])
 def test_a_damaged_entry_is_made_again(session: Session, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any) -> None:
     source, cache = kernel("a"), Cache(tmp_path)
-    build("m", [source], launches("a"), session, cache, 1)
+    build("m", [source], launches("a"), Builder(session.device, cache, 1))
     (entry,) = cache.entries()
     entry.path.write_bytes(damage(entry.path.read_bytes()))
     with caplog.at_level(logging.INFO):
-        program = build("m", [source], launches("a"), session, cache, 1)
+        program = build("m", [source], launches("a"), Builder(session.device, cache, 1))
     assert "made again" in caplog.text
     assert doubled(program, source, session)[1] == 2
 
@@ -83,14 +83,14 @@ def test_a_damaged_entry_is_made_again(session: Session, tmp_path: Path, caplog:
 def test_what_a_driver_refuses_is_made_again(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, cache = kernel("a"), Cache(tmp_path)
     monkeypatch.setattr(build_module, "binary_of", lambda program: b"not a binary")
-    build("m", [source], launches("a"), session, cache, 1)
+    build("m", [source], launches("a"), Builder(session.device, cache, 1))
     monkeypatch.undo()
-    assert doubled(build("m", [source], launches("a"), session, cache, 1), source, session)[1] == 2
+    assert doubled(build("m", [source], launches("a"), Builder(session.device, cache, 1)), source, session)[1] == 2
 
 
 def test_kernels_are_shared_out_to_processes(session: Session, tmp_path: Path) -> None:
     sources = [kernel(f"k{i}") for i in range(9)]
-    program = build("m", sources, launches(*(s.name for s in sources)), session, Cache(None), 2)
+    program = build("m", sources, launches(*(s.name for s in sources)), Builder(session.device, Cache(None), 2))
     assert sorted(len(names) for names, _ in program.parts) == [4, 5]
     assert doubled(program, sources[8], session)[7] == 14
 
@@ -105,13 +105,20 @@ def test_parts_answer_from_their_process(session: Session) -> None:
         built_apart([Part("no C at all", "", ())], session.device)
 
 
+def test_what_is_guarded_cannot_end_this_process(session: Session) -> None:
+    crash = kernel("b", "*(__global volatile int *)8 = 1;")
+    with pytest.raises(TooLargeError, match="ended with status -") as raised:
+        build("m", [kernel("a"), crash], launches("a", "b"), Builder(session.device, Cache(None), 1, guarded=True))
+    assert list(raised.value.kernels) == ["b"]
+
+
 def test_a_binary_holds_what_ran(session: Session) -> None:
     assert binary_of(built(part("a"), session))
 
 
 def test_a_kernel_that_does_not_build_is_named(session: Session) -> None:
     with pytest.raises(TooLargeError) as raised:
-        build("m", [kernel("a"), kernel("b", "nonsense;")], launches("a", "b"), session, Cache(None), 1)
+        build("m", [kernel("a"), kernel("b", "nonsense;")], launches("a", "b"), Builder(session.device, Cache(None), 1))
     assert list(raised.value.kernels) == ["b"] and "nonsense" in str(raised.value)
 
 
@@ -121,17 +128,17 @@ def softmax(x: Any) -> Any:
 
 
 def test_kernels_that_are_too_large_become_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[KernelSource]] = []
+    seen: list[list[KernelText]] = []
 
-    def limited(name: str, sources: Sequence[KernelSource], *rest: Any) -> BuiltProgram:
+    def limited(name: str, sources: Sequence[KernelText], *rest: Any) -> BuiltProgram:
         seen.append(list(sources))
         if len(seen) == 1:
             raise TooLargeError({sources[0].name: "too many registers"})
         return build(name, sources, *rest)
 
-    monkeypatch.setattr(backend, "build", limited)
+    monkeypatch.setattr(artifact, "build", limited)
     x = np.random.default_rng(0).standard_normal((4, 96), np.float32)
-    got = dlc.jit(target="opencl:gpu")(softmax)(x)
+    got = dlc.jit(target="opencl:gpu", cache=False)(softmax)(x)
     expected = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     assert len(seen) == 2
@@ -139,12 +146,12 @@ def test_kernels_that_are_too_large_become_small(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_the_smallest_profile_cannot_hold_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(name: str, sources: Sequence[KernelSource], *rest: Any) -> BuiltProgram:
+    def never(name: str, sources: Sequence[KernelText], *rest: Any) -> BuiltProgram:
         raise TooLargeError({sources[0].name: "too many registers"})
 
-    monkeypatch.setattr(backend, "build", never)
+    monkeypatch.setattr(artifact, "build", never)
     with pytest.raises(DeviceError, match=r"(?s)softmax: opencl:.*cannot hold.*test_build.py.*: too many registers"):
-        dlc.jit(target="opencl:gpu")(softmax)(np.zeros((4, 96), np.float32))
+        dlc.jit(target="opencl:gpu", cache=False)(softmax)(np.zeros((4, 96), np.float32))
 
 
 def test_numbers_that_a_device_does_not_compute_with() -> None:
@@ -156,9 +163,9 @@ SECOND = """
 import sys
 import numpy as np
 import dlc
-from dlc.backends.opencl import build
+from dlc.runtime.opencl import build
 if sys.argv[2] == "again":
-    build.built = build.built_apart = build.from_text = None
+    build.built = build.built_apart = None
 print(np.asarray(dlc.compile_model(sys.argv[1], target="opencl")(np.ones((1, 1, 28, 28), np.float32))["probs"]).argmax())
 """
 

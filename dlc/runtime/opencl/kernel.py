@@ -1,0 +1,68 @@
+"""A kernel in OpenCL C, as compiled models keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dlc.dims import Size
+from dlc.runtime.host_program import OpenKernel
+from dlc.runtime.opencl.devices import Device
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Runs of one function: `groups` of them, in the kernel's sizes, each by `items` at once that share `local_bytes`."""
+
+    groups: Size
+    items: int
+    local_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """A kernel as functions `<name>_<g>`, one for each of its grids.
+
+    `pieces`: the text, definitions first; several kernels of a program have some in common. `shape`: the sizes that it takes
+    behind its buffers, and what these have. `computes`: the kinds of numbers in it that not every device computes with (f16,
+    f64). `origins`, `flops`, `results`: as of a KernelObject.
+    """
+
+    name: str
+    pieces: tuple[str, ...]
+    grids: tuple[Grid, ...]
+    shape: OpenKernel
+    computes: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    flops: Size = 0
+    results: tuple[np.dtype[Any], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """A program of this kernel alone."""
+        return program_text([self])
+
+    @property
+    def size(self) -> int:
+        """The bytes of its code."""
+        return len(self.text.encode())
+
+    def lacking(self, device: Device) -> str:
+        """What the kernel needs that a device does not have; empty if nothing."""
+        return "; ".join(self._lacking(device))
+
+    def _lacking(self, device: Device) -> Iterator[str]:
+        has = {"f16": device.target.halves, "f64": device.target.doubles}
+        yield from (f"it computes in {kind}, which the device does not" for kind in self.computes if not has.get(kind, True))
+        if (items := max((grid.items for grid in self.grids), default=0)) > device.group_items:
+            yield f"groups of {items} items, and the device has {device.group_items} at most"
+        if (local := max((grid.local_bytes for grid in self.grids), default=0)) > device.local_bytes:
+            yield f"{local} bytes of local memory, and the device has {device.local_bytes}"
+
+
+def program_text(kernels: Sequence[KernelText]) -> str:
+    """The text of a program of several kernels; what they share is written once."""
+    return "\n".join(dict.fromkeys(piece for kernel in kernels for piece in kernel.pieces))
