@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, TensorType
@@ -100,7 +100,7 @@ def _initialize(
     self.__post_init__()
 
 
-@lru_cache(maxsize=None)
+@cache
 def _defaults(kind: type[IRDLOperation]) -> tuple[tuple[tuple[str, Attribute], ...], tuple[tuple[str, Attribute], ...]]:
     """What the properties and the attributes of an op are where nothing is said."""
     definition = kind.get_irdl_definition()
