@@ -326,7 +326,7 @@ def explore_file(
 ) -> Page:
     """The page of the model in a file, as `compile_file` takes it, measured on what `inputs` gives for its program.
 
-    Raises what compile_model raises, and UnsupportedError for a model that is compiled in parts, without inputs.
+    Raises what compile_model raises, and UnsupportedError for a model that is compiled when it is called, without inputs.
     """
     from dlc.explore import explore
     from dlc.explore.sources import onnx_listing, tflite_listing

@@ -170,3 +170,11 @@ def require_unmasked(array: object, where: str) -> None:
     """Raises DTypeError for a masked array that hides elements: programs would compute with what is under the mask."""
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(cast("NDArray[Any]", array)):
         raise DTypeError(f"{where} is a masked array; give its elements a value with .filled(…)")
+
+
+def named_dtype(name: Any) -> np.dtype[Any]:
+    """The dtype called `name`, one of numbers or bools; raises ValueError for any other."""
+    dtype = np.dtype(getattr(ml_dtypes, name, name)) if isinstance(name, str) else None
+    if dtype is None or dtype.name != name or dtype.kind not in "biufV":
+        raise ValueError(f"{name!r} is no dtype of numbers")
+    return dtype

@@ -66,18 +66,19 @@ class Machine:
 
     Registers: `vectors` are those of a step where no register tile is called for. A contraction with one vector per row is
     `single_vector` times as slow, since each multiply-add loads its own broadcast; one with up to `few_rows` rows has
-    registers to spare.
+    registers to spare. Up to `pair_rows` rows that may be rounded go as pairs of 16 bits through weights of few bits.
 
     Rows: `row_elements` are the most of a row that a kernel keeps in local buffers, a few of which must fit the second-level
     cache and the stack. `row_tiles` register tiles of such rows share what a contraction reads while another one waits for
     what becomes of its results; 0: they are kernels of their own.
 
     Blocks: rows of an operand stay in the first-level cache as far as its `cache_ways` of `way_bytes` hold them. Where an
-    operand serves `block_tiles` register tiles or more and does not stay, a task copies it in panels: a block of about
-    `block_steps` of what is reduced at a time, or `block_lines` where each step reads other lines, up to `block_elements` of
-    it, in tasks of which there are `block_tasks`; what serves whole parts of a task may be `far_blocks` times as much, from
-    behind the second level. An operand of more than a block that serves fewer tiles is read as it lies, `order_steps` rows at
-    a time, with up to `order_elements` sums in the first-level cache.
+    operand serves `block_tiles` register tiles or more and does not stay, a task copies it in panels, up to `block_elements` of
+    it: up to `whole_steps` of what is reduced at once, since then sums wait nowhere, in `whole_tasks` tasks, or a block of
+    about `block_steps` at a time, or of `block_lines` where each step reads other lines, in `block_tasks`, or as many as the
+    threads that a program is made for. What serves whole parts of a task may be `far_blocks` times as much, from behind the
+    second level. An operand of more than a block that serves fewer tiles is read as it lies, `order_steps` rows at a time, with
+    up to `order_elements` sums in the first-level cache.
 
     Measured on AVX2. `winograd` and `prefetch` are None where the device does without.
     """
@@ -87,14 +88,17 @@ class Machine:
     vectors: int = 4
     single_vector: float = 1.15
     few_rows: int = 4
+    pair_rows: int = 32
     row_elements: int = 1 << 16
     row_tiles: int = 4
     stack_bytes: int = 4 << 20
     way_bytes: int = 1 << 12
     cache_ways: int = 8
+    whole_steps: int = 1024
     block_steps: int = 256
     block_lines: int = 100
     block_tasks: int = 4
+    whole_tasks: int = 4
     block_elements: int = 1 << 17
     far_blocks: int = 2
     order_steps: int = 8
@@ -138,6 +142,10 @@ class Target:
         """What compiled code knows of its target: all but what things cost on it."""
         return replace(self, machine=Machine())
 
+    def for_threads(self, threads: int | None) -> Target:
+        """The target of programs that are made for so many threads: tasks that share blocks are as many; None: not known."""
+        return self if threads is None else replace(self, machine=replace(self.machine, block_tasks=threads))
+
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""
         return max(1, self.vector_bytes // element_bytes)
@@ -154,9 +162,9 @@ _PAIRS, _FOURS = ("i16",), ("u8i8", "i16")
 # vdpbf16ps came with processors that have both.
 _HALVES = (*_FOURS, "bf16")
 # Vectors of 32 bytes and fewer. Of AArch64 large cores have 64 KiB of first-level cache in four ways, and smaller ones lose
-# little by it.
+# little by it; it takes four instructions for pairs that x86-64 has two for.
 _SHORT = Machine(winograd=Winograd(weight=8))
-_OF_ARM = replace(_SHORT, way_bytes=1 << 14, cache_ways=4)
+_OF_ARM = replace(_SHORT, way_bytes=1 << 14, cache_ways=4, pair_rows=4)
 
 
 def _x86(name: str, cpu: str, features: tuple[str, ...], bytes: int, registers: int, dots: tuple[str, ...]) -> Target:

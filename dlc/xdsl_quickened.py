@@ -118,6 +118,8 @@ def _fill_in(self: IRDLOperation) -> None:
         self.properties.setdefault(name, value)
     for name, value in attributes:
         self.attributes.setdefault(name, value)
+    # What xDSL puts there while it builds the body of a named op.
+    Operation.__post_init__(self)
 
 
 _OPERAND, _RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT

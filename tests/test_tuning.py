@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
 import dlc
+from dlc.api import compile_file
 from dlc.backends.cpu.backend import Cpu
 from dlc.cli import main
 from dlc.compiler import load_program
@@ -17,7 +19,8 @@ from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering, plan
 from dlc.compiler.tuning import Tuner, with_variant
 from dlc.instrument.provenance import dispatches
-from dlc.instrument.report import Tuned
+from dlc.instrument.report import Report, Tuned
+from dlc.options import Options
 from dlc.passes.tiling.choose_tiles import VARIANTS
 from dlc.target import resolve
 
@@ -66,3 +69,21 @@ def test_the_command_shows_what_was_measured() -> None:
     assert result.exit_code == 0, result.output
     tuned = json.loads(result.stdout)["tuned"]
     assert tuned and all(t["before"] >= t["after"] > 0 and t["plan"] for t in tuned)
+
+
+def test_kernels_that_serve_several_sizes_are_measured_at_one() -> None:
+    """Of a program that one compilation serves, whatever its data decides."""
+    text = (
+        '<ir_version: 10, opset_import: ["": 21]> g (float[n,16] x) => (float[k,24] y) { z = ReduceSum<keepdims = 0>(x, one) '
+        "p = NonZero(z) t = Transpose(p) some = GatherND(x, t) y = MatMul(some, w) }"
+    )
+    model = onnx.parser.parse_model(text)
+    weight = np.random.default_rng(0).standard_normal((16, 24), np.float32)
+    arrays = {"w": weight, "one": np.int64([1])}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+    report = Report()
+    compiled = compile_file(model.SerializeToString(), options=Options.of(tune=0.2, cache=False), report=report)
+    assert report.tuned and report.each_size is None and report.served is None
+    x = np.random.default_rng(1).standard_normal((7, 16), np.float32)
+    x[3] = 0
+    np.testing.assert_allclose(compiled(x)["y"], np.delete(x, 3, 0) @ weight, rtol=1e-4, atol=1e-5)

@@ -66,7 +66,8 @@ class Backend(ABC):
 
     def stages(self, options: Options) -> tuple[Stage, ...]:
         """From a `dl` module of static sizes to what code is made of."""
-        return stages_of(self.target, options.numerics, options.weights, options.group, options.precision)
+        target = self.target.for_threads(options.num_threads)
+        return stages_of(target, options.numerics, options.weights, options.group, options.precision)
 
     def __str__(self) -> str:
         return self.target.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -19,9 +20,11 @@ from dlc.runtime.host_program import (
     FIRST_INPUT,
     Branch,
     Carried,
+    Compute,
     Decide,
     Element,
     Fail,
+    HostArray,
     HostProgram,
     Instruction,
     Launch,
@@ -29,7 +32,6 @@ from dlc.runtime.host_program import (
     OpenLaunch,
     Place,
     Print,
-    Printed,
     While,
 )
 from dlc.runtime.open_program import OpenProgram
@@ -51,7 +53,7 @@ def read_open(module: ModuleOp) -> OpenProgram:
 def is_open(module: ModuleOp) -> bool:
     """Whether sizes of the entry come with a call."""
     main = host.entry_of(module)
-    if any(isinstance(op, host.DecideOp) for op in main.walk()):
+    if any(host.decided_by(op) for op in main.walk()):
         return True
     return not all(is_static(host.sizes_of(v)) for v in (*main.args, *(r for op in main.body.block.ops for r in op.results)))
 
@@ -126,17 +128,20 @@ class _Reader:
                 case host.DecideOp():
                     instructions.append(Decide(op.symbol, self.places[op.count]))
                 case host.PrintOp():
-                    infos = [_info("", v) for v in op.buffers]
-                    values = tuple(
-                        Printed(self.places[v], tuple(map(int, info.shape)), info.dtype)
-                        for v, info in zip(op.buffers, infos, strict=True)
-                    )
-                    instructions.append(Print(tuple(op.texts), values))
+                    instructions.append(Print(tuple(op.texts), self.arrays(op.buffers)))
+                case host.ComputeOp():
+                    arrays, decided = (self.arrays(op.arguments), self.arrays(op.made)), host.decided_by(op)
+                    settings, where = json.loads(op.settings.data), str(op.location)
+                    instructions.append(Compute(op.function.data, settings, where, *arrays, decided))
                 case func.ReturnOp() | host.YieldOp():
                     pass
                 case _:
                     raise CompileError(f"{op.name} is in the host program after planning; run bufferize-host and plan-arena")
         return tuple(instructions)
+
+    def arrays(self, buffers: Sequence[SSAValue]) -> tuple[HostArray, ...]:
+        infos = [_info("", v) for v in buffers]
+        return tuple(HostArray(self.places[v], info.shape, info.dtype) for v, info in zip(buffers, infos, strict=True))
 
     def loop(self, op: host.LoopOp) -> Loop:
         count, carried = op.turns, op.carried.value.data

@@ -127,6 +127,7 @@ def _compilation(target: Target, options: Options) -> dict[str, str]:
         "precision": options.precision,
         "few_bits": few_bits,
         "tuned": str(options.tune > 0),
+        "threads": str(options.num_threads),
     }
     return {"target": target_text(target), **chosen, "dlc": DLC, "packages": PACKAGES}
 

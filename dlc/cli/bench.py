@@ -16,10 +16,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.backends.limits import Limits
+from dlc.cli.given import Shapes, shape_option
 from dlc.cli.run import input_option, prepared, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
-    Shapes,
     json_option,
     model_argument,
     no_cache_option,
@@ -27,7 +27,6 @@ from dlc.cli.shared import (
     out,
     precision_option,
     reports_errors,
-    shape_option,
     shown_progress,
     target_option,
     threads_option,

@@ -15,10 +15,10 @@ from rich.table import Table
 from dlc.api import program_of
 from dlc.caching.model_cache import DUMPED, EXPORTED, TFLITE
 from dlc.cli.diff import side_of, told
+from dlc.cli.given import Shapes, shape_option, value_option
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
-    Shapes,
     fail,
     json_number,
     json_option,
@@ -27,10 +27,8 @@ from dlc.cli.shared import (
     out,
     read_array,
     reports_errors,
-    shape_option,
     shown_progress,
     target_option,
-    value_option,
 )
 from dlc.compiler import Program
 from dlc.debug.bisect import Verdict, bisect, compare_recorded

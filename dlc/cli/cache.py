@@ -16,7 +16,15 @@ from rich.table import Table
 from dlc.backends.registry import backend_of
 from dlc.caching.cache import Cache, Entry
 from dlc.caching.model_cache import CachedFile, explain, reason_not_cached
-from dlc.cli.shared import Shapes, fail, json_option, model_argument, out, reports_errors, shape_option, target_option
+from dlc.cli.given import Shapes, shape_option
+from dlc.cli.shared import (
+    fail,
+    json_option,
+    model_argument,
+    out,
+    reports_errors,
+    target_option,
+)
 from dlc.options import Options
 
 # How many inputs of a model are listed.

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from numpy.typing import NDArray
 
 from dlc.api import compile_file, program_of
 from dlc.cli.derived import DerivingCommand, derived_options
+from dlc.cli.given import Shapes, each_shape_option, each_value_option
+from dlc.cli.several import compile_each
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
-    Shapes,
     check_option,
     json_option,
     make_inputs,
@@ -23,16 +26,14 @@ from dlc.cli.shared import (
     precision_option,
     read_array,
     reports_errors,
-    shape_option,
     show_log,
     shown_progress,
     target_option,
     threads_option,
-    value_option,
     weights_options,
 )
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
-from dlc.deploy import SUFFIXES, write_library
+from dlc.deploy import SUFFIXES, runs_without_python, write_library
 from dlc.derived import Derived
 from dlc.dims import is_static
 from dlc.files.whole_files import write_whole_text
@@ -51,8 +52,8 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.command("compile", cls=DerivingCommand)
 @model_argument
 @target_option
-@shape_option
-@value_option
+@each_shape_option
+@each_value_option
 @derived_options
 @click.option(
     "--emit",
@@ -85,8 +86,8 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 def compile_command(
     model: Path,
     target: str,
-    shapes: Shapes,
-    values: dict[str, Path],
+    shapes: list[Shapes],
+    values: list[dict[str, Path]],
     form: str | None,
     output: Path | None,
     dump_ir: Path | None,
@@ -110,8 +111,8 @@ def compile_command(
     MODEL is an ONNX or TFLite file, what torch.export.save wrote (.pt2), or a module of StableHLO or of a dump (.mlir).
 
     A model whose input sizes are open is compiled once for all of them where that can be, else when it is run, for each; give
-    them with --shape to compile it for these alone. What -o wrote is run with `dlc run`, in Python with `dlc.load`, or in C
-    with dlc.h (`dlc header`).
+    them with --shape to compile it for these alone, and one more than once for a program for each. What -o wrote is run with
+    `dlc run`, in Python with `dlc.load`, or in C with dlc.h (`dlc header`).
 
     Of an ONNX file it also compiles a derivative (--vjp, --jvp, --hvp) with respect to inputs and weights (--wrt), or a step
     of its training (--train-step with --loss): models like any other, whose weights are inputs that a call may leave out.
@@ -137,12 +138,18 @@ def compile_command(
     if verbose:
         show_log()
     header: Path | None = None
-    report, known = Report(), {name: read_array(file) for name, file in values.items()}
+    if len(shapes) * len(values) > 1 and (print_pipeline or form is not None or check_each_pass or dump_ir is not None):
+        raise click.UsageError("an input's shape or value is given more than once: what is printed or checked is one program")
+    report, known = Report(), [{name: read_array(file) for name, file in given.items()} for given in values]
     with shown_progress() as progress:
         if print_pipeline or form is not None:
-            _print_text(program_of(model, shapes, known, derived), target, options, form, output)
+            _print_text(program_of(model, shapes[0], known[0], derived), target, options, form, output)
             return
-        compiled = compile_file(model, target, shapes, options, values=known, derived=derived, report=report, progress=progress)
+
+        def compiled_for(shape: Shapes, value: Mapping[str, NDArray[Any]]) -> Model:
+            return compile_file(model, target, shape, options, values=value, derived=derived, report=report, progress=progress)
+
+        compiled = compile_each(compiled_for, shapes, known)
         if check_each_pass:
             # Passes are checked on the inputs of the first run.
             compiled(make_inputs(compiled.inputs, (), seed=0, optional=compiled.defaults))
@@ -154,11 +161,14 @@ def compile_command(
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
     print_model(compiled)
-    later = _compiled_later(compiled, report)
+    several = len(shapes) * len(values) > 1
+    later = None if several else _compiled_later(compiled, report)
     if later is not None:
         out.print(later)
     else:
-        if not all(is_static(info.shape) for info in compiled.inputs):
+        if several:
+            out.print(f"It is {len(shapes) * len(values)} programs; what a call gives picks one.")
+        elif not all(is_static(info.shape) for info in compiled.inputs):
             out.print("Its sizes are open: it runs with any of them.")
         if report.from_cache:
             out.print("From the cache: it was compiled before.")
@@ -198,7 +208,7 @@ def _saved(compiled: Model, output: Path, header: Path | None) -> str:
     """The file that was written, and who takes it."""
     if header is not None:
         return f"{output}, and how it is called as {header}"
-    return f"{output}" if isinstance(compiled.artifact, Artifact) else f"{output}, which only Python runs, not dlc.h"
+    return f"{output}" if runs_without_python(compiled) else f"{output}, which only Python runs, not dlc.h"
 
 
 def _save(compiled: Model, output: Path) -> Path | None:

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from dlc.api import program_of
 from dlc.caching.model_cache import DUMPED
+from dlc.cli.given import Shapes, shape_option, value_option
 from dlc.cli.run import input_option, seed_option, sized
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     MODEL,
-    Shapes,
     fail,
     json_number,
     json_option,
@@ -27,9 +27,7 @@ from dlc.cli.shared import (
     out,
     read_array,
     reports_errors,
-    shape_option,
     shown_progress,
-    value_option,
 )
 from dlc.debug.difference import Difference, Side, difference, for_inputs
 from dlc.dims import is_static

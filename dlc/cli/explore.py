@@ -21,10 +21,10 @@ from rich.markup import escape
 from dlc.api import explore_file
 from dlc.arrays import TensorInfo
 from dlc.cli.derived import DerivingCommand, derived_options
+from dlc.cli.given import Shapes, shape_option, value_option
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
-    Shapes,
     json_option,
     make_inputs,
     named_target,
@@ -33,11 +33,9 @@ from dlc.cli.shared import (
     read_array,
     read_arrays,
     reports_errors,
-    shape_option,
     shown_progress,
     target_option,
     threads_option,
-    value_option,
 )
 from dlc.derived import Derived
 from dlc.errors import AbsentError, DlcError, DTypeError, ModelError

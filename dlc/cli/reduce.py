@@ -8,19 +8,17 @@ from pathlib import Path
 import click
 
 from dlc.api import program_of
+from dlc.cli.given import Shapes, shape_option, value_option
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
-    Shapes,
     json_option,
     make_inputs,
     model_argument,
     out,
     read_array,
     reports_errors,
-    shape_option,
     shown_progress,
     target_option,
-    value_option,
 )
 from dlc.debug.cut_out import ops_of
 from dlc.debug.outcome import NUMBERS, outcome_of_command, outcome_on

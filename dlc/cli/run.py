@@ -19,9 +19,9 @@ from dlc.arrays import TensorInfo, type_text
 from dlc.caching.model_cache import DUMPED
 from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.formed import flattened
+from dlc.cli.given import Shapes, shape_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
-    Shapes,
     check_option,
     fail,
     json_option,
@@ -32,7 +32,6 @@ from dlc.cli.shared import (
     out,
     precision_option,
     reports_errors,
-    shape_option,
     shown_progress,
     target_option,
     threads_option,

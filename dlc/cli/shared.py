@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import sys
 import tempfile
 import traceback
@@ -13,7 +12,7 @@ from contextlib import AbstractContextManager
 from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import click
 import numpy as np
@@ -27,14 +26,11 @@ from dlc.cli.formed import assembled, form_given, is_named, tensors_given
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError
 from dlc.forms import OBJECTS
-from dlc.given_shapes import GivenShape
 from dlc.instrument.report import Progress
 from dlc.options import NUMERICS, PRECISIONS, WEIGHTS, columns
 from dlc.progress import shown_on
 from dlc.target import CPU_LEVELS, OpenCLName, is_opencl, place_of, resolve
 
-# The shapes of inputs as `--shape` gives them.
-Shapes: TypeAlias = "dict[str, GivenShape]"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -115,59 +111,7 @@ def _targets(context: click.Context, option: click.Parameter, beginning: str) ->
     return [CompletionItem(name) for name in dict.fromkeys(names)] or [CompletionItem(beginning, type="file")]
 
 
-# A number; or a name, and the range of the sizes that it stands for.
-_SIZE = re.compile(r"\d+|([A-Za-z_]\w*:)?\d*\.\.\d*|[A-Za-z_]\w*")
-
-
-def _shapes(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Shapes:
-    shapes: Shapes = {}
-    for value in values:
-        name, separator, sizes = value.rpartition("=")
-        try:
-            # What stands behind the last semicolon of a list is nothing.
-            shape = None if sizes == "none" else [*map(_shape, sizes.split(";"))] if ";" in sizes else _shape(sizes)
-        except ValueError:
-            separator = shape = None
-        if not separator or not name:
-            raise click.BadParameter(
-                f"{value!r}: write NAME=SIZE,SIZE,…, such as x=1,3,224,224 or x=N:1..32,3,224,224, or a size: batch=8; for a "
-                "list with a semicolon behind each element, x=64,64;32,32, and x=none for None"
-            )
-        shapes[name] = tuple(shape[:-1] if not sizes.rpartition(";")[2] else shape) if isinstance(shape, list) else shape
-    return shapes
-
-
-def _shape(text: str) -> tuple[int | str, ...]:
-    """Sizes as they are written. Raises ValueError for what are none."""
-    entries = [entry.strip() for entry in text.split(",")] if text else []
-    if not all(map(_SIZE.fullmatch, entries)):
-        raise ValueError(text)
-    return tuple(int(entry) if entry.isdecimal() else entry for entry in entries)
-
-
-def _values(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
-    files: dict[str, Path] = {}
-    for value in values:
-        name, separator, file = value.rpartition("=")
-        if not separator or not name:
-            raise click.BadParameter(f"{value!r}: write NAME=FILE.npy")
-        files[name] = Path(file)
-    return files
-
-
 model_argument = click.argument("model", type=MODEL)
-shape_option = click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    callback=_shapes,
-    metavar="NAME=SIZE,…",
-    help="The shape of an input, or a size by its name; repeatable. Sizes may be open: x=N:1..32,3,224,224; a list has a shape "
-    "for each element: x=64,64;32,32.",
-)
-value_option = click.option(
-    "--value", "values", multiple=True, callback=_values, metavar="NAME=FILE.npy", help="Make an input a constant; repeatable."
-)
 target_option = click.option(
     "--target",
     callback=named_target,

@@ -14,13 +14,13 @@ from threading import Lock
 from time import perf_counter
 
 from dlc.backends.base import KernelBackend
+from dlc.compiler.checking_parts import parts_checked
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.programs.program import KernelOp
 from dlc.dialects.host import entry_of
-from dlc.dims import is_static
 from dlc.errors import UnsupportedError
 from dlc.instrument.capture import KernelRun
 from dlc.instrument.check import Check, Checker, Step, kernel_of, kernels_text
@@ -50,18 +50,27 @@ def check(
 ) -> None:
     """Raises WrongNumbers for the first step that changes what the program computes; appends to `checks` what was right.
 
-    Kernels are evaluated after each of their passes, or only those whose native code is wrong. Raises UnsupportedError for a
-    program whose sizes are open, and what compiling raises.
+    Kernels are evaluated after each of their passes, or only those whose native code is wrong. Where data decides sizes, each
+    part of the program is checked by itself, for those that it decides. Raises UnsupportedError for a program whose inputs have
+    open sizes, and what compiling raises.
     """
     program = c.program
-    if not program.is_static:
-        advice = "give its shapes"
-        if all(is_static(info.shape) for info in program.inputs):
-            advice = "data decides sizes of this one: compile it with --check-each-pass, and its parts are when it is called"
-        raise UnsupportedError(f"{program.name}: only a program whose sizes are all known can be checked; {advice}")
-    names = [info.name for info in program.outputs]
-    checker = Checker(arrays, names, tolerance=tolerance, folder=folder, checks=checks)
-    _Check(c, arrays, compile, checker).run(every_kernel_pass)
+    if program.sizes:
+        raise UnsupportedError(
+            f"{program.name}: only a program whose inputs have known sizes can be checked; give their shapes"
+        )
+
+    def checked(of: Compilation, inputs: Sequence[Array]) -> None:
+        names = [info.name for info in of.program.outputs]
+        checker = Checker(inputs, names, tolerance=tolerance, folder=folder, checks=checks)
+        _Check(of, inputs, compile, checker).run(every_kernel_pass)
+
+    if program.is_static:
+        checked(c, arrays)
+        return
+    checker = Checker(arrays, [info.name for info in program.outputs], tolerance=tolerance, folder=folder, checks=checks)
+    checker.expect(program.module, parts_checked(c, arrays, checked))
+    _Check(c, arrays, compile, checker).native_program()
 
 
 def first_checked(run: Run, check: Callable[[Sequence[Array]], object]) -> Run:

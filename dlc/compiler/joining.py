@@ -15,7 +15,6 @@ from itertools import count
 from typing import TypeAlias
 
 from dlc.compiler.segments import Hosted, Part, Segments
-from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.programs.control import FailOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
 from dlc.dialects.host import entry_of
@@ -62,8 +61,9 @@ class _Joiner:
                 case Hosted():
                     block.add_op(self.control(step, own[step]))
                 case _:
-                    assert isinstance(step.op, DecideOp), "what the host computes is no part of a program"
-                    block.add_op(step.op.clone(self.values))
+                    op = step.op.clone(self.values)
+                    self.values |= zip(step.op.results, op.results, strict=True)
+                    block.add_op(op)
 
     def returned(self, segments: Segments) -> Sequence[SSAValue]:
         last = entry_of(segments.program.module).body.block.last_op

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.joining import joined
 from dlc.compiler.segments import Part, split
-from dlc.dialects.dl.data_dependent.selection import Selection
+from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
 from dlc.instrument.check import Checker
@@ -87,7 +87,7 @@ class Lowering:
     def to_kernels(self) -> None:
         """Runs the stages before those of kernels; where data decides sizes, on the parts between, each by itself."""
         stages = self.stages(kernels=False)
-        if not any(isinstance(op, Selection) for op in self.module.walk()):
+        if not any(isinstance(op, DataDependent) for op in self.module.walk()):
             self.run(stages)
             return
         segments = split(replace(self._c.program, module=counted(self.module)))

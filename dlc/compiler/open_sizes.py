@@ -9,7 +9,7 @@ compiled when it is called with them, which says what is wrong with them, if any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import shape_of
@@ -26,15 +26,12 @@ from dlc.runtime.domain import Domain
 _SAMPLES = (0, 1, 2, 3, 5, 8, 31, 96, 1_000_003)
 
 
-def domain_of(program: Program, whatever_data_decides: bool = False) -> tuple[Domain | None, str | None]:
-    """The sizes that one compilation may serve, None if no more than one set of them; and why not all, if not.
+def domain_of(program: Program) -> tuple[Domain | None, str | None]:
+    """The sizes that one compilation may serve, None if no more than one set of those of inputs; and why not all, if not.
 
-    What data decides may turn out to be outside, unless a program is asked for that holds `whatever_data_decides`.
+    What data decides may turn out to be outside, which the program sees then.
     """
-    selections = [op for op in entry_of(program.module).walk() if isinstance(op, DataDependent)]
     decided = decided_sizes(program)
-    if not all(isinstance(op, Selection) for op in selections):
-        return None, "the host computes a part of it: sizes that are data, or text"
     named = {str(size) for info in program.inputs for size in info.shape}
     symbols = sorted({s for info in program.inputs for size in info.shape for s in Dim.lift(size).symbols()})
     missing = [s for s in symbols if s not in named]
@@ -45,26 +42,17 @@ def domain_of(program: Program, whatever_data_decides: bool = False) -> tuple[Do
     first = next((reason for reason in reasons if reason is not None), None)
     if first is None:
         return Domain(), None
-    domain = search.domain()
-    is_decided = domain is not None and not domain.symbols.isdisjoint(decided)
-    if domain is None or (is_decided and (whatever_data_decides or not _is_seen(program, domain, decided))):
-        return None, first
-    return domain, first
-
-
-def _is_seen(program: Program, domain: Domain, decided: Collection[str]) -> bool:
-    """Whether a program sees that what data decides is in a domain: it does outside of loops and branches, and says no more of
-    a size than what it is at least and at most, or which other one."""
-    top = entry_of(program.module).body.block
-    inside = {str(op.count) for op in entry_of(program.module).walk() if isinstance(op, Selection) and op.parent is not top}
-    fixed = {symbol for symbol, r in domain.ranges.items() if r.low == r.high}
-    return domain.symbols.isdisjoint(inside) and fixed.isdisjoint({*decided, *domain.equal.values()})
+    return search.domain(), first
 
 
 def decided_sizes(program: Program) -> dict[str, Size | None]:
     """The sizes of a program that data decides, and what they are at most."""
-    selections = (op for op in entry_of(program.module).walk() if isinstance(op, Selection))
-    return {str(op.count): op.most for op in selections if isinstance(op.count, Dim)}
+    found: dict[str, Size | None] = {}
+    for op in entry_of(program.module).walk():
+        if isinstance(op, DataDependent):
+            most = op.most if isinstance(op, Selection) else None
+            found |= {str(size): most for size in op.decided if isinstance(size, Dim)}
+    return found
 
 
 def within(program: Program, domain: Domain) -> Program:
@@ -90,15 +78,20 @@ class _Search:
         self._reasons: dict[tuple[int, ...], str | None] = {}
 
     def reason(self, sizes: Mapping[str, int]) -> str | None:
-        """What is not as the symbols promise for these sizes; for the most of them, where data cannot decide as much."""
-        sizes = dict(sizes)
-        for symbol, most in self.decided.items():
-            if most is not None:
-                sizes[symbol] = min(sizes[symbol], int(substitute(most, sizes)))
+        """What is not as the symbols promise for these sizes, as far as data can decide them."""
+        sizes = self.possible(sizes)
         key = tuple(sizes[symbol] for symbol in self.symbols)
         if key not in self._reasons:
             self._reasons[key] = _difference(self.program, sizes)
         return self._reasons[key]
+
+    def possible(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """These sizes, but the most that data can decide where it cannot decide as much."""
+        sizes = dict(sizes)
+        for symbol, most in self.decided.items():
+            if most is not None:
+                sizes[symbol] = min(sizes[symbol], int(substitute(most, sizes)))
+        return sizes
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
         return self.reason(sizes) is None
@@ -108,15 +101,24 @@ class _Search:
         equal = self.equal()
         ranges = {symbol: self.common_range(symbol, equal) for symbol in self.symbols if symbol not in equal}
 
-        def holds(sizes: Mapping[str, int]) -> bool:
-            return self.holds({**sizes, **{a: sizes[b] for a, b in equal.items()}})
+        def all_of(sizes: Mapping[str, int]) -> dict[str, int]:
+            return {**sizes, **{a: sizes[b] for a, b in equal.items()}}
 
-        found = [sizes for sizes in _samples(ranges) if holds(sizes)]
-        if not found:
+        def holds(sizes: Mapping[str, int]) -> bool:
+            return self.holds(all_of(sizes))
+
+        possible = [self.possible(all_of(sizes)) for sizes in _samples(ranges) if holds(sizes)]
+        if not possible:
             return None
-        middle = found[len(found) // 2]
-        box = {symbol: _around(middle[symbol], r, lambda n, s=symbol: holds({**middle, s: n})) for symbol, r in ranges.items()}
-        if all(r.low == r.high for r in box.values()) or not all(map(holds, _samples(box))):
+        found = list(dict.fromkeys(tuple(sizes[symbol] for symbol in ranges) for sizes in possible))
+        middle, box = dict(zip(ranges, found[len(found) // 2], strict=True)), dict[str, Range]()
+        # Sizes of inputs come first; where they are large, data can decide any.
+        for symbol, r in ranges.items():
+            box[symbol] = _around(middle[symbol], r, lambda n, s=symbol: holds({**middle, s: n}))
+            if symbol not in self.decided:
+                middle[symbol] = _within(box[symbol])[-1]
+        given = [r for symbol, r in box.items() if symbol not in self.decided]
+        if (given and all(r.low == r.high for r in given)) or not all(map(holds, _samples(box))):
             return None
         return Domain({symbol: r for symbol, r in box.items() if r != self.ranges[symbol]}, equal)
 
@@ -125,9 +127,13 @@ class _Search:
         alike = [sizes for sizes in _samples(self.ranges) if len(set(sizes.values())) == 1 and self.holds(sizes)]
         if len(self.symbols) < 2 or len(alike) < 2:
             return {}
-        at, other = alike[len(alike) // 2], next(iter(alike[len(alike) // 2 - 1].values()))
+        middle = len(alike) // 2
+        at, larger = alike[middle], middle + 1 if middle + 1 < len(alike) else middle - 1
+        less, more = (next(iter(alike[k].values())) for k in (middle - 1, larger))
 
         def change(symbols: Sequence[str]) -> bool:
+            # To more than there is data cannot change what it decides, nor to as much where there is less.
+            other = less if all(symbol in self.decided for symbol in symbols) else more
             return self.holds({**at, **dict.fromkeys(symbols, other)})
 
         # Pairs that change together, or all that do not change alone or in pairs.
@@ -167,7 +173,10 @@ def _around(size: int, range_: Range, holds: Callable[[int], bool]) -> Range:
 
 def _last(values: Sequence[int], holds: Callable[[int], bool]) -> int:
     """The last number on the way from the first of `values`, which holds, to the last one, before one that does not hold."""
-    at, beyond = 0, len(values)
+    if len(values) > 1 and not holds(values[1]):
+        at, beyond = 0, 1
+    else:
+        at, beyond = 0, len(values)
     while beyond - at > 1:
         middle = (at + beyond) // 2
         at, beyond = (middle, beyond) if holds(values[middle]) else (at, middle)

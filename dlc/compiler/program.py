@@ -84,6 +84,11 @@ class Program:
         decided = any(isinstance(op, DataDependent) for op in entry_of(self.module).walk())
         return not decided and all(is_static(info.shape) for info in self.inputs)
 
+    @property
+    def sizes(self) -> set[str]:
+        """The symbolic sizes that the inputs bring."""
+        return {name for info in self.inputs for size in info.shape for name in Dim.lift(size).symbols()}
+
     def in_memory(self) -> Program:
         """This program with weights that hang on no file: what goes on being compiled when it is called."""
         return replace(self, weights=self.weights.in_memory())
@@ -119,8 +124,7 @@ class Program:
     def planned_sizes(self) -> dict[str, int]:
         """A size for each symbol of the inputs: the one that plans are made for."""
         ranges = ranges_of(self.module)
-        symbols = sorted({name for info in self.inputs for size in info.shape for name in Dim.lift(size).symbols()})
-        return {name: representative(Dim.symbol(name), ranges) for name in symbols}
+        return {name: representative(Dim.symbol(name), ranges) for name in sorted(self.sizes)}
 
     def sizes_of(self, arrays: Sequence[NDArray[Any]]) -> dict[str, int]:
         """What inputs of these shapes, which fit, make of the program's symbols."""

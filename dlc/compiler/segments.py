@@ -1,34 +1,27 @@
-"""Programs in which data decides a size, or how often a loop runs: cut there, into what runtime/steps.py executes.
+"""Programs in which data decides a size, cut there.
 
-    %m = dl.not_equal %x, %zero                     part 0:    (%x) -> %m
-    %p = dl.nonzero %m {size = #dl.dims<"n">}       the host:  %p, and so n
-    %y = dl.gather %x, %p                           part 1:    (%x, %p) -> %y
+    %c = dl.reduce_sum %m                           part 0:  (%m) -> %c
+    dl.decide %c {size = #dl.dims<"n">}             n
+    %p = dl.places %m {size = #dl.dims<"n">}        part 1:  (%m) -> %p
 
-A part is a program without data-dependent ops. Its symbolic sizes come from the shapes of its inputs; it is compiled once for
-all of them where that can be, else for each set of them. A program without data-dependent ops is one part. A loop or branch
-with such ops inside is run by the host as well: its bodies are programs, in parts of their own.
+A part is a program without data-dependent ops, whose sizes are known before it runs; a program without such ops is one part. A
+loop or branch with such ops inside is between parts as well: its bodies are programs, in parts of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import TypeAlias
 
 from dlc import dims
-from dlc.arrays import TensorInfo
 from dlc.compiler.program import Program
-from dlc.dialects.dl.base import DimsAttr, element_type_of, shape_of
+from dlc.dialects.dl.base import DimsAttr, shape_of
 from dlc.dialects.dl.data_dependent.selection import DecideOp
-from dlc.dialects.dl.data_dependent.selection import Selection as SelectionOp
-from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.programs.control import Control, FailOp, IfOp, ScanOp, captured
+from dlc.dialects.dl.programs.control import Control, FailOp, captured
 from dlc.dialects.dl.programs.program import PART, YieldOp
-from dlc.dialects.dl.programs.ranges import ranges_of, state_ranges
+from dlc.dialects.dl.programs.ranges import equal_of, ranges_of, state_equal, state_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
-from dlc.dialects.host import DecideOp as HostDecideOp
 from dlc.dialects.host import entry_of
 from dlc.dims import Dim, Size
 from dlc.ir import (
@@ -47,13 +40,6 @@ from dlc.ir import (
 )
 from dlc.options import Options
 from dlc.passes.dl.rewriting import users
-from dlc.runtime import steps as host
-from dlc.runtime.kept import Kept
-from dlc.runtime.model import Model
-from dlc.runtime.recompilations import Recompilations
-
-# The model that a program is for its sizes; None where it is to be compiled for each set of them.
-Compile: TypeAlias = "Callable[[Program, Options], host.Served | None]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +52,8 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class _HostOp:
-    """An op that the host runs between parts."""
+class _Between:
+    """An op between parts."""
 
     op: Operation
 
@@ -81,14 +67,14 @@ class _HostOp:
 
 
 @dataclass(frozen=True, eq=False)
-class Selection(_HostOp):
+class Selection(_Between):
     """A data-dependent op, or what decides a size by what was counted."""
 
     op: DataDependent | DecideOp
 
 
 @dataclass(frozen=True, eq=False)
-class Hosted(_HostOp):
+class Hosted(_Between):
     """A loop or branch: its bodies as programs, which take their arguments and then what they capture."""
 
     op: Control
@@ -97,7 +83,7 @@ class Hosted(_HostOp):
 
 @dataclass(frozen=True)
 class Segments:
-    """A program as steps: parts, and what the host runs between them."""
+    """A program as steps: parts, and what is between them."""
 
     program: Program
     steps: tuple[Part | Selection | Hosted, ...]
@@ -107,81 +93,12 @@ class Segments:
         """Whether anything hangs on data."""
         return any(not isinstance(step, Part) for step in self.steps)
 
-    def linked(self, compile: Compile, options: Options) -> host.Steps:
-        """The steps as they are executed; what needs no sizes to be known is compiled now."""
-        main, own = entry_of(self.program.module), dict(self.options_of_parts(options))
-        made = [*main.args, *(v for step in self.steps for v in step.outputs)]
-        # A program that is one part may return its inputs, or a value twice: what a step makes has numbers of its own.
-        numbers = {value: k for k, value in reversed(list(enumerate(made)))}
-        inputs, fresh = self.program.inputs, iter(range(len(main.args), len(made)))
-        rest = (TensorInfo(v.name_hint or "", shape_of(v), numpy_dtype(element_type_of(v))) for v in made[len(inputs) :])
-
-        def number(values: Sequence[SSAValue]) -> host.Numbers:
-            return tuple(numbers[v] for v in values)
-
-        def body(step: Hosted, block: Block) -> host.Body | str:
-            if isinstance(block.last_op, FailOp):
-                return block.last_op.message.data
-            segments, values = step.bodies[block]
-            return host.Body(segments.linked(compile, own[step]), number(values))
-
-        def link(step: Part | Selection | Hosted) -> host.Step:
-            places = number(step.inputs), tuple(islice(fresh, len(step.outputs)))
-            if isinstance(step, Part):
-                return host.Segment(*places, *_models(step.program, compile, own[step]))
-            if isinstance(step, Selection):
-                assert isinstance(step.op, DataDependent), "a program that decides sizes is one, not steps"
-                return host.Select(*places, step.op.selection, step.op.settings, str(step.op.location))
-            bodies = [body(step, block) for block in step.op.blocks]
-            if isinstance(step.op, IfOp):
-                return host.If(*places, *bodies)
-            (inside,) = bodies
-            assert isinstance(inside, host.Body), "a loop's body yields"
-            if isinstance(step.op, ScanOp):
-                return host.Scan(*places, step.op.state_count, step.op.steps, inside, step.op.goes_back)
-            return host.While(*places, inside)
-
-        steps, returned = tuple(map(link, self.steps)), number(_returned(main))
-        ranges = ranges_of(self.program.module)
-        return host.Steps(self.program.name, inputs, self.program.outputs, (*inputs, *rest), steps, returned, ranges)
-
     def options_of_parts(self, options: Options) -> Iterator[tuple[Part | Hosted, Options]]:
         """Each part and hosted op with its options: of several, each dumps to a folder of its own."""
         folder, kinds = options.dump_ir, {Part: "segment", Hosted: "hosted"}
         for kind, name in kinds.items():
             for k, step in enumerate(step for step in self.steps if isinstance(step, kind)):
                 yield step, replace(options, dump_ir=folder / f"{name}{k}" if folder and self.are_cut else folder)
-
-
-def _models(
-    program: Program, compile: Compile, options: Options
-) -> tuple[host.Served | None, tuple[str, ...], Kept[host.Numbers]]:
-    """What serves the sizes of a part; those that it is compiled for besides, and what makes it for them."""
-    served = compile(program, options)
-    symbols = () if served is not None and served.is_all else tuple(sorted(_given(program)))
-    if served is not None:
-        # What data decides is seen when it does.
-        served = replace(served, domain=served.domain.without(served.domain.symbols.difference(symbols)))
-
-    # A dump is of what is compiled first: later ones differ in sizes only.
-    first = iter([options] if served is None else [])
-
-    def make(key: host.Numbers) -> Model:
-        known = compile(program.known(dict(zip(symbols, key, strict=True))), next(first, replace(options, dump_ir=None)))
-        assert known is not None and known.is_all, "no sizes are open"
-        return known.model
-
-    def told(key: host.Numbers) -> dict[str, str]:
-        return {symbol: str(number) for symbol, number in zip(symbols, key, strict=True)}
-
-    advice = "sizes that are served without compiling, and why not all are, compile-model says"
-    return served, symbols, Kept(make, recompilations=Recompilations(program.name, advice), tell=told)
-
-
-def whole(program: Program) -> Segments:
-    """The program as one segment."""
-    main = entry_of(program.module)
-    return Segments(program, (Part(program, list(main.args), _returned(main)),))
 
 
 def split(program: Program) -> Segments:
@@ -192,8 +109,8 @@ def split(program: Program) -> Segments:
     # A part makes each of its outputs, and once.
     is_part = len({*main.args, *results}) == len(main.args) + len(results)
     if is_part and not any(is_hosted(op) for op in block.ops):
-        return whole(program)
-    levels, constant = _levels(block)
+        return Segments(program, (Part(program, list(main.args), results),))
+    levels, constant = _levels(block, _checked(program.module))
     last = max(levels.values(), default=0)
     asked = {v for op in block.ops if is_hosted(op) or isinstance(op, func.ReturnOp) for v in op.operands}
     steps: list[Part | Selection | Hosted] = []
@@ -215,7 +132,7 @@ def split(program: Program) -> Segments:
 
 
 def is_hosted(op: Operation) -> bool:
-    """Whether the host runs an op: what data decides the sizes of, and loops and branches with such ops inside."""
+    """Whether an op is between parts: what data decides the sizes of, and loops and branches with such ops inside."""
     return any(isinstance(inner, DataDependent | DecideOp) for inner in op.walk())
 
 
@@ -224,16 +141,28 @@ def _sources(op: Operation) -> list[SSAValue]:
     return [*op.operands, *(v for region in op.regions for v in captured(region.block))]
 
 
-def _levels(block: Block) -> tuple[dict[Operation, int], set[Operation]]:
-    """How many cuts lie before each op, and the ops that depend on weights alone."""
+def _checked(module: ModuleOp) -> set[str]:
+    """The sizes that data decides which have to be others, or numbers."""
+    return {*equal_of(module), *(symbol for symbol, r in ranges_of(module).items() if r.low == r.high)}
+
+
+def _levels(block: Block, checked: Collection[str]) -> tuple[dict[Operation, int], set[Operation]]:
+    """How many cuts lie before each op, and the ops that depend on weights alone.
+
+    Behind a decision that is `checked` nothing says by its size that it comes later, but whatever is written there does: what
+    reads at places that are only there if the size is right, say.
+    """
     levels: dict[Operation, int] = {}
     known = WeightExpressions()
     # Sizes that are data, and how many cuts lie before they are known.
     known_from: dict[str, int] = {}
+    least = 0
     for op in block.ops:
         sources = [v.owner for v in _sources(op) if isinstance(v.owner, Operation)]
         sizes = [known_from[s] for s in _symbols_of(op) if s in known_from]
-        levels[op] = max((*(levels[s] + is_hosted(s) for s in sources), *sizes), default=0)
+        levels[op] = max((*(levels[s] + is_hosted(s) for s in sources), *sizes, least))
+        if isinstance(op, DecideOp) and op.symbol in checked:
+            least = levels[op] + 1
         if isinstance(op, DataDependent | DecideOp):
             for symbol in _symbols_of(op):
                 known_from.setdefault(symbol, levels[op] + 1)
@@ -295,6 +224,8 @@ def _hosted(program: Program, op: Operation, constant: set[Operation], carriers:
                 block.add_op(inner.clone(mapper))
         assert isinstance(body.last_op, YieldOp)
         main = _main(block, [mapper[v] for v in body.last_op.values])
+        state_ranges(entry_of(main), ranges_of(program.module))
+        state_equal(entry_of(main), equal_of(program.module))
         bodies[body] = split(replace(program, module=main, read_for=None)), inputs
     return Hosted(op, bodies)
 
@@ -352,15 +283,6 @@ def _needed(ops: Sequence[Operation], inputs: Sequence[SSAValue], carriers: Mapp
 def _named(values: Sequence[SSAValue]) -> set[str]:
     """The sizes that the shapes of values say by themselves."""
     return {str(size) for v in values for size in shape_of(v) if isinstance(size, Dim) and size == Dim.symbol(str(size))}
-
-
-def _given(program: Program) -> set[str]:
-    """The symbolic sizes in the types and properties of a program, but for those that its own data decides."""
-    main = entry_of(program.module)
-    inputs = {name for info in program.inputs for size in info.shape for name in Dim.lift(size).symbols()}
-    decided = {str(op.count) for op in main.walk() if isinstance(op, SelectionOp)}
-    decided |= {op.symbol for op in main.walk() if isinstance(op, DecideOp | HostDecideOp)}
-    return inputs.union(*map(_symbols_of, main.body.block.ops)) - decided
 
 
 def _symbols_of(op: Operation) -> set[str]:

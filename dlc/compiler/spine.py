@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, cast
 
+import numpy as np
+
 from dlc.backends.base import Backend, Executable, KernelBackend, ModuleBackend
+from dlc.backends.reference import sizes_decided
 from dlc.backends.registry import backend_of
 from dlc.caching.keys import Key, program_key
 from dlc.caching.model_cache import CachedFile, fetch, reason_not_cached
@@ -16,10 +20,9 @@ from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.compiler.open_sizes import decided_sizes, domain_of, within
 from dlc.compiler.program import Program
-from dlc.compiler.segments import split, whole
-from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.indexed import checked_places
+from dlc.dialects.dl.programs.ranges import ranges_of
 from dlc.dialects.host import entry_of, outputs_of
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
@@ -32,9 +35,11 @@ from dlc.passes.base import kernels_of
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.pipelines import chosen, parse
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.formats.steps import model_of
+from dlc.runtime.by_sizes import BySizes, Served, Sizes
+from dlc.runtime.formats.by_sizes import model_of
+from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model, Run
-from dlc.runtime.steps import Served
+from dlc.runtime.recompilations import Recompilations
 
 # The forms of a program that are the code of its kernels, on dlc's own targets.
 CODE = ("llvm", "asm", "opencl")
@@ -71,14 +76,13 @@ def compile(
 
 
 def recorded(c: Compilation) -> Served | None:
-    """The model of a compilation whose recorder watches it: for all sizes that one serves, whatever data decides; None if that
-    is for none.
+    """The model of a compilation whose recorder watches it: for all sizes that one serves; None if that is for none.
 
     Raises what `compile` raises.
     """
     began = perf_counter()
     with collected_rarely():
-        served, c.report.each_size = _served(_to_be_cut(c), whatever_data_decides=True)
+        served, c.report.each_size = _served(_to_be_cut(c))
     c.report.seconds += perf_counter() - began
     return served
 
@@ -90,40 +94,58 @@ def _to_be_cut(c: Compilation) -> Compilation:
     return replace(c, program=replace(c.program, module=expanded(c.program.module)))
 
 
-def _compiled(c: Compilation, file: CachedFile | None, whatever_data_decides: bool = False) -> Model:
+def _compiled(c: Compilation, file: CachedFile | None = None) -> Model:
     began = perf_counter()
-    served, c.report.each_size = _served(c, file, whatever_data_decides)
+    served, c.report.each_size = _served(c, file)
     c.report.seconds += perf_counter() - began
     if served is not None and served.is_all:
         return served.model
     if served is not None:
         c.report.served = str(served.domain)
-    c = replace(c, program=c.program.in_memory())
-
-    def part(program: Program, own: Options) -> Served | None:
-        if program is c.program:
-            return served
-        inner = c.of(program, own)
-        # For known sizes of its inputs a program may still be one in steps.
-        return Served(_compiled(inner, None, True)) if served is not None else _served(inner, None, True)[0]
-
-    began = perf_counter()
-    # What comes from a dump is one program, with the sizes that its data decides.
-    is_cut = served is None and not any(isinstance(op, DecideOp) for op in c.program.module.walk())
-    segments = split(c.program) if is_cut else whole(c.program)
-    model = model_of(segments.linked(part, c.options), takes_device_arrays=c.backend.takes_device_arrays)
-    c.report.seconds += perf_counter() - began
-    return model
+    models = _by_sizes(replace(c, program=c.program.in_memory()), served)
+    return model_of(models, takes_device_arrays=c.backend.takes_device_arrays)
 
 
-def _served(
-    c: Compilation, file: CachedFile | None = None, whatever_data_decides: bool = False
-) -> tuple[Served | None, str | None]:
+def _by_sizes(c: Compilation, served: Served | None) -> BySizes:
+    """What is compiled for sizes when a call has them: those of the inputs, or that data decides where the others are known."""
+    program, given = c.program, sorted(c.program.sizes)
+    decided = tuple(decided_sizes(program)) if not given else ()
+    symbols = decided or tuple(given)
+
+    # A dump is of what is compiled first: later ones differ in sizes only.
+    first = iter([c.options] if served is None else [])
+
+    def make(key: Sizes) -> Model:
+        known = program.known(dict(zip(symbols, key, strict=True)))
+        return _compiled(c.of(known, next(first, replace(c.options, dump_ir=None))))
+
+    def decide(arrays: Sequence[Any]) -> Sizes:
+        sizes = sizes_decided(program.module, list(map(np.asarray, arrays)), program.weights)
+        return tuple(sizes.get(symbol, 0) for symbol in symbols)
+
+    def told(key: Sizes) -> dict[str, str]:
+        return {symbol: str(size) for symbol, size in zip(symbols, key, strict=True)}
+
+    advice = "sizes that are served without compiling, and why not all are, compile-model says"
+    models = Kept(make, recompilations=Recompilations(program.name, advice), tell=told)
+    ranges = ranges_of(program.module)
+    return BySizes(program.name, program.inputs, program.outputs, symbols, served, models, decide if decided else None, ranges)
+
+
+def _served(c: Compilation, file: CachedFile | None = None) -> tuple[Served | None, str | None]:
     """The model that a program is for all its sizes, or for many of them; and why it is compiled for each set of the others."""
-    if c.program.is_static:
+    is_known = not c.program.sizes and not decided_sizes(c.program)
+    # What evaluates a module takes what its data decides as it comes.
+    if is_known or (not c.program.sizes and isinstance(c.backend, ModuleBackend)):
         return Served(_model(c, file)), None
+    if not c.program.sizes and not c.backend.takes_sizes:
+        decided = ", ".join(decided_sizes(c.program))
+        raise UnsupportedError(
+            f"{c.program.name}: data decides {decided}, and kernels for {c.backend} have their sizes in them; a backend whose "
+            "kernels take sizes says so by `takes_sizes`"
+        )
     reason = reason_for_each_size(c)
-    domain, reason = domain_of(c.program, whatever_data_decides) if reason is None else (None, reason)
+    domain, reason = domain_of(c.program) if reason is None else (None, reason)
     if domain is None:
         return None, reason
     try:
@@ -144,11 +166,13 @@ def _model(c: Compilation, file: CachedFile | None = None) -> Model:
 
 def reason_for_each_size(c: Compilation) -> str | None:
     """Why a program with symbolic sizes is compiled for each set of them, whatever it is; None if it has to be seen."""
+    if not c.program.sizes:
+        return None
     # Where buffers are planned, what evaluates a module takes it for any sizes, as it is.
     if not c.backend.takes_sizes and not outputs_of(entry_of(c.program.module)):
         return f"kernels for {c.backend} have their sizes in them"
-    if c.options.check_each_pass or c.options.tune:
-        return "a check of each pass, or measured tile plans, are of known sizes"
+    if c.options.check_each_pass:
+        return "a check of each pass is of known sizes"
     return None
 
 
@@ -160,7 +184,7 @@ def emit(program: Program, form: str, target: str | Backend = "cpu", options: Op
     if not program.is_static:
         infos = ", ".join(map(str, (*program.inputs, *program.outputs)))
         if all(is_static(info.shape) for info in program.inputs):
-            raise UnsupportedError(f"{program.name}: data decides sizes: {infos}; run it with --dump-ir to see its segments")
+            raise UnsupportedError(f"{program.name}: data decides sizes: {infos}; run it with --dump-ir to see its parts")
         raise ShapeError(f"{program.name}: sizes are open: {infos}; give the shapes of its inputs")
     options = options or Options()
     backend = backend_of(target, options.device)

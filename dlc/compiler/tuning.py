@@ -1,4 +1,5 @@
-"""Tile plans by measurement: each kernel is compiled in the variants worth trying, and the fastest is kept.
+"""Tile plans by measurement: each kernel is compiled in the variants worth trying, and the fastest is kept. One that serves
+several sizes is measured at the representative one.
 
 What was found is kept in the cache by the kernel's text, the target and the number of threads, so that a kernel is measured
 once, whichever models it is in.
@@ -25,6 +26,9 @@ from dlc.caching.cache import Cache
 from dlc.caching.keys import DLC, target_text
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.programs.binding import bound_kernel
+from dlc.dialects.dl.programs.program import REPRESENTATIVE, KernelOp
+from dlc.dialects.sizes import symbol
 from dlc.instrument.report import Doing, Progress, Tuned
 from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, print_module
 from dlc.passes.base import Stage
@@ -55,7 +59,7 @@ class Tuner:
 
     def tune(self, module: ModuleOp, seconds: float, progress: Progress | None) -> list[Tuned]:
         """The fastest variants of the kernels that take most of the time, found in about `seconds`."""
-        kernels = {symbol_of(kernel): kernel for kernel in all_kernels(module)}
+        kernels = {symbol_of(kernel): _planned(kernel) for kernel in all_kernels(module)}
         usual = {name: self.measured(kernel, [0], seconds / (4 * len(kernels)))[0] for name, kernel in kernels.items()}
         total = sum(usual[name] * self.runs[name] for name in kernels)
         wanted: list[str] = []
@@ -129,6 +133,15 @@ class Tuner:
         sizes = tuple(prod(t.get_shape()) * info.dtype.itemsize for t, info in zip(types, infos, strict=True))
         host = HostProgram(infos, (), (), 0, FIRST_INPUT + len(infos), (Launch(code.name, places, sizes),))
         return NativeProgram(host, {code.name: code.image()}, {}, runtime(runtime_object()), self.threads)
+
+
+def _planned(kernel: Operation) -> Operation:
+    """A kernel for the sizes that its plans are made for."""
+    if not isinstance(kernel, KernelOp) or not kernel.representative:
+        return kernel
+    known = bound_kernel(kernel, {symbol(k): size for k, size in enumerate(kernel.representative)})
+    del known.attributes[REPRESENTATIVE]
+    return known
 
 
 def _result(name: str, variant: int, before: float, after: float) -> Tuned:

@@ -7,7 +7,7 @@
 Both are evaluated op by op, and what is equal is evaluated once. Where kernels are functions already, the first one that gives
 something else is run again in both, and the ops of its body are compared as they come. What is compiled runs launch by launch,
 and its values are those that kernels give. Where buffers are planned, loops and branches decide sizes, or a model is compiled
-in parts, there are no values to look at but its outputs.
+when it is called, there are no values to look at but its outputs.
 """
 
 from __future__ import annotations

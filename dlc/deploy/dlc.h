@@ -27,7 +27,7 @@
  *
  * A model that is compiled for the values or shapes of a call is a program for each that its file holds: `given` of dlc_options
  * says which to open. Where data decides how large outputs are, dlc_run says where they are: in the context's memory, which may
- * grow for it. What is not here: models of several programs between which Python computes something, or with text, sequences or
+ * grow for it. What is not here: models that are compiled for each set of sizes that data decides, or with text, sequences or
  * optionals around them (DLC_SEVERAL_PROGRAMS, the message says which); run them from Python.
  */
 #ifndef DLC_H
@@ -58,16 +58,27 @@ enum {
     DLC_FAILED = 10           /* the model took a branch that fails, as its author meant it */
 };
 
-/* Element types, as ONNX numbers them. */
+/* Element types, as ONNX numbers them. A bool is a byte, 0 or 1; numbers of fewer bits have a byte each, too. */
 enum {
     DLC_FLOAT32 = 1, DLC_UINT8 = 2, DLC_INT8 = 3, DLC_UINT16 = 4, DLC_INT16 = 5, DLC_INT32 = 6, DLC_INT64 = 7, DLC_BOOL = 9,
     DLC_FLOAT16 = 10, DLC_FLOAT64 = 11, DLC_UINT32 = 12, DLC_UINT64 = 13, DLC_COMPLEX64 = 14, DLC_COMPLEX128 = 15,
-    DLC_BFLOAT16 = 16
+    DLC_BFLOAT16 = 16, DLC_FLOAT8E4M3FN = 17, DLC_FLOAT8E4M3FNUZ = 18, DLC_FLOAT8E5M2 = 19, DLC_FLOAT8E5M2FNUZ = 20,
+    DLC_UINT4 = 21, DLC_INT4 = 22, DLC_FLOAT4E2M1 = 23, DLC_FLOAT8E8M0 = 24, DLC_UINT2 = 25, DLC_INT2 = 26
 };
 
 /* What a model that is linked to a program is called with, without this file's implementation. */
 #ifndef DLC_CALL
 #define DLC_CALL
+/* What a model is given that is several programs: the value of an input, where there are programs for values (they then have
+   no such input), or its shape, where there are programs for shapes. */
+typedef struct dlc_given {
+    const char *name;
+    const void *value;        /* or NULL */
+    size_t bytes;             /* of the value */
+    const int64_t *shape;     /* or NULL */
+    int32_t rank;
+} dlc_given;
+
 typedef struct dlc_call {
     const void *const *inputs;
     void **outputs;           /* those of sizes that data decides are set: they lie in the memory */
@@ -81,6 +92,9 @@ typedef struct dlc_call {
     int64_t needed;           /* result: bytes of memory that the call takes; more than answered before, if data decides so */
     int64_t failed;           /* result: which operation on sizes failed */
     const void *program;      /* result: where the program lies */
+    const dlc_given *given;   /* of a model that is several programs: what picks one */
+    int64_t given_count;
+    const char *unfit;        /* result: the name of the input that no program is for */
 } dlc_call;
 #endif
 
@@ -89,16 +103,6 @@ typedef struct dlc_context dlc_context;
 
 /* Runs task(argument, 0), ..., task(argument, tasks - 1), in any order and at once, and returns when all are done. */
 typedef void dlc_parallel(void *user, void (*task)(void *argument, int64_t), void *argument, int64_t tasks);
-
-/* An input of the calls that a model is opened for: its value, where the file has programs for values (the program then has
-   no such input), or its shape, where it has them for shapes. */
-typedef struct {
-    const char *name;
-    const void *value;        /* or NULL */
-    size_t bytes;             /* of the value */
-    const int64_t *shape;     /* or NULL */
-    int32_t rank;
-} dlc_given;
 
 typedef struct {
     int32_t threads;          /* of a call, its own included; 0: all usable processors, within the control group's quota */
@@ -129,6 +133,8 @@ typedef struct {
     const char *name;
     int64_t low, high;        /* both included */
 } dlc_size_info;
+
+/* What is NULL and may not be is DLC_ARGUMENT, of all functions that return a code. */
 
 /* Opens a file; or what a file holds, at a multiple of 64 bytes, which must stay there; or a model that is linked to the
    program (dlc_model_NAME of NAME.h). `options` may be NULL; strings and memory in it need not outlive the call. */
@@ -701,17 +707,22 @@ static int dlc__holds(const dlc_options *o, const dlc__parts *list, const dlc__c
     return 0;
 }
 
-/* Refuses to pick a program: says what the first one is picked by. */
-static int dlc__refuse_parts(const dlc_options *o, const dlc__parts *list, const dlc__condition *c)
+/* Refuses to pick a program: says what of the call none is for, by the program of which most conditions hold. */
+static int dlc__refuse_parts(const dlc_options *o, const dlc__parts *list, const dlc__condition *all)
 {
     const dlc__part *part = (const dlc__part *)(const void *)(list + 1);
-    char names[160] = "";
-    size_t used = 0;
-    for (int64_t i = 0; list->part_count && i < part->count && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", (const char *)list + c[part->first + i].name);
-    return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%lld programs, for the %s of %s: none of them is for what `given` of dlc_options says",
-                     (long long)list->part_count, list->part_count && part->count && c[part->first].is_value ? "values" : "shapes",
-                     names);
+    const dlc__condition *unfit = NULL;
+    int32_t held = -1, k, is_given = 0;
+    for (int64_t i = 0; i < list->part_count; i++, part++) {
+        for (k = 0; k < part->count && dlc__holds(o, list, all + part->first + k);) k++;
+        if (k > held) held = k, unfit = all + part->first + k;
+    }
+    if (!unfit) return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "no program");
+    const char *name = (const char *)list + unfit->name;
+    for (k = 0; k < o->given_count; k++) is_given |= o->given[k].name && !strcmp(o->given[k].name, name);
+    return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%lld programs, by the %s of %s: %s", (long long)list->part_count,
+                     unfit->is_value ? "value" : "shape", name,
+                     is_given ? "none is for what `given` of dlc_options says" : "`given` of dlc_options is to say it");
 }
 
 /* Finds the program for what is given, in lists of them: its block in `*image`, with what its arrays lie between. */
@@ -792,17 +803,23 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
     return DLC_OK;
 }
 
-/* An empty model, or NULL. */
-static dlc_model *dlc__new_model(const dlc_options *options)
+/* An empty model in `*result`, if it can be. */
+static int dlc__new_model(const dlc_options *options, dlc_model **result)
 {
     dlc_options none;
     memset(&none, 0, sizeof none);
-    dlc_model *model = (dlc_model *)dlc__allocate(options ? options : &none, sizeof *model, 16);
-    if (!model) return NULL;
+    if (!options) options = &none;
+    if (options->message && options->message_bytes) options->message[0] = 0;
+    if (!result) return dlc__refuse(options, DLC_ARGUMENT, "no place for the model");
+    *result = NULL;
+    if (!options->allocate != !options->release)
+        return dlc__refuse(options, DLC_ARGUMENT, "one of `allocate` and `release` alone: give both, or none");
+    dlc_model *model = (dlc_model *)dlc__allocate(options, sizeof *model, 16);
+    if (!model) return dlc__refuse(options, DLC_NO_MEMORY, "no memory");
     memset(model, 0, sizeof *model);
-    if (options) model->options = *options;
-    if (model->options.message && model->options.message_bytes) model->options.message[0] = 0;
-    return model;
+    model->options = *options;
+    *result = model;
+    return DLC_OK;
 }
 
 static int dlc__opened(dlc_model *model, int code, dlc_model **result)
@@ -836,7 +853,7 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
                          "again, or take the dlc.h of that dlc", prefix.version, DLC__VERSION);
     if (prefix.program < 0 && prefix.program >= -2) {
         static const char *const reasons[] = {
-            "it is several programs, between which Python computes something: only Python runs those",
+            "it is several programs, for sizes that data decides, of which only Python knows the one to run",
             "it takes or returns text, sequences or optionals, which only Python makes tensors of",
         };
         return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%s", reasons[-prefix.program - 1]);
@@ -853,12 +870,13 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
 
 int dlc_open(const char *path, const dlc_options *options, dlc_model **result)
 {
-    dlc_model *model = dlc__new_model(options);
     struct stat status;
-    *result = NULL;
-    if (!model) return DLC_NO_MEMORY;
+    int code = dlc__new_model(options, result);
+    if (code) return code;
+    dlc_model *model = *result;
     dlc_options *o = &model->options;
-    int file = open(path, O_RDONLY | O_CLOEXEC), code = DLC_OK;
+    if (!path) return dlc__opened(model, dlc__refuse(o, DLC_ARGUMENT, "no path"), result);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0 || fstat(file, &status)) code = dlc__refuse(o, DLC_SYSTEM, "%s", strerror(errno));
     else if (!S_ISREG(status.st_mode) || status.st_size < 1)
         code = dlc__refuse(o, DLC_NOT_A_MODEL, "not a model that dlc compiled");
@@ -875,9 +893,9 @@ int dlc_open(const char *path, const dlc_options *options, dlc_model **result)
 
 int dlc_open_memory(const void *memory, size_t bytes, const dlc_options *options, dlc_model **result)
 {
-    dlc_model *model = dlc__new_model(options);
-    *result = NULL;
-    if (!model) return DLC_NO_MEMORY;
+    int code = dlc__new_model(options, result);
+    if (code) return code;
+    dlc_model *model = *result;
     const dlc_options *o = &model->options;
     if (!memory || (uintptr_t)memory % DLC__ALIGNMENT)
         return dlc__opened(model, dlc__refuse(o, DLC_ARGUMENT, "memory that begins at no multiple of 64"), result);
@@ -886,15 +904,17 @@ int dlc_open_memory(const void *memory, size_t bytes, const dlc_options *options
 
 int dlc_open_linked(int64_t (*linked)(dlc_call *), const dlc_options *options, dlc_model **result)
 {
-    dlc_model *model = dlc__new_model(options);
-    *result = NULL;
-    if (!model) return DLC_NO_MEMORY;
+    int code = dlc__new_model(options, result);
+    if (code) return code;
+    dlc_model *model = *result;
+    if (!linked) return dlc__opened(model, dlc__refuse(&model->options, DLC_ARGUMENT, "no function"), result);
     /* The function's address may be that of a stub in the program's own file. */
     dlc_call call;
     memset(&call, 0, sizeof call);
     call.bytes = -1;
     linked(&call);
-    return dlc__opened(model, dlc__open(model, (const dlc__image *)call.program, 0, INT64_MAX, 1), result);
+    /* Nothing says where a program's memory begins and ends. */
+    return dlc__opened(model, dlc__open(model, (const dlc__image *)call.program, INT64_MIN / 2, INT64_MAX / 2, 1), result);
 }
 
 void dlc_close(dlc_model *model)
@@ -910,13 +930,13 @@ void dlc_close(dlc_model *model)
 
 int32_t dlc_count(const dlc_model *model, int outputs)
 {
-    return (int32_t)(outputs ? model->image->outputs : model->image->inputs);
+    return model ? (int32_t)(outputs ? model->image->outputs : model->image->inputs) : 0;
 }
 
 /* What tensor `i` is with these shapes of all. */
 static int dlc__info(const dlc_model *model, const int64_t *shapes, int outputs, int32_t i, dlc_tensor_info *info)
 {
-    if (i < 0 || i >= dlc_count(model, outputs)) return DLC_ARGUMENT;
+    if (!info || i < 0 || i >= dlc_count(model, outputs)) return DLC_ARGUMENT;
     const dlc__tensor *t = dlc__tensors(model->image) + i + (outputs ? model->image->inputs : 0);
     info->name = dlc__text(model->image, t->name);
     info->dtype = (int32_t)t->dtype, info->rank = (int32_t)t->rank, info->element_bytes = (int32_t)t->element_bytes;
@@ -933,22 +953,23 @@ static int dlc__info(const dlc_model *model, const int64_t *shapes, int outputs,
 
 int dlc_info(const dlc_model *model, int outputs, int32_t i, dlc_tensor_info *info)
 {
-    return dlc__info(model, model->shapes, outputs, i, info);
+    return model ? dlc__info(model, model->shapes, outputs, i, info) : DLC_ARGUMENT;
 }
 
 int32_t dlc_find(const dlc_model *model, int outputs, const char *name)
 {
+    if (!model || !name) return -1;
     const dlc__tensor *t = dlc__tensors(model->image) + (outputs ? model->image->inputs : 0);
     for (int32_t i = 0; i < dlc_count(model, outputs); i++)
         if (!strcmp(dlc__text(model->image, t[i].name), name)) return i;
     return -1;
 }
 
-int32_t dlc_size_count(const dlc_model *model) { return (int32_t)model->image->symbol_count; }
+int32_t dlc_size_count(const dlc_model *model) { return model ? (int32_t)model->image->symbol_count : 0; }
 
 int dlc_size(const dlc_model *model, int32_t i, dlc_size_info *info)
 {
-    if (i < 0 || i >= dlc_size_count(model)) return DLC_ARGUMENT;
+    if (!info || i < 0 || i >= dlc_size_count(model)) return DLC_ARGUMENT;
     const dlc__symbol *symbol = (const dlc__symbol *)dlc__at(model->image, model->image->symbols) + i;
     info->name = dlc__text(model->image, symbol->name), info->low = symbol->low, info->high = symbol->high;
     return DLC_OK;
@@ -1013,6 +1034,7 @@ static int dlc__make_room(dlc_context *c)
 
 int dlc_resize(dlc_context *c, const int64_t *sizes)
 {
+    if (!c) return DLC_ARGUMENT;
     int32_t count = dlc_size_count(c->model);
     if (count && !sizes) return dlc__fail(c, DLC_ARGUMENT, "the model has %d open sizes, none given", count);
     for (int32_t i = 0; i < count; i++) c->sizes[i] = sizes[i];
@@ -1025,11 +1047,12 @@ int dlc_resize(dlc_context *c, const int64_t *sizes)
 
 int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context **result)
 {
+    if (result) *result = NULL;
+    if (!result || !model) return DLC_ARGUMENT;
     const dlc_options *o = &model->options;
     size_t shapes = (size_t)model->image->dim_count * 8;
     /* Sizes and shapes lie behind it. */
     dlc_context *c = (dlc_context *)dlc__allocate(o, sizeof *c + shapes + (size_t)model->image->symbol_count * 8, 16);
-    *result = NULL;
     if (!c) return DLC_NO_MEMORY;
     memset(c, 0, sizeof *c);
     c->model = model;
@@ -1044,7 +1067,7 @@ int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context
 
 int dlc_context_info(const dlc_context *c, int outputs, int32_t i, dlc_tensor_info *info)
 {
-    return dlc__info(c->model, c->call.shapes, outputs, i, info);
+    return c ? dlc__info(c->model, c->call.shapes, outputs, i, info) : DLC_ARGUMENT;
 }
 
 /* Whether pointers are there, and aligned as the kernels rely on. */
@@ -1069,6 +1092,7 @@ static int dlc__check_given(dlc_context *c, int outputs, const void *const *give
 
 int dlc_run(dlc_context *c, const void *const *inputs, void **outputs)
 {
+    if (!c) return DLC_ARGUMENT;
     if (!c->call.memory) return dlc__fail(c, DLC_ARGUMENT, "no sizes yet: dlc_resize gives them");
     c->call.inputs = inputs, c->call.outputs = outputs;
     int code = dlc__check_given(c, 0, inputs);
@@ -1088,7 +1112,7 @@ void dlc_context_destroy(dlc_context *c)
     dlc__release(o, c);
 }
 
-const char *dlc_message(const dlc_context *context) { return context->message; }
+const char *dlc_message(const dlc_context *context) { return context ? context->message : "no context"; }
 
 #ifdef __cplusplus
 }

@@ -45,12 +45,13 @@ class _Tag(IntEnum):
 
 @dataclass(frozen=True)
 class Function:
-    """A function called `symbol`, which begins where its code does; `data` lies behind the code, at the next page."""
+    """A function called `symbol`, which begins at the byte `entry` of its code; `data` lies behind that, at the next page."""
 
     symbol: str
     code: bytes
     data: bytes
     architecture: Architecture
+    entry: int = 0
 
     @property
     def data_distance(self) -> int:
@@ -99,7 +100,8 @@ def shared_library(function: Function, name: str) -> bytes:
     at_data = at_code + function.data_distance
     # Dynamic linkers write in what they read.
     at_dynamic = _up(at_data + len(function.data), page)
-    symbols = bytes(entry) + struct.pack(_SYMBOL, symbol, _GLOBAL_FUNCTION, 0, 4, at_code, len(function.code))
+    begins, length = at_code + function.entry, len(function.code) - function.entry
+    symbols = bytes(entry) + struct.pack(_SYMBOL, symbol, _GLOBAL_FUNCTION, 0, 4, begins, length)
     tags = {
         _Tag.SONAME: soname,
         _Tag.HASH: at_hash,
@@ -147,7 +149,8 @@ def relocatable_object(function: Function) -> bytes:
     strings, page = _Strings(), function.architecture.page_bytes
     symbol = strings.add(function.symbol)
     entry = struct.calcsize(_SYMBOL)
-    symbols = bytes(entry) + struct.pack(_SYMBOL, symbol, _GLOBAL_FUNCTION, 0, 1, 0, len(function.code))
+    length = len(function.code) - function.entry
+    symbols = bytes(entry) + struct.pack(_SYMBOL, symbol, _GLOBAL_FUNCTION, 0, 1, function.entry, length)
     content = function.code + bytes(function.data_distance - len(function.code)) + function.data
     at_code = _up(_HEADER.size, page)
     at_symbols = _up(at_code + len(content), 8)

@@ -38,6 +38,7 @@ from dlc.ir import (
     IsTerminator,
     MemRefType,
     ModuleOp,
+    Operation,
     OpResult,
     ParsePropInAttrDict,
     Pure,
@@ -304,8 +305,65 @@ class PrintOp(IRDLOperation):
         return [piece.data for piece in self.pieces]
 
 
+@irdl_op_definition
+class ComputeOp(IRDLOperation):
+    """What Python computes: an op by its name in `runtime/selection.py`, from the first `inputs` buffers to the others.
+
+        host.compute "text_split" (%x, %d, %parts) {settings = "{}", inputs = 2, decided = ["k"]} : memref<…>, …
+
+    `decided` are the sizes of its results that are known only then; `settings` are JSON.
+    """
+
+    name = "host.compute"
+    function = prop_def(StringAttr)
+    settings = prop_def(StringAttr)
+    inputs = prop_def(IntegerAttr)
+    decided = prop_def(ArrayAttr[StringAttr])
+    buffers = var_operand_def(MemRefType)
+    irdl_options = (ParsePropInAttrDict(),)
+    assembly_format = "$function `(` $buffers `)` attr-dict `:` type($buffers)"
+
+    def __init__(
+        self,
+        function: str,
+        settings: str,
+        inputs: Sequence[SSAValue],
+        results: Sequence[SSAValue],
+        decided: Sequence[str],
+    ) -> None:
+        properties = {
+            "function": StringAttr(function),
+            "settings": StringAttr(settings),
+            "inputs": IntegerAttr(len(inputs), i64),
+            "decided": ArrayAttr(map(StringAttr, decided)),
+        }
+        super().__init__(operands=[[*inputs, *results]], properties=properties)
+
+    @property
+    def arguments(self) -> Sequence[SSAValue]:
+        return self.buffers[: self.inputs.value.data]
+
+    @property
+    def made(self) -> Sequence[SSAValue]:
+        """The buffers of its results."""
+        return self.buffers[self.inputs.value.data :]
+
+
+def decided_by(op: Operation) -> tuple[str, ...]:
+    """The names of the sizes that an op decides."""
+    match op:
+        case DecideOp():
+            return (op.symbol,)
+        case ComputeOp():
+            return tuple(symbol.data for symbol in op.decided)
+        case _:
+            return ()
+
+
 Host = Dialect(
-    "host", [WeightOp, ArenaOp, BufferOp, ViewOp, LaunchOp, YieldOp, LoopOp, WhileOp, IfOp, FailOp, DecideOp, PrintOp], []
+    "host",
+    [WeightOp, ArenaOp, BufferOp, ViewOp, LaunchOp, YieldOp, LoopOp, WhileOp, IfOp, FailOp, DecideOp, PrintOp, ComputeOp],
+    [],
 )
 
 OUTPUT = "host.output"

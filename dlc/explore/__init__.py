@@ -5,10 +5,10 @@
     page.against(other)                                          two beside each other
 
 `data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it by what `seen.py` has
-watched, and `segments.py` that of a program that runs in parts, with `graph.py` (ops in kernels), `layout.py` (where they are
-drawn), `running.py` (times), `memory.py` (buffers over time) and `sources.py` (what the user wrote). `matching.py` finds the
-kernels of one in another, and `facts.py` is what is said without texts. `encode.py` writes it small, and `page.py` puts it into
-the template in `assets/`, whose scripts draw it in the browser.
+watched, with `graph.py` (ops in kernels), `layout.py` (where they are drawn), `running.py` (times), `memory.py` (buffers over
+time) and `sources.py` (what the user wrote). `matching.py` finds the kernels of one in another, and `facts.py` is what is said
+without texts. `encode.py` writes it small, and `page.py` puts it into the template in `assets/`, whose scripts draw it in the
+browser.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from dlc.backends.base import Backend
 from dlc.compiler import Program
 from dlc.explore.collecting import Inputs, collect
 from dlc.explore.page import Page
-from dlc.explore.segments import collect_parts
 from dlc.instrument.recording import Listing
 from dlc.instrument.report import Progress
 from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 
-__all__ = ["Page", "collect", "collect_parts", "explore"]
+__all__ = ["Page", "collect", "explore"]
 
 
 def explore(
@@ -35,9 +34,6 @@ def explore(
     source: Listing | None = None,
     progress: Progress | None = None,
 ) -> Page:
-    """The page of a program, or of one in parts; what `collect` and `collect_parts` say."""
+    """The page of a program; what `collect` says."""
     with collected_rarely():
-        whole = collect(program, target, options, inputs=inputs, source=source, progress=progress)
-        if whole is not None:
-            return Page(whole)
-        return Page(collect_parts(program, target, options, inputs=inputs, source=source, progress=progress))
+        return Page(collect(program, target, options, inputs=inputs, source=source, progress=progress))

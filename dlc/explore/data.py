@@ -172,46 +172,9 @@ class Exploration:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What comes next in a program in parts: a part, or an op that the host computes between parts, `depth` loops deep.
-
-    Of a part, in one call of the program: how often it ran, the seconds of that, and its place among the pages; a part that
-    did not run has none.
-    """
-
-    name: str
-    origins: tuple[str, ...]
-    depth: int
-    results: tuple[str, ...]
-    runs: int | None = None
-    seconds: float | None = None
-    page: int | None = None
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A program of which data decides a size, as what comes one after the other; `seconds` is what a call takes."""
-
-    name: str
-    target: str
-    turns: tuple[Turn, ...]
-    pages: tuple[Exploration, ...]
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Pair:
     """A kernel of one exploration and the same of another ("": none is), and the first stage at which their texts differ."""
 
     one: str
     other: str
     differs: str
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two explorations of a page beside each other, by their places, and which kernel of the one is which of the other."""
-
-    one: int
-    other: int
-    pairs: tuple[Pair, ...]

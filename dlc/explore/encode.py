@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import repeat
 from types import UnionType
-from typing import Any, TypeAlias, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
-from dlc.explore.data import Comparison, Exploration, Parts
+from dlc.explore.data import Exploration, Pair
 from dlc.instrument.recording import Listing
 
 # A page is read more often than it is made, but for one reader it is made once.
@@ -22,37 +22,24 @@ _LEVEL = 6
 _MOST = 1 << 30
 
 
-Programs: TypeAlias = "Sequence[tuple[str, Parts]]"
-
-
-def encoded(
-    programs: Programs, labels: Sequence[str], comparisons: Sequence[Comparison] = (), *, in_parts: bool = False
-) -> str:
+def encoded(pages: Sequence[Exploration], labels: Sequence[str] = (), pairs: Sequence[Pair] = ()) -> str:
     """The JSON of what a page shows, compressed, in base64."""
-    text = json.dumps(as_data(programs, labels, comparisons, in_parts=in_parts), separators=(",", ":"))
+    text = json.dumps(as_data(pages, labels, pairs), separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode()
 
 
-def as_data(
-    programs: Programs, labels: Sequence[str], comparisons: Sequence[Comparison] = (), *, in_parts: bool = False
-) -> dict[str, Any]:
-    """One program, or two and what of the one is what of the other, as JSON's values; `in_parts`: with their parts' turns.
+def as_data(pages: Sequence[Exploration], labels: Sequence[str] = (), pairs: Sequence[Pair] = ()) -> dict[str, Any]:
+    """One program, or two and which kernel of the one is which of the other, as JSON's values.
 
     A listing becomes its number in `texts`, the number of each line's set of origins in `sets`, and its lines; a set is
     numbers in `names`. All pages share these; `labels` are theirs.
     """
     tables = _Tables()
-    pages = [tables.plain(page) for _, program in programs for page in program.pages]
-    parts, first = list[dict[str, Any]](), 0
-    for label, program in programs if in_parts else ():
-        about = {"label": label, "name": program.name, "target": program.target, "seconds": program.seconds}
-        parts.append({**about, "first": first, "count": len(program.pages), "turns": tables.plain(program.turns)})
-        first += len(program.pages)
-    data = {"pages": pages, "labels": [*labels], "comparisons": tables.plain(tuple(comparisons)), "parts": parts}
+    data = {"pages": list(map(tables.plain, pages)), "labels": [*labels], "pairs": tables.plain(tuple(pairs))}
     return data | {"texts": list(tables.texts), "sets": list(tables.sets), "names": list(tables.names)}
 
 
-def decoded(page: str) -> Exploration | Parts:
+def decoded(page: str) -> Exploration:
     """The program that a page shows, or the first of two.
 
     Raises ValueError, KeyError or TypeError for a text that is none of this version's.
@@ -62,11 +49,7 @@ def decoded(page: str) -> Exploration | Parts:
         raise ValueError("it has no data in it")
     unpacked = zlib.decompressobj(wbits=31).decompress(base64.b64decode(found[1], validate=True), _MOST)
     data = json.loads(unpacked)
-    reading = _Reading(data)
-    if not data["parts"]:
-        return cast("Exploration", reading.value(Exploration, data["pages"][0]))
-    program = data["parts"][0]
-    return cast("Parts", reading.value(Parts, {**program, "pages": data["pages"][: program["count"]]}))
+    return cast("Exploration", _Reading(data).value(Exploration, data["pages"][0]))
 
 
 class _Reading:

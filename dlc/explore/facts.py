@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from dlc.explore.data import Box, Exploration, Kernel, Parts, Unit
+from dlc.explore.data import Box, Exploration, Kernel, Unit
 
 
-def facts_of(program: Exploration | Parts) -> dict[str, Any]:
-    """A program, or one in parts with the facts of each.
+def facts_of(program: Exploration) -> dict[str, Any]:
+    """A program.
 
     `kernels` have the passes that changed them; `runs` are theirs in the order of the program's text, with the ops that fused,
     and why the next one did not.
     """
-    if isinstance(program, Parts):
-        about = {"name": program.name, "target": program.target, "seconds": program.seconds}
-        return {**about, "turns": [asdict(turn) for turn in program.turns], "parts": list(map(facts_of, program.pages))}
     units = {unit.name: unit for unit in program.units}
     return {
         "name": program.name,

@@ -10,7 +10,7 @@ from itertools import groupby
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.data_dependent.selection import DecideOp
-from dlc.dialects.dl.interfaces import Contraction
+from dlc.dialects.dl.interfaces import Contraction, DataDependent
 from dlc.dialects.dl.programs.control import Control, FailOp, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
 from dlc.dialects.host import entry_of
@@ -76,6 +76,10 @@ class _Drawing:
             elif isinstance(op, DecideOp):
                 part = Part(("decide",), origins(op.location), 0)
                 self.decided[op.symbol] = self.placed(op, self.add(Box("decide", op.symbol, parent, parts=(part,))))
+            elif isinstance(op, DataDependent):
+                part = Part((op.selection,), origins(op.location), 0)
+                box = self.placed(op, self.add(Box("host", op.selection, parent, parts=(part,), results=_results(op))))
+                self.decided |= {str(size): box for size in op.decided}
             elif isinstance(op, DlOp) and op.operands and all(v in self.constant for v in op.operands):
                 names = tuple(dict.fromkeys(name for v in op.operands for name in self.constant[v]))
                 self.constant.update(dict.fromkeys(op.results, names))

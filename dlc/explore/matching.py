@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from dlc.explore.data import Comparison, Exploration, Kernel, Pair, Parts, Turn, Unit
+from dlc.explore.data import Exploration, Kernel, Pair, Unit
 
 T = TypeVar("T")
 
@@ -43,29 +43,6 @@ def _likest(ones: Sequence[T], others: Sequence[T], likeness: Callable[[T, T], f
             found[i] = j
             taken.add(j)
     return found
-
-
-def compared(one: Parts, other: Parts) -> tuple[Comparison, ...]:
-    """The parts of two programs beside each other, those of `other` counted on from those of `one`."""
-    if len(one.pages) == len(other.pages) == 1:
-        found = {0: 0}
-    else:
-        found = _likest(one.pages, other.pages, lambda a, b: _shared(_places(a), _places(b)))
-    first = len(one.pages)
-    return tuple(Comparison(i, first + j, matched(one.pages[i], other.pages[j])) for i, j in sorted(found.items()))
-
-
-def _places(page: Exploration) -> list[str]:
-    return _roots([name for kernel in page.kernels for name in kernel.origins])
-
-
-def as_parts(program: Exploration | Parts) -> Parts:
-    """A program as one in parts: one that is whole is its only part."""
-    if isinstance(program, Parts):
-        return program
-    seconds = sum(kernel.seconds or 0 for kernel in program.kernels)
-    whole = Turn(program.name, (), 0, program.outputs, 1, seconds, 0)
-    return Parts(program.name, program.target, (whole,), (program,), seconds)
 
 
 def differs_from(one: Unit, other: Unit) -> str:

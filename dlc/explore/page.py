@@ -13,61 +13,46 @@ from typing import Any, cast
 from jinja2 import Environment
 
 from dlc.errors import ModelError, UnsupportedError
-from dlc.explore.data import Exploration, Parts
+from dlc.explore.data import Exploration
 from dlc.explore.encode import decoded, encoded
 from dlc.explore.facts import facts_of
-from dlc.explore.matching import as_parts, compared
+from dlc.explore.matching import matched
 from dlc.files.whole_files import path_of, written_whole
 from dlc.machine.garbage import collected_rarely
 
 _FOLDER = files("dlc.explore") / "assets"
 # In the order in which they build on one another.
-_SCRIPTS = ("base", "text", "diff", "graph", "pipeline", "kernels", "memory", "time", "compare", "parts", "main")
+_SCRIPTS = ("base", "text", "diff", "graph", "pipeline", "kernels", "memory", "time", "compare", "main")
 # How high a page is in a notebook, in pixels.
 _HEIGHT = 820
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is known of a program, or of one in parts, as HTML, or two beside each other; a notebook shows it.
+    """What is known of a program as HTML, or two beside each other; a notebook shows it.
 
     `label` is what it is called beside another.
     """
 
-    program: Exploration | Parts
-    beside: Exploration | Parts | None = None
+    program: Exploration
+    beside: Exploration | None = None
     label: str = ""
     label_beside: str = ""
-
-    @property
-    def shown(self) -> Exploration:
-        """The program; of one in parts the part that takes longest."""
-        if isinstance(self.program, Exploration):
-            return self.program
-        longest = max(self.program.turns, key=lambda turn: -1 if turn.page is None else turn.seconds or 0)
-        return self.program.pages[longest.page or 0]
 
     @cached_property
     def html(self) -> str:
         """The page: one file that needs no network."""
         environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         template = environment.from_string((_FOLDER / "page.html").read_text())
-        sides = self._sides()
-        in_parts = any(isinstance(side, Parts) for _, side in sides)
-        programs = [(label, as_parts(side)) for label, side in sides]
-        labels = [
-            page.name if not self.beside else f"{label} · {page.name}" if in_parts else label
-            for label, program in programs
-            for page in program.pages
-        ]
-        comparisons = compared(*(program for _, program in programs)) if self.beside is not None else ()
+        labels, programs = zip(*self._sides(), strict=True)
+        pairs = matched(self.program, self.beside) if self.beside is not None else ()
         with collected_rarely():
-            data = encoded(programs, labels, comparisons, in_parts=in_parts)
+            data = encoded(programs, labels, pairs)
         return template.render(
             name=self.program.name,
-            target=self.shown.target,
-            labels=labels if in_parts or self.beside else [],
-            views=["parts"] * in_parts + ["compare"] * (self.beside is not None),
+            target=self.program.target,
+            labels=labels if self.beside is not None else [],
+            views=["compare"] if self.beside is not None else [],
             style=(_FOLDER / "style.css").read_text(),
             script="\n".join((_FOLDER / f"{name}.js").read_text() for name in _SCRIPTS),
             data=data,
@@ -110,7 +95,7 @@ class Page:
         except (ValueError, KeyError, TypeError, IndexError, zlib.error) as error:
             raise ModelError(f"{path}: no page that this version of dlc explore wrote; make it again: {error}") from error
 
-    def _sides(self) -> list[tuple[str, Exploration | Parts]]:
+    def _sides(self) -> list[tuple[str, Exploration]]:
         """The program, or both, and what they are called."""
         if self.beside is None:
             return [(self.label, self.program)]

@@ -16,7 +16,7 @@ from dlc.explore.data import Measured
 from dlc.measure.kernels import measure, numbers_of
 from dlc.measure.timeline import Span, thread_names
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.cpu.program import OpenNativeProgram
+from dlc.runtime.cpu.open_program import OpenNativeProgram
 from dlc.runtime.host_program import HostProgram, kernel_sizes
 from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.opencl.open_program import OpenOpenCLProgram

@@ -24,7 +24,7 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.cpu.loader import load_object
 from dlc.runtime.cpu.program import KernelImage
 from dlc.runtime.cpu.table import COPY_BYTES
-from dlc.runtime.host_program import Branch, Decide, Fail, Instruction, Launch, Loop, OpenLaunch, Print, While
+from dlc.runtime.host_program import Branch, Compute, Decide, Fail, Instruction, Launch, Loop, OpenLaunch, Print, While
 from dlc.runtime.kernel_object import KernelObject
 
 # What is noted of a task: grid, number, thread, nanoseconds at its begin and end.
@@ -151,7 +151,7 @@ def _launches_of_all(instructions: Sequence[Instruction]) -> list[Launch] | None
                     return None
             case Loop() | While() | OpenLaunch() | Decide():
                 return None
-            case Fail() | Print():
+            case Fail() | Print() | Compute():
                 pass
     return launches
 

@@ -13,13 +13,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dlc.arrays import named_dtype
 from dlc.dims import Size, is_static
 from dlc.runtime.bounds import check_program
 from dlc.runtime.container import Common, Container, Placed, Writer, bytes_of, described_badly, save
 from dlc.runtime.cpu.native import Runtime, runtime
-from dlc.runtime.cpu.program import KernelImage, NativeProgram, OpenNativeProgram
+from dlc.runtime.cpu.open_program import OpenNativeProgram
+from dlc.runtime.cpu.program import KernelImage, NativeProgram
 from dlc.runtime.formats.arrays import array_from_json, array_to_json
-from dlc.runtime.formats.host import count, from_json, named_dtype, plain, read_size, text, to_json
+from dlc.runtime.formats.host import count, from_json, plain, read_size, text, to_json
 from dlc.runtime.formats.info import info_from_json, info_to_json
 from dlc.runtime.formats.open_host import open_from_json, open_to_json
 from dlc.runtime.host_program import HostProgram, OpenKernel

@@ -16,9 +16,11 @@ from dlc.runtime.host_program import (
     NUMBER_BYTES,
     Branch,
     Carried,
+    Compute,
     Decide,
     Element,
     Fail,
+    HostArray,
     HostProgram,
     Instruction,
     Launch,
@@ -154,8 +156,9 @@ class _Walker:
                     self.block(instruction.otherwise, otherwise)
                     known.update({slot: then[slot] | otherwise[slot] for slot in then.keys() & otherwise.keys()})
                 case Print(values=values):
-                    for value in values:
-                        self.part(value.place, value.bytes, known)
+                    self.arrays(values, known)
+                case Compute(arguments=arguments, results=results):
+                    self.arrays((*arguments, *results), known)
                 case Decide(place=place):
                     self.part(place, NUMBER_BYTES, known)
                 case Fail(numbers=numbers):
@@ -189,6 +192,10 @@ class _Walker:
                 return
             known.update(after)
         raise ModelError("a loop's carried slots move on without end")
+
+    def arrays(self, arrays: Sequence[HostArray], known: _Known) -> None:
+        for array in arrays:
+            self.part(array.place, array.bytes, known)
 
     def part(self, place: Place, size: Size, known: _Known) -> None:
         """Notes that an instruction is given so many bytes from a place on."""

@@ -38,7 +38,7 @@ VERSION = 14
 PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
 # Why there is none: text around it, or a part of it that data decides sizes in.
 _NO_PROGRAM = {"border": -2, "steps": -1}
-_ALIGNMENT = 4096
+PAGE = 4096
 # A header is names and numbers: no model comes near this.
 _LARGEST_HEADER = 256 << 20
 
@@ -101,7 +101,7 @@ class Writer:
     def add(self, data: memoryview) -> int:
         """The number of the section with this content."""
         # The zeros up to the next section are checked as well: no byte of the file is left out.
-        padding = memoryview(bytes(-len(data) % _ALIGNMENT))
+        padding = memoryview(bytes(-len(data) % PAGE))
         assert self._common is not None, "a part says first what it shares with the others"
         own = self._common.checksum(data, 0)
         checksum = self._common.checksum(padding, own)
@@ -128,7 +128,7 @@ class Writer:
         program = self._starts[count(model["image"])] if "image" in model else _no_program(model)
         fields = {**_common_to_json(self._common), "model": model, "sections": places}
         header = json.dumps(fields, separators=(",", ":")).encode()
-        start = -(-(PREFIX.size + len(header)) // _ALIGNMENT) * _ALIGNMENT
+        start = -(-(PREFIX.size + len(header)) // PAGE) * PAGE
         file.write(PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header), program) + header)
         for at, data in zip(starts, self._sections, strict=False):
             file.write(bytes(start + at - file.tell()))
@@ -189,9 +189,9 @@ class Container:
     def check(self) -> None:
         """Raises ModelError unless every section is what was written, and they are all there is."""
         for number, (at, size, expected) in enumerate(self.sections):
-            if self.parts.checksum(self.data[at : at + size + -size % _ALIGNMENT], 0) != expected:
+            if self.parts.checksum(self.data[at : at + size + -size % PAGE], 0) != expected:
                 raise damaged(self.path, f"section {number}")
-        if sum(size + -size % _ALIGNMENT for _, size, _ in self.sections) != len(self.data):
+        if sum(size + -size % PAGE for _, size, _ in self.sections) != len(self.data):
             raise damaged(self.path, "its size is not that of its sections")
 
     @property
@@ -284,7 +284,7 @@ def _read(path: Path, memory: memoryview) -> tuple[int, dict[str, Any], memoryvi
     header = bytes(memory[PREFIX.size : end])
     if zlib.crc32(header) != checksum:
         raise damaged(path, "header")
-    start = end + -end % _ALIGNMENT
+    start = end + -end % PAGE
     if any(memory[end:start]):
         raise damaged(path, "after the header")
     try:

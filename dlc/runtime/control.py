@@ -1,4 +1,4 @@
-"""Control flow that the host runs: what `dl.scan` and `dl.while` compute, what a failing branch says, and what is printed."""
+"""Control flow in Python: what `dl.scan` and `dl.while` compute, what a failing branch says, and what is printed."""
 
 from __future__ import annotations
 

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 from dlc.errors import DlcError
+from dlc.runtime.computing import computed
 from dlc.runtime.control import failure
 from dlc.runtime.host_program import (
     NUMBER_BYTES,
     Branch,
     Carried,
+    Compute,
     Decide,
     Fail,
     Instruction,
@@ -35,16 +37,20 @@ def execute(
     held: list[Held],
     launch: Callable[[Launch, list[Held]], None],
     read: Callable[[Held, int], bytes],
-    decide: Callable[[Decide, int], None],
+    write: Callable[[Held, bytes], None],
+    decide: Callable[[str, int], None],
 ) -> None:
-    """Runs the instructions of a block on the slots `held`; `read` gives so many bytes at a place.
+    """Runs the instructions of a block on the slots `held`; `read` gives so many bytes at a place, `write` puts some there.
 
     `decide` is told of each size that data decides; instructions that follow are those that `block` gives then.
     Raises DlcError for a branch that fails.
     """
 
+    def read_at(place: Place, count: int) -> bytes:
+        return read(at(held, place), count)
+
     def inside(k: int, bodies: Callable[[Any], Sequence[Instruction]]) -> None:
-        execute(lambda: bodies(block()[k]), held, launch, read, decide)
+        execute(lambda: bodies(block()[k]), held, launch, read, write, decide)
 
     for k in range(len(block())):
         match instruction := block()[k]:
@@ -68,11 +74,17 @@ def execute(
             case Branch(condition=place):
                 inside(k, _then if any(read(at(held, place), 1)) else _otherwise)
             case Fail(message=message, numbers=numbers):
-                raise DlcError(failure(message, [number(read(at(held, place), NUMBER_BYTES)) for place in numbers]))
-            case Decide(place=place):
-                decide(instruction, number(read(at(held, place), NUMBER_BYTES)))
+                raise DlcError(failure(message, [number(read_at(place, NUMBER_BYTES)) for place in numbers]))
+            case Decide(symbol=symbol, place=place):
+                decide(symbol, number(read_at(place, NUMBER_BYTES)))
             case Print():
-                instruction.run(lambda place, count: read(at(held, place), count))
+                instruction.run(read_at, {})
+            case Compute():
+                results, decided = computed(instruction, read_at, {})
+                for symbol, size in decided.items():
+                    decide(symbol, size)
+                for array, result in zip(cast(Compute, block()[k]).results, results, strict=True):
+                    write(at(held, array.place), result.tobytes())
             case OpenLaunch(kernel=kernel):
                 raise DlcError(f"a launch of {kernel}, whose sizes come with a call: it is executed with those of one")
 

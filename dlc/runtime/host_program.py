@@ -18,14 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo, aligned
-from dlc.dims import Size, substitute
+from dlc.dims import Size, product, substitute
 from dlc.errors import ModelError
 from dlc.runtime.control import shown
+from dlc.runtime.selection import Setting
 
 NOTHING, ARENA, FIRST_INPUT = 0, 1, 2  # numbers of slots
 NUMBER_BYTES = 8  # of a number in a message, or that is a size
 
 Place: TypeAlias = "tuple[int, int]"
+# Gives so many bytes at a place.
+Read: TypeAlias = "Callable[[Place, int], bytes]"
 
 
 @dataclass(frozen=True)
@@ -159,20 +162,25 @@ class Decide:
 
 
 @dataclass(frozen=True)
-class Printed:
-    """An array to be shown: where it is, and what."""
+class HostArray:
+    """An array that Python reads or writes: where it is, and what."""
 
     place: Place
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     dtype: np.dtype[Any]
 
     @property
-    def bytes(self) -> int:
-        return prod(self.shape) * self.dtype.itemsize
+    def bytes(self) -> Size:
+        return product(self.shape) * self.dtype.itemsize
 
-    def of(self, content: bytes) -> NDArray[Any]:
-        """The array of these bytes."""
-        return np.frombuffer(content, self.dtype).reshape(self.shape)
+    def at(self, sizes: Mapping[str, int]) -> HostArray:
+        """This array for the sizes of a call."""
+        return replace(self, shape=tuple(substitute(size, sizes) for size in self.shape))
+
+    def read(self, read: Read, sizes: Mapping[str, int]) -> NDArray[Any]:
+        """What it holds."""
+        shape = [int(size) for size in self.at(sizes).shape]
+        return np.frombuffer(read(self.place, prod(shape) * self.dtype.itemsize), self.dtype).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -180,14 +188,30 @@ class Print:
     """Prints arrays between `pieces` of a text (`control.shown`)."""
 
     pieces: tuple[str, ...]
-    values: tuple[Printed, ...]
+    values: tuple[HostArray, ...]
 
-    def run(self, read: Callable[[Place, int], bytes]) -> None:
-        """Prints; `read` gives so many bytes at a place."""
-        print(shown(self.pieces, [value.of(read(value.place, value.bytes)) for value in self.values]))
+    def run(self, read: Read, sizes: Mapping[str, int]) -> None:
+        print(shown(self.pieces, [value.read(read, sizes) for value in self.values]))
 
 
-Instruction: TypeAlias = "Launch | OpenLaunch | Loop | While | Branch | Fail | Decide | Print"
+@dataclass(frozen=True)
+class Compute:
+    """An op that Python computes (`computing.py`), by its name in selection.py; `where` is its place in the model.
+
+    `decided` are the sizes of its results that are not known before.
+    """
+
+    op: str
+    settings: Mapping[str, Setting]
+    where: str
+    arguments: tuple[HostArray, ...]
+    results: tuple[HostArray, ...]
+    decided: tuple[str, ...] = ()
+
+
+Instruction: TypeAlias = "Launch | OpenLaunch | Loop | While | Branch | Fail | Decide | Print | Compute"
+# What only Python does: native code comes back to it.
+Hosted: TypeAlias = "Print | Compute"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from dlc.runtime.cpu.entry import ENTRY_BYTES, entry_code
 from dlc.runtime.cpu.loader import CODE_ALIGNMENT, Code, linked
 from dlc.runtime.cpu.sizing import Sizing
 from dlc.runtime.cpu.table import Table, Task, assemble
-from dlc.runtime.host_program import Fail, HostProgram
+from dlc.runtime.host_program import Compute, Decide, Fail, Hosted, HostProgram
 from dlc.runtime.kernel_object import KernelObject
 from dlc.runtime.open_program import OpenProgram, resolved
 from dlc.target import Target, architecture_of, flags_of
@@ -47,6 +47,7 @@ _DTYPES = (
 _KEPT = -2
 # What a call ends with where there is no Python.
 _NO_PRINTING = "the program has a dlc.debug.print, which only Python prints; take it out"
+_NO_COMPUTING = "the program has a {op} ({where}), which only Python computes"
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,11 @@ def memory_of(image: bytes) -> int:
     kind, arena, _ = struct.unpack_from("<3q", image, fields["operations"] + 24 * fields["arena"])
     assert kind == 0, "a constant"
     return -(-8 * fields["slots"] // ALIGNMENT) * ALIGNMENT + arena
+
+
+def function_in(image: bytes, runtime: bytes, name: str) -> int:
+    """Where in a block a function of its run-time begins."""
+    return _fields_of(memoryview(image))["code"] + linked_runtime(runtime).entries[name]
 
 
 def _fields_of(image: memoryview) -> dict[str, int]:
@@ -182,7 +188,7 @@ class _Writer:
         """Messages, and the places of the numbers in them."""
         rows, places = list[tuple[int, int, int]](), list[tuple[int, int]]()
         for stop, _ in self.table.stops:
-            message, numbers = (stop.message, stop.numbers) if isinstance(stop, Fail) else (_NO_PRINTING, ())
+            message, numbers = (stop.message, stop.numbers) if isinstance(stop, Fail) else (_without_python(stop), ())
             rows.append((self._text(message), len(places), len(numbers)))
             places += numbers
         return rows, places
@@ -237,6 +243,11 @@ class _Writer:
         # Of the block with 0 in its place.
         self.fields["checksum"] = zlib.crc32(whole())
         return whole()
+
+
+def _without_python(stop: Decide | Hosted) -> str:
+    """What a call ends with that comes to what only Python does."""
+    return _NO_COMPUTING.format(op=stop.op, where=stop.where) if isinstance(stop, Compute) else _NO_PRINTING
 
 
 def _element(info: TensorInfo) -> tuple[int, int]:

@@ -11,9 +11,11 @@ from dlc.runtime.host_program import (
     ARENA,
     Branch,
     Carried,
+    Compute,
     Decide,
     Element,
     Fail,
+    HostArray,
     HostProgram,
     Instruction,
     Launch,
@@ -43,7 +45,8 @@ class KnownSizes:
         Raises what `Binder` raises.
         """
         program = self.program
-        bound = self._bind(shapes, program.undecided if decided is None else decided)
+        decided = program.undecided if decided is None else decided
+        bound, sizes = self._bind(shapes, decided), self._bind.sizes(shapes, decided)
         numbers = dict(zip(self._sizes, bound.numbers, strict=True))
         return HostProgram(
             _shaped(program.inputs, shapes),
@@ -51,7 +54,7 @@ class KnownSizes:
             program.weights,
             bound.arena_bytes,
             program.slots - len(program.regions),
-            _Writer(program, bound, numbers).block(self.instructions),
+            _Writer(program, bound, numbers, sizes).block(self.instructions),
         )
 
     def representative(self) -> HostProgram:
@@ -83,8 +86,8 @@ def _sizes_in(instructions: Sequence[Instruction]) -> Iterator[Size]:
 class _Writer:
     """Writes instructions with numbers in place of sizes, and parts of one arena in place of its regions."""
 
-    def __init__(self, program: OpenProgram, bound: Bound, numbers: Mapping[Dim, int]) -> None:
-        self.first, self.starts, self.numbers = program.first_region, bound.starts, numbers
+    def __init__(self, program: OpenProgram, bound: Bound, numbers: Mapping[Dim, int], sizes: Mapping[str, int]) -> None:
+        self.first, self.starts, self.numbers, self.sizes = program.first_region, bound.starts, numbers, sizes
 
     def block(self, instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
         return tuple(map(self.one, instructions))
@@ -103,11 +106,18 @@ class _Writer:
             case Fail(message, numbers):
                 return Fail(message, tuple(map(self.place, numbers)))
             case Print(pieces, values):
-                return Print(pieces, tuple(replace(value, place=self.place(value.place)) for value in values))
+                return Print(pieces, self.arrays(values, self.sizes))
+            case Compute(arguments=arguments, results=results, decided=decided):
+                # What it decides is not known before it has run.
+                sizes = {symbol: size for symbol, size in self.sizes.items() if symbol not in decided}
+                return replace(instruction, arguments=self.arrays(arguments, sizes), results=self.arrays(results, sizes))
             case Decide(symbol, place):
                 return Decide(symbol, self.place(place))
             case Launch():
                 return instruction
+
+    def arrays(self, arrays: Sequence[HostArray], sizes: Mapping[str, int]) -> tuple[HostArray, ...]:
+        return tuple(replace(array.at(sizes), place=self.place(array.place)) for array in arrays)
 
     def number(self, size: Size) -> int:
         return size if isinstance(size, int) else self.numbers[size]

@@ -1,4 +1,4 @@
-"""Loading what `Model.save` wrote, or what was pickled: an artifact, or variants, steps or a border around models."""
+"""Loading what `Model.save` wrote, or what was pickled: an artifact, or variants, models by sizes or a border around them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dlc.runtime.artifact import Artifact
 from dlc.runtime.border import BorderedModel, FormedModel
 from dlc.runtime.container import Container, described_badly, in_memory, to_bytes
 from dlc.runtime.formats.arrays import array_from_json
+from dlc.runtime.formats.by_sizes import by_sizes_from_json, model_of
 from dlc.runtime.formats.forms import border_from_json
-from dlc.runtime.formats.steps import model_of, steps_from_json
 from dlc.runtime.model import Model
 from dlc.runtime.variants import Variants
 from dlc.target import require_host
@@ -83,6 +83,6 @@ class _Reader:
             return BorderedModel(self.model(fields["program"]), border_from_json(fields["border"]))
         if "variants" in fields:
             return Variants.read(fields, self.model).model()
-        if "steps" in fields:
-            return model_of(steps_from_json(fields, self.model))
+        if "by_sizes" in fields:
+            return model_of(by_sizes_from_json(fields, self.model))
         return Artifact.read(fields, self.container).model(self.num_threads)

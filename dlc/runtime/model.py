@@ -14,7 +14,7 @@ from dlc.dims import Dim, Size, is_static, is_symbol, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError, UnsupportedError
 from dlc.files.whole_files import path_of
 from dlc.runtime.container import Saveable, Writer, save
-from dlc.runtime.cpu.direct import DirectCall, direct_call
+from dlc.runtime.cpu.direct import DirectCalls
 from dlc.runtime.formats.arrays import array_to_json
 from dlc.runtime.input_sizes import InputSizes
 from dlc.runtime.opencl.array import DeviceArray
@@ -76,9 +76,8 @@ class Model:
         self._open = None if all(is_static(info.shape) for info in self.inputs) else InputSizes(self.inputs)
         self._shapes = [info.shape for info in self.inputs]
         self._dtypes = [info.dtype for info in self.inputs]
-        # What takes arrays that fit without Python, once it was asked for; None where there is nothing of the kind.
-        self._direct: DirectCall | None = None
-        self._asked = False
+        # What takes arrays that fit without Python.
+        self._direct = DirectCalls(run)
 
     @property
     def defaults(self) -> Mapping[str, NDArray[Any]]:
@@ -98,13 +97,14 @@ class Model:
         unknown ones.
         """
         in_order = not named or [*named] == self._ordered
-        if in_order and self._direct is not None:
-            results = self._direct(*arguments, *named.values())
+        if in_order and (direct := self._direct.call) is not None:
+            results = direct(*arguments, *named.values())
             if results is not None:
                 return dict(zip(self._results, results, strict=True))
-        results = self.run_unchecked(self.checked(*arguments, **named))
-        if in_order and not self._asked:
-            self._direct, self._asked = direct_call(self.run_unchecked), True
+        arrays = self.checked(*arguments, **named)
+        results = self.run_unchecked(arrays)
+        if in_order:
+            self._direct.made(arrays)
         return dict(zip(self._results, map(as_result, results), strict=True))
 
     def checked(self, /, *arguments: Any, **named: Any) -> list[Any]:

@@ -21,6 +21,7 @@ from dlc.runtime.bounds import Part, parts_of
 from dlc.runtime.host_program import (
     FIRST_INPUT,
     Branch,
+    Compute,
     Decide,
     Instruction,
     Loop,
@@ -69,7 +70,16 @@ class OpenProgram:
     @cached_property
     def decided(self) -> tuple[str, ...]:
         """The sizes that data decides, in the order in which it does."""
-        return tuple(i.symbol for i, _ in walk(self.instructions) if isinstance(i, Decide))
+        found: list[str] = []
+        for instruction, _ in walk(self.instructions):
+            match instruction:
+                case Decide(symbol=symbol):
+                    found.append(symbol)
+                case Compute(decided=decided):
+                    found += decided
+                case _:
+                    pass
+        return tuple(found)
 
     @property
     def undecided(self) -> list[int]:
@@ -185,6 +195,10 @@ class Binder:
         self.symbols = (*self.inputs.symbols, *program.decided)
         if len(set(self.symbols)) < len(self.symbols):
             raise ModelError(f"of the sizes {', '.join(self.symbols)} one is decided twice")
+        for symbol, same in program.equal.items():
+            before = self.symbols[: self.symbols.index(symbol)] if symbol in program.decided else ()
+            if same not in before:
+                raise ModelError(f"{symbol} has to be {same}, which is no size that is known when {symbol} is decided")
         demands = Demands.of(program, instructions)
         self._at = size_function(
             self.symbols,

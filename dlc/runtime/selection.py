@@ -1,4 +1,4 @@
-"""What the host computes between parts of a program: the ops of `dl` that are called so, by NumPy.
+"""What Python computes of a program: the ops of `dl` that are called so, by NumPy.
 
 Some have as many results as the data decides; others are on text (`text_functions.py`), or read pictures (`pictures.py`).
 """

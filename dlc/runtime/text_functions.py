@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dlc.arrays import named_dtype
 from dlc.errors import DTypeError
-from dlc.runtime.formats.host import named_dtype
 from dlc.runtime.texts import texts_of_the_call
 
 Array: TypeAlias = "NDArray[Any]"

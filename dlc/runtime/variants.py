@@ -11,12 +11,13 @@ a branch is known, and the branch asks for more. Saved are the variants that the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
+from dlc.dims import is_static
 from dlc.errors import UnsupportedError
 from dlc.forms import OBJECTS, ValueShapes, hangs_on_the_call
 from dlc.runtime.border import FormedModel, shapes_of
@@ -25,7 +26,7 @@ from dlc.runtime.formats.forms import given_from_json, given_to_json, shapes_fro
 from dlc.runtime.formats.host import text
 from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
-from dlc.runtime.parts import Condition, Part, parts_block
+from dlc.runtime.parts import Choice, Condition, Conditions, picked_program
 from dlc.runtime.recompilations import Recompilations
 
 Shapes: TypeAlias = "Mapping[str, Any]"  # of inputs, as `forms.py` has them
@@ -96,12 +97,12 @@ class Variants:
             "values": self.values,
             "variants": [list(pair) for pair in zip(keys, variants, strict=True)],
         }
-        if not all("image" in variant for variant in variants):
-            return fields
-        parts = [
-            Part(writer.placed(variant["image"]), self._conditions(key)) for key, variant in zip(made, variants, strict=True)
-        ]
-        return {**fields, "image": writer.add(memoryview(parts_block(parts)))}
+        return fields | picked_program(writer, list(zip(map(self._conditions, made), variants, strict=True)))
+
+    @property
+    def choices(self) -> list[Choice]:
+        """The variants that there are."""
+        return [Choice(model, self._conditions(key)) for key, model in self._kept.made.items()]
 
     @staticmethod
     def read(fields: Mapping[str, Any], model: Callable[[Mapping[str, Any]], Model]) -> Variants:
@@ -145,9 +146,12 @@ class Variants:
     def _pairs(self, key: Any) -> list[tuple[TensorInfo, Any]]:
         return list(zip(self._decisive, key, strict=True))
 
-    def _conditions(self, key: Key) -> list[Condition]:
-        """What holds of the calls for which a program that takes tensors alone is."""
-        return [(info.name, cast("bytes | tuple[int, ...]", part)) for info, part in self._pairs(key)]
+    def _conditions(self, key: Key) -> Conditions:
+        """What holds of the calls that a variant is for; of shapes, where it takes tensors alone."""
+        told = self._told(key)
+        # A shape that the model knows by itself picks none.
+        pairs = [p for p in self._pairs(key) if self.values or p[0].dtype == OBJECTS or not is_static(p[0].shape)]
+        return tuple(Condition(info.name, part, told[info.name]) for info, part in pairs)
 
     def _told(self, key: Any) -> dict[str, str]:
         if self.values:
@@ -155,7 +159,7 @@ class Variants:
         return {info.name: _listed(shapes) for info, shapes in self._pairs(key)}
 
     def _shown(self, key: Any) -> str:
-        return ", ".join(f"{name}{' =' if self.values else ':'} {text}" for name, text in self._told(key).items())
+        return ", ".join(map(str, self._conditions(key)))
 
 
 def _those_of(model: Model, defaults: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -22,7 +22,8 @@ public class RunMnist {
     private static final StructLayout CALL = MemoryLayout.structLayout(
         ADDRESS.withName("inputs"), ADDRESS.withName("outputs"), ADDRESS.withName("sizes"), ADDRESS.withName("memory"),
         JAVA_LONG.withName("bytes"), ADDRESS.withName("shapes"), ADDRESS.withName("pool"), ADDRESS.withName("parallel"),
-        ADDRESS.withName("user"), JAVA_LONG.withName("needed"), JAVA_LONG.withName("failed"), ADDRESS.withName("program"));
+        ADDRESS.withName("user"), JAVA_LONG.withName("needed"), JAVA_LONG.withName("failed"), ADDRESS.withName("program"),
+        ADDRESS.withName("given"), JAVA_LONG.withName("given_count"), ADDRESS.withName("unfit"));
 
     private final MethodHandle model;
     private final MemorySegment call, picture, digits;

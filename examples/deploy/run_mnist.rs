@@ -20,6 +20,9 @@ struct Call {
     needed: i64,
     failed: i64,
     program: *const c_void,
+    given: *const c_void,
+    given_count: i64,
+    unfit: *const i8,
 }
 
 extern "C" {
@@ -62,6 +65,7 @@ impl Mnist {
         Call {
             inputs, outputs, memory, bytes: (self.memory.len() * 64) as i64, sizes: null(), shapes: null_mut(),
             pool: null_mut(), parallel: None, user: null_mut(), needed: 0, failed: 0, program: null(),
+            given: null(), given_count: 0, unfit: null(),
         }
     }
 }

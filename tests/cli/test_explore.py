@@ -145,7 +145,7 @@ def test_sizes_that_nobody_says_are_those_of_plans(tmp_path: Path) -> None:
     model.write_bytes(rows().SerializeToString())
     for more, n in (([], 4), (["--shape", "x=n:16..64,8"], 32)):
         assert run(model, "-o", page, "--target", "cpu:avx2", *more).exit_code == 0
-        shown = Page.read(page).shown
+        shown = Page.read(page).program
         assert shown.sizes == {"n": n} and shown.measured is not None
 
 
@@ -153,7 +153,7 @@ def test_sizes_that_nobody_says_are_served(tmp_path: Path) -> None:
     model, page = tmp_path / "windows.onnx", tmp_path / "page.html"
     model.write_bytes(windows().SerializeToString())
     assert run(model, "-o", page, "--target", "cpu:avx2").exit_code == 0
-    shown = Page.read(page).shown
+    shown = Page.read(page).program
     assert shown.sizes["n"] >= 9 and shown.measured is not None
     assert any("%s0" in step.listing.text for step in shown.units[1].steps)  # the kernel is that of all sizes
 

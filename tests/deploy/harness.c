@@ -128,10 +128,12 @@ static int flip(char **argv)
     return dlc_open_memory(memory, bytes, &options, &model);
 }
 
-/* mutate MODEL COUNT SEED: opens programs whose fields and tables say something else, with the right checksum. */
+/* mutate MODEL COUNT SEED: opens programs, or lists of them, whose fields and tables say something else, with the right
+   checksum. */
 static int mutate(char **argv)
 {
     static const int64_t values[] = {0, 1, -1, 2, 7, 8, 64, 1000, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN, 1LL << 40, -4096};
+    static const int64_t zero[8];
     size_t bytes;
     int64_t opened = 0, sizes[8] = {3, 5, 1, 1, 1, 1, 1, 1};
     uint64_t state = (uint64_t)atoll(argv[4]);
@@ -140,6 +142,12 @@ static int mutate(char **argv)
     memcpy(&prefix, memory, sizeof prefix);
     size_t at = (sizeof prefix + (size_t)prefix.header + DLC__PAGE - 1) / DLC__PAGE * DLC__PAGE + (size_t)prefix.program;
     dlc__image *image = (dlc__image *)(void *)(copy + at);
+    dlc__parts *list = (dlc__parts *)(void *)image;
+    const dlc__image *right = (const dlc__image *)(const void *)(memory + at);
+    int is_list = !memcmp(right->magic, "dlcparts", 8);
+    int64_t head = is_list ? (int64_t)sizeof *list : (int64_t)sizeof *image;
+    int64_t tables = is_list ? ((const dlc__parts *)(const void *)right)->bytes : right->code;
+    dlc_given given[] = {{"by", zero, 8, NULL, 0}, {"more", zero, 8, NULL, 0}, {"x", NULL, 0, zero, 2}};
     for (int64_t k = 0; k < atoll(argv[3]); k++) {
         dlc_options options = {0};
         dlc_model *model;
@@ -147,16 +155,18 @@ static int mutate(char **argv)
         memcpy(copy, memory, bytes);
         for (int change = 0; change < 1 + k % 2; change++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
-            size_t word = 3 + (state >> 33) % ((size_t)(change ? (int64_t)sizeof *image : image->code) / 8 - 3);
+            size_t word = 3 + (state >> 33) % ((size_t)(change ? head : tables) / 8 - 3);
             int64_t *field = (int64_t *)image + word, kind = (int64_t)(state >> 20 & 31);
             *field = kind < 14 ? values[kind] : (int64_t)((uint64_t)*field + (uint64_t)kind - 22);
         }
-        if (image->bytes < 0 || image->bytes > (int64_t)(bytes - at)) continue;
+        int64_t *own = is_list ? &list->bytes : &image->bytes, *sum = is_list ? &list->checksum : &image->checksum;
+        if (*own < 0 || *own > (int64_t)(bytes - at)) continue;
         /* Where else code is taken to begin, it is not for this to say what it does. */
-        image->call = ((const dlc__image *)(const void *)(memory + at))->call;
-        image->version = DLC__VERSION, image->checksum = 0;
-        image->checksum = dlc__crc32(0, (const unsigned char *)image, (size_t)image->bytes);
+        if (!is_list) image->call = right->call;
+        image->version = DLC__VERSION, *sum = 0;
+        *sum = dlc__crc32(0, (const unsigned char *)image, (size_t)*own);
         options.threads = 1, options.allocate = counted, options.release = released;
+        options.given = given, options.given_count = 3;
         if (dlc_open_memory(copy, bytes, &options, &model)) continue;
         opened++;
         if (!dlc_context_create(model, sizes, &context)) {
@@ -169,6 +179,33 @@ static int mutate(char **argv)
     free(memory);
     free(copy);
     printf("%lld\n", (long long)opened);
+    return 0;
+}
+
+/* arguments MODEL: how many functions do not say of an argument that it is missing. */
+static int arguments(char **argv)
+{
+    dlc_options half = {0};
+    dlc_model *model, *none;
+    dlc_context *context, *other;
+    dlc_tensor_info info;
+    dlc_size_info size;
+    int others = 0;
+    half.release = released;
+    if (dlc_open(argv[2], NULL, &model) || dlc_context_create(model, NULL, &context)) return 2;
+    const int codes[] = {
+        dlc_open(NULL, NULL, &none), dlc_open(argv[2], NULL, NULL), dlc_open(argv[2], &half, &none),
+        dlc_open_memory(NULL, 0, NULL, &none), dlc_open_memory(argv, 8, NULL, NULL), dlc_open_linked(NULL, NULL, &none),
+        dlc_info(NULL, 0, 0, &info), dlc_info(model, 0, 0, NULL), dlc_info(model, 1, -1, &info), dlc_size(NULL, 0, &size),
+        dlc_context_create(NULL, NULL, &other), dlc_context_create(model, NULL, NULL), dlc_resize(NULL, NULL),
+        dlc_context_info(NULL, 0, 0, &info), dlc_context_info(context, 0, 99, &info), dlc_run(NULL, NULL, NULL),
+        dlc_run(context, NULL, NULL),
+    };
+    for (size_t k = 0; k < sizeof codes / sizeof *codes; k++) others += codes[k] != DLC_ARGUMENT;
+    others += dlc_count(NULL, 0) != 0 || dlc_size_count(NULL) != 0 || dlc_find(NULL, 0, "x") != -1 || dlc_find(model, 0, NULL) != -1;
+    dlc_context_destroy(context);
+    dlc_close(model);
+    printf("%d\n", others);
     return 0;
 }
 
@@ -274,6 +311,7 @@ static int forked(char **argv)
 
 int main(int argc, char **argv)
 {
+    if (argc > 2 && !strcmp(argv[1], "arguments")) return arguments(argv);
     if (argc > 4 && !strcmp(argv[1], "flip")) return flip(argv);
     if (argc > 4 && !strcmp(argv[1], "fork")) return forked(argv);
     if (argc > 4 && !strcmp(argv[1], "mutate")) return mutate(argv);

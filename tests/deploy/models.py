@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,10 +15,14 @@ import dlc.numpy as dnp
 from dlc.arrays import TensorInfo
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.compiler import compile
-from dlc.dims import is_symbol
+from dlc.dims import Dim, is_symbol
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import Branch, Fail, HostProgram, Instruction, Print, Printed
+from dlc.runtime.by_sizes import BySizes, Sizes
+from dlc.runtime.formats.by_sizes import model_of
+from dlc.runtime.host_program import Branch, Fail, HostArray, HostProgram, Instruction, Print
+from dlc.runtime.kept import Kept
 from dlc.runtime.model import Model
+from dlc.runtime.variants import Variants
 from dlc.target import CPU_LEVELS
 from tests.sizes.test_open_control import lowered, nested
 
@@ -59,6 +63,33 @@ def served() -> Model:
 
 
 @cache
+def multiplied(target: str = "cpu") -> Model:
+    """x + W[0] or, where `by` is 2, x · 2 · `more` of 2 or 3: programs for values."""
+    x, y = (TensorInfo(name, (2, 48), X.dtype) for name in ("x", "y"))
+    by, more = (TensorInfo(name, (), np.dtype(np.int64)) for name in ("by", "more"))
+
+    def program(function: Callable[[Any], Any]) -> Model:
+        return dlc.jit(function, target=target).lower(X[:2, :48]).compile()
+
+    def key(number: int) -> tuple[bytes]:
+        return (np.int64(number).tobytes(),)
+
+    products = {key(k): program(lambda x, k=k: x * np.float32(2 * k)) for k in (2, 3)}
+    doubled = Variants("doubled", [x, more], [y], ["more"], None, products).model()
+    made = {key(1): program(lambda x: x + W[0]), key(2): doubled}
+    return Variants("multiplied", [x, by, more], [y], ["by"], None, made).model()
+
+
+@cache
+def by_shape() -> Model:
+    """x + W[0] · a, for three rows and for one; `a` is of one shape."""
+    x, y = (TensorInfo(name, (Dim.symbol("n"), 48), X.dtype) for name in ("x", "y"))
+    a = TensorInfo("a", (), X.dtype)
+    made = {((n, 48), ()): dlc.jit(lambda x, a: x + W[0] * a).lower(X[:n, :48], W[0, 0]).compile() for n in (3, 1)}
+    return Variants("by_shape", [x, a], [y], [], None, made).model()
+
+
+@cache
 def failing() -> Model:
     """Fails unless its first byte is not 0, with the numbers that follow."""
     return _only(Branch((2, 0), (), (Fail("{} at {} of {}", ((2, 8), (2, 16))),)))
@@ -66,13 +97,20 @@ def failing() -> Model:
 
 def printing() -> Model:
     """Prints its input, where there is Python."""
-    return _only(Print(("x is ", "", ""), (Printed((2, 0), (3,), np.dtype(np.int64)),)))
+    return _only(Print(("x is ", "", ""), (HostArray((2, 0), (3,), np.dtype(np.int64)),)))
 
 
 def _only(instruction: Instruction) -> Model:
     """A program of three numbers that is one instruction."""
     program = HostProgram((TensorInfo("x", (3,), np.dtype(np.int64)),), (), (), 0, 3, (instruction,))
     return Artifact("failing", CPU_LEVELS["cpu:generic"], program, (), {}, runtime_object()).model()
+
+
+def several() -> Model:
+    """A model that is compiled for each size that its data decides."""
+    made = layer()
+    models = Kept[Sizes](lambda _: made, {(1,): made})
+    return model_of(BySizes("several", made.inputs, made.outputs, ("N",), None, models, lambda _: (1,)))
 
 
 def sizes_of(model: Model, inputs: Sequence[NDArray[Any] | None]) -> list[int]:

@@ -19,10 +19,10 @@ import dlc
 import dlc.numpy as dnp
 from dlc import nn
 from dlc.cli import main
-from dlc.deploy import HEADER, write_library
+from dlc.deploy import HEADER
 from dlc.runtime.model import Model
 from tests.deploy.models import W, X, layer, loops, update
-from tests.deploy.test_header import LINKED, STRICT, ran
+from tests.deploy.test_header import STRICT, link, ran
 from tests.models.skeletons import deviation, path_of, recordings
 
 
@@ -179,12 +179,7 @@ def test_a_processor_that_lacks_a_feature_and_one_of_another_kind(there: Elsewhe
 
 def test_libraries_are_linked(there: Elsewhere, tmp_path: Path) -> None:
     there.needed()
-    for name, factor in (("one.o", 10), ("two.a", 20)):
-        compiled = dlc.jit(lambda x, f=factor: x * f, target=there.base).lower(np.ones(4, np.float32)).compile()
-        write_library(compiled, tmp_path / name)
-    (tmp_path / "m.c").write_text(LINKED)
-    flags = ["-std=c11", "-static", "-pthread", "-Wall", "-Werror", f"-I{HEADER.parent}"]
-    subprocess.run([there.compiler, *flags, "m.c", "one.o", "two.a", "-o", "m"], cwd=tmp_path, check=True)
+    link(tmp_path, ("one.o", "two.a", "three.o"), [there.compiler, "-static", f"-I{HEADER.parent}"], there.base)
     subprocess.run([*there.emulator, "./m"], cwd=tmp_path, check=True)
 
 

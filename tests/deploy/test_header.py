@@ -17,20 +17,16 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 
 import dlc
-from dlc.arrays import TensorInfo
 from dlc.cli import main
 from dlc.deploy import HEADER, write_library
-from dlc.dims import Dim
 from dlc.forms import Border
 from dlc.runtime import image
 from dlc.runtime.artifact import Artifact
 from dlc.runtime.border import BorderedModel
 from dlc.runtime.container import VERSION, Container
 from dlc.runtime.model import Model
-from dlc.runtime.variants import Shapes, Values, Variants
-from tests.deploy.models import W, X, failing, layer, loops, printing, served, sizes_of, update
+from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, printing, served, several, sizes_of, update
 from tests.sizes import test_counts as counts
-from tests.sizes import test_segments as segments
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler of C is there")
 STRICT = ["-O1", "-pthread", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{HEADER.parent}"]
@@ -48,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def models(folder: Path) -> dict[str, Model]:
     made = {"layer": layer(), "loops": loops(), "update": update(), "failing": failing(), "printing": printing()}
+    made |= {"multiplied": multiplied(), "by_shape": by_shape()}
     for name, model in made.items():
         model.save(folder / f"{name}.dlc")
     return made
@@ -158,10 +155,8 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     assert "only Python prints" in ran(folder, "run", models["printing"], "printing", [np.int64([0, -5, 7])])
     assert ran(folder, "run", models["layer"], "layer", [None, W[0]]) == "input x is missing"
     assert "No such file" in ran(folder, "run", models["layer"], "missing", [])
-    segments_model = segments.in_steps()
-    segments_model(np.ones(3, np.float32), np.ones(3, np.float32))
-    segments_model.save(folder / "several.dlc")
-    assert "several programs" in ran(folder, "run", models["layer"], "several", [])
+    several().save(folder / "several.dlc")
+    assert "for sizes that data decides" in ran(folder, "run", models["layer"], "several", [])
     BorderedModel(models["layer"], Border((), (), ())).save(folder / "text.dlc")
     assert "text, sequences or optionals" in ran(folder, "run", models["layer"], "text", [])
     data = bytearray((folder / "layer.dlc").read_bytes())
@@ -175,47 +170,40 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
     assert "short.dlc: " in str(told)
 
 
-def scaled(shapes: Shapes, values: Values) -> Model:
-    """x · `by` · `more`, for values of `by` and then, where it is not 1, of `more`."""
-    if values and values["by"] != 1:
-        inner = [info for info in INPUTS if info.name != "by"]
-        return Variants("inner", inner, OUTPUTS, ["more"], lambda _, more: scaled({}, {"by": np.int64(1), **more})).model()
-    if values:
-        factor = int(values.get("more", 1))
-        return dlc.jit(lambda x: x * np.float32(factor)).lower(X[:2]).compile()
-    return dlc.jit(lambda x: x + W[0, 0]).lower(np.zeros(shapes["x"], np.float32)).compile()
-
-
-INPUTS = [TensorInfo("x", X[:2].shape, X.dtype), *(TensorInfo(n, (), np.dtype(np.int64)) for n in ("by", "more"))]
-OUTPUTS = [TensorInfo("y", X[:2].shape, X.dtype)]
-
-
 @needs_cc
-def test_one_of_several_programs_is_opened(folder: Path) -> None:
-    by_value = Variants("values", INPUTS, OUTPUTS, ["by"], scaled).model()
-    x, (one, two, three), program = X[:2], map(np.int64, (1, 2, 3)), scaled({}, {"by": np.ones((), np.int64)})
-    for by, more in ((one, two), (two, two), (two, three)):
-        by_value(x, by, more)
-    by_value.save(folder / "values.dlc")
-    for number in (one, two, three):
-        number.tofile(folder / f"{number}.in")
+def test_one_of_several_programs_is_opened(folder: Path, models: dict[str, Model]) -> None:
+    x, numbers = X[:2, :48].copy(), {number: np.int64(number) for number in (1, 2, 3)}
+    program = dlc.jit(lambda x: x).lower(x).compile()
+    for number, value in numbers.items():
+        value.tofile(folder / f"{number}.in")
 
     def picked(**given: int) -> Any:
         of = [f"{name}={folder / f'{n}.in'}" for name, n in given.items()]
-        return ran(folder, "run", program, "values", [x], of=of)
+        return ran(folder, "run", program, "multiplied", [x], of=of)
 
-    assert picked(by=1) == x.tobytes() and picked(more=3, by=2) == (3 * x).tobytes()
-    assert "2 programs, for the values of by: none of them" in picked(by=3)
-    assert "2 programs, for the values of more: none of them" in picked(by=2)
-    assert dlc.load(folder / "values.dlc")(x, two, three)["y"].tobytes() == (3 * x).tobytes()
+    for by, more in ((1, 3), (2, 2), (2, 3)):
+        assert picked(more=more, by=by) == expected(multiplied(), [x, numbers[by], numbers[more]])
+    assert "2 programs, by the value of by: none is for what `given`" in picked(by=3)
+    assert "2 programs, by the value of more: `given` of dlc_options is to say it" in picked(by=2)
+    loaded = dlc.load(folder / "multiplied.dlc")
+    assert expected(loaded, [x, numbers[2], numbers[3]]) == (6 * x).tobytes()
 
-    rows = [TensorInfo(name, (Dim.symbol("n"), 64), X.dtype) for name in ("x", "y")]
-    by_shape = Variants("shapes", rows[:1], rows[1:], [], scaled).model()
-    wanted = {count: np.asarray(by_shape(X[:count])["y"]).tobytes() for count in (3, 1)}
-    by_shape.save(folder / "shapes.dlc")
-    for count, y in wanted.items():
-        assert ran(folder, "run", program, "shapes", [X[:count]], of=[f"x:{count},64"]) == y
-    assert "for the shapes of x" in ran(folder, "run", program, "shapes", [x], of=["x:2,64"])
+    program, a = dlc.jit(lambda x, a: x).lower(x, W[0, 0]).compile(), np.array(2, np.float32)
+    for rows in (3, 1):
+        x = X[:rows, :48].copy()
+        assert ran(folder, "run", program, "by_shape", [x, a], of=[f"x:{rows},48"]) == expected(by_shape(), [x, a])
+    assert "by the shape of x: none is for" in ran(folder, "run", program, "by_shape", [x, a], of=["x:2,48"])
+
+
+@needs_cc
+def test_of_a_model_for_some_sizes_it_opens_what_is_given(folder: Path) -> None:
+    served()(X[:4, :4].copy())
+    served().save(folder / "sizes.dlc")
+    four = [X[:4, :4].copy()]
+    program = dlc.jit(lambda x: x).lower(four[0]).compile()
+    assert ran(folder, "run", program, "sizes", four, of=["x:4,4"]) == expected(served(), four)
+    assert "n is 4, not in 5.." in ran(folder, "run", served(), "sizes", four, of=["x:3,4"])
+    assert expected(dlc.load(folder / "sizes.dlc"), four) == expected(served(), four)
 
 
 @needs_cc
@@ -242,12 +230,18 @@ def test_every_changed_byte_is_found(folder: Path, models: dict[str, Model]) -> 
 
 
 @needs_cc
-@pytest.mark.parametrize("name", ["layer", "loops", "failing"])
+@pytest.mark.parametrize("name", ["layer", "loops", "failing", "multiplied"])
 def test_what_a_program_says_is_checked(folder: Path, models: dict[str, Model], name: str) -> None:
     """Its checksum is right, and it says something else: it is refused, or what is asked of it stays within it."""
     command = [folder / "harness", "mutate", folder / f"{name}.dlc", "3000", "7"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0 < int(done.stdout) < 3000
+
+
+@needs_cc
+def test_a_missing_argument_is_said(folder: Path, models: dict[str, Model]) -> None:
+    done = subprocess.run([folder / "harness", "arguments", folder / "layer.dlc"], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
 
 
 @needs_cc
@@ -270,6 +264,37 @@ LINKED = """
 #include "dlc.h"
 #include "one.h"
 #include "two.h"
+#include "three.h"
+
+/* One of several programs, by the values of `by` and `more`. */
+static int several(void)
+{
+    static float x[2 * 48] = {1, 2, 3, 4}, y[2 * 48];
+    static _Alignas(64) char memory[DLC_MODEL_THREE_BYTES];
+    int64_t by = 2, more = 3;
+    dlc_given given[] = {{"more", &more, sizeof more, NULL, 0}, {"by", &by, sizeof by, NULL, 0}};
+    const void *inputs[] = {x};
+    void *outputs[] = {y};
+    dlc_model *model;
+    dlc_context *context;
+    dlc_options options = {0};
+    dlc_call call = {0};
+    call.inputs = inputs, call.outputs = outputs, call.memory = memory, call.bytes = sizeof memory;
+    call.given = given, call.given_count = 2;
+    if (dlc_model_three(&call) || y[3] != 24) return 4;
+    more = 2;
+    if (dlc_model_three(&call) || y[3] != 16) return 5;
+    options.given = given, options.given_count = 2;
+    if (dlc_open_linked(dlc_model_three, &options, &model) || dlc_context_create(model, NULL, &context)) return 6;
+    y[3] = 0;
+    if (dlc_run(context, inputs, outputs) || y[3] != 16) return 7;
+    dlc_context_destroy(context);
+    dlc_close(model);
+    more = 4;
+    if (dlc_model_three(&call) != DLC_SEVERAL_PROGRAMS || strcmp(call.unfit, "more")) return 8;
+    if (dlc_open_linked(dlc_model_three, &options, &model) != DLC_SEVERAL_PROGRAMS) return 9;
+    return 0;
+}
 
 int main(void)
 {
@@ -286,22 +311,26 @@ int main(void)
     if (dlc_run(context, inputs, outputs) || y[3] != 80) return 3;
     dlc_context_destroy(context);
     dlc_close(model);
-    return 0;
+    return several();
 }
 """
 
 
+def link(folder: Path, names: Sequence[str], compiler: Sequence[str], target: str = "cpu") -> None:
+    """A program `m` of LINKED, with libraries of these names: one and two of a program each, three of several."""
+    for name, factor in zip(names, (10, 20), strict=False):
+        write_library(dlc.jit(lambda x, f=factor: x * f, target=target).lower(np.ones(4, np.float32)).compile(), folder / name)
+    write_library(multiplied(target), folder / names[2])
+    (folder / "m.c").write_text(LINKED)
+    subprocess.run([*compiler, "-std=c11", "-pthread", "-Wall", "-Werror", "m.c", *names, "-o", "m"], cwd=folder, check=True)
+
+
 @needs_cc
-@pytest.mark.parametrize("suffixes", [(".o", ".a"), (".so", ".o")])
-def test_two_models_are_linked_to_a_program(tmp_path: Path, suffixes: tuple[str, str]) -> None:
-    names = [f"one{suffixes[0]}", f"two{suffixes[1]}"]
-    for name, factor in zip(names, (10, 20), strict=True):
-        write_library(dlc.jit(lambda x, f=factor: x * f).lower(np.ones(4, np.float32)).compile(), tmp_path / name)
+@pytest.mark.parametrize("names", [("one.o", "two.a", "three.so"), ("one.so", "two.o", "three.a")])
+def test_models_are_linked_to_a_program(tmp_path: Path, names: Sequence[str]) -> None:
     assert CliRunner().invoke(main, ["header", "-o", str(tmp_path / "dlc.h")]).exit_code == 0
-    (tmp_path / "m.c").write_text(LINKED)
     # Without position-independent code, a function's address may be that of a stub.
-    flags = ["-std=c11", "-no-pie", "-fno-pie", "-pthread", "-Wall", "-Werror", "-Wl,-rpath,."]
-    subprocess.run(["cc", *flags, "m.c", *names, "-o", "m"], cwd=tmp_path, check=True)
+    link(tmp_path, names, ["cc", "-no-pie", "-fno-pie", "-Wl,-rpath,."])
     subprocess.run(["./m"], cwd=tmp_path, check=True)
 
 

@@ -26,12 +26,23 @@ from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.variants import Variants
 from dlc.target import CPU_LEVELS
-from tests.deploy.models import W, X, failing, layer, loops, served, sizes_of, update
+from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, served, several, sizes_of, update
 from tests.sizes import test_counts as counts
-from tests.sizes import test_segments as segments
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, TASK, ctypes.c_void_p, ctypes.c_int64)
+
+
+class Given(ctypes.Structure):
+    """dlc_given."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("value", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_int32),
+    )
 
 
 class Call(ctypes.Structure):
@@ -50,6 +61,9 @@ class Call(ctypes.Structure):
         ("needed", ctypes.c_int64),
         ("failed", ctypes.c_int64),
         ("program", ctypes.c_void_p),
+        ("given", ctypes.POINTER(Given)),
+        ("given_count", ctypes.c_int64),
+        ("unfit", ctypes.c_char_p),
     )
 
 
@@ -66,19 +80,23 @@ class Library:
         self.function = getattr(ctypes.CDLL(str(path)), f"dlc_model_{path.stem}")
         self.function.restype, self.function.argtypes = ctypes.c_int64, [ctypes.POINTER(Call)]
 
-    def __call__(self, inputs: Sequence[Any], parallel: Any = None, sizes: Sequence[int] | None = None) -> list[NDArray[Any]]:
+    def __call__(
+        self, inputs: Sequence[Any], parallel: Any = None, sizes: Sequence[int] | None = None, given: Sequence[Given] = ()
+    ) -> list[NDArray[Any]]:
         infos = (*self.model.inputs, *self.model.outputs)
         shapes = (ctypes.c_int64 * sum(len(info.shape) for info in infos))()
         known = sizes_of(self.model, inputs) if sizes is None else sizes
         call = Call(inputs=pointers(inputs), sizes=(ctypes.c_int64 * max(len(known), 1))(*known), shapes=shapes)
+        call.given, call.given_count = (Given * max(len(given), 1))(*given), len(given)
         if parallel is not None:
             call.parallel = parallel
         self.code = self.function(call)
+        self.unfit = call.unfit
         if self.code:
             return []
         all_sizes = iter(shapes)
-        given = [[next(all_sizes) for _ in info.shape] for info in infos][len(inputs) :]
-        outputs = [np.full(shape, 77, info.dtype) for shape, info in zip(given, self.model.outputs, strict=True)]
+        said = [[next(all_sizes) for _ in info.shape] for info in infos][len(inputs) :]
+        outputs = [np.full(shape, 77, info.dtype) for shape, info in zip(said, self.model.outputs, strict=True)]
         memory = aligned_empty((call.needed,), np.uint8)
         call.outputs, call.memory, call.bytes = pointers(outputs), memory.ctypes.data, call.needed - 1
         assert self.function(call) == 2  # too little
@@ -200,13 +218,44 @@ def test_one_symbol_and_no_other_library(layers: Library, tmp_path: Path) -> Non
     assert not shown.stderr and "NEEDED" not in shown.stdout and " RWE " not in shown.stdout
 
 
-def test_what_is_several_programs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"one program.*only Python runs"):
-        write_library(segments.in_steps(), tmp_path / "m.so")
-    with pytest.raises(UnsupportedError, match=r"one program.*another target"):
+def test_of_several_programs_a_call_picks_one(tmp_path: Path) -> None:
+    library, x = Library(multiplied(), tmp_path / "values.so"), X[:2, :48].copy()
+    library.model = dlc.jit(lambda x: x).lower(x).compile()
+
+    def picked(**numbers: int) -> list[NDArray[Any]]:
+        values = {name: np.array(number) for name, number in numbers.items()}
+        return library([x], given=[Given(name.encode(), value.ctypes.data, 8) for name, value in values.items()])
+
+    for by, more in ((1, 3), (2, 2), (2, 3)):
+        same(picked(more=more, by=by), multiplied()(x, np.int64(by), np.int64(more)))
+    for wrong, unfit in (({}, b"by"), ({"by": 3}, b"by"), ({"by": 2}, b"more"), ({"by": 2, "more": 1}, b"more")):
+        assert picked(**wrong) == [] and (library.code, library.unfit) == (6, unfit)
+    header = (tmp_path / "values.h").read_text()
+    assert " * for by = 1:\n *     input 0   x: float32[2, 48]\n" in header and " * for by = 2, more = 3:\n" in header
+    assert "call.given = given" in header and "DLC_MODEL_VALUES_BYTES" in header
+
+
+def test_of_several_programs_a_shape_picks_one(tmp_path: Path) -> None:
+    library, a = Library(by_shape(), tmp_path / "shapes.so"), np.array(2, np.float32)
+    library.model = dlc.jit(lambda x, a: x).lower(X[:3, :48], a).compile()
+    for rows, unfit in ((1, None), (2, b"x"), (3, None)):
+        shape = (ctypes.c_int64 * 2)(rows, 48)
+        x = X[:3, :48] * (np.arange(3) < rows)[:, None]
+        found = library([x.copy(), a], given=[Given(b"x", None, 0, shape, 2)])
+        assert library.unfit == unfit
+        if unfit is None:
+            np.testing.assert_array_equal(found[0][:rows], by_shape()(x[:rows], a)["y"])
+    # What both read is there once.
+    assert (tmp_path / "shapes.so").read_bytes().count(W[0].tobytes()) == 1
+
+
+def test_what_has_no_programs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"programs for the CPU; .*sizes that data decides"):
+        write_library(several(), tmp_path / "m.so")
+    with pytest.raises(UnsupportedError, match=r"programs for the CPU; .*another target"):
         write_library(dlc.jit(lambda x: x + 1, target="reference").lower(np.ones(2)).compile(), tmp_path / "m.so")
     decided = Variants("m", layer().inputs, layer().outputs, (), lambda *_: layer()).model()
-    with pytest.raises(UnsupportedError, match=r"one program.*the shapes of its inputs: give them \(--shape"):
+    with pytest.raises(UnsupportedError, match=r"programs for the CPU; .*the shapes of its inputs: give them \(--shape"):
         write_library(decided, tmp_path / "m.so")
     assert not list(tmp_path.iterdir())
 

@@ -88,7 +88,7 @@ def chosen_rows() -> ModelProto:
 
 
 def three_rows() -> ModelProto:
-    """A model in parts: it goes on for three chosen rows alone."""
+    """A model that goes on for three chosen rows alone."""
     model = chosen_rows()
     model.graph.node.append(helper.make_node("Reshape", ["y", "shape"], ["flat"], "flat"))
     model.graph.initializer.append(helper.make_tensor("shape", TensorProto.INT64, [1], [24]))
@@ -155,13 +155,6 @@ def page_of_counts() -> Page:
     """The model of which data decides a size."""
     kernels.measured_limits = lambda target, threads=1: LIMITS
     return dlc.compile_model(chosen_rows(), target="cpu:avx2", num_threads=1).explore(ROWS)
-
-
-@cache
-def page_of_parts() -> Page:
-    """The model in parts."""
-    kernels.measured_limits = lambda target, threads=1: LIMITS
-    return dlc.compile_model(three_rows(), target="cpu:avx2", num_threads=1).explore(ROWS)
 
 
 @cache

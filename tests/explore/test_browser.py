@@ -12,7 +12,7 @@ import pytest
 
 import dlc
 from dlc.explore import Page
-from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist, page_of_counts, page_of_parts, tiny
+from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist, page_of_counts, tiny
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -184,25 +184,6 @@ def test_two_pages_are_compared(browser: Any, tmp_path: Path) -> None:
     page.close()
 
 
-def test_programs_in_parts_are_compared(browser: Any, tmp_path: Path) -> None:
-    parts = page_of_parts().program
-    Page(parts, parts, "new", "old").save(tmp_path / "both.html")
-    opened = Opened(browser, tmp_path / "both.html")
-    page = opened.page
-    page.wait_for_selector('#tab-parts[aria-selected="true"]')
-    assert opened.audit(["parts", "compare"]) == []
-    opened.show("parts")
-    rows = {row.split("\t")[0]: row for row in texts(page, '[aria-label="Parts of both"] tbody tr')}
-    assert list(rows) == ["part 1", "part 2"] and all("nothing" in row for row in rows.values())
-    page.click('tbody >> text="part 2"')
-    page.wait_for_selector('#tab-compare[aria-selected="true"]')
-    assert texts(page, ".choice [aria-pressed=true]") == ["part 2"]
-    page.click('[aria-label="Kernels of both"] tbody button')
-    page.wait_for_selector('#tab-pipeline[aria-selected="true"]')
-    assert sorted(texts(page, ".whose")) == ["new · part 2", "old · part 2"] and not opened.wrong
-    page.close()
-
-
 def test_a_program_without_kernels(browser: Any, tmp_path: Path) -> None:
     model = dlc.compile_model(tiny("Identity"), target="cpu:avx2", num_threads=1)
     model.explore(np.ones(4, np.float32)).save(tmp_path / "page.html")
@@ -226,22 +207,4 @@ def test_a_size_that_data_decides(browser: Any, tmp_path: Path) -> None:
     assert texts(page, ".steps .what") == ["as imported", "simplify", "form-kernels"]
     opened.show("memory")
     assert "n = 6, nonzero_0 = 3" in page.inner_text("figcaption") and not opened.wrong
-    page.close()
-
-
-def test_parts_are_chosen(browser: Any, tmp_path: Path) -> None:
-    page_of_parts().save(tmp_path / "parts.html")
-    opened = Opened(browser, tmp_path / "parts.html")
-    page = opened.page
-    page.wait_for_selector('#tab-parts[aria-selected="true"]')
-    assert opened.audit(["parts"]) == []
-    opened.show("parts")
-    assert [row.split("\t")[0] for row in texts(page, "tbody tr")] == ["part 1", "nonzero · by the host", "part 2"]
-    page.click('tbody >> text="part 2"')
-    page.wait_for_selector('#pages button:nth-child(2)[aria-pressed="true"]')
-    assert page.locator('.box.kernel[aria-label*="grown"]').count() == 1
-    page.click("#tab-memory")
-    page.click('#pages >> text="part 1"')
-    page.wait_for_selector('#pages button:first-child[aria-pressed="true"]')
-    assert page.get_attribute("#tab-memory", "aria-selected") == "true" and not opened.wrong
     page.close()

@@ -8,31 +8,33 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto
 
 import dlc
 from dlc import nn
 from dlc.api import program_of
+from dlc.compiler import Program
 from dlc.dialects.registry import make_context
 from dlc.explore import Page, collect
 from dlc.explore.data import Box, Edge, Exploration
 from dlc.explore.encode import as_data
 from dlc.explore.graph import graph_of
 from dlc.explore.layout import arranged
-from dlc.explore.matching import as_parts
+from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
+from dlc.options import Options
 from dlc.runtime.model import Model
 from dlc.runtime.opencl.devices import all_devices
 from tests.explore.programs import (
+    ROWS,
     XS,
     W,
     chosen_rows,
     explored,
     mnist,
     page_of_counts,
-    page_of_parts,
     recurrence,
     rows,
     sums,
@@ -97,7 +99,7 @@ def test_memory_is_that_of_the_arena() -> None:
 
 def test_memory_of_open_sizes_is_that_of_a_call() -> None:
     model = dlc.compile_model(rows(), target="cpu:avx2", num_threads=1)
-    planned, given = model.explore().shown, model.explore(np.ones((100, 8), np.float32)).shown
+    planned, given = model.explore().program, model.explore(np.ones((100, 8), np.float32)).program
     for shown, n in ((planned, 4), (given, 100)):
         assert shown.sizes == {"n": n} and shown.memory.input_bytes == shown.memory.output_bytes == n * 32
         (buffer,) = shown.memory.buffers
@@ -129,7 +131,7 @@ def test_a_run_on_a_device_is_shown_too() -> None:
 
 
 def test_texts_are_written_once() -> None:
-    data = as_data([("", as_parts(mnist()))], [])
+    data = as_data([mnist()])
     assert len(set(data["texts"])) == len(data["texts"])
     step = data["pages"][0]["units"][1]["steps"][-1]["listing"]
     text = data["texts"][step["text"]]
@@ -221,7 +223,7 @@ def test_loaded_models_say_what_they_lack(tmp_path: Path) -> None:
 
 
 def test_sizes_that_data_decides_are_those_of_a_call() -> None:
-    shown = page_of_counts().shown
+    shown = page_of_counts().program
     assert [(u.kind, u.name) for u in shown.units[:3]] == [("program", "program"), ("part", "part 1"), ("part", "part 2")]
     assert [s.made_by for s in shown.units[0].steps[1:3]] == ["import", "parts"]
     assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measured is not None
@@ -232,43 +234,37 @@ def test_sizes_that_data_decides_are_those_of_a_call() -> None:
     assert beside == [("cast_reduce_sum", "nonzero_0"), ("nonzero_0", "places")]
     assert all(box.reason for box in boxes if box.kind == "kernel")
     # Without inputs, as plans take it.
-    planned = dlc.compile_model(chosen_rows(), target="cpu:avx2").explore().shown
+    planned = dlc.compile_model(chosen_rows(), target="cpu:avx2").explore().program
     assert planned.sizes == {"n": 4, "nonzero_0": 4} and planned.measured is None
 
 
-def test_what_is_compiled_in_parts_is_shown_part_by_part() -> None:
-    page = page_of_parts()
-    parts = page.program
-    turns = [(t.name, t.origins, t.runs, t.page) for t in parts.turns]
-    assert turns == [
-        ("part 1", ("sums", "above"), 1, 0),
-        ("nonzero", ("kept",), None, None),
-        ("part 2", ("kept", "grown", "flat"), 1, 1),
-    ]
-    assert sum(t.seconds or 0 for t in parts.turns) <= parts.seconds and page.shown in parts.pages
-    # Kernels are those of all sizes, times and memory of this call.
-    assert [p.sizes for p in parts.pages] == [{"n": 6}, {"n": 6, "nonzero_0": 3}]
-    assert all(p.measured is not None and p.graph.boxes for p in parts.pages)
-    with pytest.raises(dlc.UnsupportedError, match="give inputs"):
-        dlc.compile_model(three_rows(), target="cpu:avx2").explore()
+def test_sizes_that_no_other_is_compiled_with() -> None:
+    """It goes on for three chosen rows alone: shown is what is compiled for a call that has them."""
+    model = dlc.compile_model(three_rows(), target="cpu:avx2", num_threads=1)
+    shown = model.explore(ROWS).program
+    assert shown.sizes == {"n": 6, "decided_0": 3} and shown.measured is not None
+    with pytest.raises(dlc.ShapeError, match="24 elements"):
+        model.explore(ROWS[:2])
+
+
+def test_what_python_computes_is_a_box() -> None:
+    text = (
+        '<ir_version: 9, opset_import: ["": 20]> g (string[n] x) => (string[n, k] p, int64[n] c) '
+        '{ p, m = StringSplit<delimiter = " ">(x) c = Add(m, m) }'
+    )
+    imported = import_model(onnx.parser.parse_model(text), {})
+    options = Options.of(num_threads=1)
+    shown = collect(Program(imported.module, imported.weights), "cpu:avx2", options, inputs=None)
+    boxes = [(box.kind, box.name) for box in shown.graph.boxes]
+    assert ("host", "text_split") in boxes and ("kernel", "add") in boxes
 
 
 def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
     model = dlc.compile_model(sums(), target="cpu:avx2", num_threads=1)
     x = np.ones((4, 8), np.float32)
-    assert [model.explore(x, np.array([axis])).shown.outputs for axis in (0, 1)] == [("y: float32[8]",), ("y: float32[4]",)]
+    assert [model.explore(x, np.array([axis])).program.outputs for axis in (0, 1)] == [("y: float32[8]",), ("y: float32[4]",)]
     with pytest.raises(dlc.UnsupportedError, match="input 'axes'"):
         model.explore()
-
-
-def test_what_the_host_computes_has_no_page() -> None:
-    pytest.importorskip("PIL.Image")
-    file = b"P6 1 1 255\n\1\2\3"
-    proto = tiny("ImageDecoder", TensorProto.UINT8, 3, len(file))
-    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
-    proto.opset_import[0].version = 20
-    with pytest.raises(dlc.UnsupportedError, match="there are none: the host computes all of it"):
-        dlc.compile_model(proto, target="cpu:avx2").explore(np.frombuffer(file, np.uint8))
 
 
 def test_what_has_no_kernels_is_refused() -> None:

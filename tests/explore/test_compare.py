@@ -10,10 +10,10 @@ import pytest
 
 import dlc
 from dlc.explore import Page
-from dlc.explore.data import Exploration, Pair, Parts
+from dlc.explore.data import Exploration, Pair
 from dlc.explore.encode import decoded
-from dlc.explore.matching import as_parts, compared, matched
-from tests.explore.programs import changed, explored, mnist, page_of_parts
+from dlc.explore.matching import matched
+from tests.explore.programs import changed, explored, mnist
 
 
 def test_what_is_the_same_is_a_pair() -> None:
@@ -44,16 +44,6 @@ def test_nothing_in_common_is_no_pair() -> None:
 @pytest.mark.parametrize("exploration", [mnist, explored])
 def test_pages_are_read_back(exploration: type[Exploration]) -> None:
     assert decoded(Page(exploration()).html) == exploration()
-
-
-def test_parts_are_read_back_and_compared() -> None:
-    parts = page_of_parts().program
-    assert isinstance(parts, Parts) and decoded(page_of_parts().html) == parts
-    ends = [replace(parts, pages=parts.pages[1:], turns=(replace(parts.turns[2], page=0),)), parts]
-    # Parts are told apart by what is in them, not by their places.
-    assert [(c.one, c.other) for c in compared(*ends)] == [(0, 2)]
-    assert [(c.one, c.other) for c in compared(parts, as_parts(parts.pages[1]))] == [(1, 2)]
-    assert all(pair.differs == "" for c in compared(parts, parts) for pair in c.pairs)
 
 
 def test_a_file_that_is_no_page(tmp_path: Path) -> None:

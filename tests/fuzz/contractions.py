@@ -55,14 +55,14 @@ def matmul_words(p: RandomProgram, op: type[DlOp]) -> Known:
 
 def matmul_pairs(p: RandomProgram, op: type[DlOp]) -> Known:
     """Rows of any pairs times words of any bits, whose scales are ordinary numbers."""
-    of, (blocks, words, n) = p.random.choice(FEW_BITS), (p.random.choice([1, 2, 3]) for _ in range(3))
+    of, (blocks, words, step, n) = p.random.choice(FEW_BITS), (p.random.choice([1, 2, 3]) for _ in range(4))
     rows, n, pairs = p.shape(p.random.choice([0, 1, 2]), 16), n * p.random.choice([1, 5, 16]), 16 // scalar.bits(of)
-    x = p.numbers.integers(-(1 << 15), 1 << 15, (*rows, blocks, words, 2 * pairs)).astype(I16)
-    bits = p.numbers.integers(-(1 << 31), 1 << 31, (blocks, words, n)).astype(I32)
+    x = p.numbers.integers(-(1 << 15), 1 << 15, (*rows, blocks, words, 2 * step * pairs)).astype(I16)
+    bits = p.numbers.integers(-(1 << 31), 1 << 31, (blocks, words, step, n)).astype(I32)
     row_scale, scale = (p.numbers.uniform(0.01, 0.1, s).astype(F32) for s in ((*rows, blocks), (blocks, n)))
     row_sums = x.sum(-1).astype(F32) * row_scale[..., None]
     zero = [p.numbers.integers(0, 16, (blocks, n)).astype(F32)][: p.random.choice([0, 1])]
-    packed = x.reshape(*rows, 2 * blocks * words * pairs).view(I32)
+    packed = x.reshape(*rows, 2 * blocks * words * step * pairs).view(I32)
     return p.add(op, *map(p.given, (packed, bits, row_scale, row_sums, scale, *zero)), of=of)
 
 

@@ -35,6 +35,7 @@ from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import difference
 from tests.models.skeletons import FOLDER, PRETRAINED
 from tests.ops.sample import values
+from tests.runtime.test_bundles import some_sizes
 from tests.sizes import test_segments
 
 # What one file may take: seconds, and memory beyond what the process has when it starts.
@@ -204,11 +205,10 @@ def artifacts() -> list[bytes]:
             path = Path(folder) / f"{name}.dlc"
             dlc.compile_model(FOLDER / "small" / f"{name}.onnx", num_threads=1).save(path)
             made.append(path.read_bytes())
-        for model in (compile(test_segments.program(4), "cpu", OPTIONS), test_segments.in_steps()):
-            path = Path(folder) / "decided.dlc"
-            model(np.float32([1, -1, 2, 0]), np.ones(4, np.float32))
-            model.save(path)
-            made.append(path.read_bytes())
+        decided, some = compile(test_segments.program(4), "cpu", OPTIONS), some_sizes()
+        decided.save(Path(folder) / "decided.dlc")
+        some.save(Path(folder) / "some.dlc")
+        made += [(Path(folder) / name).read_bytes() for name in ("decided.dlc", "some.dlc")]
     return made
 
 

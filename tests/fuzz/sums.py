@@ -113,7 +113,7 @@ def contracted_with_pairs(op: dl.MatmulPairsOp, operands: Sequence[Tracked], arr
     rows, zeros = rows * row_scale[..., None, None], (zero[0] if zero else np.zeros(scale.shape))[:, None]
     exact = total(rows, weights.astype(np.float64), -row_sums[..., None] * zeros)
     sums = total(np.abs(rows), np.abs(weights) + op.middle, np.abs(row_sums)[..., None] * (np.abs(zeros) + op.middle))
-    # Before it is added, a sum over a word is converted, multiplied twice, and a zero point taken off.
+    # Before it is added, a sum over the words of a step is converted, multiplied twice, and a zero point taken off.
     count = np.full(sums.shape, weights.shape[0] * weights.shape[1] + 4)
     error = count * unit_of(array.dtype) * sums
     return _last_rounding(exact, _unless_overflow(sums * FACTOR, count, error, array), array)

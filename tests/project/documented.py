@@ -131,7 +131,7 @@ _RESULTS = {"debugging.md": ["loss"], "explorer.md": ["logits", "loss"]}
 
 
 # Where a batch has other sizes than the rows that there are.
-_ROWS = {"calculus.md": "batch"}
+_ROWS = {"calculus.md": "batch", "deploy.md": "batch"}
 
 
 def _network(results: Sequence[str], rows: int | str) -> onnx.ModelProto:

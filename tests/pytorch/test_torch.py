@@ -334,6 +334,15 @@ def test_a_query_that_a_mask_hides_everything_from_is_zero(backend: Any) -> None
         close(compiled(x, mask), function(x, mask))
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(3, 5), (5, 3)])
+def test_causal_queries_are_counted_from_the_first_key(backend: Any, queries: int, keys: int) -> None:
+    def function(q: Any, k: Any) -> Any:
+        return nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True)
+
+    q, k = torch.randn(1, 2, queries, 4), torch.randn(1, 2, keys, 4)
+    close(torch.compile(function, backend=backend, options={"target": "reference"})(q, k), function(q, k))
+
+
 @pytest.mark.parametrize("foreach", [False, True])
 def test_steps_of_optimisers_are_compiled(backend: Any, foreach: bool) -> None:
     found = []

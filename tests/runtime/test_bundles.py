@@ -1,4 +1,4 @@
-"""Models of several compiled parts in one file: variants, and steps of which the host runs some."""
+"""Models of several compiled programs in one file: variants, and models by their sizes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from tests.sizes import test_segments as segments
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((4, 2048)).astype(np.float32)
-VECTORS = [np.array(x, np.float32) for x in ([1, -1, 2, 3], [-1, -2, -3, -4], [4, 3, 2, 1], [1, 1])]
+THREE = [(np.arange(4, dtype=np.float32), np.array([True, False, True, True]))]
+ONE = [(np.arange(5, dtype=np.float32), np.eye(5, dtype=bool)[2])]
 # Runs a saved model on the inputs in a file; says what was imported.
 SCRIPT = """
 import sys, numpy, dlc
@@ -57,10 +58,18 @@ def called(compiled: Model, calls: Sequence[Sequence[Any]]) -> Model:
     return compiled
 
 
+def some_sizes() -> Model:
+    """y = x[mask] + [1, 2, 3]: of three elements, or of one; called with three of four, and with one of five."""
+    nodes = [helper.make_node("Compress", ["x", "mask"], ["some"]), helper.make_node("Add", ["some", "three"], ["y"])]
+    inputs, three = {"x": ["n"], "mask": ["n"]}, np.float32([1, 2, 3])
+    made = model(nodes, inputs, ["y"], dtypes={"mask": TensorProto.BOOL}, weights={"three": three})
+    return called(dlc.compile_model(made, num_threads=1), [*THREE, *ONE])
+
+
 @pytest.fixture(scope="module")
-def positive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("steps") / "positive.dlc"
-    called(segments.in_steps(), [(x, np.arange(len(x), dtype=np.float32)) for x in VECTORS]).save(path)
+def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sizes") / "some.dlc"
+    some_sizes().save(path)
     return path
 
 
@@ -75,46 +84,35 @@ def reduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "m.dlc"
 
 
-# Steps
+# By sizes
 
 
-def test_sizes_that_are_data_without_a_compiler(positive: Path) -> None:
-    x, y = VECTORS[0], np.arange(4, dtype=np.float32)
-    results = alone(positive, {"x": x, "y": y})
-    np.testing.assert_array_equal(results["kept"], y[x > 0] * np.float32(3))
+def test_sizes_that_data_decides_without_a_compiler(some: Path) -> None:
+    for x, mask in (*THREE, *ONE):
+        np.testing.assert_array_equal(alone(some, {"x": x, "mask": mask})["y"], x[mask] + [1, 2, 3])
 
 
-def test_a_loaded_program_in_steps_computes_the_same(positive: Path) -> None:
-    compiled, loaded = segments.in_steps(), dlc.load(positive)
-    assert loaded.inputs == compiled.inputs and loaded.outputs == compiled.outputs and loaded.name == "positive"
-    for x in VECTORS:
-        segments.check(loaded, x, np.arange(len(x), dtype=np.float32))
+def test_sizes_that_the_file_does_not_hold(some: Path) -> None:
+    loaded = dlc.load(some)
+    assert [str(info) for info in loaded.inputs] == ["x: float32[n]", "mask: bool[n]"]
+    with pytest.raises(
+        dlc.UnsupportedError, match=r"not compiled for n = 7; inputs: .* holds n in 3.., nonzero_0 in 3..3; n = 5"
+    ):
+        loaded(np.ones(7, np.float32), np.eye(7, dtype=bool)[2])
+    with pytest.raises(
+        dlc.UnsupportedError, match=r"sizes nonzero_0 that data decides here; .*holds nonzero_0 in 3..3; nonzero_0 = 1"
+    ):
+        loaded(np.ones(5, np.float32), np.ones(5, bool))
 
 
-def test_sizes_that_the_file_does_not_hold(tmp_path: Path) -> None:
-    """What meets three numbers has three elements, or one: the sizes of a call decide."""
-    nodes = [helper.make_node("Compress", ["x", "mask"], ["some"]), helper.make_node("Add", ["some", "three"], ["y"])]
-    inputs = {"x": ["n"], "mask": ["n"]}
-    onnx.save(
-        model(nodes, inputs, ["y"], dtypes={"mask": TensorProto.BOOL}, weights={"three": np.float32([1, 2, 3])}),
-        tmp_path / "m.onnx",
-    )
-    x, mask = np.arange(4, dtype=np.float32), np.array([True, False, True, True])
-    called(dlc.compile_model(tmp_path / "m.onnx"), [(x, mask)]).save(tmp_path / "m.dlc")
-    loaded = dlc.load(tmp_path / "m.dlc")
-    np.testing.assert_array_equal(loaded(x, mask)["y"], x[mask] + [1, 2, 3])
-    with pytest.raises(dlc.UnsupportedError, match=r"n = 5, nonzero_0 = 1; inputs: x: float32\[n\].*n = 4, nonzero_0 = 3"):
-        loaded(np.ones(5, np.float32), np.eye(5, dtype=bool)[2])
-
-
-def test_parts_must_be_native_code(tmp_path: Path) -> None:
-    compiled = called(segments.compiled("reference"), [(VECTORS[0], VECTORS[1])])
+def test_models_must_be_native_code(tmp_path: Path) -> None:
+    compiled = called(segments.compiled("reference"), [(X[0, 0], X[0, 1])])
     with pytest.raises(dlc.UnsupportedError, match="only a model compiled for the CPU"):
         compiled.save(tmp_path / "m.dlc")
 
 
-def test_it_is_saved_again_alike(positive: Path, reduced: Path, tmp_path: Path) -> None:
-    for path in (positive, reduced):
+def test_it_is_saved_again_alike(some: Path, reduced: Path, tmp_path: Path) -> None:
+    for path in (some, reduced):
         dlc.load(path).save(tmp_path / "again.dlc")
         assert (tmp_path / "again.dlc").read_bytes() == path.read_bytes()
 
@@ -187,18 +185,19 @@ def test_equal_weights_are_stored_once(reduced: Path) -> None:
     assert len(sections) == 2 and sections[0] == sections[1] != set()
 
 
-def test_the_command_line_runs_what_sizes_it_is_given(positive: Path) -> None:
-    ran = CliRunner().invoke(main, ["run", str(positive), "--shape", "x=4", "--shape", "y=4", "--json"])
+def test_the_command_line_runs_what_sizes_it_is_given(tmp_path: Path) -> None:
+    segments.compiled("cpu").save(tmp_path / "m.dlc")
+    ran = CliRunner().invoke(main, ["run", str(tmp_path / "m.dlc"), "--shape", "x=4", "--shape", "y=4", "--json"])
     assert ran.exit_code == 0 and json.loads(ran.stdout).keys() == {"kept", "total", "late"}
-    refused = CliRunner().invoke(main, ["run", str(positive), "--shape", "x=4,4"])
+    refused = CliRunner().invoke(main, ["run", str(tmp_path / "m.dlc"), "--shape", "x=4,4"])
     assert refused.exit_code == 2 and "leave open" in refused.output
 
 
 # Files that are none
 
 
-def test_every_flipped_byte_is_found(positive: Path, tmp_path: Path) -> None:
-    data = bytearray(positive.read_bytes())
+def test_every_flipped_byte_is_found(some: Path, tmp_path: Path) -> None:
+    data = bytearray(some.read_bytes())
     header = PREFIX.unpack_from(data)[3]
     rng = np.random.default_rng(0)
     for place in sorted(
@@ -208,24 +207,20 @@ def test_every_flipped_byte_is_found(positive: Path, tmp_path: Path) -> None:
         (tmp_path / "flipped.dlc").write_bytes(data)
         with pytest.raises(dlc.ModelError, match=r"damaged|not a model|format"):
             dlc.load(tmp_path / "flipped.dlc")
-        data[:] = positive.read_bytes()
+        data[:] = some.read_bytes()
 
 
-STEPS: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a value that is not there": lambda m: m["steps"][0].__setitem__("takes", [1000]),
-    "a value before it is made": lambda m: m["steps"][0].__setitem__("takes", [len(m["values"]) - 1] * 2),
-    "a value that is made again": lambda m: m["steps"][1].__setitem__("makes", m["steps"][0]["makes"]),
-    "a value beyond the last": lambda m: m["steps"][0].__setitem__("makes", [1000]),
-    "no steps": lambda m: m.__setitem__("steps", None),
-    "no step": lambda m: m["steps"].__setitem__(0, {}),
-    "an op that is none": lambda m: m["steps"][1].__setitem__("select", "system"),
-    "settings of another op": lambda m: m["steps"][1].__setitem__("settings", {"axis": 0}),
-    "an operand as a setting": lambda m: m["steps"][1].__setitem__("settings", {"x": 0}),
+BY_SIZES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no sizes": lambda m: m.__setitem__("by_sizes", None),
+    "no models": lambda m: m.__setitem__("models", 3),
     "an input less": lambda m: m["inputs"].pop(),
     "an output less": lambda m: m["outputs"].pop(),
-    "a key of other sizes": lambda m: m["steps"][0]["models"].append([[1, 2, 3], m["steps"][0]["served"][0]]),
-    "a domain of other sizes": lambda m: m["steps"][0]["served"].__setitem__(1, {"N": [0, 8]}),
-    "itself": lambda m: m["steps"][0]["served"].__setitem__(0, json.loads(json.dumps(m))),
+    "a key of other sizes": lambda m: m["models"].append([[1, 2, 3], m["served"][0]]),
+    "a key that is no size": lambda m: m["models"][0].__setitem__(0, ["n"]),
+    "no domain": lambda m: m["served"].__setitem__(1, [3]),
+    "a size that has to be a number": lambda m: m["served"].__setitem__(2, [["n", 3]]),
+    "an equal size that is none": lambda m: m["served"][0]["equal"].__setitem__("q", "n"),
+    "a size that has to be none": lambda m: m["served"][0]["equal"].__setitem__("decided_0", "q"),
 }
 VARIANTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a value of no input": lambda m: m["values"].__setitem__(0, "z"),
@@ -236,9 +231,11 @@ VARIANTS: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", STEPS.values(), ids=STEPS.keys())
-def test_steps_are_not_taken_at_their_word(positive: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    (tmp_path / "m.dlc").write_bytes(hostile(lambda header: change(header["model"]), positive.read_bytes()))
+@pytest.mark.parametrize("change", BY_SIZES.values(), ids=BY_SIZES.keys())
+def test_models_by_sizes_are_not_taken_at_their_word(
+    some: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]
+) -> None:
+    (tmp_path / "m.dlc").write_bytes(hostile(lambda header: change(header["model"]), some.read_bytes()))
     with pytest.raises(dlc.ModelError):
         dlc.load(tmp_path / "m.dlc")
 
@@ -252,13 +249,13 @@ def test_variants_are_not_taken_at_their_word(
         dlc.load(tmp_path / "m.dlc")
 
 
-def test_a_part_gets_no_array_that_does_not_fit(positive: Path, tmp_path: Path) -> None:
-    """Whatever the steps say, native code sees the shapes and dtypes that it was compiled for."""
+def test_a_model_gets_no_array_that_does_not_fit(some: Path, tmp_path: Path) -> None:
+    """Whatever the file says of all of them, native code sees the shapes and dtypes that it was compiled for."""
 
     def change(model: dict[str, Any]) -> None:
-        model["inputs"][0][2] = model["values"][0][2] = "int8"
+        model["inputs"][0][2] = "int8"
 
-    (tmp_path / "m.dlc").write_bytes(hostile(lambda header: change(header["model"]), positive.read_bytes()))
+    (tmp_path / "m.dlc").write_bytes(hostile(lambda header: change(header["model"]), some.read_bytes()))
     loaded = dlc.load(tmp_path / "m.dlc")
     with pytest.raises(dlc.DTypeError):
-        loaded(np.ones(4, np.int8), np.ones(4, np.float32))
+        loaded(np.ones(4, np.int8), np.ones(4, bool))

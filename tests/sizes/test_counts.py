@@ -19,7 +19,7 @@ from dlc.frontend.onnx import import_model
 from dlc.measure.timeline import Watch
 from dlc.options import Options
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.cpu.program import OpenNativeProgram
+from dlc.runtime.cpu.open_program import OpenNativeProgram
 from dlc.runtime.host_program import Decide, Launch, OpenLaunch
 from dlc.runtime.model import Model
 from dlc.runtime.open_program import OpenProgram

@@ -22,7 +22,7 @@ from dlc.instrument.report import Report
 from dlc.options import Options
 from dlc.runtime.container import Writer
 from dlc.runtime.domain import Domain
-from dlc.runtime.formats.steps import steps_from_json
+from dlc.runtime.formats.by_sizes import by_sizes_from_json
 
 ONE = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x) => (float[A,B] y) '
 TWO = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x, float[M,6] z) => (float[A,B] y) '
@@ -164,12 +164,11 @@ def test_every_stage_serves_images_of_any_size(tmp_path: Path) -> None:
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_a_domain_of_no_size_of_the_part_is_refused(tmp_path: Path) -> None:
+def test_a_domain_of_no_size_of_the_program_is_refused(tmp_path: Path) -> None:
     model = compile(program(tmp_path, ONE + SLICE), options=Options(cache=False))
     assert model.artifact is not None
     written = model.artifact.written(Writer(), {})
-    (step,) = written["steps"]
     for ranges, equal in (({"K": [5, None]}, []), ({}, [["N", "K"]])):
-        step["served"][1:3] = [ranges, equal]
+        written["served"][1:3] = [ranges, equal]
         with pytest.raises(ValueError, match="of other sizes"):
-            steps_from_json(written, lambda _: model)
+            by_sizes_from_json(written, lambda _: model)

@@ -8,17 +8,12 @@ import numpy as np
 import onnx
 import pytest
 
-from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit, load_program
-from dlc.compiler.compilation import Compilation
 from dlc.compiler.segments import Part, split
-from dlc.compiler.spine import recorded
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
-from dlc.runtime.formats.steps import model_of
 from dlc.runtime.model import Model
-from dlc.runtime.steps import Served
 from tests.targets import TARGETS
 
 POSITIVE = """
@@ -49,15 +44,6 @@ def program(size: int | str = "n") -> Program:
 
 def compiled(target: str, **options: object) -> Model:
     return compile(program(), target, Options.of(num_threads=1, **options))  # type: ignore[arg-type]
-
-
-def in_steps(target: str = "cpu") -> Model:
-    """The same as steps, which programs are that the host computes a part of."""
-
-    def compiled(part: Program, options: Options) -> Served | None:
-        return recorded(Compilation(part, backend_of(target), options))
-
-    return model_of(split(program()).linked(compiled, Options(num_threads=1)))
 
 
 def check(model: Model, x: np.ndarray, y: np.ndarray) -> None:

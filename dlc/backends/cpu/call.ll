@@ -35,7 +35,10 @@
   ptr,         ;  8 whose that is
   i64,         ;  9 result: bytes of memory that it takes
   i64,         ; 10 result: the operation that failed
-  ptr          ; 11 result: the block
+  ptr,         ; 11 result: the block
+  ptr,         ; 12 what is given to pick one of several programs (picking.ll)
+  i64,         ; 13 how much that is
+  ptr          ; 14 result: the name of the input that none of them is for
 }
 
 %Image = type {

@@ -1,4 +1,4 @@
-"""The run-time's code (runtime.ll, call.ll, deciding.ll, from_python.ll), with what is an architecture's own, as an object."""
+"""The run-time's code (texts beside this, `runtime.ll` first), with what is an architecture's own, as an object."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from dlc.target import CPU_LEVELS
 @lru_cache
 def runtime_object(architecture: str = HOST) -> bytes:
     """One object for any processor of an architecture that dlc generates code for."""
-    names = f"{architecture}.ll", "runtime.ll", "call.ll", "deciding.ll", "from_python.ll"
+    names = f"{architecture}.ll", "runtime.ll", "call.ll", "picking.ll", "deciding.ll", "from_python.ll"
     parts = [Path(__file__).with_name(name).read_text() for name in names]
     return compile_text("\n".join(parts), next(t for t in CPU_LEVELS.values() if t.architecture == architecture))

@@ -6,10 +6,10 @@ op class, by dialect: `scalars` (arith, math), `tensors`, `structured` (linalg),
 """
 
 from dlc.backends.reference import buffers, control, scalars, structured, tensors, vectors
-from dlc.backends.reference.program import call, evaluate, evaluate_function
+from dlc.backends.reference.program import call, evaluate, evaluate_function, sizes_decided
 from dlc.backends.reference.values import EvaluationError
 
 # Importing a file registers its rules.
 RULES = (buffers, control, scalars, structured, tensors, vectors)
 
-__all__ = ["RULES", "EvaluationError", "call", "evaluate", "evaluate_function"]
+__all__ = ["RULES", "EvaluationError", "call", "evaluate", "evaluate_function", "sizes_decided"]

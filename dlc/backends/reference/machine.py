@@ -51,7 +51,8 @@ def rule_of(op: Operation) -> Rule:
 
 
 class Machine:
-    """What all frames of one evaluation share: the functions by name, the weights, and facts derived once per op.
+    """What all frames of one evaluation share: the functions by name, the weights, facts derived once per op, and the sizes
+    that data has decided so far.
 
     `rules` are instead of the registered ones; `watch` is told of each op.
     """
@@ -68,6 +69,7 @@ class Machine:
         self.rules = rules or {}
         self.watch = watch
         self.arenas: dict[Operation, Array] = {}
+        self.sizes: dict[str, int] = {}
         self._steps: dict[Block, tuple[list[tuple[Operation, Rule]], Operation | None]] = {}
         self._facts: dict[Hashable, Any] = {}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -22,19 +23,23 @@ from dlc.backends.reference.values import (
     shape_of,
 )
 from dlc.dialects import host
-from dlc.dialects.dl.base import DlOp, flag, is_narrow
+from dlc.dialects.dl.base import DlOp, flag, has_open_sizes, is_narrow
 from dlc.dialects.dl.base import shape_of as dl_shape_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
-from dlc.dialects.dl.programs.binding import bind_dims, bound_kernel
-from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.programs.binding import bind_dims, bound_kernel, bound_op
+from dlc.dialects.dl.programs.control import Control, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, written_over
-from dlc.dims import Dim, bind_sizes
+from dlc.dims import Dim, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, UnsupportedError
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.runtime.control import failure, shown
+from dlc.runtime.selection import select
+
+Evaluated = TypeVar("Evaluated", DlOp, ScanOp)
 
 
 def evaluate(
@@ -64,6 +69,15 @@ def evaluate(
             return _invoke(machine, callee, inputs, (), shapes or None)
     except _DecidedError as decided:
         return evaluate(_bound(module, decided.sizes), inputs, weights, function=function, watch=watch)
+
+
+def sizes_decided(module: ModuleOp, inputs: Sequence[Array], weights: Mapping[str, Array]) -> dict[str, int]:
+    """The sizes that data decides in a program of `dl` ops on these inputs; the last ones of those in a loop."""
+    module = expanded(_with_sizes(module, "main", inputs))
+    machine = Machine(dict(_functions(module)), weights)
+    with np.errstate(all="ignore"):
+        _invoke(machine, machine.functions["main"], inputs)
+    return machine.sizes
 
 
 def call(
@@ -205,8 +219,26 @@ def callee_of(op: Any, frame: Frame) -> Operation:
 
 @rule(DlOp)
 def dl_op(op: DlOp, frame: Frame) -> Sequence[Value]:
-    results = op.evaluate(*(frame.array(v) for v in op.operands))
-    return [same_bits(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+    operands = [frame.array(v) for v in op.operands]
+    known = _known(op, operands, frame)
+    results = known.evaluate(*operands)
+    if isinstance(op, DataDependent):
+        for result, array in zip(op.results, results, strict=True):
+            bind_sizes(dl_shape_of(result), array.shape, frame.machine.sizes)
+    return [same_bits(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, known.results, strict=True)]
+
+
+def _known(op: Evaluated, operands: Sequence[Array], frame: Frame) -> Evaluated:
+    """The op for these operands, if its own sizes come with them."""
+    if all(is_static(dl_shape_of(v)) for v in op.operands) and not has_open_sizes(op):
+        return op
+    shapes, sizes = tuple(a.shape for a in operands), tuple(frame.machine.sizes.items())
+    return frame.machine.fact(op, _bound_op, shapes, sizes)
+
+
+def _bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Sequence[tuple[str, int]]) -> Any:
+    own = {str(size) for size in op.decided} if isinstance(op, DataDependent) else set[str]()
+    return bound_op(op, shapes, {symbol: size for symbol, size in sizes if symbol not in own})
 
 
 @rule(Control)
@@ -214,7 +246,8 @@ def control(op: Control, frame: Frame) -> Sequence[Value]:
     def run(block: Block, arguments: Sequence[Array]) -> Sequence[Array]:
         return cast("Sequence[Array]", frame.run(block, arguments))
 
-    return op.execute([frame.array(v) for v in op.operands], run)
+    operands = [frame.array(v) for v in op.operands]
+    return _known(op, operands, frame).execute(operands, run) if isinstance(op, ScanOp) else op.execute(operands, run)
 
 
 def weight_array(op: Operation, symbol: SymbolRefAttr, frame: Frame) -> Array:
@@ -231,18 +264,24 @@ def weight(op: WeightOp, frame: Frame) -> Sequence[Value]:
 
 @rule(DispatchOp, func.CallOp)
 def dispatch(op: DispatchOp | func.CallOp, frame: Frame) -> Sequence[Value]:
-    sizes = [int(s) for s in op.sizes.sizes] if isinstance(op, DispatchOp) and op.sizes is not None else []
-    shapes = [shape_of(r) for r in op.results] if sizes else None
+    decided = frame.machine.sizes
+    sizes = [int(substitute(s, decided)) for s in op.sizes.sizes] if isinstance(op, DispatchOp) and op.sizes is not None else []
+    shapes = [tuple(int(substitute(s, decided)) for s in dl_shape_of(r)) for r in op.results] if sizes else None
     results = _invoke(frame.machine, callee_of(op, frame), [frame.array(v) for v in op.arguments], sizes, shapes)
     if len(results) != len(op.results):
         raise EvaluationError(f"{describe(op)}: {len(results)} results, expected {len(op.results)}")
     return [same_bits(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
 
 
-@rule(DecideOp, host.DecideOp)
-def decide(op: DecideOp | host.DecideOp, frame: Frame) -> Sequence[Value]:
-    count, (size,) = frame[op.count], op.size.sizes
-    number = int(count.read(op) if isinstance(count, View) else count)
+@rule(DecideOp)
+def decide(op: DecideOp, frame: Frame) -> Sequence[Value]:
+    frame.machine.sizes[op.symbol] = int(frame.array(op.count))
+    return ()
+
+
+@rule(host.DecideOp)
+def host_decide(op: host.DecideOp, frame: Frame) -> Sequence[Value]:
+    (size,), number = op.size.sizes, int(frame.view(op.count).read(op))
     if isinstance(size, Dim):
         raise _DecidedError({op.symbol: number})
     if size != number:
@@ -283,7 +322,9 @@ def _arena(machine: Machine, op: host.ArenaOp) -> Array:
 @rule(host.BufferOp)
 def host_buffer(op: host.BufferOp, frame: Frame) -> Sequence[Value]:
     # Not in the memory of its slot: that is larger than the buffer, and who reads beyond is not to be seen.
-    return (View.allocate(op.result.type, tuple(map(int, op.sizes.sizes)), None),)
+    # What the op behind it decides is not known yet.
+    shape = tuple(size if isinstance(size, int) else 0 for size in op.sizes.sizes)
+    return (View.allocate(op.result.type, shape, None),)
 
 
 @rule(host.ViewOp)
@@ -319,6 +360,20 @@ def host_if(op: host.IfOp, frame: Frame) -> Sequence[Value]:
     left = frame.run(block)
     if isinstance(block.last_op, host.FailOp):
         raise DlcError(failure(block.last_op.message.data, [int(cast(View, v).read(op)) for v in left]))
+    return ()
+
+
+@rule(host.ComputeOp)
+def host_compute(op: host.ComputeOp, frame: Frame) -> Sequence[Value]:
+    operands = [frame.view(v).read(op) for v in op.arguments]
+    results = select(op.function.data, operands, json.loads(op.settings.data))
+    decided: dict[str, int] = {}
+    for buffer, result in zip(op.made, results, strict=True):
+        bind_sizes(host.sizes_of(buffer), result.shape, decided)
+    if decided:
+        raise _DecidedError(decided)
+    for buffer, result in zip(op.made, results, strict=True):
+        frame.view(buffer).write(op, result)
     return ()
 
 

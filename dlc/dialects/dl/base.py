@@ -344,6 +344,6 @@ def _is_inferred(got: Attribute, expected: Tensor) -> bool:
     return named and rank_of(got) == rank_of(expected)
 
 
-def has_open_sizes(op: DlOp) -> bool:
+def has_open_sizes(op: IRDLOperation) -> bool:
     """Whether a property says sizes that come with a call."""
     return any([type(value) is DimsAttr for value in op.properties.values()])

@@ -12,9 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlc.dialects.dl.base import Array, DlOp, is_narrow, shape_of
+from dlc.dialects.dl.base import Array, DlOp, is_narrow, shape_of, sizes
 from dlc.dims import Dim, Size, UndecidableError
-from dlc.ir import AffineExpr, AffineMap, Attribute, Block, IntegerType, LocationAttr, Operation, Signedness, SSAValue, i8
+from dlc.ir import (
+    AffineExpr,
+    AffineMap,
+    Attribute,
+    Block,
+    IntegerType,
+    LocationAttr,
+    Operation,
+    Signedness,
+    SSAValue,
+    i8,
+)
 from dlc.runtime.selection import Setting, select
 
 
@@ -113,6 +124,11 @@ class Contraction(DlOp, ABC):
     @property
     def expands_weights(self) -> bool:
         """Whether a step makes factors of its weights first, which all rows of a register tile share."""
+        return False
+
+    @property
+    def sums_in_steps(self) -> bool:
+        """Whether a step adds products up by themselves, in registers beside those of the result."""
         return False
 
     @abstractmethod
@@ -218,10 +234,11 @@ class RowComposite(Composite, ABC):
 
 
 class DataDependent(DlOp, ABC):
-    """Results of which data decides the sizes, or that are text: the host computes them, between two segments of the program.
+    """Results of which data decides the sizes, or that are text.
 
-    Where kernels can count what there is (`data_dependent/selection.py`), they do. Types name such a size by a symbol of its
-    own. What is called like the op in `runtime/selection.py` computes it, and is its definition.
+    Where kernels can count what there is (`data_dependent/selection.py`), they do; the others Python computes, while the
+    program waits. Types name such a size by a symbol of its own, in the property `size`. What is called like the op in
+    `runtime/selection.py` computes it, and is its definition.
     """
 
     @property
@@ -233,6 +250,12 @@ class DataDependent(DlOp, ABC):
     def settings(self) -> Mapping[str, Setting]:
         """What it takes besides its operands."""
         return {}
+
+    @property
+    def decided(self) -> tuple[Size, ...]:
+        """The sizes that data decides: symbols, or what is known to come."""
+        size = self.properties.get("size")
+        return () if size is None else sizes(size)
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         return select(self.selection, operands, self.settings)

@@ -38,8 +38,8 @@ PREDICATES = {
 }  # fmt: skip
 
 
-# What a `math.exp` says of its operand.
-AT_MOST_ZERO = "at_most_zero"
+# What a `math.exp` says of its operand, and of its result.
+AT_MOST_ZERO, BESIDE_ONE = "at_most_zero", "beside_one"
 # Integers of so many bits are floats of 32.
 _EXACT_BITS = 16
 
@@ -144,10 +144,10 @@ def minimum(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SS
     return body(arith.MinUIOp(x, y) if is_unsigned(element_type) else arith.MinSIOp(x, y))
 
 
-def exp_at_most_zero(body: Body, x: SSAValue) -> SSAValue:
-    """`e^x` of an `x` that is not above 0, for which there is a shorter formula."""
+def exp_at_most_zero(body: Body, x: SSAValue, *, beside_one: bool = False) -> SSAValue:
+    """`e^x` of an `x` that is not above 0, for which there is a shorter formula; one shorter still for what counts beside 1."""
     op = math.ExpOp(x)
-    op.attributes[AT_MOST_ZERO] = UnitAttr()
+    op.attributes |= dict.fromkeys([AT_MOST_ZERO, *([BESIDE_ONE] if beside_one else [])], UnitAttr())
     return body(op)
 
 

@@ -48,9 +48,9 @@ const short = (name) => name.replace(/(?:[^\s/]*\/)+(?=[^/]+:\d+$)/, "").replace
 const HUES = [200, 25, 150, 280, 50, 340, 100, 230, 5, 175];
 const hue = (k) => `hsl(${HUES[k % HUES.length]} ${k < HUES.length ? 48 : 30}% ${k % 2 ? 62 : 54}%)`;
 
-/** The views of all pages, where there are several: of two, or of parts. */
+/** The views of both pages, where there are two. */
 const OVERALL = document.getElementById("pages")?.dataset.views.split(" ") ?? [];
-/** Where one is: `#pipeline?unit=conv&left=2`, and `page=1` for the second of several, so that the browser's own buttons go back and forth. */
+/** Where one is: `#pipeline?unit=conv&left=2`, and `page=1` for the second of two, so that the browser's own buttons go back and forth. */
 const here = () => {
   const [view, query] = location.hash.slice(1).split("?");
   return { view: document.getElementById(`tab-${view}`) ? view : OVERALL[0] ?? "graph", at: Object.fromEntries(new URLSearchParams(query ?? "")) };

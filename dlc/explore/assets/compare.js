@@ -2,18 +2,16 @@
 
 /** What a page is compared with. */
 function counterpart(k) {
-  const { one, other } = COMPARISONS.find((c) => c.one === k || c.other === k) ?? {};
-  return PAGES[k === one ? other : one];
+  return PAGES[1 - k];
 }
 
-function compareView(at) {
-  const { one, other, pairs } = COMPARISONS[at.pair ?? 0], two = [PAGES[one], PAGES[other]];
-  const labels = PARTS.length ? PARTS.map((program) => program.label) : [LABELS[one], LABELS[other]];
+function compareView() {
+  const two = PAGES, labels = LABELS;
   const body = el("div.scroll"), of = (page, name) => page.kernels.find((k) => k.name === name);
-  const kernels = pairs.map((pair) => ({ ...pair, kernels: [of(two[0], pair.one), of(two[1], pair.other)] }));
+  const kernels = PAIRS.map((pair) => ({ ...pair, kernels: [of(two[0], pair.one), of(two[1], pair.other)] }));
   const took = (row, k) => row.kernels[k]?.seconds ?? 0, gap = (row) => took(row, 0) - took(row, 1);
   const timed = two.every((page) => page.measured), most = Math.max(...kernels.map((row) => Math.abs(gap(row))), 1e-12);
-  const follow = (row) => go("pipeline", { page: (row.one ? one : other) || null, unit: row.one || row.other, twin: row.one ? row.other : "", stage: row.differs });
+  const follow = (row) => go("pipeline", { page: row.one ? null : 1, unit: row.one || row.other, twin: row.one ? row.other : "", stage: row.differs });
   const name = (row) => [row.one && row.other ? button(row.one, () => follow(row)) : button(row.one || row.other, () => follow(row)),
     row.one && row.other && row.one !== row.other ? el("span.quiet", {}, ` · ${row.other}`) : null];
   const differs = (row) => (!row.other ? `only in ${labels[0]}` : !row.one ? `only in ${labels[1]}`
@@ -31,16 +29,13 @@ function compareView(at) {
     ready() {
       const same = kernels.filter((row) => row.one && row.other && !row.differs).length;
       body.replaceChildren(
-        COMPARISONS.length > 1 ? el("div.choice", { role: "group", "aria-label": "Which part" }, COMPARISONS.map((c, k) => el("button.plain", {
-          type: "button", "aria-pressed": String(c.one === one), onclick: () => go("compare", { pair: k || null, page: null }),
-        }, PAGES[c.one].name))) : "",
         summary(two, labels),
         el("h2", {}, "Kernels"),
         el("p.quiet.small", {}, `${same} of ${kernels.length} are the same, text for text. A kernel's name leads to both texts, at the stage at which they begin to differ. `,
-          button("The programs, side by side", () => go("pipeline", { page: one || null, unit: "program", twin: "program" }))),
+          button("The programs, side by side", () => go("pipeline", { page: null, unit: "program", twin: "program" }))),
         table(columns, kernels, { by: timed ? columns.length - 1 : 1, label: "Kernels of both" }),
         ...(timed ? [el("h2.apart", {}, "A run of each"), el("p.quiet.small", {}, "On one scale; kernels that are the same have the same colour."), ...runs(two, labels, kernels)] : []),
-        el("h2.apart", {}, "The arena of each"), ...arenas(two, labels, [one, other]),
+        el("h2.apart", {}, "The arena of each"), ...arenas(two, labels),
       );
     },
   };
@@ -93,7 +88,7 @@ function runs(two, labels, kernels) {
   return two.flatMap((page, k) => [el("h3", {}, labels[k]), timeline(page.measured, colour(k), end, false)]);
 }
 
-function arenas(two, labels, places) {
+function arenas(two, labels) {
   const most = Math.max(...two.map((page) => page.memory.arena_bytes));
-  return two.flatMap((page, k) => [el("h3", {}, `${labels[k]}: ${bytes(page.memory.arena_bytes)}`), arenaChart(page.memory, most, null, () => go("memory", { page: places[k] || null }))]);
+  return two.flatMap((page, k) => [el("h3", {}, `${labels[k]}: ${bytes(page.memory.arena_bytes)}`), arenaChart(page.memory, most, null, () => go("memory", { page: k || null }))]);
 }

@@ -261,6 +261,7 @@ function boxDetail(k, share, times, choose) {
   const into = DATA.graph.edges.filter((e) => e.target === k).map((e) => [e.source, e.type]);
   const out = DATA.graph.edges.filter((e) => e.source === k).map((e) => [e.target, e.type]);
   const kinds = { kernel: "a run of a kernel", view: "a view: another shape of the same memory", loop: "a loop or a branch", input: "an input", output: "an output",
+    host: "what Python computes: a call stops here until it is done",
     decide: "a size that data decides: a call stops here until it is known, and what comes after it is as large" };
   return [
     el("h2", {}, box.name), el("p.quiet.small", {}, kinds[box.kind]),

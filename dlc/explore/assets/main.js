@@ -1,6 +1,6 @@
 // The page: its tabs, and the view that the address names.
 
-const VIEWS = { parts: ["Parts", partsView], compare: ["Compared", compareView], graph: ["Graph", graphView], pipeline: ["Pipeline", pipelineView], kernels: ["Kernels", kernelsView], memory: ["Memory", memoryView], time: ["Time", timeView] };
+const VIEWS = { compare: ["Compared", compareView], graph: ["Graph", graphView], pipeline: ["Pipeline", pipelineView], kernels: ["Kernels", kernelsView], memory: ["Memory", memoryView], time: ["Time", timeView] };
 const main = document.getElementById("view"), tabs = document.getElementById("tabs");
 
 function shade(theme) {
@@ -10,7 +10,7 @@ shade(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 document.getElementById("theme").addEventListener("click", () => shade(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
 
 for (const [name, [title]] of Object.entries(VIEWS)) {
-  if ((name === "compare" || name === "parts") && !OVERALL.includes(name)) continue;
+  if (name === "compare" && !OVERALL.includes(name)) continue;
   tabs.append(el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "view", onclick: () => go(name) }, title));
 }
 tabs.addEventListener("keydown", (event) => {
@@ -48,11 +48,11 @@ document.querySelectorAll("#pages button").forEach((b, k) => b.addEventListener(
   go(OVERALL.includes(view) ? "graph" : view, { page: k || null });
 }));
 
-// The page that is shown, of one, two, or parts; what they share; which kernel of the one is which of the other; what follows what.
-let DATA, PAGES, TABLES, COMPARISONS, LABELS, PARTS;
+// The page that is shown, of one or two; what they share; which kernel of the one is which of the other.
+let DATA, PAGES, TABLES, PAIRS, LABELS;
 try {
-  const { pages, comparisons, labels, parts, ...tables } = await unpacked();
-  [PAGES, COMPARISONS, LABELS, PARTS, TABLES, DATA] = [pages, comparisons, labels, parts, tables, pages[0]];
+  const { pages, pairs, labels, ...tables } = await unpacked();
+  [PAGES, PAIRS, LABELS, TABLES, DATA] = [pages, pairs, labels, tables, pages[0]];
   const numbers = new Map(TABLES.names.map((name, k) => [name, k]));
   TABLES.roots = TABLES.sets.map((set) => set.map((k) => numbers.get(TABLES.names[k].replace(/^(∂ )+/, "")) ?? k));
   for (const page of PAGES) for (const unit of page.units) {

@@ -76,7 +76,8 @@ class AssignLayoutsPass(TargetPass):
         *rows, channels = (int(substitute(s, known)) for s in shape_of(result))
         # Sums of narrower types are kept in four bytes.
         width = max(4, numpy_dtype(element_type_of(result)).itemsize)
-        return choose_panel(channels, prod(rows), target.lanes(width), target, contraction.expands_weights)
+        expands, sums = contraction.expands_weights, contraction.sums_in_steps
+        return choose_panel(channels, prod(rows), target.lanes(width), target, expands, sums)
 
 
 def panel_axis(contraction: Contraction, k: int) -> int | None:

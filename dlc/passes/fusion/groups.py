@@ -171,7 +171,7 @@ class Grouper:
                             stored[value] = None
                         else:
                             stored.pop(value, None)
-            if len(stored) > space.max_results or len({shape_of(r) for r in stored}) > 1:
+            if not space.holds([shape_of(r) for r in stored]):
                 continue
             if not self._only_widens(kept, list(stored), list(members)[best:], members, space):
                 best, kept = len(members), list(stored)
@@ -192,7 +192,7 @@ class Grouper:
         """Why a group has no more than the first `kept` of its members."""
         if kept < len(members):
             if space.max_results > 1:
-                return End(members[kept], f"the kernel would have more than {space.max_results} results, or of two shapes")
+                return End(members[kept], f"the kernel would have more than {space.max_results} results of one size")
             return End(members[kept], "others read what the kernel makes before it, and a kernel like this has one result")
         following = queue[0][-1] if queue else None
         if refused is not None:

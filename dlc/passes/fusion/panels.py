@@ -5,17 +5,20 @@ from __future__ import annotations
 from dlc.target import Target
 
 
-def choose_panel(out_channels: int, rows: int, lanes: int, target: Target, expands: bool = False) -> int:
+def choose_panel(out_channels: int, rows: int, lanes: int, target: Target, expands: bool = False, sums: bool = False) -> int:
     """The number of output channels in one panel, for a contraction with `rows` rows of results.
 
     A panel is a row of the register tile: whole vectors, but that the last is ragged where one panel holds all channels. Of
     the widths that leave registers for rows it takes the one that computes the fewest vectors in all, then the one nearest
     two vectors, where a tile has enough rows to hide the latency of FMA with the fewest loads. Few rows, as in the product
-    of a matrix and a vector, want four; of weights that a tile `expands` first one row is few. Groups of
-    items bring tiles of a size of their own to local memory: one panel is all.
+    of a matrix and a vector, want four; of weights that a tile `expands` first one row is few. Where each step has `sums` of
+    its own, several rows find registers beside one vector of sixteen. Groups of items bring tiles of a size of their own to
+    local memory: one panel is all.
     """
     if out_channels <= lanes or target.groups is not None:
         return out_channels
+    if sums and rows > 1:
+        return min(target.vector_registers // 16 * lanes, out_channels)
     machine = target.machine
     # A register tile of few rows has registers to spare: wide panels then keep more of the stream of weights in flight.
     few = rows <= (1 if expands else machine.few_rows)

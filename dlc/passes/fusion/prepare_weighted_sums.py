@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from dlc.dialects.dl.arithmetic.functions import ExpOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
@@ -14,9 +15,10 @@ from dlc.dialects.dl.movement.packing import UnpackOp
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
-from dlc.ir import BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
+from dlc.dialects.dl.reductions.reduction import ReduceSumOp
+from dlc.ir import BlockArgument, BoolAttr, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward
+from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward, users
 from dlc.passes.dl.simplification.cse import share
 from dlc.passes.fusion.assign_layouts import panel_axis
 from dlc.passes.fusion.weighted_sums import of_rows
@@ -59,6 +61,7 @@ class PrepareWeightedSumsPass(TargetPass):
                     # Whether a row attends anything is asked of the maximum that its softmax takes.
                     share(kernel.body.block)
                     _scale_last(second)
+                    _weigh(second)
                 first, second = (c for c in kernel.body.block.ops if isinstance(c, Contraction))
                 self._pack(op, kernels, dispatch, first)
                 if self._pays(dispatch, kernels, second):
@@ -125,6 +128,13 @@ def _scale_last(second: Contraction) -> None:
         total.replace_uses_with_if(copy.results[0], lambda use, copy=copy: use.operation is not copy)
         second.operands[0] = weights
         erase_unused([op])
+
+
+def _weigh(second: Contraction) -> None:
+    """Says of the weights that errors count beside the largest of a row, which is 1, if nothing but sums reads them."""
+    weights = second.operands[0]
+    if isinstance(weights.owner, ExpOp) and all(isinstance(reader, ReduceSumOp | Contraction) for reader in users(weights)):
+        weights.owner.properties["beside_one"] = BoolAttr.from_bool(True)
 
 
 def _untransposed(value: SSAValue, kernels: dict[str, KernelOp]) -> tuple[SSAValue, tuple[int, ...]]:

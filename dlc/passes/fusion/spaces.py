@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, shape_of
@@ -22,7 +23,7 @@ from dlc.dims import Size, is_static
 from dlc.ir import Operation
 from dlc.passes.dl.simplification.decompose_composites import are_rows, is_row_kernel
 
-# A kernel of elementwise ops or rows may have a few results, all of one shape; others have one.
+# A kernel of elementwise ops or rows may have a few results, and as many more that are an element per row; others have one.
 MAX_RESULTS = 3
 
 
@@ -41,6 +42,12 @@ class Space:
     def shapes(self) -> tuple[tuple[Size, ...], ...]:
         """The shapes that values of the group have: all of the space, or one element per row."""
         return (self.shape, tuple(1 if a in self.rows else s for a, s in enumerate(self.shape)))
+
+    def holds(self, results: Sequence[tuple[Size, ...]]) -> bool:
+        """Whether a kernel that goes over the space may have results of these shapes."""
+        if self.max_results == 1:
+            return len(results) == 1
+        return all(shape in self.shapes for shape in results) and all(results.count(s) <= self.max_results for s in self.shapes)
 
 
 def row_axes(op: Operation, longest_row: int) -> tuple[int, ...]:

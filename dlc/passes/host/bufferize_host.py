@@ -10,11 +10,12 @@ from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.control import Control, FailOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp
 from dlc.dialects.sizes import say_sizes
-from dlc.dims import Size, is_static
+from dlc.dims import Dim, Size, is_static
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     ArrayAttr,
@@ -65,15 +66,17 @@ class BufferizeHostPass(ModulePass):
         _Bufferizer(main).run()
 
 
+# What may be in a host program beside views.
+_HOSTED = DispatchOp | WeightOp | Control | YieldOp | FailOp | DecideOp | DataDependent | func.ReturnOp
+
+
 def _check(main: func.FuncOp) -> None:
     """Raises UnsupportedError with all that this pass has no buffers for."""
     problems: list[str] = []
     for op in main.walk():
         if op is main:
             pass
-        elif not isinstance(op, DispatchOp | WeightOp | Control | YieldOp | FailOp | DecideOp | func.ReturnOp) and not is_view(
-            op, 1
-        ):
+        elif not isinstance(op, _HOSTED) and not is_view(op, 1):
             problems.append(f"{op.name} at {op.location} is in the host program but in no kernel; fusion must dispatch it")
     if problems:
         raise UnsupportedError("bufferize-host: " + "; ".join(problems), problems)
@@ -83,7 +86,7 @@ def _is_open(main: func.FuncOp) -> bool:
     """Whether a size is known only when the program is called."""
     if any(isinstance(op, DecideOp) for op in main.walk()):
         return True
-    return not all(is_static(shape_of(v)) for v in (*main.args, *(r for op in main.body.block.ops for r in op.results)))
+    return not all(is_static(shape_of(v)) for v in (*main.args, *(r for op in main.walk() for r in op.results)))
 
 
 class _Bufferizer(Bufferizer):
@@ -92,6 +95,7 @@ class _Bufferizer(Bufferizer):
     def __init__(self, main: func.FuncOp) -> None:
         super().__init__(_is_open(main))
         self.main = main
+        self.known = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
         returned = cast(func.ReturnOp, main.body.block.last_op)
         self.block = Block(arg_types=[buffer_type(v) for v in (*main.args, *returned.operands)])
         for value, buffer in zip(main.args, self.block.args, strict=False):

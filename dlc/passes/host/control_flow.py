@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import cast
@@ -10,12 +11,13 @@ from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of, tensor_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp
 from dlc.dialects.dl.narrow_numbers.words import WordsOp
 from dlc.dialects.dl.programs.control import FailOp, IfOp, Loop, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.identities import AfterOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, written_over
-from dlc.dims import Size, UndecidableError, product, row_major
+from dlc.dims import Size, is_symbol, product, row_major
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, memref
 from dlc.passes.views import source_of
 
@@ -56,6 +58,8 @@ class Bufferizer:
 
     def __init__(self, is_open: bool) -> None:
         self.is_open = is_open
+        # Names of sizes: those of inputs, then what is decided on the way.
+        self.known: set[str] = set()
         self.sizes: dict[SSAValue, tuple[Size, ...]] = {}
         self.block = Block()
         self.buffers: dict[SSAValue, SSAValue] = {}
@@ -82,11 +86,19 @@ class Bufferizer:
                 case DecideOp():
                     self.add(host.DecideOp(self.part(op.count, op), op.size), op)
                 case PrintOp():
-                    if self.is_open:
-                        raise UndecidableError("how many elements dlc.debug.print shows")
                     self.add(host.PrintOp(op.pieces, [self.part(v, op) for v in op.arguments]), op)
+                case DataDependent():
+                    self.compute(op)
                 case _:
                     pass
+
+    def compute(self, op: DataDependent) -> None:
+        """What Python computes, and what sizes it decides."""
+        results = [self.place(r, op) for r in op.results]
+        decided = [str(size) for size in op.decided if is_symbol(size) and str(size) not in self.known]
+        self.known.update(decided)
+        arguments = [self.part(v, op) for v in op.operands]
+        self.add(host.ComputeOp(op.selection, json.dumps(op.settings), arguments, results, decided), op)
 
     def branch(self, op: IfOp) -> None:
         """Both bodies write their results to the same buffers."""

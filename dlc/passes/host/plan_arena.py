@@ -56,7 +56,7 @@ class PlanArenaPass(ModulePass):
 
 def _by_decision(ops: Iterable[Operation], buffers: Sequence[host.BufferOp]) -> list[list[host.BufferOp]]:
     """Buffers by the last decision that their sizes hang on, those that hang on none first."""
-    order = {op.symbol: k for k, op in enumerate((op for op in ops if isinstance(op, host.DecideOp)), 1)}
+    order = {symbol: k for k, symbol in enumerate((symbol for op in ops for symbol in host.decided_by(op)), 1)}
     groups: dict[int, list[host.BufferOp]] = {}
     for buffer in buffers:
         symbols = {symbol for size in buffer.sizes.sizes for symbol in Dim.lift(size).symbols()}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dlc.dialects.dl.scalar import AT_MOST_ZERO
+from dlc.dialects.dl.scalar import AT_MOST_ZERO, BESIDE_ONE
 from dlc.dialects.remainder import RemFOp
 from dlc.ir import (
     Context,
@@ -83,6 +83,12 @@ def expanded(op: Operation, place: Place, *, precise: bool = False) -> SSAValue:
         if narrow:
             value = place.insert(arith.ExtFOp, [value], wide)
         operands.append(Float(place, format_of(wide), value))
-    formula = exponential.exp_at_most_zero if AT_MOST_ZERO in op.attributes else FORMULAS[type(op)]
-    result = formula(*operands).value
+    result = _formula(op)(*operands).value
     return place.insert(arith.TruncFOp, [result], t) if narrow else result
+
+
+def _formula(op: Operation) -> Formula:
+    """The shortest formula for what is said of an operand and a result."""
+    if BESIDE_ONE in op.attributes:
+        return exponential.exp_beside_one
+    return exponential.exp_at_most_zero if AT_MOST_ZERO in op.attributes else FORMULAS[type(op)]

@@ -6,19 +6,21 @@ tiles, so that each panel of an operand serves all of them while it is in the ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dlc.ir import BlockArgument, SSAValue, linalg
 from dlc.passes.tiling.hidden import weighs_nothing
-from dlc.passes.tiling.nests import Nest, can_split, choice_of
+from dlc.passes.tiling.nests import Nest, Stage, can_split, choice_of
 from dlc.passes.tiling.plan import Sweep, packed_periods
 from dlc.passes.tiling.running import running_sums
 from dlc.target import Target
 
 # Vectors that go from one formula to the next, and those of a register tile's rows.
 _VECTORS = 2
+# Registers that a vector of a long formula takes, with its share of the constants.
+_FORMULA = 8
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,12 @@ class SweepChooser:
         return any(a is not None and a.uses(self.row) for a in read)
 
     def height(self) -> int:
-        """The rows of a part of a task: register tiles whose weights a cache holds."""
+        """The rows of a part of a task: register tiles whose weights a cache holds; of blocks, beside their keys and values."""
         machine, extents = self.target.machine, self.nest.extents
-        fitting = max(1, machine.row_elements // (self.length * self.rows))
         if self.reads_mask or self.running() is None:
-            fitting = min(fitting, machine.row_tiles)
+            fitting = min(max(1, machine.row_elements // (self.length * self.rows)), machine.row_tiles)
+        else:
+            fitting = max(1, machine.row_elements // (2 * self.length * self.rows))
         tiles = -(-extents[self.row] // self.rows)
         parts = -(-tiles // fitting)
         return min(extents[self.row], -(-tiles // parts) * self.rows)
@@ -143,18 +146,19 @@ class SweepChooser:
             outside = dim not in stage.dims and (tile or not isinstance(stage.op, linalg.FillOp))
             if k == last or outside or any(a.root in whole for a in stage.inputs):
                 if begin < k:
-                    tile = any(s.is_contraction for s in stages[begin:k])
-                    yield Sweep(begin, k, self._steps(dim, tile), skips=tile and choice_of(stages[k - 1]) is not None)
+                    swept = stages[begin:k]
+                    skips = any(s.is_contraction for s in swept) and choice_of(swept[-1]) is not None
+                    yield Sweep(begin, k, self._steps(dim, swept), skips=skips)
                 alone = outside and not isinstance(stage.op, linalg.FillOp)
                 begin = k + alone
                 whole.clear()
             if dim in stage.reductions:
                 whole.add(stage.output.root)
 
-    def _steps(self, dim: int, tile: bool) -> tuple[tuple[int, int], ...]:
-        if tile:
+    def _steps(self, dim: int, stages: Sequence[Stage]) -> tuple[tuple[int, int], ...]:
+        if any(s.is_contraction for s in stages):
             return (dim, self._panel(dim, _VECTORS)), (self.row, self.rows)
-        return (self.row, 1), (dim, self._wide(dim))
+        return (self.row, 1), (dim, self._wide(dim, any(s.has_long_formulas for s in stages)))
 
     def _panel(self, d: int, vectors: int) -> int:
         """Lanes that are computed at once, inside of a panel if an operand is packed in such."""
@@ -162,5 +166,7 @@ class SweepChooser:
         period = packed_periods(self.nest).get(d, wanted)
         return next(size for size in range(min(wanted, period), 0, -1) if period % size == 0)
 
-    def _wide(self, d: int) -> int:
-        return min(self.target.machine.vectors * self.lanes, self.nest.extents[d])
+    def _wide(self, d: int, long: bool = False) -> int:
+        """Lanes of a row that are computed at once: of a formula as many as fit the registers beside its constants."""
+        most = self.target.vector_registers // _FORMULA if long else self.target.machine.vectors
+        return min(most * self.lanes, self.nest.extents[d])

@@ -29,6 +29,8 @@ _TURNED = 8
 _SPANNED = 32
 # The vectors of a row of a contraction that has next to no other.
 _MOST_VECTORS = 8
+# Products of a batch share nothing: all that is copied for those of a task is such a part of what a cache holds.
+_OF_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class _Chooser:
             return None
         count = prod(extents[d] for d in rows)
         work = self.work_per_point() * count
-        most = max(machine.task_work, work * extents[lane] // machine.block_tasks)
+        most = max(machine.task_work, work * extents[lane] // machine.whole_tasks)
         columns = max(1, min(most // work, machine.order_elements // count) // register[lane])
         grid = self.cut(register, (lane, *rows), lambda d, _: columns if d == lane else extents[d])
         blocks = self.blocks(stage, machine.order_steps)
@@ -252,8 +254,8 @@ class _Chooser:
         return {lane: self.fitting(lane, 2 * _TURNED), d: self.fitting(d, _TURNED)}
 
     def goes_row_by_row(self, lane: int | None) -> bool:
-        """Whether vectors along what the last stage reduces are better than along `lane`, where its operands lie apart."""
-        stage = self.nest.stages[-1]
+        """Whether vectors along what a stage reduces, the last, are better than along `lane`, where its operands lie apart."""
+        stage = next((s for s in reversed(self.nest.stages) if s.reductions), self.nest.stages[-1])
         if lane in stage.reductions or any(a.stride(lane) == 1 for a in stage.inputs if lane is not None):
             return False
         chunk = self.target.machine.vectors * self.lanes(stage)
@@ -312,7 +314,8 @@ class _Chooser:
         along = any(a.stride(reduced[-1]) == 1 for a in stage.inputs)
         most = steps or (machine.block_steps if along else machine.block_lines)
         total = prod(extents[d] for d in reduced)
-        left = total if 2 * total <= 3 * most else most
+        whole = machine.whole_steps if along and steps is None else 3 * most // 2
+        left = total if total <= whole else most
         blocks: dict[int, int] = {}
         for d in reversed(reduced):
             blocks[d] = even_tile(extents[d], left)
@@ -381,7 +384,8 @@ class _Chooser:
         dimensions into tasks the one in which they copy least.
         """
         machine, extents, inner = self.target.machine, self.nest.extents, order[-1]
-        most = max(machine.task_work, self.work_per_point() * prod(extents[d] for d in order) // machine.block_tasks)
+        count = machine.block_tasks if blocks else machine.whole_tasks
+        most = max(machine.task_work, self.work_per_point() * prod(extents[d] for d in order) // count)
         steps = prod(blocks.get(d, extents[d]) for d in stage.reductions)
         in_parts = [a for k in panels if (a := stage.accesses[k]) is not None and a.uses(inner)]
 
@@ -391,6 +395,10 @@ class _Chooser:
 
         def tiles(d: int, block: dict[int, int]) -> int:
             worth = most // (self.work_per_point() * prod(block.values()))
+            if all(a.uses(d) for a in stage.inputs):
+                copies = (a for k in panels if (a := stage.accesses[k]) is not None)
+                copied = steps * sum(prod(size for x, size in block.items() if a.uses(x)) for a in copies)
+                return min(worth, machine.block_elements // (_OF_BATCH * copied))
             if d == inner:
                 return worth if in_parts else min(worth, fitting(d, block))
             return min(worth, machine.far_blocks * fitting(d, block))

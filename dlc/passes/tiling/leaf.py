@@ -77,7 +77,10 @@ class Leaf:
         """Buffers for what lives inside the nest, with room for one block of what runs."""
         running = () if self.plan.running is None else (self.plan.running,)
         for root in self.local_roots():
-            self.make_local(place, root, {d: r.size for d, r in self.tile.items()} | dict(running))
+            if (source := self.overwritten(root)) is not None:
+                self.locals[root] = self.locals[source]
+            else:
+                self.make_local(place, root, {d: r.size for d, r in self.tile.items()} | dict(running))
 
     def stages(self, place: Place, stages: Sequence[Stage], tile: Tile) -> None:
         for stage, following in zip(stages, [*stages, None][1:], strict=True):
@@ -252,6 +255,21 @@ class Leaf:
         dims = tuple(d for d in self.axes_of(root) if sizes[d] > 1)
         shape = tuple(sizes[d] for d in dims)
         self.locals[root] = Local(place.alloca(memref_of(root).element_type, shape, root.name_hint), dims)
+
+    def overwritten(self, root: SSAValue) -> SSAValue | None:
+        """The buffer of an earlier sweep that a stage makes `root` of, element by element, and nobody else reads after it."""
+        stages = self.nest.stages
+        stage = next(s for s in stages if s.output.root is root)
+        sweep = next((s for s in self.plan.sweeps if stage in stages[s.first : s.last]), None)
+        if sweep is None or stage.reductions or any(d not in stage.dims for d, _ in sweep.steps):
+            return None
+        earlier = stages[: sweep.first]
+        for read in stage.inputs:
+            used = [s for s in stages if any(a is not None and a.root is read.root for a in s.accesses)]
+            alike = replace(read, root=root) == stage.output and read.root.type == root.type
+            if read.root in self.locals and alike and all(s is stage or s in earlier for s in used):
+                return read.root
+        return None
 
     def axes_of(self, root: SSAValue) -> list[int]:
         """The dimensions along which a buffer of the nest is written."""

@@ -11,9 +11,8 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import nn, special
 from dlc.errors import UnsupportedError
-from dlc.numpy.apply import convert, refuse
+from dlc.numpy.apply import convert, places, refuse
 from dlc.pytorch.rules.contractions import linear
-from dlc.pytorch.rules.creation import counted
 from dlc.pytorch.rules.normalization import layer_norm
 from dlc.pytorch.rules.table import Table
 
@@ -34,12 +33,13 @@ def attention(
     if dropout_p:
         refuse(UnsupportedError(f"attention with dropout {dropout_p}; call .eval() on the module, or set it to 0"))
     key, value = (_for_heads_of(query, x) for x in (key, value))
-    if is_causal and query.shape[-2] == key.shape[-2]:
-        return nn.attention(query, key, value, causal=True, scale=scale)
-    if attn_mask is None or attn_mask.dtype == np.bool_:
-        mask = _causal(query, key) if is_causal else attn_mask
-        return nn.attention(query, key, value, mask=mask, scale=scale)
+    if not is_causal and (attn_mask is None or attn_mask.dtype == np.bool_):
+        return nn.attention(query, key, value, mask=attn_mask, scale=scale)
     scores = _scores(query, key, scale)
+    if is_causal:
+        # Each query sees the first key at least.
+        scores = dnp.where(_causal(query, key), scores, convert(-np.inf, scores.dtype))
+        return dnp.matmul(nn.softmax(scores), value)
     scores = dnp.add(scores, convert(attn_mask, scores.dtype))
     # A query that sees nothing is 0.
     sees_some = dnp.not_equal(dnp.max(scores, -1, keepdims=True), convert(-np.inf, scores.dtype))
@@ -61,7 +61,7 @@ def _scores(query: Any, key: Any, scale: float | None) -> Any:
 
 def _causal(query: Any, key: Any) -> Any:
     """Query i sees the keys up to i, counted from the first."""
-    queries, keys = counted(query.shape[-2]), counted(key.shape[-2])
+    queries, keys = places(query.shape[-2]), places(key.shape[-2])
     return dnp.greater_equal(dnp.expand_dims(queries, -1), keys)
 
 
@@ -101,9 +101,9 @@ def flex_attention(
     `block_mask`, says which keys are seen. A query that sees none is 0. The blocks are left out: they say the same."""
     key, value = (_for_heads_of(query, x) for x in (key, value))
     scores = convert(_scores(query, key, scale), np.promote_types(query.dtype, np.float32))
-    places = [dnp.reshape(convert(counted(n), np.int32), (n,) + (1,) * (3 - k)) for k, n in enumerate(scores.shape)]
-    (changed,) = score_mod(scores, *places, *score_mod_other_buffers)
-    (seen,) = block_mask[-1](*places, *mask_mod_other_buffers)
+    place = [dnp.reshape(convert(places(n), np.int32), (n,) + (1,) * (3 - k)) for k, n in enumerate(scores.shape)]
+    (changed,) = score_mod(scores, *place, *score_mod_other_buffers)
+    (seen,) = block_mask[-1](*place, *mask_mod_other_buffers)
     changed, seen = dnp.broadcast_arrays(changed, seen)
     changed = dnp.where(seen, changed, convert(-np.inf, changed.dtype))
     largest = dnp.max(changed, -1, keepdims=True)

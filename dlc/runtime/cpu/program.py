@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from ctypes import c_int64, sizeof, string_at
+from ctypes import c_int64, memmove, sizeof, string_at
 from dataclasses import dataclass
+from functools import partial
 from struct import Struct
 from time import perf_counter
 from typing import Any, TypeAlias, cast
@@ -13,41 +14,37 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import Array, address_of, aligned, aligned_empty
+from dlc.arrays import address_of, aligned, aligned_empty
 from dlc.dims import Size
 from dlc.errors import DlcError
 from dlc.machine.cpus import usable_cpus
+from dlc.runtime.computing import computed
 from dlc.runtime.control import failure
-from dlc.runtime.cpu.deciding import DecidedSizes, DecidingTable
+from dlc.runtime.cpu.deciding import DecidedSizes
 from dlc.runtime.cpu.native import Runtime
 from dlc.runtime.cpu.recycled import Recycler
-from dlc.runtime.cpu.sizing import Sizing
-from dlc.runtime.cpu.table import Task, assemble, tasks_word
+from dlc.runtime.cpu.table import Task, assemble
 from dlc.runtime.execute import number
 from dlc.runtime.host_program import (
     ARENA,
     FIRST_INPUT,
     NUMBER_BYTES,
+    Compute,
     Decide,
     Fail,
     HostProgram,
     Instruction,
     Launch,
-    OpenKernel,
     OpenLaunch,
     Place,
     Print,
     weight_array,
 )
-from dlc.runtime.open_program import Binder, OpenProgram, decided_size, resolved
-from dlc.runtime.size_function import size_function
+from dlc.runtime.open_program import OpenProgram
 
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.
 LAUNCHES_AT_ONCE, _AT_ONCE_SECONDS = 64, 0.01
-
-# What a result may have of memory that is not its own, besides as much as it has.
-_SPARE_BYTES = 1 << 16
 
 # Gives the address that a place has in a call.
 Address: TypeAlias = Callable[[Place], int]
@@ -87,7 +84,7 @@ class Context:
         self.slots[ARENA] = address_of(self.arena)
 
 
-class _Program(ABC):
+class TableProgram(ABC):
     """A table of records that native code executes, with the kernels and weights that it is of.
 
     Calls from several threads at once are safe: each has its own context. Results do not depend on `num_threads`.
@@ -180,12 +177,24 @@ class _Program(ABC):
         match stop:
             case Fail(message=message, numbers=numbers):
                 raise DlcError(failure(message, [number(_read(context, place, NUMBER_BYTES)) for place in numbers]))
-            case Decide():
-                moved = self._decide(context, stop, number(_read(context, stop.place, NUMBER_BYTES)))
+            case Decide(symbol=symbol, place=place):
+                moved = self._decide(context, symbol, number(_read(context, place, NUMBER_BYTES)))
                 following = 0 if moved else following
             case Print():
-                stop.run(lambda place, count: _read(context, place, count))
+                stop.run(partial(_read, context), self._sizes(context))
+            case Compute():
+                following = following if self._compute(context, stop) else 0
         return self.start + 8 * following
+
+    def _compute(self, context: Context, compute: Compute) -> bool:
+        """Runs what only Python computes; whether the arena, which the results may be in, is where it was."""
+        results, decided = computed(compute, partial(_read, context), self._sizes(context))
+        for symbol, size in decided.items():
+            if self._decide(context, symbol, size):
+                return False
+        for array, result in zip(compute.results, results, strict=True):
+            memmove(_address(context, array.place), address_of(result), result.nbytes)
+        return True
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
         arrays = [a if a.flags.c_contiguous and a.flags.aligned else aligned(a) for a in inputs]
@@ -232,7 +241,11 @@ class _Program(ABC):
         """A launch for the sizes of a call."""
 
     @abstractmethod
-    def _decide(self, context: Context, decide: Decide, count: int) -> bool:
+    def _sizes(self, context: Context) -> Mapping[str, int]:
+        """The sizes of a call by name, as far as they are known."""
+
+    @abstractmethod
+    def _decide(self, context: Context, symbol: str, count: int) -> bool:
         """Makes a context ready for what follows, whose size is known now; whether its arena is elsewhere, and empty."""
 
 
@@ -261,7 +274,7 @@ def _address(context: Context, place: Place) -> int:
     return c_int64.from_address(context.location + slot * sizeof(c_int64)).value + offset
 
 
-class NativeProgram(_Program):
+class NativeProgram(TableProgram):
     """A host program with the native code of its kernels."""
 
     def __init__(
@@ -296,136 +309,8 @@ class NativeProgram(_Program):
     def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
         return cast("Launch", launch)
 
-    def _decide(self, context: Context, decide: Decide, count: int) -> bool:
+    def _sizes(self, context: Context) -> Mapping[str, int]:
+        return {}
+
+    def _decide(self, context: Context, symbol: str, count: int) -> bool:
         raise AssertionError("sizes are known")
-
-
-class OpenNativeProgram(_Program):
-    """A program whose sizes come with a call: in slots, so that one table serves all of them.
-
-    A context is bound to the sizes that it was used for last.
-    """
-
-    def __init__(
-        self,
-        host: OpenProgram,
-        kernels: Mapping[str, KernelImage],
-        shapes: Mapping[str, OpenKernel],
-        weights: Mapping[str, NDArray[Any]],
-        runtime: Runtime,
-        num_threads: int | None = None,
-    ) -> None:
-        instructions = resolved(host.instructions, shapes)
-        super().__init__(host, instructions, kernels, weights, runtime, num_threads)
-        self._host = host
-        sizes, work = self._table.sizes, self._table.work
-        self._bind_sizes = Binder(host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)])
-        self._places = {symbol: k for k, symbol in enumerate(host.decided)}
-        self._deciding: DecidingTable | None = None
-        if host.decided:
-            self._deciding = DecidingTable(Sizing(host, instructions, self._table), host.undecided, self.start)
-        self._by_data = () if self._deciding is None else tuple(self._deciding.outputs)
-        self._output_shapes = size_function(self._bind_sizes.symbols, [info.shape for info in host.outputs])
-        regions = range(host.first_region, host.first_region + len(host.regions))
-        self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
-
-    def _new_context(self) -> Context:
-        context = super()._new_context()
-        if self._deciding is not None:
-            context.decided = DecidedSizes(self._deciding)
-        return context
-
-    def _go(self, record: int, count: int, context: Context, pool: int) -> int:
-        if context.decided is None:
-            return super()._go(record, count, context, pool)
-        return self.runtime.execute_deciding(context.decided.location, record, count, context.location, pool)
-
-    def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """The outputs for inputs of the right number and dtypes, and of shapes that fit one another.
-
-        Raises ShapeError for a size outside of its range.
-        """
-        return super().run(inputs)
-
-    def run_noting(self, inputs: Sequence[NDArray[Any]], noted: Noted, deciding: Deciding | None = None) -> list[NDArray[Any]]:
-        # Where data decides that a run takes more memory, it begins again: the one after it need not.
-        super().run(inputs)
-        return super().run_noting(inputs, noted, deciding)
-
-    def decided(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
-        """The sizes that data decides in a call; the last ones of those in a loop."""
-        found: dict[str, int] = {}
-
-        def run_all(context: Context, pool: int) -> None:
-            self._run_all(context, pool)
-            found.update(zip(self._places, _decided(context), strict=True))
-
-        self._call(inputs, run_all)
-        return found
-
-    def _known(self, launch: Launch | OpenLaunch, context: Context) -> Launch:
-        assert context.shapes is not None
-        return cast(OpenLaunch, launch).at(self._bind_sizes.sizes(context.shapes, _decided(context)))
-
-    def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
-        shapes = [a.shape for a in inputs]
-        if shapes != context.shapes:
-            self._rebind(context, shapes, self._host.undecided)
-
-    def _decide(self, context: Context, decide: Decide, count: int) -> bool:
-        place, shapes, arena = self._places[decide.symbol], context.shapes, context.slots[ARENA]
-        assert shapes is not None
-        before = _decided(context)
-        decided = [*before[:place], decided_size(self._host, shapes, before[:place], decide.symbol, count)]
-        if decided != before[: place + 1]:
-            self._rebind(context, shapes, [*decided, *self._host.undecided[len(decided) :]])
-        self._make_room(context)
-        return bool(context.slots[ARENA] != arena)
-
-    def _rebind(self, context: Context, shapes: list[tuple[int, ...]], decided: list[int]) -> None:
-        """Gives the slots what these sizes make of them."""
-        bound = self._bind_sizes(shapes, decided)
-        sizes, work = len(self._table.sizes), len(self._table.work)
-        tasks, bytes = bound.numbers[sizes : sizes + work], bound.numbers[sizes + work :]
-        words = (*bound.numbers[:sizes], *map(tasks_word, tasks, bytes))
-        before, context.shapes = context.results, None
-        context.require_arena(bound.arena_bytes)
-        arena = address_of(context.arena)
-        context.slots[self._slots] = [*[arena + start for start in bound.starts], *words]
-        infos = zip(bound.outputs, self.outputs, strict=True)
-        results = [Recycler(shape, info.dtype) for shape, info in infos]
-        for k in self._by_data:
-            results[k] = _as_bytes(results[k], before[k] if before else None)
-        context.results = results
-        if context.decided is not None:
-            context.decided.sizes = [*self._bind_sizes.inputs.of(shapes), *decided]
-            context.decided.give_room(len(context.arena), [results[k].bytes for k in self._by_data])
-        context.shapes = shapes
-
-    def _make_room(self, context: Context) -> None:
-        """Makes outputs whose size is known only now, and larger than any before."""
-        for k in self._by_data:
-            if context.outputs[k].nbytes < context.results[k].bytes:
-                context.outputs[k] = context.results[k].empty()
-                context.slots[FIRST_INPUT + len(self.inputs) + k] = address_of(context.outputs[k])
-
-    def _finished(self, context: Context) -> list[NDArray[Any]]:
-        if context.decided is None:
-            return context.outputs
-        outputs, shapes = context.outputs, self._output_shapes(*context.decided.sizes)
-        for k in self._by_data:
-            memory, info = outputs[k], self.outputs[k]
-            outputs[k] = Array(shapes[k], info.dtype, memory)
-            if memory.nbytes > 2 * outputs[k].nbytes + _SPARE_BYTES:
-                # Nobody is to keep so much memory alive that nothing is in.
-                outputs[k] = outputs[k].copy()
-        return outputs
-
-
-def _decided(context: Context) -> list[int]:
-    return [] if context.decided is None else context.decided.decided
-
-
-def _as_bytes(result: Recycler, before: Recycler | None) -> Recycler:
-    """What makes memory for a result whose size data decides: what there was `before`, if that is enough."""
-    return before if before is not None and before.bytes >= result.bytes else Recycler((result.bytes,), np.dtype(np.uint8))

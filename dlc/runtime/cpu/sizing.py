@@ -18,7 +18,7 @@ from dlc.runtime.size_code import SizeCode
 @dataclass(frozen=True)
 class Decision:
     """Where data decides a size: the code that records end with then, where its number is, and where they go on; from what to
-    what it is, and which other size it has to be."""
+    what it is, and which other size it has to be. Of a size that Python decides there is nothing that records end with."""
 
     code: int
     slot: int
@@ -27,6 +27,10 @@ class Decision:
     low: int
     high: int
     same: int
+
+
+# Records never end with this code.
+_BY_PYTHON = Decision(1, 0, 0, 0, 0, 0, -1)
 
 
 class Sizing:
@@ -109,7 +113,7 @@ class Sizing:
             for k, (stop, following) in enumerate(self.table.stops, 1)
             if isinstance(stop, Decide)
         }
-        return [rows[symbol] for symbol in self.decided]
+        return [rows.get(symbol, _BY_PYTHON) for symbol in self.decided]
 
     def _order(self, sizes: Iterable[Size]) -> int:
         """How many sizes must be decided before these are known."""

@@ -14,8 +14,10 @@ from dlc.errors import CompileError
 from dlc.runtime.host_program import (
     NOTHING,
     Branch,
+    Compute,
     Decide,
     Fail,
+    Hosted,
     Instruction,
     Launch,
     Loop,
@@ -51,8 +53,8 @@ class Table:
     ends: dict[int, Launch | OpenLaunch] = field(default_factory=dict[int, Launch | OpenLaunch])
     sizes: dict[Size, int] = field(default_factory=dict[Size, int])
     work: dict[tuple[Size, Size], int] = field(default_factory=dict[tuple[Size, Size], int])
-    # What codes mean: code -k is stop k - 1, and after what is printed or decided the records go on at its word.
-    stops: list[tuple[Fail | Decide | Print, int]] = field(default_factory=list["tuple[Fail | Decide | Print, int]"])
+    # What codes mean: code -k is stop k - 1, and after what is printed, computed or decided the records go on at its word.
+    stops: list[tuple[Fail | Decide | Hosted, int]] = field(default_factory=list["tuple[Fail | Decide | Hosted, int]"])
 
     def placed(self, place: int, task: Callable[[Task], int]) -> list[int]:
         """The records as they are at a place, from which on `task` says where the code of one is."""
@@ -96,7 +98,7 @@ class _Assembler:
                     self.repeat(instruction)
                 case Branch():
                     self.branch(instruction)
-                case Fail() | Decide() | Print():
+                case Fail() | Decide() | Print() | Compute():
                     self.emit(_STOP, -len(self.table.stops) - 1)
                     self.table.stops.append((instruction, len(self.table.words)))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlc.arrays import TensorInfo
+from dlc.arrays import TensorInfo, named_dtype
 from dlc.forms import OBJECTS, Border, Form, ListOf, Maybe, Nothing, Plain, Rows, Several, ValueShapes, form_of, told
-from dlc.runtime.formats.host import count, named_dtype, text
+from dlc.runtime.formats.host import count, text
 from dlc.runtime.formats.open_host import plain, read_size
 
 

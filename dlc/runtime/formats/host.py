@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, signature
 from typing import Any, cast
 
-import ml_dtypes
-import numpy as np
-
+from dlc.arrays import named_dtype
 from dlc.dims import Size, parse
 from dlc.runtime.host_program import (
     Branch,
     Carried,
+    Compute,
     Decide,
     Element,
     Fail,
+    HostArray,
     Instruction,
     Launch,
     Loop,
     OpenLaunch,
     Place,
     Print,
-    Printed,
     While,
 )
+from dlc.runtime.selection import SELECTIONS, Setting
 
 # Bodies in bodies; a reader that calls itself for each must end before Python's stack does.
 _DEEPEST = 64
@@ -54,7 +55,14 @@ def _written(instruction: Instruction) -> Any:
         case Decide(symbol=symbol, place=place):
             return {"decide": symbol, "at": place}
         case Print(pieces=pieces, values=values):
-            return {"print": pieces, "values": [[v.place, v.shape, v.dtype.name] for v in values]}
+            return {"print": pieces, "values": _arrays(values)}
+        case Compute(op=op, settings=settings, where=where, arguments=arguments, results=results, decided=decided):
+            arrays = {"takes": _arrays(arguments), "makes": _arrays(results), "decides": decided}
+            return {"compute": op, "settings": settings, "where": where, **arrays}
+
+
+def _arrays(arrays: Sequence[HostArray]) -> list[Any]:
+    return [[array.place, list(map(plain, array.shape)), array.dtype.name] for array in arrays]
 
 
 def _carried(carried: Sequence[Carried]) -> list[Any]:
@@ -93,7 +101,9 @@ class _Reader:
         if "decide" in written and self.is_open:
             return Decide(text(written["decide"]), place(written["at"]))
         if "print" in written:
-            return _read_print(written)
+            return self.printed(written)
+        if "compute" in written:
+            return self.computed(written)
         return Fail(text(written["fail"]), _read_numbers(written))
 
     def launch(self, kernel: Any, arguments: Any, sizes: Any) -> Launch | OpenLaunch:
@@ -112,6 +122,25 @@ class _Reader:
     def size(self, written: Any) -> Size:
         return read_size(written) if self.is_open else count(written)
 
+    def printed(self, written: Any) -> Print:
+        """What is shown; raises ValueError or TypeError unless it is a text with a format for each array."""
+        values = tuple(self.array(*one) for one in written["values"])
+        pieces = tuple(map(text, written["print"]))
+        if len(pieces) != 2 * len(values) + 1:
+            raise ValueError(f"{len(pieces)} pieces of a text for {len(values)} arrays")
+        return Print(pieces, values)
+
+    def computed(self, written: Any) -> Compute:
+        """What Python computes; raises ValueError, TypeError or KeyError unless it is an op that it knows."""
+        op, settings = text(written["compute"]), dict(written["settings"])
+        require_settings(op, settings)
+        arguments, results = (tuple(self.array(*one) for one in written[key]) for key in ("takes", "makes"))
+        decided = tuple(map(text, written["decides"])) if self.is_open else ()
+        return Compute(op, settings, text(written["where"]), arguments, results, decided)
+
+    def array(self, at: Any, shape: Any, dtype: Any) -> HostArray:
+        return HostArray(place(at), tuple(map(self.size, shape)), named_dtype(dtype))
+
 
 def _read_carried(written: Any) -> tuple[Carried, ...]:
     return tuple(Carried(count(slot), place(first), place(following)) for slot, first, following in written["carried"])
@@ -125,13 +154,16 @@ def _read_numbers(written: Any) -> tuple[Place, ...]:
     return numbers
 
 
-def _read_print(written: Any) -> Print:
-    """What is shown; raises ValueError or TypeError unless it is a text with a format for each array."""
-    values = tuple(Printed(place(at), tuple(map(count, shape)), named_dtype(dtype)) for at, shape, dtype in written["values"])
-    pieces = tuple(map(text, written["print"]))
-    if len(pieces) != 2 * len(values) + 1:
-        raise ValueError(f"{len(pieces)} pieces of a text for {len(values)} arrays")
-    return Print(pieces, values)
+def require_settings(op: str, settings: Mapping[str, Setting]) -> None:
+    """Raises ValueError unless `op` is one that Python computes, with these settings."""
+    if op not in SELECTIONS:
+        raise ValueError(f"{op!r} is no op that the host computes")
+    known = {name for name, p in signature(SELECTIONS[op]).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
+    kinds = (int, bool, str, type(None))
+    if not known.issuperset(settings) or not all(type(value) in kinds for value in settings.values()):
+        raise ValueError(f"settings {settings}")
+    if "to" in settings:
+        named_dtype(settings["to"])
 
 
 def place(written: Any) -> Place:
@@ -171,11 +203,3 @@ def text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is no text")
     return value
-
-
-def named_dtype(name: Any) -> np.dtype[Any]:
-    """The dtype called `name`, one of numbers or bools; raises ValueError for any other."""
-    dtype = np.dtype(getattr(ml_dtypes, text(name), name))
-    if dtype.name != name or dtype.kind not in "biufV":
-        raise ValueError(f"{name!r} is no dtype of numbers")
-    return dtype

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dlc.arrays import TensorInfo
-from dlc.runtime.formats.host import named_dtype, text
+from dlc.arrays import TensorInfo, named_dtype
+from dlc.runtime.formats.host import text
 from dlc.runtime.formats.open_host import plain, read_size
 
 

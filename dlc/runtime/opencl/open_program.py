@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from dlc.runtime.execute import Held, execute
-from dlc.runtime.host_program import FIRST_INPUT, Decide, HostProgram, Launch
+from dlc.runtime.host_program import FIRST_INPUT, HostProgram, Launch
 from dlc.runtime.known_sizes import KnownSizes
 from dlc.runtime.open_program import decided_size
 from dlc.runtime.opencl.array import DeviceArray, new_buffer
@@ -102,11 +102,11 @@ class OpenOpenCLProgram:
         def launch(launch: Launch, held: list[Held]) -> None:
             launching(program, launch, held)
 
-        def decide(decide: Decide, count: int) -> None:
+        def decide(symbol: str, count: int) -> None:
             nonlocal program, decided
-            arena, place = self._arena, symbols.index(decide.symbol)
+            arena, place = self._arena, symbols.index(symbol)
             before, later = decided[:place], self.host.undecided[place + 1 :]
-            decided = [*before, decided_size(self.host, shapes, before, decide.symbol, count), *later]
+            decided = [*before, decided_size(self.host, shapes, before, symbol, count), *later]
             program = self._at(shapes, decided)
             if self._arena is not arena:
                 raise _MovedError
@@ -118,7 +118,7 @@ class OpenOpenCLProgram:
 
         with reported(f"{self.session.device}: a call"):
             program.patch(call)
-            execute(lambda: program.host.instructions, call.held, launch, program.read, decide)
+            execute(lambda: program.host.instructions, call.held, launch, program.read, program.write, decide)
             self.session.queue.flush()
         return call.outputs
 

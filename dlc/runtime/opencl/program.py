@@ -21,7 +21,7 @@ from dlc.arrays import TensorInfo
 from dlc.dims import Size
 from dlc.errors import DeviceError
 from dlc.runtime.execute import Held, at, execute
-from dlc.runtime.host_program import ARENA, Decide, HostProgram, Launch, weight_array
+from dlc.runtime.host_program import ARENA, HostProgram, Launch, weight_array
 from dlc.runtime.opencl.array import DeviceArray, buffer_of, new_buffer, upload
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import opencl, reported
@@ -44,9 +44,9 @@ class Call:
     held: list[Held]
 
 
-def known(decide: Decide, count: int) -> None:
+def known(symbol: str, count: int) -> None:
     """What is told of sizes that data decides, where it decides none."""
-    raise AssertionError(f"{decide} in a program of known sizes")
+    raise AssertionError(f"{symbol} is decided in a program of known sizes")
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class OpenCLProgram:
         call = self.begin(inputs)
         with self._lock, reported(f"{self.session.device}: a call"):
             self.patch(call)
-            execute(lambda: self.host.instructions, call.held, launch, self.read, known)
+            execute(lambda: self.host.instructions, call.held, launch, self.read, self.write, known)
             self.session.queue.flush()
         return call.outputs
 
@@ -173,6 +173,14 @@ class OpenCLProgram:
         bytes_, (buffer, offset) = np.zeros(count, np.uint8), place
         opencl().enqueue_copy(self.session.queue, bytes_, buffer, src_offset=offset, is_blocking=True)
         return bytes_.tobytes()
+
+    def write(self, place: Held, content: bytes) -> None:
+        """Puts bytes at a place, once all that was said before is done."""
+        buffer, offset = place
+        if content:
+            opencl().enqueue_copy(
+                self.session.queue, buffer, np.frombuffer(content, np.uint8), dst_offset=offset, is_blocking=True
+            )
 
     def _commands_of(self, number: int, launch: Launch, kernels: Mapping[str, Sequence[GridCode]]) -> list[Command]:
         """The commands of the launch of this number."""

@@ -57,10 +57,10 @@ def _sample(
     return Sample(dl.MatmulWordsOp, tuple(operands), expected, {"of": of, **properties}, tolerance, label)
 
 
-def _pairs(label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int, int, int], zero: bool = False) -> Sample:
+def _pairs(label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int, int, int, int], zero: bool = False) -> Sample:
     count = 8 if dtype in (_INT4, _UINT4) else 4
-    random, (blocks, per_block, columns) = np.random.default_rng(len(label)), words
-    x = random.integers(-32767, 32768, (*rows, blocks, per_block, count)).astype(np.int16)
+    random, (blocks, per_block, step, columns) = np.random.default_rng(len(label)), words
+    x = random.integers(-32767, 32768, (*rows, blocks, per_block, step * count)).astype(np.int16)
     row_scale = (random.random((*rows, blocks)) / 32767).astype(F32)
     operands = [
         x.reshape(*rows, -1).view(I32),
@@ -73,8 +73,9 @@ def _pairs(label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int,
 
     def expected(*operands: np.ndarray) -> np.ndarray:
         pairs, words, row_scale, row_sums, scale, *zeros = operands
-        floats = pairs.view(np.int16).reshape(*row_sums.shape, count) * row_scale.astype(np.float64)[..., None, None]
-        return _product(floats.reshape(*rows, -1), words, scale, zeros[0] if zeros else None, dtype, in_turns=True)
+        floats = pairs.view(np.int16).reshape(*row_sums.shape, -1) * row_scale.astype(np.float64)[..., None, None]
+        flat = words.reshape(blocks, -1, columns)
+        return _product(floats.reshape(*rows, -1), flat, scale, zeros[0] if zeros else None, dtype, in_turns=True)
 
     return Sample(dl.MatmulPairsOp, tuple(operands), expected, {"of": element_type(dtype)}, 3e-6, label)
 
@@ -97,8 +98,8 @@ SAMPLES = [
     _sample("rows_of_bytes", np.dtype("u1"), (7,), (1, 3, 16), zero=True),
     _sample("scaled_weights", _UINT4, (13,), (3, 2, 40), zero=True, scale_weights=True),
     _sample("one_column", _INT4, (3,), (2, 1, 1)),
-    _pairs("pairs_of_a_row", _UINT4, (1,), (3, 2, 40), zero=True),
-    _pairs("pairs_of_signed", _INT4, (2,), (2, 1, 17)),
-    _pairs("pairs_of_bytes", np.dtype("i1"), (), (2, 4, 33), zero=True),
+    _pairs("pairs_of_a_row", _UINT4, (1,), (3, 2, 1, 40), zero=True),
+    _pairs("pairs_of_signed", _INT4, (7,), (2, 1, 3, 17)),
+    _pairs("pairs_of_bytes", np.dtype("i1"), (), (2, 2, 2, 33), zero=True),
     _sample("halves", _UINT4, (2,), (2, 2, 17), zero=True, x=F16),
 ]

@@ -78,10 +78,11 @@ SAMPLES = [
             dl.ExpOp,
             (-np.abs(x),),
             exactly(np.exp),
-            {"at_most_zero": True},
+            {said: True},
             tolerance=_TOLERANCE[x.dtype],
-            label=f"at_most_zero_{label}",
+            label=f"{said}_{label}",
         )
+        for said in ("at_most_zero", "beside_one")
         for label, x in _INPUTS
     ),
     # Beyond where x is reduced by fused multiply-adds.

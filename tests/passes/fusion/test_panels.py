@@ -23,6 +23,11 @@ def test_few_rows_want_wide_panels() -> None:
     assert choose_panel(1024, 1, 16, WIDE) == 64
 
 
+def test_rows_whose_steps_have_sums_of_their_own_share_a_vector_of_sixteen_registers() -> None:
+    assert [choose_panel(1024, rows, 8, NARROW, expands=True, sums=True) for rows in (1, 2, 8)] == [32, 8, 8]
+    assert choose_panel(1024, 8, 16, WIDE, expands=True, sums=True) == 32
+
+
 def test_few_registers_want_narrow_panels() -> None:
     assert choose_panel(64, 1000, 8, NARROW) == 16
     assert choose_panel(24, 1000, 8, NARROW) == 24

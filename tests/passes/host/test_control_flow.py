@@ -27,12 +27,12 @@ from dlc.runtime.host_program import (
     Carried,
     Element,
     Fail,
+    HostArray,
     HostProgram,
     Instruction,
     Launch,
     Loop,
     Print,
-    Printed,
     While,
 )
 from dlc.weights import WeightStore
@@ -246,7 +246,7 @@ def test_instructions_are_read_back_as_written() -> None:
         While((1, 0), (1, 16), (Carried(3, (1, 0), (1, 0)),), (STEP,)),
         Launch(None, ((1, 0), (2, 0)), (4, 4), (4,)),
         Branch((1, 0), (), (Fail("index {} of {}", ((1, 0), (1, 8))),)),
-        Print(("x is ", ".2f", ""), (Printed((1, 0), (2, 3), np.dtype(ml_dtypes.bfloat16)),)),
+        Print(("x is ", ".2f", ""), (HostArray((1, 0), (2, 3), np.dtype(ml_dtypes.bfloat16)),)),
     )
     assert from_json(json.loads(json.dumps(to_json(instructions)))) == instructions
 
@@ -257,7 +257,7 @@ def test_a_loop_within_its_buffers_passes() -> None:
 
 HOSTILE: dict[str, Callable[[], HostProgram]] = {
     "a number beyond its buffer": lambda: program(Fail("{}", ((1, 25),))),
-    "an array beyond its buffer": lambda: program(Print(("", "", ""), (Printed((1, 4), (8,), np.dtype(np.float32)),))),
+    "an array beyond its buffer": lambda: program(Print(("", "", ""), (HostArray((1, 4), (8,), np.dtype(np.float32)),))),
     "a step beyond the sequence": lambda: program(Loop(11, TURNS.carried, TURNS.elements, TURNS.body)),
     "a larger step": lambda: program(Loop(10, TURNS.carried, (Element(4, (2, 0), 17),), TURNS.body)),
     "a state that moves on": lambda: program(Loop(2, (Carried(3, (1, 0), (3, 8)),), TURNS.elements, TURNS.body)),

@@ -24,7 +24,10 @@ BOUNDS = {
     "powf": (1, 2), "rsqrt": (2, 2), "cbrt": (1, 1), "erf": (6, 4),
 }  # fmt: skip
 # What an op says of its operand makes another formula of it.
-SAID = {"exp_at_most_zero": ("exp", " {at_most_zero}")}
+SAID = {
+    "exp_at_most_zero": ("exp", " {at_most_zero}"),
+    "exp_beside_one": ("exp", " {at_most_zero, beside_one}"),
+}
 # The floats that come nearest to multiples of π/2 (of f32, f64), and others that come near.
 NEAR_QUARTERS = [16367173 * 2.0**72, 6381956970095103 * 2.0**797, 22.0, 355.0, 5419351.0, 1e22]
 erf = np.vectorize(libm.erf, otypes=[np.float64])
@@ -245,3 +248,14 @@ def test_scalars():
     (y,) = evaluate(module, [np.array(10.0)])
     assert y == pytest.approx(np.log(10.0), rel=1e-15)
     assert not any(op.name == "math.log" for op in module.walk())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("t", DTYPES)
+def test_weights_count_beside_one(t: str, fused: bool):
+    """1 at 0; elsewhere off by a share of 1, never above it; 0 of what is hidden, and NaN of NaN."""
+    dtype = DTYPES[t]
+    x = np.concatenate([*(-abs(v) for v in samples("exp", dtype)), [0.0, -1e4, -np.inf, np.nan]]).astype(dtype)
+    (y,) = evaluate(expand("exp_beside_one", 1, t, x.size, fused=fused), [x])
+    assert y[-4:-1].tolist() == [1, 0, 0] and np.isnan(y[-1])
+    assert np.all(np.abs(y[:-1] - exact("exp", x[:-1])) <= (2.0**-22 if t == "f32" else 2.0**-51)) and y[:-1].max() == 1

@@ -11,7 +11,7 @@ import pytest
 from dlc.backends.reference import evaluate_function
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.registry import make_context
-from dlc.ir import ModuleOp, StringAttr, func, gpu, parse_module, scf
+from dlc.ir import ModuleOp, StringAttr, func, gpu, memref, parse_module, scf
 from dlc.passes.base import kernels_of
 from dlc.passes.loops.cse_kernels import CseKernelsPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
@@ -27,6 +27,7 @@ from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.nests import Nest, Stage, can_split
 from dlc.passes.tiling.plan import Sweep, TilePlan, first_contraction, packed_periods, promoted_stage
 from dlc.passes.tiling.running import running_sums
+from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.tiling.zeros import hiding
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 
@@ -276,6 +277,14 @@ def test_an_illegal_sweep_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=problem):
             replace(plan, sweeps=sweeps).check(nest)
+
+
+def test_weights_are_written_over_the_scores_that_they_are_made_of() -> None:
+    module = buffered("attention")
+    TileKernelsPass(CPU_LEVELS["cpu:avx2"]).apply(CONTEXT, module)
+    made = [op for op in module.walk() if isinstance(op, memref.AllocaOp) and op.memref.type.get_shape() == (9, 21)]
+    # Products, which are in registers, and scores.
+    assert len(made) == 2
 
 
 def test_blocks_of_what_runs_are_whole_panels() -> None:

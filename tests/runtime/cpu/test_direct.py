@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import dlc
@@ -149,3 +150,49 @@ def test_a_model_is_called_so_by_place_and_by_name_in_order(compiled: Any) -> No
         np.testing.assert_array_equal(model(X.tolist(), X)[name], 2 * X)
     with pytest.raises(dlc.ShapeError):
         model(X, X[0])
+
+
+@pytest.fixture(scope="module")
+def open_model() -> Any:
+    text = """<ir_version: 10, opset_import: ["" : 21]> f (float[n, m] x, float[m] y) => (float[n, m] sum, float[n] squares)
+        { sum = Add(x, y) one = Constant<value_ints = [1]>() squares = ReduceSumSquare<keepdims = 0>(x, one) }"""
+    return dlc.compile_model(onnx.parser.parse_model(text), num_threads=2)
+
+
+def check_open(model: Any, x: Any, y: Any) -> None:
+    total, squares = model(x, y).values()
+    np.testing.assert_array_equal(total, x + y)
+    np.testing.assert_allclose(squares, (x * x).sum(1), 1e-5)
+
+
+def test_open_sizes_that_come_again_and_again(open_model: Any) -> None:
+    for rows in (4, 2, 4, 3, 0):
+        x, kept = np.ones((rows, 6), np.float32), []
+        for k in range(20):
+            check_open(open_model, x * k, X[0])
+            kept.append((k, open_model(x * k, X[0])["sum"]))
+        assert all(np.array_equal(result, x * k + X[0]) for k, result in kept)
+        # What is of another size is a call as it was.
+        check_open(open_model, X[:, :2].copy(), X[0, :2].copy())
+    assert open_model._direct.call(X, X[0]) is None and open_model._direct.call(X[:0], X[0]) is not None
+    with pytest.raises(dlc.ShapeError):
+        open_model(X, X[0, :2])
+
+
+def test_open_sizes_in_several_threads(open_model: Any) -> None:
+    failed: list[BaseException] = []
+
+    def call(rows: int) -> None:
+        x = np.random.default_rng(rows).random((64 * rows, 48), np.float32)
+        try:
+            for k in range(120):
+                check_open(open_model, x[: 64 * (rows - k // 30 % 2)] * k, x[0])
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=call, args=(rows,)) for rows in (1, 2, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed

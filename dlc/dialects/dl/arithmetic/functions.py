@@ -34,18 +34,22 @@ class ExpOp(FloatFunction):
     """`e^x`.
 
     `at_most_zero` says that no element of `x` is above 0, as where a maximum was taken away from what it is the maximum of:
-    what becomes of others is not defined. -inf gives 0, NaN stays NaN.
+    what becomes of others is not defined. -inf gives 0, NaN stays NaN. `beside_one` says so too, and that results are only
+    added up with one that is 1: an error counts beside that.
     """
 
     name = "dl.exp"
     MATH: ClassVar[MathOp | None] = math.ExpOp
     at_most_zero = opt_prop_def(BoolAttr)
+    beside_one = opt_prop_def(BoolAttr)
 
     def numpy(self, x: Array) -> Array:
         return np.exp(x)
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        return scalar.exp_at_most_zero(body, x) if flag(self.at_most_zero) else super().emit(body, x)
+        if flag(self.beside_one) or flag(self.at_most_zero):
+            return scalar.exp_at_most_zero(body, x, beside_one=flag(self.beside_one))
+        return super().emit(body, x)
 
 
 @irdl_op_definition

@@ -1,9 +1,8 @@
 """Selection: results with as many entries as the data has, which no type can know.
 
 Their types have a symbolic size of their own, the property `size`, until the data is there. Kernels count how many entries
-there are, and `dl.decide` makes the number a size of the program (`dlc/compiler/joining.py`). Where what follows does not hold
-for every size, the host computes them between two segments of the program (`dlc/compiler/segments.py`), by what is called so in
-`dlc/runtime/selection.py`.
+there are, and `dl.decide` makes the number a size of the program (`dlc/compiler/joining.py`). What is called so in
+`dlc/runtime/selection.py` is their definition.
 """
 
 from __future__ import annotations

@@ -39,10 +39,11 @@ class MatmulPairsOp(Contraction):
     `y[…, n] = Σ_b scale[b, n] · row_scale[…, b] · Σ_k x[…, g·b + k] · (w[b, k, n] - zero[b, n])`.
 
     `lhs` […, B·g/2] has pairs of i16 to a word of i32 (`dl.words`), `row_scale` […, B] what they are multiples of, and
-    `row_sums` […, B, W] the sums of as many as a word of weights has places, times their scale: others are an error that is
-    not seen. `words` [B, W, N] has r integers of type `of` to a word, of which the halves take turns: place 2j is integer j,
-    and place 2j + 1 integer j + r/2, so that a shift and a mask make a pair of each. `scale` and `zero` [B, N] are f32; without
-    `zero` it is 0. The sum over a word is exact, those of words f32.
+    `row_sums` […, B, W] the sums of as many as a step's words of weights have places, times their scale: others are an error
+    that is not seen. `words` [B, W, S, N] has W steps of S words, and r integers of type `of` to a word, of which the halves
+    take turns: place 2j is integer j, and place 2j + 1 integer j + r/2, so that a shift and a mask make a pair of each. `scale`
+    and `zero` [B, N] are f32; without `zero` it is 0. The sum over the words of a step is exact, as far as i32 holds it, those
+    of steps f32.
 
     (C1) `of` is an integer type of 4 or 8 bits; (C2) `lhs` and `words` are of i32, the others of f32; (C3) shapes are as above.
     """
@@ -71,6 +72,10 @@ class MatmulPairsOp(Contraction):
     def expands_weights(self) -> bool:
         return True
 
+    @property
+    def sums_in_steps(self) -> bool:
+        return True
+
     def infer(self) -> Sequence[Tensor]:
         if self.of not in FEW_BITS:
             raise DTypeError(f"dl.matmul_pairs: weights of {self.of}; expected {', '.join(map(str, FEW_BITS))} (C1)")
@@ -78,13 +83,13 @@ class MatmulPairsOp(Contraction):
         if types != [i32, i32, *(f32 for _ in types[2:])]:
             raise DTypeError(f"dl.matmul_pairs: operands of {types}; expected words of i32, then f32 (C2)")
         (*lead, k), words = shape_of(self.lhs) or (1,), shape_of(self.words)
-        if len(words) != 3:
-            raise ShapeError(f"dl.matmul_pairs: words {words}; expected [B, W, N] (C3)")
-        blocks, count, columns = words
+        if len(words) != 4:
+            raise ShapeError(f"dl.matmul_pairs: words {words}; expected [B, W, S, N] (C3)")
+        blocks, count, step, columns = words
         parameters = [(blocks, columns) for _ in self.operands[4:]]
         expected = [(*lead, blocks), (*lead, blocks, count), *parameters]
         shapes = [shape_of(v) for v in self.operands[2:]]
-        if differ(k, blocks * count * self.pairs) or shapes != expected:
+        if differ(k, blocks * count * step * self.pairs) or shapes != expected:
             given = ", ".join(map(str, (shape_of(self.lhs), *shapes)))
             raise ShapeError(f"dl.matmul_pairs: rows and scales {given} for words {words}, {self.pairs} pairs to each (C3)")
         return [tensor_type((*lead, columns), f32)]
@@ -97,46 +102,46 @@ class MatmulPairsOp(Contraction):
         return (sums.sum(-2) * scale).sum(-2)
 
     def integers(self, x: Array, words: Array) -> tuple[Array, Array]:
-        """Those of rows […, B, W, r] and of weights [B, W, r, N], in the order of places."""
-        blocks, count, columns = words.shape
-        rows = parts_of(x, -1, ELEMENT_TYPES["int16"]).reshape(*x.shape[:-1], blocks, count, 2 * self.pairs)
-        halves = parts_of(words, 1, self.of).reshape(blocks, count, 2, self.pairs, columns)
-        weights = halves.swapaxes(2, 3).reshape(blocks, count, 2 * self.pairs, columns)
+        """Those of rows […, B, W, S·r] and of weights [B, W, S·r, N], in the order of places."""
+        blocks, count, step, columns = words.shape
+        rows = parts_of(x, -1, ELEMENT_TYPES["int16"]).reshape(*x.shape[:-1], blocks, count, 2 * step * self.pairs)
+        halves = parts_of(words, 2, self.of).reshape(blocks, count, step, 2, self.pairs, columns)
+        weights = halves.swapaxes(3, 4).reshape(blocks, count, 2 * step * self.pairs, columns)
         return rows.astype(np.int64), weights.astype(np.int64)
 
     def structure(self) -> Structure:
         *lead, _ = shape_of(self.lhs)
-        blocks, count, columns = shape_of(self.words)
+        blocks, count, step, columns = shape_of(self.words)
         parameters = [(blocks, columns) for _ in self.operands[4:]]
-        others = range(1, self.pairs)
-        view = (*lead, blocks, count, self.pairs)
+        words, pairs = int(step), int(step) * self.pairs
+        view = (*lead, blocks, count, pairs)
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
             *rows, n, b, w = iterators
-            at = [[*rows, b, w, AffineExpr.constant(j)] for j in range(self.pairs)]
-            return [at[0], [b, w, n], [*rows, b], [*rows, b, w], *([b, n] for _ in parameters), *at[1:], [*rows, n]]
+            at = [[*rows, b, w, AffineExpr.constant(j)] for j in range(pairs)]
+            of = [[b, w, AffineExpr.constant(j), n] for j in range(words)]
+            return [at[0], of[0], [*rows, b], [*rows, b, w], *([b, n] for _ in parameters), *at[1:], *of[1:], [*rows, n]]
 
-        views = (
-            view,
-            (blocks, count, columns),
-            (*lead, blocks),
-            (*lead, blocks, count),
-            *parameters,
-            *(view for _ in others),
-            (*lead, columns),
-        )
-        return replace(iteration_space((*lead, columns), (blocks, count), views, indices), again=(0,) * len(others))
+        again = (0,) * (pairs - 1) + (1,) * (words - 1)
+        given = (view, shape_of(self.words), (*lead, blocks), (*lead, blocks, count), *parameters)
+        views = (*given, *(given[k] for k in again), (*lead, columns))
+        return replace(iteration_space((*lead, columns), (blocks, count), views, indices), again=again)
 
     def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
         first, word, row_scale, row_sum, scale, *rest = elements
         zero, others = (rest[0], rest[1:]) if self.zero is not None else (None, rest)
+        last = int(shape_of(self.words)[2]) * self.pairs - 1
+        pairs, words = [first, *others[:last]], [word, *others[last:]]
         if middle := self.middle:
-            # Counted from the least, so that a mask takes integers out of a word.
-            word = body(arith.XOrIOp(word, scalar.like(body, self._in_all(middle), word)))
             zero = scalar.like(body, middle, total) if zero is None else scalar.add(body, zero, scalar.like(body, middle, zero))
         products = scalar.like(body, 0, word)
-        for j, pair in enumerate((first, *others)):
-            products = DOTS["i16"].added(body, products, pair, self._pair(body, word, j))
+        for j, pair in enumerate(pairs):
+            if not j % self.pairs:
+                word = words[j // self.pairs]
+                if middle:
+                    # Counted from the least, so that a mask takes integers out of a word.
+                    word = body(arith.XOrIOp(word, scalar.like(body, self._in_all(middle), word)))
+            products = DOTS["i16"].added(body, products, pair, self._pair(body, word, j % self.pairs))
         products = scalar.multiply(body, scalar.convert(body, products, i32, f32), row_scale)
         if zero is not None:
             products = scalar.multiply_add(body, body(arith.NegfOp(row_sum)), zero, products)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from dlc import dims
-from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, shape_of, tensor_type
+from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dims import Size
 from dlc.errors import ShapeError
-from dlc.ir import ArrayAttr, Attribute, DictionaryAttr, FunctionType, ModuleOp, Operation, SSAValue, TensorType, func
+from dlc.ir import ArrayAttr, Attribute, Block, DictionaryAttr, FunctionType, ModuleOp, Operation, SSAValue, TensorType, func
 
 
 def bind_dims(module: ModuleOp, sizes: Mapping[str, Size]) -> None:
@@ -26,6 +26,18 @@ def bound_kernel(kernel: KernelOp, sizes: Mapping[str, Size]) -> KernelOp:
     """A copy of a kernel for these sizes."""
     copy = kernel.clone()
     _bind(copy, sizes)
+    return copy
+
+
+def bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, Size]) -> Any:
+    """A copy of an op by itself, for operands of these shapes, and these sizes."""
+    types = [tensor_type(shape, element_type_of(v)) for v, shape in zip(op.operands, shapes, strict=True)]
+    block = Block(arg_types=types)
+    copy = op.clone(dict(zip(op.operands, block.args, strict=True)))
+    if isinstance(copy, DlOp):
+        _bind_op(copy, sizes, set(block.args))
+    else:
+        _bind_declared(copy, sizes, set())
     return copy
 
 

@@ -8,6 +8,7 @@ optimisers `training.py`. What is of no such kind is a file here.
 from __future__ import annotations
 
 from dlc.frontend.onnx.operators import (
+    branches,
     control,
     creation,
     microsoft,
@@ -28,7 +29,7 @@ from dlc.frontend.onnx.registry import Entry
 FAMILIES = (
     elementwise, activation, reduction, contraction, convolution, pooling, normalization,
     shape, joining, indexing, sorting, selection, creation, resize, sampling, regions, attention, signal,
-    quantization, recurrence, control, sequences, text, ngrams, random,
+    quantization, recurrence, branches, control, sequences, text, ngrams, random,
 )  # fmt: skip
 
 OPERATORS: dict[str, list[Entry]] = {name: entries for family in FAMILIES for name, entries in family.table.entries.items()}

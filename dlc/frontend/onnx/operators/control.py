@@ -1,4 +1,4 @@
-"""Control flow: branches, loops, scans."""
+"""Control flow: loops and scans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlc.frontend.emit import Emitter, Step, Value, discard
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.values import NoTensor
-from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, contradictions
+from dlc.frontend.problems import NodeProblem
 from dlc.ir import Block, i64
 
 table = Table()
@@ -25,60 +25,6 @@ table = Table()
 _MOST_ITERATIONS = 1_000
 # Elements that are kept of what a loop may collect, if only data ends it.
 _MOST_COLLECTED = 1 << 24
-
-
-@table("If")
-def if_(node: Node) -> Sequence[Value]:
-    """The branch that is taken, where that is known; else both, of which one runs.
-
-    A branch that is impossible for the shapes at hand is an error when it is taken.
-    """
-    condition = node[0]
-    branches = [node.graph("then_branch"), node.graph("else_branch")]
-    counts = [len(b.output) for b in branches]
-    if counts[0] != counts[1] or counts[0] < len(node.proto.output):
-        raise ModelError(f"{node.place}: its branches have {counts[0]} and {counts[1]} results")
-    if condition.known is not None:
-        return node.inline(branches[0 if bool(node.number(0, "condition")) else 1], (), node.emit)
-    made = [_branch(node, graph) for graph in branches]
-    types = next((types for _, types in made if types is not None), None)
-    if types is None:
-        raise NodeProblem("shape", "neither of its branches fits the shapes of the inputs")
-    for _, others in made:
-        for k, (x, y) in enumerate(zip(types, others or types, strict=True)):
-            if x != y:
-                raise NodeProblem(
-                    "value",
-                    f"its condition is computed from data, and result {k} is {x} in one branch and {y} in the other: "
-                    "results of one type are supported, or a condition that is known",
-                    [condition],
-                )
-    (then, _), (otherwise, _) = made
-    return node.emit.if_(condition, then, otherwise, types)
-
-
-def _branch(node: Node, graph: GraphProto) -> tuple[Block, list[Tensor] | None]:
-    """A branch as a body, with the types of its results; one that contradicts the shapes at hand fails, and has none."""
-    problems: list[Problem] = []
-    types: list[Tensor] = []
-
-    def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
-        results, found = node.attempt(graph, arguments, inner)
-        problems.extend(found)
-        if any(isinstance(v, NoTensor) for v in results):
-            message = "its condition is computed from data, and a result is a sequence or an optional: it has to be known then"
-            raise NodeProblem("value", message, [node[0]])
-        types.extend(v.type for v in results)
-        return results
-
-    body = node.emit.body((), run)
-    if not problems:
-        return body, types
-    if any(p.kind != "shape" for p in problems):
-        node.note(problems)
-        raise AlreadyNoted
-    discard(body)
-    return Block([dl.FailOp(contradictions(problems))]), None
 
 
 @table("Loop")
@@ -133,6 +79,9 @@ def _scanned(
 ) -> Sequence[Value] | None:
     """A loop that runs as often as its limit says; None if something else ends it or its states change their types."""
     emit, count = node.emit, _count(limit)
+    if count is None and limit is not None and len(body.output) > 1 + len(states):
+        # What is collected has as many rows as data says.
+        count = emit.counted(limit)
 
     def ends(condition: Value) -> bool:
         """Whether a condition may be what ends it: of no iterations none does."""
@@ -143,7 +92,7 @@ def _scanned(
 
     def step(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         results, problems = node.attempt(body, [*elements, inner.constant(True), *states], inner)
-        if problems or _has_sizes_of_its_own(inner) or ends(results[0]):
+        if problems or ends(results[0]) or _has_sizes_of(inner, [v.type for v in results[1:]]):
             raise _AnotherForm
         return list(results[1 : 1 + len(states)]), list(results[1 + len(states) :])
 
@@ -195,15 +144,20 @@ def _room(node: Node, body: GraphProto, limit: Value | None, states: Sequence[Va
     def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
         step, *before = arguments
         results, problems = node.attempt(body, [step, inner.constant(True), *before], inner)
-        if problems or _has_sizes_of_its_own(inner):
-            raise _AnotherForm
         types.extend(v.type for v in results[1 + len(states) :])
+        if problems or _has_sizes_of(inner, types):
+            raise _AnotherForm
         return ()
 
     if len(body.output) == 1 + len(states):
         return []
     discard(node.emit.body([tensor_type((), i64), *(s.type for s in states)], run))
     most = _count(limit)
+    if most is None and limit is not None:
+        few = node.emit(dl.LessOp, limit, node.emit.constant(_MOST_COLLECTED, np.int64))
+        message = f"{node.place}: what data ends collects values in up to {_MOST_COLLECTED - 1:,} iterations; its limit is {{}}"
+        node.emit.require(few, message, limit)
+        most = node.emit.counted(limit)
     if most is None or any(isinstance(n := product((most, *shape_of(t))), int) and n > _MOST_COLLECTED for t in types):
         raise _AnotherForm
     return [node.emit.full(0, (most, *shape_of(t)), element_type_of(t)) for t in types]
@@ -265,11 +219,12 @@ def _count(limit: Value | None) -> Size | None:
     return entry if isinstance(entry, Dim) else max(0, int(entry))
 
 
-def _has_sizes_of_its_own(emit: Emitter) -> bool:
-    """Whether sizes depend on data in what was emitted."""
+def _has_sizes_of(emit: Emitter, types: Sequence[Tensor]) -> bool:
+    """Whether types have sizes that data decides in what was emitted: in each step of a loop other ones."""
     block = emit.build.place
     assert isinstance(block, Block)
-    return any(isinstance(op, DataDependent) for outer in block.ops for op in outer.walk())
+    own = {str(size) for op in block.walk() if isinstance(op, DataDependent) for size in op.decided}
+    return not own.isdisjoint(symbol for t in types for size in shape_of(t) for symbol in Dim.lift(size).symbols())
 
 
 def _stacked(node: Node, values: Sequence[Value]) -> Value:
@@ -349,8 +304,8 @@ def _step(node: Node, body: GraphProto, count: int) -> Step:
 
     def step(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         results = list(node.inline(body, [*states, *elements], inner))
-        if _has_sizes_of_its_own(inner):
-            raise NodeProblem("operator", "in its body sizes depend on data, or text is made")
+        if _has_sizes_of(inner, [v.type for v in results]):
+            raise NodeProblem("operator", "in its body data decides sizes of its results, other ones in each step")
         return results[:count], results[count:]
 
     return step

@@ -22,10 +22,13 @@ from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp
 from dlc.dialects.dl.scalar import bits
 from dlc.dims import Range
 from dlc.ir import Attribute, SSAValue, f32
+from dlc.target import Target
 
 # Sums over words beside those of the result take registers that more rows need themselves.
 _FEW_ROWS = 2
 _LARGEST_I16 = 32767
+# Words whose products with rows of 16 bits i32 holds the sum of, for weights of 8 bits too.
+_STEP = 4
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,14 @@ class Weights:
         return WORD_BITS // bits(self.of)
 
     @property
-    def rows_in_pairs(self) -> int:
-        """How many rows are few enough for `product_in_pairs`: each converts and scales its own sum over a word."""
-        return self.count // 2
-
-    @property
     def parameters(self) -> tuple[SSAValue, ...]:
         return (self.scale,) if self.zero is None else (self.scale, self.zero)
+
+    @property
+    def step(self) -> int:
+        """How many words `product_in_pairs` adds up before it makes floats of sums."""
+        words = int(shape_of(self.integers)[1]) // self.count
+        return next(step for step in range(min(_STEP, words), 0, -1) if words % step == 0)
 
     def words(self, b: Build, *, in_turns: bool = False) -> SSAValue:
         """Words [B, W, N] of integers that follow one another; `in_turns` those of even places are the lower half."""
@@ -74,16 +78,23 @@ def product_in_words(b: Build, x: SSAValue, weights: Weights, ranges: Mapping[st
 def product_in_pairs(b: Build, x: SSAValue, weights: Weights) -> SSAValue:
     """`x` times the weights, in integers: what lies beside a block of weights becomes multiples of 1/32,767 of its largest."""
     *lead, k = shape_of(x)
-    blocks, size, _ = map(int, shape_of(weights.integers))
+    blocks, size, columns = map(int, shape_of(weights.integers))
     rows = b(ReshapeOp, b(CastOp, x, to=f32), shape=(*lead, blocks, size))
     scale = step(b, b(ReduceMaxOp, b(AbsOp, rows), axes=(-1,), keepdims=True), _LARGEST_I16)
     multiples = b(RoundOp, b(DivOp, rows, scale))
     words = b(WordsOp, b(ReshapeOp, b(CastOp, multiples, to=ELEMENT_TYPES["int16"]), shape=(*lead, k)))
-    sums = b(ReshapeOp, multiples, shape=(*lead, blocks, size // weights.count, weights.count))
+    places = weights.step * weights.count
+    sums = b(ReshapeOp, multiples, shape=(*lead, blocks, size // places, places))
     sums = b(MulOp, b(ReduceSumOp, sums, axes=(-1,), keepdims=False), scale)
     row_scale = b(ReshapeOp, scale, shape=(*lead, blocks))
-    y = b(MatmulPairsOp, words, weights.words(b, in_turns=True), row_scale, sums, *weights.parameters, of=weights.of)
+    integers = b(ReshapeOp, weights.words(b, in_turns=True), shape=(blocks, size // places, weights.step, columns))
+    y = b(MatmulPairsOp, words, integers, row_scale, sums, *weights.parameters, of=weights.of)
     return b(CastOp, y, to=element_type_of(x))
+
+
+def suits_pairs(x: SSAValue, target: Target, ranges: Mapping[str, Range]) -> bool:
+    """Whether `product_in_pairs` is for as many rows as `x` has, if they may be rounded."""
+    return "i16" in target.dots and rows_of(x, ranges) <= target.machine.pair_rows
 
 
 def rows_of(x: SSAValue, ranges: Mapping[str, Range]) -> int:

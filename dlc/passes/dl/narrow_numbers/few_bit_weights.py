@@ -22,7 +22,7 @@ from dlc.dialects.dl.scalar import bits
 from dlc.dims import Range
 from dlc.ir import Context, ModuleOp, SSAValue, f32, f64
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.narrow_numbers.few_bit_products import Weights, product_in_pairs, product_in_words, rows_of
+from dlc.passes.dl.narrow_numbers.few_bit_products import Weights, product_in_pairs, product_in_words, rows_of, suits_pairs
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, splat
 
 # Each register tile makes floats of the weights anew: with more rows that costs more than to read them from memory.
@@ -42,7 +42,7 @@ class FewBitWeightsPass(TargetPass):
     point in the middle of the range, the same for all, makes them integers with a sign instead.
 
     Of few rows the sums over words are multiplied by scales, of more the weights, which all rows share. Where the product
-    `rounds_rows`, up to four rows (two for weights of 8 bits) become integers of 16 bits, if the target multiplies pairs.
+    `rounds_rows`, rows become integers of 16 bits, if the target multiplies pairs, and as many at once.
 
     Blocks hold whole words, and rows are 32 at most; others stay, and are dequantised as an expression of weights. Requires
     `dl.dequantize` whole.
@@ -68,7 +68,7 @@ class FewBitWeightsPass(TargetPass):
         weights = _dequantized(b, stored, transpose is not None)
         if weights is None:
             return None
-        if flag(op.rounds_rows) and "i16" in self.target.dots and rows_of(op.lhs, ranges) <= weights.rows_in_pairs:
+        if flag(op.rounds_rows) and suits_pairs(op.lhs, self.target, ranges):
             return [product_in_pairs(b, op.lhs, weights)]
         return [product_in_words(b, op.lhs, weights, ranges)]
 

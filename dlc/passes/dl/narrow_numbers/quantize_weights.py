@@ -19,7 +19,7 @@ from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceMinOp
 from dlc.dims import Range
 from dlc.ir import Context, ModuleOp, SSAValue, f32, f64
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.narrow_numbers.few_bit_products import Weights, product_in_pairs, product_in_words, rows_of, step
+from dlc.passes.dl.narrow_numbers.few_bit_products import Weights, product_in_pairs, product_in_words, step, suits_pairs
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 
 # Smaller ones are read from the cache, and gain nothing.
@@ -38,8 +38,8 @@ class QuantizeWeightsPass(TargetPass):
     smallest is 0 and the largest 15: `s = (max w - min w) / 15`, `z = -min w / s`. Each is the nearest of these numbers: off by
     half a step at most, 1/254 of the largest magnitude of its group, or 1/30 of its span. All of it is expressions of weights.
 
-    Up to four rows, or two for weights of 8 bits, become integers of 16 unless `exact_rows`, where the target multiplies
-    pairs: what lies beside a group of weights is off by half of 1/32,767 of its largest magnitude at most.
+    Up to 32 rows become integers of 16 bits unless `exact_rows`, where the target multiplies pairs: what lies beside a group of
+    weights is off by half of 1/32,767 of its largest magnitude at most.
     """
 
     name = "quantize-weights"
@@ -61,7 +61,7 @@ class QuantizeWeightsPass(TargetPass):
         b = Build(op)
         w = b(ReshapeOp, b(CastOp, op.rhs, to=f32), shape=(k // self.group, self.group, columns))
         weights = _of_8_bits(b, w) if self.weights == "int8" else _of_4_bits(b, w)
-        if not self.exact_rows and "i16" in self.target.dots and rows_of(op.lhs, ranges) <= weights.rows_in_pairs:
+        if not self.exact_rows and suits_pairs(op.lhs, self.target, ranges):
             return [product_in_pairs(b, op.lhs, weights)]
         return [product_in_words(b, op.lhs, weights, ranges)]
 

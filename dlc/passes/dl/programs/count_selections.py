@@ -8,10 +8,10 @@ from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.data_dependent.selection import DecideOp, Selection
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
-from dlc.dialects.dl.programs.ranges import state_equal
+from dlc.dialects.dl.programs.ranges import ranges_of, state_equal, state_ranges
 from dlc.dialects.host import entry_of
-from dlc.dims import Dim
-from dlc.ir import ModuleOp, SSAValue, func
+from dlc.dims import Dim, Range
+from dlc.ir import ModuleOp, SSAValue
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 
 
@@ -25,28 +25,37 @@ def counted(module: ModuleOp) -> ModuleOp:
     copy = module.clone()
     for block in program_blocks(copy):
         rewrite_forward(block, _decomposed)
-    _tell_apart(entry_of(copy))
+    _tell_apart(copy)
     return copy
 
 
-def _tell_apart(main: func.FuncOp) -> None:
+def _tell_apart(module: ModuleOp) -> None:
     """Gives what is decided to be a size that is known already a name of its own, and says which one it has to be."""
+    main, ranges = entry_of(module), ranges_of(module)
     known = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
     equal: dict[str, str] = {}
-    for op in main.walk():
-        if isinstance(op, DecideOp):
-            if op.symbol in known:
-                own = f"{op.symbol}_again{len(equal)}"
-                equal[own] = op.symbol
-                op.size = DimsAttr.of((Dim.symbol(own),))
-            known.add(op.symbol)
+    decisions = (op for op in main.walk() if isinstance(op, DecideOp))
+    for k, op in enumerate(decisions):
+        (size,) = op.size.sizes
+        if isinstance(size, int):
+            own = f"decided_{k}"
+            ranges[own] = Range(size, size)
+            op.size = DimsAttr.of((Dim.symbol(own),))
+        elif op.symbol in known:
+            own = f"{op.symbol}_again{len(equal)}"
+            equal[own] = op.symbol
+            op.size = DimsAttr.of((Dim.symbol(own),))
+        known.add(op.symbol)
     state_equal(main, equal)
+    state_ranges(main, ranges)
 
 
 def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
     if not isinstance(op, Selection):
         return None
-    if op.count == 0:
-        build = Build(op)
-        return [build(BroadcastToOp, build.scalar(0, like=r), shape=shape_of(r)) for r in op.results]
-    return op.decompose(*op.operands)
+    results = op.decompose(*op.operands)
+    if op.count != 0:
+        return results
+    # Of nothing there is nothing to compute, but that there is nothing has to be seen.
+    build = Build(op)
+    return [build(BroadcastToOp, build.scalar(0, like=r), shape=shape_of(r)) for r in op.results]

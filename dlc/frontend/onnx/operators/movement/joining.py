@@ -18,6 +18,7 @@ table = Table()
 
 # Exporters write "to the end" as a number beyond any size: the largest of some width, or a billion.
 _FAR = 10**9
+_MOST_STEPS = 2**63 - 1
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
@@ -86,6 +87,8 @@ def _sliced(
     if not len(begins) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise ModelError(f"{node.place}: starts, ends, axes and steps must have equal lengths and steps must not be 0")
     axes = normalized_axes(None, axes, x.rank)
+    # The least of them has no magnitude; any so large goes to one element.
+    steps = [max(step, -_MOST_STEPS) for step in steps]
     backward: list[int] = []
     starts: list[Size] = [0] * x.rank
     limits, strides = list(x.shape), [1] * x.rank

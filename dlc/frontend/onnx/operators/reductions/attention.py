@@ -98,19 +98,23 @@ def _masked(node: Node, scores: Value, past_length: Size) -> Value:
     if lengths is not None:
         lengths = emit.reshape(emit.cast(lengths, i64), (lengths.shape[0], 1, 1, 1))
         scores = emit(dl.SelectOp, emit(dl.LessOp, emit.iota(keys), lengths), scores, lowest)
+    left, right = node.integer("left_window_size", -1), node.integer("right_window_size", -1)
+    if node.flag("is_causal"):
+        right = 0
+    if max(left, right) < 0:
+        return scores
+    # As ops, not as numbers: a kernel of attention sees that they are places, and has no mask to read.
+    places, key_places = (emit.unfolded(dl.IotaOp, size=(n,), to=i64, start=0, step=1)[0] for n in (queries, keys))
     # The place of a query among the keys: those of the past, or those in the cache before the queries, come first.
-    place = emit.reshape(emit.iota(queries), (queries, 1))
+    place = emit.reshape(places, (queries, 1))
     if lengths is not None:
         place = emit(dl.AddOp, emit(dl.SubOp, lengths, emit.sizes(queries)), place)
     elif past_length != 0:
         place = emit(dl.AddOp, place, emit.sizes(past_length))
-    left, right = node.integer("left_window_size", -1), node.integer("right_window_size", -1)
-    if node.flag("is_causal"):
-        right = 0
     for reach, seen, sign in ((right, dl.LessEqualOp, 1), (left, dl.GreaterEqualOp, -1)):
         if reach >= 0:
             end = emit(dl.AddOp, place, emit.scalar(sign * reach, place)) if reach else place
-            scores = emit(dl.SelectOp, emit(seen, emit.iota(keys), end), scores, lowest)
+            scores = emit(dl.SelectOp, emit(seen, key_places, end), scores, lowest)
     return scores
 
 

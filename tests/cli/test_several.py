@@ -1,0 +1,69 @@
+"""`dlc compile` with more than one value or shape of an input: a model of several programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+
+import dlc
+from dlc.cli import main
+from dlc.errors import UnsupportedError
+
+SUMS = """<ir_version: 10, opset_import: ["" : 21]>
+    sums (float[n, 4] x, int64[1] axes) => (float[m, k] y) { y = ReduceSum(x, axes) }"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several")
+    onnx.save(onnx.parser.parse_model(SUMS), folder / "sums.onnx")
+    for axis in (0, 1):
+        np.save(folder / f"{axis}.npy", np.int64([axis]))
+    np.save(folder / "both.npy", np.int64([0, 1]))
+    return folder
+
+
+def compiled(folder: Path, *arguments: str) -> Result:
+    given = [argument.replace("=@", f"={folder}/") for argument in arguments]
+    return CliRunner().invoke(main, ["compile", str(folder / "sums.onnx"), *given])
+
+
+def test_each_value_and_shape_has_a_program(folder: Path) -> None:
+    values = ["--value", "axes=@0.npy", "--value", "axes=@1.npy"]
+    done = compiled(folder, *values, "--shape", "n=2", "--shape", "n=3", "-o", str(folder / "sums.dlc"))
+    assert done.exit_code == 0 and "It is 4 programs" in done.output and "only Python" not in done.output, done.output
+    model = dlc.load(folder / "sums.dlc")
+    for rows in (2, 3):
+        x = np.arange(rows * 4, dtype=np.float32).reshape(rows, 4)
+        for axis in (0, 1):
+            np.testing.assert_array_equal(model(x=x, axes=np.int64([axis]))["y"], x.sum(axis, keepdims=True))
+    with pytest.raises(UnsupportedError, match=r"no variant for x: \[4, 4\].*x: \[2, 4\]; x: \[3, 4\]"):
+        model(x=np.ones((4, 4), np.float32), axes=np.int64([0]))
+
+
+def test_a_library_of_them_leaves_sizes_open(folder: Path) -> None:
+    done = compiled(folder, "--value", "axes=@0.npy", "--value", "axes=@1.npy", "-o", str(folder / "sums.so"))
+    assert done.exit_code == 0, done.output
+    header = (folder / "sums.h").read_text()
+    assert " * for axes = [1]:\n *     size 0    n\n *     input 0   x: float32[n, 4]\n" in header
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--value", "axes=@0.npy", "--shape", "x=N,4", "--shape", "x=3,4"], "x: float32[N, 4]: where shapes pick one"),
+        (["--shape", "n=2", "--shape", "n=3", "--emit", "dl"], "what is printed or checked is one program"),
+    ],
+)
+def test_what_cannot_be_several(folder: Path, arguments: list[str], told: str) -> None:
+    done = compiled(folder, *arguments)
+    assert done.exit_code in (1, 2) and told in " ".join(done.output.split())
+
+
+def test_other_commands_take_one(folder: Path) -> None:
+    done = CliRunner().invoke(main, ["run", str(folder / "sums.onnx"), "--shape", "n=2", "--shape", "n=3"])
+    assert done.exit_code == 2 and "'n' is given 2 times" in done.output
