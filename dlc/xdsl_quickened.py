@@ -210,7 +210,7 @@ def _verify(self: OpDef, op: Operation) -> None:
 
 
 _walk_any = Operation.walk
-_any_single = BeforeVariadicSingleAccessor.__get__
+_any_single: Any = cast(Any, BeforeVariadicSingleAccessor).__get__
 _attach_any: Any = Block._attach_op  # pyright: ignore[reportPrivateUsage]
 _unpacked: Any = cast(Any, DenseArrayBase).get_values
 _shape_of: Any = cast(Any, TensorType).get_shape

@@ -193,7 +193,7 @@ def attribute(value: PropertyValue) -> Attribute:
         case bool():
             return BoolAttr.from_bool(value)
         case int():
-            return IntegerAttr(value, i64)
+            return _integer(value)
         case float():
             return FloatAttr(value, f64)
         case str():
@@ -203,6 +203,11 @@ def attribute(value: PropertyValue) -> Attribute:
 
 
 @lru_cache(maxsize=4096)  # as with types: each op is told its own
+def _integer(value: int) -> Attribute:
+    return IntegerAttr(value, i64)
+
+
+@lru_cache(maxsize=4096)
 def _array(entries: tuple[Size, ...]) -> Attribute:
     if any(isinstance(e, dims.Dim) for e in entries):
         return DimsAttr.of(entries)

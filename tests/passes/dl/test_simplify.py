@@ -173,6 +173,20 @@ def test_equal_expressions_are_computed_once() -> None:
     assert program(body, *randoms((4,))).apply(CsePass()).ops == ["exp", "neg", "add", "mul"]
 
 
+def test_a_concatenation_goes_on_from_the_longest_that_it_begins_with() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        layers = [x, b(dl.NegOp, x)]
+        for _ in range(3):
+            layers.append(b(dl.ReduceSumOp, b(dl.ConcatOp, *layers, axis=1), axes=(1,), keepdims=True))
+        # Neither along another axis, nor of the same values later.
+        others = [b(dl.ConcatOp, *layers[:2], x, axis=0), b(dl.ConcatOp, *layers[1:], axis=1)]
+        sums = [b(dl.ReduceSumOp, v, axes=(0,), keepdims=True) for v in (b(dl.ConcatOp, *layers, x, axis=1), *others)]
+        return b(dl.ConcatOp, *sums, axis=1)
+
+    p = program(body, *randoms((2, 3))).apply(CsePass())
+    assert [len(op.operands) for op in p.main.body.block.ops if isinstance(op, dl.ConcatOp)] == [2, 2, 2, 3, 4, 3, 3]
+
+
 def test_unread_ops_are_removed() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         b(dl.NegOp, b(dl.ExpOp, x))
