@@ -23,7 +23,7 @@ from dlc.caching.keys import program_key
 from dlc.cli import main
 from dlc.compiler import Program, compile
 from dlc.dialects import dl
-from dlc.dialects.dl.contractions.contraction import convolve
+from dlc.dialects.dl.contractions.convolution import convolve
 from dlc.emission.llvm import dots
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import UnsupportedError

@@ -30,9 +30,10 @@ from dlc.dialects.dl.arithmetic.functions import *
 from dlc.dialects.dl.arithmetic.logic import *
 from dlc.dialects.dl.arithmetic.random import *
 from dlc.dialects.dl.base import DimsAttr
-from dlc.dialects.dl.contractions import contraction, conv_transpose, fourier, winograd
+from dlc.dialects.dl.contractions import contraction, conv_transpose, convolution, fourier, winograd
 from dlc.dialects.dl.contractions.contraction import *
 from dlc.dialects.dl.contractions.conv_transpose import *
+from dlc.dialects.dl.contractions.convolution import *
 from dlc.dialects.dl.contractions.fourier import *
 from dlc.dialects.dl.contractions.winograd import *
 from dlc.dialects.dl.creation import *
@@ -84,6 +85,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     activation,
     reduction,
     contraction,
+    convolution,
     conv_transpose,
     winograd,
     factorization,

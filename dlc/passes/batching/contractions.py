@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dlc.dialects.dl.base import ints, number, rank_of, shape_of
-from dlc.dialects.dl.contractions.contraction import ConvOp, DotGeneralOp, MatmulOp
+from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.contractions.conv_transpose import ConvTransposeOp
+from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.contractions.winograd import ModeProductOp
 from dlc.dialects.dl.interfaces import Contraction, Window
 from dlc.dialects.dl.movement.shaping import SliceOp, WindowsOp

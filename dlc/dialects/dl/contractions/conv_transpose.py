@@ -11,7 +11,8 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, number, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import ConvOp, contract, differ
+from dlc.dialects.dl.contractions.contraction import contract, differ
+from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.padding import PadOp

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, ints, shape_of, tensor_type
-from dlc.dialects.dl.contractions.contraction import iteration_space, window_sizes, windows_of
+from dlc.dialects.dl.contractions.contraction import iteration_space
+from dlc.dialects.dl.contractions.convolution import window_sizes, windows_of
 from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Structure, Window
 from dlc.dialects.dl.scalar import add, limits, maximum, wide_float

@@ -10,7 +10,8 @@ from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.arithmetic.logic import ShiftRightOp
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import ConvOp, MatmulOp
+from dlc.dialects.dl.contractions.contraction import MatmulOp
+from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.contractions.winograd import ModeProductOp, WinogradInputOp, WinogradOutputOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.dialects.dl.interfaces import Elementwise

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import ConvOp, MatmulOp
+from dlc.dialects.dl.contractions.contraction import MatmulOp
+from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp

@@ -9,7 +9,8 @@ from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.base import DlOp, element_type_of, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import ConvOp, MatmulOp
+from dlc.dialects.dl.contractions.contraction import MatmulOp
+from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.narrow_numbers.quantization import DequantizeOp, DynamicQuantizeLinearOp, QuantizeOp

@@ -9,7 +9,8 @@ from math import prod
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import ConvOp, MatmulOp
+from dlc.dialects.dl.contractions.contraction import MatmulOp
+from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp

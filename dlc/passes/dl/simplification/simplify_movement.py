@@ -7,7 +7,7 @@ from typing import TypeAlias, cast
 
 from dlc.dialects.dl.base import DlOp, broadcast_shapes, element_type_of, ints, rank_of, shape_of, sizes
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import ConvOp
+from dlc.dialects.dl.contractions.convolution import ConvOp
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.indexing import GatherOp
