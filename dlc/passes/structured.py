@@ -1,6 +1,6 @@
 """Writing standard-dialect IR: one place to append ops, with index arithmetic folded and constants shared.
 
-place = Place.at_end_of(function, block)
+place = Place(Constants(function), block)
 offset = place.add(outer, 3)            # an int when both are, else one arith.addi
 view = place.subview(buffer, (offset, 0), (1, 32), drop=(0,))
 """
@@ -9,147 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
-from dlc import dims
 from dlc.dialects.sizes import size_arguments, sizes_of, strides_of, symbol
-from dlc.dims import Dim, Size, UndecidableError, row_major
+from dlc.dims import Dim, Size, UndecidableError
 from dlc.ir import (
     DYNAMIC_INDEX,
     AffineMap,
-    AffineMapAttr,
-    ArrayAttr,
     Attribute,
     Block,
-    BoolAttr,
     DenseArrayBase,
     DenseIntOrFPElementsAttr,
     FloatAttr,
     IndexType,
     IntegerAttr,
-    IntegerType,
-    IteratorTypeAttr,
     LocationAttr,
-    MemRefType,
-    NoneAttr,
     Operation,
     Region,
     SSAValue,
-    StridedLayoutAttr,
     StringAttr,
-    VectorType,
     arith,
     func,
-    i64,
     index,
     linalg,
     memref,
     scf,
     vector,
 )
+from dlc.passes.types import (
+    PRIVATE,
+    i64s,
+    in_bounds,
+    index_attribute,
+    map_attribute,
+    memref_of,
+    memref_type,
+    segments,
+    vector_type,
+    zero_attribute,
+)
 
 Index: TypeAlias = "int | SSAValue"
-MemRef: TypeAlias = MemRefType[Attribute]
 # What places and known numbers are computed with in bodies.
 PLACE_ARITHMETIC = (
     linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,
     arith.MuliOp, arith.CmpiOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp,
 )  # fmt: skip
-# The memory space of arguments, and of what an item has for itself.
-_PRIVATE = NoneAttr()
-
-
-@lru_cache(maxsize=4096)
-def vector_type(shape: tuple[int, ...], element: Attribute) -> VectorType[Attribute]:
-    return VectorType(element, shape)
-
-
-@lru_cache(maxsize=4096)
-def memref_type(
-    element: Attribute,
-    shape: tuple[Size, ...],
-    strides: tuple[Size, ...] | None = None,
-    offset: Size | None = 0,
-    space: Attribute = _PRIVATE,
-) -> MemRef:
-    """A memref type; `strides=None` is the row-major layout, `offset=None` one that is known at run time only.
-
-    Symbolic sizes are `?` in the type: what they are follows from where the value comes from (sizes.py).
-    """
-    plain = tuple(s if isinstance(s, int) else DYNAMIC_INDEX for s in shape)
-    if strides is None or (strides == row_major(shape) and offset == 0):
-        return MemRefType(element, plain, memory_space=space)
-    known = tuple(s if isinstance(s, int) else None for s in strides)
-    return MemRefType(element, plain, StridedLayoutAttr(known, offset if isinstance(offset, int) else None), space)
-
-
-def reshaped_strides(shape: Sequence[Size], strides: Sequence[Size], new: Sequence[Size]) -> tuple[Size, ...] | None:
-    """The strides with which the elements of a strided array, in order, have the shape `new`; None if only a copy has it.
-
-    Both shapes have the same number of elements, which is not 0.
-    """
-    # Runs of elements at one distance from each other, the innermost last; a dimension of size 1 is part of any run.
-    runs: list[tuple[Size, Size]] = []
-    for size, stride in zip(shape, strides, strict=True):
-        if size == 1:
-            continue
-        if runs and runs[-1][1] == size * stride:
-            runs[-1] = runs[-1][0] * size, stride
-        else:
-            runs.append((size, stride))
-    result: list[Size] = []
-    for size in reversed(new):
-        if size != 1 and runs and runs[-1][0] == 1:
-            runs.pop()
-        count, stride = runs[-1] if runs else (1, 1)
-        rest = dims.quotient(count, size)
-        if rest is None:
-            return None
-        result.append(stride)
-        if runs:
-            runs[-1] = rest, stride * size
-    return tuple(reversed(result))
-
-
-def memref_of(value: SSAValue) -> MemRef:
-    assert isinstance(value.type, MemRefType)
-    return cast(MemRef, value.type)
-
-
-@lru_cache(maxsize=4096)
-def map_attribute(map_: AffineMap) -> AffineMapAttr:
-    return AffineMapAttr(map_)
-
-
-@lru_cache(maxsize=256)
-def iterator_types(reductions: tuple[bool, ...]) -> ArrayAttr[IteratorTypeAttr]:
-    """The iterator types that say which iterators are reduced."""
-    return ArrayAttr([IteratorTypeAttr.reduction() if r else IteratorTypeAttr.parallel() for r in reductions])
-
-
-@lru_cache(maxsize=256)
-def segments(*counts: int) -> dict[str, Attribute]:
-    """The property that says how many operands of each kind there are."""
-    return {"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), counts)}
-
-
-@lru_cache(maxsize=4096)
-def _index_attribute(value: int) -> Attribute:
-    return IntegerAttr(value, index)
-
-
-@lru_cache(maxsize=64)
-def _in_bounds(rank: int) -> ArrayAttr[BoolAttr]:
-    return ArrayAttr([BoolAttr.from_bool(True)] * rank)
-
-
-@lru_cache
-def zero_attribute(element: Attribute) -> Attribute:
-    """Zero as an attribute of a scalar type."""
-    if isinstance(element, IntegerType | IndexType):
-        return IntegerAttr(0, cast(Any, element))
-    return FloatAttr(0.0, cast(Any, element))
 
 
 class Constants:
@@ -178,7 +83,7 @@ class Constants:
         return self._values[key]
 
     def index(self, value: int) -> SSAValue:
-        return self.get(_index_attribute(value), index)
+        return self.get(index_attribute(value), index)
 
     def size(self, size: Size) -> Index:
         """A size as an index: itself if it is a number, else computed after the constants from the kernel's sizes."""
@@ -315,7 +220,7 @@ class Place:
         return replace(self, block=inner, anchor=inner.last_op)
 
     def alloca(
-        self, element: Attribute, shape: tuple[Size, ...], name: str | None = None, space: Attribute = _PRIVATE
+        self, element: Attribute, shape: tuple[Size, ...], name: str | None = None, space: Attribute = PRIVATE
     ) -> SSAValue:
         _, dynamic = self.split(map(self.size, shape))
         op = memref.AllocaOp.create(
@@ -348,7 +253,7 @@ class Place:
             properties={
                 "static_offsets": starts,
                 "static_sizes": extents,
-                "static_strides": _i64s((1,) * len(sizes)),
+                "static_strides": i64s((1,) * len(sizes)),
                 **segments(1, len(dynamic_starts), len(dynamic_extents), 0),
             },
         )
@@ -376,7 +281,7 @@ class Place:
     def split(self, entries: Iterable[Index]) -> tuple[DenseArrayBase[Any], list[SSAValue]]:
         """A list of indices as numbers, and the operands for those that are none."""
         given = tuple(entries)
-        return _i64s(tuple(e if isinstance(e, int) else DYNAMIC_INDEX for e in given)), [
+        return i64s(tuple(e if isinstance(e, int) else DYNAMIC_INDEX for e in given)), [
             e for e in given if not isinstance(e, int)
         ]
 
@@ -422,7 +327,7 @@ class Place:
             operands=[source, *(self.value(i) for i in indices), self.constants.get(zero_attribute(element), element)],
             result_types=[vector_type(shape, element)],
             properties={
-                "in_bounds": _in_bounds(len(shape)),
+                "in_bounds": in_bounds(len(shape)),
                 "permutation_map": map_attribute(map_),
                 **segments(1, len(indices), 1, 0),
             },
@@ -435,7 +340,7 @@ class Place:
             vector.TransferWriteOp.create(
                 operands=[value, target, *(self.value(i) for i in indices)],
                 properties={
-                    "in_bounds": _in_bounds(len(map_.results)),
+                    "in_bounds": in_bounds(len(map_.results)),
                     "permutation_map": map_attribute(map_),
                     **segments(1, 1, len(indices), 0),
                 },
@@ -449,9 +354,3 @@ class Place:
             number = cast("IntegerAttr[Any] | FloatAttr[Any]", scalar.owner.value).value.data
             return self.constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), [number]), t)
         return self.op(vector.BroadcastOp.create(operands=[scalar], result_types=[t]))
-
-
-@lru_cache(maxsize=4096)
-@lru_cache(maxsize=4096)
-def _i64s(values: tuple[int, ...]) -> DenseArrayBase[Any]:
-    return DenseArrayBase.from_list(i64, values)

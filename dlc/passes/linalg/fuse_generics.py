@@ -29,7 +29,8 @@ from dlc.ir import (
 from dlc.passes.base import KernelPass
 from dlc.passes.linalg.reads import alone
 from dlc.passes.linalg.write import position, shape
-from dlc.passes.structured import PLACE_ARITHMETIC, Constants, Place, map_attribute, segments
+from dlc.passes.structured import PLACE_ARITHMETIC, Constants, Place
+from dlc.passes.types import map_attribute, segments
 
 _ON_TENSORS = (
     linalg.GenericOp,

@@ -7,7 +7,7 @@ from dlc.dialects.dl.interfaces import storage_type
 from dlc.dialects.dl.programs.program import OVER, REPRESENTATIVE, ZEROS, KernelOp
 from dlc.dialects.sizes import say_sizes, size_arguments, symbol
 from dlc.ir import ArrayAttr, Block, FunctionType, Region, SSAValue, UnitAttr, func, index
-from dlc.passes.structured import memref_type
+from dlc.passes.types import memref_type
 
 
 def function_on_buffers(kernel: KernelOp) -> tuple[func.FuncOp, dict[SSAValue, SSAValue]]:

@@ -37,7 +37,8 @@ from dlc.ir import (
     tensor,
 )
 from dlc.passes.linalg.reads import Read
-from dlc.passes.structured import Constants, Place, iterator_types, map_attribute, segments
+from dlc.passes.structured import Constants, Place
+from dlc.passes.types import iterator_types, map_attribute, segments
 
 # A tensor and the map by which a structured op reads or writes it.
 Access: TypeAlias = "tuple[SSAValue, AffineMap]"

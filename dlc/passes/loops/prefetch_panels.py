@@ -23,7 +23,8 @@ from dlc.ir import (
     vector,
 )
 from dlc.passes.base import KernelPass, TargetPass
-from dlc.passes.structured import Constants, Index, Place, memref_of
+from dlc.passes.structured import Constants, Index, Place
+from dlc.passes.types import memref_of
 from dlc.target import Prefetch
 
 

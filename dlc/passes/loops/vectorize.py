@@ -28,7 +28,7 @@ from dlc.ir import (
     vector,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.structured import Constants, Index, Place, memref_of, vector_type, zero_attribute
+from dlc.passes.structured import Constants, Index, Place
 from dlc.passes.tiling.structured_ops import (
     IN_HALVES,
     iterator_extents,
@@ -37,6 +37,7 @@ from dlc.passes.tiling.structured_ops import (
     operand_maps,
     reduction_iterators,
 )
+from dlc.passes.types import memref_of, vector_type, zero_attribute
 
 # Which vector.reduction an op that combines two elements is.
 _KINDS: dict[type[Operation], str] = {

@@ -23,7 +23,8 @@ from dlc.dialects.sizes import sizes_of
 from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, DenseIntOrFPElementsAttr, SSAValue, arith, i64, memref, scf
 from dlc.passes.procedures.values import Index, Value, Writing, element_of, fma, maximum, shape_of_vector, ssa
-from dlc.passes.structured import Place, memref_of, vector_type
+from dlc.passes.structured import Place
+from dlc.passes.types import memref_of, vector_type
 
 _LINE_BYTES = 64
 # What makes a task, in multiply-adds of these loops.

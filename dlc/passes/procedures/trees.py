@@ -12,7 +12,7 @@ from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.procedures.trees import BEYOND, FEATURE, THRESHOLD, TREES_AT_ONCE, WITHIN
 from dlc.passes.procedures.code import Buffer, Code, parts
 from dlc.passes.procedures.values import Value, maximum, minimum, select
-from dlc.passes.structured import vector_type
+from dlc.passes.types import vector_type
 
 # So many rows go down some trees one after the other: while the numbers that one step hangs on are on their way, the steps
 # of the others are made, and the nodes of these trees stay in the cache.

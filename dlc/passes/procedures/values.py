@@ -27,7 +27,8 @@ from dlc.ir import (
     math,
     vector,
 )
-from dlc.passes.structured import Place, vector_type
+from dlc.passes.structured import Place
+from dlc.passes.types import vector_type
 
 # What holds where a relation does not, which with NaN is always.
 _FAILURES = {

@@ -12,7 +12,7 @@ from dlc.dims import Size
 from dlc.ir import i32, i64
 from dlc.passes.procedures.code import Buffer, Cell, Code, parts
 from dlc.passes.procedures.values import Value, select
-from dlc.passes.structured import vector_type
+from dlc.passes.types import vector_type
 
 # What is computed at once along b, in elements.
 _LANES = 16

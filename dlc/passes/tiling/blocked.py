@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from dlc.ir import SSAValue
-from dlc.passes.structured import Index, Place, memref_of
+from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.leaf import Leaf, Local, part_of
 from dlc.passes.tiling.nests import Nest, Stage
 from dlc.passes.tiling.plan import TilePlan, first_contraction
@@ -13,6 +13,7 @@ from dlc.passes.tiling.ranges import Range, Tile, steps
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.windows import Window, copy
 from dlc.passes.tiling.zeros import Spans, where_shown
+from dlc.passes.types import memref_of
 
 # Where to compute each register tile of a task's part.
 Tiles = Callable[[Place, Tile], Iterator[tuple[Place, Tile]]]

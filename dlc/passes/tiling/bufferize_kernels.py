@@ -30,9 +30,10 @@ from dlc.ir import (
     tensor,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.structured import Constants, Place, memref_of, memref_type, reshaped_strides
+from dlc.passes.structured import Constants, Place
 from dlc.passes.tiling.access import root_of
 from dlc.passes.tiling.open_locals import place_open_locals
+from dlc.passes.types import memref_of, memref_type, reshaped_strides
 
 
 @dataclass(frozen=True)

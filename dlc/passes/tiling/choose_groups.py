@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.passes.structured import memref_of
 from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, packed_periods, promoted_stage
+from dlc.passes.types import memref_of
 from dlc.target import Groups, Target
 
 # Items and groups at work at once on a device of some size.

@@ -13,12 +13,12 @@ from math import gcd, prod
 from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import Float64Type, IntegerType
-from dlc.passes.structured import memref_of
 from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.choose_sweeps import SweepChooser, sums_of_rows
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
 from dlc.passes.tiling.zeros import hiding
+from dlc.passes.types import memref_of
 from dlc.target import Target
 
 # Sums in vectors that a processor adds to at once; with fewer each waits for the one before.

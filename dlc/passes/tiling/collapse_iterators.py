@@ -26,11 +26,12 @@ from dlc.ir import (
     memref,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.structured import Constants, Place, iterator_types, map_attribute, memref_of, segments
+from dlc.passes.structured import Constants, Place
 from dlc.passes.tiling.access import Access, Term, view_order
 from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.nests import OpenNest, Stage
 from dlc.passes.tiling.structured_ops import is_read, iterator_extents
+from dlc.passes.types import iterator_types, map_attribute, memref_of, segments
 
 
 @dataclass(frozen=True)

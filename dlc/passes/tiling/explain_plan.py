@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.passes.structured import memref_of
 from dlc.passes.tiling.nests import Nest
 from dlc.passes.tiling.plan import TilePlan, packed_periods
+from dlc.passes.types import memref_of
 from dlc.target import Target
 
 

@@ -17,13 +17,14 @@ from dlc.dialects.sizes import strides_of
 from dlc.dialects.workgroup import WORKGROUP
 from dlc.dims import Size
 from dlc.ir import SSAValue, gpu
-from dlc.passes.structured import Index, Place, memref_of
+from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.leaf import Continuation, Leaf, Local, part_of
 from dlc.passes.tiling.nests import Nest, Stage, identity_of, initial_of
 from dlc.passes.tiling.plan import TilePlan, promoted_stage
 from dlc.passes.tiling.ranges import Range, Tile, steps, whole_or_end
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.windows import Window, combine, copy, fill
+from dlc.passes.types import memref_of
 
 # Elements that an item copies at once, where they are contiguous.
 _LANES = (1, 2, 4)

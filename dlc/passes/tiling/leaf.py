@@ -26,7 +26,7 @@ from dlc.ir import (
     linalg,
     memref,
 )
-from dlc.passes.structured import Index, Place, memref_of
+from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.nests import Nest, Stage, can_split, identity_of
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.ranges import Range, Tile, open_steps, steps, steps_between
@@ -34,6 +34,7 @@ from dlc.passes.tiling.scatter import scatter_of
 from dlc.passes.tiling.scatter import split as split_scatter
 from dlc.passes.tiling.structured_ops import IN_HALVES, operand_maps
 from dlc.passes.tiling.windows import Window, combine, element_of, fill, generic, without_units
+from dlc.passes.types import memref_of
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ import numpy as np
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.ir import AffineDimExpr, AffineMap, Block, FloatAttr, Region, SSAValue, arith, linalg
-from dlc.passes.structured import Place, memref_of
+from dlc.passes.structured import Place
 from dlc.passes.tiling.leaf import Leaf
 from dlc.passes.tiling.nests import initial_of
 from dlc.passes.tiling.ranges import Range, Tile, steps
 from dlc.passes.tiling.running import Running
 from dlc.passes.tiling.windows import Window, fill, generic
+from dlc.passes.types import memref_of
 
 
 class RunningBase:

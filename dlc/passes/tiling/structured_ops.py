@@ -8,7 +8,7 @@ from dlc.dialects.sizes import sizes_of, strides_of
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineDimExpr, AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, arith, linalg, memref
-from dlc.passes.structured import memref_of
+from dlc.passes.types import memref_of
 
 # Says of a contraction that each sum is made as two, of the first and of the second half of what is reduced.
 IN_HALVES = "dl.halves"

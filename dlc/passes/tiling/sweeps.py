@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from dlc.ir import Block, BlockArgument, BoolAttr, Operation, Region, SSAValue, arith, i1, scf
-from dlc.passes.structured import Index, Place, memref_of
+from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.leaf import Leaf
 from dlc.passes.tiling.nests import Choice, Stage, choice_of, identity_of
 from dlc.passes.tiling.places import may_hold
@@ -16,6 +16,7 @@ from dlc.passes.tiling.running import running_sums
 from dlc.passes.tiling.running_base import RunningBase
 from dlc.passes.tiling.windows import Window, combine, fill
 from dlc.passes.tiling.zeros import any_of
+from dlc.passes.types import memref_of
 
 
 def run_stages(leaf: Leaf, place: Place) -> None:

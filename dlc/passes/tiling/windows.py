@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from dlc.ir import AffineDimExpr, AffineMap, ArrayAttr, Block, Operation, Region, SSAValue, linalg
-from dlc.passes.structured import Index, Place, iterator_types, map_attribute, memref_of, segments
+from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.nests import Stage, combiner_of
+from dlc.passes.types import iterator_types, map_attribute, memref_of, segments
 
 # A window of a buffer, and the dimension that each of its axes follows.
 Window: TypeAlias = tuple[SSAValue, Sequence[int]]

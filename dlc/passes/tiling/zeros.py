@@ -21,12 +21,13 @@ from dlc.ir import (
     linalg,
     memref,
 )
-from dlc.passes.structured import Index, Place, memref_of, zero_attribute
+from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.leaf import Leaf
 from dlc.passes.tiling.nests import Stage, choice_of
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.ranges import Range, Tile, steps
 from dlc.passes.tiling.windows import Window, fill, generic
+from dlc.passes.types import memref_of, zero_attribute
 
 # Elements that are looked at together.
 _LANES = 32

@@ -11,8 +11,8 @@ from dlc.backends.reference import evaluate_function
 from dlc.dialects.registry import make_context
 from dlc.ir import memref, parse_module
 from dlc.passes.base import kernels_of
-from dlc.passes.structured import reshaped_strides
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
+from dlc.passes.types import reshaped_strides
 
 SHAPES = [(), (1,), (6,), (2, 3), (3, 2), (1, 6), (6, 1), (2, 1, 3), (1, 2, 3), (12,), (3, 4), (2, 2, 3), (2, 6), (4, 1, 3)]
 
