@@ -21,7 +21,7 @@ from dlc.compiler.tuning import Tuner, with_variant
 from dlc.instrument.provenance import dispatches
 from dlc.instrument.report import Report, Tuned
 from dlc.options import Options
-from dlc.passes.tiling.choose_tiles import VARIANTS
+from dlc.passes.tiling.variants import VARIANTS
 from dlc.target import resolve
 
 MNIST = Path(__file__).parent / "models" / "small" / "mnist_cnn.onnx"

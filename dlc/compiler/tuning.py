@@ -32,8 +32,8 @@ from dlc.dialects.sizes import symbol
 from dlc.instrument.report import Doing, Progress, Tuned
 from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, print_module
 from dlc.passes.base import Stage
-from dlc.passes.tiling.choose_tiles import VARIANTS
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.passes.tiling.variants import VARIANTS
 from dlc.runtime.cpu.native import runtime
 from dlc.runtime.cpu.program import NativeProgram
 from dlc.runtime.host_program import FIRST_INPUT, HostProgram, Launch

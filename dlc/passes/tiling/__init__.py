@@ -4,9 +4,10 @@
 and `scatter.py`; `form_nests.py` links ops to `nests.py`; `collapse_iterators.py` makes their iterators as few as memory
 allows.
 
-Deciding: a `plan.py` for each nest, by `choose_tiles.py`, for two contractions that go together `choose_sweeps.py`, on a
-device `choose_groups.py`; `explain_plan.py` says why. Doing: `tile_kernels.py` is the walk and `apply_tiles.py` the grid. In
-it the stages go on one tile (`leaf.py`, with `ranges.py` and `windows.py`), block by block (`blocked.py`), together
-(`sweeps.py`, `hidden.py`; where rows are long, `running.py` and `running_base.py`) or shared out to the items of a group
-(`group.py`).
+Deciding: a `plan.py` for each nest, by `choose_tiles.py` and the rules in `tile_rules.py`, for a contraction whose tiles share
+what a cache holds `choose_panels.py`, for two that go together `choose_sweeps.py`, on a device `choose_groups.py`;
+`variants.py` are other plans that are worth trying, `explain_plan.py` says why. Doing: `tile_kernels.py` is the walk and
+`apply_tiles.py` the grid. In it the stages go on one tile (`leaf.py`, with `ranges.py` and `windows.py`), block by block
+(`blocked.py`), together (`sweeps.py`, `hidden.py`; where rows are long, `running.py` and `running_base.py`) or shared out to the
+items of a group (`group.py`).
 """

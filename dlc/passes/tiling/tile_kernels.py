@@ -14,10 +14,11 @@ from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
-from dlc.passes.tiling.choose_tiles import VARIANTS, choose_tiles
+from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.nests import Nest, OpenNest
 from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.variants import VARIANTS
 
 # What plans take for a length, whatever batch the kernel names: rows of it fill the widest vectors.
 _LENGTH = 128

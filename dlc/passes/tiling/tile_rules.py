@@ -1,0 +1,186 @@
+"""What plans for a CPU are made of: register tiles that fill the vector unit, steps, chunks, the order and the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from dlc.ir import Float64Type, IntegerType
+from dlc.passes.tiling.nests import Nest, Stage, can_split
+from dlc.passes.tiling.plan import packed_periods
+from dlc.passes.tiling.variants import Variant
+from dlc.passes.types import memref_of
+from dlc.target import Target
+
+# Sums in vectors that a processor adds to at once; with fewer each waits for the one before.
+SUMS = 12
+# Rows of an open extent in a tile of a contraction: each number of them is code of its own.
+EVEN = 6
+# The vectors of a row of a contraction that has next to no other.
+_MOST_VECTORS = 8
+
+
+@dataclass(frozen=True)
+class TileRules:
+    """Rules for a nest on a target, as far as a variant does not say otherwise; where it is `exact`, zeros count in sums."""
+
+    nest: Nest
+    target: Target
+    variant: Variant
+    exact: bool
+
+    def rows_beside(self, stage: Stage, vectors: int) -> int:
+        """How many rows of so many vectors a register tile of a contraction holds."""
+        # One operand's vectors or broadcasts are held, the fewer of them, and those of the other pass by.
+        sums, registers = stage.sums, self.target.vector_registers
+        fitting = (r for r in range(registers, 0, -1) if sums * (r * vectors + 1) + min(r, vectors) <= registers)
+        return max(1, int(self.variant.rows * next(fitting, 1)))
+
+    def lanes(self, stage: Stage) -> int:
+        t = memref_of(stage.op.operands[-1]).element_type
+        match t:
+            case Float64Type():
+                width = 8
+            case IntegerType():
+                width = max(1, t.width.data // 8)
+            case _:
+                width = 4
+        # Conversions keep lane counts equal across types: four-byte lanes unless elements are wider, or all narrower.
+        return self.target.lanes(max(width, self.nest.element_bytes))
+
+    def fitting(self, d: int, wanted: int) -> int:
+        """The largest tile up to `wanted` that a dimension may have: within its extent, and a part of a packed panel."""
+        wanted = min(wanted, self.nest.extents[d])
+        period = packed_periods(self.nest).get(d)
+        return wanted if period is None else next(tile for tile in range(min(wanted, period), 0, -1) if period % tile == 0)
+
+    def lane_tile(self, lane: int) -> int:
+        return self.fitting(lane, self.target.machine.vectors * self.lanes(self.nest.stages[-1]))
+
+    def contraction_tile(self, stage: Stage, lane: int, panels: Sequence[int] = ()) -> dict[int, int]:
+        """Rows × lanes in registers: the vectors of one operand times broadcasts of the other.
+
+        accumulators + vectors of one operand + 1 of the other fit the register file; so do 2 · accumulators and one more where
+        a step adds up products of its own.
+        """
+        lanes = self.lanes(stage)
+        extents = self.nest.extents
+        # Panels are as wide as is best for the contraction that they were made for, up to four vectors.
+        row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
+        # Where there are few rows at all, wider ones keep as many accumulators busy, and read longer pieces of memory.
+        few = self.target.vector_registers // (2 * prod(extents[d] for d in row_dims))
+        wanted = self.target.machine.vectors if lane in packed_periods(self.nest) else max(2, min(few, _MOST_VECTORS))
+        columns = self.fitting(lane, wanted * lanes)
+        vectors = -(-columns // lanes)
+        rows = self.rows_beside(stage, vectors)
+        register = {lane: columns}
+        # The dimension nearest in memory first: its rows share cache lines and address registers.
+        for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
+            # Rows that are neighbours in a panel share its lines where they are an even part of them.
+            least = 0 if any((a := stage.accesses[k]) is not None and a.stride(d) == 1 for k in panels) else SUMS / vectors
+            if d in self.nest.open:
+                # An even cut of an example is none of the other extents.
+                register[d] = rows if rows <= EVEN else self.fitting(d, rows)
+                break
+            register[d] = self.fitting(d, row_tile(extents[d], rows, least))
+            rows //= register[d]
+            if rows < 2 or register[d] < extents[d]:
+                break
+        return register
+
+    def steps(self, register: dict[int, int], lane: int | None) -> dict[int, dict[int, int]]:
+        """What goes in smaller steps than the register tile, since it would spill, and fill the kernel.
+
+        Long formulas go row by row; the sums of a contraction that a later stage sums up again, one by one.
+        """
+        steps: dict[int, dict[int, int]] = {}
+        for k, stage in enumerate(self.nest.stages):
+            if stage.is_contraction and (own := [d for d in stage.dims if d in self.reduced() - stage.reductions]):
+                steps[k] = {d: 1 for d in own}
+            rows = [d for d in register if d != lane and d in stage.dims and register[d] > 1]
+            if rows and not stage.reductions and stage.has_long_formulas:
+                steps[k] = {d: 1 for d in rows}
+        return steps
+
+    def chunks(self, lane: int | None) -> dict[int, int]:
+        """Steps along the dimensions of single stages: vectors along contiguous memory, one element elsewhere."""
+        chunks: dict[int, int] = {}
+        packed = packed_periods(self.nest)
+        for stage in self.nest.stages:
+            lanes = self.lanes(stage)
+            for d in stage.dims:
+                if d < 0 or d in self.nest.shared or d in chunks:
+                    continue
+                contiguous = any(a.stride(d) == 1 for a in (*stage.inputs, stage.output))
+                if d not in self.reduced():
+                    chunks[d] = self.fitting(d, self.target.machine.vectors * lanes if contiguous else 1)
+                elif d in packed or (lane is None and contiguous and self.splits(stage, d)):
+                    chunks[d] = self.fitting(d, self.target.machine.vectors * lanes)
+        return chunks
+
+    def reduced(self) -> set[int]:
+        return {d for s in self.nest.stages for d in s.reductions}
+
+    def splits(self, stage: Stage, d: int) -> bool:
+        return all(can_split(s, self.nest) for s in self.nest.stages if d in s.reductions)
+
+    def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
+        """Panels of the lane dimension outermost, so that one panel of weights serves all rows; or as the variant says.
+
+        Products of a batch come one after the other: they share nothing, and the cache holds what their panels share.
+        """
+        stage = self.nest.stages[-1]
+        rows = sorted((d for d in shared if d != lane), key=lambda d: -stage.output.stride(d))
+        contraction = next((s for s in self.nest.stages if s.is_contraction), None)
+        if lane is None or lane not in shared:
+            return tuple(rows)
+        if contraction is None or not self.variant.panels_first:
+            return (*rows, lane)
+        batch = [d for d in rows if all(a.uses(d) for a in contraction.inputs)]
+        return (*batch, lane, *(d for d in rows if d not in batch))
+
+    def grid(self, register: dict[int, int], order: Sequence[int]) -> dict[int, int]:
+        """Parts of about as much work as the variant says: outer dimensions are cut to the register tile first."""
+        per_point, most = self.work_per_point(), int(self.target.machine.task_work * self.variant.work)
+        return self.cut(register, order, lambda _, block: most // max(1, per_point * prod(block.values())))
+
+    def work_per_point(self) -> int:
+        """Of all stages, for one element of what they share."""
+        extents = self.nest.extents
+        return sum(
+            (1 if s.is_contraction else self.target.machine.element_work)
+            * prod(extents[d] for d in s.dims if d >= 0 and d not in self.nest.shared and d != s.scattered)
+            for s in self.nest.stages
+        )
+
+    def cut(
+        self, register: dict[int, int], order: Sequence[int], tiles: Callable[[int, dict[int, int]], int]
+    ) -> dict[int, int]:
+        """Equal parts of each dimension, innermost first, of as many tiles as `tiles` says, given the parts of all so far."""
+        extents = self.nest.extents
+        whole = {d: register.get(d, 1) for d in order}
+        for d in reversed(order):
+            steps = -(-extents[d] // whole[d])
+            wanted = max(1, min(steps, tiles(d, whole)))
+            # Equal parts: a task that is nearly empty keeps the others waiting.
+            parts = -(-steps // wanted)
+            whole[d] *= -(-steps // parts)
+        return {d: whole[d] if d in self.nest.open else min(extents[d], whole[d]) for d in order}
+
+
+def row_tile(extent: int, limit: int, least: float) -> int:
+    """Rows of a contraction's tile: those that take least time for the extent, an even cut where that is as good.
+
+    A tile of fewer than `least` rows waits for its sums a little; what remains takes as long as so many, and as half of the
+    most, since it waits for the weights besides.
+    """
+    if extent <= limit:
+        return extent
+
+    def cost(rows: int) -> tuple[float, bool, int]:
+        rest = extent % rows
+        left = max(rest, limit // 2, least) if rest else 0
+        return (extent - rest) * (1.06 if rows < least else 1) + left, rest > 0, -rows
+
+    return min(range(limit, limit // 2, -1), key=cost)
