@@ -1,6 +1,6 @@
 """Choosing a plan for a contraction whose register tiles share what a cache holds.
 
-An operand that a task copies, so that it lies as tiles read it, is a *panel*. A large operand that few tiles read is read in the
+An operand that a task copies, so that it lies as tiles read it, is a *panel*. A large operand that few tiles read goes in the
 order in which it lies in memory instead.
 """
 
