@@ -14,7 +14,8 @@ from dlc.arrays import given_array, is_lent, require_unmasked
 from dlc.dims import parse, parse_ranged
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like
-from dlc.frontend.trace import OpenSize, is_number
+from dlc.frontend.trace import is_number
+from dlc.frontend.traced import OpenSize
 from dlc.runtime.model import require_on_cpu
 from dlc.runtime.opencl.array import DeviceArray
 

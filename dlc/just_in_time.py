@@ -23,7 +23,8 @@ from dlc.errors import DlcError
 from dlc.explore import Page, explore
 from dlc.frontend.donation import donate
 from dlc.frontend.pytree import ARRAYS, Tree, tree_of_arrays, unflatten
-from dlc.frontend.trace import Trace, Traced, Tracer, is_number, trace
+from dlc.frontend.trace import Trace, Tracer, is_number
+from dlc.frontend.traced import Traced, trace
 from dlc.given_arguments import Given, OpenSizes, Parameters, closed
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile

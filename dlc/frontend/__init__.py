@@ -1,4 +1,4 @@
-"""Programs of the `dl` dialect, made of files (`onnx/`, `tflite/`) and of functions (`trace.py`).
+"""Programs of the `dl` dialect, made of files (`onnx/`, `tflite/`) and of functions (`traced.py`).
 
 Other files are what several of them share.
 """

@@ -10,37 +10,31 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, NoReturn, TypeAlias, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
-from dlc.arrays import ShapeDtype, given_array
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
-from dlc.dialects.dl.programs.ranges import state_ranges
-from dlc.dims import Dim, Range, Size, UndecidableError, product
+from dlc.dims import Dim, Size, product
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.computations import Computations
 from dlc.frontend.counts import Counts
-from dlc.frontend.entry import entry_function
 from dlc.frontend.key_uses import KeyUses
-from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.ir import (
     Block,
     FileLineColLoc,
     IntAttr,
     LocationAttr,
-    ModuleOp,
     Operation,
     SSAValue,
     StringAttr,
@@ -53,16 +47,6 @@ from dlc.weights import WeightStore
 # Whose code is not the user's.
 _LIBRARIES = tuple(str(folder) + os.sep for folder in (Path(__file__).parents[1], Path(np.__file__).parent))
 Error = TypeVar("Error", bound=DlcError)
-
-
-@dataclass(frozen=True)
-class Traced:
-    """What a function computes: `@main` over the leaves of its arguments, and the shape of its result and its leaves."""
-
-    module: ModuleOp
-    weights: WeightStore
-    results: Tree
-    returned: Sequence[Tracer]
 
 
 class Trace:
@@ -318,77 +302,9 @@ class Tracer:
         return (cast(Any, self)[i] for i in range(len(self)))
 
 
-# A size that a call has, and the range that it was said to have.
-OpenSize: TypeAlias = "tuple[Size, Range | None]"
-
-
-def trace(
-    function: Callable[..., Any],
-    leaves: Sequence[Array],
-    tree: Tree,
-    names: Sequence[str],
-    static: Mapping[str, Any],
-    open_sizes: Sequence[Mapping[int, OpenSize]] = (),
-    result_names: Sequence[str] | None = None,
-    into: Trace | None = None,
-) -> Traced:
-    """Traces `function` called with the (args, kwargs) tree of these leaves, and static keyword arguments.
-
-    Only the leaves' shapes and dtypes matter; of a shape not even the axes for which a leaf has an entry in `open_sizes`.
-    Results are called by their places in what the function returns if they have no names. `into` is a trace of another kind,
-    which has the arguments already.
-    Raises what the function raises; errors of shape and dtype name the line.
-    """
-    current = into or Trace()
-    arguments: list[Any] = []
-    for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
-        array = leaf if isinstance(leaf, ShapeDtype) else given_array(leaf)
-        open_: Mapping[int, OpenSize] = open_sizes[k] if open_sizes else {}
-        shape = tuple(open_[axis][0] if axis in open_ else size for axis, size in enumerate(array.shape))
-        try:
-            element = element_type(array.dtype)
-        except DTypeError as error:
-            raise DTypeError(f"argument {name}: {error}") from None
-        argument = current.block.insert_arg(tensor_type(shape, element), len(current.block.args))
-        arguments.append(Tracer(current, argument, weak=is_number(leaf)))
-        argument.name_hint = identifier(name)
-    args, kwargs = unflatten(tree, iter(arguments))
-    with tracing(current):
-        try:
-            results, result_tree = flatten(function(*args, **kwargs, **static))
-        except DlcError as error:
-            place = place_of_line(error) if isinstance(error, UndecidableError) else ""
-            error.args = (current.counts.explained(f"{place}: {error}" if place else str(error)), *error.args[1:])
-            raise
-        except ValueError as error:
-            # NumPy hides what a Tracer says to `array[i] = x` behind an error of its own.
-            if isinstance(error.__cause__, DlcError):
-                raise error.__cause__ from None
-            raise
-        returned = [_result(current, r) for r in results]
-    values = [r.value for r in returned]
-    main = entry_function(current.block, names, values, result_tree.paths("result") if result_names is None else result_names)
-    sizes = (size for axes in open_sizes for size in axes.values())
-    state_ranges(main, {str(size): stated for size, stated in sizes if stated is not None})
-    return Traced(ModuleOp([main]), current.weights, result_tree, returned)
-
-
 def is_number(value: object) -> bool:
     """Whether it is a Python number, which has no dtype of its own; NumPy's scalars have one, float64 among them."""
     return isinstance(value, bool | int | float) and not isinstance(value, np.generic)
-
-
-def identifier(name: str) -> str | None:
-    """A leaf's path as an SSA name."""
-    text = "".join(c if c.isalnum() else "_" for c in name).strip("_")
-    return text if text and not text[0].isdigit() else None
-
-
-def _result(current: Trace, value: object) -> Tracer:
-    if not is_array_like(value) and not isinstance(value, Dim):
-        got = type(value).__name__
-        raise DTypeError(f"the traced function returned a {got}; expected arrays, numbers and containers of them")
-    return current.value(value)
 
 
 def user_place() -> str:

@@ -14,7 +14,7 @@ from dlc.compiler import Program, compile
 from dlc.dims import Dim, Size, UndecidableError, bind_sizes, is_static, is_symbol, parse, substitute
 from dlc.errors import ShapeError
 from dlc.frontend.pytree import flatten
-from dlc.frontend.trace import OpenSize, trace
+from dlc.frontend.traced import OpenSize, trace
 from dlc.given_shapes import GivenShapes, split_ranges, tensor_shape
 from dlc.options import Options
 from dlc.pytorch.graph import Graph

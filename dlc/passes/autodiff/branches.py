@@ -16,8 +16,8 @@ from dlc.passes.autodiff.bodies import (
     yielded,
 )
 from dlc.passes.autodiff.rules import is_differentiable, read_by
+from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.term import Term
-from dlc.passes.autodiff.transposes import zeros
 
 
 def if_forward(op: dl.IfOp, walk: ForwardWalk) -> None:

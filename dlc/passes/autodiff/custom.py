@@ -13,8 +13,8 @@ from dlc.errors import UnsupportedError
 from dlc.ir import Block, SSAValue
 from dlc.passes.autodiff.bodies import ForwardWalk, ReverseWalk, at_end, copy_of, end, silent_copy_of, substitute, yielded
 from dlc.passes.autodiff.rules import is_differentiable
+from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.term import Term
-from dlc.passes.autodiff.transposes import zeros
 
 
 def _floats(values: Sequence[SSAValue]) -> list[SSAValue]:

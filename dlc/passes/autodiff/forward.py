@@ -12,9 +12,10 @@ from dlc.passes.autodiff.bodies import at_end, end, yielded
 from dlc.passes.autodiff.control import FORWARD
 from dlc.passes.autodiff.partials import ELEMENTWISE, partial
 from dlc.passes.autodiff.rules import activate, derived, is_differentiable
+from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.tangents import TANGENTS
 from dlc.passes.autodiff.term import Term, where
-from dlc.passes.autodiff.transposes import DECIDING, JOINTLY_LINEAR, transpose_of, zeros
+from dlc.passes.autodiff.transposes import DECIDING, JOINTLY_LINEAR, transpose_of
 
 
 class Forward:

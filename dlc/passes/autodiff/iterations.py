@@ -24,8 +24,8 @@ from dlc.passes.autodiff.bodies import (
     yielded,
 )
 from dlc.passes.autodiff.rules import is_differentiable
+from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.term import Term
-from dlc.passes.autodiff.transposes import zeros
 
 # How many states are kept at a time: a loop of fewer iterations runs twice.
 _KEPT = 64

@@ -23,8 +23,8 @@ from dlc.passes.autodiff.bodies import (
     yielded,
 )
 from dlc.passes.autodiff.rules import is_differentiable, read_by
+from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.term import Term
-from dlc.passes.autodiff.transposes import zeros
 
 
 def scan_forward(op: dl.ScanOp, walk: ForwardWalk) -> None:

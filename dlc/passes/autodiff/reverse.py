@@ -19,9 +19,10 @@ from dlc.passes.autodiff.control import REVERSE
 from dlc.passes.autodiff.cotangents import Cotangent, Piece, added, joined
 from dlc.passes.autodiff.partials import ELEMENTWISE, partial
 from dlc.passes.autodiff.rules import activate, derived, read_by
+from dlc.passes.autodiff.shapes import unbroadcast, zeros
 from dlc.passes.autodiff.tangents import TANGENTS
 from dlc.passes.autodiff.term import Term
-from dlc.passes.autodiff.transposes import DECIDING, transpose_of, unbroadcast, zeros
+from dlc.passes.autodiff.transposes import DECIDING, transpose_of
 
 
 class Reverse:

@@ -18,8 +18,8 @@ from dlc.dialects.places import place
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import i64
+from dlc.passes.autodiff.lookup_transposes import first_in_windows
 from dlc.passes.autodiff.term import Term, exp, where
-from dlc.passes.autodiff.transposes import first_in_windows
 from dlc.passes.dl.rewriting import inverse
 
 # The tangent of the first result, from the op, that result and the operands as terms, and the operands' tangents. Other
