@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, defs
 
+from dlc.arrays import TensorInfo
+from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.forms import OBJECTS, Form, MapOf, Nothing, Plain, Rows, Several
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.values import Absent, Maps, MapValue, SequenceValue, Text
 from dlc.frontend.problems import NodeProblem
+from dlc.ir import SSAValue
 
 
 def text_outputs(node: NodeProto, opset: int, inputs: Sequence[Value | None]) -> frozenset[int]:
@@ -79,3 +82,9 @@ def _tensors(name: str, value: Value) -> Iterator[tuple[str, Value]]:
             return
         case _:
             yield name, value
+
+
+def tensor_infos(names: Sequence[str], values: Sequence[SSAValue]) -> tuple[TensorInfo, ...]:
+    """What is told of tensors of the program."""
+    pairs = zip(names, values, strict=True)
+    return tuple(TensorInfo(name, shape_of(value), numpy_dtype(element_type_of(value))) for name, value in pairs)

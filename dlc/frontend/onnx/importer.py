@@ -19,19 +19,20 @@ from pathlib import Path
 import onnx
 from onnx import FunctionProto, GraphProto, NodeProto, ValueInfoProto
 
-from dlc.arrays import TensorInfo, are_text
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
+from dlc.arrays import TensorInfo
+from dlc.dialects.dl.base import Array, Tensor, tensor_type
 from dlc.dialects.dl.data_dependent.text import OnText
-from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import is_static
-from dlc.errors import DTypeError, ModelError
+from dlc.errors import ModelError
 from dlc.files.mapped_files import in_memory
-from dlc.forms import OBJECTS, Border, Form, FormInfo, MapOf, Maybe, Plain, Several, form_of, hangs_on_the_call, told
+from dlc.forms import OBJECTS, Border, Maybe, form_of, hangs_on_the_call, told
 from dlc.frontend.addressable import require_addressable
 from dlc.frontend.emit import Emitter, Value, location
 from dlc.frontend.entry import entry_function
 from dlc.frontend.identifiers import short_name
-from dlc.frontend.onnx.borders import Output, text_outputs
+from dlc.frontend.onnx.arguments import Arguments, constants
+from dlc.frontend.onnx.borders import Output, tensor_infos, text_outputs
 from dlc.frontend.onnx.definitions import Definitions, since
 from dlc.frontend.onnx.functions import MOST_NODES, OWN_DOMAIN, Key, body_of, opset_of, require_few_nodes
 from dlc.frontend.onnx.graph import ModelFile, Source, all_nodes, label, load, place, sorted_nodes, subgraphs
@@ -40,10 +41,10 @@ from dlc.frontend.onnx.origins import Origins, may_be_known, most_elements
 from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET, Converter
 from dlc.frontend.onnx.signature import signature, sizes_of
 from dlc.frontend.onnx.tensors import TensorReader, dtype_of
-from dlc.frontend.onnx.values import Absent, MapValue, NoTensor, SequenceValue, Text
+from dlc.frontend.onnx.values import NoTensor, Text
 from dlc.frontend.problems import AlreadyNoted, NodeProblem, Problem, as_problems, refusal
 from dlc.given_shapes import GivenShapes
-from dlc.ir import Block, ModuleOp, SSAValue, i64
+from dlc.ir import Block, ModuleOp
 from dlc.weights import WeightStore
 
 
@@ -141,8 +142,6 @@ class _Importer:
         self._detached = Block()
         # What the initialisers hold that are inputs.
         self._defaults: dict[str, Array] = {}
-        # The inputs of the program.
-        self._names: list[str] = []
         self._origins = Origins()
         self._inputs: Sequence[TensorInfo] = ()
 
@@ -153,62 +152,25 @@ class _Importer:
         self.emit: Emitter = Emitter(block, self.weights)
         self._read_initialisers(self.graph)
         declared = [i for i in self.graph.input if i.name not in self.scope.values]
-        self._inputs = (
-            *self._specialised(signature(declared, self.input_shapes, self._note)),
-            *map(self._parameter, self.parameters),
-        )
+        taken = signature(declared, self.input_shapes, self._note)
+        self.scope.values.update(constants(self.emit, taken, self.input_values))
+        asked = (i for i in taken if i.name not in self.input_values)
+        self._inputs = (*asked, *map(self._parameter, self.parameters))
+        arguments = Arguments(self.emit, self._origins)
         for info in self._inputs:
-            self.scope.values[info.name] = self._input(info)
+            self.scope.values[info.name] = self._input(info, arguments)
         self._check_opset()
         for node in nodes:
             self._convert(node)
-        return self._finished(block)
+        return self._finished(block, arguments.names)
 
-    def _input(self, info: TensorInfo) -> Value | None:
+    def _input(self, info: TensorInfo, arguments: Arguments) -> Value | None:
         """What an input of the model is made of, as inputs of the program; none where only a call says it."""
         if hangs_on_the_call(info):
             what = "whether it has a value" if isinstance(form_of(info), Maybe) else "how many elements it has"
             self._note(f"input '{info.name}'", NodeProblem("value", f"{what} is known when the model is called"))
             return None
-        return self._taken(info.name, form_of(info), [info.name])
-
-    def _taken(self, name: str, form: Form, origins: Sequence[str]) -> Value:
-        """A value of a form; `origins` are the inputs whose values may be asked for to know it."""
-        match form:
-            case Several():
-                return SequenceValue(self._taken(f"{name}[{k}]", part, ()) for k, part in enumerate(form.parts))
-            case MapOf():
-                keys, values = (self._taken(part, of, ()) for part, of in form.parts(name).items())
-                return MapValue(keys, values)
-            case Plain(shape=tuple(shape)):
-                argument = self.emit.argument(tensor_type(shape, i64 if form.is_text else element_type(form.dtype)))
-                require_addressable(f"input '{name}'", tensor_of(argument))
-                argument.name_hint = short_name(name)
-                self._origins.add(argument, () if form.is_text else origins)
-                self._names.append(name)
-                value = Value(tensor_of(argument), ssa=argument, name=name)
-                return Text.of(value) if form.is_text else value
-            case _:
-                return Absent()
-
-    def _specialised(self, inputs: Sequence[TensorInfo]) -> tuple[TensorInfo, ...]:
-        """The inputs without those whose values are given: these are constants."""
-        for info in inputs:
-            value = self.input_values.get(info.name)
-            if value is None:
-                continue
-            if isinstance(info, FormInfo):
-                raise DTypeError(f"input {info}: only a tensor is made a constant; give its shape")
-            if info.dtype == OBJECTS:
-                if not are_text(value):
-                    raise DTypeError(f"input {info}: a value of {value.dtype} given where the model has text")
-                self.scope.values[info.name] = Text.known_as(self.emit, value, info.name)
-                continue
-            if value.dtype != info.dtype:
-                raise DTypeError(f"input '{info.name}': a value of {value.dtype} given where the model has {info.dtype}")
-            known = Value(tensor_type(value.shape, element_type(value.dtype)), known=value, name=info.name)
-            self.scope.values[info.name] = known
-        return tuple(i for i in inputs if i.name not in self.input_values)
+        return arguments.of(info.name, form_of(info), [info.name])
 
     def _parameter(self, name: str) -> TensorInfo:
         """An initialiser as an input. Raises ModelError for a name that is none's."""
@@ -415,7 +377,7 @@ class _Importer:
 
     # The finished program
 
-    def _finished(self, block: Block) -> ImportedModel:
+    def _finished(self, block: Block, arguments: Sequence[str]) -> ImportedModel:
         names = [*(o.name for o in self.graph.output), *self.extra_outputs]
         if self.problems:
             declared = signature(self.graph.output, {}, lambda where, problem: None)
@@ -431,13 +393,8 @@ class _Importer:
             border = Border(tuple(self._inputs), outputs, tuple(self.emit.texts))
         found = [(name, self.emit.ssa(value)) for output in made for name, value in output.tensors]
         names, results = [name for name, _ in found], [result for _, result in found]
-        inputs, returned = _infos(self._names, block.args), _infos(names, results)
-        main = entry_function(block, self._names, results, names)
+        inputs, returned = tensor_infos(arguments, block.args), tensor_infos(names, results)
+        main = entry_function(block, arguments, results, names)
         self.tensors.release()
         files = self.tensors.files
         return ImportedModel(ModuleOp([main]), self.weights, inputs, returned, files, self._defaults, border)
-
-
-def _infos(names: Sequence[str], values: Sequence[SSAValue]) -> tuple[TensorInfo, ...]:
-    pairs = zip(names, values, strict=True)
-    return tuple(TensorInfo(name, shape_of(value), numpy_dtype(element_type_of(value))) for name, value in pairs)
