@@ -12,6 +12,7 @@ from dlc.dialects.dl.base import flag
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dialects.dl.programs.ranges import equal_of, ranges_of
+from dlc.dialects.entry import buffer_bytes, entry_of, inputs_of, outputs_of, sizes_of
 from dlc.dims import Range, Size, is_static
 from dlc.errors import CompileError
 from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
@@ -42,34 +43,34 @@ def read_host(module: ModuleOp) -> HostProgram:
 
     Raises CompileError when something other than the planned ops is left there.
     """
-    return _Reader(host.entry_of(module), is_open=False).read()
+    return _Reader(entry_of(module), is_open=False).read()
 
 
 def read_open(module: ModuleOp) -> OpenProgram:
     """As `read_host`, for an entry whose sizes come with a call."""
-    return _Reader(host.entry_of(module), is_open=True).read_open(ranges_of(module), equal_of(module))
+    return _Reader(entry_of(module), is_open=True).read_open(ranges_of(module), equal_of(module))
 
 
 def is_open(module: ModuleOp) -> bool:
     """Whether sizes of the entry come with a call."""
-    main = host.entry_of(module)
+    main = entry_of(module)
     if any(host.decided_by(op) for op in main.walk()):
         return True
-    return not all(is_static(host.sizes_of(v)) for v in (*main.args, *(r for op in main.body.block.ops for r in op.results)))
+    return not all(is_static(sizes_of(v)) for v in (*main.args, *(r for op in main.body.block.ops for r in op.results)))
 
 
 class _Reader:
     def __init__(self, main: func.FuncOp, is_open: bool) -> None:
         self.main, self.is_open = main, is_open
-        self.inputs = host.inputs_of(main)
-        self.outputs = host.outputs_of(main)
+        self.inputs = inputs_of(main)
+        self.outputs = outputs_of(main)
         ops = list(main.walk())
         weights = {op.symbol.string_value(): op.result for op in ops if isinstance(op, host.WeightOp)}
         self.weights = tuple(_info(name, value) for name, value in weights.items())
         self.regions: dict[int, list[Size]] = {}
         for op in ops:
             if isinstance(op, host.BufferOp):
-                self.regions.setdefault(op.region.value.data, []).append(host.buffer_bytes(op.result))
+                self.regions.setdefault(op.region.value.data, []).append(buffer_bytes(op.result))
         self.arena_bytes = max((_end(op) for op in ops if isinstance(op, host.ArenaOp)), default=0)
         # Where each buffer is; views are added as they come.
         self.places: dict[SSAValue, Place] = {a: (FIRST_INPUT + i, 0) for i, a in enumerate(main.args)}
@@ -114,7 +115,7 @@ class _Reader:
                 case host.LaunchOp():
                     instructions.append(self.launch(op.symbol, op.arguments, op.numbers))
                 case memref.CopyOp():
-                    bytes_ = host.buffer_bytes(op.destination)
+                    bytes_ = buffer_bytes(op.destination)
                     instructions.append(self.launch(None, (op.destination, op.source), (bytes_,)))
                 case host.LoopOp():
                     instructions.append(self.loop(op))
@@ -150,7 +151,7 @@ class _Reader:
         elements: list[Element] = []
         for argument, sequence in zip(body.args[carried:], op.arguments[carried:], strict=True):
             self.places[argument] = self.new_slot(), 0
-            (slot, offset), step = self.places[sequence], host.buffer_bytes(argument)
+            (slot, offset), step = self.places[sequence], buffer_bytes(argument)
             last = offset + step * (count - 1) if count != 0 else offset
             first, step = ((slot, last), -step) if flag(op.reverse) else ((slot, offset), step)
             elements.append(Element(self.places[argument][0], first, step))
@@ -194,7 +195,7 @@ class _Reader:
         places = tuple(self.places[v] for v in values)
         if self.is_open:
             return OpenLaunch(kernel, places, numbers)
-        return Launch(kernel, places, tuple(int(host.buffer_bytes(v)) for v in values), tuple(map(int, numbers)))
+        return Launch(kernel, places, tuple(int(buffer_bytes(v)) for v in values), tuple(map(int, numbers)))
 
     def names(self) -> list[str]:
         """The names of the arguments; one without a name has its number."""
@@ -209,8 +210,8 @@ def _type(value: SSAValue) -> MemRefType[Attribute]:
 
 def _info(name: str, value: SSAValue) -> TensorInfo:
     t = _type(value)
-    return TensorInfo(name, host.sizes_of(value), numpy_dtype(t.element_type))
+    return TensorInfo(name, sizes_of(value), numpy_dtype(t.element_type))
 
 
 def _end(op: host.ArenaOp) -> int:
-    return op.offset.value.data + int(host.buffer_bytes(op.result))
+    return op.offset.value.data + int(buffer_bytes(op.result))

@@ -20,7 +20,7 @@ from dlc.compiler.lowering import Lowering
 from dlc.compiler.program import Program
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.programs.program import KernelOp
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.errors import UnsupportedError
 from dlc.instrument.capture import KernelRun
 from dlc.instrument.check import Check, Checker, Step, kernel_of, kernels_text

@@ -14,7 +14,7 @@ from dlc.dialects.dl.base import Array, shape_of
 from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.programs.binding import bound_op
 from dlc.dialects.dl.programs.ranges import equal_of, ranges_of
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import Range, bind_sizes, substitute
 from dlc.ir import Block, ModuleOp, SSAValue
 from dlc.passes.dl.programs.count_selections import counted

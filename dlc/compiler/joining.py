@@ -17,7 +17,7 @@ from typing import TypeAlias
 from dlc.compiler.segments import Hosted, Part, Segments
 from dlc.dialects.dl.programs.control import FailOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.ir import Block, ModuleOp, Operation, SSAValue, StringAttr, SymbolRefAttr, func
 from dlc.options import Options
 from dlc.passes.fusion.dedupe_kernels import stem_of

@@ -16,7 +16,7 @@ from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.ranges import ranges_of, state_ranges
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import Dim, Range, Size, substitute
 from dlc.errors import DlcError
 from dlc.ir import TensorType

@@ -18,7 +18,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.binding import bind_dims
 from dlc.dialects.dl.programs.ranges import ranges_of, representative, state_ranges
-from dlc.dialects.host import entry_of, inputs_of, outputs_of
+from dlc.dialects.entry import entry_of, inputs_of, outputs_of, sizes_of
 from dlc.dialects.registry import make_context
 from dlc.dims import Dim, Size, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
@@ -146,7 +146,7 @@ def _type(value: SSAValue) -> Attribute:
     """The type of an array of the entry: a buffer's as that of a tensor, with the sizes that it says."""
     if not isinstance(value.type, MemRefType):
         return value.type
-    return tensor_type(host.sizes_of(value), cast("MemRefType[Attribute]", value.type).element_type)
+    return tensor_type(sizes_of(value), cast("MemRefType[Attribute]", value.type).element_type)
 
 
 def _info(type: Attribute, name: str) -> TensorInfo:

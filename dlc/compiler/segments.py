@@ -22,7 +22,7 @@ from dlc.dialects.dl.programs.control import Control, FailOp, captured
 from dlc.dialects.dl.programs.program import PART, YieldOp
 from dlc.dialects.dl.programs.ranges import equal_of, ranges_of, state_equal, state_ranges
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import Dim, Size
 from dlc.ir import (
     ArrayAttr,

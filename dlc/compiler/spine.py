@@ -24,7 +24,7 @@ from dlc.compiler.program import Program
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.indexed import checked_places
 from dlc.dialects.dl.programs.ranges import ranges_of
-from dlc.dialects.host import entry_of, outputs_of
+from dlc.dialects.entry import entry_of, outputs_of
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.provenance import dispatches, header

@@ -10,7 +10,7 @@ from dlc.compiler import Program
 from dlc.dialects.dl.base import Array, DlOp, Tensor, attribute, element_type_of, ints, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.entry import entry_function
 from dlc.ir import (

@@ -30,7 +30,7 @@ from dlc.dialects.dl.data_dependent.selection import DecideOp, Selection
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp
-from dlc.dialects.host import entry_of, outputs_of
+from dlc.dialects.entry import entry_of, outputs_of
 from dlc.dims import Size, bind_sizes, is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.capture import Evaluator, KernelRun, Trace, rounding

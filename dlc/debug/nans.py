@@ -13,7 +13,7 @@ from dlc.dialects.dl.base import Array, DlOp
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.programs.control import Control, captured
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.instrument.capture import Evaluator, Step, Trace
 from dlc.instrument.provenance import origins
 from dlc.ir import Operation, SSAValue

@@ -10,7 +10,7 @@ from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.control import captured
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import Size, product
 from dlc.instrument.provenance import origins
 from dlc.ir import Operation, SSAValue

@@ -13,7 +13,7 @@ from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.interfaces import Contraction, DataDependent
 from dlc.dialects.dl.programs.control import Control, FailOp, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import Dim, product
 from dlc.explore.data import Box, Edge, Graph, Part
 from dlc.explore.layout import arranged

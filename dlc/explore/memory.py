@@ -8,7 +8,8 @@ from itertools import accumulate
 
 from dlc.arrays import ALIGNMENT, TensorInfo
 from dlc.dialects.dl.programs.ranges import representative
-from dlc.dialects.host import ArenaOp, BufferOp, LaunchOp, WeightOp, entry_of, sizes_of
+from dlc.dialects.entry import entry_of, sizes_of
+from dlc.dialects.host import ArenaOp, BufferOp, LaunchOp, WeightOp
 from dlc.dims import Range, product
 from dlc.explore.data import Buffer, Memory, Weight
 from dlc.explore.types import type_text

@@ -27,7 +27,8 @@ from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.programs.binding import bound_kernel
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
-from dlc.dialects.host import LaunchOp, entry_of, outputs_of
+from dlc.dialects.entry import entry_of, outputs_of
+from dlc.dialects.host import LaunchOp
 from dlc.dialects.sizes import symbol
 from dlc.errors import UnsupportedError
 from dlc.instrument.compare import deviation, tolerance_of, worst

@@ -20,7 +20,7 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.programs.program import KernelOp
-from dlc.dialects.host import entry_of, outputs_of
+from dlc.dialects.entry import entry_of, outputs_of
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument import evidence
 from dlc.instrument.capture import Evaluator, KernelRun, Trace, Value, WrongOperand, replay, rounding, run_kernel

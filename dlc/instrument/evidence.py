@@ -18,7 +18,7 @@ import numpy as np
 from dlc.dialects.dl.base import Array, Tensor, tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.programs.program import DispatchOp
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.files.whole_files import write_text
 from dlc.instrument.capture import KernelRun
 from dlc.instrument.dump import WEIGHTS, module_text

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.instrument.manager import Observer, PassManager
 from dlc.instrument.printing import Alike, Texts
 from dlc.instrument.report import PassRecord

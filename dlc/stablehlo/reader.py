@@ -20,7 +20,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.ranges import state_ranges
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import Range, UndecidableError
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex

@@ -15,7 +15,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Block, SSAValue

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from dlc.compiler import Program
 from dlc.dialects.dl.base import Array, tensor_of
 from dlc.dialects.dl.programs.ranges import ranges_of, state_ranges
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.errors import ModelError
 from dlc.frontend.entry import entry_function
 from dlc.ir import Attribute, Block, ModuleOp, SSAValue

@@ -14,7 +14,7 @@ from dlc.compiler import Program
 from dlc.derived import Loss, TrainStep
 from dlc.dialects.dl.base import Array, Tensor, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import is_static
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.donation import donate

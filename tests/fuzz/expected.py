@@ -12,7 +12,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import Size
 from dlc.ir import SSAValue, func
 from tests.fuzz.bounds import track

@@ -22,6 +22,7 @@ from dlc.backends.reference.values import (
 )
 from dlc.dialects import host
 from dlc.dialects.dl.base import flag
+from dlc.dialects.entry import sizes_of
 from dlc.dims import Dim, bind_sizes
 from dlc.errors import DlcError, UnsupportedError
 from dlc.ir import Attribute, Operation, func
@@ -119,7 +120,7 @@ def host_compute(op: host.ComputeOp, frame: Frame) -> Sequence[Value]:
     results = select(op.function.data, operands, json.loads(op.settings.data))
     decided: dict[str, int] = {}
     for buffer, result in zip(op.made, results, strict=True):
-        bind_sizes(host.sizes_of(buffer), result.shape, decided)
+        bind_sizes(sizes_of(buffer), result.shape, decided)
     if decided:
         raise DecidedError(decided)
     for buffer, result in zip(op.made, results, strict=True):

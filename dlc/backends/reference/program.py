@@ -20,7 +20,6 @@ from dlc.backends.reference.values import (
     garbage,
     shape_of,
 )
-from dlc.dialects import host
 from dlc.dialects.dl.base import DlOp, has_open_sizes, is_narrow
 from dlc.dialects.dl.base import shape_of as dl_shape_of
 from dlc.dialects.dl.creation import WeightOp
@@ -30,6 +29,7 @@ from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.binding import bind_dims, bound_kernel, bound_op
 from dlc.dialects.dl.programs.control import Control, ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, written_over
+from dlc.dialects.entry import outputs_of, sizes_of
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
 from dlc.passes.transformations.expand_transformations import expanded
@@ -58,7 +58,7 @@ def evaluate(
     shapes: list[tuple[int, ...]] = []
     if isinstance(callee, func.FuncOp):
         # What data decides later has no room yet: once it is known, all begins again.
-        shapes = [tuple(s if isinstance(s, int) else 0 for s in host.sizes_of(a)) for a in host.outputs_of(callee)]
+        shapes = [tuple(s if isinstance(s, int) else 0 for s in sizes_of(a)) for a in outputs_of(callee)]
     try:
         with np.errstate(all="ignore"):
             return _invoke(machine, callee, inputs, (), shapes or None)
@@ -102,7 +102,7 @@ def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> Mod
     for name, callee in _functions(module):
         if name == function and isinstance(callee, func.FuncOp):
             for value, array in zip(callee.body.block.args, inputs, strict=False):
-                shape = host.sizes_of(value) if isinstance(value.type, MemRefType) else dl_shape_of(value)
+                shape = sizes_of(value) if isinstance(value.type, MemRefType) else dl_shape_of(value)
                 bind_sizes(shape, array.shape, sizes)
     return _bound(module, sizes) if sizes else module
 

@@ -10,7 +10,7 @@ from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.ir import Attribute, Context, DenseIntOrFPElementsAttr, FunctionType, ModuleOp, ModulePass, SSAValue
 from dlc.passes.fusion.dedupe_kernels import structure_of
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.data_dependent.selection import DecideOp
@@ -14,6 +13,7 @@ from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.control import Control, FailOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp
+from dlc.dialects.entry import OUTPUT, entry_of
 from dlc.dialects.sizes import say_sizes
 from dlc.dims import Dim, Size, is_static
 from dlc.errors import UnsupportedError
@@ -61,7 +61,7 @@ class BufferizeHostPass(ModulePass):
     name = "bufferize-host"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        main = host.entry_of(op)
+        main = entry_of(op)
         _check(main)
         _Bufferizer(main).run()
 
@@ -126,7 +126,7 @@ def _replace_body(main: func.FuncOp, block: Block, sizes: Sequence[Sequence[Size
     """Makes `block` the entry's body; names of results become names of output arguments."""
     count = len(main.function_type.outputs.data)
     inputs = _attributes(main.arg_attrs, len(main.args))
-    outputs = [DictionaryAttr({**d.data, host.OUTPUT: UnitAttr()}) for d in _attributes(main.res_attrs, count)]
+    outputs = [DictionaryAttr({**d.data, OUTPUT: UnitAttr()}) for d in _attributes(main.res_attrs, count)]
     main.detach_region(main.body).erase()
     main.add_region(Region(block))
     said = zip((*inputs, *outputs), map(say_sizes, sizes), strict=True)

@@ -12,7 +12,7 @@ from dlc.arrays import aligned
 from dlc.dialects.dl.base import Array, DlOp, tensor_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.files.mapped_files import in_memory
 from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr
 from dlc.machine.cpus import usable_cpus

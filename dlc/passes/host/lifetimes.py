@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dlc.dialects import host
 from dlc.dialects.dl.programs.ranges import representative
+from dlc.dialects.entry import buffer_bytes
 from dlc.dims import Range
 from dlc.ir import Block, Operation, SSAValue, memref
 from dlc.passes.host.arena import Lifetime
@@ -39,7 +40,7 @@ class Steps:
                 pending += others
                 touched += self._touched(use.operation, buffer.parent)
         own = self.span[buffer][0]
-        size = representative(host.buffer_bytes(value), ranges)
+        size = representative(buffer_bytes(value), ranges)
         return Lifetime(size, min(touched, default=own), max(touched, default=own))
 
     def _touched(self, op: Operation, home: Block | None) -> tuple[int, ...]:

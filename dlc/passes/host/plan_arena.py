@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dlc.dialects import host
 from dlc.dialects.dl.programs.ranges import ranges_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import Dim
 from dlc.ir import Context, IntegerAttr, ModuleOp, ModulePass, Operation, i64, memref
 from dlc.passes.host.arena import ALIGNMENT, place, share
@@ -33,7 +34,7 @@ class PlanArenaPass(ModulePass):
     alignment: int = ALIGNMENT
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        steps, ranges, first = Steps(host.entry_of(op).body.block), ranges_of(op), 0
+        steps, ranges, first = Steps(entry_of(op).body.block), ranges_of(op), 0
         open_ = [o for o in steps.span if isinstance(o, host.BufferOp)]
         for buffers in _by_decision(steps.span, open_):
             regions = share([steps.lifetime(b, b.result, ranges) for b in buffers])

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, address_of
+from dlc.runtime.cpu.context import Context
 from dlc.runtime.cpu.deciding import DecidedSizes, DecidingTable
 from dlc.runtime.cpu.native import Runtime
-from dlc.runtime.cpu.program import Context, Deciding, KernelImage, Noted, TableProgram
+from dlc.runtime.cpu.program import Deciding, KernelImage, Noted, TableProgram
 from dlc.runtime.cpu.recycled import Recycler
 from dlc.runtime.cpu.sizing import Sizing
 from dlc.runtime.cpu.table import tasks_word

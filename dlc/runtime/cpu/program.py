@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from ctypes import c_int64, memmove, sizeof, string_at
+from ctypes import c_int64, memmove, sizeof
 from dataclasses import dataclass
-from functools import partial
 from struct import Struct
 from time import perf_counter
 from typing import Any, TypeAlias, cast
@@ -14,19 +13,18 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dlc.arrays import address_of, aligned, aligned_empty
+from dlc.arrays import address_of, aligned
 from dlc.dims import Size
 from dlc.errors import DlcError
 from dlc.machine.cpus import usable_cpus
 from dlc.runtime.computing import computed
 from dlc.runtime.control import failure
-from dlc.runtime.cpu.deciding import DecidedSizes
+from dlc.runtime.cpu.context import Context
 from dlc.runtime.cpu.native import Runtime
 from dlc.runtime.cpu.recycled import Recycler
 from dlc.runtime.cpu.table import Task, assemble
 from dlc.runtime.execute import number
 from dlc.runtime.host_program import (
-    ARENA,
     FIRST_INPUT,
     NUMBER_BYTES,
     Compute,
@@ -62,28 +60,6 @@ class KernelImage:
 
     grids: tuple[tuple[int, Size], ...]
     code: object = None
-
-
-class Context:
-    """What one call at a time needs for itself: an arena, and the slots; and which shapes of inputs they are for, and which
-    sizes, where data decides some."""
-
-    def __init__(self, slots: int) -> None:
-        self.shapes: list[tuple[int, ...]] | None = None
-        self.decided: DecidedSizes | None = None
-        self.outputs: list[NDArray[Any]] = []
-        self.results: Sequence[Recycler] = ()
-        self.printing = Printing()
-        self.arena = aligned_empty((0,), np.uint8)
-        self.slots = np.zeros(slots, np.int64)
-        self.location = address_of(self.slots)
-        self.written = self.slots.data
-
-    def require_arena(self, bytes: int) -> None:
-        """Makes the arena as large; one that grows is made larger than that, so that it does not grow in each call."""
-        if bytes > len(self.arena):
-            self.arena = aligned_empty((max(bytes, len(self.arena) * 3 // 2),), np.uint8)
-        self.slots[ARENA] = address_of(self.arena)
 
 
 class TableProgram(ABC):
@@ -133,18 +109,15 @@ class TableProgram(ABC):
         """As `run`, launch by launch: `noted` is told of each when it has run, `deciding` of each size that data decides."""
 
         def run_each(context: Context, pool: int) -> None:
-            def address(place: Place) -> int:
-                return _address(context, place)
-
             record = self.start
             while record := self._at(record, context):
                 record = self._execute(record, 1, context.location, pool)
                 launch = self._table.ends.get((record - self.start) // 8)
                 if launch is not None:
-                    noted(self._known(launch, context), address)
+                    noted(self._known(launch, context), context.address)
                 stop = self._table.stops[-record - 1][0] if record < 0 else None
                 if deciding is not None and isinstance(stop, Decide):
-                    deciding(stop, address)
+                    deciding(stop, context.address)
 
         return self._call(inputs, run_each)
 
@@ -178,12 +151,12 @@ class TableProgram(ABC):
         stop, following = self._table.stops[-record - 1]
         match stop:
             case Fail(message=message, numbers=numbers):
-                raise DlcError(failure(message, [number(_read(context, place, NUMBER_BYTES)) for place in numbers]))
+                raise DlcError(failure(message, [number(context.read(place, NUMBER_BYTES)) for place in numbers]))
             case Decide(symbol=symbol, place=place):
-                if self._decide(context, symbol, number(_read(context, place, NUMBER_BYTES))):
+                if self._decide(context, symbol, number(context.read(place, NUMBER_BYTES))):
                     return self._again(context)
             case Print():
-                context.printing.show(stop, partial(_read, context), self._sizes(context))
+                context.printing.show(stop, context.read, self._sizes(context))
             case Compute():
                 if not self._compute(context, stop):
                     return self._again(context)
@@ -196,12 +169,12 @@ class TableProgram(ABC):
 
     def _compute(self, context: Context, compute: Compute) -> bool:
         """Runs what only Python computes; whether the arena, which the results may be in, is where it was."""
-        results, decided = computed(compute, partial(_read, context), self._sizes(context))
+        results, decided = computed(compute, context.read, self._sizes(context))
         for symbol, size in decided.items():
             if self._decide(context, symbol, size):
                 return False
         for array, result in zip(compute.results, results, strict=True):
-            memmove(_address(context, array.place), address_of(result), result.nbytes)
+            memmove(context.address(array.place), address_of(result), result.nbytes)
         return True
 
     def _call(self, inputs: Sequence[NDArray[Any]], execute: Any) -> list[NDArray[Any]]:
@@ -270,16 +243,6 @@ def _given_away(arrays: Sequence[NDArray[Any]], donors: Collection[int]) -> list
         if k in shared or not given[k].flags.writeable:
             given[k] = given[k].copy()
     return given
-
-
-def _read(context: Context, place: Place, count: int) -> bytes:
-    """So many bytes at a place, by the slots of a context."""
-    return string_at(_address(context, place), count)
-
-
-def _address(context: Context, place: Place) -> int:
-    slot, offset = place
-    return c_int64.from_address(context.location + slot * sizeof(c_int64)).value + offset
 
 
 class NativeProgram(TableProgram):

@@ -5,6 +5,7 @@ import pytest
 
 from dlc.backends.reference import evaluate
 from dlc.dialects import host
+from dlc.dialects.entry import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
 from dlc.ir import ModuleOp, memref, parse_module, print_module
@@ -44,13 +45,13 @@ func.func @main(%x: tensor<16xf32> {dl.name = "in"}) -> (tensor<4x4xf32> {dl.nam
 
 def test_a_chain_takes_two_places_and_writes_its_output_in_place():
     module = planned(CHAIN)
-    main = host.entry_of(module)
+    main = entry_of(module)
     arenas = [op for op in main.body.block.ops if isinstance(op, host.ArenaOp)]
     assert [op.offset.value.data for op in arenas] == [0, 64, 0]
     launches = [op for op in main.body.block.ops if isinstance(op, host.LaunchOp)]
     last = launches[-1].arguments[-1].owner
-    assert isinstance(last, memref.ReinterpretCastOp) and last.source is host.outputs_of(main)[0]
-    assert [a.name_hint for a in host.inputs_of(main)] == ["x"]
+    assert isinstance(last, memref.ReinterpretCastOp) and last.source is outputs_of(main)[0]
+    assert [a.name_hint for a in inputs_of(main)] == ["x"]
     assert str(launches[0].location) == 'loc("first")'
 
 
@@ -66,7 +67,7 @@ def test_what_waits_is_the_same_buffer_and_keeps_nothing_alive():
       func.return %y : tensor<16xf32>
     }
     """)
-    main = host.entry_of(module)
+    main = entry_of(module)
     a, b, c, e, _ = (op for op in main.body.block.ops if isinstance(op, host.LaunchOp))
     places = [op.arguments[-1].owner.offset.value.data for op in (a, b, c, e)]
     assert e.arguments[0] is a.arguments[-1]
@@ -74,10 +75,10 @@ def test_what_waits_is_the_same_buffer_and_keeps_nothing_alive():
 
 
 def test_names_of_inputs_and_outputs_survive():
-    header = print_module(host.entry_of(planned(CHAIN))).splitlines()[0]
+    header = print_module(entry_of(planned(CHAIN))).splitlines()[0]
     assert '"in"' in header and '"out"' in header and "host.output" in header
     again = parse(print_module(planned(CHAIN)))
-    assert len(host.outputs_of(host.entry_of(again))) == 1
+    assert len(outputs_of(entry_of(again))) == 1
 
 
 def test_outputs_that_no_kernel_writes_are_copied():
@@ -89,9 +90,9 @@ def test_outputs_that_no_kernel_writes_are_copied():
       func.return %a, %x, %v, %w : tensor<4xf32>, tensor<4xf32>, tensor<2x2xf32>, tensor<4xf32>
     }
     """)
-    main = host.entry_of(module)
+    main = entry_of(module)
     copies = [op for op in main.body.block.ops if isinstance(op, memref.CopyOp)]
-    assert [op.destination for op in copies] == list(host.outputs_of(main)[1:])
+    assert [op.destination for op in copies] == list(outputs_of(main)[1:])
     assert not any(isinstance(op, host.ArenaOp | memref.AllocOp) for op in main.body.block.ops)
 
 
@@ -135,7 +136,7 @@ def test_slices_of_whole_rows_are_parts_of_the_arena():
       func.return %y, %a, %t : tensor<16xf32>, tensor<4x16xf32>, tensor<1x16xf32>
     }
     """)
-    main = host.entry_of(module)
+    main = entry_of(module)
     (arena,) = [op for op in main.body.block.ops if isinstance(op, host.ArenaOp)]
     first, second = [op for op in main.body.block.ops if isinstance(op, host.LaunchOp)]
     part = second.arguments[0].owner
@@ -144,9 +145,9 @@ def test_slices_of_whole_rows_are_parts_of_the_arena():
     assert part.static_offsets.get_values() == (32,)
     # What is returned and read in parts is not written in place.
     copies = [op for op in main.body.block.ops if isinstance(op, memref.CopyOp)]
-    assert [op.destination for op in copies] == list(host.outputs_of(main)[1:])
+    assert [op.destination for op in copies] == list(outputs_of(main)[1:])
     x = np.arange(64, dtype=np.float32).reshape(4, 16)
-    whole = parse(print_module(host.entry_of(module)) + negation("k", "4x16", "a, b") + negation("m", "16", "a"))
+    whole = parse(print_module(entry_of(module)) + negation("k", "4x16", "a, b") + negation("m", "16", "a"))
     for got, expected in zip(evaluate(whole, [x]), [x[2], -x, -x[2:3]], strict=True):
         np.testing.assert_array_equal(got, expected)
 
@@ -188,7 +189,7 @@ def test_weight_expressions_become_weights():
     np.testing.assert_array_equal(by_name["s"], 2 * w.T)
     np.testing.assert_array_equal(by_name["c"], [1, 2])
     assert all(a.flags.c_contiguous and a.ctypes.data % 64 == 0 for a in (by_name["s"], by_name["c"]))
-    assert [op.name for op in host.entry_of(module).body.block.ops] == ["dl.weight"] * 3 + ["dl.dispatch", "func.return"]
+    assert [op.name for op in entry_of(module).body.block.ops] == ["dl.weight"] * 3 + ["dl.dispatch", "func.return"]
     assert "w" not in result, "a weight that only expressions read is gone"
 
 

@@ -9,7 +9,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.data_dependent.selection import DecideOp, Selection
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
 from dlc.dialects.dl.programs.ranges import ranges_of, state_equal, state_ranges
-from dlc.dialects.host import entry_of
+from dlc.dialects.entry import entry_of
 from dlc.dims import Dim, Range
 from dlc.ir import ModuleOp, SSAValue
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
