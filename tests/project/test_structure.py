@@ -30,7 +30,6 @@ ALLOWED = {
         "emission",
         "ir",
         "passes.base",
-        "passes.structured",
         "passes.transformations",
         "pipelines",
         "runtime",
