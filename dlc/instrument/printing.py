@@ -19,6 +19,8 @@ T = TypeVar("T")
 _MadeOf = tuple[Any, ...]
 # A block ends here.
 _END: _MadeOf = (None,)
+# Where a name stands while an op is printed: no text has it, as strings in texts are escaped.
+_NAME = "\0"
 
 
 class ByIdentity(Generic[T]):
@@ -85,7 +87,7 @@ class Alike:
 
     def text(self, attribute: Attribute) -> str:
         """The text of an attribute."""
-        return self._printer.text(attribute) % ()
+        return self._printer.text(attribute)
 
 
 class Text(NamedTuple):
@@ -145,20 +147,27 @@ def printed(op: Operation) -> Text:
 
 def _look(op: Operation, found: list[_MadeOf]) -> None:
     """What an op and all in it are made of, in order."""
-    made_of: list[Any] = [op, op.location, *_operands(op), *op.properties.values(), *op.attributes.values()]
-    for value in op.results:
-        made_of += value.type, value.name_hint
+    # Without the generators and the properties of xDSL, which take longer than all else.
+    fields: Any = op
+    made_of: list[Any] = [op, op.location, *fields._operands, *op.properties.values()]
+    if op.attributes:
+        made_of += op.attributes.values()
+    value: Any
+    for value in fields.results:
+        made_of += value._type, value._name
     if not op.regions:
         found.append(tuple(made_of))
         return
     made_of += _shape(op)
     for value in _arguments(op):
-        made_of += value.type, value.name_hint
+        made_of += value._type, value._name
     found.append(tuple(made_of))
     for region in op.regions:
         for block in region.blocks:
-            for inner in block.ops:
+            inner: Any = block.first_op
+            while inner is not None:
                 _look(inner, found)
+                inner = inner._next_op
             found.append(_END)
 
 
@@ -298,11 +307,12 @@ class _OpPrinter(Printer):
             op.print(self)
 
     def _end_text(self) -> None:
-        self._done.append(("".join(self._pieces), tuple(self._order)))
+        text = "".join(self._pieces).replace("%", "%%").replace(_NAME, "%s")
+        self._done.append((text, tuple(self._order)))
         self._pieces, self._order = [], []
 
     def text(self, attribute: Attribute) -> str:
-        """The format of an attribute, which takes no names."""
+        """The text of an attribute."""
         number = self._number(attribute)
         if (text := self._texts.get(number)) is None:
             outside, self._pieces = self._pieces, []
@@ -315,7 +325,7 @@ class _OpPrinter(Printer):
         self._pieces.append(self.text(attribute))
 
     def print_ssa_value(self, value: SSAValue) -> str:
-        self._pieces.append("%s")
+        self._pieces.append(_NAME)
         self._order.append(self._places[id(value)])
         return ""
 
@@ -334,4 +344,4 @@ class _OpPrinter(Printer):
         return _label(block)
 
     def print_string(self, text: str, *, indent: int | None = None) -> None:
-        self._pieces.append(text.replace("%", "%%"))
+        self._pieces.append(text)
