@@ -3,8 +3,8 @@
 `isinstance` of xDSL's classes, which are abstract ones, is that of others; ops and values are told apart as objects are, and
 an attribute's hash is found once; a walk over what is in an op goes through two generators, not three for each op around; an
 op is made, and what it reads and makes is found, without going through all that an op could be; the numbers in an array and
-the sizes of a type are unpacked once, a name is checked once, and what a hint asks for is found once. Constraints of an op are checked once for the same types and
-properties: between two passes most ops stay as they are.
+the sizes of a type are unpacked once, a name is checked once, and what a hint asks for is found once. Constraints of an op are
+checked once for the same types and properties: between two passes most ops stay as they are.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ texts.of(module)            None: nothing has changed since
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from dlc.instrument.provenance import origins
@@ -32,9 +32,16 @@ class ByIdentity(Generic[T]):
         self._known: dict[int, tuple[Attribute, T]] = {}
 
     def __call__(self, attribute: Attribute) -> T:
-        if (known := self._known.get(id(attribute))) is None:
-            known = self._known[id(attribute)] = attribute, self._function(attribute)
-        return known[1]
+        return (self._known.get(id(attribute)) or self._asked(attribute))[1]
+
+    def each(self, attributes: Iterable[Attribute]) -> tuple[T, ...]:
+        """Of each of some attributes."""
+        known, asked = self._known, self._asked
+        return tuple([(known.get(id(attribute)) or asked(attribute))[1] for attribute in attributes])
+
+    def _asked(self, attribute: Attribute) -> tuple[Attribute, T]:
+        known = self._known[id(attribute)] = attribute, self._function(attribute)
+        return known
 
 
 class _Hole(NamedTuple):
@@ -70,14 +77,16 @@ class Alike:
 
     def parts(self, op: Operation, values: Sequence[SSAValue]) -> _Parts:
         """The text of an op of these values."""
-        number, places = self.number, {id(v): place for place, v in enumerate(values)}
+        numbers, places = self.number.each, {id(v): place for place, v in enumerate(values)}
         made_of = (
             type(op),
             len(op.results),
             tuple([places[id(v)] for v in values]),
-            tuple([number(v.type) for v in values]),
-            *[(name, number(attribute)) for name, attribute in op.properties.items()],
-            *[(name, number(attribute)) for name, attribute in op.attributes.items()],
+            numbers([v.type for v in values]),
+            *op.properties,
+            numbers(op.properties.values()),
+            *op.attributes,
+            numbers(op.attributes.values()),
             tuple(_shape(op)) if op.regions else None,
         )
         # Where an op leads to blocks is no matter of what it is made of.
