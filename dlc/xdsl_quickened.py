@@ -3,8 +3,8 @@
 `isinstance` of xDSL's classes, which are abstract ones, is that of others; ops and values are told apart as objects are, and
 an attribute's hash is found once; a walk over what is in an op goes through two generators, not three for each op around; an
 op is made, and what it reads and makes is found, without going through all that an op could be; the numbers in an array and
-the sizes of a type are unpacked once, and a name is checked once. Constraints of an op are checked once for the same types and
-properties: between two passes most ops stay as they are.
+the sizes of a type are unpacked once, a name is checked once, and what a hint asks for is found once. Constraints of an op are
+checked once for the same types and properties: between two passes most ops stay as they are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, cast
 
+import xdsl.irdl
 from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, TensorType
 from xdsl.ir import Attribute, Block, BlockOps, Operation, OpResult, Region, SSAValue, Use
 from xdsl.ir.core import IRWithName, SSAValues
@@ -240,3 +241,5 @@ def quicken() -> None:
     cast(Any, IRWithName).extract_valid_name = classmethod(lru_cache(maxsize=1 << 14)(_valid_name))
     cast(Any, DenseArrayBase).get_values = _values
     cast(Any, TensorType).get_shape = _shape
+    # Where `isa` takes it from.
+    cast(Any, xdsl.irdl).irdl_to_attr_constraint = cache(xdsl.irdl.irdl_to_attr_constraint)

@@ -7,7 +7,7 @@ texts.of(module)            None: nothing has changed since
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from dlc.instrument.provenance import origins
@@ -19,6 +19,8 @@ T = TypeVar("T")
 _MadeOf = tuple[Any, ...]
 # A block ends here.
 _END: _MadeOf = (None,)
+# Where a name stands while an op is printed: no text has it, as strings in texts are escaped.
+_NAME = "\0"
 
 
 class ByIdentity(Generic[T]):
@@ -30,9 +32,16 @@ class ByIdentity(Generic[T]):
         self._known: dict[int, tuple[Attribute, T]] = {}
 
     def __call__(self, attribute: Attribute) -> T:
-        if (known := self._known.get(id(attribute))) is None:
-            known = self._known[id(attribute)] = attribute, self._function(attribute)
-        return known[1]
+        return (self._known.get(id(attribute)) or self._asked(attribute))[1]
+
+    def each(self, attributes: Iterable[Attribute]) -> tuple[T, ...]:
+        """Of each of some attributes."""
+        known, asked = self._known, self._asked
+        return tuple([(known.get(id(attribute)) or asked(attribute))[1] for attribute in attributes])
+
+    def _asked(self, attribute: Attribute) -> tuple[Attribute, T]:
+        known = self._known[id(attribute)] = attribute, self._function(attribute)
+        return known
 
 
 class _Hole(NamedTuple):
@@ -68,14 +77,16 @@ class Alike:
 
     def parts(self, op: Operation, values: Sequence[SSAValue]) -> _Parts:
         """The text of an op of these values."""
-        number, places = self.number, {id(v): place for place, v in enumerate(values)}
+        numbers, places = self.number.each, {id(v): place for place, v in enumerate(values)}
         made_of = (
             type(op),
             len(op.results),
             tuple([places[id(v)] for v in values]),
-            tuple([number(v.type) for v in values]),
-            *[(name, number(attribute)) for name, attribute in op.properties.items()],
-            *[(name, number(attribute)) for name, attribute in op.attributes.items()],
+            numbers([v.type for v in values]),
+            *op.properties,
+            numbers(op.properties.values()),
+            *op.attributes,
+            numbers(op.attributes.values()),
             tuple(_shape(op)) if op.regions else None,
         )
         # Where an op leads to blocks is no matter of what it is made of.
@@ -85,7 +96,7 @@ class Alike:
 
     def text(self, attribute: Attribute) -> str:
         """The text of an attribute."""
-        return self._printer.text(attribute) % ()
+        return self._printer.text(attribute)
 
 
 class Text(NamedTuple):
@@ -145,20 +156,27 @@ def printed(op: Operation) -> Text:
 
 def _look(op: Operation, found: list[_MadeOf]) -> None:
     """What an op and all in it are made of, in order."""
-    made_of: list[Any] = [op, op.location, *_operands(op), *op.properties.values(), *op.attributes.values()]
-    for value in op.results:
-        made_of += value.type, value.name_hint
+    # Without the generators and the properties of xDSL, which take longer than all else.
+    fields: Any = op
+    made_of: list[Any] = [op, op.location, *fields._operands, *op.properties.values()]
+    if op.attributes:
+        made_of += op.attributes.values()
+    value: Any
+    for value in fields.results:
+        made_of += value._type, value._name
     if not op.regions:
         found.append(tuple(made_of))
         return
     made_of += _shape(op)
     for value in _arguments(op):
-        made_of += value.type, value.name_hint
+        made_of += value._type, value._name
     found.append(tuple(made_of))
     for region in op.regions:
         for block in region.blocks:
-            for inner in block.ops:
+            inner: Any = block.first_op
+            while inner is not None:
                 _look(inner, found)
+                inner = inner._next_op
             found.append(_END)
 
 
@@ -298,11 +316,12 @@ class _OpPrinter(Printer):
             op.print(self)
 
     def _end_text(self) -> None:
-        self._done.append(("".join(self._pieces), tuple(self._order)))
+        text = "".join(self._pieces).replace("%", "%%").replace(_NAME, "%s")
+        self._done.append((text, tuple(self._order)))
         self._pieces, self._order = [], []
 
     def text(self, attribute: Attribute) -> str:
-        """The format of an attribute, which takes no names."""
+        """The text of an attribute."""
         number = self._number(attribute)
         if (text := self._texts.get(number)) is None:
             outside, self._pieces = self._pieces, []
@@ -315,7 +334,7 @@ class _OpPrinter(Printer):
         self._pieces.append(self.text(attribute))
 
     def print_ssa_value(self, value: SSAValue) -> str:
-        self._pieces.append("%s")
+        self._pieces.append(_NAME)
         self._order.append(self._places[id(value)])
         return ""
 
@@ -334,4 +353,4 @@ class _OpPrinter(Printer):
         return _label(block)
 
     def print_string(self, text: str, *, indent: int | None = None) -> None:
-        self._pieces.append(text.replace("%", "%%"))
+        self._pieces.append(text)

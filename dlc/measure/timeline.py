@@ -8,9 +8,10 @@ work, shows as gaps.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -21,16 +22,19 @@ from dlc.arrays import address_of
 from dlc.backends.cpu.llvm import compile_text
 from dlc.errors import UnsupportedError
 from dlc.runtime.artifact import Artifact
-from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.loader import CODE_ALIGNMENT, Code, LoadedCode, linked
 from dlc.runtime.cpu.program import KernelImage
 from dlc.runtime.cpu.table import COPY_BYTES
 from dlc.runtime.host_program import Branch, Compute, Decide, Fail, Instruction, Launch, Loop, OpenLaunch, Print, While
 from dlc.runtime.kernel_object import KernelObject
+from dlc.target import Target
 
 # What is noted of a task: grid, number, thread, nanoseconds at its begin and end.
 _WORDS = 5
 # Of more tasks than these there is no room for notes.
 _MOST = 50_000_000
+# What stands in the code for what is said to each copy of it: the address that it calls, its number, and where notes are.
+_UNSAID = b"what it watches, unsaid."
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,11 @@ class Timed:
     @cached_property
     def of_launches(self) -> list[float]:
         """The seconds of each launch."""
-        return [float(own[:, 4].max() - own[0, 3]) / 1e9 if len(own) else 0.0 for own in self._parts()]
+        first = np.array(self.first)
+        ran = first[:-1] < first[1:]
+        begin, seconds = first[:-1][ran], np.zeros(len(self.launches))
+        seconds[ran] = (np.maximum.reduceat(self.tasks[: first[-1], 4], begin) - self.tasks[begin, 3]) / 1e9
+        return seconds.tolist()
 
     def spans(self, numbers: Sequence[int]) -> Iterator[Span]:
         """What each thread did of each launch; `numbers` are those of launches in the program's text."""
@@ -100,8 +108,8 @@ class Watch:
         images, native = {kernel.name: kernel.image() for kernel in artifact.kernels}, artifact.native()
         grids = [(name, address) for name, image in images.items() for address, _ in image.grids]
         self._kernels: list[str | None] = [None, *(name for name, _ in grids)]
-        text = _text([native.copy, *(address for _, address in grids)], address_of(self._state))
-        self._code = load_object(compile_text(text, artifact.target))
+        addresses = [native.copy, *(address for _, address in grids)]
+        self._code = _watched(addresses, address_of(self._state), artifact.target)
         watched = iter([self._code.address(f"watched.{k}") for k in range(len(self._kernels))])
         native = replace(native, copy=next(watched))
         watching = {
@@ -166,17 +174,29 @@ def _this_thread() -> int:
     return int(ctypes.PYFUNCTYPE(ctypes.c_int64)(("pthread_self", ctypes.CDLL(None)))())
 
 
-def _text(addresses: Sequence[int], state: int) -> str:
-    """LLVM IR of what is called in the place of each address."""
+def _watched(addresses: Sequence[int], state: int, target: Target) -> LoadedCode:
+    """What is called in the place of each address: `watched.0`, `watched.1`, …
+
+    LLVM takes a hundred times as long as to say of a copy of the same code what it watches.
+    """
+    code, watched = _watching(target), bytearray()
+    entries: dict[str, int] = {}
+    for k, address in enumerate(addresses):
+        entries[f"watched.{k}"] = len(watched) + code.entries["watched"]
+        watched += code.bytes.replace(_UNSAID, struct.pack("<3Q", address, k, state))
+        watched += bytes(-len(watched) % CODE_ALIGNMENT)
+    return LoadedCode(Code(bytes(watched), entries))
+
+
+@cache
+def _watching(target: Target) -> Code:
+    """The code of `watched`, in which it is not said what it watches."""
     libc = ctypes.CDLL(None)
     clock, thread = (ctypes.cast(libc[name], ctypes.c_void_p).value for name in ("clock_gettime", "pthread_self"))
-    watched = "".join(
-        f"define void @watched.{k}(ptr %arguments, i64 %task) {{\n"
-        f"  call void @watch(ptr inttoptr (i64 {address} to ptr), i64 {k}, ptr %arguments, i64 %task)\n"
-        "  ret void\n}\n"
-        for k, address in enumerate(addresses)
-    )
-    return f"""{watched}
+    unsaid = ", ".join(f"i64 {word}" for word in struct.unpack("<3Q", _UNSAID))
+    text = f"""
+@said = private constant [3 x i64] [{unsaid}]
+
 define private i64 @now() noinline {{
   %time = alloca [2 x i64]
   %status = call i32 inttoptr (i64 {clock} to ptr)(i32 1, ptr %time) ; CLOCK_MONOTONIC
@@ -188,11 +208,16 @@ define private i64 @now() noinline {{
   ret i64 %now
 }}
 
-define private void @watch(ptr %real, i64 %grid, ptr %arguments, i64 %task) noinline {{
+define void @watched(ptr %arguments, i64 %task) {{
+  ; Volatile, or LLVM would reckon with what is not said yet.
+  %real = load volatile ptr, ptr @said
+  %said.grid = getelementptr i64, ptr @said, i64 1
+  %grid = load volatile i64, ptr %said.grid
+  %said.state = getelementptr i64, ptr @said, i64 2
+  %state = load volatile ptr, ptr %said.state
   %start = call i64 @now()
   call void %real(ptr %arguments, i64 %task)
   %end = call i64 @now()
-  %state = inttoptr i64 {state} to ptr
   %k = atomicrmw add ptr %state, i64 1 monotonic
   %room.at = getelementptr i64, ptr %state, i64 1
   %room = load i64, ptr %room.at
@@ -220,3 +245,4 @@ done:
   ret void
 }}
 """
+    return linked(compile_text(text, target))
