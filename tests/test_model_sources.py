@@ -96,7 +96,7 @@ def test_a_copy_of_a_model_is_the_model(model: Model) -> None:
 
 
 def test_a_model_that_is_no_native_code_is_not_pickled() -> None:
-    with pytest.raises(dlc.UnsupportedError, match="compile it for a cpu target"):
+    with pytest.raises(dlc.UnsupportedError, match="there is no code to save; compile it for cpu or opencl"):
         pickle.dumps(dlc.compile_model(MNIST, target="reference"))
 
 

@@ -12,7 +12,7 @@ from tests.models.skeletons import deviation, filled, inputs, path_of, recorded,
 TOLERANCE = 1e-4
 # Tensors that rounding alone moves further, with what an evaluation in f64 says about the recording itself.
 ILL_CONDITIONED = {
-    "basic_pitch": 4e-3,  # logarithms of sums that cancel: the recording is 2e-3 away from the exact result
+    "basic_pitch": 2.5e-3,  # logarithms of sums that cancel: ONNX Runtime is 2e-3 away from the recording, which is exact
     "efficientnet_b0/val_559": 1e-2,  # sigmoid of numbers around 10,000: the recording is 4e-4 away
 }
 
