@@ -12,6 +12,7 @@ from dlc.cli.given import Shapes
 from dlc.dims import Dim, is_static
 from dlc.errors import UnsupportedError
 from dlc.forms import OBJECTS, Plain, form_of, told
+from dlc.frontend.identifiers import identifier
 from dlc.runtime.model import Model
 from dlc.runtime.variants import Key, Variants
 
@@ -69,5 +70,6 @@ def _joined_info(infos: Sequence[TensorInfo]) -> TensorInfo:
     if len(ranks) > 1 or first.dtype == OBJECTS:
         return told(first.name, Plain(first.dtype, None) if first.dtype != OBJECTS else form_of(first))
     sizes = [{*of_axis} for of_axis in zip(*(info.shape for info in infos), strict=True)]
-    shape = [size.pop() if len(size) == 1 else Dim.symbol(f"{first.name}_{axis}") for axis, size in enumerate(sizes)]
+    stem = identifier(first.name)
+    shape = [size.pop() if len(size) == 1 else Dim.symbol(f"{stem}_{axis}") for axis, size in enumerate(sizes)]
     return TensorInfo(first.name, tuple(shape), first.dtype)

@@ -45,6 +45,17 @@ def test_each_value_and_shape_has_a_program(folder: Path) -> None:
         model(x=np.ones((4, 4), np.float32), axes=np.int64([0]))
 
 
+def test_a_name_that_no_size_can_have(folder: Path) -> None:
+    """Sizes in which programs differ are named after inputs, and files keep them as text."""
+    proto = onnx.parser.parse_model(SUMS)
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = "1"
+    onnx.save(proto, folder / "named.onnx")
+    shapes = ["--shape", "n=2", "--shape", "n=3", "--value", f"axes={folder / '0.npy'}"]
+    done = CliRunner().invoke(main, ["compile", str(folder / "named.onnx"), *shapes, "-o", str(folder / "named.dlc")])
+    assert done.exit_code == 0, done.output
+    np.testing.assert_array_equal(dlc.load(folder / "named.dlc")(np.ones((3, 4), np.float32))["y"], [[3, 3, 3, 3]])
+
+
 def test_a_library_of_them_leaves_sizes_open(folder: Path) -> None:
     done = compiled(folder, "--value", "axes=@0.npy", "--value", "axes=@1.npy", "-o", str(folder / "sums.so"))
     assert done.exit_code == 0, done.output
