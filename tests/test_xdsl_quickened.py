@@ -35,6 +35,9 @@ total, call = arith.AddiOp(a, b), test.TestOp([a.result, b.result], [i32, i64], 
 print(total.lhs is a.result, total.rhs is b.result, total.result.index, call.res[1].type, total.properties, a.location)
 loop = scf.ForOp(a, b, a, [b.result], Region(Block([scf.YieldOp(b)], arg_types=[i32, i32])))
 print([o.owner.name for o in (loop.lb, loop.ub, loop.step)], len(loop.iter_args), loop.res[0].type, loop.parent, loop.regions[0].parent is loop)
+wide = arith.AddUIExtendedOp(a, b)
+print([r.index for r in (wide.sum, wide.overflow)], wide.sum.type, wide.overflow.type)
+wide.erase()
 print([(use.operation.name, use.index) for use in a.result.uses], [(u.operation.name, u.index) for u in b.result.uses])
 
 # Blocks take ops of none, once, and none that they are in.
@@ -88,12 +91,17 @@ print(a == number(1), a == a, len({a, b, a}), a.result == b.result)
 def wrong():
     right, bad = arith.AddiOp(a, b), arith.AddiOp.create(operands=[a.result, b.result], result_types=[i64])
     few = arith.AddiOp.create(operands=[a.result], result_types=[i32])
+    more = arith.AddiOp.create(operands=[a.result], result_types=[i32, i32], properties=dict(right.properties))
+    renamed = arith.AddiOp.create(operands=[a.result, b.result], result_types=[i32])
+    renamed.properties = {"z": right.properties["overflowFlags"]}
+    counted = scf.ForOp(a, b, a, [], Region(Block([scf.YieldOp()], arg_types=[i32])))
+    empty = scf.ForOp.create(operands=[a.result, b.result, a.result], regions=[Region()])
     unknown = arith.AddiOp.create(operands=[a.result, b.result], result_types=[i32], properties={"z": i32})
-    for op in (right, right, bad, few, unknown):
+    for op in (right, right, bad, few, more, renamed, unknown, counted, counted, empty):
         yield refused(op.verify)
     right.properties["overflowFlags"] = StringAttr("x")
     yield refused(right.verify)
-    for op in (right, bad, few, unknown):
+    for op in (right, bad, few, more, renamed, unknown, counted, empty):
         op.erase()
 print(list(wrong()), list(wrong()), refused(module.verify))
 """
