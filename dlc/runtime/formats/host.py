@@ -157,7 +157,7 @@ def _read_numbers(written: Any) -> tuple[Place, ...]:
 def require_settings(op: str, settings: Mapping[str, Setting]) -> None:
     """Raises ValueError unless `op` is one that Python computes, with these settings."""
     if op not in SELECTIONS:
-        raise ValueError(f"{op!r} is no op that the host computes")
+        raise ValueError(f"{op!r} is no op that Python computes")
     known = {name for name, p in signature(SELECTIONS[op]).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
     kinds = (int, bool, str, type(None))
     if not known.issuperset(settings) or not all(type(value) in kinds for value in settings.values()):
