@@ -201,9 +201,9 @@ def between(graphs: Sequence[Sequence[NodeProto]], inputs: Sequence[str], output
     while stack:
         name = stack[-1]
         node = producers.get(name)
-        # Names that mean different tensors in these graphs may lead in a circle: who imports what is found sees it.
-        known = node is None or name in hangs or name in begun
-        pending = [] if known else [n for n in reads(node) if n not in hangs]
+        # Names that mean different tensors in these graphs may lead in a circle, which is gone through once.
+        seen = name in hangs or name in begun
+        pending = [] if node is None or seen else [n for n in reads(node) if n not in hangs]
         begun.add(name)
         stack.extend(pending)
         if pending:
