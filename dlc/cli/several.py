@@ -27,7 +27,7 @@ def compile_each(compile: Compile, shapes: Sequence[Shapes], values: Sequence[Va
     Raises UnsupportedError where they are not what picks one, and what `compile` raises.
     """
     by_value = [_by_shape([compile(shape, known) for shape in shapes]) for known in values]
-    different = [name for name, array in values[0].items() if any(known[name].tobytes() != array.tobytes() for known in values)]
+    different = [name for name, array in values[0].items() if not all(_same(known[name], array) for known in values)]
     if not different:
         return by_value[0]
     picking = [[TensorInfo(name, known[name].shape, known[name].dtype) for name in different] for known in values]
@@ -41,6 +41,11 @@ def compile_each(compile: Compile, shapes: Sequence[Shapes], values: Sequence[Va
         tuple(known[name].tobytes() for name in different): model for known, model in zip(values, by_value, strict=True)
     }
     return Variants(by_value[0].name, inputs, _joined([m.outputs for m in by_value]), different, None, made).model()
+
+
+def _same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether values are the same to the last bit, and of one type."""
+    return (one.shape, one.dtype, one.tobytes()) == (other.shape, other.dtype, other.tobytes())
 
 
 def _by_shape(models: Sequence[Model]) -> Model:

@@ -23,7 +23,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(onnx.parser.parse_model(SUMS), folder / "sums.onnx")
     for axis in (0, 1):
         np.save(folder / f"{axis}.npy", np.int64([axis]))
-    np.save(folder / "both.npy", np.int64([0, 1]))
     return folder
 
 
@@ -73,6 +72,15 @@ def test_a_library_of_them_leaves_sizes_open(folder: Path) -> None:
 def test_what_cannot_be_several(folder: Path, arguments: list[str], told: str) -> None:
     done = compiled(folder, *arguments)
     assert done.exit_code in (1, 2) and told in " ".join(done.output.split())
+
+
+def test_values_of_the_same_bytes_differ_in_shape(folder: Path) -> None:
+    onnx.save(onnx.parser.parse_model(SUMS.replace("float[n, 4] x", "float[n, h] x")), folder / "open.onnx")
+    for name, shape in (("wide", (2, 3)), ("long", (3, 2))):
+        np.save(folder / f"{name}.npy", np.zeros(shape, np.float32))
+    values = [part for name in ("wide", "long") for part in ("--value", f"x={folder / name}.npy")]
+    done = CliRunner().invoke(main, ["compile", str(folder / "open.onnx"), *values, "--value", f"axes={folder / '0.npy'}"])
+    assert done.exit_code == 1 and "values of 'x' of different types" in " ".join(done.output.split())
 
 
 def test_other_commands_take_one(folder: Path) -> None:
