@@ -12,6 +12,7 @@ from dlc.cli.given import Shapes
 from dlc.dims import Dim, is_static
 from dlc.errors import UnsupportedError
 from dlc.forms import OBJECTS, Plain, form_of, told
+from dlc.frontend.identifiers import identifier
 from dlc.runtime.model import Model
 from dlc.runtime.variants import Key, Variants
 
@@ -26,7 +27,7 @@ def compile_each(compile: Compile, shapes: Sequence[Shapes], values: Sequence[Va
     Raises UnsupportedError where they are not what picks one, and what `compile` raises.
     """
     by_value = [_by_shape([compile(shape, known) for shape in shapes]) for known in values]
-    different = [name for name, array in values[0].items() if any(known[name].tobytes() != array.tobytes() for known in values)]
+    different = [name for name, array in values[0].items() if not all(_same(known[name], array) for known in values)]
     if not different:
         return by_value[0]
     picking = [[TensorInfo(name, known[name].shape, known[name].dtype) for name in different] for known in values]
@@ -40,6 +41,11 @@ def compile_each(compile: Compile, shapes: Sequence[Shapes], values: Sequence[Va
         tuple(known[name].tobytes() for name in different): model for known, model in zip(values, by_value, strict=True)
     }
     return Variants(by_value[0].name, inputs, _joined([m.outputs for m in by_value]), different, None, made).model()
+
+
+def _same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether values are the same to the last bit, and of one type."""
+    return (one.shape, one.dtype, one.tobytes()) == (other.shape, other.dtype, other.tobytes())
 
 
 def _by_shape(models: Sequence[Model]) -> Model:
@@ -69,5 +75,6 @@ def _joined_info(infos: Sequence[TensorInfo]) -> TensorInfo:
     if len(ranks) > 1 or first.dtype == OBJECTS:
         return told(first.name, Plain(first.dtype, None) if first.dtype != OBJECTS else form_of(first))
     sizes = [{*of_axis} for of_axis in zip(*(info.shape for info in infos), strict=True)]
-    shape = [size.pop() if len(size) == 1 else Dim.symbol(f"{first.name}_{axis}") for axis, size in enumerate(sizes)]
+    stem = identifier(first.name)
+    shape = [size.pop() if len(size) == 1 else Dim.symbol(f"{stem}_{axis}") for axis, size in enumerate(sizes)]
     return TensorInfo(first.name, tuple(shape), first.dtype)

@@ -110,7 +110,7 @@ class Artifact:
 
         Raises ModelError, or KeyError, TypeError, ValueError, IndexError, AttributeError, for a part that describes none.
         """
-        common = container.parts
+        common = container.common
         code = kernels_of(container.section(fields["image"]), common.target)
         kernels = tuple(_kernel_from_json(kernel, code) for kernel in fields["kernels"])
         infos, arrays = arrays_from_json(fields["weights"], container)

@@ -100,13 +100,18 @@ class Writer:
                 "parts of a model that were compiled for different targets, by different versions of dlc, do not fit"
             )
 
+    @property
+    def _known(self) -> Common:
+        """What its parts have in common, which the first of them says."""
+        assert self._common is not None, "a part says first what it shares with the others"
+        return self._common
+
     def add(self, data: memoryview) -> int:
         """The number of the section with this content."""
         # The zeros up to the next section are checked as well: no byte of the file is left out.
         padding = memoryview(bytes(-len(data) % PAGE))
-        assert self._common is not None, "a part says first what it shares with the others"
-        own = self._common.checksum(data, 0)
-        checksum = self._common.checksum(padding, own)
+        own = self._known.checksum(data, 0)
+        checksum = self._known.checksum(padding, own)
         alike = self._alike.setdefault((len(data), checksum), [])
         for number in alike:
             if self._sections[number] == data:
@@ -125,10 +130,10 @@ class Writer:
 
     def write(self, file: IO[bytes], model: Mapping[str, Any]) -> None:
         """Writes all there is to a file that is empty."""
-        starts = self._starts
+        starts, common = self._starts, self._known
         places = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
-        program = self._starts[count(model["image"])] if "image" in model else _no_program(self._common, model)
-        fields = {**_common_to_json(self._common), "model": model, "sections": places}
+        program = self._starts[count(model["image"])] if "image" in model else _no_program(common, model)
+        fields = {**_common_to_json(common), "model": model, "sections": places}
         header = json.dumps(fields, separators=(",", ":")).encode()
         start = -(-(PREFIX.size + len(header)) // PAGE) * PAGE
         file.write(PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header), program) + header)
@@ -157,13 +162,10 @@ def to_bytes(model: Saveable) -> bytes:
 
 @dataclass(frozen=True)
 class Container:
-    """A file that was read and is whole; `model` is what its header says of the model, which is not checked yet.
-
-    `common` is None where the host computes everything: then there are no sections.
-    """
+    """A file that was read and is whole; `model` is what its header says of the model, which is not checked yet."""
 
     path: Path
-    common: Common | None
+    common: Common
     model: Mapping[str, Any]
     data: memoryview
     sections: tuple[tuple[int, int, int], ...]
@@ -177,7 +179,7 @@ class Container:
         program, header, data = _read(path, content if content is not None else _mapped(path))
         try:
             sections = tuple((count(at), count(size), count(checksum)) for at, size, checksum in header["sections"])
-            common = _read_common(path, header, data, sections) if sections or "target" in header else None
+            common = _read_common(path, header, data, sections)
             container = Container(path, common, header["model"], data, sections)
             model = container.model
             at: int = sections[count(model["image"])][0] if "image" in model else _no_program(common, model)
@@ -191,32 +193,23 @@ class Container:
     def check(self) -> None:
         """Raises ModelError unless every section is what was written, and they are all there is."""
         for number, (at, size, expected) in enumerate(self.sections):
-            if self.parts.checksum(self.data[at : at + size + -size % PAGE], 0) != expected:
+            if self.common.checksum(self.data[at : at + size + -size % PAGE], 0) != expected:
                 raise damaged(self.path, f"section {number}")
         if sum(size + -size % PAGE for _, size, _ in self.sections) != len(self.data):
             raise damaged(self.path, "its size is not that of its sections")
-
-    @property
-    def parts(self) -> Common:
-        """What its parts have in common. Raises ValueError if it has none."""
-        if self.common is None:
-            raise ValueError("a compiled part in a file without code")
-        return self.common
 
     def section(self, number: Any) -> memoryview:
         """The bytes of a section. Raises IndexError or ModelError for one that is none."""
         return _slice(self.path, self.data, self.sections, count(number))
 
 
-def _no_program(common: Common | None, model: Mapping[str, Any]) -> int:
-    if common is not None and not common.runtime:
+def _no_program(common: Common, model: Mapping[str, Any]) -> int:
+    if not common.runtime:
         return _ON_DEVICE
     return _BORDERED if "border" in model else _BY_SIZES
 
 
-def _common_to_json(common: Common | None) -> dict[str, Any]:
-    if common is None:
-        return {}
+def _common_to_json(common: Common) -> dict[str, Any]:
     target = {name: value for name, value in asdict(common.target).items() if name != "machine"}
     own = {"runtime_crc32": zlib.crc32(common.runtime)} if common.runtime else {}
     return {"target": target, "numerics": common.numerics, **own}

@@ -77,11 +77,11 @@ for kind in (Model, FormedModel, BorderedModel):
 
 def _read(container: Container, num_threads: int | None, device: str | None) -> Model:
     builder: Builder | None = None
-    if container.common is not None and is_opencl(container.common.target.name):
+    if is_opencl(container.common.target.name):
         # What comes with a file is first built where it cannot end this process.
         place = choose("opencl", device if device is not None else Environment.read().device)[0]
         builder = Builder(place, Cache.standard(), usable_cpus(), guarded=True)
-    elif container.common is not None:
+    else:
         require_host(container.common.target, str(container.path))
     with _described(container):
         return _Reader(container, num_threads, builder).model(container.model)

@@ -23,7 +23,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(onnx.parser.parse_model(SUMS), folder / "sums.onnx")
     for axis in (0, 1):
         np.save(folder / f"{axis}.npy", np.int64([axis]))
-    np.save(folder / "both.npy", np.int64([0, 1]))
     return folder
 
 
@@ -45,6 +44,17 @@ def test_each_value_and_shape_has_a_program(folder: Path) -> None:
         model(x=np.ones((4, 4), np.float32), axes=np.int64([0]))
 
 
+def test_a_name_that_no_size_can_have(folder: Path) -> None:
+    """Sizes in which programs differ are named after inputs, and files keep them as text."""
+    proto = onnx.parser.parse_model(SUMS)
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = "1"
+    onnx.save(proto, folder / "named.onnx")
+    shapes = ["--shape", "n=2", "--shape", "n=3", "--value", f"axes={folder / '0.npy'}"]
+    done = CliRunner().invoke(main, ["compile", str(folder / "named.onnx"), *shapes, "-o", str(folder / "named.dlc")])
+    assert done.exit_code == 0, done.output
+    np.testing.assert_array_equal(dlc.load(folder / "named.dlc")(np.ones((3, 4), np.float32))["y"], [[3, 3, 3, 3]])
+
+
 def test_a_library_of_them_leaves_sizes_open(folder: Path) -> None:
     done = compiled(folder, "--value", "axes=@0.npy", "--value", "axes=@1.npy", "-o", str(folder / "sums.so"))
     assert done.exit_code == 0, done.output
@@ -62,6 +72,15 @@ def test_a_library_of_them_leaves_sizes_open(folder: Path) -> None:
 def test_what_cannot_be_several(folder: Path, arguments: list[str], told: str) -> None:
     done = compiled(folder, *arguments)
     assert done.exit_code in (1, 2) and told in " ".join(done.output.split())
+
+
+def test_values_of_the_same_bytes_differ_in_shape(folder: Path) -> None:
+    onnx.save(onnx.parser.parse_model(SUMS.replace("float[n, 4] x", "float[n, h] x")), folder / "open.onnx")
+    for name, shape in (("wide", (2, 3)), ("long", (3, 2))):
+        np.save(folder / f"{name}.npy", np.zeros(shape, np.float32))
+    values = [part for name in ("wide", "long") for part in ("--value", f"x={folder / name}.npy")]
+    done = CliRunner().invoke(main, ["compile", str(folder / "open.onnx"), *values, "--value", f"axes={folder / '0.npy'}"])
+    assert done.exit_code == 1 and "values of 'x' of different types" in " ".join(done.output.split())
 
 
 def test_other_commands_take_one(folder: Path) -> None:

@@ -124,11 +124,11 @@ def dlc(*arguments: str) -> Result:
 
 
 def typed(command: str) -> list[str]:
-    """The words of a command, as they are done in a test: without what may be left out, and once instead of so often.
+    """The words of a command, as they are done in a test: with the first of what may be chosen, and once instead of so often.
 
     What a shell evaluates is what it is given to evaluate.
     """
-    command = re.sub(r" \[[^]]*\]", "", command)
+    command = re.sub(r"\[([^]|]*)[^]]*\]", r"\1", command)
     command = re.sub(r"(?<=--count )\d+", "1", command)
     return shlex.split(found[1] if (found := re.fullmatch(r'eval "\$\((.*)\)"', command)) else command)
 

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from dlc.dialects.dl.base import Array, DlOp, is_narrow, shape_of, sizes
 from dlc.dims import Dim, Size, UndecidableError
+from dlc.errors import DlcError
 from dlc.ir import (
     AffineExpr,
     AffineMap,
@@ -258,7 +259,10 @@ class DataDependent(DlOp, ABC):
         return () if size is None else sizes(size)
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
-        return select(self.selection, operands, self.settings)
+        try:
+            return select(self.selection, operands, self.settings)
+        except DlcError as error:
+            raise type(error)(f"{self.name} at {self.location}: {error}") from error
 
 
 def broadcast_map(operand: SSAValue | Attribute, result: SSAValue | Attribute) -> AffineMap:

@@ -197,17 +197,20 @@ def between(graphs: Sequence[Sequence[NodeProto]], inputs: Sequence[str], output
     # Whether a name hangs on an input: producers first, which are on the stack above who reads them.
     hangs: dict[str, bool] = dict.fromkeys(inputs, True)
     found: list[NodeProto] = []
-    stack = [output]
+    stack, begun = [output], set[str]()
     while stack:
         name = stack[-1]
         node = producers.get(name)
-        pending = [] if node is None or name in hangs else [n for n in reads(node) if n not in hangs]
+        # Names that mean different tensors in these graphs may lead in a circle, which is gone through once.
+        seen = name in hangs or name in begun
+        pending = [] if node is None or seen else [n for n in reads(node) if n not in hangs]
+        begun.add(name)
         stack.extend(pending)
         if pending:
             continue
         stack.pop()
         if name not in hangs:
-            is_on = node is not None and any(hangs[n] for n in reads(node))
+            is_on = node is not None and any(hangs.get(n) for n in reads(node))
             if node is not None:
                 found += [node] * is_on
                 hangs.update(dict.fromkeys((n for n in node.output if n and n not in hangs), is_on))

@@ -133,8 +133,8 @@ class _Reader:
     def computed(self, written: Any) -> Compute:
         """What Python computes; raises ValueError, TypeError or KeyError unless it is an op that it knows."""
         op, settings = text(written["compute"]), dict(written["settings"])
-        require_settings(op, settings)
         arguments, results = (tuple(self.array(*one) for one in written[key]) for key in ("takes", "makes"))
+        require_call(op, arguments, settings)
         decided = tuple(map(text, written["decides"])) if self.is_open else ()
         return Compute(op, settings, text(written["where"]), arguments, results, decided)
 
@@ -154,14 +154,15 @@ def _read_numbers(written: Any) -> tuple[Place, ...]:
     return numbers
 
 
-def require_settings(op: str, settings: Mapping[str, Setting]) -> None:
-    """Raises ValueError unless `op` is one that Python computes, with these settings."""
+def require_call(op: str, arguments: Sequence[HostArray], settings: Mapping[str, Setting]) -> None:
+    """Raises ValueError or TypeError unless `op` is one that Python computes, of so many arguments with these settings."""
     if op not in SELECTIONS:
-        raise ValueError(f"{op!r} is no op that the host computes")
+        raise ValueError(f"{op!r} is no op that Python computes")
     known = {name for name, p in signature(SELECTIONS[op]).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
     kinds = (int, bool, str, type(None))
     if not known.issuperset(settings) or not all(type(value) in kinds for value in settings.values()):
         raise ValueError(f"settings {settings}")
+    signature(SELECTIONS[op]).bind(*arguments, **settings)
     if "to" in settings:
         named_dtype(settings["to"])
 

@@ -122,7 +122,7 @@ class DeviceArtifact:
 
         Raises what Artifact.read raises.
         """
-        common = container.parts
+        common = container.common
         pieces = bytes(container.section(fields["text"])).decode().split(_END)
         kernels = tuple(_kernel_from_json(kernel, pieces) for kernel in fields["kernels"])
         names = {kernel.name for kernel in kernels}

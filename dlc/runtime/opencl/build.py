@@ -84,6 +84,9 @@ def build(name: str, sources: Sequence[KernelText], launches: Sequence[Launch], 
     Raises TooLargeError for kernels that need what the device does not have, do not build, or are too large for it.
     """
     session, device = builder.session, builder.device
+    if not sources:
+        # What only copies is commands of the queue.
+        return BuiltProgram(())
     if lacking := {s.name: what for s in sources if (what := s.lacking(device))}:
         raise TooLargeError(lacking)
     options = _options(session)

@@ -112,6 +112,25 @@ def test_a_step_for_batches_of_any_size(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, W - 0.5 * x.T @ chosen / len(x), rtol=1e-5)
 
 
+def test_names_that_lead_in_a_circle() -> None:
+    """A branch may call its own tensor as one is called outside of which that is made."""
+
+    def branch(name: str, *nodes: Any) -> Any:
+        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info("g", 1, [2, 2])])
+
+    inner = helper.make_node("Mul", ["a", "a"], ["b"]), gradient(["x"], ["g"], xs=["x"], y="b")
+    choice = helper.make_node(
+        "If",
+        ["c"],
+        ["o"],
+        then_branch=branch("then", *inner),
+        else_branch=branch("else", helper.make_node("Neg", ["x"], ["g"])),
+    )
+    nodes = [helper.make_node("Add", ["b", "b"], ["a"]), helper.make_node("Cast", ["k"], ["c"], to=9), choice]
+    (found,) = results(nodes, {"x": X, "b": W, "k": np.int64(1)}, ["o"], dtypes={"k": INT64})
+    assert not found.any()
+
+
 MISTAKES = {
     "counts": (gradient(["x"], ["g"], xs=["x", "w"], y="o"), ModelError, "1 inputs for 2 names in xs and 0 in zs"),
     "unknown": (gradient(["x"], ["g"], xs=["x"], y="nothing"), ModelError, "reads 'nothing', which nothing produces"),

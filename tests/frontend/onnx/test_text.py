@@ -1,4 +1,4 @@
-"""Operators that make text or read it: the host computes them between parts of a program, wherever they stand."""
+"""Operators that make text or read it: Python computes them while the program waits, wherever they stand."""
 
 from __future__ import annotations
 

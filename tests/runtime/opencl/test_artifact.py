@@ -107,6 +107,13 @@ def test_a_loaded_model_stays_on_its_device(mnist: Model, folder: Path) -> None:
     assert (folder / "again.dlc").read_bytes() == (folder / "mnist.dlc").read_bytes()
 
 
+def test_a_model_without_kernels_is_loaded_where_nothing_is_cached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dlc.jit(target="opencl")(lambda x: dlc.numpy.reshape(x, (4, 5))).lower(X).compile().save(folder / "copies.dlc")
+    monkeypatch.setenv("DLC_CACHE", "0")
+    (copied,) = dlc.load(folder / "copies.dlc")(X).values()
+    np.testing.assert_array_equal(copied, X.reshape(4, 5))
+
+
 def test_the_cache_keeps_the_file(mnist: Model, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLC_VERIFY", "0")
     monkeypatch.setattr("dlc.caching.model_cache.sources_changed", lambda: False)

@@ -9,8 +9,8 @@ from dlc.dialects.dl.movement.shaping import ConcatOp
 from dlc.ir import Attribute, Block, Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import program_blocks, replace
 
-# What concatenations are of, by their axis and operands.
-_Joined = dict[tuple[int, tuple[SSAValue, ...]], ConcatOp]
+# Concatenations by how many operands they have, and then by their axis and these.
+_Joined = dict[int, dict[tuple[int, tuple[SSAValue, ...]], ConcatOp]]
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ def share(block: Block) -> None:
 def _go_on(op: ConcatOp, joined: _Joined) -> None:
     """Makes a concatenation go on from the longest earlier one that it begins with."""
     axis, values = op.joined_axis, tuple(op.values)
-    for count in range(len(values) - 1, 1, -1):
-        if (begun := joined.get((axis, values[:count]))) is not None:
+    # Of thousands of operands few beginnings are looked for: those as long as another concatenation.
+    for count in sorted((count for count in joined if 1 < count < len(values)), reverse=True):
+        if (begun := joined[count].get((axis, values[:count]))) is not None:
             op.operands = [begun.result, *values[count:]]
             break
-    joined[axis, values] = op
+    joined.setdefault(len(values), {})[axis, values] = op

@@ -1,0 +1,117 @@
+"""xDSL made quicker does what it does by itself: one script, run with and without, sees the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+OBSERVE = """
+import sys
+from xdsl.dialects import arith, scf, test
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, StringAttr, TensorType, f32, i32, i64
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.builder import ImplicitBuilder
+
+if sys.argv[1] == "quicker":
+    before = Operation.walk
+    from dlc.xdsl_quickened import quicken
+    quicken()
+    assert Operation.walk is not before
+
+def refused(what, *arguments):
+    try:
+        what(*arguments)
+    except Exception as error:
+        return type(error).__name__, str(error).splitlines()[0]
+    return "taken"
+
+def number(value):
+    return arith.ConstantOp(IntegerAttr(value, i32))
+
+# Ops, operands and results by name, before and behind variadic ones; defaults of properties.
+a, b = number(1), number(2)
+total, call = arith.AddiOp(a, b), test.TestOp([a.result, b.result], [i32, i64], properties={"p": StringAttr("q")})
+print(total.lhs is a.result, total.rhs is b.result, total.result.index, call.res[1].type, total.properties, a.location)
+loop = scf.ForOp(a, b, a, [b.result], Region(Block([scf.YieldOp(b)], arg_types=[i32, i32])))
+print([o.owner.name for o in (loop.lb, loop.ub, loop.step)], len(loop.iter_args), loop.res[0].type, loop.parent, loop.regions[0].parent is loop)
+wide = arith.AddUIExtendedOp(a, b)
+print([r.index for r in (wide.sum, wide.overflow)], wide.sum.type, wide.overflow.type)
+wide.erase()
+print([(use.operation.name, use.index) for use in a.result.uses], [(u.operation.name, u.index) for u in b.result.uses])
+
+# Blocks take ops of none, once, and none that they are in.
+inner = loop.body.block
+block = Block([a, b, total, call, loop])
+print([op.name for op in block.ops], [op.parent is block for op in block.ops])
+print(refused(block.add_op, a), refused(inner.add_op, loop), refused(Block().add_op, inner.first_op))
+module = ModuleOp(Region(block))
+
+# Walks in each order; what a walk hands out may go.
+for order in ({}, {"reverse": True}, {"region_first": True}, {"reverse": True, "region_first": True}):
+    print([op.name for op in module.walk(**order)])
+copy = module.clone()
+for op in copy.walk():
+    if isinstance(op, test.TestOp):
+        op.detach(); op.erase()
+for op in copy.body.block.ops:
+    if isinstance(op, arith.ConstantOp):
+        Rewriter.insert_op(number(7), InsertPoint.after(op))
+print(copy, len(copy.body.block.ops), [op.name for op in reversed(copy.body.block.ops)])
+
+# Values: names, and one in place of another.
+a.result.name_hint, total.result.name_hint = "first_12", "sum"
+print(a.result.name_hint, [refused(SSAValue.extract_valid_name, n) for n in ("a b", "1", "x_1", None)])
+fresh = number(3)
+Rewriter.insert_op(fresh, InsertPoint.before(total))
+a.result.replace_all_uses_with(fresh.result)
+print(module, a.result.first_use, fresh.result.name_hint, [(u.operation.name, u.index) for u in fresh.result.uses])
+total.operands[0] = b.result
+fresh.result.replace_all_uses_with(fresh.result)
+print([(u.operation.name, u.index) for u in fresh.result.uses], [(u.operation.name, u.index) for u in b.result.uses])
+print(refused(fresh.erase), refused(a.detach), a.parent)
+
+# What stands inside `with` is put there.
+with ImplicitBuilder(made := Block()):
+    x = number(4)
+    arith.AddiOp(x, x)
+print([op.name for op in made.ops])
+
+# Attributes: equal ones are equal keys; sizes and numbers.
+one, same, other = (TensorType(f32, s) for s in ([2, 3], [2, 3], [3, 2]))
+print(one == same, hash(one) == hash(same), one == other, {one: 1}.get(same), {one: 1}.get(other), one.get_shape(), other.get_shape())
+print(MemRefType(f32, [2]).get_shape(), TensorType(one.element_type, [-1]).get_shape(), isinstance(one, Attribute), isinstance(one, Operation))
+ints = [DenseArrayBase.from_list(i64, v) for v in ([1, -2], [1, -2], [])]
+print([d.get_values() for d in ints for _ in range(2)], hash(ints[0]) == hash(ints[1]), ints[0] == ints[2])
+print(issubclass(arith.AddiOp, Operation), isinstance(total, Operation), isinstance(a.result, SSAValue), isinstance(a.result, BlockArgument),
+      issubclass(OpResult, SSAValue), isinstance(3, Attribute))
+print(a == number(1), a == a, len({a, b, a}), a.result == b.result)
+
+# Right and wrong ops, each asked again, and after a change.
+def wrong():
+    right, bad = arith.AddiOp(a, b), arith.AddiOp.create(operands=[a.result, b.result], result_types=[i64])
+    few = arith.AddiOp.create(operands=[a.result], result_types=[i32])
+    more = arith.AddiOp.create(operands=[a.result], result_types=[i32, i32], properties=dict(right.properties))
+    renamed = arith.AddiOp.create(operands=[a.result, b.result], result_types=[i32])
+    renamed.properties = {"z": right.properties["overflowFlags"]}
+    counted = scf.ForOp(a, b, a, [], Region(Block([scf.YieldOp()], arg_types=[i32])))
+    empty = scf.ForOp.create(operands=[a.result, b.result, a.result], regions=[Region()])
+    unknown = arith.AddiOp.create(operands=[a.result, b.result], result_types=[i32], properties={"z": i32})
+    for op in (right, right, bad, few, more, renamed, unknown, counted, counted, empty):
+        yield refused(op.verify)
+    right.properties["overflowFlags"] = StringAttr("x")
+    yield refused(right.verify)
+    for op in (right, bad, few, more, renamed, unknown, counted, empty):
+        op.erase()
+print(list(wrong()), list(wrong()), refused(module.verify))
+"""
+
+
+def seen(how: str) -> str:
+    done = subprocess.run([sys.executable, "-c", OBSERVE, how], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_same_is_seen() -> None:
+    assert seen("quicker") == seen("as it is")
