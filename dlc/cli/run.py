@@ -251,6 +251,8 @@ def _run_each(
             results = compiled(make_inputs(compiled.inputs, (str(case),), seed, compiled.defaults))
         except DlcError as error:
             raise type(error)(f"{case}: {error}") from error
+        except click.BadParameter as error:
+            raise click.BadParameter(f"{case}: {error.message}", param_hint="--each") from None
         if output is None:
             made[case.name] = results
         else:

@@ -102,7 +102,9 @@ def profile(model: Model, inputs: Sequence[NDArray[Any]], phases: Mapping[str, f
     """
     artifact = model.artifact
     if not isinstance(artifact, Artifact):
-        raise UnsupportedError(f"{model.name}: profiles are of models that are compiled for a CPU as one program")
+        raise UnsupportedError(
+            f"{model.name}: profiles are of models compiled for a CPU as one program; explore(…) has the times of others"
+        )
     measured = measure(artifact, inputs, model.num_threads or usable_cpus())
     arena = artifact.host.arena_bytes if isinstance(artifact.host, HostProgram) else None
     weights = sum(_size(info) for info in artifact.host.weights)

@@ -326,6 +326,9 @@ def test_run_goes_through_a_folder(relu: Path, tmp_path: Path) -> None:
     assert dlc(*line, "-o", made).exit_code == 0
     assert np.load(made / "second.npz")["y"].tolist() == expected["second.npz"]["y"]
     assert np.load(made / "first.npz")["y"].tolist() == expected["first"]["y"]
+    np.savez(cases / "third.npz", wrong=np.zeros(4, np.float32))
+    refused = dlc(*line)
+    assert refused.exit_code == 2 and "third.npz: no input is called wrong" in " ".join(refused.stderr.split())
     assert "neither folders" in dlc("run", relu, "--each", made.parent / "cases" / "first").stderr
 
 

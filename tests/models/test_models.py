@@ -148,7 +148,7 @@ def runs_where_no_compiler_is(name: str, model: Model, path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LOADED, path, given, answers], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [" ".join([*map(str, model.inputs), *model.values]), ""]
     for (_, outputs), (_, expected) in zip(pairs_in(answers), recordings(name), strict=True):
-        agree(name, "cpu", outputs, expected)
+        agree(name, outputs, expected)
 
 
 # The best of this machine is what other tests compile for.

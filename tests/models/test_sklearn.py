@@ -32,5 +32,7 @@ def test_the_command_shows_and_saves_what_is_no_array(tmp_path: Path) -> None:
     told = json.loads(runner.invoke(main, ["run", path, "--shape", "X=2,4", "--target", "reference", "--json"]).stdout)
     assert [list(row) for row in told["output_probability"]] == [["setosa", "versicolor", "virginica"]] * 2
     saved = runner.invoke(main, ["run", path, "--shape", "X=2,4", "--target", "reference", "-o", str(tmp_path / "y.npz")])
-    assert saved.exit_code == 1
-    assert "'output_probability[0]' is no array" in saved.output
+    assert saved.exit_code == 0, saved.output
+    with np.load(tmp_path / "y.npz") as arrays:
+        assert arrays["output_probability[1][keys]"].tolist() == ["setosa", "versicolor", "virginica"]
+        assert arrays["output_probability[1][values]"].tolist() == list(told["output_probability"][1].values())

@@ -189,7 +189,7 @@ def test_items_share_local_memory() -> None:
           "scf.reduce"() : () -> ()
         }) {level = "item"} : (index, index, index) -> ()"""
     source = emit_kernel(parse_kernel(grid(body, "%x: memref<4x64xf32>, %y: memref<4x64xf32>", points=4)), GPU)
-    assert source.grids == (Grid(4, 64),)
+    assert source.grids == (Grid(4, 64, 256),)
     assert "reqd_work_group_size(64, 1, 1)" in source.text
     assert (
         """\
