@@ -139,12 +139,14 @@ class Memory:
 
 @dataclass(frozen=True)
 class Measured:
-    """The fastest of so many runs of the program, and who was at work in it: `rows` are the names of threads, or of a device.
+    """The fastest of some runs of the program, and who was at work in it: `rows` are the names of threads, or of a device.
+
+    `runs` are the seconds of each; they differ where the machine does other work, too.
 
     `flops`, `cache` and `memory` are the limits of the machine, or of the device: operations and bytes per second.
     """
 
-    runs: int
+    runs: tuple[float, ...]
     spans: tuple[Span, ...]
     rows: tuple[str, ...]
     flops: float

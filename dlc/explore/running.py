@@ -69,7 +69,7 @@ def _on_cpu(artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, se
     if isinstance(artifact.host, OpenProgram) and artifact.host.decided:
         program = artifact.program(threads)
     return Run(
-        _measured(len(measured.runs), spans, thread_names(spans), limits),
+        _measured([run.seconds for run in measured.runs], spans, thread_names(spans), limits),
         {t.name: Taken(t.runs, t.seconds, t.bytes, t.flops, t.least) for t in measured.kernels},
         program.decided(inputs) if isinstance(program, OpenNativeProgram) else {},
     )
@@ -98,8 +98,12 @@ def _on_device(
         )
         spans.append(Span(number, name, begin, seconds))
         begin += seconds
-    return Run(_measured(_ROUNDS, tuple(spans), (str(program.session.device),), limits), taken, decided)
+    return Run(
+        _measured([sum(seconds for _, seconds in run) for run in runs], tuple(spans), (str(program.session.device),), limits),
+        taken,
+        decided,
+    )
 
 
-def _measured(runs: int, spans: tuple[Span, ...], rows: tuple[str, ...], limits: Limits) -> Measured:
-    return Measured(runs, spans, rows, limits.flops, limits.cache, limits.memory)
+def _measured(runs: Sequence[float], spans: tuple[Span, ...], rows: tuple[str, ...], limits: Limits) -> Measured:
+    return Measured(tuple(runs), spans, rows, limits.flops, limits.cache, limits.memory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,13 +174,21 @@ def test_memory_names_the_culprit(page: Any, opened: Opened) -> None:
 
 
 def test_two_pages_are_compared(browser: Any, tmp_path: Path) -> None:
-    Page(changed(), label="new").against(Page(mnist(), label="old")).save(tmp_path / "both.html")
+    seconds = ((mnist(), (0.03, 0.01, 0.02)), (changed(), (0.01,)))
+    old, new = (replace(page, measured=replace(page.measured, runs=runs)) for page, runs in seconds)
+    Page(new, label="new").against(Page(old, label="old")).save(tmp_path / "both.html")
     opened = Opened(browser, tmp_path / "both.html")
     page, wrong = opened.page, opened.wrong
     page.wait_for_selector('#tab-compare[aria-selected="true"]')
     assert opened.audit(["compare"]) == []
     opened.show("compare")
     rows = {row.split("\t")[0]: row for row in texts(page, '[aria-label="Kernels of both"] tbody tr')}
+    # What differs comes first; of the same code other times are the machine's.
+    assert {*list(rows)[:2]} == {"first · conv_add_relu", "softmax"}
+    assert texts(page, "main p:has-text('fastest run')") == [
+        "old: the fastest run took 10.0 ms, half of them 20.0 ms or more: the machine did other work as well, "
+        "and times of kernels are as uncertain."
+    ]
     assert "from tiling on" in rows["first · conv_add_relu"] and "only in old" in rows["softmax"]
     assert "nothing" in rows["matmul_add"] and "the same" in page.inner_text('.summary tr:has-text("arena")')
     # A kernel's name leads to both texts, where they begin to differ.

@@ -31,6 +31,7 @@ function kernelsView(at) {
     body.replaceChildren(
       facts([String(DATA.kernels.length), "different kernels"], [String(sum(DATA.kernels.map((k) => k.runs))), "runs in a call"],
         total && [seconds(total), "in all kernels"], total && [percent(least / total), "of what the machine could do"]),
+      ...doubts(DATA),
       total ? roofline(chosen, pick) : el("p.quiet", {}, chosen ? "Times are there where the program was run, with inputs." : NO_KERNEL),
       ...(chosen ? [table(columns, DATA.kernels, { by: total ? 2 : 0, picked: (k) => k === chosen, pick, label: "Kernels" })] : []),
     );

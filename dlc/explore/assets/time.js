@@ -78,7 +78,15 @@ function timeline(measured, colour, end = lengthOf(measured.spans), explained = 
     if (step) { from = Math.max(0, Math.min(end - width, from + step * width)); draw(); }
   });
   draw();
-  return el("figure", {}, explained && el("figcaption", {}, `${measured.runs > 1 ? `The fastest of ${measured.runs} runs` : "One run"}, ${seconds(whole)}: who is at work on which kernel. What is empty is waiting. Ctrl and the wheel zoom.`),
+  return el("figure", {}, explained && el("figcaption", {}, `${measured.runs.length > 1 ? `The fastest of ${measured.runs.length} runs` : "One run"}, ${seconds(whole)}: who is at work on which kernel. What is empty is waiting. Ctrl and the wheel zoom.`),
     explained && el("div.zoom", {}, button("Nearer", () => zoom(0.6), "plain"), button("Farther", () => zoom(1 / 0.6), "plain")),
     el("div.timeline", {}, el("div.names.small", {}, rows.map((name, k) => el("span", { title: name, style: `height:${HIGH + GAP}px;line-height:${HIGH}px` }, `${name} `, el("span.quiet", {}, percent(busy[k]))))), svg), ends, told);
+}
+
+/** What makes times doubtful: runs of which half took longer than the fastest by more than a quarter; nothing if they agree. */
+function doubts(page, the = "The") {
+  const runs = [...(page.measured?.runs ?? [])].sort((a, b) => a - b), middle = runs[runs.length >> 1];
+  if (!runs.length || middle <= 1.25 * runs[0]) return [];
+  const took = `${the} fastest run took ${seconds(runs[0])}, half of them ${seconds(middle)} or more`;
+  return [el("p.quiet.small", {}, `${took}: the machine did other work as well, and times of kernels are as uncertain.`)];
 }
