@@ -1,4 +1,4 @@
-"""What sizes cost that come with a call: python benchmarks/open_sizes.py [--threads N] [MODEL.onnx ...].
+"""What sizes cost that come with a call: python benchmarks/open_sizes.py [--threads N] [MODEL.onnx:SIZE=LOW..HIGH,… …].
 
 First a decoder whose cache grows by each token, from none to 64: µs a token, medians of rounds that take turns with ONNX
 Runtime; and by how much the process grew in the last half of the rounds. Then models with open sizes at random ones, given
@@ -21,7 +21,7 @@ from rich.console import Console
 
 import dlc
 from dlc.arrays import TensorInfo
-from dlc.dims import parse_ranged, substitute
+from dlc.dims import Dim, Range, parse_ranged, substitute
 from dlc.measure.latency import interleaved
 
 DECODER = Path(__file__).parents[1] / "tests" / "models" / "small" / "gpt2_tiny_decode_kv_dyn.onnx"
@@ -78,13 +78,29 @@ def growing_cache(threads: int, console: Console) -> None:
     )
 
 
-def random_sizes(text: str, threads: int, console: Console) -> None:
+def ranged(text: str) -> tuple[Path, dict[str, Range | None]]:
+    """A model's file and the ranges of its sizes. Raises ArgumentTypeError for another text."""
     path, _, said = text.partition(":")
-    ranges = dict(parse_ranged(one.replace("=", ":")) for one in said.split(","))
-    runs, draw = runtimes(Path(path), threads), Random(0)
+    if not Path(path).is_file():
+        raise argparse.ArgumentTypeError(f"{path}: no such file")
+    try:
+        return Path(path), {
+            str(name): sizes for name, sizes in (parse_ranged(one.replace("=", ":")) for one in said.split(","))
+        }
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text}: expected name.onnx:batch=1..4,length=1..128: {error}") from error
+
+
+def random_sizes(path: Path, ranges: Mapping[str, Range | None], threads: int, console: Console) -> None:
+    runs, draw = runtimes(path, threads), Random(0)
+    open_sizes = {
+        name for info in runs["dlc"].inputs for size in info.shape if isinstance(size, Dim) for name in size.symbols()
+    }
+    if missing := sorted(open_sizes - {name for name, sizes in ranges.items() if sizes is not None}):
+        raise SystemExit(f"{path}: say the ranges of its sizes, {path}:" + ",".join(f"{name}=1..8" for name in missing))
     ratios: list[float] = []
     for _ in range(PAIRS):
-        sizes = {str(name): draw.randint(r.low, r.high or r.low) for name, r in ranges.items() if r is not None}
+        sizes = {name: draw.randint(r.low, r.high or r.low) for name, r in ranges.items() if r is not None}
         feeds = {info.name: _drawn(info, sizes) for info in runs["dlc"].inputs}
         times = interleaved({name: partial(run, feeds) for name, run in runs.items()}, SECONDS, threads)
         ours, theirs = (latency.median for latency in times.values())
@@ -106,13 +122,13 @@ def _drawn(info: TensorInfo, sizes: Mapping[str, int]) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*")
+    parser.add_argument("models", nargs="*", type=ranged, metavar="MODEL.onnx:SIZE=LOW..HIGH,…")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     console = Console(width=160)
     growing_cache(arguments.threads, console)
-    for text in arguments.models:
-        random_sizes(text, arguments.threads, console)
+    for path, ranges in arguments.models:
+        random_sizes(path, ranges, arguments.threads, console)
 
 
 if __name__ == "__main__":
