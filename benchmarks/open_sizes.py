@@ -84,9 +84,7 @@ def ranged(text: str) -> tuple[Path, dict[str, Range | None]]:
     if not Path(path).is_file():
         raise argparse.ArgumentTypeError(f"{path}: no such file")
     try:
-        return Path(path), {
-            str(name): sizes for name, sizes in (parse_ranged(one.replace("=", ":")) for one in said.split(","))
-        }
+        return Path(path), dict(parse_ranged(one.replace("=", ":")) for one in said.split(","))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text}: expected name.onnx:batch=1..4,length=1..128: {error}") from error
 

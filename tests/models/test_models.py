@@ -25,7 +25,7 @@ LABELS = json.loads((PRETRAINED / "magika_v3_3.config.json").read_text())["targe
 
 TOLERANCE = 1e-4
 # Long sums that cancel, and logarithms of them, in 32 bits; ONNX Runtime is 2e-3 away from what 64 bits give, the recording.
-ILL_CONDITIONED = {"basic_pitch": 2.5e-3}
+ILL_CONDITIONED = {("basic_pitch", "reference"): 2.5e-3, ("basic_pitch", "cpu"): 1e-3}
 
 Arrays = dict[str, NDArray]
 
@@ -56,7 +56,7 @@ SYMBOLIC: dict[str, Callable[[Arrays], Arrays]] = {
 }
 
 
-def agree(name: str, got: Arrays, expected: Arrays) -> None:
+def agree(name: str, target: str, got: Arrays, expected: Arrays) -> None:
     """Raises AssertionError unless every output has the recorded type, and numbers within the model's tolerance."""
     assert set(got) == set(expected)
     steps = output_steps(onnx.load(path_of(name)))
@@ -65,7 +65,7 @@ def agree(name: str, got: Arrays, expected: Arrays) -> None:
         if output in steps:
             assert np.abs(got[output].astype(np.float64) - array).max() <= 1.01 * steps[output], output
         else:
-            assert deviation(np.asarray(got[output]), array) <= ILL_CONDITIONED.get(name, TOLERANCE), output
+            assert deviation(np.asarray(got[output]), array) <= ILL_CONDITIONED.get((name, target), TOLERANCE), output
 
 
 def output_steps(model: onnx.ModelProto) -> dict[str, float]:
@@ -87,7 +87,7 @@ def test_model(name: str, target: str, tmp_path: Path) -> None:
     first, _ = next(recordings(name))
     model = dlc.compile_model(path_of(name), target=target, input_shapes={n: a.shape for n, a in first.items()})
     for feeds, expected in recordings(name):
-        agree(name, model(feeds), expected)
+        agree(name, target, model(feeds), expected)
     if target == "cpu":
         runs_where_no_compiler_is(name, model, tmp_path / "m.dlc")
 
@@ -98,14 +98,14 @@ def test_sizes_left_open_are_bound_by_calls(name: str, target: str, tmp_path: Pa
     model = dlc.compile_model(path_of(name), target=target)
     assert any(isinstance(size, Dim) for info in model.inputs for size in info.shape)
     for feeds, expected in recordings(name):
-        agree(name, model(feeds), expected)
+        agree(name, target, model(feeds), expected)
         if name == "magika_v3_3":
             assert [LABELS[k] for k in model(feeds)["target_label"].argmax(1)] == [
                 LABELS[k] for k in expected["target_label"].argmax(1)
             ]
     if target != "reference":
         feeds = SYMBOLIC[name](feeds)
-        agree(name, model(feeds), dlc.compile_model(path_of(name), target="reference")(feeds))
+        agree(name, target, model(feeds), dlc.compile_model(path_of(name), target="reference")(feeds))
     if target == "cpu":
         runs_where_no_compiler_is(name, model, tmp_path / "m.dlc")
 
@@ -115,7 +115,7 @@ def test_a_model_that_needs_its_sizes_is_imported_when_it_is_called(target: str,
     model = dlc.compile_model(path_of("silero_vad_16k_op15"), target=target)
     assert [str(i) for i in model.inputs][:1] == ["input: float32[batch, sequence]"]
     for feeds, expected in recordings("silero_vad_16k_op15"):
-        agree("silero_vad_16k_op15", model(feeds), expected)
+        agree("silero_vad_16k_op15", target, model(feeds), expected)
     two = {n: np.concatenate([a, a], axis={"input": 0, "state": 1}[n]) if a.ndim else a for n, a in feeds.items()}
     got = model(two)["output"]
     assert got.shape == (2, 1) and np.abs(np.asarray(got) - expected["output"]).max() < TOLERANCE
@@ -148,7 +148,7 @@ def runs_where_no_compiler_is(name: str, model: Model, path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", LOADED, path, given, answers], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [" ".join([*map(str, model.inputs), *model.values]), ""]
     for (_, outputs), (_, expected) in zip(pairs_in(answers), recordings(name), strict=True):
-        agree(name, outputs, expected)
+        agree(name, "cpu", outputs, expected)
 
 
 # The best of this machine is what other tests compile for.
@@ -158,4 +158,4 @@ def test_forced_instruction_sets(name: str, target: str) -> None:
     first, _ = next(recordings(name))
     model = dlc.compile_model(path_of(name), target=target, input_shapes={n: a.shape for n, a in first.items()})
     for feeds, expected in recordings(name):
-        agree(name, model(feeds), expected)
+        agree(name, target, model(feeds), expected)

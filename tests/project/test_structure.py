@@ -24,7 +24,7 @@ ALLOWED = {
     "dialects": {"ir", "runtime.control", "runtime.selection"},
     "passes": {"dialects", "ir"},
     "frontend": {"dialects", "ir"},
-    "emission": {"dialects", "ir"},
+    "emission": {"dialects", "ir", "runtime.grid"},
     "backends": {
         "dialects",
         "emission",

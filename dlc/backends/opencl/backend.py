@@ -16,7 +16,7 @@ from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import Device, choose, fitted, target_of
-from dlc.runtime.opencl.kernel import Grid, KernelText
+from dlc.runtime.opencl.kernel import KernelText
 from dlc.target import OPENCL_PROFILES, Target
 
 
@@ -62,9 +62,8 @@ class OpenCL(KernelBackend[KernelSource, KernelText]):
     def compile_kernel(self, name: str, text: KernelSource) -> KernelText:
         # The driver compiles all of a program's kernels together.
         pieces = (*filter(None, [text.header]), *text.definitions, text.functions)
-        grids = tuple(Grid(grid.groups, grid.items, grid.local_bytes) for grid in text.grids)
         computes = tuple(kind for kind, needed in OPENCL.extensions.items() if needed in text.definitions)
-        return KernelText(name, pieces, grids, OpenKernel(text.sizes, text.bytes), computes)
+        return KernelText(name, pieces, text.grids, OpenKernel(text.sizes, text.bytes), computes)
 
     def size(self, code: KernelText) -> int:
         return code.size

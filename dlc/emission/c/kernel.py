@@ -27,6 +27,7 @@ from dlc.emission.visit import vectors
 from dlc.emission.visit.grids import buffer_bytes, grids_of, is_grid
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import Operation, SSAValue, func
+from dlc.runtime.grid import Grid
 from dlc.target import Target
 
 HANDLERS: Handlers = {
@@ -36,15 +37,6 @@ HANDLERS: Handlers = {
     **arith.HANDLERS,
     **convert.HANDLERS,
 }
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Runs of one function: `groups` of them, in the kernel's sizes, each by `items` at once that share `local_bytes`."""
-
-    groups: Size
-    items: int
-    local_bytes: int = 0
 
 
 @dataclass(frozen=True)

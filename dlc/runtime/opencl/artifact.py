@@ -20,13 +20,14 @@ from dlc.runtime.container import Common, Container, Writer, save
 from dlc.runtime.formats.arrays import array_to_json, arrays_from_json
 from dlc.runtime.formats.host import count, plain, read_size, text
 from dlc.runtime.formats.program import program_from_json, program_to_json
+from dlc.runtime.grid import Grid
 from dlc.runtime.host_program import HostProgram, Launch, OpenKernel
 from dlc.runtime.known_sizes import KnownSizes
 from dlc.runtime.model import Model, Run
 from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.opencl.build import Builder, build
 from dlc.runtime.opencl.driver import reported
-from dlc.runtime.opencl.kernel import Grid, KernelText
+from dlc.runtime.opencl.kernel import KernelText
 from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram, weights_on
 from dlc.target import Target

@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 
 from dlc.dims import Size
+from dlc.runtime.grid import Grid
 from dlc.runtime.host_program import OpenKernel
 from dlc.runtime.opencl.devices import Device
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Runs of one function: `groups` of them, in the kernel's sizes, each by `items` at once that share `local_bytes`."""
-
-    groups: Size
-    items: int
-    local_bytes: int = 0
 
 
 @dataclass(frozen=True)

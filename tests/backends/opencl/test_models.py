@@ -25,4 +25,4 @@ pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
 def test_model(name: str, target: str) -> None:
     model = dlc.compile_model(path_of(name), target=target)
     for feeds, expected in recordings(name):
-        agree(name, model(feeds), expected)
+        agree(name, target, model(feeds), expected)
