@@ -164,7 +164,7 @@ def _tracked(program: RandomProgram, inputs: Sequence[Array], results: Sequence[
         if op.results[0] in known:
             continue
         operands = [known[v] for v in op.operands]
-        made = track(op, *operands) if isinstance(op, DlOp) else track_scan(op, operands, {})
+        made = track(op, *operands) if isinstance(op, DlOp) else track_scan(op, operands)
         known.update(zip(op.results, made, strict=True))
     return [known[v] for v in results]
 
