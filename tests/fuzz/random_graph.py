@@ -56,9 +56,9 @@ class GraphValue:
         return not self.apart
 
 
-def is_finite(*arrays: Array) -> bool:
+def is_finite(array: Array) -> bool:
     """Whether every element is a finite number."""
-    return all(np.isfinite(a.astype(np.float64)).all() for a in arrays)
+    return bool(np.isfinite(array.astype(np.float64)).all())
 
 
 class RandomGraph(Draws[GraphValue]):
