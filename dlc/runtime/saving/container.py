@@ -3,12 +3,12 @@
     "dlcmodel" · version · size and checksum of the header · where the program is · header (JSON) · sections
 
 The first section is the run-time's code; the others are programs with their kernels (cpu/image.py), what says which program is
-for which call (parts.py), and packed weights, each kept once however many parts of a model have it. Programs for an OpenCL device
-have no code, but the text of their kernels (opencl/artifact.py). The header says what is made of all this. A model that is one
-program, or several of which the call's values or shapes pick one, runs without it: the prefix says where it is, or what lists
-them, counted from the first section, or below 0 why there is none. Every section and the header have a checksum that is checked
-when the file is read, CRC-32C for sections where there is code that computes it, else CRC-32; sections are then mapped, so
-that processes share them, unless they are asked to be read into memory.
+for which call (parts.py), and packed weights, each kept once however many parts of a model have it. Programs for an OpenCL
+device have no code, but the text of their kernels (opencl/artifact.py). The header says what is made of all this. A model that
+is one program, or several of which the call's values or shapes pick one, runs without it: the prefix says where it is, or what
+lists them, counted from the first section, or below 0 why there is none. Every section and the header have a checksum that is
+checked when the file is read, CRC-32C for sections where there is code that computes it, else CRC-32; sections are then mapped,
+so that processes share them, unless they are asked to be read into memory.
 """
 
 from __future__ import annotations
