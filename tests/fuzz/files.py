@@ -40,7 +40,7 @@ from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import difference
 from tests.models.skeletons import FOLDER, PRETRAINED
 from tests.ops.sample import values
-from tests.runtime.test_bundles import some_sizes
+from tests.runtime.models.test_saved_models import some_sizes
 from tests.sizes import test_segments
 
 # What one file may take: seconds, and memory beyond what the process has when it starts.
