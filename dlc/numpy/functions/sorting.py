@@ -107,7 +107,10 @@ def isin(x: ArrayLike, values: ArrayLike, /, *, invert: bool = False) -> Any:
 
 
 def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, /, left: ArrayLike | None = None, right: ArrayLike | None = None) -> Any:
-    """The values at `x` of the lines through the points (xp, fp), xp ascending; `left` and `right` are beyond the ends; NaN for NaN."""
+    """The values at `x` of the lines through the points (xp, fp), xp ascending; `left` and `right` are beyond the ends.
+
+    NaN for NaN.
+    """
     x, xp, fp = promote_to_float(x, xp, fp)
     size = xp.size
     above = minimum(where(less(searchsorted(xp, x, side="right"), 1), 1, searchsorted(xp, x, side="right")), size - 1)
