@@ -65,9 +65,8 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
                     _prefetch(op, read, axis, how, constants)
                 for read in _sums(op):
                     _prefetch_sums(op, read, how, constants)
-                around = _around(op)
-                for tile in list(_results(around, self.target.machine.block_elements)):
-                    _prefetch_results(around, tile, how, constants)
+                for tile in list(_results(op, self.target.machine.block_elements)):
+                    _prefetch_results(op, tile, how, constants)
 
 
 def _row_count(loop: scf.ForOp) -> int:
@@ -143,13 +142,6 @@ def _prefetch_sums(loop: scf.ForOp, read: vector.TransferReadOp, how: Prefetch, 
         for column in (*range(0, columns, step), columns - 1):
             indices = [place.value(row), place.value(column)]
             place.insert(PrefetchOp.create(operands=[read.source, *indices], properties=READ))
-
-
-def _around(loop: scf.ForOp) -> scf.ForOp:
-    """The outermost of the loops that together make the sums of one tile."""
-    while isinstance(outer := loop.parent_op(), scf.ForOp) and outer.iter_args:
-        loop = outer
-    return loop
 
 
 def _results(loop: scf.ForOp, near: int) -> Iterator[memref.SubviewOp]:

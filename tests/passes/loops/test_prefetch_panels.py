@@ -32,7 +32,6 @@ PASSES = (
 )
 
 
-
 def prefetched(text: str, near: int = TARGET.machine.block_elements) -> tuple[ModuleOp, list[PrefetchOp]]:
     """What becomes of a kernel where so many elements fill the second-level cache, and what it asks for."""
     module = parse_module(CONTEXT, text)
