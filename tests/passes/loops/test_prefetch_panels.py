@@ -18,6 +18,7 @@ from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.passes.types import memref_of
 from dlc.target import CPU_LEVELS
 from tests.passes.tiling.kernels import KERNELS
 
@@ -69,7 +70,7 @@ def test_lines_of_far_results_are_asked_for_before_their_sums(near: int, asked_f
     assert bool(of_results) is asked_for
     # Each row of a tile of up to 16 floats is a line.
     tiles = {op.memref for op in of_results}
-    assert len(of_results) == sum(tile.type.get_shape()[0] for tile in tiles)
+    assert len(of_results) == sum(memref_of(tile).get_shape()[0] for tile in tiles)
     for op in of_results:
         assert op.parent is not None
         assert any(isinstance(following, scf.ForOp) for following in list(op.parent.ops)[list(op.parent.ops).index(op) :])
