@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 
-from dlc.api import explore_file
 from dlc.arrays import TensorInfo
 from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.given import Shapes, shape_option, value_option
@@ -43,6 +42,7 @@ from dlc.files.python_files import executed, traced_to
 from dlc.files.whole_files import require_writable
 from dlc.given_shapes import tensor_shape
 from dlc.instrument.report import Progress
+from dlc.model_files import explore_file
 from dlc.options import Options
 from dlc.runtime.models.model import require_fitting
 from dlc.target import place_of

@@ -153,7 +153,7 @@ def test_environment_is_read_in_one_place() -> None:
 
 def test_imports_stand_at_the_top() -> None:
     """An import inside a function is a sign that a fact sits with the wrong owner; laziness is for public entry points."""
-    lazy = {"", "api", "cli"}
+    lazy = {"", "api", "model_files", "cli"}
     offenders = [
         f"{module_name(path)}: {ast.unparse(node)}"
         for path in FILES
