@@ -251,7 +251,8 @@ def _function_page(
             raise click.UsageError(f"{name} takes no {', '.join(unknown)}; it takes {', '.join(parameters) or 'nothing'}")
     missing = [p for p, k in parameters.items() if k.default is k.empty and p not in arguments]
     if missing:
-        raise click.UsageError(f"{name} takes {', '.join(missing)} too: say --shape {missing[0]}=SIZE,… or --input")
+        too = " too" if arguments else ""
+        raise click.UsageError(f"{name} takes {', '.join(missing)}{too}: say --shape {missing[0]}=SIZE,… or --input")
     placed = list(takewhile(arguments.__contains__, (p for p, k in parameters.items() if k.kind in _BY_PLACE)))
     named = {name: array for name, array in arguments.items() if name not in placed}
     try:
