@@ -19,13 +19,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dlc
 import dlc.numpy as dnp
-from dlc.api import compile_file
 from dlc.caching.cache import Cache, Entry
 from dlc.caching.keys import DLC, PACKAGES, sources_changed
 from dlc.caching.model_cache import EXTERNAL, MODEL, CachedFile, explain
 from dlc.cli import main
 from dlc.compiler import spine
 from dlc.instrument.report import Report
+from dlc.model_files import compile_file
 from dlc.options import Options
 from dlc.target import resolve
 from tests.caching import kill_compiles

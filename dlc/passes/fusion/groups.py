@@ -247,9 +247,11 @@ class Grouper:
         if isinstance(user, Contraction | Window):
             return "it reads each element many times: what it reads is in memory, and it begins a kernel"
         if isinstance(user, Elementwise):
-            return f"it goes over {_shape(shape_of(user.results[0]))}, this kernel over {_shape(space.shape)}"
+            goes = f"it goes over {_shape(shape_of(user.results[0]))}, this kernel over {_shape(space.shape)}"
+            return f"{goes}: of one shape they share a kernel"
         if row_axes(user, self.longest_row):
-            return "it reduces rows that this kernel does not go along" if space.takes_rows else "it reduces rows of its own"
+            others = "it reduces other axes than this kernel goes along: of the same ones they share a kernel"
+            return others if space.takes_rows else "it reduces rows of its own"
         if isinstance(user, Movement):
             return "it moves elements: who reads them reads through it"
         return "it goes over elements in an order of its own"

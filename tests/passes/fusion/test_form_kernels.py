@@ -66,7 +66,10 @@ def test_why_a_kernel_ends_is_said_of_the_op_behind_a_view() -> None:
 
     first, second = form_kernels(program(body, *randoms((1, 4, 4, 4))).module, CPU_LEVELS["cpu:avx2"])
     view = "it is a view of a buffer and costs nothing"
-    assert first.reason == f"{view}; dl.neg behind it: it goes over 4×4×4, this kernel over 1×4×4×4"
+    assert (
+        first.reason
+        == f"{view}; dl.neg behind it: it goes over 4×4×4, this kernel over 1×4×4×4: of one shape they share a kernel"
+    )
     assert second.reason == "the program returns it"
 
 
