@@ -21,6 +21,7 @@ from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.files.whole_files import path_of
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
+from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 from dlc.runtime.models.border import BorderedModel
 from dlc.runtime.models.model import Model
@@ -245,6 +246,7 @@ class _Study:
         return profile(model, inputs, self.report.phases)
 
 
+@collected_rarely()
 def _compiled_file(
     source: Path | bytes,
     target: str | Backend,

@@ -142,9 +142,10 @@ def element_type_of(value: SSAValue | Attribute) -> Attribute:
 
 def is_narrow(element_type: Attribute) -> bool:
     """Whether an element type is one that is stored but not computed with: floats of 8 and 4 bits, integers of 4 and 2."""
-    if isinstance(element_type, IntegerType):
+    kind = type(element_type)
+    if kind is IntegerType:
         return 1 < int(cast("IntegerType", element_type).width.data) < 8
-    return isinstance(element_type, _NARROW_FLOATS)
+    return kind in _NARROW_FLOATS
 
 
 def rank_of(value: SSAValue | Attribute) -> int:
@@ -307,8 +308,9 @@ class DlOp(PlainOp, ABC):
 
     def require_wide_operands(self) -> None:
         """Raises DTypeError for an operand of narrow numbers where the op would compute with them."""
-        narrow = [v for v in self.operands if not self.TAKES_NARROW and is_narrow(element_type_of(v))]
-        if narrow:
+        if self.TAKES_NARROW:
+            return
+        if narrow := [v for v in self.operands if is_narrow(element_type_of(v))]:
             raise DTypeError(f"{self.name}: {element_type_of(narrow[0])} is stored, not computed with; dl.cast it")
 
     def set_result_types(self, types: Sequence[Tensor]) -> None:
