@@ -1,8 +1,8 @@
-"""What compiling large graphs costs: python benchmarks/large_graphs.py [--nodes N] [--only KIND …] [--profile].
+"""What compiling large graphs costs: python benchmarks/large_graphs.py [--nodes N …] [--only KIND …] [--profile].
 
 For each kind of graph, of about N nodes, the processor's seconds of a new process that compiles it without the cache, all
-processes that it starts included, what the process spends by phase, and the most memory in MB. --profile says by function what
-is done, --write FOLDER keeps the files.
+processes that it starts included, and the most memory in MB. --profile says what is done by function, --write FOLDER keeps the
+files, and takes those that are there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from rich.table import Table
 _COMPILE = """
 import sys
 import dlc
-from dlc.instrument.report import Report
 if len(sys.argv) > 2:
     import cProfile, pstats
     profile = cProfile.Profile()
@@ -84,7 +83,7 @@ def elementwise(n: int) -> onnx.ModelProto:
     """Operators on two values, the last one and one of the last ten, at random."""
     g = Graph()
     values = ["x"]
-    for k in range(n):
+    for _ in range(n):
         a, b = values[-1], values[-1 - int(g.random.integers(min(len(values), 10)))]
         kind = ("Add", "Mul", "Sub", "Max", "Sigmoid", "Tanh", "Abs", "Neg")[int(g.random.integers(8))]
         values.append(g.add(kind, a, b) if kind in ("Add", "Mul", "Sub", "Max") else g.add(kind, a))

@@ -133,7 +133,7 @@ def _initialize(
     self.__post_init__()
 
 
-def _flat(given: Sequence[Any], defined: Sequence[tuple[str, Any]], kind: type) -> list[Any] | None:
+def _flat(given: Sequence[Any], defined: Sequence[tuple[str, Any]], kind: type[Any]) -> list[Any] | None:
     """Operands or regions in one list; None for those that are not all there, each where one belongs, all where several do."""
     if len(given) != len(defined):
         return None
@@ -141,13 +141,15 @@ def _flat(given: Sequence[Any], defined: Sequence[tuple[str, Any]], kind: type) 
     for one, (_, definition) in zip(given, defined, strict=True):
         if isinstance(one, kind):
             flat.append(one)
-        elif isinstance(definition, OptionalDef) or not isinstance(definition, VariadicDef):
-            return None
-        elif not isinstance(one, list | tuple) or not all([isinstance(v, kind) for v in one]):
-            return None
-        else:
+        elif _takes_several(definition, one) and all(map(kind.__instancecheck__, one)):
             flat += one
+        else:
+            return None
     return flat
+
+
+def _takes_several(definition: Any, given: Any) -> bool:
+    return isinstance(given, list | tuple) and isinstance(definition, VariadicDef) and not isinstance(definition, OptionalDef)
 
 
 def _initialize_defined(self: Any, definition: OpDef, **given: Any) -> None:
@@ -197,9 +199,9 @@ def _single(self: Any, op: Any, kind: Any = None) -> Any:
     return _any_single(self, op, kind)
 
 
-def _item(self: SSAValues, index: Any) -> Any:
-    item = _item_of(self, index)
-    return SSAValues(item) if type(item) is tuple else item
+def _item(self: Any, index: Any) -> Any:
+    item: Any = _item_of(self, index)
+    return cast(Any, SSAValues)(item) if type(item) is tuple else item
 
 
 def _attach(self: Block, op: Operation) -> None:
@@ -242,16 +244,16 @@ def _hashed_once(compute: Callable[[Any], int]) -> Callable[[Any], int]:
 
 def _check_new(self: Any) -> None:
     """What is asked of a new attribute: of one whose class asks nothing, nothing."""
-    kind = type(self)
+    kind = cast(Any, type)(self)
     if kind not in _asks:
         _check_any_new(self)
-        own = (kind._verify, kind.verify)
-        _asks[kind] = own != (Attribute._verify, Attribute.verify)  # pyright: ignore[reportPrivateUsage]
+        _asks[kind] = (kind._verify, kind.verify) != _asks_nothing
     elif _asks[kind]:
         self._verify()
 
 
 _asks: dict[type, bool] = {}
+_asks_nothing = (cast(Any, Attribute)._verify, Attribute.verify)
 
 
 def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
@@ -263,19 +265,19 @@ def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
         return lambda value: isinstance(value, kind)
     if type(constraint) is ArrayOfConstraint and type(constraint.elem_range_constraint) is RangeOf:
         each = _by_class(constraint.elem_range_constraint.constr)
-        return None if each is None else lambda value: isinstance(value, ArrayAttr) and all(map(each, value.data))
+        return None if each is None else lambda value: type(value) is ArrayAttr and all(map(each, value.data))
     return None
 
 
-def _verify_parameters(self: ParamAttrDef, attribute: ParametrizedAttribute) -> None:
+def _verify_parameters(self: ParamAttrDef, attr: ParametrizedAttribute) -> None:
     """The constraints of an attribute's parameters, by their classes where these say that all is right."""
     checks = _checks.get(id(self))
     if checks is None:
         checks = _checks[id(self)] = [(name, _by_class(parameter.constr)) for name, parameter in self.parameters]
-    held = attribute.__dict__
+    held = attr.__dict__
     for name, right in checks:
         if right is None or not right(held[name]):
-            _verify_any_parameters(self, attribute)
+            _verify_any_parameters(self, attr)
             return
 
 
@@ -286,6 +288,10 @@ _checks: dict[int, list[tuple[str, Callable[[Any], bool] | None]]] = {}
 @lru_cache(maxsize=1 << 12)
 def _function_type(inputs: tuple[Attribute, ...], outputs: tuple[Attribute, ...]) -> FunctionType:
     return _function_type_of(inputs, outputs)
+
+
+def _from_lists(inputs: Iterable[Attribute], outputs: Iterable[Attribute]) -> FunctionType:
+    return _function_type(tuple(inputs), tuple(outputs))
 
 
 def _values(self: Any) -> tuple[Any, ...]:
@@ -324,7 +330,7 @@ def _verify(self: OpDef, op: Operation) -> None:
     _right[key] = held
 
 
-_item_of: Any = tuple.__getitem__
+_item_of = cast(Any, tuple).__getitem__
 _walk_any = Operation.walk
 _initialize_any: Any = xdsl.irdl.operations.irdl_op_init
 _check_any_new = Attribute.__post_init__
@@ -353,7 +359,7 @@ def quicken() -> None:
         cast(Any, kind).__class__ = _SharedMeta
     cast(Any, Attribute).__post_init__ = _check_new
     ParamAttrDef.verify = _verify_parameters
-    cast(Any, FunctionType).from_lists = staticmethod(lambda inputs, outputs: _function_type(tuple(inputs), tuple(outputs)))
+    cast(Any, FunctionType).from_lists = staticmethod(_from_lists)
     cast(Any, xdsl.irdl.operations).irdl_op_init = _initialize_defined
     OpDef.verify = _verify
     Operation.walk = _walk

@@ -44,4 +44,4 @@ class WeightExpressions:
 
 def _is_evaluated(op: DlOp) -> bool:
     """Whether an op gives such values of such operands."""
-    return not (any([is_open(r) for r in op.results]) or has_open_sizes(op) or isinstance(op, DataDependent))
+    return not (isinstance(op, DataDependent) or has_open_sizes(op) or any([is_open(r) for r in op.results]))
