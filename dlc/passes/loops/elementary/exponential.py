@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from dlc.passes.loops.formula import Bits, Float, fma, polynomial, select
+from dlc.passes.loops.formula import Bits, Float, fma, polynomial
 
 LOG2E = 1.4426950408889634
 # ln 2 = high + low, where high has so few bits that n·high is exact, also on processors without FMA.
