@@ -197,7 +197,7 @@ def drawn(operands: int, count: int, dtype: type, reach: float) -> Chunks:
         with np.errstate(over="ignore"):
             x = (10**exponents * draw.choice([-1, 1], (operands, size), p=[0.25, 0.75])).astype(dtype)
             singles = x.astype(np.float32).astype(dtype)
-        x = np.where(np.isfinite(singles) & (draw.random(size) < 0.5), singles, x)
+        x = np.where(np.isfinite(singles) & (singles != 0) & (draw.random(size) < 0.5), singles, x)
         if operands == 2:
             x[1] = np.where(draw.random(size) < 0.2, x[0] * draw.uniform(0.5, 2, size).astype(dtype), x[1])
         yield tuple(x)
@@ -211,7 +211,10 @@ def in_singles(function: Function, targets: Sequence[str], arguments: int) -> Ca
         exact = (function.in_double or function.own)(*(a.astype(np.float64) for a in arguments))
         nearest = dnp.abs(dnp.clip(exact, -3.4e38, 3.4e38)).astype(np.float32)
         # Infinities count as the number after the largest.
-        unit, exact = (dnp.nextafter(nearest, np.float32(np.inf)) - nearest).astype(np.float64), dnp.clip(exact, -beyond, beyond)
+        unit, exact = (
+            (dnp.nextafter(nearest, np.float32(np.inf)) - nearest).astype(np.float64),
+            dnp.clip(exact, -beyond, beyond),
+        )
         undefined = dnp.isnan(exact)
         found = []
         for result in results:

@@ -11,7 +11,7 @@ from dlc.numpy.apply import ArrayLike, Operand, apply, in_wide_type
 from dlc.numpy.functions.comparing import greater, less, minimum
 from dlc.numpy.functions.elementwise import abs, divide, exp, floor, log, log1p, multiply, square, where
 from dlc.numpy.rules import with_tangent
-from dlc.special.formulas import chebyshev, floats
+from dlc.special.formulas import floats, polynomial
 
 __all__ = ["erf", "erfc", "erfcx", "erfinv", "log_ndtr", "ndtr"]
 
@@ -46,24 +46,28 @@ def log_ndtr(x: ArrayLike, /) -> Any:
     return _log_ndtr(*floats(x))
 
 
-# Chebyshev's coefficients of ln(e^(z²) erfc(z) / t) for t = 2 / (2 + z) from 0 to 1, computed with 40 digits; the form is that
-# of Press et al., Numerical Recipes (3rd edition, 6.2.2).
-_TAIL = (
-    -1.3026537197817094342, 0.6419697923564902603, 0.01947647320418583631, -0.009561514786808631642, -0.0009465953444820368663,
-    0.0003668394978527614519, 4.252332480690777164e-5, -2.027857811253424315e-5, -1.624290004647025513e-6,
-    1.303655835580523202e-6, 1.562644172206614318e-8, -8.523809591492654253e-8, 6.529054439098851496e-9,
-    5.059343495551468942e-9, -9.913641564930330867e-10, -2.273651222931835856e-10, 9.646791102015526802e-11,
-    2.394038083039114745e-12, -6.886027526497553398e-12, 8.944879273090725717e-13, 3.130921399342958078e-13,
-    -1.127082236136725237e-13, 3.810905255189232055e-16, 7.106097613609236988e-15, -1.523028201457104304e-15,
-    -9.457494571291234e-17, 1.210237189224278992e-16, -2.816663087747176972e-17,
+# ln(e^(z²) erfc(z) / t) for t = 2 / (2 + z) from 0 to 1, in powers of 2t - 1 from the highest on: of Chebyshev's series,
+# computed with 40 digits, and of its first half, which is enough for single precision; the form is that of Press et al.,
+# Numerical Recipes (3rd edition, 6.2.2).
+_TAIL_F64 = (
+    -1.8902306008944537e-09, 4.06088214696972e-09, 1.1172352263623759e-08, -3.9171820510271855e-08, 1.4448658046252676e-09,
+    1.5334345920908177e-07, -2.495832761719667e-07, -1.6849800720653297e-07, 1.2500276612569754e-06, -1.27231190486887e-06,
+    -2.947986876998259e-06, 8.562623420121286e-06, 1.3772664134464417e-07, -3.0187884551394243e-05, 3.17451797494374e-05,
+    7.14010141275703e-05, -0.0001743029472030762, -9.37350311709817e-05, 0.000673678795580235, -0.00014624686337800336,
+    -0.002345812500482853, 0.001758933557799016, 0.008824938557060623, -0.009872689366389959, -0.0468956102311753,
+    0.04734330684190443, 0.6726432239776567, -0.6717940840566923,
+)  # fmt: skip
+_TAIL_F32 = (
+    -8.121255169990927e-06, 2.0723070957778818e-05, 4.179589658624269e-05, -0.00015463379082966594, -7.119731281770681e-05,
+    0.0006579538477710235, -0.00015613427318947993, -0.002339277724052592, 0.0017613393646453846, 0.00882355817764504,
+    -0.009872980459293995, -0.046895482160995, 0.04734332036738016, 0.6726432205460084, -0.6717940841603572,
 )  # fmt: skip
 
 
 def _tail(z: Any) -> tuple[Any, Any]:
     """For z ≥ 0, e^(z²) · erfc(z) as t and a logarithm: t · e^logarithm."""
     t = divide(2, z + 2)
-    # Single precision needs the first half.
-    return t, chebyshev(2 * t - 1, _TAIL if z.dtype.itemsize >= 8 else _TAIL[:15])
+    return t, polynomial(2 * t - 1, _TAIL_F64 if z.dtype.itemsize >= 8 else _TAIL_F32)
 
 
 def _split_square(x: Any) -> tuple[Any, Any]:
