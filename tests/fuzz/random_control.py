@@ -447,7 +447,9 @@ class Interpreter:
             return pack(results[:count], True), tuple(results[count:])
 
         first = pack(read[:count], False)
-        last, made = self.control.scan(step, first, read[count:], settings["length"], settings["reverse"])
+        # Where there are elements their number may be an open size.
+        length = settings["length"] if not read[count:] else None
+        last, made = self.control.scan(step, first, read[count:], length, settings["reverse"])
         return [*unpack(last), *self._collected(statement, made)]
 
     def _map(self, statement: Statement, known: Environment, read: list[Any]) -> list[Any]:
@@ -476,7 +478,8 @@ def _fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], valu
     return value
 
 
-def _scan(f: Callable[[Any, Any], Any], carry: Any, xs: list[Any], length: int, reverse: bool) -> Any:
+def _scan(f: Callable[[Any, Any], Any], carry: Any, xs: list[Any], length: int | None, reverse: bool) -> Any:
+    (length,) = {len(x) for x in xs} or {length}
     collected: dict[int, tuple[Any, ...]] = {}
     for k in range(length)[:: -1 if reverse else 1]:
         carry, collected[k] = f(carry, [x[k] for x in xs])
@@ -490,5 +493,5 @@ PLAIN = SimpleNamespace(
     while_loop=_while_loop,
     fori_loop=_fori_loop,
     scan=_scan,
-    map=lambda f, xs: _scan(lambda _, x: (None, f(x)), None, xs, len(xs[0]), False)[1],
+    map=lambda f, xs: _scan(lambda _, x: (None, f(x)), None, xs, None, False)[1],
 )

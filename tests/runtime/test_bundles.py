@@ -52,12 +52,6 @@ def alone(path: Path, inputs: dict[str, Any]) -> dict[str, NDArray[Any]]:
         return dict(arrays)
 
 
-def called(compiled: Model, calls: Sequence[Sequence[Any]]) -> Model:
-    for inputs in calls:
-        compiled(*inputs)
-    return compiled
-
-
 def _positive_on(target: str) -> Model:
     return compile(positive(), target, Options(num_threads=1))
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from dlc.errors import DeviceError
 
-
 # Drivers have threads, and a child process has none of its parent's: it would wait for them for ever.
 _lost_by_fork = False
 
