@@ -210,7 +210,7 @@ BY_SIZES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no domain": lambda m: m["served"].__setitem__(1, [3]),
     "a size that has to be a number": lambda m: m["served"].__setitem__(2, [["n", 3]]),
     "an equal size that is none": lambda m: m["served"][0]["equal"].__setitem__("q", "n"),
-    "a size that has to be none": lambda m: m["served"][0]["equal"].__setitem__("decided_0", "q"),
+    "a size that has to be none": lambda m: m["served"][0]["equal"].__setitem__("nonzero_0", "q"),
 }
 VARIANTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a value of no input": lambda m: m["values"].__setitem__(0, "z"),
