@@ -28,7 +28,7 @@ from dlc.arrays import aligned_empty
 from dlc.backends.cpu.limits import peak_flops, peak_text
 from dlc.backends.cpu.llvm import compile_text
 from dlc.measure.peers import peers
-from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.code.loader import load_object
 from dlc.target import resolve
 
 

@@ -19,11 +19,11 @@ from dlc.arrays import TensorInfo
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.machine.cpus import usable_cpus
-from dlc.runtime.cpu.loader import load_object
-from dlc.runtime.cpu.native import runtime
+from dlc.runtime.cpu.code.loader import load_object
+from dlc.runtime.cpu.code.native import runtime
 from dlc.runtime.cpu.program import KernelImage, NativeProgram
-from dlc.runtime.host_program import HostProgram, Launch
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
+from dlc.runtime.program.host_program import HostProgram, Launch
 from dlc.target import CPU_LEVELS
 
 EMPTY = "define void @empty(ptr %arguments, i64 %task) {\n  ret void\n}"

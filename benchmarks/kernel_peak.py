@@ -20,7 +20,7 @@ from dlc.backends.cpu.llvm import compile_text
 from dlc.dialects.registry import make_context
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.ir import func, parse_module
-from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.code.loader import load_object
 from dlc.target import resolve
 
 KERNEL = Path(__file__).parent.parent / "tests" / "backends" / "cpu" / "conv_add_relu.mlir"

@@ -17,14 +17,14 @@ bottom:
     loops    loops over n-D vectors: one value is one register tile         passes.loops
 
 After `fusion` a module is two tracks. Kernels go on as pure functions and end as machine code: `emission.llvm` writes
-LLVM IR text in one visit, LLVM makes an object of it, and `runtime.cpu.loader` maps that object. The host program, which
+LLVM IR text in one visit, LLVM makes an object of it, and `runtime.cpu.code.loader` maps that object. The host program, which
 says what kernel runs when on which buffers, is planned by `passes.host` into one arena and a table of launches that one
 native function executes. For an OpenCL device `emission.c` writes C instead, the driver compiles it, and the table becomes
 commands in the device's queue (`runtime.opencl`).
 
-A compiled program is an artifact (`runtime.artifact`), a model one or several of them in a file (`runtime.container`):
-`runtime` holds all that runs it, and imports no part of the compiler. `caching` keeps artifacts on disk, and finds them again
-by what they depend on; a hit comes before all of the above.
+A compiled program is an artifact (`runtime.cpu.artifact`), a model one or several of them in a file
+(`runtime.saving.container`): `runtime` holds all that runs it, and imports no part of the compiler. `caching` keeps artifacts
+on disk, and finds them again by what they depend on; a hit comes before all of the above.
 
 Where there is no Python, `deploy` has the header that opens such a file in C, and writes shared libraries and objects.
 

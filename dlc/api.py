@@ -22,12 +22,12 @@ from dlc.files.whole_files import path_of
 from dlc.given_shapes import GivenShapes, given_shapes
 from dlc.instrument.report import Progress, Report
 from dlc.options import Options
-from dlc.runtime.border import BorderedModel
-from dlc.runtime.model import Model
+from dlc.runtime.models.border import BorderedModel
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.variants import Variants
 from dlc.runtime.opencl.array import DeviceArray, put
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import Device, all_devices, choose
-from dlc.runtime.variants import Variants
 from dlc.target import Target, is_opencl, place_of, resolve
 
 if TYPE_CHECKING:

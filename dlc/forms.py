@@ -5,9 +5,9 @@
     probabilities: list of {"no": …, "yes": …}    f32[n, 2]: a row for each
     words: dict of text to float32                words[keys]: i64[n], words[values]: f32[n], in the order of the keys
 
-A program has tensors only. What its inputs and outputs are made of is said by their forms; `runtime/border.py` makes one of the
-other. A form that a call decides, a list of any length or what may be None, becomes one of a call by the *shapes* of a value:
-those of its tensors, in a tuple for a list, and None where there is nothing.
+A program has tensors only. What its inputs and outputs are made of is said by their forms; `runtime/models/border.py` makes
+one of the other. A form that a call decides, a list of any length or what may be None, becomes one of a call by the *shapes* of
+a value: those of its tensors, in a tuple for a list, and None where there is nothing.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like
 from dlc.frontend.trace import is_number
 from dlc.frontend.traced import OpenSize
-from dlc.runtime.model import require_on_cpu
+from dlc.runtime.models.model import require_on_cpu
 from dlc.runtime.opencl.array import DeviceArray
 
 # Of each leaf, its axes that are open.

@@ -12,7 +12,7 @@ from dlc.compiler import Program, compile
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import of_parts, parts_of
 from dlc.options import Options
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from dlc.stablehlo import read_module
 
 

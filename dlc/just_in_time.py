@@ -30,10 +30,10 @@ from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options
 from dlc.runtime.cpu.direct import DirectCall, direct_call
-from dlc.runtime.kept import MOST
-from dlc.runtime.model import Model, as_result, require_fitting
+from dlc.runtime.models.kept import MOST
+from dlc.runtime.models.model import Model, as_result, require_fitting
+from dlc.runtime.models.recompilations import Recompilations
 from dlc.runtime.opencl.array import DeviceArray
-from dlc.runtime.recompilations import Recompilations
 
 # Imported for what it does: it gives traced arrays their operators.
 _operators = dlc.numpy

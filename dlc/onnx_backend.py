@@ -23,7 +23,7 @@ from dlc.frontend.onnx import check_model
 from dlc.frontend.onnx.functions import OWN_DOMAIN
 from dlc.frontend.onnx.registry import LAST_OPSET
 from dlc.frontend.onnx.tensors import data_type_of
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 
 __all__ = ["Prepared", "is_compatible", "prepare", "run_model", "run_node", "supports_device"]
 

@@ -25,8 +25,8 @@ from dlc.compiler import load_program
 from dlc.emission.c.kernel import KernelSource, emit, program_text
 from dlc.emission.c.syntax import OPERATORS, Syntax
 from dlc.ir import func
-from dlc.runtime.host_program import OpenKernel
-from dlc.runtime.kernel_object import KernelObject
+from dlc.runtime.cpu.kernel_object import KernelObject
+from dlc.runtime.program.host_program import OpenKernel
 from dlc.target import CPU_LEVELS
 
 

@@ -18,8 +18,8 @@ from dlc.instrument.report import Report
 from dlc.ir import ModuleOp, parse_module
 from dlc.options import Environment, Options
 from dlc.passes.loops.vectorize import VectorizePass
-from dlc.runtime.container import to_bytes
 from dlc.runtime.load import load
+from dlc.runtime.saving.container import to_bytes
 from dlc.target import CPU_LEVELS, flags_of, host_flags
 from dlc.weights import WeightStore
 from tests.models.skeletons import path_of, recordings

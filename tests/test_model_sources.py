@@ -18,8 +18,8 @@ import pytest
 
 import dlc
 from dlc.errors import ModelError
-from dlc.runtime.container import to_bytes
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
+from dlc.runtime.saving.container import to_bytes
 from tests.models.skeletons import path_of
 
 MNIST = path_of("mnist_cnn")

@@ -21,9 +21,9 @@ from dlc.ir import ModuleOp, Operation, func
 from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.pipelines import stages_of
-from dlc.runtime.host_program import HostProgram
 from dlc.runtime.load import CompiledProgram, program_in
-from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.program.host_program import HostProgram
+from dlc.runtime.program.open_program import OpenProgram
 from dlc.target import Target
 
 Text = TypeVar("Text")

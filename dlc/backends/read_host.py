@@ -16,7 +16,7 @@ from dlc.dialects.entry import buffer_bytes, entry_of, inputs_of, outputs_of, si
 from dlc.dims import Range, Size, is_static
 from dlc.errors import CompileError
 from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
-from dlc.runtime.host_program import (
+from dlc.runtime.program.host_program import (
     ARENA,
     FIRST_INPUT,
     Branch,
@@ -35,7 +35,7 @@ from dlc.runtime.host_program import (
     Print,
     While,
 )
-from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.program.open_program import OpenProgram
 
 
 def read_host(module: ModuleOp) -> HostProgram:

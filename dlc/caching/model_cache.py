@@ -23,9 +23,9 @@ from dlc.errors import ModelError
 from dlc.given_shapes import GivenShapes
 from dlc.instrument.report import KernelReport, Report
 from dlc.options import Options
-from dlc.runtime.container import save
 from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.opencl.build import Builder
+from dlc.runtime.saving.container import save
 from dlc.target import Target
 
 # Kinds of entries: artifacts, and for a model file that has them, the names of its files of external data.

@@ -42,9 +42,9 @@ from dlc.measure.peers import PEERS, peers
 from dlc.measure.profile import time_text
 from dlc.measure.trace import write_trace
 from dlc.options import Options
-from dlc.runtime.artifact import Artifact
+from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.load import CompiledProgram
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 
 # How wide the bar of the kernel that takes longest is, in characters; on a terminal that is narrower, names need the room.
 _BAR, _WIDE = 10, 100

@@ -37,7 +37,7 @@ from dlc.debug.importing import first_wrong_node
 from dlc.errors import DlcError, ModelError
 from dlc.instrument.report import Progress
 from dlc.options import Options
-from dlc.runtime.model import require_fitting
+from dlc.runtime.models.model import require_fitting
 
 Arrays = dict[str, NDArray[Any]]
 

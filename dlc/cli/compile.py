@@ -39,8 +39,8 @@ from dlc.dims import is_static
 from dlc.files.whole_files import write_whole_text
 from dlc.instrument.report import Report
 from dlc.options import Options
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.model import Model
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.models.model import Model
 from dlc.target import host_supports
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from dlc.files.whole_files import require_writable
 from dlc.given_shapes import tensor_shape
 from dlc.instrument.report import Progress
 from dlc.options import Options
-from dlc.runtime.model import require_fitting
+from dlc.runtime.models.model import require_fitting
 from dlc.target import place_of
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from dlc.debug.outcome import NUMBERS, outcome_of_command, outcome_on
 from dlc.debug.reduce import reduce
 from dlc.instrument.evidence import save_program
 from dlc.options import Options
-from dlc.runtime.model import require_fitting
+from dlc.runtime.models.model import require_fitting
 
 
 @click.command("reduce")

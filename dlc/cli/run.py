@@ -46,7 +46,7 @@ from dlc.given_shapes import sizes_given
 from dlc.instrument.report import Doing, Progress
 from dlc.options import Options
 from dlc.runtime.load import load
-from dlc.runtime.model import Model, require_fitting
+from dlc.runtime.models.model import Model, require_fitting
 
 # How many elements of a list are shown.
 _MOST_SHOWN = 4

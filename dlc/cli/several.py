@@ -13,8 +13,8 @@ from dlc.dims import Dim, is_static
 from dlc.errors import UnsupportedError
 from dlc.forms import OBJECTS, Plain, form_of, told
 from dlc.frontend.identifiers import identifier
-from dlc.runtime.model import Model
-from dlc.runtime.variants import Key, Variants
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.variants import Key, Variants
 
 Values: TypeAlias = "Mapping[str, NDArray[Any]]"
 # The model for shapes and values of inputs.

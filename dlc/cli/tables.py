@@ -9,7 +9,7 @@ from rich.table import Table
 
 from dlc.cli.shared import out
 from dlc.instrument.report import Report
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 
 # How many inputs with a default are listed.
 _MOST_LISTED = 8

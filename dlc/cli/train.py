@@ -36,7 +36,7 @@ from dlc.files.whole_files import require_writable, written_whole
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.onnx.named import classes_of
 from dlc.options import Options
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from dlc.training.choosing import Names
 from dlc.training.data import Examples
 from dlc.training.loop import Done, steps_in, train

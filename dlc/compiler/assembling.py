@@ -20,10 +20,10 @@ from dlc.ir import Operation
 from dlc.machine.cpus import usable_cpus
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
-from dlc.runtime.bounds import check_program
-from dlc.runtime.host_program import HostProgram
 from dlc.runtime.load import CompiledProgram
-from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.program.bounds import check_program
+from dlc.runtime.program.host_program import HostProgram
+from dlc.runtime.program.open_program import OpenProgram
 
 
 def assembled(c: Compilation, backend: KernelBackend[Any, Any]) -> CompiledProgram | Executable:

@@ -31,7 +31,7 @@ from dlc.instrument.verify import illegal_ops
 from dlc.ir import ModuleOp, Operation
 from dlc.passes.base import kernels_of
 from dlc.pipelines import HOST, KERNEL_STAGES
-from dlc.runtime.model import Run
+from dlc.runtime.models.model import Run
 from dlc.weights import WeightStore
 
 # Makes the program that runs.

@@ -19,7 +19,7 @@ from dlc.dims import Range, bind_sizes, substitute
 from dlc.ir import Block, ModuleOp, SSAValue
 from dlc.passes.dl.programs.count_selections import counted
 from dlc.passes.transformations.expand_transformations import expanded
-from dlc.runtime.open_program import OutsideError
+from dlc.runtime.program.open_program import OutsideError
 
 # Checks the compilation of a part on its inputs.
 CheckPart = Callable[[Compilation, Sequence[Array]], object]

@@ -20,7 +20,7 @@ from dlc.dialects.entry import entry_of
 from dlc.dims import Dim, Range, Size, substitute
 from dlc.errors import DlcError
 from dlc.ir import TensorType
-from dlc.runtime.domain import Domain
+from dlc.runtime.sizes.domain import Domain
 
 # Around what is small, what divides, and where a threshold is likely; the last is beyond any.
 _SAMPLES = (0, 1, 2, 3, 5, 8, 31, 96, 1_000_003)

@@ -41,7 +41,7 @@ from dlc.ir import (
     VerifyException,
     parse_module,
 )
-from dlc.runtime.host_program import weight_array
+from dlc.runtime.program.host_program import weight_array
 from dlc.stablehlo import is_stablehlo, read_module
 from dlc.weights import WeightStore
 

@@ -35,12 +35,12 @@ from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.transformations.expand_transformations import expanded
 from dlc.pipelines import chosen, parse
-from dlc.runtime.by_sizes import BySizes, Served, Sizes
-from dlc.runtime.formats.by_sizes import model_of
-from dlc.runtime.kept import Kept
 from dlc.runtime.load import CompiledProgram
-from dlc.runtime.model import Model, Run
-from dlc.runtime.recompilations import Recompilations
+from dlc.runtime.models.by_sizes import BySizes, Served, Sizes
+from dlc.runtime.models.kept import Kept
+from dlc.runtime.models.model import Model, Run
+from dlc.runtime.models.recompilations import Recompilations
+from dlc.runtime.models.saved_by_sizes import model_of
 
 # The forms of a program that are the code of its kernels, on dlc's own targets.
 CODE = ("llvm", "asm", "opencl")

@@ -34,10 +34,10 @@ from dlc.ir import Attribute, Context, MemRefType, ModuleOp, Operation, func, pr
 from dlc.passes.base import Stage
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.tiling.variants import VARIANTS
-from dlc.runtime.cpu.native import runtime
+from dlc.runtime.cpu.code.native import runtime
+from dlc.runtime.cpu.kernel_object import KernelObject
 from dlc.runtime.cpu.program import NativeProgram
-from dlc.runtime.host_program import FIRST_INPUT, HostProgram, Launch
-from dlc.runtime.kernel_object import KernelObject
+from dlc.runtime.program.host_program import FIRST_INPUT, HostProgram, Launch
 
 # The kind of the cache's entries.
 KIND = "plan"

@@ -43,8 +43,8 @@ from dlc.ir import MemRefType, ModuleOp, Operation, SSAValue, func
 from dlc.passes.base import kernels_of
 from dlc.passes.dl.programs.count_selections import counted
 from dlc.passes.transformations.expand_transformations import expanded
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.model import Model, require_fitting
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.models.model import Model, require_fitting
 
 # Of a kernel so much is kept to compare.
 _MOST_BYTES = 1 << 29

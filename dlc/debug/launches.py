@@ -12,9 +12,9 @@ from dlc.arrays import address_of
 from dlc.dialects.dl.base import Array
 from dlc.instrument.capture import Made
 from dlc.instrument.culprit import Counterparts
-from dlc.runtime.artifact import Artifact
+from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.program import Address
-from dlc.runtime.host_program import NUMBER_BYTES, Decide, Launch
+from dlc.runtime.program.host_program import NUMBER_BYTES, Decide, Launch
 
 # The numbers of runs.
 _Runs = frozenset[int]

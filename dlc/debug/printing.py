@@ -12,7 +12,7 @@ from dlc.dialects import dl
 from dlc.errors import DlcError
 from dlc.frontend.pytree import is_array_like
 from dlc.frontend.trace import Tracer, at_user_line, current_trace
-from dlc.runtime.control import shown
+from dlc.runtime.python_ops.control import shown
 
 
 def print(text: str, /, *args: Any, **kwargs: Any) -> None:

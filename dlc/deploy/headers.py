@@ -11,11 +11,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.dims import Dim, Range
-from dlc.runtime.artifact import Artifact
+from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.sizing import symbols_of
-from dlc.runtime.host_program import HostProgram
-from dlc.runtime.open_program import OpenProgram
-from dlc.runtime.parts import Conditions
+from dlc.runtime.program.host_program import HostProgram
+from dlc.runtime.program.open_program import OpenProgram
+from dlc.runtime.saving.parts import Conditions
 
 _CALL = re.compile(r"#ifndef DLC_CALL\n.*?\n#endif\n", re.DOTALL)
 # So much is told of a value or a shape.

@@ -1,7 +1,7 @@
 """A compiled model as a shared library, an object or an archive of one, with a header beside it that says how it is called.
 
     for any call     program · weights
-    for different    program · program · … · what picks one of them · weights        runtime/parts.py
+    for different    program · program · … · what picks one of them · weights        runtime/saving/parts.py
 
 Weights are there once, however many programs have them. The symbol is that of the program, or of what picks one.
 """
@@ -22,17 +22,17 @@ from dlc.deploy.headers import Program, header_text
 from dlc.errors import UnsupportedError
 from dlc.files.whole_files import write_whole_text, written_whole
 from dlc.forms import OBJECTS
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.checksum import checksum_of
-from dlc.runtime.container import PAGE, Placed, bytes_of
-from dlc.runtime.cpu.entry import entry_code
-from dlc.runtime.formats.by_sizes import SavedBySizes
-from dlc.runtime.host_program import Compute, walk
-from dlc.runtime.image import function_in, memory_of
-from dlc.runtime.model import Model
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.cpu.code.entry import entry_code
+from dlc.runtime.cpu.image import function_in, memory_of
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.saved_by_sizes import SavedBySizes
+from dlc.runtime.models.variants import Variants
 from dlc.runtime.opencl.artifact import DeviceArtifact
-from dlc.runtime.parts import Conditions, Part, parts_block
-from dlc.runtime.variants import Variants
+from dlc.runtime.program.host_program import Compute, walk
+from dlc.runtime.saving.checksum import checksum_of
+from dlc.runtime.saving.container import PAGE, Placed, bytes_of
+from dlc.runtime.saving.parts import Conditions, Part, parts_block
 from dlc.target import architecture_of
 
 SUFFIXES = (".so", ".o", ".a")

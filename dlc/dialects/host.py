@@ -298,7 +298,7 @@ class PrintOp(IRDLOperation):
 
 @irdl_op_definition
 class ComputeOp(IRDLOperation):
-    """What Python computes: an op by its name in `runtime/selection.py`, from the first `inputs` buffers to the others.
+    """What Python computes, from the first `inputs` buffers to the others: an op by its name (`runtime/python_ops/`).
 
         host.compute "text_split" (%x, %d, %parts) {settings = "{}", inputs = 2, decided = ["k"]} : memref<…>, …
 

@@ -17,7 +17,7 @@ from dlc.explore.seen import Seen, backend_compiling
 from dlc.instrument.recording import Listing
 from dlc.instrument.report import Doing, Progress
 from dlc.options import Options
-from dlc.runtime.open_program import OutsideError
+from dlc.runtime.program.open_program import OutsideError
 
 # What a program is run on: arrays, or what gives them for the sizes that one compilation serves.
 Inputs: TypeAlias = "Sequence[NDArray[Any]] | Callable[[Program], Sequence[NDArray[Any]]]"

@@ -16,8 +16,8 @@ from dlc.explore.types import type_text
 from dlc.instrument.provenance import origins
 from dlc.ir import ModuleOp
 from dlc.passes.host.lifetimes import Steps
-from dlc.runtime.host_program import HostProgram
-from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.program.host_program import HostProgram
+from dlc.runtime.program.open_program import OpenProgram
 
 
 def memory_of(module: ModuleOp, host: HostProgram | OpenProgram, sizes: Mapping[str, int]) -> Memory:

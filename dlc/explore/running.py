@@ -15,13 +15,13 @@ from dlc.dims import Size, substitute
 from dlc.explore.data import Measured
 from dlc.measure.kernels import measure, numbers_of
 from dlc.measure.timeline import Span, thread_names
-from dlc.runtime.artifact import Artifact
+from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.open_program import OpenNativeProgram
-from dlc.runtime.host_program import HostProgram, kernel_sizes
-from dlc.runtime.open_program import OpenProgram
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram
+from dlc.runtime.program.host_program import HostProgram, kernel_sizes
+from dlc.runtime.program.open_program import OpenProgram
 from dlc.target import host_supports
 
 # How often a program is run on a device to measure its kernels.

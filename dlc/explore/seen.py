@@ -36,9 +36,9 @@ from dlc.passes.fusion.groups import RETURNED
 from dlc.passes.tiling.explain_plan import explain_plan
 from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.tile_kernels import TileKernelsPass, planned_sizes
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.by_sizes import Served
-from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.models.by_sizes import Served
+from dlc.runtime.program.open_program import OpenProgram
 
 # A program is run for this part of the time that compiling it took, or once.
 _MEASURING = 0.02

@@ -17,9 +17,9 @@ from dlc.backends.cpu.limits import measured_limits
 from dlc.backends.limits import Limits
 from dlc.dims import substitute
 from dlc.measure.timeline import Span, Timed, Watch
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import HostProgram, Launch, OpenLaunch, Place, kernel_sizes, walk
-from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.program.host_program import HostProgram, Launch, OpenLaunch, Place, kernel_sizes, walk
+from dlc.runtime.program.open_program import OpenProgram
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
 from dlc.machine.cpus import usable_cpus
 from dlc.measure.kernels import KernelTime, measure
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import HostProgram
-from dlc.runtime.model import Model
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.models.model import Model
+from dlc.runtime.program.host_program import HostProgram
 
 # How wide bars are, in characters.
 _BAR = 16

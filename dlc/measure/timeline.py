@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from dlc.arrays import address_of
 from dlc.backends.cpu.llvm import compile_text
 from dlc.errors import UnsupportedError
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.cpu.loader import CODE_ALIGNMENT, Code, LoadedCode, linked
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.cpu.code.loader import CODE_ALIGNMENT, Code, LoadedCode, linked
+from dlc.runtime.cpu.kernel_object import KernelObject
 from dlc.runtime.cpu.program import KernelImage
 from dlc.runtime.cpu.table import COPY_BYTES
-from dlc.runtime.host_program import Branch, Compute, Decide, Fail, Instruction, Launch, Loop, OpenLaunch, Print, While
-from dlc.runtime.kernel_object import KernelObject
+from dlc.runtime.program.host_program import Branch, Compute, Decide, Fail, Instruction, Launch, Loop, OpenLaunch, Print, While
 from dlc.target import Target
 
 # What is noted of a task: grid, number, thread, nanoseconds at its begin and end.

@@ -25,7 +25,7 @@ from dlc.pytorch.interpreter import draws, place_of, refuse_gaps
 from dlc.pytorch.library import library, torch
 from dlc.pytorch.programs import loose_sizes, model_of, with_sizes
 from dlc.pytorch.reading import array_of, decompositions, drop_checks, is_ruled, nodes_of, operator_name, tensor_of
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 
 _common, _partitioners = library("torch._dynamo.backends.common"), library("torch._functorch.partitioners")
 _partitioner, _support = (library(f"torch.fx.passes.{name}") for name in ("infra.partitioner", "operator_support"))

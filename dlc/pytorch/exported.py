@@ -19,7 +19,7 @@ from dlc.pytorch.graph import Graph, Ref
 from dlc.pytorch.library import torch
 from dlc.pytorch.programs import given, model_of, program_of
 from dlc.pytorch.reading import array_of, decompositions, drop_checks, info_of, nodes_of, ranges_of
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 
 
 def exported_model(

@@ -19,8 +19,8 @@ from dlc.given_shapes import GivenShapes, split_ranges, tensor_shape
 from dlc.options import Options
 from dlc.pytorch.graph import Graph
 from dlc.pytorch.interpreter import draws, gaps, interpret, refuse_gaps
-from dlc.runtime.model import Model
-from dlc.runtime.variants import Shapes, Values, Variants
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.variants import Shapes, Values, Variants
 
 # The last input of a program that draws random numbers.
 SEED = TensorInfo("seed", (), np.dtype(np.int64))

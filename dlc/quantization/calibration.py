@@ -21,7 +21,7 @@ from dlc.quantization.histogram import Histogram
 from dlc.quantization.moments import MOST_ENTRIES, Moments
 from dlc.quantization.placing import Layer
 from dlc.quantization.samples import Samples
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from dlc.weights import Array
 
 # Sets of inputs that products of entries are made of.

@@ -25,7 +25,7 @@ from dlc.quantization.rewriting import dequantised
 from dlc.quantization.samples import Samples
 from dlc.quantization.settings import Settings
 from dlc.quantization.weights import QuantisedWeights
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 
 _ON = np.asarray(True)
 

@@ -14,17 +14,17 @@ from dlc.errors import ModelError
 from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Environment
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.border import BorderedModel, FormedModel
-from dlc.runtime.container import Container, described_badly, in_memory, to_bytes
-from dlc.runtime.formats.arrays import array_from_json
-from dlc.runtime.formats.by_sizes import by_sizes_from_json, model_of
-from dlc.runtime.formats.forms import border_from_json
-from dlc.runtime.model import Model
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.models.border import BorderedModel, FormedModel
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.saved_by_sizes import by_sizes_from_json, model_of
+from dlc.runtime.models.variants import Variants
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import choose
-from dlc.runtime.variants import Variants
+from dlc.runtime.saving.container import Container, described_badly, in_memory, to_bytes
+from dlc.runtime.saving.header.arrays import array_from_json
+from dlc.runtime.saving.header.forms import border_from_json
 from dlc.target import is_opencl, require_host
 
 # One program of a model, as its target has it.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dlc.errors import DlcError
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from dlc.training.data import Examples
 from dlc.training.steps import LEARNING_RATE, LOSS
 

@@ -16,13 +16,13 @@ from dlc.arrays import TensorInfo
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.compiler import compile
 from dlc.dims import Dim, is_symbol
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.by_sizes import BySizes, Sizes
-from dlc.runtime.formats.by_sizes import model_of
-from dlc.runtime.host_program import Branch, Fail, HostArray, HostProgram, Instruction, Print
-from dlc.runtime.kept import Kept
-from dlc.runtime.model import Model
-from dlc.runtime.variants import Variants
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.models.by_sizes import BySizes, Sizes
+from dlc.runtime.models.kept import Kept
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.saved_by_sizes import model_of
+from dlc.runtime.models.variants import Variants
+from dlc.runtime.program.host_program import Branch, Fail, HostArray, HostProgram, Instruction, Print
 from dlc.target import CPU_LEVELS
 from tests.sizes.test_open_control import lowered, nested
 

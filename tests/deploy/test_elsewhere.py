@@ -20,7 +20,7 @@ import dlc.numpy as dnp
 from dlc import nn
 from dlc.cli import main
 from dlc.deploy import HEADER
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from tests.deploy.models import W, X, layer, loops, update
 from tests.deploy.test_header import STRICT, link, ran
 from tests.models.skeletons import deviation, path_of, recordings

@@ -12,7 +12,7 @@ import pytest
 
 import dlc
 from dlc.deploy import HEADER, write_library
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from tests.models import skeletons
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "deploy"

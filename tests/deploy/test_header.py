@@ -20,11 +20,11 @@ import dlc
 from dlc.cli import main
 from dlc.deploy import HEADER, write_library
 from dlc.forms import Border
-from dlc.runtime import image
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.border import BorderedModel
-from dlc.runtime.container import PREFIX, VERSION, Container
-from dlc.runtime.model import Model
+from dlc.runtime.cpu import image
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.models.border import BorderedModel
+from dlc.runtime.models.model import Model
+from dlc.runtime.saving.container import PREFIX, VERSION, Container
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, printing, served, several, sizes_of, update
 from tests.sizes import test_counts as counts
 

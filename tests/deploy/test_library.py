@@ -21,10 +21,10 @@ from dlc.cli import main
 from dlc.deploy import SUFFIXES, write_library
 from dlc.dims import Dim, Range, Size, substitute
 from dlc.errors import UnsupportedError
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.model import Model
-from dlc.runtime.open_program import OpenProgram
-from dlc.runtime.variants import Variants
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.variants import Variants
+from dlc.runtime.program.open_program import OpenProgram
 from dlc.target import CPU_LEVELS
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, served, several, sizes_of, update
 from tests.sizes import test_counts as counts

@@ -25,7 +25,7 @@ from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
 from dlc.options import Options
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.devices import all_devices
 from tests.explore.programs import (
     ROWS,

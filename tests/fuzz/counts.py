@@ -16,7 +16,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from dlc.compiler import Program, compile
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
-from dlc.runtime.artifact import Artifact
+from dlc.runtime.cpu.artifact import Artifact
 from tests.fuzz.supervise import supervised
 
 Array = NDArray[Any]

@@ -29,7 +29,7 @@ from dlc.instrument.dump import WEIGHTS, module_text
 from dlc.ir import TensorType
 from dlc.options import Options
 from dlc.runtime.load import program_in
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import all_devices

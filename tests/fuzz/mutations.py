@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.message import Message
 from onnx import ModelProto
 
-from dlc.runtime.container import PREFIX
+from dlc.runtime.saving.container import PREFIX
 
 INTEGERS = (0, 1, -1, 2, 3, 7, 8, 64, 127, 128, 255, 256, 1000, 65536, 10**6, 10**9)
 HUGE = (2**31 - 1, 2**31, -(2**31), 2**32, 2**40, 2**62, 2**63 - 1, -(2**63))

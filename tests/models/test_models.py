@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import dlc
 from dlc.dims import Dim
 from dlc.errors import ShapeError
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from dlc.target import CPU_LEVELS, host_supports, resolve
 from tests.models.skeletons import FOLDER, PRETRAINED, deviation, pairs_in, path_of, recordings
 

@@ -11,8 +11,8 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.runtime.artifact import Artifact
-from tests.runtime.test_bundles import alone
+from dlc.runtime.cpu.artifact import Artifact
+from tests.runtime.models.test_saved_models import alone
 
 ROWS = np.arange(12, dtype=np.float32).reshape(3, 4)
 # Elements above the last of these limits are none, one or all.

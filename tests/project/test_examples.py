@@ -32,7 +32,7 @@ def test_identify_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     short.write_text("dlc")
     expected = {
         ROOT / "LICENSE": "txt",
-        ROOT / "dlc" / "runtime" / "model.py": "python",
+        ROOT / "dlc" / "runtime" / "load.py": "python",
         ROOT / "pyproject.toml": "toml",
         ROOT / "README.md": "markdown",
         ROOT / "tests" / "models" / "small" / "mnist_cnn.onnx": "onnx",

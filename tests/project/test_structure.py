@@ -21,10 +21,10 @@ ALLOWED = {
     "xdsl_quickened": set(),
     "xdsl_repairs": {"xdsl_quickened"},
     "ir": {"xdsl_repairs"},
-    "dialects": {"ir", "runtime.control", "runtime.selection"},
+    "dialects": {"ir", "runtime.python_ops"},
     "passes": {"dialects", "ir"},
     "frontend": {"dialects", "ir"},
-    "emission": {"dialects", "ir", "runtime.grid"},
+    "emission": {"dialects", "ir", "runtime.program.grid"},
     "backends": {
         "dialects",
         "emission",
@@ -67,8 +67,8 @@ ALLOWED = {
     # What needs PyTorch; the arrays' functions are what its operators are written with.
     "pytorch": {"calculus", "compiler", "lax", "nn", "numpy", "random", "special", *COMPILER_SEES},
     "api": {"compiler", "explore", "measure", "caching", "progress", "pytorch", "training", *COMPILER_SEES},
-    "onnx_backend": {"api", "backends.registry", "frontend.onnx", "runtime.model"},
-    "jax_functions": {"compiler", "frontend.complex_numbers", "stablehlo", "runtime.model"},
+    "onnx_backend": {"api", "backends.registry", "frontend.onnx", "runtime.models.model"},
+    "jax_functions": {"compiler", "frontend.complex_numbers", "stablehlo", "runtime.models.model"},
     "progress": {"instrument.report"},
     # What a function is called with, and what its parameters are for.
     "given_arguments": {"frontend", "runtime"},

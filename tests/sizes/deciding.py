@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import dlc
 from dlc.compiler import Program
 from dlc.frontend.onnx import import_model
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from tests.frontend.onnx.build import model
 
 POSITIVE = """

@@ -18,12 +18,12 @@ from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.frontend.onnx import import_model
 from dlc.measure.timeline import Watch
 from dlc.options import Options
-from dlc.runtime.artifact import Artifact
+from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.open_program import OpenNativeProgram
-from dlc.runtime.host_program import Decide, Launch, OpenLaunch
-from dlc.runtime.model import Model
-from dlc.runtime.open_program import OpenProgram
-from tests.runtime.test_bundles import alone
+from dlc.runtime.models.model import Model
+from dlc.runtime.program.host_program import Decide, Launch, OpenLaunch
+from dlc.runtime.program.open_program import OpenProgram
+from tests.runtime.models.test_saved_models import alone
 from tests.targets import TARGETS
 
 # Rows of `x` whose sum is positive, and the places in these of what is more than their mean; as many are decided again.

@@ -20,9 +20,9 @@ from dlc.dims import Range
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.instrument.report import Report
 from dlc.options import Options
-from dlc.runtime.container import Writer
-from dlc.runtime.domain import Domain
-from dlc.runtime.formats.by_sizes import by_sizes_from_json
+from dlc.runtime.models.saved_by_sizes import by_sizes_from_json
+from dlc.runtime.saving.container import Writer
+from dlc.runtime.sizes.domain import Domain
 
 ONE = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x) => (float[A,B] y) '
 TWO = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x, float[M,6] z) => (float[A,B] y) '

@@ -30,9 +30,9 @@ from dlc.frontend.onnx import import_model
 from dlc.instrument.report import Report
 from dlc.ir import gpu
 from dlc.options import Options
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.container import Writer
+from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.opencl.devices import all_devices
+from dlc.runtime.saving.container import Writer
 from tests.sizes.serving import agree, at_each_stage
 
 Array = NDArray[Any]

@@ -10,8 +10,8 @@ import pytest
 
 import dlc
 from dlc.options import Environment
-from dlc.runtime import kept
-from dlc.runtime.recompilations import Recompilations
+from dlc.runtime.models import kept
+from dlc.runtime.models.recompilations import Recompilations
 
 
 def test_each_is_told_with_what_changed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

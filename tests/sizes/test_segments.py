@@ -13,7 +13,7 @@ from dlc.compiler.segments import Part, split
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from tests.sizes.deciding import positive
 from tests.targets import TARGETS
 

@@ -20,9 +20,9 @@ from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.emit import FOLD_LIMIT, LITERAL_LIMIT
 from dlc.frontend.onnx import check_model
-from dlc.runtime import kept
-from dlc.runtime.model import Model
-from dlc.runtime.variants import Variants
+from dlc.runtime.models import kept
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.variants import Variants
 from tests.frontend.onnx.build import INT64, model
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)

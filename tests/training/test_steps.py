@@ -12,7 +12,7 @@ from onnx import helper
 import dlc
 from dlc.arrays import address_of
 from dlc.errors import ShapeError
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from tests.training.models import perceptron, write
 
 draw = np.random.default_rng(3)

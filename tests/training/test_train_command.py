@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from onnx import numpy_helper
 
 from dlc.cli import main
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from dlc.training import loop
 from tests.training.models import perceptron
 

@@ -13,10 +13,10 @@ from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.emission.llvm.kernel import KernelText, emit_kernel
 from dlc.emission.llvm.traced import traced_text
 from dlc.ir import Operation, func
-from dlc.runtime.artifact import Artifact
-from dlc.runtime.host_program import OpenKernel
-from dlc.runtime.kernel_object import KernelObject
-from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.cpu.kernel_object import KernelObject
+from dlc.runtime.program.host_program import OpenKernel
+from dlc.runtime.program.open_program import OpenProgram
 from dlc.target import Target, require_host
 
 Text = TypeVar("Text")

@@ -14,7 +14,7 @@ from dlc.arrays import aligned_empty
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.limits import FAR, NEAR, Limits
 from dlc.emission.llvm.kernel import attributes
-from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.code.loader import load_object
 from dlc.target import Target
 
 # Enough independent sums to hide the latency of a multiply-add.

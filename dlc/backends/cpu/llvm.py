@@ -9,7 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from dlc.errors import CompileError
-from dlc.runtime.cpu.loader import undefined_symbols
+from dlc.runtime.cpu.code.loader import undefined_symbols
 from dlc.target import Target, architecture_of
 
 # What is there for debuggers, before the sections that are.

@@ -11,12 +11,12 @@ from dlc.backends.opencl.emit import KernelSource, emit_kernel, program_text
 from dlc.backends.opencl.syntax import OPENCL
 from dlc.ir import func
 from dlc.options import Options
-from dlc.runtime.host_program import OpenKernel
 from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import Device, choose, fitted, target_of
 from dlc.runtime.opencl.kernel import KernelText
+from dlc.runtime.program.host_program import OpenKernel
 from dlc.target import OPENCL_PROFILES, Target
 
 

@@ -26,8 +26,8 @@ from dlc.dialects.entry import sizes_of
 from dlc.dims import Dim, bind_sizes
 from dlc.errors import DlcError, UnsupportedError
 from dlc.ir import Attribute, Operation, func
-from dlc.runtime.control import failure, shown
-from dlc.runtime.selection import select
+from dlc.runtime.python_ops.control import failure, shown
+from dlc.runtime.python_ops.selection import select
 
 
 @rule(host.DecideOp)

@@ -27,7 +27,7 @@ from dlc.ir import (
     SSAValue,
     i8,
 )
-from dlc.runtime.selection import Setting, select
+from dlc.runtime.python_ops.selection import Setting, select
 
 
 class Body:
@@ -239,7 +239,7 @@ class DataDependent(DlOp, ABC):
 
     Where kernels can count what there is (`data_dependent/selection.py`), they do; the others Python computes, while the
     program waits. Types name such a size by a symbol of its own, in the property `size`. What is called like the op in
-    `runtime/selection.py` computes it, and is its definition.
+    `runtime/python_ops/selection.py` computes it, and is its definition.
     """
 
     @property

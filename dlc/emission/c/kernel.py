@@ -27,7 +27,7 @@ from dlc.emission.visit import vectors
 from dlc.emission.visit.grids import buffer_bytes, grids_of, is_grid
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import Operation, SSAValue, func
-from dlc.runtime.grid import Grid
+from dlc.runtime.program.grid import Grid
 from dlc.target import Target
 
 HANDLERS: Handlers = {

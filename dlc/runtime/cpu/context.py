@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dlc.arrays import address_of, aligned_empty
 from dlc.runtime.cpu.deciding import DecidedSizes
 from dlc.runtime.cpu.recycled import Recycler
-from dlc.runtime.host_program import ARENA, Place, Printing
+from dlc.runtime.program.host_program import ARENA, Place, Printing
 
 
 class Context:

@@ -21,7 +21,7 @@ from dlc.arrays import Array, TensorInfo, address_of
 from dlc.runtime.cpu.context import Context
 from dlc.runtime.cpu.open_program import OpenNativeProgram
 from dlc.runtime.cpu.program import LAUNCHES_AT_ONCE, NativeProgram
-from dlc.runtime.host_program import FIRST_INPUT
+from dlc.runtime.program.host_program import FIRST_INPUT
 
 # The results for arrays that are exactly what the inputs are; None for any others, and while another thread calls it.
 DirectCall: TypeAlias = "Callable[..., list[Array] | None]"

@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import Array, address_of
+from dlc.runtime.cpu.code.native import Runtime
 from dlc.runtime.cpu.context import Context
 from dlc.runtime.cpu.deciding import DecidedSizes, DecidingTable
-from dlc.runtime.cpu.native import Runtime
 from dlc.runtime.cpu.program import Deciding, KernelImage, Noted, TableProgram
 from dlc.runtime.cpu.recycled import Recycler
 from dlc.runtime.cpu.sizing import Sizing
 from dlc.runtime.cpu.table import tasks_word
-from dlc.runtime.host_program import ARENA, FIRST_INPUT, Launch, OpenKernel, OpenLaunch
-from dlc.runtime.open_program import Binder, OpenProgram, decided_size, resolved
-from dlc.runtime.size_function import size_function
+from dlc.runtime.program.host_program import ARENA, FIRST_INPUT, Launch, OpenKernel, OpenLaunch
+from dlc.runtime.program.open_program import Binder, OpenProgram, decided_size, resolved
+from dlc.runtime.sizes.size_function import size_function
 
 # What a result may have of memory that is not its own, besides as much as it has.
 _SPARE_BYTES = 1 << 16

@@ -17,14 +17,13 @@ from dlc.arrays import address_of, aligned
 from dlc.dims import Size
 from dlc.errors import DlcError
 from dlc.machine.cpus import usable_cpus
-from dlc.runtime.computing import computed
-from dlc.runtime.control import failure
+from dlc.runtime.cpu.code.native import Runtime
 from dlc.runtime.cpu.context import Context
-from dlc.runtime.cpu.native import Runtime
 from dlc.runtime.cpu.recycled import Recycler
 from dlc.runtime.cpu.table import Task, assemble
-from dlc.runtime.execute import number
-from dlc.runtime.host_program import (
+from dlc.runtime.program.computing import computed
+from dlc.runtime.program.execute import number
+from dlc.runtime.program.host_program import (
     FIRST_INPUT,
     NUMBER_BYTES,
     Compute,
@@ -39,7 +38,8 @@ from dlc.runtime.host_program import (
     Printing,
     weight_array,
 )
-from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.program.open_program import OpenProgram
+from dlc.runtime.python_ops.control import failure
 
 # After so many launches, at first, native code comes back to Python, which looks whether it was interrupted; after more of
 # them where they are over in less than these seconds.

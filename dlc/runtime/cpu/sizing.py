@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from dlc.arrays import ALIGNMENT, TensorInfo
 from dlc.dims import Dim, Range, Size, is_symbol, product
 from dlc.runtime.cpu.table import Table
-from dlc.runtime.host_program import ARENA, FIRST_INPUT, Decide, HostProgram, Instruction
-from dlc.runtime.open_program import LARGEST_SIZE, Demands, OpenProgram, distinct
-from dlc.runtime.size_code import SizeCode
+from dlc.runtime.program.host_program import ARENA, FIRST_INPUT, Decide, HostProgram, Instruction
+from dlc.runtime.program.open_program import LARGEST_SIZE, Demands, OpenProgram, distinct
+from dlc.runtime.sizes.size_code import SizeCode
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from dlc.dims import Dim, Size, substitute
 from dlc.errors import CompileError
-from dlc.runtime.host_program import (
+from dlc.runtime.program.host_program import (
     NOTHING,
     Branch,
     Compute,

@@ -1,4 +1,4 @@
-"""A program compiled for an OpenCL device: as what runs it, and as a part of a file (container.py).
+"""A program compiled for an OpenCL device: as what runs it, and as a part of a file (saving/container.py).
 
 The file holds the kernels' OpenCL C, and what they need of a device, rather than binaries, which hold for one driver only: a
 program runs on any device that has what it needs. Where it is loaded its kernels are built, or found in the cache.
@@ -16,20 +16,20 @@ from numpy.typing import NDArray
 
 from dlc.arrays import named_dtype
 from dlc.errors import DeviceError, TooLargeError
-from dlc.runtime.container import Common, Container, Writer, save
-from dlc.runtime.formats.arrays import array_to_json, arrays_from_json
-from dlc.runtime.formats.host import count, plain, read_size, text
-from dlc.runtime.formats.program import program_from_json, program_to_json
-from dlc.runtime.grid import Grid
-from dlc.runtime.host_program import HostProgram, Launch, OpenKernel
-from dlc.runtime.known_sizes import KnownSizes
-from dlc.runtime.model import Model, Run
-from dlc.runtime.open_program import OpenProgram
+from dlc.runtime.models.model import Model, Run
 from dlc.runtime.opencl.build import Builder, build
 from dlc.runtime.opencl.driver import reported
 from dlc.runtime.opencl.kernel import KernelText
 from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram, weights_on
+from dlc.runtime.program.grid import Grid
+from dlc.runtime.program.host_program import HostProgram, Launch, OpenKernel
+from dlc.runtime.program.known_sizes import KnownSizes
+from dlc.runtime.program.open_program import OpenProgram
+from dlc.runtime.saving.container import Common, Container, Writer, save
+from dlc.runtime.saving.header.arrays import array_to_json, arrays_from_json
+from dlc.runtime.saving.header.program import program_from_json, program_to_json
+from dlc.runtime.saving.header.values import count, plain, read_size, text
 from dlc.target import Target
 
 # Between pieces of text, which have none.

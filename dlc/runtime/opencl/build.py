@@ -21,12 +21,12 @@ from dlc.caching.cache import Cache
 from dlc.errors import DeviceError, ModelError, TooLargeError
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Options
-from dlc.runtime.host_program import Launch
 from dlc.runtime.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary
 from dlc.runtime.opencl.devices import Device, Session, open_device
 from dlc.runtime.opencl.driver import opencl
 from dlc.runtime.opencl.kernel import KernelText, program_text
 from dlc.runtime.opencl.program import GridCode
+from dlc.runtime.program.host_program import Launch
 
 KIND = "opencl"  # of entries in the cache
 _DIGEST_BYTES = 32

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dlc.dims import Size
-from dlc.runtime.grid import Grid
-from dlc.runtime.host_program import OpenKernel
 from dlc.runtime.opencl.devices import Device
+from dlc.runtime.program.grid import Grid
+from dlc.runtime.program.host_program import OpenKernel
 
 
 @dataclass(frozen=True)

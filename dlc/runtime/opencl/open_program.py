@@ -14,14 +14,14 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from dlc.runtime.execute import Held, execute
-from dlc.runtime.host_program import FIRST_INPUT, HostProgram, Launch, Printing
-from dlc.runtime.known_sizes import KnownSizes
-from dlc.runtime.open_program import decided_size
 from dlc.runtime.opencl.array import DeviceArray, new_buffer
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import reported
 from dlc.runtime.opencl.program import GridCode, OpenCLProgram, Stopwatch
+from dlc.runtime.program.execute import Held, execute
+from dlc.runtime.program.host_program import FIRST_INPUT, HostProgram, Launch, Printing
+from dlc.runtime.program.known_sizes import KnownSizes
+from dlc.runtime.program.open_program import decided_size
 
 # Puts a launch of a program into its queue.
 Launching: TypeAlias = "Callable[[OpenCLProgram, Launch, list[Held]], None]"

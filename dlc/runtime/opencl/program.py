@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.dims import Size
 from dlc.errors import DeviceError
-from dlc.runtime.execute import Held, at, execute
-from dlc.runtime.host_program import ARENA, HostProgram, Launch, Printing, weight_array
 from dlc.runtime.opencl.array import DeviceArray, buffer_of, new_buffer, upload
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import opencl, reported
+from dlc.runtime.program.execute import Held, at, execute
+from dlc.runtime.program.host_program import ARENA, HostProgram, Launch, Printing, weight_array
 
 # Puts something into the queue, given what the slots hold.
 Command: TypeAlias = Callable[[list[Held]], None]

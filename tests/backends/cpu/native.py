@@ -12,7 +12,7 @@ from dlc.backends.cpu.llvm import compile_text
 from dlc.dialects.registry import make_context
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.ir import func, parse_module
-from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.code.loader import load_object
 from dlc.target import CPU_LEVELS, Target, host_supports
 
 LEVELS = [

@@ -11,7 +11,7 @@ import pytest
 from dlc.backends.cpu.llvm import assembly, compile_text
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import CompileError, UnsupportedError
-from dlc.runtime.cpu.loader import load_object, undefined_symbols
+from dlc.runtime.cpu.code.loader import load_object, undefined_symbols
 from dlc.target import CPU_LEVELS, Target, resolve
 from tests.backends.cpu.native import LEVELS, grid, parse_kernel, run
 

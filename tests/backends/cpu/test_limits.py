@@ -10,7 +10,7 @@ import pytest
 from dlc.arrays import aligned_empty
 from dlc.backends.cpu.limits import measured_limits, peak_flops, peak_text
 from dlc.backends.cpu.llvm import compile_text
-from dlc.runtime.cpu.loader import load_object
+from dlc.runtime.cpu.code.loader import load_object
 from dlc.target import CPU_LEVELS, Target, host_supports
 
 

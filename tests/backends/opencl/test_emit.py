@@ -9,7 +9,7 @@ import pytest
 from dlc.backends.opencl.emit import emit_kernel, program_text
 from dlc.compiler import emit, load_program
 from dlc.errors import UnsupportedError
-from dlc.runtime.grid import Grid
+from dlc.runtime.program.grid import Grid
 from dlc.target import OPENCL_PROFILES
 from tests.backends.cpu.native import grid, parse_kernel
 from tests.models.skeletons import path_of

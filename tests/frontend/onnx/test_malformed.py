@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from dlc.errors import DlcError, ModelError
 from dlc.frontend.onnx import check_model, import_model
-from dlc.runtime.container import MAGIC
+from dlc.runtime.saving.container import MAGIC
 from tests.frontend.onnx.build import FLOAT, model, run
 from tests.frontend.tflite.recorded import recorded
 from tests.models.skeletons import path_of

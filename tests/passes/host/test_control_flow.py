@@ -20,9 +20,8 @@ from dlc.ir import ModuleOp, parse_module, print_module
 from dlc.options import Options
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
-from dlc.runtime.bounds import check_program
-from dlc.runtime.formats.host import from_json, to_json
-from dlc.runtime.host_program import (
+from dlc.runtime.program.bounds import check_program
+from dlc.runtime.program.host_program import (
     Branch,
     Carried,
     Element,
@@ -35,6 +34,7 @@ from dlc.runtime.host_program import (
     Print,
     While,
 )
+from dlc.runtime.saving.header.instructions import from_json, to_json
 from dlc.weights import WeightStore
 from tests.targets import TARGETS
 

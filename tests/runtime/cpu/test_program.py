@@ -16,8 +16,8 @@ from dlc.errors import CompileError, ModelError
 from dlc.ir import parse_module
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
-from dlc.runtime.cpu.loader import load_object
-from dlc.runtime.cpu.native import runtime
+from dlc.runtime.cpu.code.loader import load_object
+from dlc.runtime.cpu.code.native import runtime
 from dlc.runtime.cpu.program import KernelImage, NativeProgram
 from dlc.target import CPU_LEVELS
 

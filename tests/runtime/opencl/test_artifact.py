@@ -17,16 +17,16 @@ import dlc
 from dlc import lax
 from dlc.caching.cache import Cache
 from dlc.caching.model_cache import MODEL
-from dlc.runtime.container import PREFIX
 from dlc.runtime.load import program_in
-from dlc.runtime.model import Model
+from dlc.runtime.models.model import Model
 from dlc.runtime.opencl import artifact as artifact_module
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import all_devices, choose
+from dlc.runtime.saving.container import PREFIX
 from tests.models.skeletons import path_of, recordings
 from tests.project.test_structure import runs_models
-from tests.runtime.test_artifact import hostile
+from tests.runtime.cpu.test_artifact import hostile
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
 

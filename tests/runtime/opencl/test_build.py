@@ -16,14 +16,14 @@ import pytest
 import dlc
 from dlc.caching.cache import Cache
 from dlc.errors import DeviceError, TooLargeError, UnsupportedError
-from dlc.runtime.grid import Grid
-from dlc.runtime.host_program import Launch, OpenKernel
 from dlc.runtime.opencl import artifact
 from dlc.runtime.opencl import build as build_module
 from dlc.runtime.opencl.build import Builder, BuiltProgram, build
 from dlc.runtime.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary
 from dlc.runtime.opencl.devices import Session, all_devices, choose, open_device
 from dlc.runtime.opencl.kernel import KernelText
+from dlc.runtime.program.grid import Grid
+from dlc.runtime.program.host_program import Launch, OpenKernel
 from tests.models.skeletons import path_of
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")

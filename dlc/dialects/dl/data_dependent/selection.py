@@ -2,7 +2,7 @@
 
 Their types have a symbolic size of their own, the property `size`, until the data is there. Kernels count how many entries
 there are, and `dl.decide` makes the number a size of the program (`dlc/compiler/joining.py`). What is called so in
-`dlc/runtime/selection.py` is their definition.
+`dlc/runtime/python_ops/selection.py` is their definition.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
-from dlc.runtime.selection import Setting
+from dlc.runtime.python_ops.selection import Setting
 
 
 class Selection(DataDependent, ABC):

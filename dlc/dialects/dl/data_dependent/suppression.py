@@ -33,7 +33,7 @@ from dlc.ir import (
     opt_prop_def,
     result_def,
 )
-from dlc.runtime.selection import Setting, kept_of
+from dlc.runtime.python_ops.selection import Setting, kept_of
 
 
 @irdl_op_definition

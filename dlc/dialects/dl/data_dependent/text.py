@@ -1,7 +1,7 @@
 """Text: tensors of i64 whose elements are numbers of texts, in a list that the model has and a call makes longer.
 
 Two of them are equal where the texts are, so that text is moved, compared and looked up by the ops for numbers. What makes
-other text of it, or reads it, Python computes by its strings (`dlc/runtime/text_functions.py`).
+other text of it, or reads it, Python computes by its strings (`dlc/runtime/python_ops/text_functions.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
-from dlc.runtime.selection import Setting
+from dlc.runtime.python_ops.selection import Setting
 
 
 class OnText(DataDependent):

@@ -33,7 +33,7 @@ from dlc.dialects.places import place
 from dlc.dims import Size, is_static
 from dlc.errors import DlcError
 from dlc.ir import Block, IntegerAttr, IntegerType, Operation, Signedness, SSAValue, i32, i64, prop_def
-from dlc.runtime.control import failure
+from dlc.runtime.python_ops.control import failure
 
 
 class Indexed(DlOp, ABC):

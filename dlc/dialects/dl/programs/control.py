@@ -55,7 +55,7 @@ from dlc.ir import (
     var_operand_def,
     var_result_def,
 )
-from dlc.runtime.control import failure, repeat, scan, shown
+from dlc.runtime.python_ops.control import failure, repeat, scan, shown
 
 # Runs a block for these arguments: what it yields.
 RunBlock = Callable[[Block, Sequence[Array]], Sequence[Array]]

@@ -1,0 +1,129 @@
+"""The run-time in this process: `runtime.ll`, compiled (runtime_code.py), as native functions, and the thread pools.
+
+Nothing here is ever freed: threads of a pool run the code and read the pool's memory until the process is gone, also while
+the interpreter shuts down.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+from dlc.errors import DeviceError
+from dlc.runtime.cpu.code.loader import load_object
+
+STACK_BYTES = 8 << 20  # kernels keep their tiles on the stack
+# A thread that causes one of these dies at once where it is blocked, without a handler's report.
+_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The functions of `runtime.ll`; addresses are plain integers.
+
+    `execute(records, limit, slots, pool)` runs a table of records without holding the interpreter's lock: the code that it ends
+    with, 0 or negative, or the address of the next record after `limit` launches and turns of loops;
+    `execute_deciding(sizing, records, limit, slots, pool)` does so where data decides sizes (cpu/deciding.py); `copy` is the
+    address of the task that copies memory, `call_from_python` that of the function that cpu/direct.py calls;
+    `checksum(address, bytes, start)` continues the CRC-32C `start`.
+    """
+
+    execute: Callable[[int, int, int, int], int]
+    execute_deciding: Callable[[int, int, int, int, int], int]
+    copy: int
+    call_from_python: int
+    pool_bytes: Callable[[], int]
+    pool_init: Callable[[int, int, int, int], None]
+    pool_worker: int
+    checksum: Callable[[int, int, int], int]
+
+    def pool(self, threads: int) -> int:
+        """The address of this process's pool of `threads`, the caller's included; 0, which is no pool, for one thread.
+
+        Raises DeviceError when the system refuses to start the threads.
+        """
+        if threads <= 1:
+            return 0
+        cell = self.pool_cell(threads)
+        if cell.value == _NO_POOL:
+            with _lock:
+                if cell.value == _NO_POOL:
+                    cell.value = _start(self, threads)
+        return cell.value
+
+    def pool_cell(self, threads: int) -> ctypes.c_int64:
+        """Where the address of this process's pool of `threads` is, -1 as long as there is none."""
+        return _pools.setdefault((self.pool_worker, threads), ctypes.c_int64(_NO_POOL if threads > 1 else 0))
+
+
+@lru_cache
+def runtime(object: bytes) -> Runtime:
+    """The run-time whose code is `object`, loaded once in this process."""
+    code = load_object(object)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unmapped
+    pointer, i64 = ctypes.c_void_p, ctypes.c_int64
+    return Runtime(
+        execute=ctypes.CFUNCTYPE(i64, pointer, i64, pointer, pointer)(code.address("dlc_execute")),
+        execute_deciding=ctypes.CFUNCTYPE(i64, pointer, pointer, i64, pointer, pointer)(code.address("dlc_execute_deciding")),
+        copy=code.address("dlc_copy"),
+        call_from_python=code.address("dlc_call_from_python"),
+        pool_bytes=ctypes.CFUNCTYPE(i64)(code.address("dlc_pool_bytes")),
+        pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_pool_init")),
+        pool_worker=code.address("dlc_pool_worker"),
+        checksum=ctypes.CFUNCTYPE(ctypes.c_uint32, pointer, i64, ctypes.c_uint32)(code.address("dlc_crc32c")),
+    )
+
+
+# By the code of the workers and their number; machine code reads the cells, so that each stays where it is.
+_pools: dict[tuple[int, int], ctypes.c_int64] = {}
+_NO_POOL = -1
+_lock = Lock()
+
+
+def _forget_pools() -> None:
+    """A child process has the memory of its parent's pools, but none of their threads."""
+    global _lock
+    _lock = Lock()
+    for (_, threads), cell in _pools.items():
+        cell.value = _NO_POOL if threads > 1 else 0
+
+
+os.register_at_fork(after_in_child=_forget_pools)
+
+
+def _start(native: Runtime, threads: int) -> int:
+    libc = ctypes.CDLL(None)
+    libc.aligned_alloc.restype = ctypes.c_void_p
+    size = -(-native.pool_bytes() // 128) * 128
+    pool = libc.aligned_alloc(ctypes.c_size_t(128), ctypes.c_size_t(size))
+    if not pool:
+        raise DeviceError(f"no memory for a pool of {threads} threads")
+    ctypes.memset(pool, 0, size)
+    native.pool_init(pool, threads, _address(libc.syscall), _address(libc.sched_getcpu))
+    attributes, thread = ctypes.create_string_buffer(128), ctypes.c_void_p()
+    libc.pthread_attr_init(attributes)
+    libc.pthread_attr_setdetachstate(attributes, 1)
+    libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
+    # Threads inherit the mask: signals are for Python's threads, so that Ctrl-C finds one.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
+    try:
+        for k in range(1, threads):
+            status = libc.pthread_create(
+                ctypes.byref(thread), attributes, ctypes.c_void_p(native.pool_worker), ctypes.c_void_p(pool)
+            )
+            if status != 0:
+                raise DeviceError(f"thread {k} of {threads} did not start: {os.strerror(status)}; ask for fewer threads")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        libc.pthread_attr_destroy(attributes)
+    return pool
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

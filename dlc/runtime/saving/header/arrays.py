@@ -1,0 +1,37 @@
+"""Named arrays as parts of a file, and back: what is read is not trusted to be any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import TensorInfo
+from dlc.dims import is_static
+from dlc.runtime.saving.container import Container, Writer, bytes_of
+from dlc.runtime.saving.header.tensor_info import info_from_json, info_to_json
+
+
+def array_to_json(name: str, array: NDArray[Any], writer: Writer) -> list[Any]:
+    """Name, shape, dtype, and the section that its elements become."""
+    return [*info_to_json(TensorInfo(name, array.shape, array.dtype)), writer.add(bytes_of(array))]
+
+
+def array_from_json(written: Sequence[Any], container: Container) -> tuple[TensorInfo, NDArray[Any]]:
+    """An array and what it is, mapped from the file. Raises what Container.section raises, and ValueError or TypeError."""
+    info, data = info_from_json(written[:3]), container.section(written[3])
+    if not is_static(info.shape):
+        raise ValueError("an array of symbolic size")
+    shape = [int(s) for s in info.shape]
+    if prod(shape) * info.dtype.itemsize != len(data):
+        raise ValueError(f"{info.name} has {len(data)} bytes, not those of {info}")
+    return info, np.frombuffer(data, info.dtype).reshape(shape)
+
+
+def arrays_from_json(written: Sequence[Any], container: Container) -> tuple[tuple[TensorInfo, ...], dict[str, NDArray[Any]]]:
+    """What arrays are, in order, and the arrays by name. Raises what array_from_json raises."""
+    arrays = [array_from_json(one, container) for one in written]
+    return tuple(info for info, _ in arrays), {info.name: array for info, array in arrays}

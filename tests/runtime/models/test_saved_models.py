@@ -1,0 +1,251 @@
+"""Models of several compiled programs in one file: variants, and models by their sizes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+import dlc
+from dlc.cli import main
+from dlc.compiler import compile
+from dlc.options import Options
+from dlc.runtime.models.model import Model
+from dlc.runtime.saving.container import PREFIX, Container
+from tests.frontend.onnx.build import INT64, model
+from tests.project.test_structure import runs_models
+from tests.runtime.cpu.test_artifact import hostile
+from tests.sizes.deciding import ONE, THREE, called, positive, some_sizes
+
+X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+W = np.random.default_rng(1).standard_normal((4, 2048)).astype(np.float32)
+# Runs a saved model on the inputs in a file; says what was imported.
+SCRIPT = """
+import sys, numpy, dlc
+with numpy.load(sys.argv[2]) as inputs:
+    results = dlc.load(sys.argv[1], num_threads=1)(dict(inputs))
+numpy.savez(sys.argv[3], **results)
+print(*(m.removeprefix("dlc.") for m in sys.modules if m.startswith("dlc.")))
+print(*(m for m in ("xdsl", "onnx", "llvmlite", "click") if m in sys.modules))
+"""
+
+
+def alone(path: Path, inputs: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    """The results in a process that has no compiler."""
+    given, results = path.with_suffix(".in.npz"), path.with_suffix(".out.npz")
+    np.savez(given, **inputs)
+    done = subprocess.run([sys.executable, "-c", SCRIPT, path, given, results], capture_output=True, text=True, check=True)
+    own, others = done.stdout.splitlines()
+    assert others == ""
+    assert [m for m in own.split() if not runs_models(m)] == []
+    with np.load(results) as arrays:
+        return dict(arrays)
+
+
+def _positive_on(target: str) -> Model:
+    return compile(positive(), target, Options(num_threads=1))
+
+
+@pytest.fixture(scope="module")
+def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sizes") / "some.dlc"
+    some_sizes().save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def reduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """y = the sum of x @ w along the axes, for axes of 0 and 1."""
+    folder = tmp_path_factory.mktemp("variants")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("ReduceSum", ["m", "axes"], ["y"])]
+    weights = {"w": W}
+    onnx.save(model(nodes, {"x": X.shape, "axes": [1]}, ["y"], dtypes={"axes": INT64}, weights=weights), folder / "m.onnx")
+    called(dlc.compile_model(folder / "m.onnx"), [(X, np.int64([axis])) for axis in (0, 1)]).save(folder / "m.dlc")
+    return folder / "m.dlc"
+
+
+# By sizes
+
+
+def test_sizes_that_data_decides_without_a_compiler(some: Path) -> None:
+    for x, mask in (*THREE, *ONE):
+        np.testing.assert_array_equal(alone(some, {"x": x, "mask": mask})["y"], x[mask] + [1, 2, 3])
+
+
+def test_sizes_that_the_file_does_not_hold(some: Path) -> None:
+    loaded = dlc.load(some)
+    assert [str(info) for info in loaded.inputs] == ["x: float32[n]", "mask: bool[n]"]
+    with pytest.raises(
+        dlc.UnsupportedError, match=r"not compiled for n = 7; inputs: .* holds n in 3.., nonzero_0 in 3..3; n = 5"
+    ):
+        loaded(np.ones(7, np.float32), np.eye(7, dtype=bool)[2])
+    with pytest.raises(
+        dlc.UnsupportedError, match=r"sizes nonzero_0 that data decides here; .*holds nonzero_0 in 3..3; nonzero_0 = 1"
+    ):
+        loaded(np.ones(5, np.float32), np.ones(5, bool))
+
+
+def test_models_must_be_code(tmp_path: Path) -> None:
+    compiled = called(_positive_on("reference"), [(X[0, 0], X[0, 1])])
+    with pytest.raises(dlc.UnsupportedError, match="there is no code to save; compile it for cpu or opencl"):
+        compiled.save(tmp_path / "m.dlc")
+
+
+def test_it_is_saved_again_alike(some: Path, reduced: Path, tmp_path: Path) -> None:
+    for path in (some, reduced):
+        dlc.load(path).save(tmp_path / "again.dlc")
+        assert (tmp_path / "again.dlc").read_bytes() == path.read_bytes()
+
+
+def test_selections_have_their_settings(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Unique", ["x"], ["y", "first", "inverse", "counts"], axis=1, sorted=0)]
+    onnx.save(model(nodes, {"x": ["n", 3]}, ["y", "first", "inverse", "counts"]), tmp_path / "m.onnx")
+    compiled, x = dlc.compile_model(tmp_path / "m.onnx"), np.float32([[2, 1, 2], [2, 0, 2]])
+    expected = compiled(x)
+    compiled.save(tmp_path / "m.dlc")
+    for name, value in dlc.load(tmp_path / "m.dlc")(x).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def test_a_loop_over_a_size_that_is_data(tmp_path: Path) -> None:
+    """Takes 1 from the state until no element of it is positive."""
+    infos = [("i", INT64, []), ("go", TensorProto.BOOL, []), ("s", TensorProto.FLOAT, [4])]
+    nodes = [
+        helper.make_node("Sub", ["s", "one"], ["next"]),
+        helper.make_node("Relu", ["next"], ["positive"]),
+        helper.make_node("NonZero", ["positive"], ["places"]),
+        helper.make_node("Size", ["places"], ["count"]),
+        helper.make_node("Cast", ["count"], ["again"], to=TensorProto.BOOL),
+    ]
+    outs = [("again", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, [4])]
+    takes, gives = ([helper.make_tensor_value_info(*info) for info in some] for some in (infos, outs))
+    loop = helper.make_node("Loop", ["", "go", "x"], ["y"], body=helper.make_graph(nodes, "body", takes, gives))
+    made = model([loop], {"x": [4]}, ["y"], weights={"go": np.bool_(True), "one": np.float32(1)})
+    onnx.save(made, tmp_path / "m.onnx")
+    called(dlc.compile_model(tmp_path / "m.onnx"), [[np.float32([3, 0, 0, 0])]]).save(tmp_path / "m.dlc")
+    for x, turns in (([-2, -1, 0, 3], 3), ([0, 0, 0, -1], 1)):
+        results = alone(tmp_path / "m.dlc", {"x": np.float32(x)})
+        np.testing.assert_array_equal(results["y"], np.float32(x) - turns)
+
+
+# Variants
+
+
+def test_variants_without_a_compiler(reduced: Path) -> None:
+    for axis in (0, 1):
+        y = alone(reduced, {"x": X, "axes": np.int64([axis])})["y"]
+        np.testing.assert_allclose(y, (X @ W).sum(axis, keepdims=True), 1e-4, 1e-5)
+
+
+def test_a_value_that_the_file_does_not_hold(reduced: Path) -> None:
+    loaded = dlc.load(reduced)
+    assert loaded.values == ("axes",) and [info.name for info in loaded.inputs] == ["x", "axes"]
+    with pytest.raises(dlc.UnsupportedError, match=r"axes = \[2\].*'axes'.*axes = \[0\]; axes = \[1\]"):
+        loaded(X, np.int64([2]))
+
+
+def test_shapes_that_the_file_does_not_hold(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")]
+    made = model(nodes, {"x": [1, 1, "n"]}, ["y"], weights={"scales": np.float32([1, 1, 2])})
+    onnx.save(made, tmp_path / "m.onnx")
+    compiled = dlc.compile_model(tmp_path / "m.onnx")
+    with pytest.raises(dlc.UnsupportedError, match="not called yet"):
+        compiled.save(tmp_path / "m.dlc")
+    expected = compiled(X[:1, :1])["y"]
+    compiled.save(tmp_path / "m.dlc")
+    loaded = dlc.load(tmp_path / "m.dlc")
+    np.testing.assert_array_equal(loaded(X[:1, :1])["y"], expected)
+    with pytest.raises(dlc.UnsupportedError, match=r"x: \[1, 1, 3\].*x: \[1, 1, 4\]"):
+        loaded(X[:1, :1, :3])
+
+
+def test_equal_weights_are_stored_once(reduced: Path) -> None:
+    variants = [fields for _, fields in Container.read(reduced).model["variants"]]
+    sections = [{section for _, _, _, section in fields["weights"]} for fields in variants]
+    assert len(sections) == 2 and sections[0] == sections[1] != set()
+
+
+def test_the_command_line_runs_what_sizes_it_is_given(tmp_path: Path) -> None:
+    _positive_on("cpu").save(tmp_path / "m.dlc")
+    ran = CliRunner().invoke(main, ["run", str(tmp_path / "m.dlc"), "--shape", "x=4", "--shape", "y=4", "--json"])
+    assert ran.exit_code == 0 and json.loads(ran.stdout).keys() == {"kept", "total", "late"}
+    refused = CliRunner().invoke(main, ["run", str(tmp_path / "m.dlc"), "--shape", "x=4,4"])
+    assert refused.exit_code == 2 and "leave open" in refused.output
+
+
+# Files that are none
+
+
+def test_every_flipped_byte_is_found(some: Path, tmp_path: Path) -> None:
+    data = bytearray(some.read_bytes())
+    header = PREFIX.unpack_from(data)[3]
+    rng = np.random.default_rng(0)
+    for place in sorted(
+        {PREFIX.size + header // 2, PREFIX.size + header, len(data) - 1, *rng.integers(0, len(data), 100).tolist()}
+    ):
+        data[place] ^= 1 << int(rng.integers(8))
+        (tmp_path / "flipped.dlc").write_bytes(data)
+        with pytest.raises(dlc.ModelError, match=r"damaged|not a model|format"):
+            dlc.load(tmp_path / "flipped.dlc")
+        data[:] = some.read_bytes()
+
+
+BY_SIZES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no sizes": lambda m: m.__setitem__("by_sizes", None),
+    "no models": lambda m: m.__setitem__("models", 3),
+    "an input less": lambda m: m["inputs"].pop(),
+    "an output less": lambda m: m["outputs"].pop(),
+    "a key of other sizes": lambda m: m["models"].append([[1, 2, 3], m["served"][0]]),
+    "a key that is no size": lambda m: m["models"][0].__setitem__(0, ["n"]),
+    "no domain": lambda m: m["served"].__setitem__(1, [3]),
+    "a size that has to be a number": lambda m: m["served"].__setitem__(2, [["n", 3]]),
+    "an equal size that is none": lambda m: m["served"][0]["equal"].__setitem__("q", "n"),
+    "a size that has to be none": lambda m: m["served"][0]["equal"].__setitem__("nonzero_0", "q"),
+}
+VARIANTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a value of no input": lambda m: m["values"].__setitem__(0, "z"),
+    "a key that is no value": lambda m: m["variants"][0].__setitem__(0, ["zz"]),
+    "a variant with another input": lambda m: m["variants"][0][1]["inputs"][0].__setitem__(0, "z"),
+    "a variant with more outputs": lambda m: m["outputs"].pop(),
+    "no variants": lambda m: m.__setitem__("variants", 3),
+}
+
+
+@pytest.mark.parametrize("change", BY_SIZES.values(), ids=BY_SIZES.keys())
+def test_models_by_sizes_are_not_taken_at_their_word(
+    some: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]
+) -> None:
+    (tmp_path / "m.dlc").write_bytes(hostile(lambda header: change(header["model"]), some.read_bytes()))
+    with pytest.raises(dlc.ModelError):
+        dlc.load(tmp_path / "m.dlc")
+
+
+@pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS.keys())
+def test_variants_are_not_taken_at_their_word(
+    reduced: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]
+) -> None:
+    (tmp_path / "m.dlc").write_bytes(hostile(lambda header: change(header["model"]), reduced.read_bytes()))
+    with pytest.raises(dlc.ModelError):
+        dlc.load(tmp_path / "m.dlc")
+
+
+def test_a_model_gets_no_array_that_does_not_fit(some: Path, tmp_path: Path) -> None:
+    """Whatever the file says of all of them, native code sees the shapes and dtypes that it was compiled for."""
+
+    def change(model: dict[str, Any]) -> None:
+        model["inputs"][0][2] = "int8"
+
+    (tmp_path / "m.dlc").write_bytes(hostile(lambda header: change(header["model"]), some.read_bytes()))
+    loaded = dlc.load(tmp_path / "m.dlc")
+    with pytest.raises(dlc.DTypeError):
+        loaded(np.ones(4, np.int8), np.ones(4, bool))

@@ -1,0 +1,62 @@
+"""Sizes as one function: it computes what the polynomials are, whatever symbols are called and however large numbers get."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from dlc.dims import Dim, Size, never_negative, parse, substitute
+from dlc.errors import ModelError
+from dlc.runtime.sizes.size_function import size_function
+
+N, M = Dim.symbol("N"), Dim.symbol("import os; M")
+
+
+def drawn(draw: Random, depth: int = 3) -> Size:
+    if depth == 0:
+        return draw.choice([N, M, draw.randint(-9, 9)])
+    a, b = drawn(draw, depth - 1), drawn(draw, depth - 1)
+    match draw.randint(0, 3):
+        case 0:
+            return a + b
+        case 1:
+            return a - b
+        case 2:
+            return a * b
+        case _:
+            return a // draw.randint(1, 9)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_computes_what_polynomials_are(seed: int) -> None:
+    draw = Random(seed)
+    sizes = [drawn(draw) for _ in range(4)]
+    at = size_function([str(N), str(M)], (sizes[:2], [], (sizes[2], (sizes[3],))))
+    for n, m in ((0, 0), (1, 5), (7, 3), (10**12, 10**30)):
+        a, b, c, d = (substitute(size, {str(N): n, str(M): m}) for size in sizes)
+        assert at(n, m) == ((a, b), (), (c, (d,)))
+        assert all(int(value) >= 0 for value, size in zip((a, b, c, d), sizes, strict=True) if never_negative(size))
+
+
+def test_numbers_of_any_length() -> None:
+    large = 7**9000
+    assert size_function(["N"], (N * large, -large))(2) == (2 * large, -large)
+
+
+def test_a_symbol_of_no_input_is_refused() -> None:
+    with pytest.raises(ModelError, match="import os; M"):
+        size_function(["N"], (N, (M,)))
+
+
+def test_a_divisor_of_nothing() -> None:
+    with pytest.raises(ZeroDivisionError):
+        size_function(["N"], (64 // N,))(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("N", True), ("2 * N * M + 3", True), ("(N + 5) // 2", True), ("N - 1", False), ("-N", False), ("(-N) // 2", False)],
+)
+def test_what_is_seen_to_be_never_negative(text: str, expected: bool) -> None:
+    assert never_negative(parse(text)) == expected
