@@ -124,9 +124,7 @@ def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: Any = None, *, devi
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
 
-def arange(
-    start: float | Dim, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None
-) -> Array:
+def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None) -> Array:
     """start, start + step, … before stop (0, 1, … before `start` if `stop` is None); int64, with a float float32."""
     check_device(device)
     if has_tracer((start, stop, step)):

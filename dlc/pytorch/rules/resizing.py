@@ -22,6 +22,10 @@ _MOST_PARTS = 64
 Taps = Sequence[tuple[Any, Any]]
 
 
+def _here(count: Any, dtype: Any = np.int64) -> Any:
+    return dnp.arange(count, dtype=dtype)
+
+
 def _ratio(size: Any, count: Any) -> Any:
     """size / count, of open sizes as PyTorch has it, in f32."""
     if is_static((size, count)):
@@ -37,9 +41,9 @@ def _places(size: Size, count: Size, scale: float | None, aligned: bool) -> Any:
     """Where the middle of each place of the result lies; ends lie on ends if `aligned`."""
     if aligned:
         intervals = max(count - 1, 1) if isinstance(count, int) else dnp.maximum(dnp.asarray(count - 1), 1)
-        return dnp.multiply(dnp.arange(count), _ratio(size - 1, intervals))
+        return dnp.multiply(_here(count), _ratio(size - 1, intervals))
     half = np.float32(0.5)
-    return dnp.subtract(dnp.multiply(dnp.add(dnp.arange(count, dtype=np.float32), half), _step(size, count, scale)), half)
+    return dnp.subtract(dnp.multiply(dnp.add(_here(count, np.float32), half), _step(size, count, scale)), half)
 
 
 def _whole(places: Any) -> Any:
@@ -93,7 +97,7 @@ def _keys(distance: Array) -> Array:
 
 
 def _nearest(size: Size, count: Size, scale: float | None, offset: float) -> Taps:
-    here = dnp.add(dnp.arange(count, dtype=np.float32), np.float32(offset))
+    here = dnp.add(_here(count, np.float32), np.float32(offset))
     return [(dnp.minimum(_whole(dnp.multiply(here, _step(size, count, scale))), size - 1), None)]
 
 
@@ -102,7 +106,7 @@ def _resized(x: Any, axis: int, taps: Taps) -> Any:
     shape, total = (-1, *(1,) * (x.ndim - 1 - axis)), None
     for places, weights in taps:
         part = dnp.take(x, places, axis=axis)
-        if weights is not None and not (isinstance(weights, np.ndarray) and (weights == 1).all()):
+        if weights is not None:
             part = dnp.multiply(part, dnp.reshape(convert(weights, x.dtype), shape))
         total = part if total is None else dnp.add(total, part)
     return total
