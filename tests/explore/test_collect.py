@@ -13,7 +13,6 @@ import pytest
 
 import dlc
 from dlc import nn
-from dlc.api import program_of
 from dlc.compiler import Program
 from dlc.dialects.registry import make_context
 from dlc.explore import Page, collect
@@ -24,6 +23,7 @@ from dlc.explore.layout import arranged
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
+from dlc.model_files import program_of
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.devices import all_devices

@@ -35,7 +35,7 @@ class PrepareWeightedSumsPass(TargetPass):
       →
         %keys = dl.dispatch @pack(%k)
         dl.kernel @attention(%q, %keys, %v) {
-          %kt = dl.unpack %keys;  %s = dl.matmul %q, %kt
+          %kt = dl.unpack (dl.transpose %keys);  %s = dl.matmul %q, %kt
           %e = dl.exp …;  %t = dl.reduce_sum %e;  %y = dl.matmul %e, %v;  dl.mul %y, (dl.div 1, %t) }
 
     (Σⱼ wⱼ·vⱼ)·r = Σⱼ (wⱼ·r)·vⱼ. Each row of the first contraction's result goes through all of its second operand, so that this
@@ -101,7 +101,9 @@ class PrepareWeightedSumsPass(TargetPass):
         block = kernel.body.block
         inner = block.insert_arg(packed.type, argument.index)
         inner.name_hint = argument.name_hint
-        unpacked = Build(first)(UnpackOp, inner, axis=axis, tile=tile, size=length)
+        b, batch = Build(first), rank_of(inner) - 3
+        tiles = b(TransposeOp, inner, permutation=(batch, *range(batch), batch + 1, batch + 2))
+        unpacked = b(UnpackOp, tiles, axis=axis, tile=tile, size=length)
         argument.replace_all_uses_with(unpacked)
         block.erase_arg(argument)
         kernel.function_type = FunctionType.from_lists(block.arg_types, kernel.function_type.outputs.data)
@@ -148,7 +150,10 @@ def _untransposed(value: SSAValue, kernels: dict[str, KernelOp]) -> tuple[SSAVal
 
 
 def _packed(module: ModuleOp, source: SSAValue, order: Sequence[int], tile: int, dispatch: DispatchOp) -> SSAValue:
-    """`source` with its axes in `order`, of which the last is split into tiles that lie outermost, filled up with zeros."""
+    """`source` with its axes in `order`, of which the last is split into tiles, filled up with zeros.
+
+    The tiles of one product lie together: those of all products in turn would lie far apart, in the same sets of a cache.
+    """
     b, axis = Build(dispatch), order[-1]
     shape = [int(s) for s in shape_of(source)]
     if missing := -shape[axis] % tile:
@@ -160,8 +165,8 @@ def _packed(module: ModuleOp, source: SSAValue, order: Sequence[int], tile: int,
         source = _made(module, "pad", pad, source, dispatch)
         shape[axis] += missing
     split = b(ReshapeOp, source, shape=(*shape[:axis], shape[axis] // tile, tile, *shape[axis + 1 :]))
-    places = [a + (a > axis) for a in order[:-1]]
-    return _made(module, "pack", lambda b, x: b(TransposeOp, x, permutation=(axis, *places, axis + 1)), split, dispatch)
+    *batch, row = (a + (a > axis) for a in order[:-1])
+    return _made(module, "pack", lambda b, x: b(TransposeOp, x, permutation=(*batch, axis, row, axis + 1)), split, dispatch)
 
 
 def _made(

@@ -35,13 +35,13 @@ def test_keys_are_packed_and_sums_scaled_last() -> None:
     assert p.ops == ["dispatch", "reshape", "dispatch", "dispatch"]
     padding, packing, main = kernels(p)
     assert (padding, packing) == (["pad"], ["transpose"])
-    assert main == ["unpack", "matmul", "mul", "reduce_max", "sub", "exp", "reduce_sum", "div", "matmul", "mul"]
+    assert main == ["transpose", "unpack", "matmul", "mul", "reduce_max", "sub", "exp", "reduce_sum", "div", "matmul", "mul"]
     (weights,) = (op for op in p.module.walk() if isinstance(op, dl.ExpOp))
     assert weights.beside_one is not None
 
 
 def test_nothing_moves_across_a_sum_where_that_must_be_exact() -> None:
-    assert kernels(prepared(exact=True))[-1] == ["unpack", "matmul", "mul", "softmax", "matmul"]
+    assert kernels(prepared(exact=True))[-1] == ["transpose", "unpack", "matmul", "mul", "softmax", "matmul"]
 
 
 def with_weights(b: Writer, q: SSAValue, k: SSAValue, v: SSAValue) -> Sequence[SSAValue]:
