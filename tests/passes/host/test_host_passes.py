@@ -125,6 +125,29 @@ def negation(name: str, shape: str, dims: str) -> str:
     }}"""
 
 
+def test_what_is_joined_is_written_where_it_is():
+    module = planned("""
+    func.func @main(%x: tensor<1x16xf32>) -> tensor<64xf32> {
+      %a = dl.dispatch @k(%x) : (tensor<1x16xf32>) -> tensor<1x16xf32>
+      %b = dl.dispatch @m(%a) : (tensor<1x16xf32>) -> tensor<16xf32>
+      %v = dl.reshape %b {shape = array<i64: 1, 16>} : (tensor<16xf32>) -> tensor<1x16xf32>
+      %c = dl.concat %a, %v, %a, %x {axis = 0 : i64} : (tensor<1x16xf32>, tensor<1x16xf32>, tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<4x16xf32>
+      %y = dl.dispatch @n(%c) : (tensor<4x16xf32>) -> tensor<64xf32>
+      func.return %y : tensor<64xf32>
+    }
+    """)
+    main = entry_of(module)
+    (arena,) = [op for op in main.body.block.ops if isinstance(op, host.ArenaOp)]
+    k, m, n = (op for op in main.body.block.ops if isinstance(op, host.LaunchOp))
+    # Twice the same, and what no kernel makes, is copied.
+    copies = [op.destination for op in main.body.block.ops if isinstance(op, memref.CopyOp)]
+    parts = [k.arguments[-1], m.arguments[-1], *copies]
+    assert [(v.owner.source, v.owner.static_offsets.get_values()) for v in parts] == [
+        (arena.result, (offset,)) for offset in (0, 16, 32, 48)
+    ]
+    assert m.arguments[0] is k.arguments[-1] and n.arguments[0] is arena.result
+
+
 def test_slices_of_whole_rows_are_parts_of_the_arena():
     module = planned("""
     func.func @main(%x: tensor<4x16xf32>) -> (tensor<16xf32>, tensor<4x16xf32>, tensor<1x16xf32>) {
