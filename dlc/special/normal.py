@@ -46,9 +46,9 @@ def log_ndtr(x: ArrayLike, /) -> Any:
     return _log_ndtr(*floats(x))
 
 
-# ln(e^(z²) erfc(z) / t) / (t - 1) for t = 2 / (2 + z) from 0 to 1, in powers of 2t - 1 from the highest on: of Chebyshev's series
-# of the logarithm, computed with 40 digits, and of its first half, which is enough for single precision; the form is that of
-# Press et al., Numerical Recipes (3rd edition, 6.2.2).
+# ln(e^(z²) erfc(z) / t) / (t - 1) for t = 2 / (2 + z) from 0 to 1, in powers of 2t - 1, the highest first: of the series of
+# Chebyshev's polynomials of the logarithm, computed with 40 digits, and of its first half, which is enough for single
+# precision; the form is that of Press et al., Numerical Recipes (3rd edition, 6.2.2).
 _TAIL_F64 = (
     -3.7804612017889075e-09, 4.341303092150533e-09, 2.6686007619398048e-08, -5.165763340114567e-08, -4.8767901791895134e-08,
     2.579190166262684e-07, -2.41247535717665e-07, -5.78243550130731e-07, 1.9218117723832196e-06, -6.228120373545202e-07,
