@@ -9,7 +9,7 @@ from typing import Any
 from dlc.dialects import dl
 from dlc.numpy.apply import ArrayLike, Operand, apply, in_wide_type
 from dlc.numpy.functions.comparing import greater, less, minimum
-from dlc.numpy.functions.elementwise import abs, divide, exp, floor, log, log1p, multiply, square, where
+from dlc.numpy.functions.elementwise import abs, divide, exp, log, log1p, multiply, rint, square, where
 from dlc.numpy.rules import with_tangent
 from dlc.special.formulas import floats, polynomial
 
@@ -71,8 +71,8 @@ def _tail(z: Any) -> tuple[Any, Any]:
 
 
 def _split_square(x: Any) -> tuple[Any, Any]:
-    """x² as an exact number, the square of x rounded to sixteenths, and a small one."""
-    near = floor(x * 16) * (1 / 16)
+    """x² as an exact number, the square of x rounded to 128ths, and a small one."""
+    near = rint(x * 128) * (1 / 128)
     return square(near), (x - near) * (x + near)
 
 
