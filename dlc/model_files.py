@@ -20,6 +20,7 @@ from dlc.derived import Derived
 from dlc.errors import UnsupportedError
 from dlc.given_shapes import GivenShapes
 from dlc.instrument.report import Progress, Report
+from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 from dlc.runtime.models.border import BorderedModel
 from dlc.runtime.models.model import Model
@@ -172,6 +173,7 @@ class _FileCompilation:
             return CachedFile.look(self.source, self.input_shapes, record, self.options, self.values)
         return None
 
+    @collected_rarely()
     def _compiled(self, file: CachedFile | None, progress: Progress | None, examine: Examine) -> Model:
         from dlc.compiler import compile
         from dlc.frontend.onnx.graph import load

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.given import Shapes, each_shape_option, each_value_option
-from dlc.cli.several import compile_each
+from dlc.cli.several import compile_each, programs_in
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     check_option,
@@ -160,13 +160,13 @@ def compile_command(
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
     print_model(compiled)
-    several = len(shapes) * len(values) > 1
-    later = None if several else _compiled_later(compiled, report)
+    several = programs_in(compiled)
+    later = None if several > 1 else _compiled_later(compiled, report)
     if later is not None:
         out.print(later)
     else:
-        if several:
-            out.print(f"It is {len(shapes) * len(values)} programs; what a call gives picks one.")
+        if several > 1:
+            out.print(f"It is {several} programs; what a call gives picks one.")
         elif not all(is_static(info.shape) for info in compiled.inputs):
             out.print("Its sizes are open: it runs with any of them.")
         if report.from_cache:

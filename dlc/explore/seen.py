@@ -28,7 +28,6 @@ from dlc.explore.sources import python_listing
 from dlc.instrument.provenance import dispatches, origins
 from dlc.instrument.recording import Listing, Record, Recorder
 from dlc.instrument.report import PassRecord, Progress, Report
-from dlc.instrument.work import flops as work
 from dlc.ir import ModuleOp, ModulePass
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Options
@@ -142,7 +141,7 @@ class Seen:
     def run(self, inputs: Sequence[NDArray[Any]]) -> Run | None:
         """What a few runs of it show."""
         threads, seconds = self.options.num_threads or usable_cpus(), _MEASURING * self.report.seconds
-        return run_of(self.recorder.made, inputs, threads, seconds, work(self.recorder.modules["fusion"]))
+        return run_of(self.recorder.made, inputs, threads, seconds)
 
     def ends(self) -> Ends:
         """Where each kernel ended and why."""

@@ -1,4 +1,4 @@
-"""What functions of several formulas share: operands as floats, wider ones, polynomials and Chebyshev's series."""
+"""What functions of several formulas share: operands as floats, wider ones, and polynomials."""
 
 from __future__ import annotations
 
@@ -31,12 +31,3 @@ def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     for coefficient in coefficients[1:]:
         value = value * x + coefficient
     return value
-
-
-def chebyshev(t: Any, coefficients: Sequence[float]) -> Any:
-    """Σ coefficients[k]·Tₖ(t), the first one halved, by Clenshaw's recurrence."""
-    twice = 2 * t
-    last, before = coefficients[-1] + 0 * t, 0 * t
-    for coefficient in reversed(coefficients[1:-1]):
-        last, before = twice * last - before + coefficient, last
-    return t * last - before + coefficients[0] / 2

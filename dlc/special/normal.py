@@ -11,7 +11,7 @@ from dlc.numpy.apply import ArrayLike, Operand, apply, in_wide_type
 from dlc.numpy.functions.comparing import greater, less, minimum
 from dlc.numpy.functions.elementwise import abs, divide, exp, floor, log, log1p, multiply, square, where
 from dlc.numpy.rules import with_tangent
-from dlc.special.formulas import chebyshev, floats
+from dlc.special.formulas import floats, polynomial
 
 __all__ = ["erf", "erfc", "erfcx", "erfinv", "log_ndtr", "ndtr"]
 
@@ -46,24 +46,28 @@ def log_ndtr(x: ArrayLike, /) -> Any:
     return _log_ndtr(*floats(x))
 
 
-# Chebyshev's coefficients of ln(e^(z²) erfc(z) / t) for t = 2 / (2 + z) from 0 to 1, computed with 40 digits; the form is that
-# of Press et al., Numerical Recipes (3rd edition, 6.2.2).
-_TAIL = (
-    -1.3026537197817094342, 0.6419697923564902603, 0.01947647320418583631, -0.009561514786808631642, -0.0009465953444820368663,
-    0.0003668394978527614519, 4.252332480690777164e-5, -2.027857811253424315e-5, -1.624290004647025513e-6,
-    1.303655835580523202e-6, 1.562644172206614318e-8, -8.523809591492654253e-8, 6.529054439098851496e-9,
-    5.059343495551468942e-9, -9.913641564930330867e-10, -2.273651222931835856e-10, 9.646791102015526802e-11,
-    2.394038083039114745e-12, -6.886027526497553398e-12, 8.944879273090725717e-13, 3.130921399342958078e-13,
-    -1.127082236136725237e-13, 3.810905255189232055e-16, 7.106097613609236988e-15, -1.523028201457104304e-15,
-    -9.457494571291234e-17, 1.210237189224278992e-16, -2.816663087747176972e-17,
+# ln(e^(z²) erfc(z) / t) / (t - 1) for t = 2 / (2 + z) from 0 to 1, in powers of 2t - 1 from the highest on: of the Chebyshev
+# series of the logarithm, computed with 40 digits, and of its first half, which is enough for single precision; the form is
+# that of Press et al., Numerical Recipes (3rd edition, 6.2.2).
+_TAIL_F64 = (
+    -3.7804612017889075e-09, 4.341303092150533e-09, 2.6686007619398048e-08, -5.165763340114567e-08, -4.8767901791895134e-08,
+    2.579190166262684e-07, -2.41247535717665e-07, -5.78243550130731e-07, 1.9218117723832196e-06, -6.228120373545202e-07,
+    -6.518785791351038e-06, 1.0606461048891532e-05, 1.088191433158082e-05, -4.949385477120767e-05, 1.399650472766714e-05,
+    0.00015679853298280775, -0.00019180736142334468, -0.0003792774237653081, 0.0009680801673951618, 0.0006755864406391551,
+    -0.004016038560326551, -0.0004981714447285195, 0.01715170566939273, -0.0025936730633871904, -0.09638489352573779,
+    -0.0016982798419289266, 1.3435881681133846,
+)  # fmt: skip
+_TAIL_F32 = (
+    -1.6242510339981854e-05, 2.520363157557578e-05, 0.00010879542474806116, -0.0002004721569112707, -0.00034286678254668435,
+    0.0009730409129953627, 0.0006607723666164028, -0.004017783081488781, -0.0004951043521980119, 0.01715201200309207,
+    -0.002593948915495921, -0.09638491323748592, -0.0016982725027255938, 1.3435881685892912,
 )  # fmt: skip
 
 
 def _tail(z: Any) -> tuple[Any, Any]:
     """For z ≥ 0, e^(z²) · erfc(z) as t and a logarithm: t · e^logarithm."""
     t = divide(2, z + 2)
-    # Single precision needs the first half.
-    return t, chebyshev(2 * t - 1, _TAIL if z.dtype.itemsize >= 8 else _TAIL[:15])
+    return t, (t - 1) * polynomial(2 * t - 1, _TAIL_F64 if z.dtype.itemsize >= 8 else _TAIL_F32)
 
 
 def _split_square(x: Any) -> tuple[Any, Any]:

@@ -247,7 +247,7 @@ def test_sizes_that_no_other_is_compiled_with() -> None:
     """It goes on for three chosen rows alone: shown is what is compiled for a call that has them."""
     model = dlc.compile_model(three_rows(), target="cpu:avx2", num_threads=1)
     shown = model.explore(ROWS).program
-    assert shown.sizes == {"n": 6, "decided_0": 3} and shown.measured is not None
+    assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measured is not None
     with pytest.raises(dlc.ShapeError, match="24 elements"):
         model.explore(ROWS[:2])
 

@@ -127,9 +127,11 @@ def _sort_integers(p: RandomProgram, op: type[DlOp]) -> Known:
         return p.add(op, p.fresh(dtype, (p.random.choice([1, 3, 17]), size, p.random.choice([1, 5, 16]))))
     if op is dl.SmallestOp:
         return p.add(op, p.fresh(dtype, (p.random.choice(SMALL), size)), size=(p.random.randint(0, size),))
-    bits = p.random.randint(1, 8)
-    shift = p.random.randint(0, 8 * dtype.itemsize - bits)
-    return p.add(op, p.fresh(dtype, (p.random.choice(SMALL), size)), shift=shift, bits=bits, signed=p.flag())
+    most = 8 * dtype.itemsize
+    ends = [p.random.randint(0, most - 1)]
+    while len(ends) < 2 or (ends[-1] < most and p.flag()):
+        ends.append(p.random.randint(ends[-1] + 1, min(ends[-1] + 9, most)))
+    return p.add(op, p.fresh(dtype, (p.random.choice(SMALL), size)), ends=ends, signed=p.flag())
 
 
 def _places_of(p: RandomProgram, op: type[DlOp]) -> Known:
@@ -465,7 +467,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.PlacesOp: _places_of,
     dl.SuppressOp: _suppress,
     dl.SortColumnsOp: _sort_integers,
-    dl.SortDigitOp: _sort_integers,
+    dl.SortDigitsOp: _sort_integers,
     dl.SmallestOp: _sort_integers,
     dl.SearchsortedOp: _searchsorted,
     dl.ForestOp: _forest,

@@ -73,8 +73,8 @@ def rows(lanes: Lanes, op: DlOp) -> Sequence[SSAValue]:
 def more_rows(lanes: Lanes, op: Sequential) -> Sequence[SSAValue]:
     """Ops of any number of rows along their first axis."""
     b, (rows, *rest) = lanes.build, shape_of(op.operands[0])
-    (y,) = lanes.again(op, b(ReshapeOp, lanes.all(op.operands[0]), shape=(lanes.size * rows, *rest)))
-    return [b(ReshapeOp, y, shape=(lanes.size, *shape_of(op.results[0])))]
+    made = lanes.again(op, b(ReshapeOp, lanes.all(op.operands[0]), shape=(lanes.size * rows, *rest)))
+    return [b(ReshapeOp, y, shape=(lanes.size, *shape_of(r))) for y, r in zip(made, op.results, strict=True)]
 
 
 def forest(lanes: Lanes, op: ForestOp) -> Sequence[SSAValue]:

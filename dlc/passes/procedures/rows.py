@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of, sizes
-from dlc.dialects.dl.procedures.rows import LANES
+from dlc.dialects.dl.procedures.rows import LANES, Digit
 from dlc.ir import i32
 from dlc.passes.procedures.code import Buffer, Code, parts
 from dlc.passes.procedures.values import Index, Value, maximum, minimum, select
@@ -78,33 +78,44 @@ def _exchange(code: Code, local: Buffer, n: int, width: int) -> None:
                 local.set_row(i + d, 0, row=maximum(x, y))
 
 
-def sort_digit(code: Code, op: dl.SortDigitOp, x: Buffer, y: Buffer) -> None:
-    """Counts how often each digit occurs, where its elements begin, and puts each element there."""
+def sort_digits(code: Code, op: dl.SortDigitsOp, x: Buffer, y: Buffer, before: Buffer) -> None:
+    """Counts how often each digit occurs, where its elements begin, and puts each element there, digit after digit."""
     rows, n = shape_of(op.x)
-    shift, mask, flip = op.counted
+    digits = op.digits
+    most = max(1 << digit.bits for digit in digits)
 
-    def digit_of(value: Value) -> Value:
-        digit = (value >> shift) & mask
-        return (digit ^ flip if flip else digit).unsigned.as_index()
+    def number_of(digit: Digit, value: Value) -> Value:
+        number = (value >> digit.shift) & ((1 << digit.bits) - 1)
+        return (number ^ digit.flip if digit.flip else number).unsigned.as_index()
 
     with code.grid(rows, 3 * n) as row:
-        counts = code.scratch(mask + 1, element=i32)
-        with code.loop(0, mask + 1, name="d") as d:
-            counts[d] = code.number(0, i32)
-        with code.loop(0, code.size(n)) as i:
-            digit = digit_of(x[row, i])
-            counts[digit] = counts[digit] + 1
-        begun = code.cell(code.number(0, i32))
-        with code.loop(0, mask + 1, name="d") as d:
-            count = counts[d]
-            counts[d] = begun.value
-            begun.value = begun.value + count
+        counts = code.scratch(len(digits), most, element=i32)
+        for k, digit in enumerate(digits):
+            with code.loop(0, 1 << digit.bits, name="d") as d:
+                counts[k, d] = code.number(0, i32)
         with code.loop(0, code.size(n)) as i:
             value = x[row, i]
-            digit = digit_of(value)
-            place = counts[digit]
-            counts[digit] = place + 1
-            y[row, place.as_index()] = value
+            for k, digit in enumerate(digits):
+                number = number_of(digit, value)
+                counts[k, number] = counts[k, number] + 1
+        source, targets = x, (y, before)
+        for k, digit in enumerate(digits):
+            begun = code.cell(code.number(0, i32))
+            with code.loop(0, 1 << digit.bits, name="d") as d:
+                count = counts[k, d]
+                counts[k, d] = begun.value
+                begun.value = begun.value + count
+            target = targets[(len(digits) - 1 - k) % 2]
+            with code.loop(0, code.size(n)) as i:
+                value = source[row, i]
+                number = number_of(digit, value)
+                place = counts[k, number]
+                counts[k, number] = place + 1
+                target[row, place.as_index()] = value
+            source = target
+        if len(digits) == 1:
+            with code.loop(0, code.size(n)) as i:
+                before[row, i] = x[row, i]
 
 
 # More levels than a heap has.

@@ -13,7 +13,7 @@ from dlc.passes.linalg.on_buffers import function_on_buffers
 from dlc.passes.procedures import matrices
 from dlc.passes.procedures.code import Buffer, Code
 from dlc.passes.procedures.places import places
-from dlc.passes.procedures.rows import smallest, sort_columns, sort_digit
+from dlc.passes.procedures.rows import smallest, sort_columns, sort_digits
 from dlc.passes.procedures.suppression import suppress
 from dlc.passes.procedures.trees import forest
 from dlc.passes.procedures.walks import accumulate, extreme_place
@@ -24,7 +24,7 @@ _RULES: dict[type[Procedure], Callable[..., None]] = {
     dl.AccumulateOp: accumulate,
     dl.ExtremePlaceOp: extreme_place,
     dl.SortColumnsOp: sort_columns,
-    dl.SortDigitOp: sort_digit,
+    dl.SortDigitsOp: sort_digits,
     dl.SmallestOp: smallest,
     dl.ForestOp: forest,
     dl.PlacesOp: places,

@@ -64,16 +64,22 @@ def _smallest(dtype: np.dtype, rows: int, n: int, count: int) -> Sample:
     return Sample(dl.SmallestOp, (x,), lambda x: np.sort(x, 1)[:, :count], {"size": (count,)}, label=f"{count}_of_{n}")
 
 
-def _sort_digit(dtype: np.dtype, shift: int, bits: int, signed: bool) -> Sample:
+def _sort_digits(dtype: np.dtype, ends: tuple[int, ...], signed: bool) -> Sample:
     x = values(dtype, 2, 37, scale=90.0)
 
-    def digit(v: int) -> int:
-        unsigned = (int(v) >> shift) % 2**bits
-        return (unsigned + 2 ** (bits - 1)) % 2**bits if signed else unsigned
+    def in_order(x: np.ndarray, high: int, signed: bool) -> np.ndarray:
+        def number(v: int) -> int:
+            bits = high - ends[0]
+            unsigned = (int(v) >> ends[0]) % 2**bits
+            return (unsigned + 2 ** (bits - 1)) % 2**bits if signed else unsigned
 
-    properties = {"shift": shift, "bits": bits, "signed": signed}
-    label = f"bits{shift}to{shift + bits}" + "_signed" * signed
-    return Sample(dl.SortDigitOp, (x,), lambda x: np.array([sorted(r, key=digit) for r in x], dtype), properties, label=label)
+        return np.array([sorted(r, key=number) for r in x], dtype)
+
+    def expected(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return in_order(x, ends[-1], signed), in_order(x, ends[-2], False)
+
+    label = f"bits{'to'.join(map(str, ends))}" + "_signed" * signed
+    return Sample(dl.SortDigitsOp, (x,), expected, {"ends": ends, "signed": signed}, label=label)
 
 
 def _searchsorted(dtype: np.dtype, right: bool) -> Sample:
@@ -113,12 +119,14 @@ SAMPLES = [
     _sort_columns(I32, 19, 21, 1),
     _sort_columns(I8, 3, 5, 1),
     _sort_columns(I64, 17, 1, 1),
-    _sort_digit(I32, 0, 8, False),
+    _sort_digits(I32, (0, 8), False),
     *(_smallest(I64, 3, 37, count) for count in (1, 2, 6, 37)),
     _smallest(I8, 2, 9, 4),
-    _sort_digit(I32, 21, 11, True),
-    _sort_digit(I8, 0, 8, True),
-    _sort_digit(I64, 60, 4, True),
+    _sort_digits(I32, (0, 10, 21, 32), True),
+    _sort_digits(I8, (0, 8), True),
+    _sort_digits(I64, (60, 64), True),
+    _sort_digits(I64, (3, 5, 9), False),
+    _sort_digits(I64, (32, 43, 54, 64), True),
     *(_searchsorted(F32, right) for right in (False, True)),
     _searchsorted(I32, True),
     _searchsorted(U8, False),

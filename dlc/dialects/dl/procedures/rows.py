@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, flag, number, rank_of, shape_of, sizes, tensor_type
+from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, flag, ints, rank_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.dtypes import is_integer
 from dlc.dialects.dl.interfaces import Sequential, is_unsigned
 from dlc.dialects.dl.movement.shaping import known_less
@@ -19,7 +19,6 @@ from dlc.ir import (
     Attribute,
     BoolAttr,
     DenseArrayBase,
-    IntegerAttr,
     SSAValue,
     TensorType,
     irdl_op_definition,
@@ -66,38 +65,53 @@ class SortColumnsOp(Sequential):
         return np.sort(operands[0], axis=1)
 
 
-@irdl_op_definition
-class SortDigitOp(Sequential):
-    """The rows of `x` [a, n] in ascending order of one digit: `bits` bits from bit `shift` on; equal ones keep their order.
+@dataclass(frozen=True)
+class Digit:
+    """Some bits of an integer; `flip` turns them into the number that is ordered by."""
 
-    With `signed` the first of these bits is the sign. Digit by digit, the lowest first, that sorts the rows: 3n steps a digit.
-    (C1) `x` is of signed integers, of two sizes; (C2) the digit is within its elements.
+    shift: int
+    bits: int
+    flip: int = 0
+
+    def of(self, x: Array) -> Array:
+        return ((x.astype(np.int64) >> self.shift) & ((1 << self.bits) - 1)) ^ self.flip
+
+
+@irdl_op_definition
+class SortDigitsOp(Sequential):
+    """The rows of `x` [a, n] in ascending order of some bits, in which equal ones keep their order; and as they were before the
+    last step of it.
+
+    Digit k has the bits from `ends[k]` to `ends[k + 1]`; the lowest comes first, the bits of all are those that are ordered by.
+    With `signed` the highest of them is the sign. All digits are counted at once: n steps, and n for each.
+    (C1) `x` is of signed integers, of two sizes; (C2) `ends` ascend, by up to 16, within the bits of its elements.
     """
 
-    name = "dl.sort_digit"
+    name = "dl.sort_digits"
     x = operand_def(TensorType)
-    shift = prop_def(IntegerAttr)
-    bits = prop_def(IntegerAttr)
+    ends = prop_def(DenseArrayBase)
     signed = opt_prop_def(BoolAttr)
     result = result_def(TensorType)
+    before = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
-        element, shift, bits = element_type_of(self.x), int(number(self.shift)), int(number(self.bits))
+        element, ends = element_type_of(self.x), ints(self.ends)
         shape = _require(self.name, self.x, 2)
-        if shift < 0 or bits < 1 or shift + bits > scalar.bits(element):
-            raise ShapeError(f"dl.sort_digit: {bits} bits from bit {shift} on of {element} (C2)")
-        return [tensor_type(shape, element)]
+        ascend = [0 < high - low <= 16 for low, high in pairwise(ends)]
+        if not ascend or not all(ascend) or min(ends) < 0 or max(ends) > scalar.bits(element):
+            raise ShapeError(f"dl.sort_digits: digits that end at bits {list(ends)} of {element} (C2)")
+        return [tensor_type(shape, element)] * 2
 
     @property
-    def counted(self) -> tuple[int, int, int]:
-        """The shift, the mask behind it, and what turns the digit into the number that is ordered by."""
-        bits = int(number(self.bits))
-        return int(number(self.shift)), (1 << bits) - 1, 1 << (bits - 1) if flag(self.signed) else 0
+    def digits(self) -> list[Digit]:
+        *rest, last = (Digit(low, high - low) for low, high in pairwise(ints(self.ends)))
+        return [*rest, replace(last, flip=1 << (last.bits - 1)) if flag(self.signed) else last]
 
-    def reference(self, *operands: Array) -> Array:
-        (x,), (shift, mask, flip) = operands, self.counted
-        digits = ((x.astype(np.int64) >> shift) & mask) ^ flip
-        return np.take_along_axis(x, np.argsort(digits, axis=1, kind="stable"), axis=1)
+    def reference(self, *operands: Array) -> tuple[Array, ...]:
+        (x,) = (before,) = operands
+        for digit in self.digits:
+            before, x = x, np.take_along_axis(x, np.argsort(digit.of(x), axis=1, kind="stable"), axis=1)
+        return x, before
 
 
 @irdl_op_definition
@@ -123,23 +137,14 @@ class SmallestOp(Sequential):
         return np.sort(operands[0], axis=1)[:, : int(sizes(self.size)[0])]
 
 
-@dataclass(frozen=True)
-class Digit:
-    """Some bits of an integer."""
-
-    shift: int
-    bits: int
-
-
 # A digit has as many bits as pays: what counts it stays in the first-level cache, and is not longer than the rows.
 _DIGIT_BITS, _LONG_DIGIT_BITS, _LONG_ROW = 8, 11, 8192
 
 
-def digits(low: int, high: int, n: Size) -> list[Digit]:
-    """The bits from `low` to `high` in digits for rows of n elements, the lowest first, as equal as they can be."""
+def digit_ends(low: int, high: int, n: Size) -> list[int]:
+    """Where the digits end of the bits from `low` to `high` for rows of n elements, as equal as they can be."""
     count = -(-(high - low) // (_LONG_DIGIT_BITS if isinstance(n, int) and n >= _LONG_ROW else _DIGIT_BITS))
-    ends = [low + (high - low) * k // count for k in range(count + 1)]
-    return [Digit(start, end - start) for start, end in pairwise(ends)]
+    return [low + (high - low) * k // count for k in range(count + 1)]
 
 
 # What the longest columns have, whose lanes are a local buffer.
@@ -158,7 +163,7 @@ def network_is_quicker(before: Size, n: int, behind: Size, element: Attribute, b
     levels = (n - 1).bit_length()
     exchanges = n * levels * (levels + 1) // 4
     network = tiles * exchanges * (20 if scalar.bits(element) == 64 else 5)
-    by_digits = before * behind * sum(6 * n + (4 << d.bits) for d in digits(0, bits, n))
+    by_digits = before * behind * sum(6 * n + (4 << high - low) for low, high in pairwise(digit_ends(0, bits, n)))
     return network <= by_digits
 
 

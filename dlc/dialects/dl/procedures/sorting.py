@@ -43,8 +43,8 @@ from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, 
 from dlc.dialects.dl.procedures.rows import (
     SmallestOp,
     SortColumnsOp,
-    SortDigitOp,
-    digits,
+    SortDigitsOp,
+    digit_ends,
     network_is_quicker,
     selection_is_quicker,
 )
@@ -255,6 +255,5 @@ def _ascending(b: Build, x: SSAValue, axis: int, bits: tuple[int, int] | None = 
         order[axis], order[-1] = order[-1], order[axis]
         return b(TransposeOp, _ascending(b, b(TransposeOp, x, permutation=order), len(shape) - 1, bits), permutation=order)
     rows = b(ReshapeOp, x, shape=(before, n))
-    for digit in digits(low, high, n):
-        rows = b(SortDigitOp, rows, shift=digit.shift, bits=digit.bits, signed=digit.shift + digit.bits == high)
+    rows = b(SortDigitsOp, rows, ends=digit_ends(low, high, n), signed=high == scalar.bits(element))
     return b(ReshapeOp, rows, shape=shape)

@@ -6,7 +6,9 @@ polynomial. Errors of fits are maxima over the interval that a fit is for, in th
 
 from __future__ import annotations
 
-from dlc.passes.loops.formula import Bits, Float, fma, polynomial, select
+import math
+
+from dlc.passes.loops.formula import Bits, Float, fma, polynomial
 
 LOG2E = 1.4426950408889634
 # ln 2 = high + low, where high has so few bits that n·high is exact, also on processors without FMA.
@@ -34,9 +36,8 @@ EXP2_F64 = (
 )  # fmt: skip
 # The same for weights, one term shorter in f32: relative error 9.1e-8.
 WEIGHT_F32 = (0.693147, 0.24022242, 0.055507336, 0.009671513, 0.0013264746)
-# tanh(x)/x = P(x²)/Q(x²) for |x| ≤ 9.02, minimax: relative error 2.1e-8.
-TANH_P = (1.0, 0.13379711, 0.003494026, 2.0583346e-05, 1.3318903e-08)
-TANH_Q = (1.0, 0.46713024, 0.025871038, 0.00032830788, 7.7619467e-07)
+# tanh y = y·(1 + P·y²)/(1 + Q·y²) on |y| ≤ ln 2 / 4, minimax: relative error 6.6e-10.
+TANH_P, TANH_Q = 0.06658719, 0.39992028
 
 
 def reduce(x: Float, offset: int = 0) -> tuple[Float, Bits, Float]:
@@ -152,12 +153,21 @@ def cosh(x: Float) -> Float:
 
 
 def tanh(x: Float) -> Float:
-    """Rational in f32, at most 6 ulp; in f64 m/(m + 2) with m = e^(2|x|) − 1, at most 3 ulp."""
+    """At most 3 ulp in f32 and in f64.
+
+    With |x| = n·ln 2 / 2 + y and tanh y = q/p, f32 has (2ⁿ − 1 + (2ⁿ + 1)·q/p) / (2ⁿ + 1 + (2ⁿ − 1)·q/p), the sum of two
+    arguments; f64 has m/(m + 2) with m = e^(2|x|) − 1.
+    """
     if x.format.width == 32:
-        a, t = abs(x), x * x
-        # Rounding must not lead beyond 1; from 9.01 on tanh rounds to 1.
-        y = (a * polynomial(t, TANH_P) / polynomial(t, TANH_Q)).at_most(1.0)
-        return select(a > 9.01, x.constant(1.0), y).with_sign_of(x)
+        # From 9.01 on tanh rounds to 1.
+        a, rounder = abs(x).at_most(9.1), x.format.rounder + x.format.bias
+        shifted = fma(a, 2 * LOG2E, rounder)
+        y = fma(shifted - rounder, -math.log(2) / 2, a)
+        square = y * y
+        p, q = fma(square, TANH_Q, 1.0), fma(y * square, TANH_P, y)
+        power = (shifted.bits() << x.format.mantissa).as_float()
+        below, above = power - 1.0, power + 1.0
+        return (fma(below, p, above * q) / fma(above, p, below * q)).with_sign_of(x)
     shifted, e = reduced_expm1((abs(x) * 2.0).at_most(40.0))
     power = power_of_two(shifted)
     m = fma(e, power, power - 1.0)
