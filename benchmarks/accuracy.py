@@ -150,7 +150,7 @@ FUNCTIONS = [
     _one("erfcx", lambda x: (x * x).exp() * x.erfc(), reach=6),
     _one("erfinv"),
     _one("ndtr", _normal),
-    _one("log_ndtr", lambda x: (-_normal(-x)).log1p() if x > 0 else _normal(x).log(), reach=6),
+    _one("log_ndtr", lambda x: (-_normal(-x)).log1p() if x > 0 else _normal(x).log(), reach=4),
     _one("gammaln", _ln_gamma, reach=15),
     _one("digamma", reach=15),
     _one("i0", lambda x: x.bessel_i(0), reach=2.84),

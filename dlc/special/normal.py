@@ -9,7 +9,7 @@ from typing import Any
 from dlc.dialects import dl
 from dlc.numpy.apply import ArrayLike, Operand, apply, in_wide_type
 from dlc.numpy.functions.comparing import greater, less, minimum
-from dlc.numpy.functions.elementwise import abs, divide, exp, floor, log, log1p, multiply, square, where
+from dlc.numpy.functions.elementwise import abs, divide, exp, log, log1p, multiply, rint, square, where
 from dlc.numpy.rules import with_tangent
 from dlc.special.formulas import floats, polynomial
 
@@ -46,9 +46,9 @@ def log_ndtr(x: ArrayLike, /) -> Any:
     return _log_ndtr(*floats(x))
 
 
-# ln(e^(z²) erfc(z) / t) / (t - 1) for t = 2 / (2 + z) from 0 to 1, in powers of 2t - 1 from the highest on: of the Chebyshev
-# series of the logarithm, computed with 40 digits, and of its first half, which is enough for single precision; the form is
-# that of Press et al., Numerical Recipes (3rd edition, 6.2.2).
+# ln(e^(z²) erfc(z) / t) / (t - 1) for t = 2 / (2 + z) from 0 to 1, in powers of 2t - 1, the highest first: of the series of
+# Chebyshev's polynomials of the logarithm, computed with 40 digits, and of its first half, which is enough for single
+# precision; the form is that of Press et al., Numerical Recipes (3rd edition, 6.2.2).
 _TAIL_F64 = (
     -3.7804612017889075e-09, 4.341303092150533e-09, 2.6686007619398048e-08, -5.165763340114567e-08, -4.8767901791895134e-08,
     2.579190166262684e-07, -2.41247535717665e-07, -5.78243550130731e-07, 1.9218117723832196e-06, -6.228120373545202e-07,
@@ -71,8 +71,8 @@ def _tail(z: Any) -> tuple[Any, Any]:
 
 
 def _split_square(x: Any) -> tuple[Any, Any]:
-    """x² as an exact number, the square of x rounded to sixteenths, and a small one."""
-    near = floor(x * 16) * (1 / 16)
+    """x² as an exact number, the square of x rounded to 128ths, and a small one."""
+    near = rint(x * 128) * (1 / 128)
     return square(near), (x - near) * (x + near)
 
 

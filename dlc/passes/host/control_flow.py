@@ -53,8 +53,8 @@ class Bufferizer:
     """Converts blocks on tensors to `block`, on buffers.
 
     `buffers` has those of values that were met; `destinations` says where a value that is yet to be made has to be, `pieces` of
-    what it is to be a piece, and where that begins. In a
-    program that `is_open`, sizes come with a call: buffers say theirs, and `sizes` knows what they said.
+    what it is to be a piece, and where that begins. In a program that `is_open`, sizes come with a call: buffers say theirs,
+    and `sizes` knows what they said.
     """
 
     def __init__(self, is_open: bool) -> None:
@@ -285,6 +285,9 @@ class Bufferizer:
             return buffer
         if self.is_open or cast("MemRefType[Attribute]", buffer.type).element_type != t.element_type:
             return self.value(host.ViewOp(buffer, offset, shape_of(like), t), origin, like)
+        if isinstance(buffer.owner, memref.ReinterpretCastOp):
+            # Counted from the start of the allocation, wherever in it the piece begins.
+            buffer, offset = buffer.owner.source, offset + buffer.owner.static_offsets.get_values()[0]
         strides = cast("tuple[int, ...]", row_major(t.get_shape()))
         if offset:
             t = MemRefType(t.element_type, t.get_shape(), StridedLayoutAttr(strides, offset))

@@ -162,6 +162,13 @@ def square(b: Writer, x: SSAValue) -> SSAValue:
     return b(dl.MulOp, x, x)
 
 
+def scaled_often(b: Writer, x: SSAValue) -> SSAValue:
+    y = square(b, x)
+    for _ in range(1201):
+        y = b(dl.MulOp, y, number(b, -0.75, x))
+    return y
+
+
 # Arguments of exponentials, and whether none of their elements is seen to be above 0.
 ARGUMENTS: dict[str, tuple[Callable[[Writer, SSAValue], SSAValue], bool]] = {
     "x": (lambda b, x: x, False),
@@ -171,6 +178,7 @@ ARGUMENTS: dict[str, tuple[Callable[[Writer, SSAValue], SSAValue], bool]] = {
     "-½·x²": (lambda b, x: b(dl.MulOp, number(b, -0.5, x), square(b, x)), True),
     "-(-½·x²)": (lambda b, x: b(dl.NegOp, b(dl.MulOp, square(b, x), number(b, -0.5, x))), False),
     "-2·|x|": (lambda b, x: b(dl.MulOp, b(dl.AbsOp, x), number(b, -2, x)), True),
+    "x²·(-¾)·(-¾)·…": (scaled_often, True),
     "-(exp(x)·x)": (lambda b, x: b(dl.NegOp, b(dl.MulOp, b(dl.ExpOp, x), x)), False),
 }
 

@@ -235,19 +235,23 @@ def _exponential(op: ExpOp) -> Values:
 
 def _sign(value: SSAValue) -> int:
     """1 where no element is below 0, -1 where none is above, 0 where neither is seen; there may be NaN among them."""
-    if (c := splat(value)) is not None:
-        return 1 if c >= 0 else -1
-    match value.owner:
-        case AbsOp() | ExpOp() | ReluOp() | SqrtOp():
-            return 1
-        case NegOp() as op:
-            return -_sign(op.x)
-        case MulOp() as op if op.x is op.y:
-            return 1
-        case MulOp() as op:
-            return next((_sign(x) * (1 if c >= 0 else -1) for x, c in _sides(op) if c is not None), 0)
-        case _:
-            return 0
+    sign = 1
+    while (c := splat(value)) is None:
+        match value.owner:
+            case AbsOp() | ExpOp() | ReluOp() | SqrtOp():
+                return sign
+            case NegOp() as op:
+                value, sign = op.x, -sign
+            case MulOp() as op if op.x is op.y:
+                return sign
+            case MulOp() as op:
+                scaled = next(((x, c) for x, c in _sides(op) if c is not None), None)
+                if scaled is None:
+                    return 0
+                value, sign = scaled[0], sign if scaled[1] >= 0 else -sign
+            case _:
+                return 0
+    return sign if c >= 0 else -sign
 
 
 # stop_gradient(x) = x: nobody differentiates any more
