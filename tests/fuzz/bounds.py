@@ -106,6 +106,9 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
             return [None]
         case Elementwise():
             return [_elementwise(op, operands, arrays[0])]
+        case Gathering() | Sequential():
+            # What is compared on the way to a place decides which place it is.
+            return [None if exact else np.full(a.shape, np.inf) for a in arrays]
         case _ if not any(is_float(o.array.dtype) for o in operands):
             return [None if exact else touched(op, operands)]
         case Reduction() | Window():
@@ -116,9 +119,6 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
             return [contracted_with_pairs(op, operands, arrays[0])]
         case Contraction():
             return [contracted(op, operands, arrays[0])]
-        case Gathering() | Sequential():
-            # What is compared on the way to a place decides which place it is.
-            return [None if exact else np.full(arrays[0].shape, np.inf)]
         case Procedure():
             return [_of_factors(exact, a) for a in arrays]
         case _:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
-from dlc.dialects.dl.interfaces import Contraction, Sequential, Window
+from dlc.dialects.dl.interfaces import Contraction, Window
 from dlc.dialects.dl.narrow_numbers.words import parts_of
 from dlc.ir import Block, StringAttr, f64, i64
 from tests.fuzz.floats import (
@@ -31,7 +31,7 @@ FACTOR = 2.0**16
 
 def touched(op: DlOp, operands: Sequence[Tracked]) -> Array:
     """Integers and bools: free where an operand that takes part is."""
-    if isinstance(op, Contraction | Sequential):
+    if isinstance(op, Contraction):
         return np.full(shape_of(op.results[0]), np.inf)
     x = operands[0]
     if x.array.dtype == bool:
