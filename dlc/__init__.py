@@ -75,15 +75,15 @@ if TYPE_CHECKING:
     from dlc.calculus.custom import custom_jvp as custom_jvp
     from dlc.calculus.custom import custom_vjp as custom_vjp
     from dlc.calculus.custom import stop_gradient as stop_gradient
-    from dlc.calculus.derivatives import grad as grad
-    from dlc.calculus.derivatives import hessian as hessian
-    from dlc.calculus.derivatives import hvp as hvp
-    from dlc.calculus.derivatives import jacfwd as jacfwd
-    from dlc.calculus.derivatives import jacrev as jacrev
-    from dlc.calculus.derivatives import jvp as jvp
-    from dlc.calculus.derivatives import linearize as linearize
-    from dlc.calculus.derivatives import value_and_grad as value_and_grad
-    from dlc.calculus.derivatives import vjp as vjp
+    from dlc.calculus.gradients import grad as grad
+    from dlc.calculus.gradients import value_and_grad as value_and_grad
+    from dlc.calculus.jacobians import hessian as hessian
+    from dlc.calculus.jacobians import hvp as hvp
+    from dlc.calculus.jacobians import jacfwd as jacfwd
+    from dlc.calculus.jacobians import jacrev as jacrev
+    from dlc.calculus.linear_maps import jvp as jvp
+    from dlc.calculus.linear_maps import linearize as linearize
+    from dlc.calculus.linear_maps import vjp as vjp
     from dlc.derived import TrainStep as TrainStep
     from dlc.eager import disable_jit as disable_jit
     from dlc.errors import CompileError as CompileError
@@ -112,15 +112,15 @@ _PUBLIC = {
     "custom_vjp": "dlc.calculus.custom",
     "stop_gradient": "dlc.calculus.custom",
     "disable_jit": "dlc.eager",
-    "grad": "dlc.calculus.derivatives",
-    "hessian": "dlc.calculus.derivatives",
-    "hvp": "dlc.calculus.derivatives",
-    "jacfwd": "dlc.calculus.derivatives",
-    "jacrev": "dlc.calculus.derivatives",
-    "jvp": "dlc.calculus.derivatives",
-    "linearize": "dlc.calculus.derivatives",
-    "value_and_grad": "dlc.calculus.derivatives",
-    "vjp": "dlc.calculus.derivatives",
+    "grad": "dlc.calculus.gradients",
+    "hessian": "dlc.calculus.jacobians",
+    "hvp": "dlc.calculus.jacobians",
+    "jacfwd": "dlc.calculus.jacobians",
+    "jacrev": "dlc.calculus.jacobians",
+    "jvp": "dlc.calculus.linear_maps",
+    "linearize": "dlc.calculus.linear_maps",
+    "value_and_grad": "dlc.calculus.gradients",
+    "vjp": "dlc.calculus.linear_maps",
     "devices": "dlc.api",
     "from_jax": "dlc.jax_functions",
     "from_torch": "dlc.api",

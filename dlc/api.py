@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
-from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dlc.arrays import Array, TensorInfo, given_array, require_unmasked
-from dlc.caching.model_cache import DUMPED, EXPORTED, TFLITE, CachedFile, reason_not_cached
-from dlc.derived import Derived, TrainStep, derived_of
-from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
+from dlc.arrays import Array, given_array, require_unmasked
+from dlc.derived import TrainStep, derived_of
+from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.files.whole_files import path_of
-from dlc.given_shapes import GivenShapes, given_shapes
-from dlc.instrument.report import Progress, Report
+from dlc.given_shapes import given_shapes
+from dlc.instrument.report import Progress
+from dlc.model_files import compile_file
 from dlc.options import Options
-from dlc.runtime.models.border import BorderedModel
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.variants import Variants
 from dlc.runtime.opencl.array import DeviceArray, put
-from dlc.runtime.opencl.build import Builder
-from dlc.runtime.opencl.devices import Device, all_devices, choose
-from dlc.target import Target, is_opencl, place_of, resolve
+from dlc.runtime.opencl.devices import Device, all_devices
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from dlc.backends.base import Backend
-    from dlc.compiler import Program
-    from dlc.explore import Page
-    from dlc.frontend.onnx.graph import ModelFile
-    from dlc.measure.profile import Profile
 
 
 def compile_model(
@@ -176,217 +164,6 @@ def from_torch(
         num_threads=num_threads, dump_ir=folder, check_each_pass=check_each_pass, cache=cache, numerics=numerics
     )
     return exported_model(module, example_inputs, example_keywords or {}, dynamic_shapes, target, options)
-
-
-def compile_file(
-    source: Path | bytes,
-    target: str | Backend = "cpu",
-    input_shapes: GivenShapes | None = None,
-    options: Options | None = None,
-    *,
-    values: Mapping[str, NDArray[Any]] | None = None,
-    derived: Derived | None = None,
-    report: Report | None = None,
-    progress: Progress | None = None,
-    examine: Callable[[tuple[TensorInfo, ...], Collection[str]], None] | None = None,
-) -> Model:
-    """The model in an ONNX file, given as its path or its bytes, or in a dumped module, or what is `derived` of it; `examine`
-    is told its inputs, and which of them may be left out, before it is compiled.
-
-    Raises what compile_model raises.
-    """
-    options = options or Options()
-    report = report if report is not None else Report()
-    made = _compiled_file(source, target, input_shapes, options, values, derived, report, progress, examine)
-    made.study = _Study(source, target, input_shapes, replace(options, dump_ir=None), values, derived, report)
-    return made
-
-
-@dataclass(frozen=True)
-class _Study:
-    """How a model was compiled."""
-
-    source: Path | bytes
-    target: str | Backend
-    input_shapes: GivenShapes | None
-    options: Options
-    values: Mapping[str, NDArray[Any]] | None
-    derived: Derived | None
-    report: Report
-
-    def page(self, inputs: Mapping[str, NDArray[Any]] | None) -> Page:
-        """The model's page, measured on these inputs, if there are any."""
-        # Who compiles anew needs it anyway.
-        from dlc.frontend.problems import OpenInputsError
-
-        try:
-            return self._page(inputs, {})
-        except OpenInputsError as found:
-            if inputs is None or not found.values:
-                raise
-            # What shapes hang on is taken from the call, as the model does it.
-            return self._page(inputs, {name: np.asarray(inputs[name]) for name in found.values})
-
-    def _page(self, inputs: Mapping[str, NDArray[Any]] | None, known: Mapping[str, NDArray[Any]]) -> Page:
-        return explore_file(
-            self.source,
-            self.target,
-            self.input_shapes,
-            self.options,
-            values={**(self.values or {}), **known},
-            derived=self.derived,
-            inputs=None if inputs is None else lambda _: inputs,
-        )
-
-    def profile(self, model: Model, inputs: Sequence[Any]) -> Profile:
-        """What a call takes."""
-        from dlc.measure.profile import profile
-
-        return profile(model, inputs, self.report.phases)
-
-
-def _compiled_file(
-    source: Path | bytes,
-    target: str | Backend,
-    input_shapes: GivenShapes | None,
-    options: Options,
-    values: Mapping[str, NDArray[Any]] | None,
-    derived: Derived | None,
-    report: Report,
-    progress: Progress | None,
-    examine: Callable[[tuple[TensorInfo, ...], Collection[str]], None] | None,
-) -> Model:
-    began = perf_counter()
-    device, builder = _record_of(target, options)
-    file = None
-    # What has no file, or is derived of one, is found by its program.
-    by_file = derived is None and reason_not_cached(device, options, source) is None
-    if by_file and isinstance(source, Path):
-        with report.timed("key"), suppress(OSError):  # the importer says what is wrong
-            file = CachedFile.look(source, input_shapes or {}, device, options, values or {})
-    if file is not None:
-        with report.timed("load"):
-            artifact = file.find(report, builder)
-        if artifact is not None:
-            if examine is not None:
-                examine(artifact.host.inputs, ())
-            with report.timed("load"):
-                loaded = artifact.model(options.num_threads)
-            report.seconds += perf_counter() - began
-            return loaded
-    report.seconds += perf_counter() - began
-    # A model that was compiled before needs no compiler.
-    from dlc.backends.registry import backend_of
-    from dlc.compiler import compile
-    from dlc.frontend.onnx.graph import load
-    from dlc.frontend.problems import OpenInputsError
-    from dlc.frontend.tflite import is_tflite
-
-    began = perf_counter()
-    with report.timed("import"):
-        model = source if isinstance(source, Path) or is_tflite(source) else load(source, whole=derived is not None)
-        try:
-            program = program_of(model, input_shapes, values, derived)
-        except OpenInputsError as found:
-            report.each_size = "reading it takes the shapes of its inputs"
-            if examine is not None:
-                examine(found.inputs, ())
-
-            # A dump is of what is compiled first.
-            first = iter([options])
-
-            def variant(more_shapes: Mapping[str, Any], more_values: Mapping[str, NDArray[Any]]) -> Model:
-                shapes, known = {**(input_shapes or {}), **more_shapes}, {**(values or {}), **more_values}
-                return compile_file(source, target, shapes, next(first, replace(options, dump_ir=None)), values=known)
-
-            variants = Variants(
-                "model" if isinstance(model, bytes) else model.stem, found.inputs, found.outputs, found.values, variant
-            )
-            asked = variants.model(takes_device_arrays=backend_of(target, options.device).takes_device_arrays)
-            asked.num_threads = options.num_threads
-            return asked
-    if examine is not None:
-        examine(program.inputs if program.border is None else program.border.inputs, program.defaults)
-    report.seconds += perf_counter() - began
-    # A file's key finds a program; what has a border is found by its program.
-    file = file.imported(program.files) if file is not None and program.border is None else None
-    made = compile(program, target, options, report=report, progress=progress, file=file)
-    return made if program.border is None else BorderedModel(made, program.border)
-
-
-def explore_file(
-    source: Path | bytes,
-    target: str | Backend = "cpu",
-    input_shapes: GivenShapes | None = None,
-    options: Options | None = None,
-    *,
-    values: Mapping[str, NDArray[Any]] | None = None,
-    derived: Derived | None = None,
-    inputs: Callable[[Program], Mapping[str, NDArray[Any]]] | None = None,
-    progress: Progress | None = None,
-) -> Page:
-    """The page of the model in a file, as `compile_file` takes it, measured on what `inputs` gives for its program.
-
-    Raises what compile_model raises, and UnsupportedError for a model that is compiled when it is called, without inputs.
-    """
-    from dlc.explore import explore
-    from dlc.explore.sources import onnx_listing, tflite_listing
-    from dlc.frontend.onnx.graph import ModelFile, load
-    from dlc.frontend.tflite import is_tflite
-
-    listed = source.suffix not in (DUMPED, EXPORTED, TFLITE) if isinstance(source, Path) else not is_tflite(source)
-    model = load(source) if listed else source
-    program = program_of(model, input_shapes, values, derived)
-
-    def arrays(known: Program) -> list[NDArray[Any]]:
-        assert inputs is not None, "what is measured is given"
-        given = {**known.defaults, **inputs(known)}
-        return [given[info.name] for info in known.inputs]
-
-    # Mistakes in what is given are told at once, but where sizes are those that one compilation serves.
-    measured = None if inputs is None else arrays(program) if program.is_static else arrays
-    listing = None
-    if isinstance(model, ModelFile):
-        listing = onnx_listing(model)
-    elif isinstance(model, bytes) or model.suffix == TFLITE:
-        listing = tflite_listing(model)
-    return explore(program, target, options, inputs=measured, source=listing, progress=progress)
-
-
-def program_of(
-    model: Path | bytes | ModelFile,
-    input_shapes: GivenShapes | None,
-    values: Mapping[str, NDArray[Any]] | None,
-    derived: Derived | None,
-) -> Program:
-    """The program of a model, or of what is derived of it, before any pass."""
-    # What comes out of the cache needs no compiler.
-    from dlc.compiler import load_program
-
-    if isinstance(model, Path) and model.suffix == EXPORTED:
-        # Of other models no PyTorch need be there.
-        from dlc.pytorch.exported import read_file
-
-        if derived is not None or values:
-            raise UnsupportedError(f"{model}: derivatives and constant inputs are made of ONNX models; torch.export makes them")
-        return read_file(model, input_shapes or {})
-    if derived is None:
-        return load_program(model, input_shapes, values)
-    from dlc.training.reading import derived_program
-
-    return derived_program(model, derived, input_shapes, values)
-
-
-def _record_of(target: str | Backend, options: Options) -> tuple[Target, Builder | None]:
-    """What to compile for, and what builds kernels for an OpenCL device; of dlc's own targets it takes no compiler."""
-    if isinstance(target, str) and is_opencl(target):
-        device, record = choose(target, options.device)
-        return record, Builder.of(device, options)
-    if isinstance(target, str) and place_of(target) is None:
-        return resolve(target), None
-    from dlc.backends.registry import backend_of
-
-    return backend_of(target).target, None
 
 
 def devices() -> tuple[Device, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class WeightStore(Mapping[str, Array]):
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
         self._digests: dict[str, bytes] = {}
+        # The last number behind each stem of names.
+        self._numbers: dict[str, int] = {}
         # The names of arrays that a sample does not tell from one another.
         self._alike: dict[bytes, list[str]] = {}
 
@@ -67,9 +70,10 @@ class WeightStore(Mapping[str, Array]):
             if self._digest_of(name) == content:
                 return name
         stem = re.sub(r"\W+", "_", hint) or "w"
-        name, k = stem, 1
+        name = stem
         while name in self._arrays:
-            name, k = f"{stem}_{k}", k + 1
+            k = self._numbers[stem] = self._numbers.get(stem, 0) + 1
+            name = f"{stem}_{k}"
         self._arrays[name] = array
         if alike:
             self._digests[name] = content
@@ -144,5 +148,10 @@ def _digest_of_pieces(pieces: Iterable[memoryview], array: Array) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for piece in pieces:
         digest.update(piece)
-    digest.update(f"{array.dtype}{array.shape}".encode())
+    digest.update(f"{_text(array.dtype)}{array.shape}".encode())
     return digest.digest()
+
+
+@lru_cache(maxsize=64)  # NumPy puts it together anew each time
+def _text(dtype: np.dtype[Any]) -> str:
+    return str(dtype)

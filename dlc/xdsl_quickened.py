@@ -3,7 +3,8 @@
 `isinstance` of xDSL's classes, which are abstract ones, is that of others; ops and values are told apart as objects are, and
 an attribute's hash is found once; a walk over what is in an op goes through two generators, not three for each op around; an
 op is made, and what it reads and makes is found, without going through all that an op could be; the numbers in an array and
-the sizes of a type are unpacked once, a name is checked once, and what a hint asks for is found once. Constraints of an op are
+the sizes of a type are unpacked once, a name is checked once, and what a hint asks for is found once. Names and references to
+them are one object each; what an attribute is made of is checked by its class where that says all. Constraints of an op are
 checked once for the same types and properties: between two passes most ops stay as they are.
 """
 
@@ -15,10 +16,21 @@ from functools import cache, lru_cache
 from typing import Any, cast
 
 import xdsl.irdl
-from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, TensorType
-from xdsl.ir import Attribute, Block, BlockOps, Operation, OpResult, Region, SSAValue, Use
+import xdsl.irdl.operations
+from xdsl.dialects.builtin import (
+    UNKNOWN_LOC,
+    ArrayAttr,
+    ArrayOfConstraint,
+    DenseArrayBase,
+    FunctionType,
+    NoneAttr,
+    StringAttr,
+    SymbolRefAttr,
+    TensorType,
+)
+from xdsl.ir import Attribute, Block, BlockOps, Operation, OpResult, ParametrizedAttribute, Region, SSAValue, Use
 from xdsl.ir.core import IRWithName, SSAValues
-from xdsl.irdl import IRDLOperation, OpDef, OptionalDef
+from xdsl.irdl import AnyAttr, BaseAttr, IRDLOperation, OpDef, OptionalDef, ParamAttrDef, RangeOf, VariadicDef
 from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
 
 
@@ -27,6 +39,26 @@ class _PlainMeta(ABCMeta):
 
     __instancecheck__ = type.__instancecheck__
     __subclasscheck__ = type.__subclasscheck__
+
+
+class _SharedMeta(_PlainMeta):
+    """Attributes of a text, or of such ones, that are one object as long as they are made of the same."""
+
+    def __call__(cls, *parameters: Any) -> Any:
+        try:
+            known = _shared.get((cls, parameters))
+        except TypeError:  # a list of names
+            return super().__call__(*parameters)
+        if known is None:
+            if len(_shared) >= _MOST_KNOWN:
+                _shared.clear()
+            known = _shared[cls, parameters] = super().__call__(*parameters)
+        return known
+
+
+# What was made last by the classes of shared attributes.
+_shared: dict[tuple[type, tuple[Any, ...]], Any] = {}
+_MOST_KNOWN = 1 << 16
 
 
 def _with_derived(base: type) -> Iterator[type]:
@@ -101,6 +133,38 @@ def _initialize(
     self.__post_init__()
 
 
+def _flat(given: Sequence[Any], defined: Sequence[tuple[str, Any]], kind: type[Any]) -> list[Any] | None:
+    """Operands or regions in one list; None for those that are not all there, each where one belongs, all where several do."""
+    if len(given) != len(defined):
+        return None
+    flat: list[Any] = []
+    for one, (_, definition) in zip(given, defined, strict=True):
+        if isinstance(one, kind):
+            flat.append(one)
+        elif _takes_several(definition, one) and all(map(kind.__instancecheck__, one)):
+            flat += one
+        else:
+            return None
+    return flat
+
+
+def _takes_several(definition: Any, given: Any) -> bool:
+    return isinstance(given, list | tuple) and isinstance(definition, VariadicDef) and not isinstance(definition, OptionalDef)
+
+
+def _initialize_defined(self: Any, definition: OpDef, **given: Any) -> None:
+    """An op of the operands, results and regions that its definition names; whatever is not simply there goes the long way."""
+    operands = _flat(given["operands"], definition.operands, SSAValue)
+    types = _flat(given["result_types"], definition.results, Attribute)
+    regions = _flat(given["regions"], definition.regions, Region)
+    if definition.options or given["successors"] or operands is None or types is None or regions is None:
+        _initialize_any(self, definition, **given)
+        return
+    named = ({name: value for name, value in given[kind].items() if value is not None} for kind in ("properties", "attributes"))
+    properties, attributes = named
+    _initialize(self, operands=operands, result_types=types, properties=properties, attributes=attributes, regions=regions)
+
+
 @cache
 def _defaults(kind: type[IRDLOperation]) -> tuple[tuple[tuple[str, Attribute], ...], tuple[tuple[str, Attribute], ...]]:
     """What the properties and the attributes of an op are where nothing is said."""
@@ -129,10 +193,15 @@ _OPERAND, _RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT
 def _single(self: Any, op: Any, kind: Any = None) -> Any:
     """An operand or a result before which all are single ones, by its name."""
     if self.construct is _OPERAND:
-        return op._operands[self.idx]
+        return _item_of(op._operands, self.idx)
     if self.construct is _RESULT:
-        return op.results[self.idx]
+        return _item_of(op.results, self.idx)
     return _any_single(self, op, kind)
+
+
+def _item(self: Any, index: Any) -> Any:
+    item: Any = _item_of(self, index)
+    return cast(Any, SSAValues)(item) if type(item) is tuple else item
 
 
 def _attach(self: Block, op: Operation) -> None:
@@ -173,6 +242,58 @@ def _hashed_once(compute: Callable[[Any], int]) -> Callable[[Any], int]:
     return hash_of
 
 
+def _check_new(self: Any) -> None:
+    """What is asked of a new attribute: of one whose class asks nothing, nothing."""
+    kind = cast(Any, type)(self)
+    if kind not in _asks:
+        _check_any_new(self)
+        _asks[kind] = (kind._verify, kind.verify) != _asks_nothing
+    elif _asks[kind]:
+        self._verify()
+
+
+_asks: dict[type, bool] = {}
+_asks_nothing = (cast(Any, Attribute)._verify, Attribute.verify)
+
+
+def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
+    """What tells by classes alone whether an attribute is right; None where more is asked."""
+    if type(constraint) is AnyAttr:
+        return lambda value: True
+    if type(constraint) is BaseAttr:
+        kind = constraint.attr
+        return lambda value: isinstance(value, kind)
+    if type(constraint) is ArrayOfConstraint and type(constraint.elem_range_constraint) is RangeOf:
+        each = _by_class(constraint.elem_range_constraint.constr)
+        return None if each is None else lambda value: type(value) is ArrayAttr and all(map(each, value.data))
+    return None
+
+
+def _verify_parameters(self: ParamAttrDef, attr: ParametrizedAttribute) -> None:
+    """The constraints of an attribute's parameters, by their classes where these say that all is right."""
+    checks = _checks.get(id(self))
+    if checks is None:
+        checks = _checks[id(self)] = [(name, _by_class(parameter.constr)) for name, parameter in self.parameters]
+    held = attr.__dict__
+    for name, right in checks:
+        if right is None or not right(held[name]):
+            _verify_any_parameters(self, attr)
+            return
+
+
+# By the definitions of attributes, which stay.
+_checks: dict[int, list[tuple[str, Callable[[Any], bool] | None]]] = {}
+
+
+@lru_cache(maxsize=1 << 12)
+def _function_type(inputs: tuple[Attribute, ...], outputs: tuple[Attribute, ...]) -> FunctionType:
+    return _function_type_of(inputs, outputs)
+
+
+def _from_lists(inputs: Iterable[Attribute], outputs: Iterable[Attribute]) -> FunctionType:
+    return _function_type(tuple(inputs), tuple(outputs))
+
+
 def _values(self: Any) -> tuple[Any, ...]:
     known = self.__dict__.get("_values")
     if known is None:
@@ -189,7 +310,6 @@ def _shape(self: Any) -> tuple[int, ...]:
 
 # What was found right of ops: a definition, and the types and properties, which stand for themselves while they are here.
 _right: dict[tuple[int | str, ...], tuple[Attribute, ...]] = {}
-_MOST_RIGHT = 1 << 16
 
 
 def _verify(self: OpDef, op: Operation) -> None:
@@ -205,12 +325,17 @@ def _verify(self: OpDef, op: Operation) -> None:
             trait.verify(op)
         return
     _verify_all(self, op)
-    if len(_right) >= _MOST_RIGHT:
+    if len(_right) >= _MOST_KNOWN:
         _right.clear()
     _right[key] = held
 
 
+_item_of = cast(Any, tuple).__getitem__
 _walk_any = Operation.walk
+_initialize_any: Any = xdsl.irdl.operations.irdl_op_init
+_check_any_new = Attribute.__post_init__
+_verify_any_parameters = ParamAttrDef.verify
+_function_type_of = FunctionType.from_lists
 _any_single: Any = cast(Any, BeforeVariadicSingleAccessor).__get__
 _attach_any: Any = Block._attach_op  # pyright: ignore[reportPrivateUsage]
 _unpacked: Any = cast(Any, DenseArrayBase).get_values
@@ -230,11 +355,18 @@ def quicken() -> None:
             cast(Any, kind).__hash__ = _hashed_once(own)
     for same in (Operation, IRDLOperation, Block, Region, SSAValue, Use):
         cast(Any, same).__hash__, cast(Any, same).__eq__ = object.__hash__, object.__eq__
+    for kind in (NoneAttr, StringAttr, SymbolRefAttr):
+        cast(Any, kind).__class__ = _SharedMeta
+    cast(Any, Attribute).__post_init__ = _check_new
+    ParamAttrDef.verify = _verify_parameters
+    cast(Any, FunctionType).from_lists = staticmethod(_from_lists)
+    cast(Any, xdsl.irdl.operations).irdl_op_init = _initialize_defined
     OpDef.verify = _verify
     Operation.walk = _walk
     cast(Any, Operation).__init__ = _initialize
     cast(Any, IRDLOperation).__post_init__ = _fill_in
     cast(Any, BeforeVariadicSingleAccessor).__get__ = _single
+    cast(Any, SSAValues).__getitem__ = _item
     cast(Any, Block)._attach_op = _attach
     cast(Any, BlockOps).__iter__ = _ops
     cast(Any, SSAValue).replace_all_uses_with = _replace_all_uses

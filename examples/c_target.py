@@ -22,11 +22,12 @@ import dlc
 from dlc.backends.cpu.backend import ObjectBackend
 from dlc.compiler import emit as emit_program
 from dlc.compiler import load_program
-from dlc.emission.c.kernel import KernelSource, emit, program_text
+from dlc.emission.c.kernel import KernelSource, emit
 from dlc.emission.c.syntax import OPERATORS, Syntax
 from dlc.ir import func
 from dlc.runtime.cpu.kernel_object import KernelObject
 from dlc.runtime.program.host_program import OpenKernel
+from dlc.runtime.program.kernel_text import program_text
 from dlc.target import CPU_LEVELS
 
 

@@ -17,7 +17,7 @@ from dlc import nn, optim
 
 DOCS = Path(__file__).parents[1] / "docs"
 WIDTH, HEADS, BLOCKS, LENGTH, BATCH = 64, 4, 2, 64, 16
-PAGES = ("architecture.md", "control_flow.md", "debugging.md", "extending.md", "fuzzing.md", "performance.md")
+PAGES = ("architecture.md", "control_flow.md", "debugging.md", "decisions.md", "extending.md", "fuzzing.md", "performance.md")
 
 
 def text_of_docs() -> np.ndarray:

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 import dlc
-from dlc.api import compile_file
 from dlc.backends.cpu.backend import Cpu
 from dlc.cli import main
 from dlc.compiler import load_program
@@ -20,6 +19,7 @@ from dlc.compiler.lowering import Lowering, plan
 from dlc.compiler.tuning import Tuner, with_variant
 from dlc.instrument.provenance import dispatches
 from dlc.instrument.report import Report, Tuned
+from dlc.model_files import compile_file
 from dlc.options import Options
 from dlc.passes.tiling.variants import VARIANTS
 from dlc.target import resolve

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, tensor_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.frontend.trace import Trace, Tracer, at_user_line, current_trace, is_number
-from dlc.ir import Block
+from dlc.ir import Block, SSAValue
 from dlc.lax.bodies import close, discard_on_error
 from dlc.numpy.apply import convert
 
@@ -78,6 +79,17 @@ def require_trace() -> Trace:
     trace = current_trace()
     assert trace is not None
     return trace
+
+
+def ssa_values(tracers: Sequence[Tracer]) -> list[SSAValue]:
+    """The values of the program that these stand for."""
+    return [t.value for t in tracers]
+
+
+def inserted(op: dl.JvpOp | dl.VjpOp, like: Sequence[Tracer]) -> list[Tracer]:
+    """The results of an op as numbers where what they stand for are."""
+    results = require_trace().insert(op)
+    return [Tracer(r.owner, r.value, model.weak) for r, model in zip(results, like, strict=True)]
 
 
 def require_function(where: str, fun: object) -> None:

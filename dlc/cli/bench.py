@@ -42,7 +42,6 @@ from dlc.measure.peers import PEERS, peers
 from dlc.measure.profile import time_text
 from dlc.measure.trace import write_trace
 from dlc.options import Options
-from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.models.model import Model
 
@@ -119,14 +118,16 @@ def bench_command(
         artifact = compiled.artifact
         if model.suffix == ARTIFACT_SUFFIX:
             target = artifact.target.name if isinstance(artifact, CompiledProgram) else "as compiled"
-        if (kernels or trace is not None) and not isinstance(artifact, Artifact):
-            raise UnsupportedError("--kernels, --trace: the model must be compiled for a CPU, with all sizes known (--shape)")
+        if (kernels or trace is not None) and not isinstance(artifact, CompiledProgram):
+            raise UnsupportedError(
+                "--kernels, --trace: the model must be one program for a CPU or an OpenCL device: give its sizes (--shape)"
+            )
         if progress is not None:
             progress(Doing("measuring"))
         runs = {"dlc": partial(_run, compiled, arrays), **{p.name: p.open(model, arrays, threads) for p in rivals}}
         latencies = interleaved(runs, seconds, threads)
         measured = None
-        if (kernels or trace is not None) and isinstance(artifact, Artifact):
+        if (kernels or trace is not None) and isinstance(artifact, CompiledProgram):
             measured = measure(artifact, compiled.checked(arrays), threads)
             if trace is not None:
                 write_trace(measured, trace)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.api import program_of
 from dlc.caching.model_cache import DUMPED, EXPORTED, TFLITE
 from dlc.cli.diff import side_of, told
 from dlc.cli.given import Shapes, shape_option, value_option
@@ -36,6 +35,7 @@ from dlc.debug.difference import Side, difference, for_inputs
 from dlc.debug.importing import first_wrong_node
 from dlc.errors import DlcError, ModelError
 from dlc.instrument.report import Progress
+from dlc.model_files import program_of
 from dlc.options import Options
 from dlc.runtime.models.model import require_fitting
 

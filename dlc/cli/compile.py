@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from numpy.typing import NDArray
 
-from dlc.api import compile_file, program_of
 from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.given import Shapes, each_shape_option, each_value_option
-from dlc.cli.several import compile_each
+from dlc.cli.several import compile_each, programs_in
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
     check_option,
@@ -38,6 +37,7 @@ from dlc.derived import Derived
 from dlc.dims import is_static
 from dlc.files.whole_files import write_whole_text
 from dlc.instrument.report import Report
+from dlc.model_files import compile_file, program_of
 from dlc.options import Options
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
@@ -154,20 +154,19 @@ def compile_command(
             # Passes are checked on the inputs of the first run.
             compiled(make_inputs(compiled.inputs, (), seed=0, optional=compiled.defaults))
         if output is not None:
-            with report.timed("save"):
+            with report.passing("save"):
                 header = _save(compiled, output)
-            report.seconds += report.phases["save"]
     if as_json:
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
     print_model(compiled)
-    several = len(shapes) * len(values) > 1
-    later = None if several else _compiled_later(compiled, report)
+    several = programs_in(compiled)
+    later = None if several > 1 else _compiled_later(compiled, report)
     if later is not None:
         out.print(later)
     else:
-        if several:
-            out.print(f"It is {len(shapes) * len(values)} programs; what a call gives picks one.")
+        if several > 1:
+            out.print(f"It is {several} programs; what a call gives picks one.")
         elif not all(is_static(info.shape) for info in compiled.inputs):
             out.print("Its sizes are open: it runs with any of them.")
         if report.from_cache:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.api import program_of
 from dlc.caching.model_cache import DUMPED
 from dlc.cli.given import Shapes, shape_option, value_option
 from dlc.cli.run import input_option, seed_option, sized
@@ -33,6 +32,7 @@ from dlc.debug.difference import Difference, Side, difference, for_inputs
 from dlc.dims import is_static
 from dlc.given_shapes import sizes_given
 from dlc.instrument.report import Doing
+from dlc.model_files import program_of
 from dlc.runtime.load import load
 
 

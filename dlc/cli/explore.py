@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.markup import escape
 
-from dlc.api import explore_file
 from dlc.arrays import TensorInfo
 from dlc.cli.derived import DerivingCommand, derived_options
 from dlc.cli.given import Shapes, shape_option, value_option
@@ -43,6 +42,7 @@ from dlc.files.python_files import executed, traced_to
 from dlc.files.whole_files import require_writable
 from dlc.given_shapes import tensor_shape
 from dlc.instrument.report import Progress
+from dlc.model_files import explore_file
 from dlc.options import Options
 from dlc.runtime.models.model import require_fitting
 from dlc.target import place_of
@@ -251,7 +251,8 @@ def _function_page(
             raise click.UsageError(f"{name} takes no {', '.join(unknown)}; it takes {', '.join(parameters) or 'nothing'}")
     missing = [p for p, k in parameters.items() if k.default is k.empty and p not in arguments]
     if missing:
-        raise click.UsageError(f"{name} takes {', '.join(missing)} too: say --shape {missing[0]}=SIZE,… or --input")
+        too = " too" if arguments else ""
+        raise click.UsageError(f"{name} takes {', '.join(missing)}{too}: say --shape {missing[0]}=SIZE,… or --input")
     placed = list(takewhile(arguments.__contains__, (p for p, k in parameters.items() if k.kind in _BY_PLACE)))
     named = {name: array for name, array in arguments.items() if name not in placed}
     try:

@@ -11,12 +11,12 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.api import program_of
 from dlc.caching.model_cache import EXPORTED, TFLITE
 from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors
 from dlc.frontend.onnx import check_model
 from dlc.frontend.problems import OpenInputsError, Problem, unsupported
 from dlc.machine.architectures import HOST
+from dlc.model_files import program_of
 from dlc.runtime.opencl.devices import INSTALL, all_devices, problem_of
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, resolve
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from dlc.api import program_of
 from dlc.cli.given import Shapes, shape_option, value_option
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
@@ -24,6 +23,7 @@ from dlc.debug.cut_out import ops_of
 from dlc.debug.outcome import NUMBERS, outcome_of_command, outcome_on
 from dlc.debug.reduce import reduce
 from dlc.instrument.evidence import save_program
+from dlc.model_files import program_of
 from dlc.options import Options
 from dlc.runtime.models.model import require_fitting
 

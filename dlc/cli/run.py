@@ -14,7 +14,6 @@ from click.core import ParameterSource
 from numpy.typing import NDArray
 from rich.markup import escape
 
-from dlc.api import compile_file, program_of
 from dlc.arrays import TensorInfo, type_text
 from dlc.caching.model_cache import DUMPED
 from dlc.cli.derived import DerivingCommand, derived_options
@@ -44,6 +43,7 @@ from dlc.files.whole_files import require_writable, written_whole
 from dlc.forms import OBJECTS
 from dlc.given_shapes import sizes_given
 from dlc.instrument.report import Doing, Progress
+from dlc.model_files import compile_file, program_of
 from dlc.options import Options
 from dlc.runtime.load import load
 from dlc.runtime.models.model import Model, require_fitting

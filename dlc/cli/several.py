@@ -26,6 +26,9 @@ def compile_each(compile: Compile, shapes: Sequence[Shapes], values: Sequence[Va
 
     Raises UnsupportedError where they are not what picks one, and what `compile` raises.
     """
+    # One that is given twice is compiled once.
+    shapes = [shape for k, shape in enumerate(shapes) if shape not in shapes[:k]]
+    values = [known for k, known in enumerate(values) if not any(_all_same(known, other) for other in values[:k])]
     by_value = [_by_shape([compile(shape, known) for shape in shapes]) for known in values]
     different = [name for name, array in values[0].items() if not all(_same(known[name], array) for known in values)]
     if not different:
@@ -48,6 +51,17 @@ def _same(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return (one.shape, one.dtype, one.tobytes()) == (other.shape, other.dtype, other.tobytes())
 
 
+def _all_same(ones: Values, others: Values) -> bool:
+    return ones.keys() == others.keys() and all(_same(array, others[name]) for name, array in ones.items())
+
+
+def programs_in(model: Model) -> int:
+    """How many programs one that was compiled so consists of: those with equal shapes and values are one."""
+    if not isinstance(model.artifact, Variants):
+        return 1
+    return sum(programs_in(choice.model) for choice in model.artifact.choices)
+
+
 def _by_shape(models: Sequence[Model]) -> Model:
     """One model of several with different shapes of inputs."""
     if len(models) == 1:
@@ -59,6 +73,8 @@ def _by_shape(models: Sequence[Model]) -> Model:
                 "give the shapes of all inputs, or compile a model for each"
             )
     made: dict[Key, Model] = {tuple(tuple(map(int, i.shape)) for i in model.inputs): model for model in models}
+    if len(made) == 1:
+        return models[0]
     sides = _joined([model.inputs for model in models]), _joined([model.outputs for model in models])
     return Variants(models[0].name, *sides, (), None, made).model()
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dlc.api import compile_file
 from dlc.arrays import read_npz
 from dlc.cli.derived import decay_option, momentum_option, of_option, rate_option, step_of, wrt_option
 from dlc.cli.shared import (
@@ -35,6 +34,7 @@ from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.files.whole_files import require_writable, written_whole
 from dlc.frontend.onnx.graph import ModelFile, load
 from dlc.frontend.onnx.named import classes_of
+from dlc.model_files import compile_file
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.training.choosing import Names

@@ -43,7 +43,7 @@ from dlc.ir import MemRefType, ModuleOp, Operation, SSAValue, func
 from dlc.passes.base import kernels_of
 from dlc.passes.dl.programs.count_selections import counted
 from dlc.passes.transformations.expand_transformations import expanded
-from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.load import CompiledProgram
 from dlc.runtime.models.model import Model, require_fitting
 
 # Of a kernel so much is kept to compare.
@@ -182,7 +182,7 @@ def _traced(side: Side, evaluator: Evaluator) -> Trace | Launches | None:
     if isinstance(side, Program):
         has_values = not any(map(_is_open, side.module.walk())) and not outputs_of(entry_of(side.module))
         return evaluator.trace(side.module, side.weights) if has_values else None
-    return launches_of(side.artifact, evaluator.inputs, _MOST_BYTES) if isinstance(side.artifact, Artifact) else None
+    return launches_of(side.artifact, evaluator.inputs, _MOST_BYTES) if isinstance(side.artifact, CompiledProgram) else None
 
 
 def _results(side: Side, arrays: Sequence[Array]) -> Sequence[Array]:

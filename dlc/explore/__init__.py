@@ -6,9 +6,9 @@
 
 `data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it by what `seen.py` has
 watched, with `graph.py` (ops in kernels), `layout.py` (where they are drawn), `running.py` (times), `memory.py` (buffers over
-time) and `sources.py` (what the user wrote). `matching.py` finds the kernels of one in another, and `facts.py` is what is said
-without texts. `encode.py` writes it small, and `page.py` puts it into the template in `assets/`, whose scripts draw it in the
-browser.
+time), `advice.py` (what can be changed) and `sources.py` (what the user wrote). `matching.py` finds the kernels of one in
+another, and `facts.py` is what is said without texts. `encode.py` writes it small, and `page.py` puts it into the template in
+`assets/`, whose scripts draw it in the browser.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ class Graph:
 class Kernel:
     """One kernel: in one call of the program it takes `seconds` in `runs` runs, where the machine's limits allow `least`.
 
-    Numbers that were not measured are None, and `runs` is as often as it stands in the program.
+    Numbers that were not measured are None, and `runs` is as often as it stands in the program. `advice` is what can be changed
+    about it.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Kernel:
     bytes: int | None = None
     seconds: float | None = None
     least: float | None = None
+    advice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

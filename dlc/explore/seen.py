@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from dlc.compiler import Program, recorded
 from dlc.compiler.compilation import Compilation
 from dlc.dims import Range
 from dlc.errors import UnsupportedError
+from dlc.explore.advice import Settings, advice, products_of
 from dlc.explore.data import Exploration, Kernel, Step, Unit
 from dlc.explore.graph import Ends, graph_of, stem
 from dlc.explore.memory import memory_of
@@ -26,7 +28,6 @@ from dlc.explore.sources import python_listing
 from dlc.instrument.provenance import dispatches, origins
 from dlc.instrument.recording import Listing, Record, Recorder
 from dlc.instrument.report import PassRecord, Progress, Report
-from dlc.instrument.work import flops as work
 from dlc.ir import ModuleOp, ModulePass
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Options
@@ -114,6 +115,12 @@ class Seen:
             units.append(Unit("kernel", name, tuple(_steps(record, runs.get(name, [])))))
             origins = tuple(dict.fromkeys(chain(*runs.get(name, []))))
             kernels.append(self.kernel(name, record, origins, flops.get(name, 0), run))
+        memory = memory_of(end, host, sizes)
+        if run is not None:
+            threads = self.options.num_threads or usable_cpus()
+            settings, products = Settings(self.backend.target, self.options, threads), products_of(module)
+            advise = partial(advice, memory=memory, measured=run.measured, settings=settings)
+            kernels = [replace(k, advice=tuple(advise(k, kernels, products.get(k.name, set())))) for k in kernels]
         return Exploration(
             self.program.name,
             str(self.backend),
@@ -126,7 +133,7 @@ class Seen:
             report.phases,
             report.seconds,
             tuple((r.stage, r.spec, r.seconds) for r in report.passes),
-            memory_of(end, host, sizes),
+            memory,
             dict(sizes),
             run.measured if run is not None else None,
         )
@@ -134,7 +141,7 @@ class Seen:
     def run(self, inputs: Sequence[NDArray[Any]]) -> Run | None:
         """What a few runs of it show."""
         threads, seconds = self.options.num_threads or usable_cpus(), _MEASURING * self.report.seconds
-        return run_of(self.recorder.made, inputs, threads, seconds, work(self.recorder.modules["fusion"]))
+        return run_of(self.recorder.made, inputs, threads, seconds)
 
     def ends(self) -> Ends:
         """Where each kernel ended and why."""

@@ -164,10 +164,11 @@ class Emitter:
 
     def counted(self, number: Value, largest: Size | None = None) -> Size:
         """An integer without axes as a size, as `as_size` has it; so of sizes what may be below 0."""
-        known = number.known is not None and number.known.item()
-        if isinstance(known, Dim) and not never_negative(known):
-            number = self(dl.MaximumOp, number, self.scalar(0, number))
-        return self.as_size(elements_of(self.ssa(number)).item(), largest)
+        counted = elements_of(self.ssa(number)).item()
+        if isinstance(counted, Dim) and not never_negative(counted):
+            # Compared with 0 it would be taken for a size, which is never below.
+            counted = Element(self.ssa(number), 0)
+        return self.as_size(counted, largest)
 
     def number(self, of: Size | Element) -> Value:
         """A size, or what is computed, as an i64 without axes."""

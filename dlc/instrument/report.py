@@ -93,3 +93,13 @@ class Report:
             yield
         finally:
             self.add(phase, perf_counter() - began)
+
+    @contextmanager
+    def passing(self, phase: str) -> Generator[None]:
+        """Adds the time that the block takes to a phase, and to all that passed."""
+        began = perf_counter()
+        try:
+            with self.timed(phase):
+                yield
+        finally:
+            self.seconds += perf_counter() - began

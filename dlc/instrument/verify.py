@@ -8,6 +8,7 @@ that symbols resolve, and that only the ops exist which the stage allows. Not ch
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import cache
 
 from dlc.dialects.dl.programs.program import KernelOp
 from dlc.errors import CompileError
@@ -82,9 +83,16 @@ def illegal_ops(module: ModuleOp, stage: Stage) -> Iterator[str]:
             legal = stage.kernels
         if legal is None:
             continue
-        if op.name not in legal and op.name.partition(".")[0] not in legal:
+        if not _is_among(op.name, legal):
             yield op.name
-        open_ops += [(o, legal) for region in op.regions for block in region.blocks for o in block.ops]
+        held = [o for region in op.regions for block in region.blocks for o in block.ops]
+        open_ops += [(o, legal) for o in held if o.regions or not _is_among(o.name, legal)]
+
+
+@cache
+def _is_among(name: str, legal: frozenset[str]) -> bool:
+    """Whether an op or its dialect is one of those that a stage names."""
+    return name in legal or name.partition(".")[0] in legal
 
 
 def _looks_at_nothing_else(op: Operation) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dims import is_static
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.frontend.trace import Trace, Tracer, current_trace, tracing
@@ -80,10 +81,11 @@ def _length(sequences: Leaves, length: int | None) -> int:
         lengths[path] = shape[0]
     if not lengths:
         refuse(ShapeError(f"{where}: neither arrays in xs nor a length; give one of them"))
-    if len(set(lengths.values())) > 1 or min(lengths.values()) < 0:
+    first = next(iter(lengths.values()))
+    if len(set(lengths.values())) > 1 or (is_static([first]) and first < 0):
         said = ", ".join(f"{name}: {n}" for name, n in lengths.items())
         refuse(ShapeError(f"{where}: the numbers of steps differ or are negative ({said}); axis 0 of all arrays in xs is one"))
-    return next(iter(lengths.values()))
+    return first
 
 
 def _pair(where: str, returned: Any) -> tuple[Any, Any]:

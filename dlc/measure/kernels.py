@@ -13,11 +13,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.backends.cpu.limits import measured_limits
+from dlc.backends.cpu import limits as of_processor
 from dlc.backends.limits import Limits
+from dlc.backends.opencl import limits as of_device
 from dlc.dims import substitute
-from dlc.measure.timeline import Span, Timed, Watch
-from dlc.runtime.cpu.artifact import Artifact
+from dlc.measure.on_device import DeviceRun
+from dlc.measure.timeline import Span, Timed, Watch, thread_names
+from dlc.runtime.load import CompiledProgram
+from dlc.runtime.opencl.artifact import DeviceArtifact
+from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.program.host_program import HostProgram, Launch, OpenLaunch, Place, kernel_sizes, walk
 from dlc.runtime.program.open_program import OpenProgram
 
@@ -40,12 +44,13 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Runs of a compiled model beside the limits of the machine."""
+    """Runs of a compiled model beside the limits of the machine, or of the device; `host` is the program that ran."""
 
-    artifact: Artifact
+    artifact: CompiledProgram
+    host: HostProgram | OpenProgram
     threads: int
     limits: Limits
-    runs: Sequence[Timed]
+    runs: Sequence[Timed | DeviceRun]
 
     @property
     def seconds(self) -> float:
@@ -76,7 +81,14 @@ class Measurement:
     def timeline(self) -> tuple[Span, ...]:
         """The fastest run, thread by thread."""
         run = min(self.runs, key=lambda run: run.seconds)
-        return tuple(run.spans(numbers_of(self.artifact.host, run.launches)))
+        return tuple(run.spans(numbers_of(self.host, run.launches)))
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """What the threads of the timeline are called."""
+        if isinstance(self.artifact, DeviceArtifact):
+            return (str(self.artifact.builder.device),)
+        return thread_names(self.timeline)
 
 
 def numbers_of(host: HostProgram | OpenProgram, launches: Sequence[Launch]) -> list[int]:
@@ -90,17 +102,24 @@ def numbers_of(host: HostProgram | OpenProgram, launches: Sequence[Launch]) -> l
 
 
 def measure(
-    artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, rounds: int = 15, seconds: float = 3.0
+    artifact: CompiledProgram, inputs: Sequence[NDArray[Any]], threads: int, rounds: int = 15, seconds: float = 3.0
 ) -> Measurement:
     """Runs a compiled model up to `rounds` times, for about so many seconds.
 
-    The first run is not counted; if it takes so long alone it is the only one.
+    The first run is not counted; if it takes so long alone it is the only one. On a device each launch is waited for, so that
+    its time has that in it.
     """
-    limits, watch = measured_limits(artifact.target, threads), Watch(artifact, inputs, threads)
-    first = watch.run()
+    host = artifact.host
+    if isinstance(artifact, DeviceArtifact):
+        program = artifact.program
+        limits, run = of_device.measured_limits(program.session), lambda: DeviceRun(program.profile(inputs))
+        host = program.at(inputs)[0] if isinstance(program, OpenOpenCLProgram) else program.host
+    else:
+        limits, run = of_processor.measured_limits(artifact.target, threads), Watch(artifact, inputs, threads).run
+    first = run()
     if first.seconds > seconds:
-        return Measurement(artifact, threads, limits, [first])
-    runs, began = list[Timed](), perf_counter()
+        return Measurement(artifact, host, threads, limits, [first])
+    runs, began = list[Timed | DeviceRun](), perf_counter()
     while not runs or (len(runs) < rounds and perf_counter() < began + seconds):
-        runs.append(watch.run())
-    return Measurement(artifact, threads, limits, runs)
+        runs.append(run())
+    return Measurement(artifact, host, threads, limits, runs)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from dlc.files.whole_files import written_whole
 from dlc.measure.kernels import Measurement
-from dlc.measure.timeline import thread_names
 
 
 def write_trace(measurement: Measurement, path: Path) -> None:
@@ -18,7 +17,7 @@ def write_trace(measurement: Measurement, path: Path) -> None:
         {"ph": "M", "pid": 1, "tid": 0, "name": "process_name", "args": {"name": measurement.artifact.name}},
         *(
             {"ph": "M", "pid": 1, "tid": k, "name": "thread_name", "args": {"name": name}}
-            for k, name in enumerate(thread_names(spans))
+            for k, name in enumerate(measurement.rows)
         ),
     ]
     for span in spans:

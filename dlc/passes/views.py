@@ -1,18 +1,20 @@
-"""Values of the host program that are parts of others: reshapes, words, what is itself but later, slices that are one piece."""
+"""Values of the host program that are parts of others: reshapes, words, what is itself but later, slices that are one piece,
+and what is joined piece by piece."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import dropwhile
 from typing import cast
 
 from dlc.dialects.dl.base import element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Movement
-from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.narrow_numbers.words import WordsOp
 from dlc.dialects.dl.programs.identities import AfterOp
 from dlc.dialects.dl.programs.program import PART
-from dlc.dims import is_static, row_major
+from dlc.dims import is_static, product, row_major
 from dlc.ir import Operation, SSAValue, func
 
 # Ops whose result is all of their operand's buffer.
@@ -44,6 +46,22 @@ def _is_one_piece(op: SliceOp) -> bool:
     pairs = zip(shape_of(op.x), shape_of(op.result), strict=True)
     rest = list(dropwhile(lambda pair: pair[1] == 1, pairs))
     return all(size == part for size, part in rest[1:])
+
+
+def joins_pieces(op: ConcatOp, alignment: int) -> bool:
+    """Whether each operand would be one piece of the result, at a multiple of `alignment` bytes."""
+    shape = shape_of(op.result)
+    if not is_static(shape) or any(size != 1 for size in shape[: op.joined_axis]):
+        return False
+    return not any(offset * _bytes(op.result) % alignment for _, offset in pieces_of(op))
+
+
+def pieces_of(op: ConcatOp) -> Iterator[tuple[SSAValue, int]]:
+    """What is joined, and where it begins in the result, in elements."""
+    offset = 0
+    for value in op.values:
+        yield value, offset
+        offset += int(product(shape_of(value)))
 
 
 def is_returned(value: SSAValue) -> bool:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from dlc.api import compile_file
 from dlc.errors import DlcError
 from dlc.files.model_source import path_or_bytes
 from dlc.instrument.report import Doing, Progress
+from dlc.model_files import compile_file
 from dlc.options import Options
 from dlc.quantization.difference import Difference
 from dlc.quantization.graph import Graph

@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc import nn, optim
 from dlc.arrays import TensorInfo
-from dlc.calculus.derivatives import value_and_grad
+from dlc.calculus.gradients import value_and_grad
 from dlc.compiler import Program
 from dlc.derived import Loss, TrainStep
 from dlc.dialects.dl.base import Array, Tensor, tensor_type

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from dlc.cli import main
 from dlc.cli.shared import out
 from dlc.measure.peers import PEERS
+from dlc.runtime.opencl.devices import all_devices
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
 
@@ -52,9 +53,21 @@ def test_a_compiled_model_has_the_same_kernels(tmp_path: Path) -> None:
     assert bench(saved, "--vs", "onnxruntime").exit_code in (1, 2)
 
 
+@pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+def test_kernels_of_a_model_for_a_device(tmp_path: Path) -> None:
+    saved, trace = tmp_path / "m.dlc", tmp_path / "trace.json"
+    scan = MNIST.with_name("scan_rnn.onnx")
+    assert CliRunner().invoke(main, ["compile", str(scan), "--target", "opencl", "-o", str(saved)]).exit_code == 0
+    report = json.loads(bench(saved, "--kernels", "--json", "--trace", trace).stdout)
+    (step,) = (k for k in report["kernels"] if k["name"] != "copy")
+    assert step["runs"] == 12 and step["origins"] and step["seconds"] > 0 and report["limits"]["memory"] > 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert sum(e["ph"] == "X" and e["name"] == step["name"] for e in events) == 12
+
+
 def test_what_cannot_be_measured_is_said() -> None:
     result = bench(MNIST, "--kernels", "--target", "reference")
-    assert result.exit_code == 1 and "compiled for a CPU" in result.stderr
+    assert result.exit_code == 1 and "one program for a CPU or an OpenCL device" in result.stderr
     assert "'fast'" in bench(MNIST, "--vs", "fast").stderr
 
 

@@ -44,6 +44,12 @@ def test_each_value_and_shape_has_a_program(folder: Path) -> None:
         model(x=np.ones((4, 4), np.float32), axes=np.int64([0]))
 
 
+def test_equal_ones_are_one_program(folder: Path) -> None:
+    values = ["--value", "axes=@0.npy", "--value", "axes=@1.npy", "--value", "axes=@0.npy"]
+    done = compiled(folder, *values, "--shape", "n=2", "--shape", "x=2,4")
+    assert done.exit_code == 0 and "It is 2 programs" in done.output, done.output
+
+
 def test_a_name_that_no_size_can_have(folder: Path) -> None:
     """Sizes in which programs differ are named after inputs, and files keep them as text."""
     proto = onnx.parser.parse_model(SUMS)

@@ -20,8 +20,10 @@ from dlc.compiler.lowering import Lowering
 from dlc.debug.difference import difference
 from dlc.dialects.registry import make_context
 from dlc.ir import parse_module, print_module
+from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
 from tests.sizes.test_counts import BRANCHES, FEW
+from tests.targets import NATIVE
 
 TEXT = """
 func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
@@ -138,6 +140,18 @@ def test_the_kernel_of_a_compiled_program_is_named(compiled: dict[str, Path], on
     assert result.exit_code == bool(told) and all(text in result.stderr for text in told), result.stderr
 
 
+@pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+def test_the_kernel_of_a_program_on_a_device_is_named(compiled: dict[str, Path], tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.dlc" for name in ("right", "wrong")}
+    for name, file in files.items():
+        dlc.compile_model(compiled[name], target="opencl").save(file)
+    for one in (compiled["right"], compiled["compiled right"], files["right"]):
+        result = diff(one, files["wrong"])
+        told = ["kernel @matmul_sub_relu_mul, as a whole", "from product, sum, positive"]
+        assert result.exit_code == 1 and all(text in result.stderr for text in told), result.stderr
+    assert diff(compiled["compiled right"], files["right"]).exit_code == 0
+
+
 MASKED = """
 func.func @main(%x: tensor<2x3xf32> {dl.name = "x"}) -> tensor<2x3xf32> {
   %0 = dl.constant {value = dense<0.5> : tensor<f32>} : () -> tensor<f32>
@@ -228,19 +242,21 @@ def test_stages_of_what_data_decides(tmp_path: Path) -> None:
         assert result.exit_code == 1 and told in result.stderr, result.stderr
 
 
-def test_counts_are_sizes_of_what_is_not_compiled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", NATIVE)
+def test_counts_are_sizes_of_what_is_not_compiled(target: str) -> None:
     x = np.array([0, 0.6, 1, 0.6, 0, 1], np.float32)
     right, wrong = (
         Program(parse_module(make_context(), text), WeightStore())
         for text in (SELECTED, SELECTED.replace("dl.mul %3, %3", "dl.add %3, %3"))
     )
-    found = difference(right, compile(wrong, "cpu:avx2"), [x])
+    found = difference(right, compile(wrong, target), [x])
     assert found.first is not None and "grown" in found.first.origins and "choice" not in found.first.origins
 
 
-def test_what_hangs_on_a_size_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", NATIVE)
+def test_what_hangs_on_a_size_alone(target: str) -> None:
     def places(least):
-        return dlc.jit(lambda x: dnp.arange(x[x > least].shape[0]) * 2)
+        return dlc.jit(target=target)(lambda x: dnp.arange(x[x > least].shape[0]) * 2)
 
     x = np.linspace(0, 1, 12, dtype=np.float32)
     models = [places(least).lower(x).compile() for least in (0.3, 0.6)]

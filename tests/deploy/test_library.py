@@ -232,6 +232,9 @@ def test_of_several_programs_a_call_picks_one(tmp_path: Path) -> None:
         assert picked(**wrong) == [] and (library.code, library.unfit) == (6, unfit)
     header = (tmp_path / "values.h").read_text()
     assert " * for by = 1:\n *     input 0   x: float32[2, 48]\n" in header and " * for by = 2, more = 3:\n" in header
+    by = np.array(1)
+    assert library([x], given=[Given(None, None, 8), Given(b"by", by.ctypes.data, 8)]) != [] and library.code == 0
+    assert library([x], given=[Given(None, None, 8)]) == [] and (library.code, library.unfit) == (6, b"by")
     assert "call.given = given" in header and "DLC_MODEL_VALUES_BYTES" in header
 
 

@@ -40,6 +40,15 @@ def test_a_program_is_printed_as_it_was_written() -> None:
     assert print_module(again) == PROGRAM
 
 
+def test_a_kernel_that_runs_one_is_refused() -> None:
+    (kernel,) = (op for op in parse(PROGRAM).ops if isinstance(op, dl.KernelOp))
+    block = kernel.body.block
+    again = dl.DispatchOp("add", block.args, [v.type for v in kernel.yielded])
+    block.insert_op_before(again, block.first_op)
+    with pytest.raises(VerifyException, match=r"@add: .*\(C3\)"):
+        kernel.verify()
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [

@@ -12,12 +12,12 @@ from onnx import ModelProto, TensorProto, helper
 import dlc
 import dlc.numpy as dnp
 from dlc import lax, nn, optim
-from dlc.api import program_of
 from dlc.backends.limits import Limits
 from dlc.explore import Page, collect
 from dlc.explore.data import Exploration, Step, Unit
 from dlc.explore.sources import onnx_listing
 from dlc.measure import kernels
+from dlc.model_files import program_of
 from dlc.options import Options
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"

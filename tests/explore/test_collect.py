@@ -13,7 +13,6 @@ import pytest
 
 import dlc
 from dlc import nn
-from dlc.api import program_of
 from dlc.compiler import Program
 from dlc.dialects.registry import make_context
 from dlc.explore import Page, collect
@@ -24,6 +23,7 @@ from dlc.explore.layout import arranged
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
+from dlc.model_files import program_of
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.devices import all_devices
@@ -247,7 +247,7 @@ def test_sizes_that_no_other_is_compiled_with() -> None:
     """It goes on for three chosen rows alone: shown is what is compiled for a call that has them."""
     model = dlc.compile_model(three_rows(), target="cpu:avx2", num_threads=1)
     shown = model.explore(ROWS).program
-    assert shown.sizes == {"n": 6, "decided_0": 3} and shown.measured is not None
+    assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measured is not None
     with pytest.raises(dlc.ShapeError, match="24 elements"):
         model.explore(ROWS[:2])
 

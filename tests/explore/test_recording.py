@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from dlc.api import program_of
 from dlc.backends.cpu.listings import asm_listing, llvm_listing
 from dlc.backends.registry import backend_of
 from dlc.compiler.compilation import Compilation
@@ -18,6 +17,7 @@ from dlc.explore.data import Step, Unit
 from dlc.instrument.printing import Texts, printed
 from dlc.instrument.recording import Recorder
 from dlc.ir import UnknownLoc, parse_module, print_module
+from dlc.model_files import program_of
 from tests.explore.programs import MNIST, XS, W, explored, mnist, recurrence
 
 

@@ -14,6 +14,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc import lax
 from dlc.errors import DlcError, DTypeError, ShapeError, UnsupportedError
+from dlc.runtime.opencl.devices import all_devices
 from tests.fuzz import control
 
 draw = np.random.default_rng(0)
@@ -236,9 +237,15 @@ def test_weights_and_compiled_functions_in_bodies() -> None:
 
 @pytest.mark.parametrize("targets", [("plain", "reference"), ("cpu", "open")], ids="+".join)
 def test_random_programs(targets: tuple[str, ...]) -> None:
-    chosen = [control.Trial(seed, targets) for seed in range(24 if "cpu" in targets else 60)]
-    failures = list(control.fuzz(chosen, 1))
-    assert not failures, "\n".join(map(str, failures))
+    # Compiling takes a while: after so many for both, each is for one of the two.
+    chosen = [control.Trial(n, targets if n < 24 or "plain" in targets else (targets[n % 2],)) for n in range(60)]
+    assert not [f"{trial}\n{wrong}" for trial, _, wrong in control.fuzz(chosen, 1) if wrong is not None]
+
+
+@pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+@pytest.mark.parametrize("target", control.DEVICES)
+def test_random_programs_on_a_device(target: str) -> None:
+    assert not [f"{trial}\n{wrong}" for trial in control.trials(0, 6, target) if (wrong := control.run(trial)[1]) is not None]
 
 
 # Errors

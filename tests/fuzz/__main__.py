@@ -91,7 +91,7 @@ def fuzz_programs(given: argparse.Namespace) -> int:
 
 
 def fuzz_control(given: argparse.Namespace) -> int:
-    return _summary(given, lambda heard: control.fuzz(control.trials(given.seed, given.count, given.target), given.jobs, heard))
+    return _counted(given, control.fuzz(control.trials(given.seed, given.count, given.target), given.jobs))
 
 
 def fuzz_counts(given: argparse.Namespace) -> int:

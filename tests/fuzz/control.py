@@ -12,7 +12,7 @@ import numpy as np
 import dlc
 import dlc.numpy as dnp
 from dlc import lax
-from dlc.errors import DlcError
+from dlc.errors import DlcError, ShapeError, UnsupportedError
 from tests.fuzz.random_control import PLAIN, Interpreter, RandomControl
 from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import Tracked, difference
@@ -37,38 +37,31 @@ class Trial:
     seed: int
     targets: tuple[str, ...] = TARGETS
 
-
-@dataclass(frozen=True)
-class Failure:
-    """A program that went wrong."""
-
-    trial: Trial
-    what: str
-
     def __str__(self) -> str:
-        seed = self.trial.seed
-        return f"seed {seed}: {self.what.strip()}\n  reproduce: python -m tests.fuzz control --seed {seed} --count 1"
+        chosen = "" if self.targets == TARGETS else f" --target {self.targets[0]}"
+        return f"seed {self.seed}: reproduce: python -m tests.fuzz control --seed {self.seed} --count 1{chosen}"
 
 
-def run(trial: Trial) -> list[Failure]:
-    """What differs from Python's own loops."""
+def run(trial: Trial) -> tuple[str, str | None]:
+    """What became of the program, and what differs from Python's own loops if something does."""
     program = RandomControl(trial.seed)
     expected = Interpreter(np, PLAIN).run(program.body, {}, program.inputs)
-    failures: list[Failure] = []
+    became, failures = "of known sizes", list[str]()
     for target in trial.targets:
         if target in _OPEN:
-            most_axes = max(np.ndim(want) for want in expected)
-            failures += _run_open(trial, program, _OPEN[target], most_axes)
+            opened, wrong = _run_open(trial, program, _OPEN[target], max(np.ndim(want) for want in expected))
+            became = "open" if opened else "not to be opened"
+            failures += (f"{target}: {w}" for w in wrong)
             continue
         try:
             results = _results(program, target)
         except Exception:
-            failures.append(Failure(trial, f"{target}:\n{traceback.format_exc()}"))
+            failures.append(f"{target}:\n{traceback.format_exc()}")
             continue
         for k, (got, want) in enumerate(zip(results, expected, strict=True)):
             if wrong := difference(np.asarray(got), Tracked(np.asarray(want))):
-                failures.append(Failure(trial, f"{target}: result {k}: {wrong}"))
-    return failures
+                failures.append(f"{target}: result {k}: {wrong}")
+    return (became, None) if not failures else ("failed", "\n".join(failures))
 
 
 def _results(program: RandomControl, target: str) -> Sequence[Any]:
@@ -82,8 +75,8 @@ def _results(program: RandomControl, target: str) -> Sequence[Any]:
     return function(*program.inputs)
 
 
-def _run_open(trial: Trial, program: RandomControl, target: str, most_axes: int) -> list[Failure]:
-    """What differs for a program that leaves sizes of its inputs open, if it can be traced so."""
+def _run_open(trial: Trial, program: RandomControl, target: str, most_axes: int) -> tuple[bool, list[str]]:
+    """Whether a program can leave sizes of its inputs open, and what differs if so."""
     axes = {
         f"arg{k}": {axis: f"S{n}" for axis, n in enumerate(a.shape) if n > 1} for k, a in enumerate(program.inputs) if a.ndim
     }
@@ -93,11 +86,15 @@ def _run_open(trial: Trial, program: RandomControl, target: str, most_axes: int)
         return interpreter.run(program.body, {}, inputs)
 
     try:
-        model = dlc.jit(target=target, num_threads=1, cache=False, dynamic=axes)(function).lower(*program.inputs).compile()
-    except (DlcError, TypeError):
-        return []  # It does arithmetic with a size, or needs a certain one.
-    failures: list[Failure] = []
+        lowered = dlc.jit(target=target, num_threads=1, cache=False, dynamic=axes)(function).lower(*program.inputs)
+    except (ShapeError, UnsupportedError, TypeError):
+        return False, []  # It does arithmetic with a size, or needs a certain one.
+    failures: list[str] = []
     large = LARGE if program.body.loops < 2 and most_axes < 3 else ()
+    try:
+        model = lowered.compile()
+    except Exception:
+        return True, [traceback.format_exc()]
     for k, other in enumerate((*OTHER_SIZES, *large)):
         inputs = [_resized(a, other, trial.seed) for a in program.inputs]
         try:
@@ -106,13 +103,13 @@ def _run_open(trial: Trial, program: RandomControl, target: str, most_axes: int)
         except Exception as error:
             # Python needs certain sizes too, and what is outside of the program's says so.
             if k == 0 or not isinstance(error, DlcError | ValueError | IndexError):
-                failures.append(Failure(trial, f"open:\n{traceback.format_exc()}"))
+                failures.append(traceback.format_exc())
             continue
         for got, want in zip(results, expected, strict=True):
             # Of a loop without steps Python does not know what it collects.
             if want.size and (wrong := difference(got, Tracked(np.asarray(want)))):
-                failures.append(Failure(trial, f"open, {[a.shape for a in inputs]}: {wrong}"))
-    return failures
+                failures.append(f"{[a.shape for a in inputs]}: {wrong}")
+    return True, failures
 
 
 def _resized(array: Any, other: Callable[[int], int], seed: int) -> Any:
@@ -125,12 +122,11 @@ def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
     return [Trial(s, (target,) if target else TARGETS) for s in range(seed, seed + count)]
 
 
-def fuzz(chosen: Sequence[Trial], jobs: int, progress: Callable[[Trial], None] = lambda trial: None) -> Iterator[Failure]:
-    """The failures of all trials, crashes and hangs among them; `progress` hears of every trial."""
+def fuzz(chosen: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
+    """What became of each trial, and what went wrong if something did."""
     for outcome in supervised(run, chosen, jobs=jobs, seconds=SECONDS):
-        progress(outcome.item)
         if outcome.death is not None:
-            yield Failure(outcome.item, outcome.death)
-            continue
-        assert isinstance(outcome.result, list)
-        yield from outcome.result
+            yield outcome.item, "died", outcome.death
+        else:
+            assert isinstance(outcome.result, tuple)
+            yield outcome.item, *outcome.result

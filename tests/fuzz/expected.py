@@ -9,12 +9,12 @@ import numpy as np
 
 from dlc.compiler import Program
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.base import Array, DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.entry import entry_of
 from dlc.dims import Size
-from dlc.ir import SSAValue, func
+from dlc.ir import Block, Operation, SSAValue, func
 from tests.fuzz.bounds import track
 from tests.fuzz.tracked import Tracked
 
@@ -22,37 +22,60 @@ from tests.fuzz.tracked import Tracked
 def expected_of(program: Program, inputs: Sequence[np.ndarray]) -> list[Tracked] | None:
     """What a program of `dl` ops should compute; None for one of other ops, or with sizes that are data."""
     block = entry_of(program.module).body.block
-    known: dict[SSAValue, Tracked] = dict(zip(block.args, (Tracked(x, given=True) for x in inputs), strict=True))
+    return _tracked(block, [Tracked(x, given=True) for x in inputs], {}, program.weights)
+
+
+def track_scan(op: dl.ScanOp, operands: Sequence[Tracked]) -> list[Tracked]:
+    """The results of a loop over sequences that reads nothing around it."""
+    made = _track_scan(op, operands, {}, {})
+    assert made is not None
+    return made
+
+
+def _tracked(
+    block: Block, arguments: Sequence[Tracked], above: Mapping[SSAValue, Tracked], weights: Mapping[str, Array]
+) -> list[Tracked] | None:
+    """What a block yields, given what is known around it; None if that cannot be said."""
+    known = {**above, **dict(zip(block.args, arguments, strict=True))}
     for op in block.ops:
-        if isinstance(op, func.ReturnOp):
+        if isinstance(op, func.ReturnOp | dl.YieldOp):
             return [known[v] for v in op.operands]
-        if isinstance(op, dl.WeightOp):
-            name = op.symbol.string_value()
-            array = program.weights.get(name)
-            if array is None or (array.shape, element_type(array.dtype)) != (shape_of(op.result), element_type_of(op.result)):
-                return None
-            made = [Tracked(np.asarray(array), given=True)]
-        elif isinstance(op, dl.ScanOp) and all(isinstance(inner, DlOp | dl.YieldOp) for inner in op.block.ops):
-            made = track_scan(op, [known[v] for v in op.operands], known)
-        elif isinstance(op, DlOp) and not isinstance(op, DataDependent):
-            made = track(op, *(known[v] for v in op.operands))
-        else:
+        made = _results(op, known, weights)
+        if made is None:
             return None
         known.update(zip(op.results, made, strict=True))
     return None
 
 
-def track_scan(op: dl.ScanOp, operands: Sequence[Tracked], above: Mapping[SSAValue, Tracked]) -> list[Tracked]:
-    """The results of a loop over sequences, step by step; `above` is what is known around it."""
+def _results(op: Operation, known: Mapping[SSAValue, Tracked], weights: Mapping[str, Array]) -> list[Tracked] | None:
+    operands = [known[v] for v in op.operands]
+    match op:
+        case dl.WeightOp():
+            array = weights.get(op.symbol.string_value())
+            if array is None or (array.shape, element_type(array.dtype)) != (shape_of(op.result), element_type_of(op.result)):
+                return None
+            return [Tracked(np.asarray(array), given=True)]
+        case dl.ScanOp():
+            return _track_scan(op, operands, known, weights)
+        case dl.WhileOp():
+            return _track_while(op, operands, known, weights)
+        case DlOp() if not isinstance(op, DataDependent):
+            return track(op, *operands)
+        case _:
+            return None
+
+
+def _track_scan(
+    op: dl.ScanOp, operands: Sequence[Tracked], above: Mapping[SSAValue, Tracked], weights: Mapping[str, Array]
+) -> list[Tracked] | None:
+    """The results of a loop over sequences, step by step."""
     count, length = op.state_count, int(op.steps)
     states, sequences = list(operands[:count]), operands[count:]
     made: list[list[Tracked]] = []
     for k in reversed(range(length)) if op.goes_back else range(length):
-        known = {**above, **dict(zip(op.block.args, (*states, *(_element(s, k) for s in sequences)), strict=True))}
-        for inner in op.block.ops:
-            if isinstance(inner, DlOp):
-                known.update(zip(inner.results, track(inner, *(known[v] for v in inner.operands)), strict=True))
-        yielded = [known[v] for v in op.yielded]
+        yielded = _tracked(op.block, [*states, *(_element(s, k) for s in sequences)], above, weights)
+        if yielded is None:
+            return None
         states = yielded[:count]
         made.append(yielded[count:])
     if op.goes_back:
@@ -63,6 +86,21 @@ def track_scan(op: dl.ScanOp, operands: Sequence[Tracked], above: Mapping[SSAVal
         *(replace(s, given=False) for s in states),
         *(_stacked([step[k] for step in made], *of) for k, of in enumerate(types)),
     ]
+
+
+def _track_while(
+    op: dl.WhileOp, operands: Sequence[Tracked], above: Mapping[SSAValue, Tracked], weights: Mapping[str, Array]
+) -> list[Tracked] | None:
+    """The last states of a loop that data ends: anything if roundings do."""
+    condition, *states = operands
+    while condition.array and not condition.free.any():
+        yielded = _tracked(op.block, states, above, weights)
+        if yielded is None:
+            return None
+        condition, *states = yielded
+    if condition.free.any():
+        return [Tracked(s.array, np.full(s.array.shape, np.inf)) for s in states]
+    return [replace(s, given=False) for s in states]
 
 
 def _element(sequence: Tracked, k: int) -> Tracked:

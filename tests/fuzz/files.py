@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -29,6 +29,7 @@ from dlc.instrument.dump import WEIGHTS, module_text
 from dlc.ir import TensorType
 from dlc.options import Options
 from dlc.runtime.load import program_in
+from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import all_devices
@@ -40,8 +41,7 @@ from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import difference
 from tests.models.skeletons import FOLDER, PRETRAINED
 from tests.ops.sample import values
-from tests.runtime.models.test_saved_models import some_sizes
-from tests.sizes import test_segments
+from tests.sizes.deciding import positive, some_sizes
 
 # What one file may take: seconds, and memory beyond what the process has when it starts.
 SECONDS, MEMORY = 60, 4 << 30
@@ -125,7 +125,7 @@ def read(path: Path, target: str) -> str:
 def _run_artifact(path: Path) -> str:
     data = path.read_bytes()
     if b'"name":"opencl' in data:
-        # Drivers do not survive a fork: it is read, and what it runs is not built.
+        # It is read, and what it runs is not built: that takes a driver seconds.
         artifact = program_in(path, Builder(all_devices()[0], Cache(None), 1))
         assert isinstance(artifact, DeviceArtifact) and artifact.planned.launches
         return "loaded"
@@ -208,23 +208,33 @@ def dumps() -> list[tuple[str, str, dict[str, bytes]]]:
 
 @cache
 def artifacts() -> list[bytes]:
-    """Compiled models."""
-    made: list[bytes] = []
+    """Compiled models, each made by a process of its own: what is forked later must find no driver open."""
+    outcomes = list(supervised(lambda make: make(), _ARTIFACTS, seconds=SECONDS))
+    if died := [outcome.death for outcome in outcomes if outcome.death is not None]:
+        raise AssertionError("\n".join(died))
+    return [outcome.result for outcome in outcomes if isinstance(outcome.result, bytes)]
+
+
+def _saved(model: Model) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        for name in _COMPILED:
-            path = Path(folder) / f"{name}.dlc"
-            dlc.compile_model(FOLDER / "small" / f"{name}.onnx", num_threads=1).save(path)
-            made.append(path.read_bytes())
-        if all_devices():
-            x = np.ones((2, 4), np.float32)
-            function = dlc.jit(target="opencl", dynamic={"x": {0: "N:1..9"}})(lambda x: (x + 1, x[x > 0]))
-            function.lower(x).compile().save(path)
-            made.append(path.read_bytes())
-        decided, some = compile(test_segments.program(4), "cpu", OPTIONS), some_sizes()
-        decided.save(Path(folder) / "decided.dlc")
-        some.save(Path(folder) / "some.dlc")
-        made += [(Path(folder) / name).read_bytes() for name in ("decided.dlc", "some.dlc")]
-    return made
+        model.save(Path(folder) / "model.dlc")
+        return (Path(folder) / "model.dlc").read_bytes()
+
+
+def _for_a_device() -> bytes | None:
+    """Of open sizes, one of which data decides; None where there is no device."""
+    if not all_devices():
+        return None
+    function = dlc.jit(target="opencl", dynamic={"x": {0: "N:1..9"}})(lambda x: (x + 1, x[x > 0]))
+    return _saved(function.lower(np.ones((2, 4), np.float32)).compile())
+
+
+_ARTIFACTS: list[Callable[[], bytes | None]] = [
+    *(lambda name=name: _saved(dlc.compile_model(FOLDER / "small" / f"{name}.onnx", num_threads=1)) for name in _COMPILED),
+    _for_a_device,
+    lambda: _saved(compile(positive(4), "cpu", OPTIONS)),
+    lambda: _saved(some_sizes()),
+]
 
 
 def _changed(model: ModelProto, rng: random.Random) -> bytes:

@@ -85,6 +85,9 @@ def _resize(g: RandomGraph, op: str) -> GraphValue:
     if mode == "nearest":
         settings["nearest_mode"] = g.random.choice(["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
     if g.flag():
+        if settings["coordinate_transformation_mode"] == "pytorch_half_pixel" and any(n % 1 for n in scales * x.shape if n < 2):
+            # One element is taken for more, of which there is a fraction.
+            raise Unsuitable
         return g.add(op, x, scales=scales, roi=np.zeros(0, np.float32), apart=apart, **settings)
     sizes = [*x.shape[:2], *(max(1, math.floor(n * s)) for n, s in zip(x.shape[2:], scales[2:], strict=True))]
     more = {} if g.opset >= 13 else {"roi": np.zeros(0, np.float32), "scales": np.zeros(0, np.float32)}

@@ -138,7 +138,7 @@ def _program(trial: Trial) -> Results:
     program = random_program(trial.seed)
     if program.ops & LEFT_OUT or not program.inputs:
         return
-    lanes = Lanes(trial.seed, program.inputs, lambda x, k: np.roll(x, k))
+    lanes = Lanes(trial.seed, program.inputs, _turned)
     results = [known.value for known in program.results]
     expected = [_tracked(program, lanes.lane(k), results) for k in range(max(lanes.size, 1))]
     out_axes = [lanes.random.randint(0, r.array.ndim) for r in expected[0]]
@@ -156,6 +156,11 @@ def _program(trial: Trial) -> Results:
         yield target, model.run_unchecked(arguments), lanes.stacked(expected, out_axes)
 
 
+def _turned(x: Array, by: int) -> Array:
+    """An array with its elements elsewhere: a matrix that is symmetric stays so."""
+    return np.roll(x, by, tuple(range(x.ndim)) or None)
+
+
 def _tracked(program: RandomProgram, inputs: Sequence[Array], results: Sequence[SSAValue]) -> list[Tracked]:
     """The results of a program for other inputs."""
     known = {v.value: v.tracked for v in program.values if v.tracked.given}
@@ -164,7 +169,7 @@ def _tracked(program: RandomProgram, inputs: Sequence[Array], results: Sequence[
         if op.results[0] in known:
             continue
         operands = [known[v] for v in op.operands]
-        made = track(op, *operands) if isinstance(op, DlOp) else track_scan(op, operands, {})
+        made = track(op, *operands) if isinstance(op, DlOp) else track_scan(op, operands)
         known.update(zip(op.results, made, strict=True))
     return [known[v] for v in results]
 

@@ -95,7 +95,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "cast": lambda xp, x, dtype: xp.asarray(x, dtype=dtype),
     "holds": lambda xp, x, than: xp.greater(xp.sum(x), than),
     "index": lambda xp, x, most: xp.asarray(xp.clip(xp.sum(x), -1, most), dtype=np.int64),
-    "fit": lambda xp, x, like: _fitted(xp, x, like),
+    "fit": lambda xp, x, like, alike: _fitted(xp, x, like, alike),
     "constant": lambda xp, array: array,
 }
 
@@ -131,11 +131,11 @@ def _update(xp: Any, x: Any, place: Any) -> Any:
     return dnp.at(x)[place].set(7)
 
 
-def _fitted(xp: Any, x: Any, like: Any) -> Any:
-    """Something of `x` with the dtype and shape of `like`."""
+def _fitted(xp: Any, x: Any, like: Any, alike: bool) -> Any:
+    """Something of `x` with the dtype and shape of `like`, which are `alike` if they have one shape."""
     if like.dtype == BOOL:
         return xp.not_equal(like, xp.greater(xp.sum(x), 0))
-    total = xp.add(like, x if x.shape == like.shape else xp.sum(x))
+    total = xp.add(like, x if alike else xp.sum(x))
     return xp.asarray(xp.clip(total, -LARGEST, LARGEST), dtype=like.dtype)
 
 
@@ -254,7 +254,8 @@ class RandomControl:
         same = [v for v, t in scope.items() if t == scope[like]]
         if self.random.random() < 0.3:
             return self.random.choice(same)
-        return self._add(scope, statements, "fit", [self._number(scope), like])
+        x = self._number(scope)
+        return self._add(scope, statements, "fit", [x, like], alike=scope[x].shape == scope[like].shape)
 
     def _next(self, scope: Scope, statements: list[Statement], state: int) -> int:
         """The next state of a loop: the state with another row, or something of its type."""
@@ -447,7 +448,9 @@ class Interpreter:
             return pack(results[:count], True), tuple(results[count:])
 
         first = pack(read[:count], False)
-        last, made = self.control.scan(step, first, read[count:], settings["length"], settings["reverse"])
+        # Where there are elements their number may be an open size.
+        length = settings["length"] if not read[count:] else None
+        last, made = self.control.scan(step, first, read[count:], length, settings["reverse"])
         return [*unpack(last), *self._collected(statement, made)]
 
     def _map(self, statement: Statement, known: Environment, read: list[Any]) -> list[Any]:
@@ -476,7 +479,8 @@ def _fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], valu
     return value
 
 
-def _scan(f: Callable[[Any, Any], Any], carry: Any, xs: list[Any], length: int, reverse: bool) -> Any:
+def _scan(f: Callable[[Any, Any], Any], carry: Any, xs: list[Any], length: int | None, reverse: bool) -> Any:
+    (length,) = {len(x) for x in xs} or {length}
     collected: dict[int, tuple[Any, ...]] = {}
     for k in range(length)[:: -1 if reverse else 1]:
         carry, collected[k] = f(carry, [x[k] for x in xs])
@@ -490,5 +494,5 @@ PLAIN = SimpleNamespace(
     while_loop=_while_loop,
     fori_loop=_fori_loop,
     scan=_scan,
-    map=lambda f, xs: _scan(lambda _, x: (None, f(x)), None, xs, len(xs[0]), False)[1],
+    map=lambda f, xs: _scan(lambda _, x: (None, f(x)), None, xs, None, False)[1],
 )

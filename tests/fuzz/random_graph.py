@@ -27,6 +27,8 @@ _OF_ONNX = {helper.tensor_dtype_to_np_dtype(t): t for t in onnx.TensorProto.Data
 _NAMES = {d: "tensor(" + onnx.TensorProto.DataType.Name(_OF_ONNX[d]).lower() + ")" for d in ANY}
 # Nodes whose results have a type of their own, not that of the floats that they take.
 _CONVERTING = ("BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear")
+# Nodes that read no elements of inputs.
+_OF_NO_ELEMENTS = ("ConstantOfShape", "EyeLike", "Range", "Shape", "Size")
 
 
 @dataclass(eq=False)
@@ -54,15 +56,15 @@ class GraphValue:
         return not self.apart
 
 
-def is_finite(*arrays: Array) -> bool:
+def is_finite(array: Array) -> bool:
     """Whether every element is a finite number."""
-    return all(np.isfinite(a.astype(np.float64)).all() for a in arrays)
+    return bool(np.isfinite(array.astype(np.float64)).all())
 
 
 class RandomGraph(Draws[GraphValue]):
     """The graph of a seed: `model`, its `inputs`, and what its `results` should be.
 
-    In the `open_model` what may be an input is one: nothing is folded there that errors hang on.
+    In the `open_model` what may be an input is one, the `open_inputs`: nothing is folded there that errors hang on.
     """
 
     def __init__(self, seed: int) -> None:
@@ -89,7 +91,13 @@ class RandomGraph(Draws[GraphValue]):
 
     @property
     def open_model(self) -> ModelProto:
-        return _model(self.nodes, self.inputs | self.weights, [v.name for v in self.results], self.settings, self.opset)
+        nodes = [n for n in self.nodes if n.op_type not in _OF_NO_ELEMENTS]
+        return _model(nodes, self.open_inputs, [v.name for v in self.results], self.settings, self.opset)
+
+    @property
+    def open_inputs(self) -> dict[str, Array]:
+        known = {name for n in self.nodes if n.op_type in _OF_NO_ELEMENTS for name in n.output}
+        return self.inputs | self.weights | {v.name: v.array for v in self.made if v.name in known}
 
     # Values
 

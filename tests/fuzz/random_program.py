@@ -123,7 +123,7 @@ class RandomProgram(Draws[Known]):
 
     def scan(self, op: dl.ScanOp, state: Known, sequence: Known) -> Known:
         """The last state of a scan with one state and one sequence; raises Unsuitable if nothing is known of it."""
-        return self._added(op, track_scan(op, [state.tracked, sequence.tracked], {}))
+        return self._added(op, track_scan(op, [state.tracked, sequence.tracked]))
 
     def _added(self, op: Operation, tracked: Sequence[Tracked]) -> Known:
         if any(t.array.size and t.free.mean() > 0.5 for t in tracked):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from contextlib import suppress
 
@@ -11,7 +13,8 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.ir import Block
-from tests.fuzz import counts, derivatives, files, graphs, lanes, programs
+from dlc.runtime.opencl.devices import all_devices
+from tests.fuzz import control, counts, derivatives, files, graphs, lanes, programs
 from tests.fuzz.bounds import track
 from tests.fuzz.drawing import random_program
 from tests.fuzz.draws import Unsuitable
@@ -81,12 +84,38 @@ def draws(seed: int, op: str) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("family", ["onnx", "external", "dump", "artifact", "tflite"])
+@pytest.mark.parametrize("family", ["onnx", "external", "dump", "tflite"])
 def test_files(family: str) -> None:
-    chosen = files.trials(0, {"artifact": 100, "dump": 12, "tflite": 15}.get(family, 25), [family])
+    chosen = files.trials(0, {"dump": 12, "tflite": 15}.get(family, 25), [family])
     outcomes = list(files.fuzz(chosen, 1))
     assert len(outcomes) == len(chosen)
     assert not [f"{trial}\n{wrong}" for trial, _, wrong in outcomes if wrong is not None]
+
+
+def test_artifacts_by_the_command() -> None:
+    """Some are for a device: a process of its own, in which no driver was open before it forked."""
+    command = [sys.executable, "-m", "tests.fuzz", "files", "--of", "artifact", "--count", "100", "--jobs", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "loaded" in done.stdout and "run" in done.stdout
+
+
+PARENT = """
+import sys
+from tests.fuzz import __main__, files
+files.prepare("artifact")
+sys.exit("pyopencl" in sys.modules)
+"""
+
+
+def test_no_fuzzer_opens_a_driver_before_it_forks() -> None:
+    assert subprocess.run([sys.executable, "-c", PARENT], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+def test_a_driver_that_was_open_before_is_an_error_at_once() -> None:
+    ((_, became, wrong),) = control.fuzz(control.trials(0, 1, "opencl"), 1)
+    assert became == "failed" and "OpenCL was opened before this process was forked" in (wrong or "")
 
 
 def test_a_seed_makes_the_same_program_and_the_same_file() -> None:

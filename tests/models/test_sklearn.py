@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +12,25 @@ from click.testing import CliRunner
 
 import dlc
 from dlc.cli import main
+from tests.models.alone import answers_alone
 
 MODELS = sorted((Path(__file__).parent / "sklearn").glob("*.onnx"))
 RECORDED = np.load(Path(__file__).parent / "expected" / "sklearn.npz")
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_it_decides_as_recorded(path: Path) -> None:
-    label, rows = dlc.compile_model(path, num_threads=1)(RECORDED["x"]).values()
-    assert np.asarray(label).astype(str).tolist() == RECORDED[f"{path.stem}/label"].tolist()
-    assert [list(map(str, row)) for row in rows] == [RECORDED[f"{path.stem}/keys"].tolist()] * len(rows)
-    np.testing.assert_allclose([list(row.values()) for row in rows], RECORDED[f"{path.stem}/probability"], 1e-4, 1e-5)
+def test_it_decides_as_recorded(path: Path, tmp_path: Path) -> None:
+    model = dlc.compile_model(path, num_threads=1)
+    decides_as_recorded(path.stem, *model(RECORDED["x"]).values())
+    model.save(tmp_path / "m.dlc")
+    *_, (results,) = answers_alone(tmp_path / "m.dlc", [[RECORDED["x"]]])
+    decides_as_recorded(path.stem, *results.values())
+
+
+def decides_as_recorded(name: str, label: Any, rows: Any) -> None:
+    assert np.asarray(label).astype(str).tolist() == RECORDED[f"{name}/label"].tolist()
+    assert [list(map(str, row)) for row in rows] == [RECORDED[f"{name}/keys"].tolist()] * len(rows)
+    np.testing.assert_allclose([list(row.values()) for row in rows], RECORDED[f"{name}/probability"], 1e-4, 1e-5)
 
 
 def test_the_command_shows_and_saves_what_is_no_array(tmp_path: Path) -> None:

@@ -100,6 +100,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda p: p.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    """Such as `fusion/groups.py`, by as much of its path as tells it."""
+    for name in re.findall(r"`(\w[\w./]*/\w+\.(?:py|ll|h))`", page.read_text()):
+        assert any(ROOT.glob(name)) or any((ROOT / "dlc").rglob(name)), name
+
+
 def test_the_reference_has_every_public_name() -> None:
     documented = set(re.findall(r"^::: dlc\.(?:.*\.)?(\w+)$", (ROOT / "docs" / "reference.md").read_text(), re.M))
     assert {name for name, module in dlc._PUBLIC.items() if module != "dlc.errors"} <= documented  # that module is whole

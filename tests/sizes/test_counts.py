@@ -314,6 +314,18 @@ def test_sizes_that_a_later_op_does_not_hold_for() -> None:
     check([model(np.array([0, 3, 1, 0, 2], np.float32))["y"]], [np.array([[3, 2]], np.float32)])
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("begin", "end", "step"), [(5, -1, 2), (1, 99, 3), (-1, 2, -2), (5, -1, 1)])
+def test_a_part_of_what_was_counted_that_may_be_empty(begin: int, end: int, step: int, target: str) -> None:
+    numbers = ("begin", begin), ("end", end), ("axis", 1), ("step", step)
+    constants = " ".join(f"{name} = Constant<value_ints = [{number}]>()" for name, number in numbers)
+    part = f"some = Gather(x, places) {constants} y = Slice(some, begin, end, axis, step)"
+    model = compiled(FEW.replace("y = Gather(x, places)", part), target)
+    for count in (0, 1, 4, 5, 6, 7, 20):
+        x = np.concatenate([np.zeros(3, np.float32), np.arange(1, count + 1, dtype=np.float32)])
+        check([model(x)["y"]], [x[None, x > 0][:, begin:end:step]])
+
+
 def test_the_first_of_none() -> None:
     """As many as data says, of an axis that has no elements: it has to say 0."""
     text = """<ir_version: 9, opset_import: ["" : 20]> g (float[0] x, int64[1] k) => (float[q] y) { y, i = TopK(x, k) }"""

@@ -33,6 +33,7 @@ from dlc.options import Options
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.opencl.devices import all_devices
 from dlc.runtime.saving.container import Writer
+from tests.models.alone import answers_alone
 from tests.sizes.serving import agree, at_each_stage
 
 Array = NDArray[Any]
@@ -230,21 +231,27 @@ def test_an_index_outside_of_an_open_axis_is_named() -> None:
 
 
 def test_a_cache_grows_token_by_token(tmp_path: Path) -> None:
-    """One artifact serves every length of a decoder's cache."""
+    """One artifact serves every length of a decoder's cache, also where no compiler is."""
     path = Path(__file__).parents[1] / "models" / "small" / "gpt2_tiny_decode_kv_dyn.onnx"
     compiled, program = dlc.compile_model(path, cache=False), load_program(path)
     compiled.save(tmp_path / "decoder.dlc")
     model = dlc.load(tmp_path / "decoder.dlc")
     past = {name: np.zeros((1, 4, 0, 32), np.float32) for name in ("past.0.k", "past.0.v", "past.1.k", "past.1.v")}
+    calls, results = list[list[NDArray]](), list[dict[str, NDArray]]()
     for n in range(65):
         feeds = {"input_ids": np.array([[37 * n % 1000]]), "position_ids": np.array([[n]]), **past}
-        got = model(feeds)
+        got = {name: np.asarray(array) for name, array in model(feeds).items()}
         if n in (0, 1, 16, 64):
             agree(
-                [np.asarray(a) for a in got.values()],
+                list(got.values()),
                 evaluate(program.with_sizes({"past": n}).module, list(feeds.values()), program.weights),
             )
-        past = {name: np.asarray(got[name.replace("past", "present")]) for name in past}
+        calls.append(list(feeds.values()))
+        results.append(got)
+        past = {name: got[name.replace("past", "present")] for name in past}
+    *_, alone = answers_alone(tmp_path / "decoder.dlc", calls)
+    for there, here in zip(alone, results, strict=True):
+        agree(list(there.values()), list(here.values()))
 
 
 def test_any_number_of_rows_is_cut_evenly() -> None:

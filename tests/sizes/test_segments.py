@@ -14,36 +14,12 @@ from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
 from dlc.runtime.models.model import Model
+from tests.sizes.deciding import positive
 from tests.targets import TARGETS
-
-POSITIVE = """
-<ir_version: 10, opset_import: ["" : 21]>
-positive (float[n] x, float[n] y) => (float[k] kept, float total, int64[m] late)
-<float[1] w = {3.0}>
-{
-    zero = Constant<value_float = 0.0>()
-    double = Mul(x, w)
-    mask = Greater(double, zero)
-    places = NonZero(mask)
-    column = Transpose(places)
-    taken = GatherND(y, column)
-    kept = Mul(taken, w)
-    above = Greater(kept, w)
-    second = NonZero(above)
-    minus = Constant<value_ints = [-1]>()
-    late = Reshape(second, minus)
-    total = ReduceSum<keepdims = 0>(kept)
-}
-"""
-
-
-def program(size: int | str = "n") -> Program:
-    imported = import_model(onnx.parser.parse_model(POSITIVE), {"x": (size,), "y": (size,)})
-    return Program(imported.module, imported.weights, "positive")
 
 
 def compiled(target: str, **options: object) -> Model:
-    return compile(program(), target, Options.of(num_threads=1, **options))  # type: ignore[arg-type]
+    return compile(positive(), target, Options.of(num_threads=1, **options))  # type: ignore[arg-type]
 
 
 def check(model: Model, x: np.ndarray, y: np.ndarray) -> None:
@@ -63,12 +39,12 @@ def test_sizes_follow_from_the_data_of_each_call(target: str) -> None:
 
 
 def test_cut_where_data_decides_a_size() -> None:
-    kinds = [type(step).__name__ for step in split(program()).steps]
+    kinds = [type(step).__name__ for step in split(positive()).steps]
     assert kinds == ["Part", "Selection", "Part", "Selection", "Part"]
 
 
 def test_weights_stay_weights_in_the_segments_that_read_them() -> None:
-    for step in split(program()).steps:
+    for step in split(positive()).steps:
         if isinstance(step, Part):
             assert not any(i.name.split("_")[0] == "w" for i in step.program.inputs)
 
@@ -83,9 +59,9 @@ def test_one_segment_where_no_op_is_data_dependent() -> None:
 
 def test_such_a_model_has_no_text_below_dl() -> None:
     with pytest.raises(ShapeError, match=r"sizes are open: .* kept: float32\[nonzero_0\]"):
-        emit(program(), "linalg")
+        emit(positive(), "linalg")
     with pytest.raises(UnsupportedError, match=r"data decides sizes: .* kept: float32\[nonzero_0\]"):
-        emit(program(4), "linalg")
+        emit(positive(4), "linalg")
 
 
 def test_each_segment_dumps_to_its_folder(tmp_path: Path) -> None:

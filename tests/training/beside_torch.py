@@ -1,6 +1,6 @@
 """The gradients of nets of residual blocks with respect to all weights, as artifacts, beside those that PyTorch computed.
 
-python -m tests.training.beside_torch      checks ResNet-18 at its full size, which takes a minute; the tests check a small one
+python -m tests.training.beside_torch      checks ResNet-18 in f64, which takes a minute; the tests check it in f32, and a small net
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@
   i64          ; 5 how many
 }
 
-; What `dlc_given` of dlc.h is: name, value, bytes of it, shape, rank.
+; What `dlc_given` of dlc.h is: name, value, bytes of it, shape, rank. One without a name is given for no input.
 %Given = type { ptr, ptr, i64, ptr, i32 }
 
 ; Whether two texts are the same, each of which ends with a 0.
@@ -78,13 +78,19 @@ entry:
   %size = load i64, ptr %size.at
   %name = getelementptr i8, ptr %list, i64 %name.where
   %wanted = getelementptr i8, ptr %list, i64 %where
-  %nameless = icmp eq i64 %count, 0
-  br i1 %nameless, label %no, label %look
+  %some = icmp sgt i64 %count, 0
+  %listed = icmp ne ptr %given, null
+  %looked.at = and i1 %some, %listed
+  br i1 %looked.at, label %look, label %no
 
 look:
   %k = phi i64 [ 0, %entry ], [ %next, %another ]
   %one = getelementptr %Given, ptr %given, i64 %k
   %own.name = load ptr, ptr %one
+  %nameless = icmp eq ptr %own.name, null
+  br i1 %nameless, label %another, label %named
+
+named:
   %is.it = call i1 @same.text(ptr %own.name, ptr %name)
   br i1 %is.it, label %found, label %another
 

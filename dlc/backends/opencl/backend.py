@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlc.backends.base import KernelBackend, Parts
-from dlc.backends.opencl.emit import KernelSource, emit_kernel, program_text
+from dlc.backends.opencl.emit import emit_kernel
 from dlc.backends.opencl.syntax import OPENCL
+from dlc.emission.c.kernel import KernelSource
 from dlc.ir import func
 from dlc.options import Options
 from dlc.runtime.load import CompiledProgram, program_in
@@ -17,6 +18,7 @@ from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import Device, choose, fitted, target_of
 from dlc.runtime.opencl.kernel import KernelText
 from dlc.runtime.program.host_program import OpenKernel
+from dlc.runtime.program.kernel_text import program_text
 from dlc.target import OPENCL_PROFILES, Target
 
 
@@ -61,9 +63,8 @@ class OpenCL(KernelBackend[KernelSource, KernelText]):
 
     def compile_kernel(self, name: str, text: KernelSource) -> KernelText:
         # The driver compiles all of a program's kernels together.
-        pieces = (*filter(None, [text.header]), *text.definitions, text.functions)
         computes = tuple(kind for kind, needed in OPENCL.extensions.items() if needed in text.definitions)
-        return KernelText(name, pieces, text.grids, OpenKernel(text.sizes, text.bytes), computes)
+        return KernelText(name, text.pieces, text.grids, OpenKernel(text.sizes, text.bytes), computes)
 
     def size(self, code: KernelText) -> int:
         return code.size

@@ -7,11 +7,9 @@ One `__kernel void <name>_<g>(…)` for each grid g, of all the kernel's argumen
 from __future__ import annotations
 
 from dlc.backends.opencl.syntax import OPENCL
-from dlc.emission.c.kernel import KernelSource, emit, program_text
+from dlc.emission.c.kernel import KernelSource, emit
 from dlc.ir import func
 from dlc.target import Target
-
-__all__ = ["KernelSource", "emit_kernel", "program_text"]
 
 
 def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelSource:

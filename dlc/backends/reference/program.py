@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -190,13 +191,20 @@ def same_bits(where: Callable[[], str], array: Array, t: Attribute) -> Array:
 
     `where` says of an array that does not fit what it is; printing a place for each op would take half of an evaluation.
     """
-    dtype = dtype_of(t)
-    shape = shape_of(t)
+    dtype, shape = _form(t)
+    if array.dtype == dtype and array.shape == shape:
+        return array
     fits = array.ndim == len(shape) and all(n in (DYNAMIC, m) for n, m in zip(shape, array.shape, strict=True))
     stored = all(d.kind in "iu" or is_narrow(element_type_for(d)) for d in (array.dtype, dtype))
     if not fits or not (array.dtype == dtype or (stored and array.dtype.itemsize == dtype.itemsize)):
         raise EvaluationError(f"{where()}: expected {element_type(t)} {shape}, got {array.dtype} {array.shape}")
     return array if array.dtype == dtype else array.view(dtype)
+
+
+@lru_cache(maxsize=4096)
+def _form(t: Attribute) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """The dtype and the shape of the values of a type."""
+    return dtype_of(t), shape_of(t)
 
 
 def leaf(symbol: SymbolRefAttr) -> str:
@@ -214,18 +222,30 @@ def callee_of(op: Any, frame: Frame) -> Operation:
 
 @rule(DlOp)
 def dl_op(op: DlOp, frame: Frame) -> Sequence[Value]:
+    if not op.operands and frame.machine.fact(op, _is_closed):
+        # The same in each step of a loop.
+        return frame.machine.fact(op, _results)
     operands = [frame.array(v) for v in op.operands]
-    known = _known(op, operands, frame)
-    results = known.evaluate(*operands)
+    results = _results(_known(op, operands, frame), *operands)
     if isinstance(op, DataDependent):
         for result, array in zip(op.results, results, strict=True):
             bind_sizes(dl_shape_of(result), array.shape, frame.machine.sizes)
-    return [same_bits(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, known.results, strict=True)]
+    return results
+
+
+def _results(op: DlOp, *operands: Array) -> list[Array]:
+    made = op.evaluate(*operands)
+    return [same_bits(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(made, op.results, strict=True)]
+
+
+def _is_closed(op: DlOp | ScanOp) -> bool:
+    """Whether no size of it comes with a call."""
+    return all(is_static(dl_shape_of(v)) for v in op.operands) and not has_open_sizes(op)
 
 
 def _known(op: Evaluated, operands: Sequence[Array], frame: Frame) -> Evaluated:
     """The op for these operands, if its own sizes come with them."""
-    if all(is_static(dl_shape_of(v)) for v in op.operands) and not has_open_sizes(op):
+    if frame.machine.fact(op, _is_closed):
         return op
     shapes, sizes = tuple(a.shape for a in operands), tuple(frame.machine.sizes.items())
     return frame.machine.fact(op, _bound_op, shapes, sizes)

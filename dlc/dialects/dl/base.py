@@ -142,9 +142,10 @@ def element_type_of(value: SSAValue | Attribute) -> Attribute:
 
 def is_narrow(element_type: Attribute) -> bool:
     """Whether an element type is one that is stored but not computed with: floats of 8 and 4 bits, integers of 4 and 2."""
-    if isinstance(element_type, IntegerType):
+    kind = type(element_type)
+    if kind is IntegerType:
         return 1 < int(cast("IntegerType", element_type).width.data) < 8
-    return isinstance(element_type, _NARROW_FLOATS)
+    return kind in _NARROW_FLOATS
 
 
 def rank_of(value: SSAValue | Attribute) -> int:
@@ -302,13 +303,27 @@ class DlOp(PlainOp, ABC):
             properties={k: attribute(v) for k, v in properties.items() if v is not None},
         )
         op.require_wide_operands()
-        op.set_result_types(op.infer())
+        op.set_result_types(op.inferred())
         return op
+
+    def inferred(self) -> Sequence[Tensor]:
+        """What `infer` says, which hangs on the operands' types and the properties alone: of equal ops it is asked once."""
+        if not self._operands:
+            return self.infer()
+        held = (*[v.type for v in self._operands], *self.properties.values())
+        key = (type(self), *self.properties, *map(id, held))
+        known = _inferred.get(key)
+        if known is None:
+            if len(_inferred) >= _MOST_INFERRED:
+                _inferred.clear()
+            known = _inferred[key] = tuple(self.infer()), held
+        return known[0]
 
     def require_wide_operands(self) -> None:
         """Raises DTypeError for an operand of narrow numbers where the op would compute with them."""
-        narrow = [v for v in self.operands if not self.TAKES_NARROW and is_narrow(element_type_of(v))]
-        if narrow:
+        if self.TAKES_NARROW:
+            return
+        if narrow := [v for v in self.operands if is_narrow(element_type_of(v))]:
             raise DTypeError(f"{self.name}: {element_type_of(narrow[0])} is stored, not computed with; dl.cast it")
 
     def set_result_types(self, types: Sequence[Tensor]) -> None:
@@ -318,7 +333,7 @@ class DlOp(PlainOp, ABC):
     def verify_(self) -> None:
         try:
             self.require_wide_operands()
-            expected = list(self.infer())
+            expected = list(self.inferred())
         except (ShapeError, DTypeError) as error:
             raise VerifyException(str(error)) from error
         got = [r.type for r in self.results]
@@ -333,6 +348,12 @@ class DlOp(PlainOp, ABC):
             results = ", ".join(str(r.type) for r in self.results)
             raise DeviceError(f"{self.name}: no memory for its result {results}; make it smaller: {error}") from error
         return tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
+
+
+# What was inferred of ops, by their classes, names of properties, and types and properties, which stand for themselves while
+# they are here.
+_inferred: dict[tuple[type | str | int, ...], tuple[Sequence[Tensor], tuple[Attribute, ...]]] = {}
+_MOST_INFERRED = 1 << 14
 
 
 def _is_inferred(got: Attribute, expected: Tensor) -> bool:

@@ -27,7 +27,7 @@ from dlc.emission.visit import vectors
 from dlc.emission.visit.grids import buffer_bytes, grids_of, is_grid
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import Operation, SSAValue, func
-from dlc.runtime.program.grid import Grid
+from dlc.runtime.program.kernel_text import Grid, program_text
 from dlc.target import Target
 
 HANDLERS: Handlers = {
@@ -56,16 +56,14 @@ class KernelSource:
     header: str = ""
 
     @property
+    def pieces(self) -> tuple[str, ...]:
+        """The text, what several kernels may have in common first."""
+        return (*filter(None, [self.header]), *self.definitions, self.functions)
+
+    @property
     def text(self) -> str:
         """A program of this kernel alone."""
         return program_text([self])
-
-
-def program_text(kernels: Sequence[KernelSource]) -> str:
-    """The text of a program of several kernels; what they share is written once."""
-    headers = dict.fromkeys(k.header for k in kernels if k.header)
-    definitions = dict.fromkeys(d for k in kernels for d in k.definitions)
-    return "\n".join([*headers, *definitions, *(k.functions for k in kernels)])
 
 
 def emit(kernel: func.FuncOp, target: Target, syntax: Syntax) -> KernelSource:

@@ -282,6 +282,7 @@ function boxDetail(k, share, times, choose) {
       el("div.chips", {}, part.origins.map((name) => button(short(name), () => go("pipeline", { unit: box.kind === "kernel" ? box.name : "program", origin: name }), "chip")))))) : null,
     box.reason ? el("h3", {}, "Why no more") : null,
     box.reason ? el("p.small", {}, box.before ? [el("b", {}, short(box.before)), ": "] : null, box.reason) : null,
+    ...(kernel ? advised(kernel) : []),
     box.weights.length ? el("h3", {}, "Weights") : null,
     box.weights.length ? el("div.chips", {}, box.weights.map((name) => el("span.chip", { title: name }, name))) : null,
     into.length ? el("h3", {}, "Reads") : null, into.length ? links(into) : null,

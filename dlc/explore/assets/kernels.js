@@ -59,10 +59,16 @@ function kernelDetail(kernel, total) {
     ]),
     first?.parts.length ? [el("h3", {}, "What fused"), el("p.small", {}, first.parts.map((p) => p.ops.join(", ")).join(" → "))] : null,
     first?.reason ? [el("h3", {}, "Why no more"), el("p.small", {}, first.before ? [el("b", {}, short(first.before)), ": "] : null, first.reason)] : null,
+    advised(kernel),
     kernel.plan.length ? [el("h3", {}, "How it is cut"), plan(kernel.plan)] : null,
     el("h3", {}, "From"),
     el("div.chips", {}, kernel.origins.map((name) => button(short(name), () => go("pipeline", { unit: kernel.name, origin: name }), "chip"))),
   ].flat().filter(Boolean);
+}
+
+/** What can be changed about a kernel. */
+function advised(kernel) {
+  return kernel.advice.length ? [el("h3", {}, "What you can change"), el("ul.bare.small", {}, kernel.advice.map((line) => el("li", {}, line)))] : [];
 }
 
 function plan(lines) {

@@ -213,14 +213,14 @@ def tri(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32) ->
 
 
 @by_parts("x")
-def tril(x: ArrayLike, /, *, k: int = 0) -> Any:
+def tril(x: ArrayLike, /, k: int = 0) -> Any:
     """The elements on and below the diagonal `k` above the main one of the last two axes, others 0."""
     x = operand(x)
     return where(_lower(x, k), x, np.zeros((), x.dtype))
 
 
 @by_parts("x")
-def triu(x: ArrayLike, /, *, k: int = 0) -> Any:
+def triu(x: ArrayLike, /, k: int = 0) -> Any:
     """The elements on and above the diagonal `k` above the main one of the last two axes, others 0."""
     x = operand(x)
     return where(_lower(x, k - 1), np.zeros((), x.dtype), x)

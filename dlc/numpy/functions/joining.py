@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, apply, axis_of, convert, operand, promote, refuse
@@ -163,6 +164,8 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
         if value.ndim:
             refuse(UnsupportedError("pad: different constants for the sides; pad side by side, or use concat"))
         return apply(dl.PadOp, x, value, low=low, high=high, pad_mode=mode)
+    if mode != "symmetric" and not is_static(x.shape):
+        return apply(dl.PadOp, x, convert(0, x.dtype), low=low, high=high, pad_mode=mode)
     for axis, width in enumerate(zip(low, high, strict=True)):
         if any(width):
             if x.shape[axis] == 0:

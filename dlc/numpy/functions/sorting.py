@@ -23,7 +23,7 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
-from dlc.numpy.functions.comparing import equal, isnan, less, less_equal, logical_not, maximum, minimum
+from dlc.numpy.functions.comparing import equal, greater, isnan, less, logical_not, maximum, minimum
 from dlc.numpy.functions.elementwise import add, floor, multiply, subtract, where
 from dlc.numpy.functions.indexing import take, take_along_axis
 from dlc.numpy.functions.reductions import any as any_true
@@ -107,7 +107,10 @@ def isin(x: ArrayLike, values: ArrayLike, /, *, invert: bool = False) -> Any:
 
 
 def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, /, left: ArrayLike | None = None, right: ArrayLike | None = None) -> Any:
-    """The values at `x` of the lines through the points (xp, fp), xp ascending; `left` and `right` are beyond the ends."""
+    """The values at `x` of the lines through the points (xp, fp), xp ascending; `left` and `right` are beyond the ends.
+
+    NaN for NaN.
+    """
     x, xp, fp = promote_to_float(x, xp, fp)
     size = xp.size
     above = minimum(where(less(searchsorted(xp, x, side="right"), 1), 1, searchsorted(xp, x, side="right")), size - 1)
@@ -116,7 +119,7 @@ def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, /, left: ArrayLike | None
     inside = add(y0, multiply(subtract(y1, y0), apply(dl.DivOp, subtract(x, x0), where(equal(x1, x0), 1, subtract(x1, x0)))))
     first, last = (take(v, place, axis=0) for v, place in ((xp, 0), (xp, size - 1)))
     inside = where(less(x, first), take(fp, 0, axis=0) if left is None else left, inside)
-    return where(less_equal(x, last), inside, take(fp, size - 1, axis=0) if right is None else right)
+    return where(greater(x, last), take(fp, size - 1, axis=0) if right is None else right, inside)
 
 
 def median(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
@@ -190,7 +193,6 @@ def _quantile(x: ArrayLike, q: ArrayLike, axis: Axes, method: str, keepdims: boo
             pass
     weight = convert(weight, x.dtype)
     below, above = (_at_places(rows, p, part, of_numbers) for p in (low, high))
-    # Not below + weight · (above - below): equal infinities have no difference.
     result = where(less(0, weight), where(less(weight, 1), _between(below, above, weight), above), below)
     if not of_numbers:
         # NaN is last.
@@ -207,7 +209,8 @@ def _at_places(rows: Operand, places: Any, part: Operand, of_each: bool) -> Any:
 
 
 def _between(below: Operand, above: Operand, weight: Operand) -> Any:
-    return where(equal(below, above), below, add(below, multiply(subtract(above, below), weight)))
+    # Not below + weight · (above - below): between -inf and a number lies -inf, and the range of floats may be too small.
+    return where(equal(below, above), below, add(multiply(below, subtract(1, weight)), multiply(above, weight)))
 
 
 def _with_axes(result: Operand, part: Operand, x: Operand, axes: tuple[int, ...]) -> Any:

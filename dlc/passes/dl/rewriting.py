@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -33,7 +33,7 @@ Op = TypeVar("Op", bound=Operation)
 # No program comes near: it is rules in a circle then.
 _REWRITES_PER_OP = 100
 # The values that replace an op's results, or None to keep the op. New ops go before the op (`Build(op)`).
-Rule = Callable[[DlOp], "Sequence[SSAValue] | None"]
+Rule = Callable[[Any], "Sequence[SSAValue] | None"]
 
 
 def program_blocks(module: ModuleOp) -> Iterator[Block]:
@@ -47,24 +47,28 @@ def with_nested(blocks: Iterable[Block]) -> Iterator[Block]:
     while pending:
         block = pending.pop(0)
         yield block
-        pending += [inner for op in block.ops if isinstance(op, Control) for inner in op.blocks]
+        pending += [inner for op in block.ops if op.regions and isinstance(op, Control) for inner in op.blocks]
 
 
-def rewrite_forward(block: Block, rule: Rule) -> None:
-    """Applies `rule` to each `dl` op in program order; ops that it makes get their turn before the walk goes on.
+def rewrite_forward(block: Block, rule: Rule, *kinds: type[DlOp]) -> None:
+    """Applies `rule` to each `dl` op, of some kinds if they are said, in program order; ops that it makes get their turn before
+    the walk goes on.
 
     Operands are therefore rewritten before their users. Producers that a replacement leaves without users are erased, so
     that a rule may ask whether a value has one use. Raises CompileError if rules undo one another without end.
     """
-    op, budget = block.first_op, _REWRITES_PER_OP * (sum(1 for _ in block.ops) + 1)
+    op, rewrites, most = block.first_op, 0, 0
+    kinds = kinds or (DlOp,)
     while op is not None:
         following = op.next_op
-        if isinstance(op, DlOp):
+        if isinstance(op, kinds):
             before = op.prev_op
             values = rule(op)
             if values is not None:
-                budget -= 1
-                if budget < 0:
+                rewrites += 1
+                if rewrites == _REWRITES_PER_OP:
+                    most = _REWRITES_PER_OP * (len(block.ops) + 1)
+                if 0 < most < rewrites:
                     raise CompileError(f"rewriting without end at {op.name}, {op.location}")
                 first_new = before.next_op if before is not None else block.first_op
                 following = following if first_new is op else first_new
@@ -102,7 +106,7 @@ def erase_unused(ops: Iterable[Operation]) -> None:
         if not isinstance(op, DlOp | Control) or op.parent is None or not op.results:
             continue
         if not any(r.first_use for r in op.results) and not has_effect(op):
-            read = dict.fromkeys(v for inner in op.walk() for v in inner.operands)
+            read = dict.fromkeys(v for inner in (op.walk() if op.regions else (op,)) for v in inner.operands)
             op.detach()
             op.erase()
             pending.extend(v.owner for v in read if isinstance(v.owner, Operation))

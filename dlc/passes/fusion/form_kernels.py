@@ -34,17 +34,17 @@ class FormKernelsPass(TellingPass, TargetPass):
     constant; other readers of the padded value read a slice of it. Elementwise ops and reductions of rows that share a shape
     form kernels too, with up to three results. A kernel that makes integers leaves it to who reads them to make floats of
     them. Slices, broadcasts and transposes are read through where that costs nothing. Reshapes, slices that are one piece of
-    a buffer, at a multiple of the target's alignment, and expressions of weights stay in the host program; known numbers go
-    into the kernels that read them.
+    a buffer, at a multiple of the target's alignment, what is joined of such pieces that heavy kernels make, and expressions
+    of weights stay in the host program; known numbers go into the kernels that read them.
 
     Sums of rows by weights that are made of them, softmax(q·kᵀ)·v, are one kernel: where the cache does not hold rows, if
     their sums can run, unless they are to be `exact`.
 
     Symbolic sizes get names of the kernel's own, so that equal kernels are equal; a dispatch says what they stand for.
 
-    Requires composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, `dl.words`, such `dl.slice`,
-    `dl.weight`, expressions of weights, loops and branches in functions. Each kernel has one dispatch; `dedupe-kernels` shares
-    equal ones.
+    Requires composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, `dl.words`, such `dl.slice`, such
+    `dl.concat`, `dl.weight`, expressions of weights, loops and branches in functions. Each kernel has one dispatch;
+    `dedupe-kernels` shares equal ones.
     """
 
     name = "form-kernels"

@@ -14,7 +14,7 @@ from math import prod
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
-from dlc.dialects.dl.interfaces import Contraction, Elementwise, Movement, Procedure, Window
+from dlc.dialects.dl.interfaces import Contraction, Elementwise, Movement, Procedure, Staged, Window
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, TransposeOp
 from dlc.dialects.dl.programs.control import Control, PrintOp
@@ -25,7 +25,7 @@ from dlc.ir import Block, Operation, SSAValue, func
 from dlc.passes.dl.rewriting import splat, users
 from dlc.passes.fusion.spaces import Space, absorbs, is_heavy, row_axes, space_of, takes_makers
 from dlc.passes.fusion.weighted_sums import sums_rows, sums_run
-from dlc.passes.views import is_view
+from dlc.passes.views import is_view, joins_pieces
 from dlc.target import Target
 
 # Longer chains gain nothing more from staying in registers, and spill.
@@ -58,12 +58,30 @@ class Grouper:
         self.constant = WeightExpressions()
         self.position: dict[Operation, int] = {op: k for k, op in enumerate(block.ops)}
         self.end = End(None, "")
+        # What is joined where kernels write the pieces.
+        self.joined = {op for op in block.ops if isinstance(op, ConcatOp) and self._joins_results(op)}
 
     def is_candidate(self, op: Operation) -> bool:
         """Whether an op of the host program belongs in a kernel: views are parts of buffers, weight expressions run ahead."""
-        if not isinstance(op, DlOp) or op.parent is not self.block:
+        if not isinstance(op, DlOp) or op.parent is not self.block or op in self.joined:
             return False
         return not is_view(op, self.alignment) and not any(r in self.constant for r in op.results)
+
+    def _joins_results(self, op: ConcatOp) -> bool:
+        """Whether all that is joined is made by kernels of their own, which may as well write it where it is joined."""
+        return joins_pieces(op, self.alignment) and all(map(self._ends_heavy, op.values))
+
+    def _ends_heavy(self, value: SSAValue) -> bool:
+        """Whether an elementwise chain leads to `value` from a contraction or the like."""
+        pending, met = [value], {value}
+        while pending and len(met) < MAX_OPS:
+            op = pending.pop().owner
+            if isinstance(op, Contraction | Staged | Window):
+                return True
+            beside = [v for v in op.operands if shape_of(v) == shape_of(value)] if isinstance(op, Elementwise) else []
+            pending += [v for v in beside if v not in met]
+            met.update(beside)
+        return False
 
     def reads_through(self, op: Operation, index: int) -> bool:
         """Whether operand `index` of a kernel's op is a movement that the kernel makes itself."""
@@ -218,6 +236,8 @@ class Grouper:
             return "it is a loop or a branch, whose body has kernels of its own"
         if not isinstance(user, DlOp):
             return "it ends the body of a loop or a branch"
+        if user in self.joined:
+            return "it is made of what kernels write where it is joined"
         if not self.is_candidate(user):
             if not is_view(user, self.alignment):
                 return "it has a kernel already, or is a weight"
@@ -227,9 +247,11 @@ class Grouper:
         if isinstance(user, Contraction | Window):
             return "it reads each element many times: what it reads is in memory, and it begins a kernel"
         if isinstance(user, Elementwise):
-            return f"it goes over {_shape(shape_of(user.results[0]))}, this kernel over {_shape(space.shape)}"
+            goes = f"it goes over {_shape(shape_of(user.results[0]))}, this kernel over {_shape(space.shape)}"
+            return f"{goes}: of one shape they share a kernel"
         if row_axes(user, self.longest_row):
-            return "it reduces rows that this kernel does not go along" if space.takes_rows else "it reduces rows of its own"
+            others = "it reduces other axes than this kernel goes along: of the same ones they share a kernel"
+            return others if space.takes_rows else "it reduces rows of its own"
         if isinstance(user, Movement):
             return "it moves elements: who reads them reads through it"
         return "it goes over elements in an order of its own"

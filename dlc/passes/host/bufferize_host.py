@@ -10,7 +10,7 @@ from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.movement.shaping import SliceOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, SliceOp
 from dlc.dialects.dl.programs.control import Control, FailOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp
 from dlc.dialects.entry import OUTPUT, entry_of
@@ -53,9 +53,10 @@ class BufferizeHostPass(ModulePass):
 
     A dispatch's result that is returned is written where the caller wants it; an output that is an input, a weight or the
     same value as another output, or that others read parts of, is copied there. A reshape is a view, and so is a slice that
-    is one piece of its operand. Loops and branches become those of the host (`control_flow.py`). Where sizes are symbolic,
-    buffers are `host.buffer` and say theirs. Requires functions that consist of `dl.dispatch`, such views, `dl.weight` and
-    control flow; leaves buffers without a place to `plan-arena`.
+    is one piece of its operand; what is joined of such pieces is a buffer that kernels write them to. Loops and branches
+    become those of the host (`control_flow.py`). Where sizes are symbolic, buffers are `host.buffer` and say theirs. Requires
+    functions that consist of `dl.dispatch`, such views and joins, `dl.weight` and control flow; leaves buffers without a place
+    to `plan-arena`.
     """
 
     name = "bufferize-host"
@@ -67,7 +68,7 @@ class BufferizeHostPass(ModulePass):
 
 
 # What may be in a host program beside views.
-_HOSTED = DispatchOp | WeightOp | Control | YieldOp | FailOp | DecideOp | DataDependent | func.ReturnOp
+_HOSTED = DispatchOp | ConcatOp | WeightOp | Control | YieldOp | FailOp | DecideOp | DataDependent | func.ReturnOp
 
 
 def _check(main: func.FuncOp) -> None:

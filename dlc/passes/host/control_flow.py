@@ -12,14 +12,14 @@ from dlc.dialects.dl.base import shape_of, tensor_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.data_dependent.selection import DecideOp
 from dlc.dialects.dl.interfaces import DataDependent
-from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.narrow_numbers.words import WordsOp
 from dlc.dialects.dl.programs.control import FailOp, IfOp, Loop, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.identities import AfterOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, written_over
 from dlc.dims import Size, is_symbol, product, row_major
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, memref
-from dlc.passes.views import source_of
+from dlc.passes.views import pieces_of, source_of
 
 
 def buffer_type(value: SSAValue) -> MemRefType[Attribute]:
@@ -52,8 +52,9 @@ def is_changed(state: SSAValue, following: SSAValue) -> bool:
 class Bufferizer:
     """Converts blocks on tensors to `block`, on buffers.
 
-    `buffers` has those of values that were met; `destinations` says where a value that is yet to be made has to be. In a
-    program that `is_open`, sizes come with a call: buffers say theirs, and `sizes` knows what they said.
+    `buffers` has those of values that were met; `destinations` says where a value that is yet to be made has to be, `pieces` of
+    what it is to be a piece, and where that begins. In a program that `is_open`, sizes come with a call: buffers say theirs,
+    and `sizes` knows what they said.
     """
 
     def __init__(self, is_open: bool) -> None:
@@ -64,9 +65,13 @@ class Bufferizer:
         self.block = Block()
         self.buffers: dict[SSAValue, SSAValue] = {}
         self.destinations: dict[SSAValue, SSAValue] = {}
+        self.pieces: dict[SSAValue, tuple[ConcatOp, int]] = {}
 
     def convert(self, source: Block) -> None:
         """Appends what the ops of a block become, but for its terminator."""
+        for op in source.ops:
+            if isinstance(op, ConcatOp):
+                self.direct_pieces(op)
         for op in source.ops:
             match op:
                 case WeightOp():
@@ -74,6 +79,8 @@ class Bufferizer:
                     self.buffers[op.result] = self.value(weight, op, op.result)
                 case ReshapeOp() | WordsOp() | AfterOp() | SliceOp():
                     self.buffers[op.result] = self.part(op.result, op)
+                case ConcatOp():
+                    self.join(op)
                 case DispatchOp():
                     results = [self.place(r, op) for r in op.outputs]
                     self.add(host.LaunchOp(op.symbol, [*(self.buffers[v] for v in op.arguments), *results], op.sizes), op)
@@ -91,6 +98,26 @@ class Bufferizer:
                     self.compute(op)
                 case _:
                     pass
+
+    def direct_pieces(self, op: ConcatOp) -> None:
+        """Says of results of kernels that are joined where they are to be written."""
+        for value, offset in pieces_of(op):
+            root, _ = source_of(value)
+            fits = isinstance(root.owner, DispatchOp) and root.owner.parent is op.parent and elements(root) == elements(value)
+            if fits and root not in self.destinations and root not in self.pieces:
+                self.pieces[root] = op, offset
+
+    def join(self, op: ConcatOp) -> None:
+        """Copies what is not written where it is joined."""
+        whole = self.joined(op, op)
+        for value, offset in pieces_of(op):
+            root, _ = source_of(value)
+            if self.pieces.get(root) != (op, offset):
+                self.add(memref.CopyOp(self.part(value, op), self.view(whole, value, op, offset)), op)
+
+    def joined(self, join: ConcatOp, origin: Operation) -> SSAValue:
+        """The buffer of what is joined, which is there before the first piece is made."""
+        return self.buffers[join.result] if join.result in self.buffers else self.place(join.result, origin)
 
     def compute(self, op: DataDependent) -> None:
         """What Python computes, and what sizes it decides."""
@@ -232,6 +259,9 @@ class Bufferizer:
         """The buffer of a result: where it has to be, or a new one."""
         if result in self.destinations:
             self.buffers[result] = self.view(self.destinations[result], result, origin)
+        elif result in self.pieces:
+            join, offset = self.pieces[result]
+            self.buffers[result] = self.view(self.joined(join, origin), result, origin, offset)
         else:
             self.buffers[result] = self.new(result, origin)
         return self.buffers[result]
@@ -255,6 +285,9 @@ class Bufferizer:
             return buffer
         if self.is_open or cast("MemRefType[Attribute]", buffer.type).element_type != t.element_type:
             return self.value(host.ViewOp(buffer, offset, shape_of(like), t), origin, like)
+        if isinstance(buffer.owner, memref.ReinterpretCastOp):
+            # Counted from the start of the allocation, wherever in it the piece begins.
+            buffer, offset = buffer.owner.source, offset + buffer.owner.static_offsets.get_values()[0]
         strides = cast("tuple[int, ...]", row_major(t.get_shape()))
         if offset:
             t = MemRefType(t.element_type, t.get_shape(), StridedLayoutAttr(strides, offset))

@@ -20,6 +20,8 @@ from dlc.weights import WeightStore
 
 # Of all weights, the part from which on one of them is large.
 _LARGE_PART = 0.2
+# As many elements are computed before another thread has begun.
+_SMALL = 1 << 14
 
 
 def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightStore:
@@ -53,13 +55,15 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
 
 def _evaluated(roots: Sequence[SSAValue], store: WeightStore) -> dict[SSAValue, Array]:
     """What expressions are. One that makes a large part of all is computed first and alone, with the least beside it in memory;
-    the others at once, since NumPy lets go of the interpreter's lock for large arrays, and they share little."""
+    those of the middle at once, since NumPy lets go of the interpreter's lock for large arrays, and they share little."""
     sizes = {root: math.prod(tensor_of(root).get_shape()) for root in roots}
+    large = sum(sizes.values()) * _LARGE_PART
     order = sorted(roots, key=lambda root: -sizes[root])
-    alone = [root for root in order if sizes[root] > sum(sizes.values()) * _LARGE_PART]
-    values = {root: _evaluate(root, store) for root in alone}
+    alone = [root for root in order if sizes[root] > large]
+    small = [root for root in order if sizes[root] <= min(large, _SMALL)]
+    values = {root: _evaluate(root, store) for root in (*alone, *small)}
     with ThreadPoolExecutor(usable_cpus()) as workers:
-        others = order[len(alone) :]
+        others = order[len(alone) : len(order) - len(small)]
         return values | dict(zip(others, workers.map(_evaluate, others, repeat(store)), strict=True))
 
 

@@ -1,9 +1,10 @@
-"""`prefetch-panels`: rows of packed weights are asked for a few steps before they are read."""
+"""`prefetch-panels`: rows of packed weights are asked for a few steps before they are read, results before they are written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import cast
 
@@ -11,6 +12,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.prefetch import READ, PrefetchOp
 from dlc.dialects.sizes import strides_of
 from dlc.ir import (
+    DYNAMIC_INDEX,
     AffineDimExpr,
     Context,
     IntegerAttr,
@@ -19,6 +21,7 @@ from dlc.ir import (
     VectorType,
     arith,
     func,
+    memref,
     scf,
     vector,
 )
@@ -30,7 +33,7 @@ from dlc.target import Prefetch
 
 @dataclass(frozen=True)
 class PrefetchPanelsPass(TargetPass, KernelPass):
-    """Prefetches what the innermost loops of contractions read row after row.
+    """Prefetches what the innermost loops of contractions read row after row, and where far results go.
 
         scf.for %k = 0 to 768 iter_args(%acc) { %w = vector.transfer_read %panel[%k, 0] …
       →
@@ -41,6 +44,13 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
 
     A panel of weights is read once per tile of rows, at the full rate of the cache that holds it; the processor's own
     prefetching starts anew at each page. How far ahead, and for how many rows, is the target's to say.
+
+        scf.for %k …;  %t = memref.subview %out[%i, %j] …;  vector.transfer_write %sums, %t
+      →
+        %t = memref.subview %out[%i, %j] …;  memref.prefetch %t[0, 0];  memref.prefetch %t[1, 0] …
+        scf.for %k …;  vector.transfer_write %sums, %t
+
+    A store into a line that is not near waits for the rest of it. That is for buffers that fill the second-level cache.
     """
 
     name = "prefetch-panels"
@@ -55,6 +65,8 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
                     _prefetch(op, read, axis, how, constants)
                 for read in _sums(op):
                     _prefetch_sums(op, read, how, constants)
+                for tile in list(_results(op, self.target.machine.block_elements)):
+                    _prefetch_results(op, tile, how, constants)
 
 
 def _row_count(loop: scf.ForOp) -> int:
@@ -130,3 +142,43 @@ def _prefetch_sums(loop: scf.ForOp, read: vector.TransferReadOp, how: Prefetch, 
         for column in (*range(0, columns, step), columns - 1):
             indices = [place.value(row), place.value(column)]
             place.insert(PrefetchOp.create(operands=[read.source, *indices], properties=READ))
+
+
+def _results(loop: scf.ForOp, near: int) -> Iterator[memref.SubviewOp]:
+    """The tiles, of buffers that fill the second-level cache, that are written once a loop has its sums."""
+    following = list(_after(loop))
+    for op in following:
+        tile = op.source.owner if isinstance(op, vector.TransferWriteOp) else None
+        if not isinstance(tile, memref.SubviewOp) or any(value.owner in following for value in tile.operands):
+            continue
+        shape, whole = memref_of(tile.result).get_shape(), memref_of(_root(tile.result)).get_shape()
+        # What sums began with is near already.
+        is_new = not any(isinstance(use.operation, vector.TransferReadOp) for use in tile.result.uses)
+        is_far = DYNAMIC_INDEX not in (*shape, *whole) and prod(whole) >= near
+        if is_new and is_far and shape and strides_of(tile.result)[-1] == 1:
+            yield tile
+
+
+def _after(op: Operation) -> Iterator[Operation]:
+    while (following := op.next_op) is not None:
+        yield following
+        op = following
+
+
+def _root(buffer: SSAValue) -> SSAValue:
+    while isinstance(buffer.owner, memref.SubviewOp | memref.ReinterpretCastOp):
+        buffer = buffer.owner.source
+    return buffer
+
+
+def _prefetch_results(loop: scf.ForOp, tile: memref.SubviewOp, how: Prefetch, constants: Constants) -> None:
+    """Asks for the lines of a result while its sums are computed: a store waits for the rest of the line that it is in."""
+    assert loop.parent is not None
+    if tile in _after(loop):
+        tile.detach()
+        loop.parent.insert_op_before(tile, loop)
+    place = Place(constants, loop.parent, tile.location, anchor=loop)
+    *rows, columns = memref_of(tile.result).get_shape()
+    step = how.line_bytes // numpy_dtype(memref_of(tile.result).element_type).itemsize
+    for indices in product(*map(range, rows), range(0, columns, step)):
+        place.insert(PrefetchOp.create(operands=[tile.result, *map(place.value, indices)], properties=READ))

@@ -7,7 +7,7 @@ from typing import Any
 
 import dlc.numpy as dnp
 from dlc import nn
-from dlc.calculus.derivatives import vjp
+from dlc.calculus.linear_maps import vjp
 from dlc.numpy.apply import convert
 from dlc.pytorch.rules.attending import attention
 from dlc.pytorch.rules.contractions import convolution

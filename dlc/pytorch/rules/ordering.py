@@ -57,8 +57,8 @@ def median(x: Any, dim: int, keepdim: bool = False) -> Any:
     """The lower one of two in the middle; the first NaN if there is one."""
     if not x.ndim:
         return x, np.zeros((), np.int64)
-    size = int(x.shape[dim])
-    rank: Any = np.full((1,) * x.ndim, (size - 1) // 2)
+    size = x.shape[dim]
+    rank: Any = dnp.full((1,) * x.ndim, dnp.asarray((size - 1) // 2))
     if is_floating(x.dtype):
         numbers = dnp.sum(convert(dnp.logical_not(dnp.isnan(x)), np.int64), dim, keepdims=True)
         rank = dnp.where(dnp.less(numbers, size), dnp.minimum(numbers, size - 1), rank)

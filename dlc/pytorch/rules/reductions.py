@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc import nn, special
+from dlc import lax, nn, special
 from dlc.numpy.apply import convert, is_floating
 from dlc.pytorch.rules.shaping import sliced
 from dlc.pytorch.rules.table import Table, promoted_floats
@@ -142,9 +142,16 @@ def cumprod(x: Any, dim: int, dtype: Any = None) -> Any:
     return dnp.cumprod(_summable(x, dtype), dim) if x.ndim else x
 
 
-def _doubled(combine: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
-    """What `combine` makes of all elements up to each one along an axis, runs of 2, 4, 8… of them first."""
-    step, size = 1, x.shape[axis]
+def _running(combine: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
+    """What `combine` makes of all elements up to each one along an axis: runs of 2, 4, 8… of them first, or one after the other
+    where their number is open."""
+    size = x.shape[axis]
+    if not isinstance(size, int):
+        rows = dnp.moveaxis(x, axis, 0)
+        first = sliced(rows, 0, 0, 1)
+        _, made = lax.scan(lambda sofar, row: (combine(sofar, row),) * 2, dnp.squeeze(first, 0), sliced(rows, 0, 1, size))
+        return dnp.moveaxis(dnp.concat([first, made], axis=0), 0, axis)
+    step = 1
     while step < size:
         head, earlier = sliced(x, axis, 0, step), sliced(x, axis, 0, size - step)
         x = dnp.concat([head, combine(earlier, sliced(x, axis, step, size))], axis=axis)
@@ -154,7 +161,7 @@ def _doubled(combine: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
 
 @table("logcumsumexp _logcumsumexp")
 def logcumsumexp(x: Any, dim: int) -> Any:
-    return _doubled(dnp.logaddexp, x, dim % x.ndim) if x.ndim else x
+    return _running(dnp.logaddexp, x, dim % x.ndim) if x.ndim else x
 
 
 def _running_extremum(better: Callable[[Any, Any], Any]) -> Any:
@@ -164,10 +171,10 @@ def _running_extremum(better: Callable[[Any, Any], Any]) -> Any:
         if not x.ndim:
             return x, np.zeros((), np.int64)
         axis = dim % x.ndim
-        best = _doubled(dnp.maximum if better is dnp.greater_equal else dnp.minimum, x, axis)
-        here = dnp.reshape(np.arange(int(x.shape[axis])), (-1, *(1,) * (x.ndim - 1 - axis)))
+        best = _running(dnp.maximum if better is dnp.greater_equal else dnp.minimum, x, axis)
+        here = dnp.reshape(dnp.arange(x.shape[axis]), (-1, *(1,) * (x.ndim - 1 - axis)))
         is_best = dnp.logical_or(better(x, best), dnp.isnan(x)) if is_floating(x.dtype) else better(x, best)
-        return best, _doubled(dnp.maximum, dnp.where(is_best, here, 0), axis)
+        return best, _running(dnp.maximum, dnp.where(is_best, here, 0), axis)
 
     return running
 

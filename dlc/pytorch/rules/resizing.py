@@ -3,33 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 import dlc.numpy as dnp
 from dlc.dialects.dl.base import Array
+from dlc.dims import Size, is_static
+from dlc.numpy.apply import convert
 from dlc.pytorch.rules.table import Table
 
 table = Table()
 
-# Places along an axis of the operand for each place of the result, and their weights: [taps, places] both.
-Taps = tuple[Array, Array]
+# Factors of open sizes are whole numbers of such parts of 1 that floats are exact.
+_MOST_PARTS = 64
+# For each tap the places along an axis of the operand, one for each place of the result, and their weights (None: 1).
+Taps = Sequence[tuple[Any, Any]]
 
 
-def _places(size: int, count: int, scale: float | None, aligned: bool) -> Array:
+def _here(count: Any, dtype: Any = np.int64) -> Any:
+    return dnp.arange(count, dtype=dtype)
+
+
+def _ratio(size: Any, count: Any) -> Any:
+    """size / count, of open sizes as PyTorch has it, in f32."""
+    if is_static((size, count)):
+        return size / count
+    return dnp.divide(convert(dnp.asarray(size), np.float32), convert(dnp.asarray(count), np.float32))
+
+
+def _step(size: Size, count: Size, scale: float | None) -> Any:
+    return convert(1 / scale if scale else _ratio(size, count), np.float32)
+
+
+def _places(size: Size, count: Size, scale: float | None, aligned: bool) -> Any:
     """Where the middle of each place of the result lies; ends lie on ends if `aligned`."""
     if aligned:
-        return np.arange(count) * ((size - 1) / max(count - 1, 1))
-    step = np.float32(1 / scale if scale else size / count)
-    return (np.arange(count, dtype=np.float32) + np.float32(0.5)) * step - np.float32(0.5)
+        intervals = max(count - 1, 1) if isinstance(count, int) else dnp.maximum(dnp.asarray(count - 1), 1)
+        return dnp.multiply(_here(count), _ratio(size - 1, intervals))
+    half = np.float32(0.5)
+    return dnp.subtract(dnp.multiply(dnp.add(_here(count, np.float32), half), _step(size, count, scale)), half)
 
 
-def _linear(size: int, count: int, scale: float | None, aligned: bool) -> Taps:
-    places = np.maximum(_places(size, count, scale, aligned), 0)
-    low = np.minimum(np.floor(places).astype(np.int64), size - 1)
-    part = places - low
-    return np.stack([low, np.minimum(low + 1, size - 1)]), np.stack([1 - part, part])
+def _whole(places: Any) -> Any:
+    return convert(dnp.floor(places), np.int64)
+
+
+def _linear(size: Size, count: Size, scale: float | None, aligned: bool) -> Taps:
+    places = dnp.maximum(_places(size, count, scale, aligned), 0)
+    low = dnp.minimum(_whole(places), size - 1)
+    part = dnp.subtract(places, low)
+    return [(low, dnp.subtract(1, part)), (dnp.minimum(dnp.add(low, 1), size - 1), part)]
 
 
 def cubic_weights(distance: Any, a: float = -0.75) -> Any:
@@ -38,17 +63,19 @@ def cubic_weights(distance: Any, a: float = -0.75) -> Any:
     return dnp.where(dnp.less_equal(d, 1), ((a + 2) * d - (a + 3)) * d * d + 1, ((d - 5) * d + 8) * d * a - 4 * a)
 
 
-def _cubic(size: int, count: int, scale: float | None, aligned: bool) -> Taps:
+def _cubic(size: Size, count: Size, scale: float | None, aligned: bool) -> Taps:
     places = _places(size, count, scale, aligned)
-    low = np.floor(places).astype(np.int64)
-    near = low + np.arange(-1, 3)[:, np.newaxis]
-    return np.clip(near, 0, size - 1), cubic_weights(np.abs(places - near))
+    low = _whole(places)
+    near = [dnp.add(low, k) for k in range(-1, 3)]
+    return [(dnp.clip(n, 0, size - 1), cubic_weights(dnp.abs(dnp.subtract(places, n)))) for n in near]
 
 
-def _smooth(kernel: Callable[[Array], Array], reach: int) -> Callable[[int, int, float | None, bool], Taps]:
-    """Taps of a kernel that is stretched where an image becomes smaller, so that each of its elements counts."""
+def _smooth(kernel: Callable[[Array], Array], reach: int) -> Callable[[Size, Size, float | None, bool], Taps]:
+    """Taps of a kernel that is stretched where an image becomes smaller, so that each of its elements counts; of known sizes,
+    which say how many there are."""
 
-    def taps(size: int, count: int, scale: float | None, aligned: bool) -> Taps:
+    def taps(size: Size, count: Size, scale: float | None, aligned: bool) -> Taps:
+        size, count = int(size), int(count)
         step = (size - 1) / max(count - 1, 1) if aligned else 1 / scale if scale else size / count
         stretch = max(step, 1.0)
         center = (np.arange(count) + 0.5) * step
@@ -56,7 +83,7 @@ def _smooth(kernel: Callable[[Array], Array], reach: int) -> Callable[[int, int,
         high: Array = np.minimum((center + reach * stretch + 0.5).astype(np.int64), size)
         places: Array = low + np.arange(int((high - low).max()))[:, np.newaxis]
         weights: Array = np.where(places < high, kernel(np.abs(places - center + 0.5) / stretch), 0)
-        return np.minimum(places, size - 1), weights / weights.sum(0)
+        return list(zip(np.minimum(places, size - 1), weights / weights.sum(0), strict=True))
 
     return taps
 
@@ -69,33 +96,40 @@ def _keys(distance: Array) -> Array:
     return np.where(distance < 2, cubic_weights(distance, -0.5), 0)
 
 
-def _nearest(size: int, count: int, scale: float | None, offset: float) -> Taps:
-    step = np.float32(1 / scale if scale else size / count)
-    places = np.floor((np.arange(count, dtype=np.float32) + np.float32(offset)) * step).astype(np.int64)
-    return np.minimum(places, size - 1)[np.newaxis], np.ones((1, count))
+def _nearest(size: Size, count: Size, scale: float | None, offset: float) -> Taps:
+    here = dnp.add(_here(count, np.float32), np.float32(offset))
+    return [(dnp.minimum(_whole(dnp.multiply(here, _step(size, count, scale))), size - 1), None)]
 
 
 def _resized(x: Any, axis: int, taps: Taps) -> Any:
-    """The sum over taps t of weights[t] · x[places[t]] along an axis."""
+    """The sum over taps of weights · x[places] along an axis."""
     shape, total = (-1, *(1,) * (x.ndim - 1 - axis)), None
-    for places, weights in zip(*taps, strict=True):
+    for places, weights in taps:
         part = dnp.take(x, places, axis=axis)
-        if not (weights == 1).all():
-            part = dnp.multiply(part, weights.astype(x.dtype).reshape(shape))
+        if weights is not None:
+            part = dnp.multiply(part, dnp.reshape(convert(weights, x.dtype), shape))
         total = part if total is None else dnp.add(total, part)
     return total
 
 
 def _along_all(
-    x: Any, output_size: Sequence[int] | None, scales: Sequence[float | None], taps: Callable[[int, int, float | None], Taps]
+    x: Any, output_size: Sequence[Size] | None, scales: Sequence[float | None], taps: Callable[[Size, Size, float | None], Taps]
 ) -> Any:
     for k, scale in enumerate(scales):
         axis = 2 + k
-        size = int(x.shape[axis])
-        count = int(output_size[k]) if output_size else int(np.floor(size * (scale or 1)))
+        size = x.shape[axis]
+        count = output_size[k] if output_size else _times(size, scale or 1)
         if count != size:
             x = _resized(x, axis, taps(size, count, scale))
     return x
+
+
+def _times(size: Size, scale: float) -> Size:
+    """⌊size · scale⌋, of an open size where the product is exact."""
+    exact = Fraction(scale)
+    if not isinstance(size, int) and exact.denominator <= _MOST_PARTS:
+        return size * exact.numerator // exact.denominator
+    return int(np.floor(int(size) * scale))
 
 
 def _scales(output_size: Any, factors: Any, rank: int) -> Sequence[float | None]:

@@ -179,8 +179,8 @@ def unbind(x: Any, dim: int = 0) -> Any:
 @table("unfold")
 def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
     axis = dimension % x.ndim
-    count = (int(x.shape[axis]) - size) // step + 1
-    places = np.arange(count)[:, np.newaxis] * step + np.arange(size)
+    starts: Any = dnp.arange((x.shape[axis] - size) // step + 1)
+    places = dnp.add(dnp.multiply(dnp.expand_dims(starts, axis=1), step), np.arange(size))
     return dnp.moveaxis(dnp.take(x, places, axis=axis), axis + 1, -1)
 
 

@@ -22,8 +22,8 @@ from dlc.runtime.opencl.driver import reported
 from dlc.runtime.opencl.kernel import KernelText
 from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram, weights_on
-from dlc.runtime.program.grid import Grid
 from dlc.runtime.program.host_program import HostProgram, Launch, OpenKernel
+from dlc.runtime.program.kernel_text import Grid
 from dlc.runtime.program.known_sizes import KnownSizes
 from dlc.runtime.program.open_program import OpenProgram
 from dlc.runtime.saving.container import Common, Container, Writer, save

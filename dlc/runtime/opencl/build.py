@@ -24,9 +24,10 @@ from dlc.options import Options
 from dlc.runtime.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary
 from dlc.runtime.opencl.devices import Device, Session, open_device
 from dlc.runtime.opencl.driver import opencl
-from dlc.runtime.opencl.kernel import KernelText, program_text
+from dlc.runtime.opencl.kernel import KernelText
 from dlc.runtime.opencl.program import GridCode
 from dlc.runtime.program.host_program import Launch
+from dlc.runtime.program.kernel_text import program_text
 
 KIND = "opencl"  # of entries in the cache
 _DIGEST_BYTES = 32

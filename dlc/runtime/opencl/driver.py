@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,11 +12,34 @@ from typing import Any
 
 from dlc.errors import DeviceError
 
+# Drivers have threads, and a child process has none of its parent's: it would wait for them for ever.
+_lost_by_fork = False
+
+
+def opencl() -> Any:
+    """The module `pyopencl`.
+
+    Raises DeviceError in a process forked from one that it was loaded in.
+    """
+    if _lost_by_fork:
+        raise DeviceError(
+            "OpenCL was opened before this process was forked, and its drivers do not survive that: use it in one of them "
+            "alone, or have multiprocessing start processes by 'spawn'"
+        )
+    return _loaded()
+
 
 @lru_cache(maxsize=1)
-def opencl() -> Any:
-    """The module `pyopencl`."""
+def _loaded() -> Any:
     return import_module("pyopencl")
+
+
+def _lose_drivers() -> None:
+    global _lost_by_fork
+    _lost_by_fork = _lost_by_fork or _loaded.cache_info().currsize > 0
+
+
+os.register_at_fork(after_in_child=_lose_drivers)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from dlc.dims import Size
 from dlc.runtime.opencl.devices import Device
-from dlc.runtime.program.grid import Grid
 from dlc.runtime.program.host_program import OpenKernel
+from dlc.runtime.program.kernel_text import Grid, program_text
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,3 @@ class KernelText:
             yield f"groups of {items} items, and the device has {device.group_items} at most"
         if (local := max((grid.local_bytes for grid in self.grids), default=0)) > device.local_bytes:
             yield f"{local} bytes of local memory, and the device has {device.local_bytes}"
-
-
-def program_text(kernels: Sequence[KernelText]) -> str:
-    """The text of a program of several kernels; what they share is written once."""
-    return "\n".join(dict.fromkeys(piece for kernel in kernels for piece in kernel.pieces))

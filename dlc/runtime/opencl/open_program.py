@@ -7,24 +7,21 @@ data decides a size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any
 
 from numpy.typing import NDArray
 
 from dlc.runtime.opencl.array import DeviceArray, new_buffer
 from dlc.runtime.opencl.devices import Session
 from dlc.runtime.opencl.driver import reported
-from dlc.runtime.opencl.program import GridCode, OpenCLProgram, Stopwatch
+from dlc.runtime.opencl.program import GridCode, Launcher, OpenCLProgram, Stopwatch
 from dlc.runtime.program.execute import Held, execute
 from dlc.runtime.program.host_program import FIRST_INPUT, HostProgram, Launch, Printing
 from dlc.runtime.program.known_sizes import KnownSizes
 from dlc.runtime.program.open_program import decided_size
-
-# Puts a launch of a program into its queue.
-Launching: TypeAlias = "Callable[[OpenCLProgram, Launch, list[Held]], None]"
 
 
 class OpenOpenCLProgram:
@@ -54,15 +51,24 @@ class OpenOpenCLProgram:
 
         Raises ShapeError for a size outside of its range, and what OpenCLProgram.run raises.
         """
-        return self._launching(inputs, OpenCLProgram.launch)
+        return self.run_by(inputs, Launcher())
 
     def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
         """As of OpenCLProgram."""
         self.run(inputs)
         # The arena is as large as the call takes by then.
         watch = Stopwatch()
-        self._launching(inputs, watch)
+        self.run_by(inputs, watch)
         return watch.times
+
+    def run_by(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher) -> list[DeviceArray]:
+        """As of OpenCLProgram; a call that finds its arena too small begins again."""
+        printing = Printing()
+        with self._lock:
+            while True:
+                with suppress(_MovedError):
+                    printing.begin()
+                    return self._run(inputs, launcher, printing)
 
     def at(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> tuple[HostProgram, dict[str, int]]:
         """The program for inputs of these shapes, and the sizes that their data decides; the last ones of those in a loop."""
@@ -72,14 +78,6 @@ class OpenOpenCLProgram:
             shapes = [a.shape for a in inputs]
             decided: Sequence[int] = self._bound[1] if self.host.decided and self._bound is not None else []
             return self._at(shapes, decided).host, dict(zip(self.host.decided, decided, strict=True))
-
-    def _launching(self, inputs: Sequence[NDArray[Any] | DeviceArray], launching: Launching) -> list[DeviceArray]:
-        printing = Printing()
-        with self._lock:
-            while True:
-                with suppress(_MovedError):
-                    printing.begin()
-                    return self._run(inputs, launching, printing)
 
     def _at(self, shapes: Sequence[tuple[int, ...]], decided: Sequence[int]) -> OpenCLProgram:
         if self._bound is None or self._bound[:2] != (shapes, decided):
@@ -91,7 +89,7 @@ class OpenOpenCLProgram:
             self._bound = shapes, decided, OpenCLProgram(host, self._kernels, self._weights, self.session, self._arena)
         return self._bound[2]
 
-    def _run(self, inputs: Sequence[NDArray[Any] | DeviceArray], launching: Launching, printing: Printing) -> list[DeviceArray]:
+    def _run(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher, printing: Printing) -> list[DeviceArray]:
         """As `run`; where data decides a size, the program is from there on the one for it.
 
         Raises _MovedError where that takes a larger arena, which is empty: the call has to begin again.
@@ -102,7 +100,10 @@ class OpenOpenCLProgram:
         call = program.begin(inputs)
 
         def launch(launch: Launch, held: list[Held]) -> None:
-            launching(program, launch, held)
+            launcher.launch(program, launch, held)
+
+        def read(place: Held, count: int) -> bytes:
+            return launcher.read(program, place, count)
 
         def decide(symbol: str, count: int) -> None:
             nonlocal program, decided
@@ -120,7 +121,7 @@ class OpenOpenCLProgram:
 
         with reported(f"{self.session.device}: a call"):
             program.patch(call)
-            execute(lambda: program.host.instructions, call.held, launch, program.read, program.write, decide, printing)
+            execute(lambda: program.host.instructions, call.held, launch, read, program.write, decide, printing)
             self.session.queue.flush()
         return call.outputs
 

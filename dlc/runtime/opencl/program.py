@@ -73,13 +73,23 @@ class GridCode:
         return launch.number(self.groups) * self.items
 
 
-class Stopwatch:
+class Launcher:
+    """Who carries out a call: puts launches into the queue, and reads what decides how the call goes on."""
+
+    def launch(self, program: OpenCLProgram, launch: Launch, held: list[Held]) -> None:
+        program.launch(launch, held)
+
+    def read(self, program: OpenCLProgram, place: Held, count: int) -> bytes:
+        return program.read(place, count)
+
+
+class Stopwatch(Launcher):
     """Launches one after the other, each with its seconds."""
 
     def __init__(self) -> None:
         self.times: list[tuple[Launch, float]] = []
 
-    def __call__(self, program: OpenCLProgram, launch: Launch, held: list[Held]) -> None:
+    def launch(self, program: OpenCLProgram, launch: Launch, held: list[Held]) -> None:
         program.session.queue.finish()
         start = perf_counter()
         program.launch(launch, held)
@@ -119,28 +129,28 @@ class OpenCLProgram:
 
         Raises DeviceError for an input on another device, and DlcError where the program takes a branch that fails.
         """
-        return self._call(inputs, self.launch)
+        return self.run_by(inputs, Launcher())
 
     def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
         """Runs launch by launch: each one with its seconds, in the order in which they ran."""
         watch = Stopwatch()
-        self._call(inputs, partial(watch, self))
+        self.run_by(inputs, watch)
         return watch.times
+
+    def run_by(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher) -> list[DeviceArray]:
+        """As `run`, by somebody who sees what is launched and read."""
+        call = self.begin(inputs)
+        launch, read = partial(launcher.launch, self), partial(launcher.read, self)
+        with self._lock, reported(f"{self.session.device}: a call"):
+            self.patch(call)
+            execute(lambda: self.host.instructions, call.held, launch, read, self.write, known, Printing())
+            self.session.queue.flush()
+        return call.outputs
 
     def launch(self, launch: Launch, held: list[Held]) -> None:
         """Puts a launch into the queue."""
         for command in self._commands[id(launch)]:
             command(held)
-
-    def _call(
-        self, inputs: Sequence[NDArray[Any] | DeviceArray], launch: Callable[[Launch, list[Held]], None]
-    ) -> list[DeviceArray]:
-        call = self.begin(inputs)
-        with self._lock, reported(f"{self.session.device}: a call"):
-            self.patch(call)
-            execute(lambda: self.host.instructions, call.held, launch, self.read, self.write, known, Printing())
-            self.session.queue.flush()
-        return call.outputs
 
     def begin(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> Call:
         """A call with inputs of the right number, shapes and dtypes. Raises DeviceError for one on another device."""

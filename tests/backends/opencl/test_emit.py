@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from dlc.backends.opencl.emit import emit_kernel, program_text
+from dlc.backends.opencl.emit import emit_kernel
 from dlc.compiler import emit, load_program
 from dlc.errors import UnsupportedError
-from dlc.runtime.program.grid import Grid
+from dlc.runtime.program.kernel_text import Grid, program_text
 from dlc.target import OPENCL_PROFILES
 from tests.backends.cpu.native import grid, parse_kernel
 from tests.models.skeletons import path_of

@@ -31,6 +31,13 @@ def test_without_axes_what_is_done_to_an_element_is_done(name: str) -> None:
     np.testing.assert_allclose(got, WITHOUT_AXES[name](x), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("name", "expected"), [("ReduceL2", [5, 13]), ("ReduceLogSum", [1, 2]), ("ReduceLogSumExp", [4, 12])])
+def test_roots_and_logarithms_of_integers_are_cut_off(name: str, expected: list[int]) -> None:
+    node = helper.make_node(name, ["x", "axes"], ["y"], keepdims=0)
+    source = model([node], {"x": [2, 2]}, ["y"], weights={"axes": np.int64([1])}, dtypes={"x": TensorProto.INT32})
+    np.testing.assert_array_equal(run(import_model(source), {"x": np.int32([[3, 4], [5, 12]])})["y"], np.int32(expected))
+
+
 @pytest.mark.parametrize("scale", [np.inf, np.nan])
 def test_scales_that_are_not_finite_are_refused(scale: float) -> None:
     node = helper.make_node("Resize", ["x", "", "s"], ["y"], name="zoom", mode="nearest")
@@ -43,9 +50,10 @@ def test_scales_that_are_not_finite_are_refused(scale: float) -> None:
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_half_of_one_pixel_is_none(mode: str, transform: str) -> None:
     settings = {"mode": mode, "coordinate_transformation_mode": transform}
-    node = helper.make_node("Resize", ["x", "", "s"], ["y"], **settings)
-    source = model([node], {"x": [1, 1, 1, 4]}, ["y"], weights={"s": np.float32([1, 1, 0.5, 2])})
-    assert run(import_model(source), {"x": np.ones((1, 1, 1, 4), np.float32)})["y"].shape == (1, 1, 0, 8)
+    for operands, numbers in ((["s"], np.float32([1, 1, 0.5, 2])), (["", "s"], np.int64([1, 1, 0, 8]))):
+        node = helper.make_node("Resize", ["x", "", *operands], ["y"], **settings)
+        source = model([node], {"x": [1, 1, 1, 4]}, ["y"], weights={"s": numbers})
+        assert run(import_model(source), {"x": np.ones((1, 1, 1, 4), np.float32)})["y"].shape == (1, 1, 0, 8)
 
 
 @pytest.mark.parametrize("mode", ["avg", "max"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import flag
 from dlc.ir import SSAValue, f32, f64, i1, i32, i64
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
@@ -155,6 +156,40 @@ def test_on_floats(name: str) -> None:
 def test_on_integers(name: str) -> None:
     body, expected = ON_INTS[name]
     assert program(body, INTS).apply(SimplifyPass(), DcePass()).ops == expected
+
+
+def square(b: Writer, x: SSAValue) -> SSAValue:
+    return b(dl.MulOp, x, x)
+
+
+def scaled_often(b: Writer, x: SSAValue) -> SSAValue:
+    y = square(b, x)
+    for _ in range(1201):
+        y = b(dl.MulOp, y, number(b, -0.75, x))
+    return y
+
+
+# Arguments of exponentials, and whether none of their elements is seen to be above 0.
+ARGUMENTS: dict[str, tuple[Callable[[Writer, SSAValue], SSAValue], bool]] = {
+    "x": (lambda b, x: x, False),
+    "-x": (lambda b, x: b(dl.NegOp, x), False),
+    "x²": (square, False),
+    "-x²": (lambda b, x: b(dl.NegOp, square(b, x)), True),
+    "-½·x²": (lambda b, x: b(dl.MulOp, number(b, -0.5, x), square(b, x)), True),
+    "-(-½·x²)": (lambda b, x: b(dl.NegOp, b(dl.MulOp, square(b, x), number(b, -0.5, x))), False),
+    "-2·|x|": (lambda b, x: b(dl.MulOp, b(dl.AbsOp, x), number(b, -2, x)), True),
+    "x²·(-¾)·(-¾)·…": (scaled_often, True),
+    "-(exp(x)·x)": (lambda b, x: b(dl.NegOp, b(dl.MulOp, b(dl.ExpOp, x), x)), False),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_exponential_says_where_no_element_is_above_zero(name: str) -> None:
+    argument, expected = ARGUMENTS[name]
+    with np.errstate(all="ignore"):
+        p = program(lambda b, x: b(dl.ExpOp, argument(b, x)), FLOATS).apply(SimplifyPass(), tolerance=1e-6)
+    *_, last = (op for op in p.main.body.block.ops if isinstance(op, dl.ExpOp))
+    assert flag(last.at_most_zero) is expected
 
 
 def test_results_of_rules_are_simplified_too() -> None:

@@ -87,6 +87,15 @@ def test_large_images_go_in_strips(images: int, size: tuple[int, int], strips: l
     assert [o.name for o in p.main.body.block.ops if o.results and shape_of(o.results[0]) == skip.shape] == ["dl.concat"]
 
 
+def test_what_waits_for_all_strips_is_in_none() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReluOp, convolution(b, x, 16))
+        return b(dl.SubOp, y, b(dl.ReduceSumOp, y, axes=(0, 1, 2)))
+
+    p = program(body, *randoms((6, 10, 10, 16))).apply(WinogradPass(_IN_STRIPS), tolerance=1e-4)
+    assert p.ops.count("relu") == 3 and p.ops[-3:] == ["concat", "reduce_sum", "sub"]
+
+
 def test_strips_are_cropped_as_one() -> None:
     p = program(lambda b, x: b(dl.ReluOp, convolution(b, x, 16)), *randoms((1, 24, 14, 16)))
     p.apply(WinogradPass(_IN_STRIPS), tolerance=1e-4)

@@ -66,7 +66,10 @@ def test_why_a_kernel_ends_is_said_of_the_op_behind_a_view() -> None:
 
     first, second = form_kernels(program(body, *randoms((1, 4, 4, 4))).module, CPU_LEVELS["cpu:avx2"])
     view = "it is a view of a buffer and costs nothing"
-    assert first.reason == f"{view}; dl.neg behind it: it goes over 4×4×4, this kernel over 1×4×4×4"
+    assert (
+        first.reason
+        == f"{view}; dl.neg behind it: it goes over 4×4×4, this kernel over 1×4×4×4: of one shape they share a kernel"
+    )
     assert second.reason == "the program returns it"
 
 
@@ -310,6 +313,23 @@ def test_a_slice_that_is_one_piece_of_a_buffer_is_in_no_kernel() -> None:
     p = formed(body, *randoms((4, 16))).apply(DedupeKernelsPass())
     assert kernels(p) == [["matmul"], ["exp"], ["exp"], ["exp"], ["exp"]]
     assert len({k.symbol for k in p.module.ops if isinstance(k, dl.KernelOp)}) == 2
+
+
+def test_what_is_joined_of_pieces_is_in_no_kernel() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        w = b.weight(randoms((16, 16))[0])
+        pieces = [b(dl.ReluOp, b(dl.MatmulOp, rows(b, x, k, k + 2), w)) for k in (0, 2)]
+        return b(dl.ExpOp, b(dl.ConcatOp, *pieces, axis=0))
+
+    p = formed(body, *randoms((4, 16)))
+    assert kernels(p) == [["slice", "matmul", "relu"]] * 2 + [["exp"]] and "concat" in p.ops
+
+
+def test_what_is_joined_of_parts_of_rows_is_a_kernel() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return b(dl.ConcatOp, *(b(dl.MatmulOp, x, b.weight(randoms((16, 16))[0])) for _ in range(2)), axis=1)
+
+    assert kernels(formed(body, *randoms((4, 16))))[-1] == ["concat"]
 
 
 def test_a_piece_that_is_returned_is_copied() -> None:

@@ -125,6 +125,57 @@ def negation(name: str, shape: str, dims: str) -> str:
     }}"""
 
 
+def test_what_is_joined_is_written_where_it_is():
+    module = planned("""
+    func.func @main(%x: tensor<1x16xf32>) -> tensor<64xf32> {
+      %a = dl.dispatch @k(%x) : (tensor<1x16xf32>) -> tensor<1x16xf32>
+      %b = dl.dispatch @m(%a) : (tensor<1x16xf32>) -> tensor<16xf32>
+      %v = dl.reshape %b {shape = array<i64: 1, 16>} : (tensor<16xf32>) -> tensor<1x16xf32>
+      %c = dl.concat %a, %v, %a, %x {axis = 0 : i64} : (tensor<1x16xf32>, tensor<1x16xf32>, tensor<1x16xf32>, tensor<1x16xf32>) -> tensor<4x16xf32>
+      %y = dl.dispatch @n(%c) : (tensor<4x16xf32>) -> tensor<64xf32>
+      func.return %y : tensor<64xf32>
+    }
+    """)
+    main = entry_of(module)
+    (arena,) = [op for op in main.body.block.ops if isinstance(op, host.ArenaOp)]
+    k, m, n = (op for op in main.body.block.ops if isinstance(op, host.LaunchOp))
+    # Twice the same, and what no kernel makes, is copied.
+    copies = [op.destination for op in main.body.block.ops if isinstance(op, memref.CopyOp)]
+    parts = [k.arguments[-1], m.arguments[-1], *copies]
+    assert [(v.owner.source, v.owner.static_offsets.get_values()) for v in parts] == [
+        (arena.result, (offset,)) for offset in (0, 16, 32, 48)
+    ]
+    assert m.arguments[0] is k.arguments[-1] and n.arguments[0] is arena.result
+
+
+def test_parts_of_what_is_joined_are_where_the_evaluator_finds_them():
+    module = planned(f"""
+    func.func @main(%x: tensor<2x16xf32>) -> (tensor<4x16xf32>, tensor<16xf32>, tensor<16x2xf32>) {{
+      %a = dl.dispatch @n(%x) : (tensor<2x16xf32>) -> tensor<2x16xf32>
+      %b = dl.dispatch @n(%a) : (tensor<2x16xf32>) -> tensor<2x16xf32>
+      %s = dl.slice %b {{starts = array<i64: 1, 0>, limits = array<i64: 2, 16>, strides = array<i64: 1, 1>}} : (tensor<2x16xf32>) -> tensor<1x16xf32>
+      %t = dl.reshape %s {{shape = array<i64: 16>}} : (tensor<1x16xf32>) -> tensor<16xf32>
+      %u = dl.reshape %b {{shape = array<i64: 16, 2>}} : (tensor<2x16xf32>) -> tensor<16x2xf32>
+      %c = dl.concat %a, %b {{axis = 0 : i64}} : (tensor<2x16xf32>, tensor<2x16xf32>) -> tensor<4x16xf32>
+      %k = dl.dispatch @whole(%c) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+      %l = dl.dispatch @row(%t) : (tensor<16xf32>) -> tensor<16xf32>
+      %m = dl.dispatch @columns(%u) : (tensor<16x2xf32>) -> tensor<16x2xf32>
+      func.return %k, %l, %m : tensor<4x16xf32>, tensor<16xf32>, tensor<16x2xf32>
+    }}
+    builtin.module @kernels {{
+      {negation("n", "2x16", "i, j")}
+      {negation("whole", "4x16", "i, j")}
+      {negation("row", "16", "i")}
+      {negation("columns", "16x2", "i, j")}
+    }}
+    """)
+    x = np.arange(32, dtype=np.float32).reshape(2, 16)
+    whole, row, columns = evaluate(module, [x], {})
+    np.testing.assert_array_equal(whole, np.concatenate([x, -x]))
+    np.testing.assert_array_equal(row, -x[1])
+    np.testing.assert_array_equal(columns, -x.reshape(16, 2))
+
+
 def test_slices_of_whole_rows_are_parts_of_the_arena():
     module = planned("""
     func.func @main(%x: tensor<4x16xf32>) -> (tensor<16xf32>, tensor<4x16xf32>, tensor<1x16xf32>) {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from dlc.backends.reference import evaluate_function
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.registry import make_context
-from dlc.ir import ModuleOp, parse_module, print_module
+from dlc.ir import ModuleOp, parse_module, print_module, scf, vector
 from dlc.passes.base import kernels_of
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
@@ -15,23 +18,26 @@ from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.passes.types import memref_of
 from dlc.target import CPU_LEVELS
 from tests.passes.tiling.kernels import KERNELS
 
 CONTEXT = make_context()
+TARGET = CPU_LEVELS["cpu:avx512"]
 PASSES = (
     BufferizeKernelsPass(),
     CollapseIteratorsPass(),
-    TileKernelsPass(CPU_LEVELS["cpu:avx512"]),
+    TileKernelsPass(TARGET),
     VectorizePass(),
     ForwardStoresPass(),
-    PrefetchPanelsPass(),
 )
 
 
-def prefetched(text: str) -> tuple[ModuleOp, list[PrefetchOp]]:
+def prefetched(text: str, near: int = TARGET.machine.block_elements) -> tuple[ModuleOp, list[PrefetchOp]]:
+    """What becomes of a kernel where so many elements fill the second-level cache, and what it asks for."""
     module = parse_module(CONTEXT, text)
-    for p in PASSES:
+    prefetch = PrefetchPanelsPass(replace(TARGET, machine=replace(TARGET.machine, block_elements=near)))
+    for p in (*PASSES, prefetch):
         p.apply(CONTEXT, module)
         module.verify()
     return module, [op for op in module.walk() if isinstance(op, PrefetchOp)]
@@ -43,13 +49,32 @@ def test_a_long_panel_is_prefetched_line_by_line() -> None:
     # One row of 16 floats is one line; the edge of 8 columns reads part of one.
     assert len(prefetches) == 2
     assert all(op.parent is not None and op.parent.parent_op() is not None for op in prefetches)
+    multiplied(module)
+    assert str(print_module(parse_module(CONTEXT, print_module(module)))) == print_module(module)
+
+
+def multiplied(module: ModuleOp) -> None:
     (kernel,) = kernels_of(module)
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((13, 48), dtype=np.float32), rng.standard_normal((3, 48, 16), dtype=np.float32)
     c = np.zeros((13, 40), np.float32)
     evaluate_function(kernel, [a, b, c])
     np.testing.assert_allclose(c, a @ b.transpose(1, 0, 2).reshape(48, 48)[:, :40], rtol=1e-4, atol=1e-4)
-    assert str(print_module(parse_module(CONTEXT, print_module(module)))) == print_module(module)
+
+
+@pytest.mark.parametrize(("near", "asked_for"), [(13 * 40, True), (13 * 40 + 1, False)])
+def test_lines_of_far_results_are_asked_for_before_their_sums(near: int, asked_for: bool) -> None:
+    module, prefetches = prefetched(KERNELS["matmul"].replace("x24x", "x48x").replace("13x24", "13x48"), near)
+    written = {op.source for op in module.walk() if isinstance(op, vector.TransferWriteOp)}
+    of_results = [op for op in prefetches if op.memref in written]
+    assert bool(of_results) is asked_for
+    # Each row of a tile of up to 16 floats is a line.
+    tiles = {op.memref for op in of_results}
+    assert len(of_results) == sum(memref_of(tile).get_shape()[0] for tile in tiles)
+    for op in of_results:
+        assert op.parent is not None
+        assert any(isinstance(following, scf.ForOp) for following in list(op.parent.ops)[list(op.parent.ops).index(op) :])
+    multiplied(module)
 
 
 def test_a_single_row_leaves_it_to_the_processor() -> None:

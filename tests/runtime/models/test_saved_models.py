@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,17 @@ from onnx import TensorProto, helper
 
 import dlc
 from dlc.cli import main
+from dlc.compiler import compile
+from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.saving.container import PREFIX, Container
 from tests.frontend.onnx.build import INT64, model
 from tests.project.test_structure import runs_models
 from tests.runtime.cpu.test_artifact import hostile
-from tests.sizes import test_segments as segments
+from tests.sizes.deciding import ONE, THREE, called, positive, some_sizes
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((4, 2048)).astype(np.float32)
-THREE = [(np.arange(4, dtype=np.float32), np.array([True, False, True, True]))]
-ONE = [(np.arange(5, dtype=np.float32), np.eye(5, dtype=bool)[2])]
 # Runs a saved model on the inputs in a file; says what was imported.
 SCRIPT = """
 import sys, numpy, dlc
@@ -52,18 +52,8 @@ def alone(path: Path, inputs: dict[str, Any]) -> dict[str, NDArray[Any]]:
         return dict(arrays)
 
 
-def called(compiled: Model, calls: Sequence[Sequence[Any]]) -> Model:
-    for inputs in calls:
-        compiled(*inputs)
-    return compiled
-
-
-def some_sizes() -> Model:
-    """y = x[mask] + [1, 2, 3]: of three elements, or of one; called with three of four, and with one of five."""
-    nodes = [helper.make_node("Compress", ["x", "mask"], ["some"]), helper.make_node("Add", ["some", "three"], ["y"])]
-    inputs, three = {"x": ["n"], "mask": ["n"]}, np.float32([1, 2, 3])
-    made = model(nodes, inputs, ["y"], dtypes={"mask": TensorProto.BOOL}, weights={"three": three})
-    return called(dlc.compile_model(made, num_threads=1), [*THREE, *ONE])
+def _positive_on(target: str) -> Model:
+    return compile(positive(), target, Options(num_threads=1))
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +96,7 @@ def test_sizes_that_the_file_does_not_hold(some: Path) -> None:
 
 
 def test_models_must_be_code(tmp_path: Path) -> None:
-    compiled = called(segments.compiled("reference"), [(X[0, 0], X[0, 1])])
+    compiled = called(_positive_on("reference"), [(X[0, 0], X[0, 1])])
     with pytest.raises(dlc.UnsupportedError, match="there is no code to save; compile it for cpu or opencl"):
         compiled.save(tmp_path / "m.dlc")
 
@@ -186,7 +176,7 @@ def test_equal_weights_are_stored_once(reduced: Path) -> None:
 
 
 def test_the_command_line_runs_what_sizes_it_is_given(tmp_path: Path) -> None:
-    segments.compiled("cpu").save(tmp_path / "m.dlc")
+    _positive_on("cpu").save(tmp_path / "m.dlc")
     ran = CliRunner().invoke(main, ["run", str(tmp_path / "m.dlc"), "--shape", "x=4", "--shape", "y=4", "--json"])
     assert ran.exit_code == 0 and json.loads(ran.stdout).keys() == {"kept", "total", "late"}
     refused = CliRunner().invoke(main, ["run", str(tmp_path / "m.dlc"), "--shape", "x=4,4"])
@@ -220,7 +210,7 @@ BY_SIZES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no domain": lambda m: m["served"].__setitem__(1, [3]),
     "a size that has to be a number": lambda m: m["served"].__setitem__(2, [["n", 3]]),
     "an equal size that is none": lambda m: m["served"][0]["equal"].__setitem__("q", "n"),
-    "a size that has to be none": lambda m: m["served"][0]["equal"].__setitem__("decided_0", "q"),
+    "a size that has to be none": lambda m: m["served"][0]["equal"].__setitem__("nonzero_0", "q"),
 }
 VARIANTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a value of no input": lambda m: m["values"].__setitem__(0, "z"),

@@ -22,8 +22,8 @@ from dlc.runtime.opencl.build import Builder, BuiltProgram, build
 from dlc.runtime.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary
 from dlc.runtime.opencl.devices import Session, all_devices, choose, open_device
 from dlc.runtime.opencl.kernel import KernelText
-from dlc.runtime.program.grid import Grid
 from dlc.runtime.program.host_program import Launch, OpenKernel
+from dlc.runtime.program.kernel_text import Grid
 from tests.models.skeletons import path_of
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from dlc.errors import ModelError
+from dlc.runtime.program.computing import computed
+from dlc.runtime.program.host_program import Compute
 from dlc.runtime.saving.header.instructions import from_json, to_json
 
 SPLIT: dict[str, Any] = {
@@ -37,3 +40,23 @@ def test_what_is_written_is_read() -> None:
 def test_what_is_no_op(change: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
         from_json([{**SPLIT, **change}], is_open=True)
+
+
+COUNTED = {"compute": "nonzero", "settings": {}, "where": "node 'y'", "decides": ["nonzero_0"]}
+TAKEN, MADE = [[2, 0], [3], "float32"], [[7, 0], [1, "nonzero_0"], "int64"]
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "more results": ({"takes": [TAKEN], "makes": [MADE, MADE]}, "1 results of 2 axes; expected"),
+    "a result of other axes": ({"takes": [TAKEN], "makes": [[[7, 0], ["nonzero_0"], "int64"]]}, "1 results of 2 axes"),
+    "an argument of other axes": (
+        {"compute": "unique", "settings": {"axis": 4, "keep_order": False, "nan_differs": False}, "takes": [TAKEN]},
+        "no op of such arguments",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG.keys())
+def test_a_file_that_says_what_is_not_so(change: dict[str, Any], message: str) -> None:
+    (compute,) = from_json([{**COUNTED, "makes": [MADE], **change}], is_open=True)
+    assert isinstance(compute, Compute)
+    with pytest.raises(ModelError, match=f"at node 'y': .*{message}"):
+        computed(compute, lambda place, size: bytes(size), {})

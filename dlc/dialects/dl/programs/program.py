@@ -70,7 +70,7 @@ class KernelOp(IRDLOperation):
     attribute `representative` has an entry for each. Whether an argument of those that `zeros` names has a block of zeros is
     for the kernel to see when it runs; what it computes does not hang on the attribute.
 
-    (C1) block arguments have the inputs' types; (C2) the yielded values have the results' types.
+    (C1) block arguments have the inputs' types; (C2) the yielded values have the results' types; (C3) it runs no kernel.
     """
 
     name = "dl.kernel"
@@ -109,6 +109,8 @@ class KernelOp(IRDLOperation):
             raise VerifyException(f"dl.kernel @{self.symbol}: block arguments do not have the types of its inputs (C1)")
         if tuple(v.type for v in self.yielded) != self.function_type.outputs.data:
             raise VerifyException(f"dl.kernel @{self.symbol}: dl.yield does not have the types of its results (C2)")
+        if any(isinstance(op, DispatchOp) for op in self.body.walk()):
+            raise VerifyException(f"dl.kernel @{self.symbol}: a kernel runs no other one (C3)")
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")

@@ -23,16 +23,19 @@ class WeightExpressions:
 
     def holds(self, owner: Operation | Block) -> bool:
         """Whether the results of an op are such values; arguments of a block are not."""
-        known, pending = self._known, [owner]
+        known = self._known
+        if owner in known:
+            return known[owner]
+        pending = [owner]
         while owner not in known:
             last = pending.pop()
-            if not (isinstance(last, DlOp) and _is_evaluated(last)):
+            if not isinstance(last, DlOp):
                 known[last] = False
                 continue
             sources = [v.owner for v in last.operands]
-            unknown = [s for s in sources if s not in known]
-            possible = all(known.get(s, True) for s in sources)
-            if possible and unknown:
+            possible = all([known.get(s, True) for s in sources]) and _is_evaluated(last)
+            unknown = [s for s in sources if s not in known] if possible else []
+            if unknown:
                 pending += [last, *unknown]
             else:
                 known[last] = possible
@@ -41,4 +44,4 @@ class WeightExpressions:
 
 def _is_evaluated(op: DlOp) -> bool:
     """Whether an op gives such values of such operands."""
-    return not (any([is_open(r) for r in op.results]) or has_open_sizes(op) or isinstance(op, DataDependent))
+    return not (isinstance(op, DataDependent) or has_open_sizes(op) or any([is_open(r) for r in op.results]))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MulOp, SubOp
-from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Contraction
@@ -42,19 +42,17 @@ class FoldScalesPass(ModulePass):
         constant = WeightExpressions()
         for block in program_blocks(op):
             folder = _Folder(constant)
-            rewrite_forward(block, folder.fold)
+            rewrite_forward(block, folder.fold, AddOp, MulOp, DivOp)
 
 
 class _Folder:
     def __init__(self, constant: WeightExpressions) -> None:
         self.constant = constant
 
-    def fold(self, op: DlOp) -> Sequence[SSAValue] | None:
+    def fold(self, op: AddOp | MulOp | DivOp) -> Sequence[SSAValue] | None:
         if not is_float(element_type_of(op.results[0])):
             return None
-        if isinstance(op, MulOp | DivOp):
-            return self._scale(op)
-        return self._offset(op) if isinstance(op, AddOp) else None
+        return self._offset(op) if isinstance(op, AddOp) else self._scale(op)
 
     def _split(self, op: AddOp | SubOp | MulOp | DivOp) -> tuple[SSAValue, SSAValue] | None:
         """The operand that is computed at run time and the one known ahead, if the result has the former's shape."""

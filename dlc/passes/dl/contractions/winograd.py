@@ -21,7 +21,7 @@ from dlc.dialects.dl.programs.ranges import ranges_of, representative
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.dims import Range, Size, is_static, product
-from dlc.ir import Context, Float32Type, ModuleOp, SSAValue, f32, i32
+from dlc.ir import Context, Float32Type, ModuleOp, Operation, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.winograd_algorithms import ALGORITHMS, OF_FLOATS, Algorithm, twos
 from dlc.passes.dl.index_ranges import interval_of
@@ -41,7 +41,7 @@ class WinogradPass(TargetPass):
         %m = dl.matmul %v, %u;  %y = dl.winograd_output %m, %a
 
     Large or many images go strip by strip, so that what is between the three steps stays in a cache; what is elementwise
-    behind them goes with each strip.
+    behind them goes with each strip, unless it waits for all of them, as what is less the mean does.
 
         %y = dl.conv %x, %w;  dl.relu %y
     →   dl.concat (dl.relu (… dl.slice %x …)), (dl.relu (… dl.slice %x …)), …
@@ -71,9 +71,13 @@ class _Rewriter:
     def __init__(self, constant: WeightExpressions, costs: Winograd, ranges: Mapping[str, Range]) -> None:
         self.constant, self.costs, self.ranges = constant, costs, ranges
         self.crops: set[SSAValue] = set()
-        self.joins: set[SSAValue] = set()
+        # Results of strips that were joined, and the convolution that they come from.
+        self.joins: dict[SSAValue, ConvOp] = {}
+        # The convolutions all of whose strips an op waits for.
+        self.awaited: dict[Operation, frozenset[ConvOp]] = {}
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
+        self.awaited_by(op)
         if isinstance(op, ConvOp):
             algorithm = self.algorithm(op)
             return [self.convolved(op, algorithm)] if algorithm is not None else None
@@ -142,7 +146,7 @@ class _Rewriter:
             return b(WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), by_output)
 
         axis, parts = self.strips(op, x, algorithm)
-        y = self.join(b, [results(_part(b, x, axis, *part)) for part in parts], axis) if parts else results(x)
+        y = self.join(b, [results(_part(b, x, axis, *part)) for part in parts], axis, op) if parts else results(x)
         if integers:
             y = self.divided(b, op, algorithm, y)
         return self.crop(b, y, result) if any(missing) else y
@@ -203,17 +207,17 @@ class _Rewriter:
         whole = b(type(op), *(inner.x if v is crops[0] else v for v in op.operands), **op.properties)
         return [self.crop(b, whole, shape)]
 
-    def join(self, b: Build, parts: Sequence[SSAValue], axis: int) -> SSAValue:
+    def join(self, b: Build, parts: Sequence[SSAValue], axis: int, origin: ConvOp) -> SSAValue:
         joined = b(ConcatOp, *parts, axis=axis)
-        self.joins.add(joined)
+        self.joins[joined] = origin
         return joined
 
     def joined_later(self, op: Elementwise) -> Sequence[SSAValue] | None:
-        """f(concat(x, …), b) = concat(f(x, b), …), so that f joins the kernel of each part's output."""
+        """f(concat(x, …), b) = concat(f(x, b), …), so that f joins each part's kernel; not where b waits for all parts."""
         shape = shape_of(op.results[0])
-        whole = next((v for v in op.operands if v in self.joins and shape_of(v) == shape), None)
+        whole = next((v for v in op.operands if v in self.joins and shape_of(v) == shape and self.is_apart(op, v)), None)
         joined = None if whole is None else defining(whole, ConcatOp)
-        if joined is None:
+        if whole is None or joined is None:
             return None
         b, axis, start, parts = Build(op), joined.joined_axis, 0, list[SSAValue]()
         for part in joined.values:
@@ -221,7 +225,21 @@ class _Rewriter:
             operands = [part if v is whole else _beside(b, v, axis - len(shape), start, size) for v in op.operands]
             parts.append(b(type(op), *operands, **op.properties))
             start += size
-        return [self.join(b, parts, axis)]
+        return [self.join(b, parts, axis, self.joins[whole])]
+
+    def is_apart(self, op: Elementwise, whole: SSAValue) -> bool:
+        """Whether what an op reads beside strips of a convolution is there when each of them is."""
+        origin = self.joins[whole]
+        others = [v.owner for v in op.operands if self.joins.get(v) is not origin]
+        return not any(isinstance(other, Operation) and origin in self.awaited_by(other) for other in others)
+
+    def awaited_by(self, op: Operation) -> frozenset[ConvOp]:
+        """The convolutions all of whose strips an op waits for."""
+        if op not in self.awaited:
+            values = {v for inner in op.walk() for v in inner.operands}
+            before = (self.awaited_by(v.owner) for v in values if isinstance(v.owner, Operation))
+            self.awaited[op] = frozenset[ConvOp]().union(*before, (self.joins[v] for v in values if v in self.joins))
+        return self.awaited[op]
 
 
 def _beside(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:

@@ -60,13 +60,11 @@ class ChannelsLastPass(ModulePass):
         constant = WeightExpressions()
         for block in program_blocks(op):
             rewrite_forward(block, _Sinker(constant).sink)
-            rewrite_forward(block, _tidied)
+            rewrite_forward(block, _tidied, TransposeOp)
 
 
-def _tidied(op: DlOp) -> Values:
+def _tidied(op: TransposeOp) -> Values:
     """A transpose that is left: one that moves axes of size 1 is a reshape; one of a pad comes first, to share its kernel."""
-    if not isinstance(op, TransposeOp):
-        return None
     if moves_unit_axes_only(shape_of(op.x), op.axes):
         return [reshaped(Build(op), op.x, shape_of(op.result))]
     pad = defining(op.x, PadOp)

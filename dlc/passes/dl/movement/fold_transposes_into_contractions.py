@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, ints, rank_of, shape_of
+from dlc.dialects.dl.base import ints, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
@@ -33,7 +33,7 @@ class FoldTransposesIntoContractionsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant = WeightExpressions()
         for block in program_blocks(op):
-            rewrite_forward(block, lambda inner: _folded(inner, constant))
+            rewrite_forward(block, lambda inner: _folded(inner, constant), MatmulOp, DotGeneralOp)
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,7 @@ def _sides(op: MatmulOp | DotGeneralOp) -> tuple[Side, Side] | None:
     return Side(op.lhs, batch, (len(a) - 1,)), Side(op.rhs, batch, (len(b) - 2,))
 
 
-def _folded(op: DlOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
-    if not isinstance(op, MatmulOp | DotGeneralOp):
-        return None
+def _folded(op: MatmulOp | DotGeneralOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
     if isinstance(op, MatmulOp) and (swapped := _swapped(op, constant)) is not None:
         return swapped
     if (sides := _sides(op)) is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import SubOp
-from dlc.dialects.dl.base import DlOp, element_type_of, flag, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, flag, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
@@ -53,10 +53,10 @@ class FewBitWeightsPass(TargetPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant, ranges = WeightExpressions(), ranges_of(op)
         for block in program_blocks(op):
-            rewrite_forward(block, lambda op: self._in_words(op, constant, ranges))
+            rewrite_forward(block, lambda op: self._in_words(op, constant, ranges), MatmulOp)
 
-    def _in_words(self, op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
-        if not isinstance(op, MatmulOp) or op.rhs not in constant or rank_of(op.rhs) != 2:
+    def _in_words(self, op: MatmulOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
+        if op.rhs not in constant or rank_of(op.rhs) != 2:
             return None
         element, transpose = element_type_of(op.rhs), defining(op.rhs, TransposeOp)
         stored = defining(op.rhs if transpose is None else transpose.x, DequantizeOp)

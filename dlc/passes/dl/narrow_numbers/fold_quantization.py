@@ -35,15 +35,15 @@ class FoldQuantizationPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant = WeightExpressions()
         for block in program_blocks(op):
-            rewrite_forward(block, _Folder(constant).folded)
+            rewrite_forward(block, _Folder(constant).folded, QuantizeOp)
 
 
 class _Folder:
     def __init__(self, constant: WeightExpressions) -> None:
         self.constant = constant
 
-    def folded(self, op: DlOp) -> Sequence[SSAValue] | None:
-        if not isinstance(op, QuantizeOp) or element_type_of(op.x) != f32 or rank_of(op.scale):
+    def folded(self, op: QuantizeOp) -> Sequence[SSAValue] | None:
+        if element_type_of(op.x) != f32 or rank_of(op.scale):
             return None
         scale = np.float32(splat(op.scale) or 0)
         factor = np.float32(1) / scale if scale > 0 else np.float32(np.inf)

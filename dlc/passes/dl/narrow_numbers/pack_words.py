@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, ints, number, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
@@ -38,7 +38,7 @@ class PackWordsPass(TargetPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant = WeightExpressions()
         for block in program_blocks(op):
-            rewrite_forward(block, lambda inner: _packed(inner, constant, self.target.dots))
+            rewrite_forward(block, lambda inner: _packed(inner, constant, self.target.dots), ConvOp, MatmulOp)
 
 
 def dot_of(op: ConvOp | MatmulOp, constant: WeightExpressions, dots: Sequence[str]) -> str | None:
@@ -52,9 +52,7 @@ def dot_of(op: ConvOp | MatmulOp, constant: WeightExpressions, dots: Sequence[st
     return next((d for d in dots if types == (DOTS[d].data, DOTS[d].weights)), None)
 
 
-def _packed(op: DlOp, constant: WeightExpressions, dots: Sequence[str]) -> Sequence[SSAValue] | None:
-    if not isinstance(op, ConvOp | MatmulOp):
-        return None
+def _packed(op: ConvOp | MatmulOp, constant: WeightExpressions, dots: Sequence[str]) -> Sequence[SSAValue] | None:
     name = dot_of(op, constant, dots)
     if name is None or element_type_of(op.results[0]) != DOTS[name].total:
         return None

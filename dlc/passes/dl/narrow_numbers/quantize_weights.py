@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AbsOp, DivOp, MaximumOp, MinimumOp, NegOp, SubOp
 from dlc.dialects.dl.arithmetic.functions import RoundOp
-from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float
@@ -50,10 +50,10 @@ class QuantizeWeightsPass(TargetPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant, ranges = WeightExpressions(), ranges_of(op)
         for block in program_blocks(op):
-            rewrite_forward(block, lambda op: self._quantized(op, constant, ranges))
+            rewrite_forward(block, lambda op: self._quantized(op, constant, ranges), MatmulOp)
 
-    def _quantized(self, op: DlOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
-        if not isinstance(op, MatmulOp) or op.rhs not in constant or rank_of(op.rhs) != 2:
+    def _quantized(self, op: MatmulOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
+        if op.rhs not in constant or rank_of(op.rhs) != 2:
             return None
         element, (k, columns) = element_type_of(op.rhs), map(int, shape_of(op.rhs))
         if not is_float(element) or element == f64 or k * columns < _LARGE or k % self.group:

@@ -49,7 +49,7 @@ class WideContractionsPass(TargetPass):
         ranges = ranges_of(op)
         constant = WeightExpressions()
         for block in program_blocks(op):
-            rewrite_forward(block, _Rewriter(constant, self.target, ranges).rewritten)
+            rewrite_forward(block, _Rewriter(constant, self.target, ranges).rewritten, ConvOp, MatmulOp)
 
 
 class _Rewriter:
@@ -58,8 +58,8 @@ class _Rewriter:
         # Values of 16 bits as f32.
         self.wide: dict[SSAValue, SSAValue] = {}
 
-    def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
-        if not isinstance(op, ConvOp | MatmulOp) or element_type_of(op.operands[0]) not in (f16, bf16):
+    def rewritten(self, op: ConvOp | MatmulOp) -> Sequence[SSAValue] | None:
+        if element_type_of(op.operands[0]) not in (f16, bf16):
             return None
         (x, w), element = op.operands, element_type_of(op.results[0])
         if x in self.constant or w not in self.constant:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 
 from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
 from dlc.dialects.dl.build import Build
@@ -23,22 +24,26 @@ def counted(module: ModuleOp) -> ModuleOp:
         %c = dl.reduce_sum (dl.cast %m);  dl.decide %c {size = #dl.dims<"k">};  %p = … dl.places %m {size = #dl.dims<"k">}
     """
     copy = module.clone()
+    made_by: dict[DecideOp, str] = {}
     for block in program_blocks(copy):
-        rewrite_forward(block, _decomposed)
-    _tell_apart(copy)
+        rewrite_forward(block, lambda op: _decomposed(op, made_by))
+    _tell_apart(copy, made_by)
     return copy
 
 
-def _tell_apart(module: ModuleOp) -> None:
-    """Gives what is decided to be a size that is known already a name of its own, and says which one it has to be."""
+def _tell_apart(module: ModuleOp, made_by: Mapping[DecideOp, str]) -> None:
+    """Gives what is decided to be a size that is known already a name of its own, after what it is `made_by`, and says which
+    one it has to be."""
     main, ranges = entry_of(module), ranges_of(module)
     known = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
+    decisions = [op for op in main.walk() if isinstance(op, DecideOp)]
+    taken = known | {op.symbol for op in decisions}
     equal: dict[str, str] = {}
-    decisions = (op for op in main.walk() if isinstance(op, DecideOp))
-    for k, op in enumerate(decisions):
+    for op in decisions:
         (size,) = op.size.sizes
         if isinstance(size, int):
-            own = f"decided_{k}"
+            own = next(name for k in count() if (name := f"{made_by[op]}_{k}") not in taken)
+            taken.add(own)
             ranges[own] = Range(size, size)
             op.size = DimsAttr.of((Dim.symbol(own),))
         elif op.symbol in known:
@@ -50,10 +55,15 @@ def _tell_apart(module: ModuleOp) -> None:
     state_ranges(main, ranges)
 
 
-def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
+def _decomposed(op: DlOp, made_by: dict[DecideOp, str]) -> Sequence[SSAValue] | None:
     if not isinstance(op, Selection):
         return None
     results = op.decompose(*op.operands)
+    before = op.prev_op
+    while not isinstance(before, DecideOp):
+        assert before is not None, f"{op.name} decides no size"
+        before = before.prev_op
+    made_by[before] = op.name.removeprefix("dl.")
     if op.count != 0:
         return results
     # Of nothing there is nothing to compute, but that there is nothing has to be seen.

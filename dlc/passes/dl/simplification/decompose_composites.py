@@ -27,11 +27,11 @@ class DecomposeCompositesPass(TargetPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
-            rewrite_forward(block, partial(_decomposed, longest_row=self.target.machine.row_elements))
+            rewrite_forward(block, partial(_decomposed, longest_row=self.target.machine.row_elements), Composite)
 
 
-def _decomposed(op: DlOp, longest_row: int) -> Sequence[SSAValue] | None:
-    if not isinstance(op, Composite) or isinstance(op, Staged) or is_row_kernel(op, longest_row):
+def _decomposed(op: Composite, longest_row: int) -> Sequence[SSAValue] | None:
+    if isinstance(op, Staged) or is_row_kernel(op, longest_row):
         return None
     return op.decompose(*op.operands)
 

@@ -59,10 +59,12 @@ def _folded(op: DlOp) -> Sequence[SSAValue] | None:
     """f(constants) = constant."""
     if isinstance(op, ConstantOp | WeightOp | DataDependent) or len(op.results) != 1:
         return None
-    constants = [defining(v, ConstantOp) for v in op.operands]
-    size = product(shape_of(op.results[0]))
-    if None in constants or not isinstance(size, int) or size > LITERAL_ELEMENTS or has_open_sizes(op):
+    constants = [c for v in op.operands if (c := defining(v, ConstantOp)) is not None]
+    if len(constants) < len(op.operands):
         return None
-    (value,) = op.evaluate(*(c.reference() for c in constants if c is not None))
+    size = product(shape_of(op.results[0]))
+    if not isinstance(size, int) or size > LITERAL_ELEMENTS or has_open_sizes(op):
+        return None
+    (value,) = op.evaluate(*(c.reference() for c in constants))
     element_type = tensor_of(op.results[0]).element_type
     return [Build(op)(ConstantOp, value=dense_attribute(value, tensor_type(value.shape, element_type)))]

@@ -30,7 +30,7 @@ from dlc.dialects.dl.arithmetic.functions import ExpOp, ReciprocalOp, SigmoidOp,
 from dlc.dialects.dl.arithmetic.logic import AndOp, NotOp, OrOp
 from dlc.dialects.dl.arithmetic.narrow import FLOATS
 from dlc.dialects.dl.arithmetic.powers import POWERS
-from dlc.dialects.dl.base import DlOp, element_type_of, is_narrow, shape_of
+from dlc.dialects.dl.base import DlOp, element_type_of, flag, is_narrow, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned
@@ -226,6 +226,34 @@ def _float_limits(element_type: Attribute) -> Any:
     return cast(Any, ml_dtypes).finfo(numpy_dtype(element_type))
 
 
+# exp(x) says that no x is above 0 where that is seen, as of -x²/2: its formula is shorter
+def _exponential(op: ExpOp) -> Values:
+    if flag(op.at_most_zero) or flag(op.beside_one) or _sign(op.x) != -1:
+        return None
+    return [Build(op)(ExpOp, op.x, at_most_zero=True)]
+
+
+def _sign(value: SSAValue) -> int:
+    """1 where no element is below 0, -1 where none is above, 0 where neither is seen; there may be NaN among them."""
+    sign = 1
+    while (c := splat(value)) is None:
+        match value.owner:
+            case AbsOp() | ExpOp() | ReluOp() | SqrtOp():
+                return sign
+            case NegOp() as op:
+                value, sign = op.x, -sign
+            case MulOp() as op if op.x is op.y:
+                return sign
+            case MulOp() as op:
+                scaled = next(((x, c) for x, c in _sides(op) if c is not None), None)
+                if scaled is None:
+                    return 0
+                value, sign = scaled[0], sign if scaled[1] >= 0 else -sign
+            case _:
+                return 0
+    return sign if c >= 0 else -sign
+
+
 # stop_gradient(x) = x: nobody differentiates any more
 def _identity(op: StopGradientOp) -> Values:
     return [op.x]
@@ -237,6 +265,7 @@ ARITHMETIC: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     MulOp: (_multiply_unit,),
     DivOp: (_divide_by_constant, _reciprocal),
     ReciprocalOp: (_logistic,),
+    ExpOp: (_exponential,),
     PowOp: (_power,),
     MaximumOp: (_maximum_of_lowest,),
     MinimumOp: (_minimum_of_highest,),

@@ -17,7 +17,7 @@ from dlc.frontend.onnx.operators import text
 from dlc.frontend.onnx.registry import Converter, Table
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.onnx.values import Text
-from dlc.ir import Attribute, f32, i8, i32
+from dlc.ir import Attribute, f32, f64, i8, i32
 
 table = Table()
 
@@ -33,7 +33,7 @@ for _name, _op in {
     "Abs": dl.AbsOp, "Neg": dl.NegOp, "Sign": dl.SignOp, "Sqrt": dl.SqrtOp, "Reciprocal": dl.ReciprocalOp,
     "Exp": dl.ExpOp, "Log": dl.LogOp, "Sin": dl.SinOp, "Cos": dl.CosOp, "Tan": dl.TanOp, "Asin": dl.AsinOp,
     "Acos": dl.AcosOp, "Atan": dl.AtanOp, "Sinh": dl.SinhOp, "Cosh": dl.CoshOp, "Tanh": dl.TanhOp, "Asinh": dl.AsinhOp,
-    "Acosh": dl.AcoshOp, "Atanh": dl.AtanhOp, "Erf": dl.ErfOp, "Floor": dl.FloorOp, "Ceil": dl.CeilOp,
+    "Acosh": dl.AcoshOp, "Atanh": dl.AtanhOp, "Floor": dl.FloorOp, "Ceil": dl.CeilOp,
     "Round": dl.RoundOp, "Relu": dl.ReluOp, "Sigmoid": dl.SigmoidOp, "Not": dl.NotOp, "IsNaN": dl.IsnanOp,
     "BitwiseNot": dl.BitwiseNotOp,
 }.items():  # fmt: skip
@@ -48,6 +48,13 @@ for _name, _op in {
     table(_name)(_direct(_op, 2))
 
 table("Where")(_direct(dl.SelectOp, 3))
+
+
+@table("Erf")
+def error_function(node: Node) -> Value:
+    """Of integers it is what is left of one in floats."""
+    emit, x = node.emit, node[0]
+    return emit.cast(emit(dl.ErfOp, x if is_float(x.element_type) else emit.cast(x, f64)), x.element_type)
 
 
 @table("Identity")

@@ -101,6 +101,8 @@ def _axes(node: Node) -> list[Axis]:
         if policy != "stretch":
             scales = [min(scales) if policy == "not_larger" else max(scales)] * len(scales)
             resized = [int(np.floor(s * scale + 0.5)) for s, scale in zip(sizes, scales, strict=True)]
+        # Of nothing no element asks where it lies.
+        scales = [scale or 1.0 for scale in scales]
     else:
         scales = [float(s) for s in node.known(2, "scales").reshape(-1)]
         if not np.isfinite(scales).all():
@@ -133,7 +135,7 @@ def _half_pixel(axis: Axis) -> Array:
 
 def _half_pixel_symmetric(axis: Axis) -> Array:
     # The part of a pixel by which the size was rounded is left out evenly at both ends.
-    adjustment = np.float32(axis.resized) / np.float32(axis.scale * axis.size)
+    adjustment = np.float32(axis.resized) / np.float32(axis.scale * axis.size or 1)
     return np.float32(axis.size / 2) * (1 - adjustment) + _half_pixel(axis)
 
 

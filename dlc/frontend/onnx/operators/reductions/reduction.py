@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, normalized_axes
+from dlc.dialects.dl.dtypes import is_float
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Converter, Table
+from dlc.ir import f64
 
 table = Table()
 
@@ -32,7 +34,10 @@ def _reduce(op: type[DlOp], as_input: bool) -> Converter:
         # Without axes what is done to each element is done all the same: |x|, x², log eˣ.
         if not axes and op in (dl.ReduceSumOp, dl.ReduceMaxOp, dl.ReduceMinOp, dl.ReduceProdOp, dl.ReduceMeanOp):
             return node[0]
-        return node.emit(op, node[0], axes=axes, keepdims=keepdims)
+        x, emit = node[0], node.emit
+        if op in (dl.ReduceL2Op, dl.ReduceLogSumOp, dl.ReduceLogSumExpOp) and not is_float(x.element_type):
+            return emit.cast(emit(op, emit.cast(x, f64), axes=axes, keepdims=keepdims), x.element_type)
+        return emit(op, x, axes=axes, keepdims=keepdims)
 
     return convert
 
