@@ -32,7 +32,6 @@ from dlc.numpy.functions.elementwise import (
     exp,
     exp2,
     log1p,
-    log2,
     multiply,
     negative,
     sqrt,
@@ -128,7 +127,7 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 @with_tangent(_shared_by_two)
 def _logaddexp2(a: Operand, b: Operand) -> Any:
     distance = where(equal(a, b), 0, subtract(a, b))
-    return add(maximum(a, b), log2(add(exp2(negative(abs(distance))), 1)))
+    return add(maximum(a, b), multiply(log1p(exp2(negative(abs(distance)))), 1 / math.log(2)))
 
 
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Any:
