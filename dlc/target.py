@@ -75,10 +75,10 @@ class Machine:
     Blocks: rows of an operand stay in the first-level cache as far as its `cache_ways` of `way_bytes` hold them. Where an
     operand serves `block_tiles` register tiles or more and does not stay, a task copies it in panels: up to `whole_steps` of
     what is reduced at once, since then sums wait nowhere, or a block of about `block_steps` at a time, or of `block_lines`
-    where each step reads other lines, up to `block_elements` of it, in tasks of which there are `block_tasks`, for one thread
-    1; what serves whole parts of a task may be `far_blocks` times as much, from behind the second level. An operand of more
-    than a block that serves fewer tiles is read as it lies, `order_steps` rows at a time, with up to `order_elements` sums in
-    the first-level cache.
+    where each step reads other lines, up to `block_elements` of it, in tasks of which there are `block_tasks`; what serves
+    whole parts of a task may be `far_blocks` times as much, from behind the second level. An operand of more than a block that
+    serves fewer tiles is read as it lies, `order_steps` rows at a time, with up to `order_elements` sums in the first-level
+    cache.
 
     Measured on AVX2. `winograd` and `prefetch` are None where the device does without.
     """
@@ -312,14 +312,6 @@ def place_of(name: str) -> tuple[str, str] | None:
 def is_opencl(name: str) -> bool:
     """Whether a target's name is one of an OpenCL device."""
     return name.partition(":")[0] == "opencl"
-
-
-def for_threads(target: Target, threads: int | None) -> Target:
-    """`target` for programs that so many threads run, any number of them if None.
-
-    One thread shares no work: what each of several tasks would copy for itself is copied once.
-    """
-    return replace(target, machine=replace(target.machine, block_tasks=1)) if threads == 1 else target
 
 
 def without(target: Target, *, halves: bool, doubles: bool) -> Target:

@@ -24,7 +24,7 @@ from dlc.pipelines import stages_of
 from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.program.host_program import HostProgram
 from dlc.runtime.program.open_program import OpenProgram
-from dlc.target import Target, for_threads
+from dlc.target import Target
 
 Text = TypeVar("Text")
 Code = TypeVar("Code")
@@ -67,8 +67,7 @@ class Backend(ABC):
 
     def stages(self, options: Options) -> tuple[Stage, ...]:
         """From a `dl` module of static sizes to what code is made of."""
-        target = for_threads(self.target, options.num_threads)
-        return stages_of(target, options.numerics, options.weights, options.group, options.precision)
+        return stages_of(self.target, options.numerics, options.weights, options.group, options.precision)
 
     def __str__(self) -> str:
         return self.target.name

@@ -40,7 +40,6 @@ PARTS = {
     "precision": "the precision",
     "few_bits": "the bits of weights",
     "tuned": "whether tile plans are measured",
-    "one_thread": "whether one thread is all that runs it",
     "dlc": "dlc itself",
     "packages": "the packages that dlc compiles with",
 }
@@ -128,7 +127,6 @@ def _compilation(target: Target, options: Options) -> dict[str, str]:
         "precision": options.precision,
         "few_bits": few_bits,
         "tuned": str(options.tune > 0),
-        "one_thread": str(options.num_threads == 1),
     }
     return {"target": target_text(target), **chosen, "dlc": DLC, "packages": PACKAGES}
 

@@ -152,21 +152,16 @@ def test_an_edited_compiler_keeps_nothing(model: Path, monkeypatch: pytest.Monke
 
 
 def test_every_option_is_in_the_key_or_known_not_to_matter() -> None:
-    in_the_key = {"pipeline", "numerics", "precision", "weights", "group", "tune", "num_threads"}
+    in_the_key = {"pipeline", "numerics", "precision", "weights", "group", "tune"}
     watched = {"dump_ir", "verify", "check_each_pass"}
     # Other targets' own, and how a model is compiled or run, whatever it becomes.
-    without_effect = {"until", "device", "workers", "cache"}
+    without_effect = {"until", "device", "num_threads", "workers", "cache"}
     assert {f.name for f in fields(Options)} == in_the_key | watched | without_effect
 
 
 def test_settings_of_a_run_are_not_in_the_key(model: Path) -> None:
-    assert not hit(model, num_threads=2)
-    assert hit(model, num_threads=3) and hit(model, workers=1)
-
-
-def test_a_model_for_one_thread_alone_is_another(model: Path) -> None:
-    assert not hit(model) and not hit(model, num_threads=1)
-    assert hit(model, num_threads=1)
+    assert not hit(model, num_threads=1)
+    assert hit(model, num_threads=2) and hit(model, workers=1)
 
 
 def test_a_copy_of_another_name_is_the_same(model: Path, tmp_path: Path) -> None:
