@@ -15,7 +15,6 @@ from dlc.cli import explore, main
 from dlc.dialects import dl
 from dlc.errors import DlcError
 from dlc.explore import Page
-from dlc.measure import kernels
 from tests.explore.programs import LIMITS, rows, tiny, windows
 
 FUNCTION = """
@@ -37,7 +36,7 @@ broken = 3
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "measured_limits", lambda target, threads=1: LIMITS)
+    monkeypatch.setattr("dlc.backends.cpu.limits.measured_limits", lambda target, threads=1: LIMITS)
 
 
 def run(*arguments: object) -> Result:

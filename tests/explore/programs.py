@@ -12,11 +12,11 @@ from onnx import ModelProto, TensorProto, helper
 import dlc
 import dlc.numpy as dnp
 from dlc import lax, nn, optim
+from dlc.backends.cpu import limits
 from dlc.backends.limits import Limits
 from dlc.explore import Page, collect
 from dlc.explore.data import Exploration, Step, Unit
 from dlc.explore.sources import onnx_listing
-from dlc.measure import kernels
 from dlc.model_files import program_of
 from dlc.options import Options
 
@@ -99,7 +99,7 @@ def three_rows() -> ModelProto:
 @cache
 def explored() -> Exploration:
     """The function."""
-    kernels.measured_limits = lambda target, threads=1: LIMITS
+    limits.measured_limits = lambda target, threads=1: LIMITS
     return collect(recurrence.lower(W, XS).program, "cpu:avx2", Options.of(num_threads=1), inputs=[W, XS])
 
 
@@ -110,7 +110,7 @@ def _until(tanh):
 @cache
 def until() -> Exploration:
     """A loop that data ends, whose input is called as a kernel is."""
-    kernels.measured_limits = lambda target, threads=1: LIMITS
+    limits.measured_limits = lambda target, threads=1: LIMITS
     tanh = np.ones((4, 8), np.float32)
     return collect(dlc.jit(_until).lower(tanh).program, "cpu:avx2", Options.of(num_threads=1), inputs=[tanh])
 
@@ -118,7 +118,7 @@ def until() -> Exploration:
 @cache
 def mnist() -> Exploration:
     """The model."""
-    kernels.measured_limits = lambda target, threads=1: LIMITS
+    limits.measured_limits = lambda target, threads=1: LIMITS
     x = np.zeros((1, 1, 28, 28), np.float32)
     program = program_of(MNIST, None, None, None)
     options = Options.of(num_threads=1)
@@ -165,14 +165,14 @@ ROWS = np.ones((6, 8), np.float32) * np.array([[1], [-1], [1], [1], [-1], [-1]],
 @cache
 def page_of_counts() -> Page:
     """The model of which data decides a size."""
-    kernels.measured_limits = lambda target, threads=1: LIMITS
+    limits.measured_limits = lambda target, threads=1: LIMITS
     return dlc.compile_model(chosen_rows(), target="cpu:avx2", num_threads=1).explore(ROWS)
 
 
 @cache
 def explored_function(name: str) -> Exploration:
     """One of the functions that are like whole models."""
-    kernels.measured_limits = lambda target, threads=1: LIMITS
+    limits.measured_limits = lambda target, threads=1: LIMITS
     function, arguments = FUNCTIONS[name]
     jitted = dlc.jit(function)
     program, arrays = jitted.lower(*arguments).program, jitted.arrays(*arguments)

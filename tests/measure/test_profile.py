@@ -13,14 +13,13 @@ from click.testing import CliRunner
 import dlc
 from dlc import lax
 from dlc.cli import main
-from dlc.measure import kernels
 from dlc.measure.timeline import Watch
 from tests.explore.programs import LIMITS, MNIST, XS, W, recurrence, tiny
 
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "measured_limits", lambda target, threads=1: LIMITS)
+    monkeypatch.setattr("dlc.backends.cpu.limits.measured_limits", lambda target, threads=1: LIMITS)
 
 
 def test_profile_of_a_function() -> None:

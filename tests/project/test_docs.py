@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import dlc
+from dlc.backends.cpu import limits
 from dlc.backends.limits import Limits
-from dlc.measure import kernels
 from dlc.runtime.opencl.devices import all_devices
 from tests.fuzz.__main__ import main as fuzz
 from tests.project import documented
@@ -66,7 +66,7 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("DLC_CACHE", "1")
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(kernels, "measured_limits", lambda target, threads=1: Limits(1e11, 5e10, 1e10))
+    monkeypatch.setattr(limits, "measured_limits", lambda target, threads=1: Limits(1e11, 5e10, 1e10))
     # Nobody is served until Ctrl-C; the fuzzers say what their programs are compiled with.
     monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", lambda self: None)
     monkeypatch.setattr(webbrowser, "open", lambda address: True)

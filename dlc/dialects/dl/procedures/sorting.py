@@ -255,5 +255,5 @@ def _ascending(b: Build, x: SSAValue, axis: int, bits: tuple[int, int] | None = 
         order[axis], order[-1] = order[-1], order[axis]
         return b(TransposeOp, _ascending(b, b(TransposeOp, x, permutation=order), len(shape) - 1, bits), permutation=order)
     rows = b(ReshapeOp, x, shape=(before, n))
-    rows = b(SortDigitsOp, rows, ends=digit_ends(low, high, n), signed=high == scalar.bits(element))
+    rows = b(SortDigitsOp, rows, ends=digit_ends(low, high, n), signed=True)
     return b(ReshapeOp, rows, shape=shape)
