@@ -67,6 +67,8 @@ def without_large_tensors(content: Content) -> bytes:
 def _cut(data: memoryview | _Read, at: int, end: int, message: Any) -> list[bytes | memoryview]:
     """The pieces of the message between two places. Raises IndexError or ValueError for what is none."""
     pieces: list[bytes | memoryview] = []
+    # Of a field that is there twice the last one counts: where `raw_data` is comes after all that the file says.
+    where = b""
     taken, fields = at, message.fields_by_number
     while at < end:
         start = at
@@ -84,8 +86,8 @@ def _cut(data: memoryview | _Read, at: int, end: int, message: Any) -> list[byte
             if at + size > end:
                 raise ValueError("a field goes beyond its message")
             if field == _RAW:
-                pieces += [data[taken:start], _found_at(at, size)]
-                taken = at + size
+                pieces.append(data[taken:start])
+                taken, where = at + size, _found_at(at, size)
             elif field is not None and field.message_type is not None:
                 inner = _cut(data, at, at + size, field.message_type)
                 pieces += [data[taken:start], _encoded(tag), _encoded(sum(map(len, inner))), *inner]
@@ -95,7 +97,7 @@ def _cut(data: memoryview | _Read, at: int, end: int, message: Any) -> list[byte
             raise ValueError(f"no field is written as {wire}")
     if at > end:
         raise ValueError("a field goes beyond its message")
-    return [*pieces, data[taken:end]]
+    return [*pieces, data[taken:end], where]
 
 
 def _found_at(offset: int, size: int) -> bytes:

@@ -79,6 +79,15 @@ def test_arrays_are_their_own(tmp_path: Path) -> None:
     assert load(path).proto == branching()
 
 
+def test_a_file_may_say_after_a_tensor_that_it_is_inside() -> None:
+    """ONNX Runtime's optimiser writes so; of what a file says twice the last one counts."""
+    proto = model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [1]}, ["y"], weights={"w": ARRAYS["large"]})
+    proto.graph.initializer[0].data_location = onnx.TensorProto.DEFAULT
+    assert proto.graph.initializer[0].HasField("data_location")
+    (w,) = import_model(proto.SerializeToString()).weights.in_memory().values()
+    assert np.array_equal(w, ARRAYS["large"])
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[Path, Array]:
     """The sum of an input and of a large weight, and the weight."""
