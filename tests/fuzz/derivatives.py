@@ -105,7 +105,7 @@ class Checks:
         self._equal("reverse mode", _sum_of_products(cotangents, self.directions), along)
         self._equal("forward mode of a sum", over_forward[0], along)
         for got, expected in zip(over_forward[1], over_reverse, strict=True):
-            self._equal("reverse over forward mode", got, expected)
+            self._equal("reverse over forward mode", got, expected, over_reverse)
 
     def _differences(self, what: str, tangents: Sequence[Array], values: Sequence[Array]) -> None:
         """Tangents beside differences of values at all places."""
@@ -120,17 +120,23 @@ class Checks:
             wrong = ~(np.abs(got - near) <= allowed) & (allowed < UNCERTAIN * scale) & ~vacuous
             self._report(f"{what}, result {k}", wrong, got, near)
 
-    def _equal(self, what: str, got: Array, expected: Array) -> None:
-        """The same numbers, but for roundings; of numbers that are not finite nothing is said."""
+    def _equal(self, what: str, got: Array, expected: Array, among: Sequence[Array] = ()) -> None:
+        """The same numbers, but for roundings, also of the largest `among` which they are computed; of numbers that are not
+        finite nothing is said."""
         if np.isfinite(expected).all() and (self.made.finite or np.isfinite(got).all()):
-            scale = 1 + max(float(np.max(np.abs(x), initial=0)) for x in (got, expected))
-            self._report(what, ~(np.abs(got - expected) <= 1e-7 * scale), got, expected)
+            scale, largest = 1 + _largest((got, expected)), _largest(among)
+            self._report(what, ~(np.abs(got - expected) <= 1e-7 * scale + 1e-12 * largest), got, expected)
 
     def _report(self, what: str, wrong: Array, got: Array, expected: Array) -> None:
         if wrong.any():
             place = tuple(int(i) for i in np.argwhere(wrong)[0])
             count = f"{int(wrong.sum())} of {wrong.size}"
             self.wrong.append(f"{what}: {count} differ; at {list(place)} {got[place]}, expected {expected[place]}")
+
+
+def _largest(xs: Sequence[Array]) -> float:
+    """The largest magnitude of all; numbers that are not finite have none."""
+    return max((float(np.max(np.abs(x), initial=0, where=np.isfinite(x))) for x in xs), default=0.0)
 
 
 def _sum_of_products(xs: Sequence[Array], ys: Sequence[Array]) -> Array:

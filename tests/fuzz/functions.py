@@ -36,7 +36,8 @@ _NEXT_DRAW = 2**32
 class Function:
     """A function of arrays of f64 to some; `plain` is the same by NumPy.
 
-    `finite` says that all it computes at its point is: where it is not, a slope of nothing may be nothing times infinity.
+    `finite` says that all it computes at its point is, and its slopes: where they are not, a slope of nothing may be nothing
+    times infinity.
     """
 
     point: list[Array]
@@ -100,7 +101,7 @@ def _program(seed: int) -> Function | None:
 
 
 class _Watched:
-    """What is seen of an evaluation: whether all floats are finite, and whether roundings decide anything."""
+    """What is seen of an evaluation: whether all floats and slopes are finite, and whether roundings decide anything."""
 
     def __init__(self, numbers: np.random.Generator) -> None:
         self.numbers = numbers
@@ -110,8 +111,10 @@ class _Watched:
     def __call__(self, op: Operation, frame: Frame, made: Sequence[Any]) -> None:
         self.finite &= all(np.isfinite(x).all() for x in made if x.dtype == F64)
         if isinstance(op, DlOp) and op.operands:
-            moved = op.evaluate(*(self._moved(frame.array(v)) for v in op.operands))
+            operands = [frame.array(v) for v in op.operands]
+            moved = op.evaluate(*map(self._moved, operands))
             self.undecided |= any(map(_jumps, made, moved))
+            self.finite &= not any(map(_is_steep, made, op.evaluate(*map(_no_zeros, operands))))
 
     def _moved(self, x: Array) -> Array:
         """Floats that are a little different, as other roundings would make them."""
@@ -124,6 +127,20 @@ def _jumps(x: Array, moved: Array) -> bool:
         return x.shape != moved.shape or bool((x != moved).any())
     with np.errstate(all="ignore"):
         return bool((np.abs(x - moved) > 1e-4 * (1 + np.max(np.abs(x), initial=0))).any())
+
+
+# What stands for a zero to see whether the slope there is infinite, as that of a root, and by how much more results move then.
+_NEXT_TO_ZERO, _STEEP = 1e-100, 1e10
+
+
+def _no_zeros(x: Array) -> Array:
+    return np.where(x == 0, _NEXT_TO_ZERO, x) if x.dtype == F64 else x
+
+
+def _is_steep(x: Array, moved: Array) -> bool:
+    """Whether results with `_NEXT_TO_ZERO` are as far from those with zeros as an infinite slope makes them."""
+    with np.errstate(all="ignore"):
+        return x.dtype == F64 and bool((np.abs(x - moved) > _NEXT_TO_ZERO * _STEEP).any())
 
 
 def _module(block: Block, results: Sequence[SSAValue]) -> ModuleOp:

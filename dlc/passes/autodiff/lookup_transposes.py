@@ -16,7 +16,10 @@ from dlc.passes.dl.rewriting import inverse
 
 
 def first_in_windows(op: dl.MaxPoolOp | dl.MaxPoolGradientOp, x: Term, y: Term, values: Term) -> Term:
-    """For each window of `x`, whose maximum is in `y`, the element of `values` where the maximum is first."""
+    """For each window of `x`, whose maximum is in `y`, the element of `values` where the maximum is first.
+
+    That is the first element of all where the window has NaN, as for `dl.max_pool_gradient`.
+    """
     kernel = ints(op.kernel)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, ints(op.dilations), strict=True)]
     taps = prod(kernel)
@@ -30,7 +33,8 @@ def first_in_windows(op: dl.MaxPoolOp | dl.MaxPoolGradientOp, x: Term, y: Term, 
         return windows.reshape(taps, *y.shape)
 
     numbers = Term(x.b, x.b(dl.IotaOp, size=(taps,), to=i64, start=0, step=1)).reshape(taps, *(1 for _ in y.shape))
-    first = where(seen(x).equals(y), numbers, taps).op(dl.ReduceMinOp, axes=(0,), keepdims=True)
+    missed = where(y.equals(y), taps, numbers.like(0))
+    first = where(seen(x).equals(y), numbers, missed).op(dl.ReduceMinOp, axes=(0,), keepdims=True)
     return where(numbers.equals(first), seen(values), 0).op(dl.ReduceSumOp, axes=(0,))
 
 

@@ -52,13 +52,17 @@ def _point(sample: Sample) -> Point:
     properties = {name: value for name, value in sample.properties.items() if name != "result"}
     sample = Sample(sample.op, sample.operands, sample.expected, properties, label=sample.label)
     floats = [random.uniform(low, high, x.shape) if is_float(element_type(x.dtype)) else x for x in sample.operands]
-    if sample.op is dl.MaxPoolGradientOp:
-        # Its second operand is what pooling makes of the first.
-        x = Block(arg_types=[tensor_type(floats[0].shape, f64)]).args[0]
-        floats[1] = dl.MaxPoolOp.make(x, **properties).reference(floats[0])
     if sample.op is dl.CholeskyOp:
         floats[0] = floats[0] + 4 * np.eye(floats[0].shape[-1])
-    return Point(sample, tuple(floats))
+    return _at(sample, floats)
+
+
+def _at(sample: Sample, operands: list[np.ndarray]) -> Point:
+    """The op at operands; of a gradient of pooling the second is what pooling makes of the first."""
+    if sample.op is dl.MaxPoolGradientOp:
+        x = Block(arg_types=[tensor_type(operands[0].shape, f64)]).args[0]
+        operands[1] = dl.MaxPoolOp.make(x, **sample.properties).reference(operands[0])
+    return Point(sample, tuple(operands))
 
 
 every_sample = pytest.mark.parametrize("sample", _distinct(list(filter(_is_sampled, SAMPLES))), ids=lambda s: s.name)
@@ -88,14 +92,36 @@ def test_forward_mode_is_the_limit_of_differences(sample: Sample) -> None:
 def test_reverse_mode_is_the_transpose_of_forward_mode(sample: Sample) -> None:
     """⟨w, J·d⟩ = ⟨Jᵀ·w, d⟩"""
     point = _point(sample)
-    if not (value := point.value()):
-        return
+    if point.value():
+        forward, reverse = _products(point)
+        assert reverse == pytest.approx(forward, rel=1e-9, abs=1e-9)
+
+
+# What is found by comparing has a slope where it finds no number, the same in both modes; others have none.
+_COMPARING = (
+    *(dl.MaximumOp, dl.MinimumOp, dl.MaxPoolOp, dl.MaxPoolGradientOp, dl.SortOp, dl.ReluOp),
+    dl.LeakyReluOp,
+)
+
+
+@pytest.mark.parametrize(
+    "sample", _distinct([s for s in SAMPLES if s.op in _COMPARING and _is_sampled(s)]), ids=lambda s: s.name
+)
+def test_both_modes_go_the_same_way_where_there_is_no_number(sample: Sample) -> None:
+    point = _point(sample)
+    operands = [np.where(np.arange(x.size).reshape(x.shape) % 3 == 1, np.nan, x) for x in point.operands]
+    forward, reverse = _products(_at(point.sample, operands))
+    assert reverse == pytest.approx(forward, rel=1e-9, abs=1e-9)
+
+
+def _products(point: Point) -> tuple[float, float]:
+    """⟨w, J·d⟩ and ⟨Jᵀ·w, d⟩."""
     random = np.random.default_rng(2)
     directions = [random.standard_normal(x.shape) for x in point.floats]
-    weights = [random.standard_normal(y.shape) for y in value]
+    weights = [random.standard_normal(y.shape) for y in point.value()]
     forward = sum(float(np.vdot(w, t)) for w, t in zip(weights, point.tangents(directions), strict=True))
     reverse = sum(float(np.vdot(c, d)) for c, d in zip(point.cotangents(weights), directions, strict=True))
-    assert reverse == pytest.approx(forward, rel=1e-9, abs=1e-9)
+    return forward, reverse
 
 
 def _rules(op: type[DlOp]) -> list[str]:
