@@ -28,6 +28,7 @@ from tests.ops.sample import F64
 LEAST, MOST = 5, 30
 # What has no derivative, and what the compiler makes when derivatives are done.
 LEFT_OUT = {*NO_DERIVATIVE, dl.BitcastOp, dl.StopGradientOp, dl.WinogradInputOp, dl.WinogradOutputOp}
+_ROUNDING = (dl.FloorOp, dl.CeilOp, dl.RoundOp, dl.TruncOp, dl.FloordivOp)
 # Seeds of one function lie so far apart that no two functions are drawn from the same.
 _NEXT_DRAW = 2**32
 
@@ -113,7 +114,11 @@ class _Watched:
         if isinstance(op, DlOp) and op.operands:
             operands = [frame.array(v) for v in op.operands]
             moved = op.evaluate(*map(self._moved, operands))
-            self.undecided |= any(map(_jumps, made, moved))
+            # What is left by a division jumps by the divisor, what is rounded by 1.
+            reach = np.abs(operands[1]) if isinstance(op, dl.ModOp) else np.ones(()) if isinstance(op, _ROUNDING) else None
+            # The parts of a transform that are zero are roundings.
+            noisy = any(isinstance(v.owner, dl.DftOp) for v in op.operands)
+            self.undecided |= any(_jumps(x, y, reach, noisy) for x, y in zip(made, moved, strict=True))
             self.finite &= not any(map(_is_steep, made, op.evaluate(*map(_no_zeros, operands))))
 
     def _moved(self, x: Array) -> Array:
@@ -121,12 +126,17 @@ class _Watched:
         return x + 1e-9 * (np.abs(x) + 1e-3) * self.numbers.uniform(-1, 1, x.shape) if x.dtype == F64 else x
 
 
-def _jumps(x: Array, moved: Array) -> bool:
-    """Whether results differ by more than a slope makes of roundings."""
+def _jumps(x: Array, moved: Array, reach: Array | None, noisy: bool) -> bool:
+    """Whether results differ by more than a slope makes of roundings.
+
+    They may be large as `reach` says, or else as the largest of them is; of `noisy` ones also those count that become infinite.
+    """
     if x.dtype != F64:
         return x.shape != moved.shape or bool((x != moved).any())
     with np.errstate(all="ignore"):
-        return bool((np.abs(x - moved) > 1e-4 * (1 + np.max(np.abs(x), initial=0))).any())
+        finite = np.isfinite(x) & np.isfinite(moved)
+        far = np.abs(x - moved) > 1e-4 * (1 + np.max(np.abs(x), initial=0, where=finite) if reach is None else reach)
+        return bool((far & finite).any()) or (noisy and bool((np.isfinite(x) != np.isfinite(moved)).any()))
 
 
 # What stands for a zero to see whether the slope there is infinite, as that of a root, and by how much more results move then.
