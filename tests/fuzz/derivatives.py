@@ -115,8 +115,8 @@ class Checks:
             # What roundings of the values may hide.
             rounding = np.finfo(at.dtype).eps * np.abs(at[0]) / STEP
             allowed = 2 * (np.abs(near - far) + np.abs(near - nearest) + rounding) + 1e-6 * scale
-            # Nothing times a slope that is infinite or undefined is NaN where nothing moves.
-            vacuous = np.isnan(got) & ((near == 0) | (not self.made.finite))
+            # Nothing times a slope that is infinite or undefined is NaN where nothing moves, and a rounding times it is infinite.
+            vacuous = (np.isnan(got) & (near == 0)) | (~np.isfinite(got) & (not self.made.finite))
             wrong = ~(np.abs(got - near) <= allowed) & (allowed < UNCERTAIN * scale) & ~vacuous
             self._report(f"{what}, result {k}", wrong, got, near)
 

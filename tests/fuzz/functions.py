@@ -119,7 +119,11 @@ class _Watched:
             # The parts of a transform that are zero are roundings.
             noisy = any(isinstance(v.owner, dl.DftOp) for v in op.operands)
             self.undecided |= any(_jumps(x, y, reach, noisy) for x, y in zip(made, moved, strict=True))
-            self.finite &= not any(map(_is_steep, made, op.evaluate(*map(_no_zeros, operands))))
+            next_to_zero = op.evaluate(*map(_no_zeros, operands))
+            self.finite &= not any(_apart(x, y, _NEXT_TO_ZERO * _STEEP) for x, y in zip(made, next_to_zero, strict=True))
+            for towards in (0, np.inf):
+                beside = op.evaluate(*(np.nextafter(x, towards) if x.dtype == F64 else x for x in operands))
+                self.finite &= not any(_apart(x, y, _BESIDE * _largest(x)) for x, y in zip(made, beside, strict=True))
 
     def _moved(self, x: Array) -> Array:
         """Floats that are a little different, as other roundings would make them."""
@@ -139,18 +143,23 @@ def _jumps(x: Array, moved: Array, reach: Array | None, noisy: bool) -> bool:
         return bool((far & finite).any()) or (noisy and bool((np.isfinite(x) != np.isfinite(moved)).any()))
 
 
-# What stands for a zero to see whether the slope there is infinite, as that of a root, and by how much more results move then.
-_NEXT_TO_ZERO, _STEEP = 1e-100, 1e10
+# What stands for a zero to see whether the slope there is infinite, as that of a root, and by how much more results move then;
+# and how far they move, of 1, by the last bit of operands where it is infinite elsewhere, as that of an arccosine.
+_NEXT_TO_ZERO, _STEEP, _BESIDE = 1e-100, 1e10, 1e-10
 
 
 def _no_zeros(x: Array) -> Array:
     return np.where(x == 0, _NEXT_TO_ZERO, x) if x.dtype == F64 else x
 
 
-def _is_steep(x: Array, moved: Array) -> bool:
-    """Whether results with `_NEXT_TO_ZERO` are as far from those with zeros as an infinite slope makes them."""
+def _apart(x: Array, moved: Array, allowed: float) -> bool:
+    """Whether floats are further apart than is allowed."""
     with np.errstate(all="ignore"):
-        return x.dtype == F64 and bool((np.abs(x - moved) > _NEXT_TO_ZERO * _STEEP).any())
+        return x.dtype == F64 and bool((np.abs(x - moved) > allowed).any())
+
+
+def _largest(x: Array) -> float:
+    return 1 + float(np.max(np.abs(x), initial=0, where=np.isfinite(x))) if x.dtype == F64 else 0
 
 
 def _module(block: Block, results: Sequence[SSAValue]) -> ModuleOp:
