@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -26,28 +25,40 @@ from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, re
 @json_option
 @reports_errors
 def check_command(model: Path, as_json: bool) -> None:
-    """Lists all in a model that dlc does not support.
+    """Lists all in a model that dlc does not support, or else what it takes and returns.
 
-    That is nodes, dtypes and opsets of an ONNX or TFLite file, or of what torch.export.save wrote (.pt2), and what contradicts
-    itself in them. What hangs on the shapes or values of inputs, for which the model is compiled when it is called, is listed
-    apart.
+    The former is nodes, dtypes and opsets of an ONNX or TFLite file, or of what torch.export.save wrote (.pt2), and what
+    contradicts itself in them. What hangs on the shapes or values of inputs, for which the model is compiled when it is
+    called, is listed apart.
     """
     if model.suffix in (".dlc", ".mlir"):
         fail(f"{model}: what dlc wrote; `dlc check` reads the ONNX model that it was made from")
-    is_onnx = model.suffix not in (EXPORTED, TFLITE)
-    if not is_onnx:
-        with suppress(OpenInputsError):
-            program_of(model, None, None, None)
-    found = check_model(model) if is_onnx else []
+    found = [] if model.suffix in (EXPORTED, TFLITE) else check_model(model)
     problems = [p for p in found if not p.at_call]
+    table = None if problems else _taken_and_returned(model)
     if as_json:
         click.echo(json.dumps([vars(problem) for problem in found], indent=2))
         raise click.exceptions.Exit(1 if problems else 0)
-    if problems:
+    if table is None:
         fail(str(unsupported(str(model), problems)))
     out.print(f"{model}: everything {'that can be seen before it is called' if found else 'in it'} is supported")
     for of, places in _asked_at_calls(found).items():
         out.print(escape(f"  compiled for {of} when it is called, which {', '.join(places)} needs"))
+    out.print(table)
+
+
+def _taken_and_returned(model: Path) -> Table:
+    """The inputs and outputs of a model. Raises UnsupportedError for one that dlc does not support."""
+    try:
+        program = program_of(model, None, None, None)
+        inputs, outputs = (program.border or program).inputs, (program.border or program).outputs
+    except OpenInputsError as known:
+        inputs, outputs = known.inputs, known.outputs
+    table = Table("", "name", "dtype and shape")
+    for what, infos in (("input", inputs), ("output", outputs)):
+        for info in infos:
+            table.add_row(what, escape(info.name), escape(str(info).removeprefix(f"{info.name}: ")))
+    return table
 
 
 def _asked_at_calls(problems: Sequence[Problem]) -> dict[str, list[str]]:

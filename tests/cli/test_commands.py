@@ -225,7 +225,10 @@ def test_check_lists_every_problem(tmp_path: Path) -> None:
     assert "one" in result.stderr and "two" in result.stderr
     problems = json.loads(dlc("check", path, "--json").stdout)
     assert len(problems) == 2
-    assert dlc("check", MNIST).exit_code == 0
+    supported = dlc("check", MNIST)
+    assert supported.exit_code == 0
+    assert re.search(r"input .* input .* float32\[1, 1, 28, 28\]", supported.stdout)
+    assert re.search(r"output .* probs .* float32\[1, 10\]", supported.stdout)
     artifact = tmp_path / "model.dlc"
     artifact.touch()
     compiled = dlc("check", artifact)
