@@ -25,11 +25,11 @@ from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, re
 @json_option
 @reports_errors
 def check_command(model: Path, as_json: bool) -> None:
-    """Lists all in a model that dlc does not support, or else what it takes and returns.
+    """Lists all in a model that dlc does not support.
 
-    The former is nodes, dtypes and opsets of an ONNX or TFLite file, or of what torch.export.save wrote (.pt2), and what
-    contradicts itself in them. What hangs on the shapes or values of inputs, for which the model is compiled when it is
-    called, is listed apart.
+    That is nodes, dtypes and opsets of an ONNX or TFLite file, or of what torch.export.save wrote (.pt2), and what contradicts
+    itself in them. What hangs on the shapes or values of inputs, for which the model is compiled when it is called, is listed
+    apart. Of a model that is supported it says what it takes and returns.
     """
     if model.suffix in (".dlc", ".mlir"):
         fail(f"{model}: what dlc wrote; `dlc check` reads the ONNX model that it was made from")
