@@ -243,7 +243,7 @@ def _corners(op: Elementwise, operands: Sequence[Tracked], wide: Sequence[Array]
             if isinstance(op, dl.PowOp) and k == 1:
                 # Of a negative base, whole powers alone are numbers, and they lie between the ends.
                 moves.append(np.where(np.abs(np.rint(x) - x) <= 2 * by, np.rint(x), x))
-            if isinstance(op, dl.ReciprocalOp) or (isinstance(op, dl.DivOp) and k == 1):
+            if isinstance(op, dl.ReciprocalOp) or (isinstance(op, dl.DivOp | dl.ModOp | dl.FloordivOp) and k == 1):
                 # Between the ends may lie 0.
                 moves.append(np.where(np.abs(x) <= 2 * by, 0, x))
         if isinstance(op, SIGN_OF_ZERO) and is_float(o.array.dtype) and not o.given:

@@ -110,7 +110,8 @@ class _Watched:
         self.undecided = False
 
     def __call__(self, op: Operation, frame: Frame, made: Sequence[Any]) -> None:
-        self.finite &= all(np.isfinite(x).all() for x in made if x.dtype == F64)
+        # Slopes of results without elements are not seen.
+        self.finite &= all(x.size and np.isfinite(x).all() for x in made if x.dtype == F64)
         if isinstance(op, DlOp) and op.operands:
             operands = [frame.array(v) for v in op.operands]
             moved = op.evaluate(*map(self._moved, operands))
@@ -153,9 +154,9 @@ def _no_zeros(x: Array) -> Array:
 
 
 def _apart(x: Array, moved: Array, allowed: float) -> bool:
-    """Whether floats are further apart than is allowed."""
+    """Whether floats are further apart than is allowed, or some are no number any more."""
     with np.errstate(all="ignore"):
-        return x.dtype == F64 and bool((np.abs(x - moved) > allowed).any())
+        return x.dtype == F64 and bool((~(np.abs(x - moved) <= allowed))[np.isfinite(x)].any())
 
 
 def _largest(x: Array) -> float:
