@@ -114,21 +114,24 @@ class _Watched:
         self.finite &= all(x.size and np.isfinite(x).all() for x in made if x.dtype == F64)
         if isinstance(op, DlOp) and op.operands:
             operands = [frame.array(v) for v in op.operands]
-            moved = op.evaluate(*map(self._moved, operands))
+            ways = [self.numbers.uniform(-1, 1, x.shape) for x in operands]
             # What is left by a division jumps by the divisor, what is rounded by 1.
             reach = np.abs(operands[1]) if isinstance(op, dl.ModOp) else np.ones(()) if isinstance(op, _ROUNDING) else None
             # The parts of a transform that are zero are roundings.
             noisy = any(isinstance(v.owner, dl.DftOp) for v in op.operands)
-            self.undecided |= any(_jumps(x, y, reach, noisy) for x, y in zip(made, moved, strict=True))
+            for sign in (1, -1):
+                moved = op.evaluate(*(_moved(x, sign * way) for x, way in zip(operands, ways, strict=True)))
+                self.undecided |= any(_jumps(x, y, reach, noisy) for x, y in zip(made, moved, strict=True))
             next_to_zero = op.evaluate(*map(_no_zeros, operands))
             self.finite &= not any(_apart(x, y, _NEXT_TO_ZERO * _STEEP) for x, y in zip(made, next_to_zero, strict=True))
             for towards in (0, np.inf):
                 beside = op.evaluate(*(np.nextafter(x, towards) if x.dtype == F64 else x for x in operands))
                 self.finite &= not any(_apart(x, y, _BESIDE * _largest(x)) for x, y in zip(made, beside, strict=True))
 
-    def _moved(self, x: Array) -> Array:
-        """Floats that are a little different, as other roundings would make them."""
-        return x + 1e-9 * (np.abs(x) + 1e-3) * self.numbers.uniform(-1, 1, x.shape) if x.dtype == F64 else x
+
+def _moved(x: Array, way: Array) -> Array:
+    """Floats that are a little different, as other roundings would make them."""
+    return x + 1e-9 * (np.abs(x) + 1e-3) * way if x.dtype == F64 else x
 
 
 def _jumps(x: Array, moved: Array, reach: Array | None, noisy: bool) -> bool:
