@@ -290,11 +290,14 @@ def promoted_stage(nest: Nest) -> Stage | None:
     return stage
 
 
+def equal_tile(extent: int, limit: int) -> int:
+    """The tile of which as few as can be, of up to `limit`, cover `extent`: all of them are as good as full."""
+    return -(-extent // -(-extent // limit))
+
+
 def even_tile(extent: int, limit: int) -> int:
     """The largest tile up to `limit` that cuts `extent` evenly, or nearly so; a divisor if one is above half the limit."""
     if extent <= limit:
         return extent
-    for tile in range(limit, limit // 2, -1):
-        if extent % tile == 0:
-            return tile
-    return -(-extent // -(-extent // limit))
+    divisors = (tile for tile in range(limit, limit // 2, -1) if extent % tile == 0)
+    return next(divisors, equal_tile(extent, limit))

@@ -8,7 +8,7 @@ from math import prod
 
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.tiling.nests import Nest, Stage, can_split
-from dlc.passes.tiling.plan import packed_periods
+from dlc.passes.tiling.plan import equal_tile, even_tile, packed_periods
 from dlc.passes.tiling.variants import Variant
 from dlc.passes.types import memref_of
 from dlc.target import Target
@@ -141,9 +141,12 @@ class TileRules:
         return (*batch, lane, *(d for d in rows if d not in batch))
 
     def grid(self, register: dict[int, int], order: Sequence[int]) -> dict[int, int]:
-        """Parts of about as much work as the variant says: outer dimensions are cut to the register tile first."""
+        """Parts of about as much work as the variant says: outer dimensions are cut to the register tile first.
+
+        All of them are full where half as much work allows it: one that is not is code of its own.
+        """
         per_point, most = self.work_per_point(), int(self.target.machine.task_work * self.variant.work)
-        return self.cut(register, order, lambda _, block: most // max(1, per_point * prod(block.values())))
+        return self.cut(register, order, lambda _, block: most // max(1, per_point * prod(block.values())), even_tile)
 
     def work_per_point(self) -> int:
         """Of all stages, for one element of what they share."""
@@ -155,7 +158,11 @@ class TileRules:
         )
 
     def cut(
-        self, register: dict[int, int], order: Sequence[int], tiles: Callable[[int, dict[int, int]], int]
+        self,
+        register: dict[int, int],
+        order: Sequence[int],
+        tiles: Callable[[int, dict[int, int]], int],
+        part: Callable[[int, int], int] = equal_tile,
     ) -> dict[int, int]:
         """Equal parts of each dimension, innermost first, of as many tiles as `tiles` says, given the parts of all so far."""
         extents = self.nest.extents
@@ -163,9 +170,8 @@ class TileRules:
         for d in reversed(order):
             steps = -(-extents[d] // whole[d])
             wanted = max(1, min(steps, tiles(d, whole)))
-            # Equal parts: a task that is nearly empty keeps the others waiting.
-            parts = -(-steps // wanted)
-            whole[d] *= -(-steps // parts)
+            # A task that is nearly empty keeps the others waiting.
+            whole[d] *= part(steps, wanted)
         return {d: whole[d] if d in self.nest.open else min(extents[d], whole[d]) for d in order}
 
 
