@@ -108,6 +108,8 @@ class _Watched:
         self.numbers = numbers
         self.finite = True
         self.undecided = False
+        # What is made of transforms: their parts that are zero are roundings.
+        self.noisy: set[SSAValue] = set()
 
     def __call__(self, op: Operation, frame: Frame, made: Sequence[Any]) -> None:
         # Slopes of results without elements are not seen.
@@ -117,8 +119,9 @@ class _Watched:
             ways = [self.numbers.uniform(-1, 1, x.shape) for x in operands]
             # What is left by a division jumps by the divisor, what is rounded by 1.
             reach = np.abs(operands[1]) if isinstance(op, dl.ModOp) else np.ones(()) if isinstance(op, _ROUNDING) else None
-            # The parts of a transform that are zero are roundings.
-            noisy = any(isinstance(v.owner, dl.DftOp) for v in op.operands)
+            noisy = not self.noisy.isdisjoint(op.operands)
+            if noisy or isinstance(op, dl.DftOp):
+                self.noisy.update(op.results)
             for sign in (1, -1):
                 moved = op.evaluate(*(_moved(x, sign * way) for x, way in zip(operands, ways, strict=True)))
                 self.undecided |= any(_jumps(x, y, reach, noisy) for x, y in zip(made, moved, strict=True))

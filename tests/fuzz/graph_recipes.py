@@ -239,11 +239,13 @@ def _channel_norm(g: RandomGraph, op: str) -> GraphValue:
         return g.add(op, x, size=size, alpha=g.random.choice([1e-2, 0.5]), beta=g.random.choice([0.5, 0.75]), bias=1.0)
     # Scale, bias and mean.
     given = [g.fresh(x.dtype, (channels,)) for _ in range(3 if op == "BatchNormalization" else 2)]
-    finite = np.all([np.isfinite(f.array.astype(np.float64)) for f in given], 0).reshape(-1, *[1] * (len(x.shape) - 2))
+    scale, bias, *means = (f.array.astype(np.float64).reshape(-1, *[1] * (len(x.shape) - 2)) for f in given)
+    finite = np.all([np.isfinite(f) for f in (scale, *means)], 0) & np.isfinite(x.array.astype(np.float64))
 
     def stays_finite(y: Array) -> bool:
-        # The order of its products and sums decides what overflows on the way.
-        return bool((np.isfinite(y.astype(np.float64)) | ~(finite & np.isfinite(x.array.astype(np.float64)))).all())
+        # The order of its products and sums decides what overflows on the way, and an infinite bias hides it.
+        made = y.astype(np.float64)
+        return bool((np.isfinite(made) | ~finite | ((made == bias) & ~np.isfinite(bias)) | np.isnan(bias)).all())
 
     if op == "InstanceNormalization":
         return g.add(op, x, *given, epsilon=1e-3, accepted=stays_finite)

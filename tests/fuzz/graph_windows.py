@@ -117,6 +117,8 @@ def _recurrence(g: RandomGraph, op: str) -> GraphValue:
     n = 2 if both == "bidirectional" else 1
     x = g.fresh(F32, (steps, batch, inputs))
     parameters = [g.fresh(F32, (n, gates * hidden, inputs), 0.5), g.fresh(F32, (n, gates * hidden, hidden), 0.5)]
+    if 1 in (inputs, hidden):
+        x, *parameters = map(g.finite, (x, *parameters))
     parameters += [g.fresh(F32, (n, 2 * gates * hidden))] * g.flag()
     settings: dict[str, Any] = {"hidden_size": hidden, "direction": both}
     if op == "GRU":
