@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import flint
 import numpy as np
-from flint import arb
+from needed import needed
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -29,6 +28,10 @@ import dlc
 import dlc.numpy as dnp
 from dlc import nn, special
 from dlc.nn import activations
+
+with needed(__doc__):
+    import flint
+    from flint import arb
 
 PAGE = Path(__file__).parents[1] / "docs" / "numerics.accuracy.md"
 HEAD = """# How far functions are from exact results

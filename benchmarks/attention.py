@@ -100,6 +100,8 @@ def main() -> None:
     others = [p for p in peers() if p.name == "onnxruntime"]
     names = ["dlc", *(p.name for p in others), *(["torch"] if find_spec("torch") is not None else [])]
     peak, operations = peak_run()
+    console = Console(width=160)
+    console.print(f"{threads} thread(s), {heads} heads of {width}")
     table = Table("length", "causal", *(f"{n} ms" for n in names), *(f"{n} GFLOP/s" for n in names), "of peak", "faster")
     for length in map(int, options.lengths.split(",")):
         for causal in (False, True)[: 1 if options.plain else 2]:
@@ -116,12 +118,14 @@ def main() -> None:
             rates = [work / best[n] / 1e9 for n in names]
             faster = min((best[n] for n in names[1:]), default=float("nan")) / best["dlc"]
             limit = threads * operations / best["peak"] / 1e9
+            milliseconds = [f"{best[n] * 1e3:.3g}" for n in names]
+            part = f"{100 * rates[0] / limit:.0f} %"
             table.add_row(
-                str(length), "yes" if causal else "", *(f"{best[n] * 1e3:.3g}" for n in names), *(f"{r:.0f}" for r in rates),
-                f"{100 * rates[0] / limit:.0f} %", f"{faster:.2f}",
-            )  # fmt: skip
-    console = Console(width=160)
-    console.print(f"{threads} thread(s), {heads} heads of {width}")
+                str(length), "yes" if causal else "", *milliseconds, *(f"{r:.0f}" for r in rates), part, f"{faster:.2f}"
+            )
+            # As they come: the table stands at the end.
+            shown = ", ".join(f"{n} {ms} ms" for n, ms in zip(names, milliseconds, strict=True))
+            console.print(f"{length}{' causal' if causal else ''}: {shown}, {part} of peak")
     console.print(table)
 
 

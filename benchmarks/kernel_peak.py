@@ -6,8 +6,8 @@ multiply-adds on registers. Both run on one thread, interleaved, since clock rat
 
 from __future__ import annotations
 
+import argparse
 import ctypes
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +46,9 @@ def seconds(run: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    target = resolve(sys.argv[1] if len(sys.argv) > 1 else "cpu")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", nargs="?", default="cpu")
+    target = resolve(parser.parse_args().target)
     module = parse_module(make_context(), KERNEL.read_text(), str(KERNEL))
     kernel = next(op for op in module.ops if isinstance(op, func.FuncOp))
     start = time.perf_counter()

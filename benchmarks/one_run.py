@@ -7,7 +7,7 @@ Imports are not timed; they count as memory, so nothing is imported that the run
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from pathlib import Path
 
@@ -15,8 +15,12 @@ import numpy as np
 
 
 def main() -> None:
-    runtime, model, file = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-    inputs = dict(np.load(file))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runtime")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("inputs", type=Path)
+    chosen = parser.parse_args()
+    runtime, model, inputs = chosen.runtime, chosen.model, dict(np.load(chosen.inputs))
     if runtime == "dlc":
         from dlc import load
 

@@ -16,13 +16,16 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import onnxruntime
+from needed import needed
 from rich.console import Console
 
 import dlc
 from dlc.arrays import TensorInfo
 from dlc.dims import Dim, Range, parse_ranged, substitute
 from dlc.measure.latency import interleaved
+
+with needed(__doc__):
+    import onnxruntime
 
 DECODER = Path(__file__).parents[1] / "tests" / "models" / "small" / "gpt2_tiny_decode_kv_dyn.onnx"
 TOKENS, ROUNDS = 65, 40

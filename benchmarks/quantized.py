@@ -16,8 +16,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-from onnxruntime import quantization as q
-from onnxruntime.quantization.shape_inference import quant_pre_process
+from needed import needed
+
+with needed(__doc__):
+    from onnxruntime import quantization as q
+    from onnxruntime.quantization.shape_inference import quant_pre_process
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))

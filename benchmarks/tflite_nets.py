@@ -17,10 +17,13 @@ from typing import Any
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import numpy as np
-import tensorflow as tf
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from needed import needed
 
 import dlc
+
+with needed(__doc__):
+    import tensorflow as tf
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 CALLS = 50
 layers, random = tf.keras.layers, np.random.default_rng(1)

@@ -16,12 +16,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
-import transformers as tf
-from torch import nn
+from needed import needed
 
 import dlc
-from dlc.pytorch.backend import dlc as backend
+
+with needed(__doc__):
+    import torch
+    import transformers as tf
+    from torch import nn
+
+    from dlc.pytorch.backend import dlc as backend
 
 # torchvision's compiled operators need the very build of torch that they were made with; its models do not need them.
 try:

@@ -51,6 +51,18 @@ def first_step(name: str, model: str) -> tuple[float, float, Callable[[], float]
     return time.perf_counter() - began, loss, run
 
 
+def tried(name: str, model: str) -> tuple[float, float, Callable[[], float]] | None:
+    """The first step; None, and one line that says why, where another runtime has none. An error of dlc's ends all."""
+    try:
+        return first_step(name, model)
+    except Exception as error:
+        if name == "dlc":
+            raise
+        said = str(error).strip().splitlines() or [""]
+        print(f"{model}: {name} fails: {type(error).__name__}: {said[0][:200]}", file=sys.stderr)
+        return None
+
+
 def agree(losses: Sequence[float], first: float) -> bool:
     """Whether losses after the same number of steps are those of one function; `first` is that before the first step.
 
@@ -67,15 +79,22 @@ def main() -> None:
     names = arguments.names.split(",") if arguments.names else [n for n in RUNTIMES if n != "torch.compile" or compilers]
     table = Table("model", *(f"{name} ms" for name in names), *(f"first {name} s" for name in names))
     for model in arguments.models or MODELS:
-        firsts = {name: first_step(name, model) for name in names}
+        firsts = {name: first for name in names if (first := tried(name, model)) is not None}
+        if not firsts:
+            table.add_row(model, *["failed"] * len(names), *["-"] * len(names))
+            continue
         second = {name: run() for name, (_, _, run) in firsts.items()}
         first = {name: loss for name, (_, loss, _) in firsts.items()}
         for losses in (first, second):
             if not agree([*losses.values()], min(first.values())):
                 print(f"{model}: losses differ: {losses}", file=sys.stderr)
         times = interleaved({name: run for name, (_, _, run) in firsts.items()}, arguments.seconds, arguments.threads)
-        steps = (f"{1e3 * times[name].median:.2f} ({1e3 * times[name].least:.2f})" for name in names)
-        table.add_row(model, *steps, *(f"{firsts[name][0]:.2f}" for name in names))
+        steps = {name: f"{1e3 * t.median:.2f} ({1e3 * t.least:.2f})" for name, t in times.items()}
+        table.add_row(
+            model,
+            *(steps.get(name, "failed") for name in names),
+            *(f"{firsts[n][0]:.2f}" if n in firsts else "-" for n in names),
+        )
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 

@@ -35,12 +35,16 @@ class MasksByPlacesPass(ModulePass):
     name = "masks-by-places"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
+        kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp) and _is_attention(k)}
         for block in program_blocks(op):
             for dispatch in [d for d in block.ops if isinstance(d, DispatchOp)]:
-                kernel = kernels[dispatch.symbol]
-                if sum(isinstance(inner, Contraction) for inner in kernel.body.block.ops) == 2:
+                if (kernel := kernels.get(dispatch.symbol)) is not None:
                     _bring(dispatch, kernel)
+
+
+def _is_attention(kernel: KernelOp) -> bool:
+    """Whether a kernel is of two contractions, between which a mask stands."""
+    return sum(isinstance(inner, Contraction) for inner in kernel.body.block.ops) == 2
 
 
 def _bring(dispatch: DispatchOp, kernel: KernelOp) -> None:

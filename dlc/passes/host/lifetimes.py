@@ -62,7 +62,9 @@ def _other_names(op: Operation, operand: int) -> list[SSAValue]:
         case memref.ReinterpretCastOp() | host.ViewOp():
             return [op.result]
         case host.LoopOp():
-            return [op.blocks[0].args[operand], *op.results[operand : operand + 1]]
+            # Results of a loop that runs are what it yields.
+            runs = isinstance(op.turns, int) and op.turns > 0
+            return [op.blocks[0].args[operand], *(() if runs else op.results[operand : operand + 1])]
         case host.WhileOp():
             return [op.blocks[0].args[operand - 1], op.results[operand - 1]] if operand else []
         case host.YieldOp():

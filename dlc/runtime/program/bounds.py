@@ -6,6 +6,7 @@ at lies between its first and its last one, so these two say all.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -32,8 +33,10 @@ from dlc.runtime.program.host_program import (
     walk,
 )
 
-# Loops in loops are gone through again and again until it is known where slots point; no program comes near.
+# Loops in loops are gone through again and again until it is known where slots point; no program comes near. One loop after
+# another, what may not run at all adds a place to those where its result may be.
 _MOST_CHECKS = 300_000
+_MOST_CHECKS_PER_INSTRUCTION = 1_000
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,8 @@ def parts_of(instructions: Sequence[Instruction], buffers: Collection[int], slot
     # Otherwise a loop in a loop could move what the outer one counts on.
     if len(set(moving)) < len(moving):
         raise ModelError("a slot that two loops set")
-    walker = _Walker()
-    walker.block(instructions, {slot: frozenset({_Point(slot, 0)}) for slot in buffers})
+    walker = _Walker(_MOST_CHECKS + _MOST_CHECKS_PER_INSTRUCTION * sum(1 for _ in walk(instructions)))
+    walker.block(instructions, ChainMap({slot: frozenset({_Point(slot, 0)}) for slot in buffers}))
     return walker.parts.keys()
 
 
@@ -127,14 +130,15 @@ class _Point:
 
 
 _Points: TypeAlias = "frozenset[_Point]"
-_Known: TypeAlias = "dict[int, _Points]"
+# What loops and branches set in their bodies lies above what is around them.
+_Known: TypeAlias = "ChainMap[int, _Points]"
 
 
 class _Walker:
-    def __init__(self) -> None:
+    def __init__(self, most_checks: int) -> None:
         self.parts: dict[Part, None] = {}
         self.loops = frozenset[Size]()  # that the instructions are in
-        self.left = _MOST_CHECKS
+        self.left = most_checks
 
     def block(self, instructions: Sequence[Instruction], known: _Known) -> None:
         """Goes through instructions that find the slots so; leaves `known` as they leave the slots."""
@@ -151,10 +155,9 @@ class _Walker:
                     self.repeated(instruction, known, {})
                 case Branch():
                     self.part(instruction.condition, 1, known)
-                    then, otherwise = dict(known), dict(known)
-                    self.block(instruction.then, then)
-                    self.block(instruction.otherwise, otherwise)
-                    known.update({slot: then[slot] | otherwise[slot] for slot in then.keys() & otherwise.keys()})
+                    # One loop sets a slot: none that is known before it, and none of both bodies.
+                    self.block(instruction.then, known.new_child())
+                    self.block(instruction.otherwise, known.new_child())
                 case Print(values=values):
                     self.arrays(values, known)
                 case Compute(arguments=arguments, results=results):
@@ -170,7 +173,7 @@ class _Walker:
             known.update({c.slot: self.points(c.first, known) for c in loop.carried})
             return
         outer, runs = self.loops, frozenset[Size](() if isinstance(loop.count, int) else (loop.count,))
-        elements: _Known = {}
+        elements: dict[int, _Points] = {}
         for element in loop.elements:
             first = frozenset(replace(p, loops=p.loops | runs) for p in self.points(element.first, known))
             elements[element.slot] = first | _shifted(first, element.step * (loop.count - 1))
@@ -178,17 +181,20 @@ class _Walker:
         self.repeated(loop, known, elements)
         self.loops = outer
 
-    def repeated(self, loop: Loop | While, known: _Known, elements: _Known) -> None:
+    def repeated(self, loop: Loop | While, known: _Known, elements: Mapping[int, _Points]) -> None:
         """Goes through a body whose carried slots are what they are first, or what any step leaves."""
         known.update({c.slot: points for c, points in [(c, self.points(c.first, known)) for c in loop.carried]})
         # Each round, what is handed on reaches one more slot.
         for _ in range(len(loop.carried) + 2):
-            inside = known | elements
+            inside = known.new_child(dict(elements))
             self.block(loop.body, inside)
             if isinstance(loop, While):
                 self.part(loop.again, 1, inside)
             after = {c.slot: known[c.slot] | self.points(c.following, inside) for c in loop.carried}
             if all(known[slot] == points for slot, points in after.items()):
+                if isinstance(loop, Loop) and isinstance(loop.count, int) and loop.count > 0:
+                    # It runs: nothing is where it was at first any more, unless it is handed on.
+                    known.update({c.slot: self.points(c.following, inside) for c in loop.carried})
                 return
             known.update(after)
         raise ModelError("a loop's carried slots move on without end")

@@ -10,7 +10,8 @@ import pytest
 from dlc.dialects import dl
 from dlc.dialects.dl.base import number, shape_of
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
-from dlc.ir import SSAValue, i32
+from dlc.dialects.registry import make_context
+from dlc.ir import SSAValue, i32, parse_module
 from dlc.passes.dl.contractions.winograd import WinogradPass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
 from dlc.target import CPU_LEVELS, Winograd
@@ -94,6 +95,24 @@ def test_what_waits_for_all_strips_is_in_none() -> None:
 
     p = program(body, *randoms((6, 10, 10, 16))).apply(WinogradPass(_IN_STRIPS), tolerance=1e-4)
     assert p.ops.count("relu") == 3 and p.ops[-3:] == ["concat", "reduce_sum", "sub"]
+
+
+def test_bodies_of_very_many_ops_are_gone_through() -> None:
+    v = "tensor<3xf32>"
+    chain = "".join(f"    %{k + 1} = dl.neg %{k} : ({v}) -> {v}\n" for k in range(1_500))
+    module = parse_module(
+        make_context(),
+        f"""func.func @main(%c: tensor<i1>, %0: {v}) -> ({v}) {{
+  %y = dl.if %c : (tensor<i1>) -> ({v}) {{
+{chain}    dl.yield %1500 : {v}
+  }} {{
+    dl.yield %0 : {v}
+  }}
+  %z = dl.neg %y : ({v}) -> {v}
+  func.return %z : {v}
+}}""",
+    )
+    WinogradPass(AVX512).apply(make_context(), module)
 
 
 def test_strips_are_cropped_as_one() -> None:

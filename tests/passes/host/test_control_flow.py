@@ -153,6 +153,36 @@ def test_states_that_change_places(target: str) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
+def in_a_row(count: int, add: str) -> str:
+    """Adds the rows of xs to h, as often as that."""
+    scans = [
+        f"""
+  %{k + 1} = dl.scan %{k}, %xs {{states = 1 : i64, length = array<i64: 11>}} : ({V}, {R}) -> ({V}) {{
+  ^bb0(%a{k}: {V}, %x{k}: {V}):
+    %y{k} = {add.format(f"%a{k}, %x{k}")} : ({V}, {V}) -> {V}
+    dl.yield %y{k} : {V}
+  }}"""
+        for k in range(count)
+    ]
+    return f"func.func @main(%0: {V}, %xs: {R}) -> ({V}) {{{''.join(scans)}\n  func.return %{count} : {V}\n}}"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_loops_in_a_row(target: str) -> None:
+    (got,) = run(in_a_row(6, "dl.add {}"), target, [H, XS])
+    np.testing.assert_array_equal(got, H + 6 * XS.sum(0))
+
+
+def test_loops_in_a_row_share_memory() -> None:
+    def offsets(count: int) -> set[int]:
+        module = parse_module(make_context(), in_a_row(count, "dl.dispatch @k({})"))
+        for step in (BufferizeHostPass(), PlanArenaPass()):
+            step.apply(make_context(), module)
+        return {op.offset.value.data for op in module.walk() if isinstance(op, host.ArenaOp)}
+
+    assert offsets(9) == offsets(3)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_states_that_are_found_where_they_are(target: str) -> None:
     d, b, made = H, H, []
@@ -255,6 +285,19 @@ def test_a_loop_within_its_buffers_passes() -> None:
     check_program(program(TURNS), {"k"})
 
 
+@pytest.mark.parametrize("kind", [Loop, While])
+def test_many_loops_one_after_another_pass(kind: type[Loop | While]) -> None:
+    loops: list[Instruction] = []
+    before = (1, 0)
+    # Each begins where the one before it ends.
+    for slot in range(2, 900, 2):
+        carried = (Carried(slot, before, (slot + 1, 0)), Carried(slot + 1, (1, 16), (slot, 0)))
+        body = (Launch("k", ((slot, 0), (slot + 1, 0)), (16, 16)),)
+        loops.append(Loop(2, carried, (), body) if kind is Loop else While((1, 0), (1, 0), carried, body))
+        before = slot, 0
+    check_program(HostProgram((), (), (), 32, 900, tuple(loops)), {"k"})
+
+
 HOSTILE: dict[str, Callable[[], HostProgram]] = {
     "a number beyond its buffer": lambda: program(Fail("{}", ((1, 25),))),
     "an array beyond its buffer": lambda: program(Print(("", "", ""), (HostArray((1, 4), (8,), np.dtype(np.float32)),))),
@@ -276,6 +319,9 @@ HOSTILE: dict[str, Callable[[], HostProgram]] = {
     ),
     "a slot that one branch sets": lambda: program(
         Branch((1, 0), (Loop(1, (Carried(3, (1, 0), (1, 0)),), (), ()),), ()), Launch("k", ((3, 0),), (16,))
+    ),
+    "a state of a loop that never runs": lambda: program(
+        Loop(-1, (Carried(3, (1, 32), (1, 0)),), (), ()), Loop(1, (Carried(4, (3, 0), (1, 0)),), (), (STEP,)), slots=5
     ),
     "a condition that is nothing": lambda: program(While((0, 32), (1, 0), (), ())),
 }  # fmt: skip

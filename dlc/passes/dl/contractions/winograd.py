@@ -62,19 +62,25 @@ class WinogradPass(TargetPass):
         costs = self.target.machine.winograd
         if costs is None:
             return
-        constant, ranges = WeightExpressions(), ranges_of(op)
+        constant, ranges, awaited = WeightExpressions(), ranges_of(op), dict[Operation, frozenset[ConvOp]]()
         for block in program_blocks(op):
-            rewrite_forward(block, _Rewriter(constant, costs, ranges).rewritten)
+            rewrite_forward(block, _Rewriter(constant, costs, ranges, awaited).rewritten)
 
 
 class _Rewriter:
-    def __init__(self, constant: WeightExpressions, costs: Winograd, ranges: Mapping[str, Range]) -> None:
+    def __init__(
+        self,
+        constant: WeightExpressions,
+        costs: Winograd,
+        ranges: Mapping[str, Range],
+        awaited: dict[Operation, frozenset[ConvOp]],
+    ) -> None:
         self.constant, self.costs, self.ranges = constant, costs, ranges
         self.crops: set[SSAValue] = set()
         # Results of strips that were joined, and the convolution that they come from.
         self.joins: dict[SSAValue, ConvOp] = {}
-        # The convolutions all of whose strips an op waits for.
-        self.awaited: dict[Operation, frozenset[ConvOp]] = {}
+        # The convolutions all of whose strips an op waits for, of all blocks: inner ones read what is around them.
+        self.awaited = awaited
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
         self.awaited_by(op)
@@ -235,10 +241,18 @@ class _Rewriter:
 
     def awaited_by(self, op: Operation) -> frozenset[ConvOp]:
         """The convolutions all of whose strips an op waits for."""
-        if op not in self.awaited:
-            values = {v for inner in op.walk() for v in inner.operands}
-            before = (self.awaited_by(v.owner) for v in values if isinstance(v.owner, Operation))
-            self.awaited[op] = frozenset[ConvOp]().union(*before, (self.joins[v] for v in values if v in self.joins))
+        pending = [op]
+        while op not in self.awaited:
+            last = pending[-1]
+            values = {v for inner in last.walk() for v in inner.operands}
+            owners = [v.owner for v in values if isinstance(v.owner, Operation)]
+            unknown = [owner for owner in owners if owner not in self.awaited]
+            if unknown:
+                pending += unknown
+                continue
+            before = (self.awaited[owner] for owner in owners)
+            self.awaited[last] = frozenset[ConvOp]().union(*before, (self.joins[v] for v in values if v in self.joins))
+            pending.pop()
         return self.awaited[op]
 
 
