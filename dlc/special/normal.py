@@ -105,7 +105,8 @@ def _erfcx(x: Any) -> Any:
     # Beyond 30 the square's exponential is infinite.
     most, rest = _split_square(where(negative, minimum(abs(x), 30), 0))
     value = t * exp(logarithm)
-    return where(negative, 2 * exp(most) * exp(rest) - value, value)
+    # The square may be rounded up to one whose exponential, twice, is infinite.
+    return where(negative, exp(most) * (2 * exp(rest)) - value, value)
 
 
 def _ndtr_slope(_: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:

@@ -260,6 +260,11 @@ def test_gammaln_next_to_its_roots() -> None:
     np.testing.assert_allclose(dlc.jit(special.gammaln)(x), expected, rtol=1e-15)
 
 
+def test_erfcx_ends_where_numbers_do() -> None:
+    for x, expected in ((np.float32(-9.3789072), 3.1861522002327341e38), (np.float64(-26.628), 1.7286185065900286e308)):
+        np.testing.assert_allclose(dlc.jit(special.erfcx)(np.array([x])), expected, rtol=8 * np.finfo(x.dtype).eps)
+
+
 def test_derivatives() -> None:
     arguments = {name: np.array([v for v in x if abs(v) < 30]) for name, (x, _) in VALUES.items()}
     step = {name: 1e-6 * np.maximum(abs(x), 0.1) for name, x in arguments.items()}
