@@ -107,17 +107,18 @@ def explain_command(model: Path, target: str, shapes: Shapes, pipeline: str | No
 
 def _table(entries: Sequence[Entry]) -> Table:
     """What is kept, the last used first."""
-    table = Table("model", "inputs", "target", "size", "made", "used", "hits")
-    for column in ("size", "hits"):
-        next(c for c in table.columns if c.header == column).justify = "right"
+    table = Table("model", "inputs")
+    table.add_column("target", no_wrap=True)
+    table.add_column("size", justify="right")
+    table.add_column("used")
+    table.add_column("hits", justify="right")
     now = time()
     for entry in entries:
         row = _row(entry)
         name, inputs = row["model"] or f"{entry.kind} {entry.key[:12]}", row["inputs"]
         more = [f"and {len(inputs) - _MOST_INPUTS} more"] if len(inputs) > _MOST_INPUTS else []
-        ages = (_age(now - seconds) for seconds in (entry.made, entry.used))
-        told = (name, "\n".join([*inputs[:_MOST_INPUTS], *more]), row["target"], _size(entry.bytes), *ages, str(entry.hits))
-        table.add_row(*map(escape, told))
+        listed, used = "\n".join([*inputs[:_MOST_INPUTS], *more]), _age(now - entry.used)
+        table.add_row(*map(escape, (name, listed, row["target"], _size(entry.bytes), used, str(entry.hits))))
     return table
 
 

@@ -96,12 +96,13 @@ def quantised() -> onnx.ModelProto:
 
 
 def test_integers_between_bytes() -> None:
-    """Their sums are exact, in strips as in one."""
+    """Their sums are exact, in strips as in one. Four bytes at a time are multiplied quicker than by tiles: here it is pairs."""
     imported = import_model(quantised())
     program = Program(imported.module, imported.weights)
     x = RNG.integers(0, 256, (1, 16, 24, 24), np.uint8)
-    assert emit(program, "dl", backend("cpu")).count("dl.winograd_output") >= 4
-    (got,) = compile(program, backend("cpu"))({"x": x}).values()
+    pairs = Cpu(replace(in_strips(resolve("cpu")), dots=("i16",)))
+    assert emit(program, "dl", pairs).count("dl.winograd_output") >= 4
+    (got,) = compile(program, pairs)({"x": x}).values()
     (wanted,) = compile(program, "reference", Options(numerics="strict"))({"x": x}).values()
     assert len(np.unique(wanted)) > 50
     np.testing.assert_array_equal(got, wanted)

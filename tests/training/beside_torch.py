@@ -23,12 +23,11 @@ from tests.training.models import write
 
 # Of each weight's gradient its length and its product with a direction, by net and weight; record_with_torch.py writes it.
 RECORDED = Path(__file__).with_name("by_torch.npz")
-# What a process runs that has the artifact and nothing of the compiler: once for each set of inputs.
+# What a process runs that has the artifact and nothing of the compiler.
 _ALONE = """\
 import sys, numpy, dlc
 model = dlc.load("g.dlc")
-for name in sys.argv[1:]:
-    with numpy.load(f"given.{name}.npz") as given: numpy.savez(f"found.{name}.npz", **model(dict(given)))
+with numpy.load("given.npz") as given: numpy.savez("found.npz", **model(dict(given)))
 print(*(m for m in ("xdsl", "onnx", "llvmlite", "click") if m in sys.modules))
 """
 
@@ -112,34 +111,33 @@ def wrong_gradients(
     """What is wrong with a net's gradient, which a process computes that has no compiler; `narrow`: in f32.
 
     `recorded` is how far gradients may be from PyTorch's, in f64, as a share of their lengths, `differences` how far a slope may
-    be from a quotient with this `step`, as a share of that.
+    be from a quotient with this `step`, of the net in f64, as a share of that.
     """
-    path = NETS[net](folder / f"{net}.onnx")
+    wide, path = NETS[net](folder / "wide.onnx"), NETS[net](folder / f"{net}.onnx")
     path = in_f32(path) if narrow else path
     arrays = given(onnx.load(path))
     output = next(name for name in arrays if name.startswith("cotangent:")).removeprefix("cotangent:")
     model = dlc.compile_model(path, vjp=output, wrt="weights")
     model.save(folder / "g.dlc")
     weights = {name: array for name, array in model.defaults.items() if not name.startswith("cotangent:")}
-    draw = np.random.default_rng(1)
-    along = {n: draw.standard_normal(a.shape) * np.abs(a).mean() for n, a in weights.items()}
-    moved = {"here": 0.0, "ahead": step, "behind": -step}
-    for place, by in moved.items():
-        given_weights = {n: (a + by * along[n]).astype(a.dtype) for n, a in weights.items()}
-        np.savez(folder / f"given.{place}.npz", **arrays, **given_weights)
-    command = [sys.executable, "-c", _ALONE, *moved]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    np.savez(folder / "given.npz", **arrays, **weights)
+    done = subprocess.run([sys.executable, "-c", _ALONE], capture_output=True, text=True, check=True, cwd=folder)
     wrong = [f"the process has imported {done.stdout}"] if done.stdout.strip() else []
-    here, ahead, behind = (dict(np.load(folder / f"found.{place}.npz")) for place in moved)
-    with np.load(RECORDED) as file:
+    with np.load(RECORDED) as file, np.load(folder / "found.npz") as found:
+        gradients = {name: found[f"grad:{name}"] for name in weights}
         expected = {name: file[f"{net}/{name}"] for name in weights}
-    for name in weights:
-        got = summary(name, here[f"grad:{name}"])
+    for name, gradient in gradients.items():
+        got = summary(name, gradient)
         if not np.allclose(got, expected[name], rtol=0, atol=recorded * expected[name][0]):
             wrong.append(f"{name}: {got}, PyTorch {expected[name]}")
-    slope = sum(float(np.vdot(here[f"grad:{name}"], d)) for name, d in along.items())
-    change = ahead[output] - behind[output]
-    quotient = float(np.vdot(change, arrays[f"cotangent:{output}"])) / (2 * step)
+    draw = np.random.default_rng(1)
+    along = {n: draw.standard_normal(a.shape) * np.abs(a).mean() for n, a in weights.items()}
+    slope = sum(float(np.vdot(gradients[name], d)) for name, d in along.items())
+    net_itself = dlc.compile_model(wide, parameters=[*weights])
+    data = {name: array.astype(np.float64) for name, array in arrays.items()}
+    cotangent = data.pop(f"cotangent:{output}")
+    ahead, behind = (net_itself(**data, **{n: a + by * along[n] for n, a in weights.items()})[output] for by in (step, -step))
+    quotient = float(np.vdot(ahead - behind, cotangent)) / (2 * step)
     if not np.isclose(slope, quotient, rtol=differences, atol=0):
         wrong.append(f"slope {slope}, quotient of differences {quotient}")
     return wrong
