@@ -117,7 +117,8 @@ class MemoryWriter(Writer):
         if t.width > 1 and a.stride == 1:
             return self._read_row(a, t, offset, self._mask(a, t, row, start), padding)
         one = Register(t.kind)
-        other = self._stored(one, padding)
+        # An element of a buffer that a read cannot leave has no padding.
+        other = padding and self._stored(one, padding)
         if t.width == 1:
             return self._taken(t, self._read_element(a, t.kind, offset, lane_condition(self, a, row, start), other))
         if a.stride == 0:
