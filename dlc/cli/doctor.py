@@ -44,7 +44,7 @@ def doctor_command(as_json: bool) -> None:
         click.echo(json.dumps(state, indent=2))
         return
     out.print(escape(", ".join(f"{name} {number}" for name, number in state["packages"].items())))
-    out.print(escape(f"cpu: {cpu}"))
+    out.print(escape(f"cpu: {cpu}" + (", as DLC_CPU says" if environment.cpu else "")))
     for device in devices:
         verdict = device["problem"] or f"works; compiled for as {device['as']}"
         out.print(escape(f"{device['target']}: {device['name']} ({device['platform']}, {device['driver']}): {verdict}"))
