@@ -36,13 +36,21 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.models import skeletons  # noqa: E402
+from tests.models.nets import NETS  # noqa: E402
 
 SKELETONS = [
     *("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "squeezenet1_1"),
     *("bert_base_128", "vit_b16", "gpt2_decode_kv"),
 ]
+WRITTEN = [
+    *("whisper_encoder", "audio_turns", "encoder_1024", "ocr_detector", "ocr_detector_mobile"),
+    *("speech_quality", "unet", "densenet121"),
+]
+# A skeleton with a free batch, and the batch.
+BATCHED = {"resnet18_batch_8": ("resnet18_dynbatch", 8), "resnet18_batch_32": ("resnet18_dynbatch", 32)}
 PRETRAINED = ["magika_v3_3", "basic_pitch", "blazeface_front", "ppocr_v2_cls", "silero_vad_16k_op15"]
 SMALL = ["mnist_cnn", "lstm_tagger", "gru_stream", "scan_rnn", "loop_if_script"]
+SET = [*SKELETONS, *WRITTEN, *BATCHED, *PRETRAINED, *SMALL]
 ON_CPU = ("cpu", *CPU_LEVELS)
 SECONDS = 4.0
 
@@ -52,15 +60,19 @@ Row = dict[str, object]
 
 def known(name: str) -> str:
     """A model's name as an argument: that there is such a model is seen before any is measured."""
-    if name not in SKELETONS + PRETRAINED + SMALL and not Path(name).is_file():
-        raise argparse.ArgumentTypeError(f"{name}: neither a file nor one of {', '.join(SKELETONS + PRETRAINED + SMALL)}")
+    if name not in SET and not Path(name).is_file():
+        raise argparse.ArgumentTypeError(f"{name}: neither a file nor one of {', '.join(SET)}")
     return name
 
 
 def load(name: str) -> tuple[onnx.ModelProto, Arrays]:
     """A model of the set, or a file, and inputs for it."""
-    if name in SKELETONS:
-        model = skeletons.filled(name)
+    if name in SKELETONS or name in BATCHED:
+        skeleton, batch = BATCHED.get(name, (name, None))
+        model = skeletons.filled(skeleton)
+        return model, skeletons.inputs(skeleton, model, batch)
+    if name in WRITTEN:
+        model = NETS[name]()
         return model, skeletons.inputs(name, model)
     if name in PRETRAINED + SMALL:
         return onnx.load(skeletons.path_of(name)), next(skeletons.recordings(name))[0]
@@ -192,14 +204,14 @@ def plot(rows: list[Row], others: list[Peer], title: str, file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", type=known, default=[*SKELETONS, *PRETRAINED, *SMALL])
+    parser.add_argument("models", nargs="*", type=known, default=SET)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--json", type=Path, help="write what was measured here")
     parser.add_argument("--plot", type=Path, help="draw the speeds here (.svg or .png; needs matplotlib)")
     arguments = parser.parse_args()
     others, console = peers(), Console(width=None if sys.stdout.isatty() else 170)
-    title = f"{processor()}, {arguments.threads} thread(s), target {arguments.target}, batch 1, f32"
+    title = f"{processor()}, {arguments.threads} thread(s), target {arguments.target}, f32"
     rows: list[Row] = []
     with console.status("measuring") as status:
         for name in arguments.models:
