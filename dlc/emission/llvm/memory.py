@@ -117,7 +117,7 @@ class MemoryWriter(Writer):
         if t.width > 1 and a.stride == 1:
             return self._read_row(a, t, offset, self._mask(a, t, row, start), padding)
         one = Register(t.kind)
-        other = self._stored(one, padding)
+        other = self._stored(one, padding) if padding else padding  # reads that stay within the buffer have none
         if t.width == 1:
             return self._taken(t, self._read_element(a, t.kind, offset, lane_condition(self, a, row, start), other))
         if a.stride == 0:
