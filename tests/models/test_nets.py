@@ -14,7 +14,6 @@ from dlc.frontend.onnx import import_model
 from tests.frontend.onnx.build import run
 from tests.models import nets
 from tests.models.skeletons import TOLERANCE, deviation, inputs
-from tests.targets import NATIVE
 
 SMALL: Mapping[str, tuple[Callable[..., ModelProto], Mapping[str, Any]]] = {
     "whisper_encoder": (nets.whisper_encoder, {"frames": 42, "width": 24, "heads": 2, "layers": 1}),
