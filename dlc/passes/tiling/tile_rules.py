@@ -10,6 +10,7 @@ from math import prod
 
 from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dims import Size
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.tiling.nests import Nest, Stage, can_split
 from dlc.passes.tiling.plan import equal_tile, even_tile, packed_periods
@@ -79,8 +80,13 @@ class TileRules:
         vectors = -(-columns // lanes)
         rows = self.rows_beside(stage, vectors)
         register = {lane: columns}
-        # The dimension nearest in memory first: its rows share cache lines and address registers.
-        for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
+        vectors_of = [a for a in stage.inputs if a.uses(lane)]
+
+        def nearness(d: int) -> tuple[bool, Size]:
+            return all(a.uses(d) for a in vectors_of), stage.output.stride(d)
+
+        # Dimensions whose rows share vectors first; of these the one nearest in memory, whose rows share lines and addresses.
+        for d in sorted(row_dims, key=nearness):
             # Rows that are neighbours in a panel share its lines where they are an even part of them.
             least = 0 if any((a := stage.accesses[k]) is not None and a.stride(d) == 1 for k in panels) else SUMS / vectors
             if d in self.nest.open:
