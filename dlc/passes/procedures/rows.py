@@ -23,11 +23,13 @@ def sort_columns(code: Code, op: dl.SortColumnsOp, x: Buffer, y: Buffer) -> None
         with code.grid(outer * count, n * width * (n.bit_length() ** 2)) as part:
             row, tile = code.apart(part, count)
             start = tile * width + first
-            local = code.scratch(n, width)
+            # Registers are full: the lanes beside the columns hold anything.
+            lanes_of_all = 1 << (width - 1).bit_length()
+            local = code.scratch(n, lanes_of_all)
             whole = (start, 0, 0) if turned else (row, 0, start)
             _moved(code, x, local, whole, n, width, turned, into=True)
             if n > 1:
-                _exchange(code, local, n, width)
+                _exchange(code, local, n, lanes_of_all)
             _moved(code, y, local, whole, n, width, turned, into=False)
 
 

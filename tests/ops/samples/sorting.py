@@ -118,6 +118,7 @@ SAMPLES = [
     _sort_columns(I32, 2, 7, 18),
     _sort_columns(I32, 19, 21, 1),
     _sort_columns(I8, 3, 5, 1),
+    _sort_columns(I64, 11, 20, 1),
     _sort_columns(I64, 17, 1, 1),
     _sort_digits(I32, (0, 8), False),
     *(_smallest(I64, 3, 37, count) for count in (1, 2, 6, 37)),

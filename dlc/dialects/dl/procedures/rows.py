@@ -137,13 +137,15 @@ class SmallestOp(Sequential):
         return np.sort(operands[0], axis=1)[:, : int(sizes(self.size)[0])]
 
 
-# A digit has as many bits as pays: what counts it stays in the first-level cache, and is not longer than the rows.
-_DIGIT_BITS, _LONG_DIGIT_BITS, _LONG_ROW = 8, 11, 8192
+# A digit has as many bits as pays: what counts it stays in the first-level cache, and is not longer than the rows. Of rows that
+# no cache near by holds, each value of a digit has a line and a page of its own, and more of them than are kept cost more than
+# another digit does.
+_DIGIT_BITS, _LONG_DIGIT_BITS, _LONG_ROW, _FAR_ROW = 8, 11, 1 << 13, 1 << 19
 
 
 def digit_ends(low: int, high: int, n: Size) -> list[int]:
     """Where the digits end of the bits from `low` to `high` for rows of n elements, as equal as they can be."""
-    count = -(-(high - low) // (_LONG_DIGIT_BITS if isinstance(n, int) and n >= _LONG_ROW else _DIGIT_BITS))
+    count = -(-(high - low) // (_LONG_DIGIT_BITS if isinstance(n, int) and _LONG_ROW <= n < _FAR_ROW else _DIGIT_BITS))
     return [low + (high - low) * k // count for k in range(count + 1)]
 
 
