@@ -140,10 +140,10 @@ def mode_product(p: RandomProgram, op: type[DlOp]) -> Known:
 
 
 def winograd_input(p: RandomProgram, op: type[DlOp]) -> Known:
-    t, step = p.random.choice([(4, 2), (6, 4), (3, 1)])
+    rows, t, step = p.random.choice([(4, 4, 2), (6, 6, 4), (3, 3, 1), (6, 4, 4), (4, 2, 2), (6, 3, 3)])
     tall, wide = (t + step * p.random.randint(0, 2) for _ in range(2))
     x = p.fresh(p.dtype(FLOATS), (p.random.choice([1, 2]), tall, wide, p.random.choice([1, 3, 8])))
-    return p.add(op, x, p.fresh(x.dtype, (t, t)), step=step)
+    return p.add(op, x, p.fresh(x.dtype, (rows, t)), step=step)
 
 
 def winograd_output(p: RandomProgram, op: type[DlOp]) -> Known:
