@@ -1,8 +1,9 @@
 """Whole models beside other runtimes: python benchmarks/models.py [MODEL …] [--threads N] [--precision P] [--json FILE] …
 
 MODEL is an ONNX file or the name of one of the set below. Every runtime that is installed (`pip install -e '.[bench]'`) gets
-the same inputs and number of threads, computes in f32, and takes turns with the others in one process; medians count. With
-`--precision bf16` or `f16` it computes in that, but for ONNX Runtime, which has but the precision of the file.
+the same inputs and number of threads, computes in f32, and takes turns with the others in one process; medians count. Of one
+thread it is the processor's time, in which others that use the machine have no part. With `--precision bf16` or `f16` it
+computes in that, but for ONNX Runtime, which has but the precision of the file.
 `strict` is dlc with `numerics="strict"`. With `--target opencl` (or another one) dlc's own target `cpu` takes part as well; an
 OpenCL driver has its own threads. `memory`: the most that a new process held which imports the runtime, loads the model and
 runs it once; dlc loads a compiled model. `error`: the largest difference from the first other runtime's outputs, as a share
@@ -111,7 +112,8 @@ def measured(name: str, target: str, threads: int, precision: str, others: list[
     if target not in ON_CPU:
         own = dlc.compile_model(path, **given)
         runs["cpu"] = called(own, inputs)
-    for runtime, latency in interleaved(runs, SECONDS, threads).items():
+    clock = time.process_time if threads == 1 and target in ON_CPU else time.perf_counter
+    for runtime, latency in interleaved(runs, SECONDS, threads, clock).items():
         row[f"{runtime}_s"] = latency.median
     for runtime, run in opened.items():
         row[f"{runtime}_memory_mb"] = in_new_process(runtime, path, arrays)[1]
