@@ -80,7 +80,7 @@ def _algorithm(x: SSAValue, ct: SSAValue, costs: Winograd, ranges: Mapping[str, 
         return numbers * tiles * c * o + costs.input * moved
 
     best = min(OF_FLOATS, key=cost)
-    return best if n * height * width * _WINDOW**2 * c * o > costs.gain * cost(best) else None
+    return best if n * height * width * _WINDOW**2 * c * o > cost(best) else None
 
 
 def _gradient(op: DotGeneralOp, x: SSAValue, algorithm: Algorithm, costs: Winograd) -> SSAValue:
