@@ -1,7 +1,9 @@
-"""Whole models beside other runtimes: python benchmarks/models.py [MODEL …] [--threads N] [--json FILE] [--plot FILE].
+"""Whole models beside other runtimes: python benchmarks/models.py [MODEL …] [--threads N] [--precision P] [--json FILE] …
 
 MODEL is an ONNX file or the name of one of the set below. Every runtime that is installed (`pip install -e '.[bench]'`) gets
-the same inputs and number of threads, computes in f32, and takes turns with the others in one process; medians count.
+the same inputs and number of threads, computes in f32, and takes turns with the others in one process; medians count. Of one
+thread it is the processor's time, in which others that use the machine have no part. With `--precision bf16` or `f16` it
+computes in that, but for ONNX Runtime, which has but the precision of the file.
 `strict` is dlc with `numerics="strict"`. With `--target opencl` (or another one) dlc's own target `cpu` takes part as well; an
 OpenCL driver has its own threads. `memory`: the most that a new process held which imports the runtime, loads the model and
 runs it once; dlc loads a compiled model. `error`: the largest difference from the first other runtime's outputs, as a share
@@ -20,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,13 +39,21 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.models import skeletons  # noqa: E402
+from tests.models.nets import NETS  # noqa: E402
 
 SKELETONS = [
     *("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "squeezenet1_1"),
     *("bert_base_128", "vit_b16", "gpt2_decode_kv"),
 ]
+WRITTEN = [
+    *("whisper_encoder", "audio_turns", "encoder_1024", "ocr_detector", "ocr_detector_mobile"),
+    *("speech_quality", "unet", "densenet121"),
+]
+# A skeleton with a free batch, and the batch.
+BATCHED = {"resnet18_batch_8": ("resnet18_dynbatch", 8), "resnet18_batch_32": ("resnet18_dynbatch", 32)}
 PRETRAINED = ["magika_v3_3", "basic_pitch", "blazeface_front", "ppocr_v2_cls", "silero_vad_16k_op15"]
 SMALL = ["mnist_cnn", "lstm_tagger", "gru_stream", "scan_rnn", "loop_if_script"]
+SET = [*SKELETONS, *WRITTEN, *BATCHED, *PRETRAINED, *SMALL]
 ON_CPU = ("cpu", *CPU_LEVELS)
 SECONDS = 4.0
 
@@ -52,15 +63,19 @@ Row = dict[str, object]
 
 def known(name: str) -> str:
     """A model's name as an argument: that there is such a model is seen before any is measured."""
-    if name not in SKELETONS + PRETRAINED + SMALL and not Path(name).is_file():
-        raise argparse.ArgumentTypeError(f"{name}: neither a file nor one of {', '.join(SKELETONS + PRETRAINED + SMALL)}")
+    if name not in SET and not Path(name).is_file():
+        raise argparse.ArgumentTypeError(f"{name}: neither a file nor one of {', '.join(SET)}")
     return name
 
 
 def load(name: str) -> tuple[onnx.ModelProto, Arrays]:
     """A model of the set, or a file, and inputs for it."""
-    if name in SKELETONS:
-        model = skeletons.filled(name)
+    if name in SKELETONS or name in BATCHED:
+        skeleton, batch = BATCHED.get(name, (name, None))
+        model = skeletons.filled(skeleton)
+        return model, skeletons.inputs(skeleton, model, batch)
+    if name in WRITTEN:
+        model = NETS[name]()
         return model, skeletons.inputs(name, model)
     if name in PRETRAINED + SMALL:
         return onnx.load(skeletons.path_of(name)), next(skeletons.recordings(name))[0]
@@ -68,34 +83,40 @@ def load(name: str) -> tuple[onnx.ModelProto, Arrays]:
     return model, skeletons.inputs(name, model)
 
 
-def measured(name: str, target: str, threads: int, others: list[Peer], folder: Path) -> Row:
+def measured(name: str, target: str, threads: int, precision: str, others: list[Peer], folder: Path) -> Row:
     """One model: seconds to compile, to load and to run, beside the others; memory; error."""
     model, inputs = load(name)
-    path, saved, given = folder / "model.onnx", folder / "model.dlc", folder / "inputs.npz"
+    path, saved, arrays = folder / "model.onnx", folder / "model.dlc", folder / "inputs.npz"
     onnx.save(model, path)
-    np.savez(given, allow_pickle=False, **inputs)
+    np.savez(arrays, allow_pickle=False, **inputs)
     began = time.perf_counter()
-    shapes = {k: v.shape for k, v in inputs.items()}
-    compiled = dlc.compile_model(path, target=target, input_shapes=shapes, num_threads=threads, cache=False)
+    given: dict[str, Any] = {
+        "input_shapes": {k: v.shape for k, v in inputs.items()},
+        "num_threads": threads,
+        "precision": precision,
+        "cache": False,
+    }
+    compiled = dlc.compile_model(path, target=target, **given)
     row: Row = {"model": Path(name).stem, "compile_s": time.perf_counter() - began}
     if target in ON_CPU:
         compiled.save(saved)
-        row["load_s"], row["memory_mb"] = in_new_process("dlc", saved, given)
-    strict = dlc.compile_model(path, target=target, input_shapes=shapes, num_threads=threads, cache=False, numerics="strict")
+        row["load_s"], row["memory_mb"] = in_new_process("dlc", saved, arrays)
+    strict = dlc.compile_model(path, target=target, numerics="strict", **given)
     opened: dict[str, Callable[[], Arrays]] = {}
     for peer in others:
         try:
-            opened[peer.name] = peer.open(path, inputs, threads)
+            opened[peer.name] = peer.open(path, inputs, threads, precision)
         except Exception as problem:  # each runtime has errors of its own
             print(f"{name}: {peer.name} does not take it: {str(problem).strip().splitlines()[0]}", file=sys.stderr)
     runs = {"dlc": called(compiled, inputs), "strict": called(strict, inputs), **opened}
     if target not in ON_CPU:
-        own = dlc.compile_model(path, input_shapes=shapes, num_threads=threads, cache=False)
+        own = dlc.compile_model(path, **given)
         runs["cpu"] = called(own, inputs)
-    for runtime, latency in interleaved(runs, SECONDS, threads).items():
+    clock = time.process_time if threads == 1 and target in ON_CPU else time.perf_counter
+    for runtime, latency in interleaved(runs, SECONDS, threads, clock).items():
         row[f"{runtime}_s"] = latency.median
     for runtime, run in opened.items():
-        row[f"{runtime}_memory_mb"] = in_new_process(runtime, path, given)[1]
+        row[f"{runtime}_memory_mb"] = in_new_process(runtime, path, arrays)[1]
         row.setdefault("error", error(compiled(inputs), run()))
     rivals = [row[f"{runtime}_s"] for runtime in opened]
     if rivals:
@@ -192,20 +213,21 @@ def plot(rows: list[Row], others: list[Peer], title: str, file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", type=known, default=[*SKELETONS, *PRETRAINED, *SMALL])
+    parser.add_argument("models", nargs="*", type=known, default=SET)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--target", default="cpu")
+    parser.add_argument("--precision", choices=["f32", "bf16", "f16"], default="f32")
     parser.add_argument("--json", type=Path, help="write what was measured here")
     parser.add_argument("--plot", type=Path, help="draw the speeds here (.svg or .png; needs matplotlib)")
     arguments = parser.parse_args()
     others, console = peers(), Console(width=None if sys.stdout.isatty() else 170)
-    title = f"{processor()}, {arguments.threads} thread(s), target {arguments.target}, batch 1, f32"
+    title = f"{processor()}, {arguments.threads} thread(s), target {arguments.target}, {arguments.precision}"
     rows: list[Row] = []
     with console.status("measuring") as status:
         for name in arguments.models:
             status.update(f"measuring {name}")
             with tempfile.TemporaryDirectory() as folder:
-                rows.append(measured(name, arguments.target, arguments.threads, others, Path(folder)))
+                rows.append(measured(name, arguments.target, arguments.threads, arguments.precision, others, Path(folder)))
     console.print(table(rows, others, title))
     if others:
         console.print(f"Geometric mean of the speed-ups over the best of the others: {geometric_mean(rows):.3f}")

@@ -23,6 +23,7 @@ class Environment:
     but this one); `DLC_NUM_THREADS=N` is the number of threads of a model that is not told one. `DLC_CACHE=0` turns off the
     cache (cache.py), `DLC_CACHE_DIR` is its folder (`~/.cache/dlc`; no folder if there is no home), `DLC_CACHE_SIZE` its
     capacity (`500M`, `4G`, or bytes). `DLC_DEVICE=0:1` makes device 1 of platform 0 the one that the target `opencl` is.
+    `DLC_CPU=avx2` takes this processor for one that has nothing beyond the target `cpu:avx2` (target.py).
     `DLC_LOG=recompiles` tells of whatever is compiled for other sizes or settings of a call. `DLC_JIT=0` computes functions as
     they are written, without the compiler (eager.py).
     """
@@ -34,6 +35,7 @@ class Environment:
     cache_folder: Path | None = None
     cache_bytes: int = 4 << 30
     device: str | None = None
+    cpu: str | None = None
     log: frozenset[str] = frozenset()
     jit: bool = True
 
@@ -52,6 +54,7 @@ class Environment:
             cache_folder=_cache_folder(given),
             cache_bytes=_bytes(given, "DLC_CACHE_SIZE", Environment.cache_bytes),
             device=given.get("DLC_DEVICE") or None,
+            cpu=given.get("DLC_CPU") or None,
             log=_words(given, "DLC_LOG", LOGS),
             jit=_switch(given, "DLC_JIT", True),
         )

@@ -11,6 +11,7 @@ from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.contractions.block_sums import BlockSumsPass
 from dlc.passes.dl.contractions.fold_scales import FoldScalesPass
 from dlc.passes.dl.contractions.winograd import WinogradPass
+from dlc.passes.dl.contractions.winograd_gradients import WinogradGradientsPass
 from dlc.passes.dl.movement.channels_last import ChannelsLastPass
 from dlc.passes.dl.movement.check_indices import CheckIndicesPass
 from dlc.passes.dl.movement.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
@@ -74,7 +75,9 @@ def stages_of(
     strict = numerics == "strict"
     meeting = frozenset({"gpu.barrier"}) if target.groups is not None else frozenset[str]()
     prefetch = () if target.machine.prefetch is None else (PrefetchPanelsPass(target),)
-    winograd = () if target.machine.winograd is None or strict else (WinogradPass(target),)
+    by_tiles = target.machine.winograd is not None and not strict
+    winograd = (WinogradPass(target),) if by_tiles else ()
+    winograd_gradients = (WinogradGradientsPass(target),) if by_tiles else ()
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
     quantization = () if strict else (FewBitWeightsPass(target), FoldQuantizationPass())
@@ -97,6 +100,7 @@ def stages_of(
                 SimplifyPass(),
                 HoistInvariantsPass(),
                 ChannelsLastPass(),
+                *winograd_gradients,
                 # How a sum lies in memory is known by then.
                 BlockSumsPass(),
                 *scales,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dlc.errors import DeviceError
 from dlc.machine.architectures import ARCHITECTURES, HOST, Architecture
+from dlc.options import Environment
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Groups:
 class Winograd:
     """What a convolution by Winograd's tiles costs besides its products, in multiply-adds at the rate of a convolution.
 
-    `input` and `output` are per number that the two transformations read and write, `weight` per weight that comes from
-    memory, which costs fewer where vectors are shorter. Transformed weights take more memory: not for less than `gain`.
-    Measured on AVX-512, `weight` on AVX2 too.
+    `input` and `output` are per number that the two transformations read and write, `input` also where weights, their panels
+    and their gradients are made; `weight` per weight that comes from memory, which costs fewer where vectors are shorter.
+    Transformed weights take more memory: not for less than `gain`. Measured on AVX-512, `weight` on AVX2 too.
 
     Tiles and products of more than `cached_bytes` are made in strips of about `strip_bytes`, at most `most_strips` of them,
     since each is ops of its own. Measured on AVX2, beside other work: a third to two thirds of the time of all at once.
@@ -234,7 +235,10 @@ def architecture_of(target: Target) -> Architecture:
 
 @lru_cache(maxsize=1)
 def host_flags() -> frozenset[str]:
-    """The feature flags of this machine's processor."""
+    """The feature flags of this machine's processor, or those of them that the level has which `DLC_CPU` names.
+
+    Raises DeviceError on a machine where dlc runs no code, and for a level that there is not.
+    """
     if platform.machine() not in ("x86_64", "AMD64") or platform.system() != "Linux":
         raise DeviceError(
             f"target cpu: dlc runs code on Linux on x86-64, this is {platform.system()} on {platform.machine()}; "
@@ -242,8 +246,18 @@ def host_flags() -> frozenset[str]:
         )
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("flags"):
-            return frozenset(line.partition(":")[2].split())
+            return _usable(frozenset(line.partition(":")[2].split()), Environment.read().cpu)
     raise DeviceError("target cpu: /proc/cpuinfo lists no processor flags")
+
+
+def _usable(flags: frozenset[str], level: str | None) -> frozenset[str]:
+    """Those of a processor's flags that a level has; None: all."""
+    if level is None:
+        return flags
+    if (target := CPU_LEVELS.get(f"cpu:{level}")) is None or target.architecture != HOST:
+        levels = [name.removeprefix("cpu:") for name, t in CPU_LEVELS.items() if t.architecture == HOST]
+        raise DeviceError(f"DLC_CPU={level}: it takes {', '.join(levels)}")
+    return flags & frozenset(flags_of(target))
 
 
 def flags_of(target: Target) -> list[str]:

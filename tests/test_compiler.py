@@ -20,7 +20,7 @@ from dlc.options import Environment, Options
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.runtime.load import load
 from dlc.runtime.saving.container import to_bytes
-from dlc.target import CPU_LEVELS, flags_of, host_flags
+from dlc.target import CPU_LEVELS, flags_of, host_flags, require_host, resolve
 from dlc.weights import WeightStore
 from tests.models.skeletons import path_of, recordings
 
@@ -157,6 +157,25 @@ def test_a_processor_that_this_is_not(monkeypatch: pytest.MonkeyPatch, target: s
         model(X)
     with pytest.raises(DeviceError, match=told):
         load(to_bytes(model))
+
+
+def test_a_processor_counts_as_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(level: str) -> str:
+        monkeypatch.setenv("DLC_CPU", level)
+        host_flags.cache_clear()
+        resolve.cache_clear()
+        return resolve("cpu").name
+
+    try:
+        assert found("generic") == "cpu:generic"
+        with pytest.raises(DeviceError, match="lacks avx"):
+            require_host(CPU_LEVELS["cpu:avx2"], "m")
+        for level in ("avx9", "aarch64"):
+            with pytest.raises(DeviceError, match=f"DLC_CPU={level}: it takes generic, avx2,"):
+                found(level)
+    finally:
+        host_flags.cache_clear()
+        resolve.cache_clear()
 
 
 @pytest.mark.parametrize("workers", [1, 2])

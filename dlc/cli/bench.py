@@ -96,8 +96,8 @@ def bench_command(
 ) -> None:
     """Measures how long a call of a model takes.
 
-    The first call is not counted. Runtimes that are compared (--vs) take turns, get the same inputs and number of threads, and
-    compute in f32.
+    The first call is not counted. Runtimes that are compared (--vs) take turns, get the same inputs, number of threads and
+    precision; ONNX Runtime has but that of the file.
     """
     rivals = peers(others) if others else []
     if rivals and model.suffix == ARTIFACT_SUFFIX:
@@ -124,7 +124,7 @@ def bench_command(
             )
         if progress is not None:
             progress(Doing("measuring"))
-        runs = {"dlc": partial(_run, compiled, arrays), **{p.name: p.open(model, arrays, threads) for p in rivals}}
+        runs = {"dlc": partial(_run, compiled, arrays), **{p.name: p.open(model, arrays, threads, precision) for p in rivals}}
         latencies = interleaved(runs, seconds, threads)
         measured = None
         if (kernels or trace is not None) and isinstance(artifact, CompiledProgram):

@@ -14,7 +14,7 @@ from rich.markup import escape
 from dlc.cli.shared import json_option, out, reports_errors
 from dlc.errors import DeviceError
 from dlc.options import Environment
-from dlc.runtime.opencl.devices import INSTALL, Device, all_devices, problem_of
+from dlc.runtime.opencl.devices import Device, all_devices, problem_of, what_to_do
 from dlc.target import resolve
 
 PACKAGES = ("dlc", "xdsl", "llvmlite", "numpy", "onnx", "pyopencl")
@@ -44,7 +44,7 @@ def doctor_command(as_json: bool) -> None:
         click.echo(json.dumps(state, indent=2))
         return
     out.print(escape(", ".join(f"{name} {number}" for name, number in state["packages"].items())))
-    out.print(escape(f"cpu: {cpu}"))
+    out.print(escape(f"cpu: {cpu}" + (", as DLC_CPU says" if environment.cpu else "")))
     for device in devices:
         verdict = device["problem"] or f"works; compiled for as {device['as']}"
         out.print(escape(f"{device['target']}: {device['name']} ({device['platform']}, {device['driver']}): {verdict}"))
@@ -86,7 +86,7 @@ def _advice(devices: list[dict[str, Any]]) -> list[str]:
     """What to do about what is missing."""
     advice: list[str] = []
     if not devices:
-        advice.append(f"There is no OpenCL device: {INSTALL}.")
+        advice.append(f"There is no OpenCL device: {what_to_do()}.")
     library = Path(sys.prefix) / "lib" / INTEL
     if library.exists() and not any("Intel" in device["platform"] for device in devices):
         advice.append(

@@ -16,7 +16,7 @@ from dlc.frontend.onnx import check_model
 from dlc.frontend.problems import OpenInputsError, Problem, unsupported
 from dlc.machine.architectures import HOST
 from dlc.model_files import program_of
-from dlc.runtime.opencl.devices import INSTALL, all_devices, problem_of
+from dlc.runtime.opencl.devices import all_devices, problem_of, what_to_do
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, resolve
 
 
@@ -107,4 +107,4 @@ def targets_command(as_json: bool) -> None:
     profiles = ", ".join(f":{name.partition(':')[2]}" for name in OPENCL_PROFILES)
     out.print(f"A profile after an OpenCL target compiles as if the device were like that: {escape(profiles)}.")
     if not devices:
-        out.print(f"No OpenCL device: {escape(INSTALL)}.")
+        out.print(f"No OpenCL device: {escape(what_to_do())}.")

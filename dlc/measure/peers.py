@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -17,16 +17,22 @@ Inputs = Mapping[str, NDArray[Any]]
 Outputs = Mapping[str, NDArray[Any]]
 
 
+class Opens(Protocol):
+    """Makes a callable model of a file; models in f32 are computed in a precision of `f32`, `bf16` or `f16`."""
+
+    def __call__(self, path: Path, inputs: Inputs, threads: int, precision: str = "f32") -> Callable[[], Outputs]: ...
+
+
 @dataclass(frozen=True)
 class Peer:
-    """A runtime: its name, its package on PyPI, and what makes a callable model of a file, inputs and a thread count.
+    """A runtime: its name, its package on PyPI, and how it opens a model.
 
-    All compute in f32, whatever their default is.
+    All compute in the precision that is asked for, whatever their default is; ONNX Runtime has but that of the file.
     """
 
     name: str
     package: str
-    open: Callable[[Path, Inputs, int], Callable[[], Outputs]]
+    open: Opens
 
     @property
     def installed(self) -> bool:
@@ -49,7 +55,7 @@ def peers(names: list[str] | None = None) -> list[Peer]:
     return [PEERS[name] for name in names]
 
 
-def _onnxruntime(path: Path, inputs: Inputs, threads: int) -> Callable[[], Outputs]:
+def _onnxruntime(path: Path, inputs: Inputs, threads: int, precision: str = "f32") -> Callable[[], Outputs]:
     runtime: Any = importlib.import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -61,10 +67,10 @@ def _onnxruntime(path: Path, inputs: Inputs, threads: int) -> Callable[[], Outpu
     return lambda: dict(zip(names, session.run(names, given), strict=True))
 
 
-def _openvino(path: Path, inputs: Inputs, threads: int) -> Callable[[], Outputs]:
+def _openvino(path: Path, inputs: Inputs, threads: int, precision: str = "f32") -> Callable[[], Outputs]:
     openvino: Any = importlib.import_module("openvino")
     core = openvino.Core()
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
     model = core.read_model(path)
     model.reshape({port: list(inputs[port.get_any_name()].shape) for port in model.inputs})
     compiled = core.compile_model(model, "CPU", settings)

@@ -13,6 +13,7 @@ from dlc.ir import Block, Operation
 from dlc.weights import WeightStore
 from tests.fuzz.contractions import conv
 from tests.fuzz.draws import FLOATS, Unsuitable
+from tests.fuzz.quantized import halves_contraction, integer_contraction, quantized_contraction
 from tests.fuzz.random_program import Known, RandomProgram
 from tests.fuzz.recipes import OPS, recipe
 from tests.ops.sample import is_float
@@ -56,9 +57,12 @@ def _recurrence(p: RandomProgram) -> Known:
     return p.scan(dl.ScanOp.of([x.value, xs.value], body, 1, length), x, xs)
 
 
+TOGETHER = (_attention, _block, _recurrence, integer_contraction, quantized_contraction, halves_contraction)
+
+
 def _step(p: RandomProgram) -> None:
-    if p.random.random() < 0.05:
-        p.random.choice([_attention, _block, _recurrence])(p)
+    if p.random.random() < 0.08:
+        p.random.choice(TOGETHER)(p)
         return
     op = p.random.choice(OPS)
     if op in p.left_out:

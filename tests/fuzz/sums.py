@@ -24,6 +24,7 @@ from tests.fuzz.floats import (
     unless_it_may_overflow,
 )
 from tests.fuzz.tracked import Tracked
+from tests.ops.sample import BF16
 
 # What a contraction may be multiplied by later.
 FACTOR = 2.0**16
@@ -83,8 +84,20 @@ def contracted(op: DlOp, operands: Sequence[Tracked], array: Array) -> Array | N
         error = error + of(x, b.errors) + of(a.errors, y) + of(a.errors, b.errors)
         # A factor whose sign is not known makes any infinity of an infinite one.
         error = np.where(np.isfinite(exact), error, np.inf)
+    error = error + _of_words(of, a.array, b.array, count)
     # A factor per channel that comes after it may be multiplied into each of the terms.
     return _last_rounding(exact, _unless_overflow(sums * FACTOR, count, error, array), array)
+
+
+def _of_words(of: Callable[[Array, Array], Array], a: Array, b: Array, count: Array) -> Array | float:
+    """What processors add that multiply pairs of bf16: they take numbers and sums below the normal ones for 0."""
+    if a.dtype != BF16 or b.dtype != BF16:
+        return 0.0
+    x, y = (np.abs(v.astype(np.float64)) for v in (a, b))
+    (few, little), (infinite, unbounded) = ([np.where(v < smallest_of(BF16), v, 0) for v in (x, y)], (np.isinf(x), np.isinf(y)))
+    taken = of(few, finite_magnitudes(y)) + of(finite_magnitudes(x), little) + 2 * count * smallest_of(BF16)
+    undefined = of(few > 0, unbounded) + of(infinite, little > 0)
+    return np.where(undefined > 0, np.inf, taken)
 
 
 def contracted_with_words(op: dl.MatmulWordsOp, operands: Sequence[Tracked], array: Array) -> Array:
@@ -101,7 +114,7 @@ def contracted_with_words(op: dl.MatmulWordsOp, operands: Sequence[Tracked], arr
     return _last_rounding(exact, _unless_overflow(sums * FACTOR, np.full(sums.shape, count), error, array), array)
 
 
-def contracted_with_pairs(op: dl.MatmulPairsOp, operands: Sequence[Tracked], array: Array) -> Array:
+def contracted_with_dots(op: dl.MatmulDotsOp, operands: Sequence[Tracked], array: Array) -> Array:
     """Integers may be taken for others without a sign, and zero points with them."""
     x, words, *parameters = (o.array for o in operands)
     rows, weights = op.integers(x, words)

@@ -48,9 +48,9 @@ def filled(name: str) -> ModelProto:
     return model
 
 
-def inputs(name: str, model: ModelProto) -> dict[str, NDArray[np.generic]]:
-    """The inputs that a skeleton was recorded with."""
-    return {value.name: _input(value, BATCHES.get(name, 1)) for value in model.graph.input}
+def inputs(name: str, model: ModelProto, batch: int | None = None) -> dict[str, NDArray[np.generic]]:
+    """The inputs that a skeleton was recorded with, or such of another batch where it is free."""
+    return {value.name: _input(value, batch or BATCHES.get(name, 1)) for value in model.graph.input}
 
 
 def _input(value: onnx.ValueInfoProto, batch: int) -> NDArray[np.generic]:

@@ -78,17 +78,26 @@ class MemoryWriter(Writer):
     def _load(self, t: Register, pointer: str, align: int) -> str:
         return self.define(f"load {text_of(t)}, ptr {pointer}, align {align}", pointer, place=Place.MOVABLE)
 
+    def _stored(self, t: Register, value: str) -> str:
+        """A value as memory has it."""
+        memory = t.of(memory_kind(t.kind))
+        return value if memory == t else self.once(f"zext {text_of(t)} {value} to {text_of(memory)}", value)
+
+    def _taken(self, t: Register, stored: str) -> str:
+        """What memory has as the value that it is."""
+        memory = t.of(memory_kind(t.kind))
+        return stored if memory == t else self.compute("icmp ne", memory, stored, "0" if t.width == 1 else "zeroinitializer")
+
     def _read_element(self, a: Access, kind: str, offset: int, condition: str, padding: str) -> str:
+        """An element as memory has it, or `padding`, which is as memory has it too."""
         pointer, align = self._pointer(a, offset)
         if condition != "1":
             # Outside the buffer its first element is read in place, and dropped.
             pointer = self.define(f"select i1 {condition}, ptr {pointer}, ptr {a.view.base}", condition, pointer)
             align = element_bytes(a.view.kind)
-        t = Register(kind)
-        value = self._load(t.of(memory_kind(kind)), pointer, align)
-        if kind == "i1":
-            value = self.compute("icmp ne", t.of("i8"), value, "0")
-        return value if condition == "1" else self.select(t, condition, value, padding)
+        memory = Register(memory_kind(kind))
+        value = self._load(memory, pointer, align)
+        return value if condition == "1" else self.select(memory, condition, value, padding)
 
     def _read_row(self, a: Access, t: Register, offset: int, mask: str, padding: str) -> str:
         pointer, align = self._pointer(a, offset)
@@ -96,29 +105,31 @@ class MemoryWriter(Writer):
         if not mask:
             value = self._load(memory, pointer, align)
         else:
-            other = self.splat(t, padding)
-            if memory != t:
-                other = self.once(f"zext {text_of(t)} {other} to {text_of(memory)}", other)
+            other = self._stored(t, self.splat(t, padding))
             value = self.define(
                 f"call {text_of(memory)} @llvm.masked.load.{suffix_of(memory)}.p0(ptr align {align} {pointer}, "
                 f"{text_of(t.of('i1'))} {mask}, {text_of(memory)} {other})",
                 *(pointer, mask, other),
             )
-        return value if memory == t else self.compute("icmp ne", memory, value, "zeroinitializer")
+        return self._taken(t, value)
 
     def read_register(self, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
-        if t.width == 1:
-            return self._read_element(a, t.kind, offset, lane_condition(self, a, row, start), padding)
-        if a.stride == 1:
+        if t.width > 1 and a.stride == 1:
             return self._read_row(a, t, offset, self._mask(a, t, row, start), padding)
+        one = Register(t.kind)
+        other = self._stored(one, padding) if padding else padding  # reads that stay within the buffer have none
+        if t.width == 1:
+            return self._taken(t, self._read_element(a, t.kind, offset, lane_condition(self, a, row, start), other))
         if a.stride == 0:
-            return self.splat(t, self._read_element(a, t.kind, offset, row, padding))
+            return self.splat(t, self._taken(one, self._read_element(a, t.kind, offset, row, other)))
+        # What memory has of all lanes becomes values at once.
+        memory = t.of(memory_kind(t.kind))
         value = "poison" if t.used == t.width else "zeroinitializer"
         for lane in range(t.used):
             condition = lane_condition(self, a, row, start + lane)
-            element = self._read_element(a, t.kind, offset + lane * a.stride, condition, padding)
-            value = self.insert(t, value, element, lane)
-        return value
+            element = self._read_element(a, t.kind, offset + lane * a.stride, condition, other)
+            value = self.insert(memory, value, element, lane)
+        return self._taken(t, value)
 
     def read_turned(self, a: Access, result: SSAValue) -> list[str] | None:
         """A tile [k, lane] whose columns lie side by side in memory: squares of it are read by column, and transposed."""
@@ -165,11 +176,9 @@ class MemoryWriter(Writer):
         return self.define(text, x, y, place=Place.MOVABLE)
 
     def _write_element(self, a: Access, kind: str, value: str, offset: int, condition: str) -> None:
+        """Writes an element as memory has it."""
         pointer, align = self._pointer(a, offset)
-        t = Register(memory_kind(kind))
-        if kind == "i1":
-            value = self.cast("zext", Register(kind), value, t)
-        store = f"store {text_of(t)} {value}, ptr {pointer}, align {align}"
+        store = f"store {text_of(Register(memory_kind(kind)))} {value}, ptr {pointer}, align {align}"
         if condition == "1":
             self.emit(store)
             return
@@ -182,18 +191,16 @@ class MemoryWriter(Writer):
 
     def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
         self.stored.add(a.view.base)
+        memory, value = t.of(memory_kind(t.kind)), self._stored(t, value)
         if t.width == 1:
             self._write_element(a, t.kind, value, offset, lane_condition(self, a, row, start))
             return
         if a.stride != 1:
             for lane in range(t.used):
-                element, condition = self.extract(t, value, lane), lane_condition(self, a, row, start + lane)
+                element, condition = self.extract(memory, value, lane), lane_condition(self, a, row, start + lane)
                 self._write_element(a, t.kind, element, offset + lane * a.stride, condition)
             return
         pointer, align = self._pointer(a, offset)
-        memory = t.of(memory_kind(t.kind))
-        if memory != t:
-            value = self.cast("zext", t, value, memory)
         if mask := self._mask(a, t, row, start):
             self.emit(
                 f"call void @llvm.masked.store.{suffix_of(memory)}.p0({text_of(memory)} {value}, ptr align {align} {pointer}, "

@@ -7,7 +7,7 @@ collapsing of iterators and the linking of ops through temporaries are questions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -56,6 +56,14 @@ class Access:
             if t.iterator == iterator and t.divisor == 1:
                 total = total + t.stride
         return total
+
+    def distance(self, place: Mapping[int, int]) -> int:
+        """Elements from the first one to that at `place`, with iterators that are not named at 0; strides are known."""
+        found = 0
+        for t in self.terms:
+            steps = place.get(t.iterator, 0) // t.divisor
+            found += int(t.stride) * (steps % t.modulus if t.modulus else steps)
+        return found
 
     def uses(self, iterator: int) -> bool:
         return any(t.iterator == iterator for t in self.terms)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
+from dlc.arrays import ALIGNMENT
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dims import Size
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.tiling.nests import Nest, Stage, can_split
 from dlc.passes.tiling.plan import equal_tile, even_tile, packed_periods
@@ -75,19 +80,44 @@ class TileRules:
         vectors = -(-columns // lanes)
         rows = self.rows_beside(stage, vectors)
         register = {lane: columns}
-        # The dimension nearest in memory first: its rows share cache lines and address registers.
-        for d in sorted(row_dims, key=lambda d: stage.output.stride(d)):
+        vectors_of = [a for a in stage.inputs if a.uses(lane)]
+
+        def nearness(d: int) -> tuple[bool, Size]:
+            return all(a.uses(d) for a in vectors_of), stage.output.stride(d)
+
+        # Dimensions whose rows share vectors first; of these the one nearest in memory, whose rows share lines and addresses.
+        for d in sorted(row_dims, key=nearness):
             # Rows that are neighbours in a panel share its lines where they are an even part of them.
             least = 0 if any((a := stage.accesses[k]) is not None and a.stride(d) == 1 for k in panels) else SUMS / vectors
             if d in self.nest.open:
                 # An even cut of an example is none of the other extents.
                 register[d] = rows if rows <= EVEN else self.fitting(d, rows)
                 break
-            register[d] = self.fitting(d, row_tile(extents[d], rows, least))
+            tiles = ({**register, d: n} for n in range(min(rows, extents[d]), 0, -1))
+            kept = next(tile[d] for tile in tiles if tile[d] == 1 or self.lines_stay(stage, lane, tile, panels))
+            register[d] = self.fitting(d, row_tile(extents[d], kept, least))
             rows //= register[d]
             if rows < 2 or register[d] < extents[d]:
                 break
         return register
+
+    def lines_stay(self, stage: Stage, lane: int, tile: Mapping[int, int], panels: Sequence[int]) -> bool:
+        """Whether lines of which a contraction broadcasts elements stay in the first-level cache until all of them are read.
+
+        Rows that lie a power of two apart meet in few sets, and each of these holds a line for each of its ways. Where a task
+        copies an operand, as it does `panels`, its rows lie close together.
+        """
+        machine, rows = self.target.machine, [d for d in tile if d != lane]
+        places = [dict(zip(rows, place, strict=True)) for place in product(*(range(tile[d]) for d in rows))]
+        for k, a in enumerate(stage.accesses[:-1]):
+            if a is None or a.uses(lane) or k in panels:
+                continue
+            size = numpy_dtype(memref_of(stage.op.operands[k]).element_type).itemsize
+            lines = {a.distance(place) * size // ALIGNMENT for place in places}
+            sets = Counter(line % (machine.way_bytes // ALIGNMENT) for line in lines)
+            if max(sets.values()) > machine.cache_ways:
+                return False
+        return True
 
     def steps(self, register: dict[int, int], lane: int | None) -> dict[int, dict[int, int]]:
         """What goes in smaller steps than the register tile, since it would spill, and fill the kernel.

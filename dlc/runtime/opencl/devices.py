@@ -69,22 +69,40 @@ def open_device(device: Device) -> Session:
     return Session(device)
 
 
-@lru_cache(maxsize=1)
 def all_devices() -> tuple[Device, ...]:
     """The devices of all platforms, in the order of the platforms."""
+    return _found()[0]
+
+
+def what_to_do() -> str:
+    """What makes there be a device, on a machine without one."""
+    if not (silent := _found()[1]):
+        return INSTALL
+    return (
+        f"the driver of {' and of '.join(silent)} is installed, and gives none. Where it is PoCL (Portable Computing "
+        "Language), it lacks a folder to write to: name one in the variable POCL_CACHE_DIR"
+    )
+
+
+@lru_cache(maxsize=1)
+def _found() -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """The devices of all platforms, and the names of platforms that have none."""
     cl = opencl()
     try:
         platforms = cl.get_platforms()
     except cl.Error:
-        return ()  # the loader calls it an error that there is none
+        return (), ()  # the loader calls it an error that there is none
     found: list[Device] = []
+    silent: list[str] = []
     for p, platform in enumerate(platforms):
         try:
             handles = platform.get_devices()
         except cl.Error:
-            continue  # a platform without devices
+            handles = []  # so some say that they have none
+        if not handles:
+            silent.append(platform.name.strip())
         found += [_describe(handle, (p, d)) for d, handle in enumerate(handles)]
-    return tuple(found)
+    return tuple(found), tuple(silent)
 
 
 def _describe(handle: Any, place: tuple[int, int]) -> Device:
@@ -170,7 +188,7 @@ def _at(place: tuple[int, int]) -> Device:
     for device in found:
         if device.place == place:
             return device
-    here = f"; there are {', '.join(map(str, found))}" if found else f", or any other; {INSTALL}"
+    here = f"; there are {', '.join(map(str, found))}" if found else f", or any other; {what_to_do()}"
     raise DeviceError(f"no OpenCL device opencl:{place[0]}:{place[1]}{here}")
 
 
@@ -183,7 +201,7 @@ def _first() -> Device:
         problems.append(problem)
     if problems:
         raise DeviceError("no OpenCL device works:\n  " + "\n  ".join(problems))
-    raise DeviceError(f"no OpenCL device: {INSTALL}; `dlc doctor` says what is found")
+    raise DeviceError(f"no OpenCL device: {what_to_do()}; `dlc doctor` says what is found")
 
 
 @lru_cache

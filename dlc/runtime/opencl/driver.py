@@ -31,7 +31,11 @@ def opencl() -> Any:
 
 @lru_cache(maxsize=1)
 def _loaded() -> Any:
-    return import_module("pyopencl")
+    cl = import_module("pyopencl")
+    # Of every kernel it keeps Python code in the user's home, and ends in an error where that is read-only or full. The
+    # variable PYOPENCL_NO_CACHE is this switch.
+    cl._PYOPENCL_NO_CACHE = True
+    return cl
 
 
 def _lose_drivers() -> None:

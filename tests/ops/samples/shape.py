@@ -135,6 +135,7 @@ def _movement() -> list[Sample]:
             for d in (F32, F8)
         ),
         Sample(dl.ReverseOp, (x,), lambda x: x[::-1, :, ::-1], {"axes": (0, -1)}),
+        Sample(dl.ReverseOp, (values(BOOL, 3, 37),), lambda x: x[:, ::-1], {"axes": (1,)}, label="of_truth_values"),
         _pad("", values(F32, 3, 4), (1, 0), (2, 3)),
         _pad("negative", values(I32, 4, 5), (-1, 2), (1, -3)),
         _pad("none", values(F16, 2, 2), (0, 0), (0, 0)),

@@ -12,9 +12,9 @@ _TOLERANCE = {F32: 3e-6, F64: 1e-14, F16: 4e-3, I16: 0.0, I32: 0.0}
 
 def _tiles(x: np.ndarray, matrix: np.ndarray, step: int) -> np.ndarray:
     """Each tile between the matrix and its transpose."""
-    t = len(matrix)
+    numbers, t = matrix.shape
     rows, columns = ((s - t) // step + 1 for s in x.shape[1:3])
-    v = np.zeros((t, t, x.shape[0], rows, columns, x.shape[3]), x.dtype)
+    v = np.zeros((numbers, numbers, x.shape[0], rows, columns, x.shape[3]), x.dtype)
     for n, p, q, c in np.ndindex(*v.shape[2:]):
         tile = x[n, p * step : p * step + t, q * step : q * step + t, c]
         v[:, :, n, p, q, c] = matrix @ tile @ matrix.T
@@ -31,8 +31,8 @@ def _image(v: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return y
 
 
-def _input(label: str, x: tuple[int, ...], t: int, step: int, dtype: np.dtype = F32) -> Sample:
-    operands = (values(dtype, *x), values(dtype, t, t, seed=1))
+def _input(label: str, x: tuple[int, ...], t: int, step: int, dtype: np.dtype = F32, rows: int | None = None) -> Sample:
+    operands = (values(dtype, *x), values(dtype, rows or t, t, seed=1))
     formula = exactly(lambda x, matrix: _tiles(x, matrix, step))
     return Sample(dl.WinogradInputOp, operands, formula, {"step": step}, _TOLERANCE[dtype], label)
 
@@ -58,6 +58,8 @@ SAMPLES = [
     _input("4", (2, 8, 6, 5), 4, 2),
     _input("6", (1, 10, 14, 33), 6, 4),
     _input("one_tile", (1, 6, 6, 3), 6, 4),
+    _input("side_by_side", (2, 4, 8, 5), 4, 4, rows=6),
+    _input("of_a_weight", (1, 3, 3, 35), 3, 3, rows=6),
     _input("double", (1, 6, 4, 3), 4, 2, F64),
     _input("integers", (1, 6, 10, 33), 6, 4, I16),
     _output("2", (4, 4, 2, 3, 2, 5), 2),

@@ -230,6 +230,18 @@ def test_a_tile_has_sums_enough_to_work_on_at_once() -> None:
     assert choose_tiles(known, CPU_LEVELS["cpu:avx2"]).register[m] == 6
 
 
+@pytest.mark.parametrize(("steps", "rows"), [(1024, 7), (1040, 28), (512, 14)])
+def test_lines_of_a_tile_have_a_place_in_the_nearest_cache(steps: int, rows: int) -> None:
+    """Of 28 rows 4,096 bytes apart all meet in one set of eight lines, of those 2,048 bytes apart in two."""
+    module = parse_module(
+        CONTEXT, KERNELS["matmul"].replace("13x", "28x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
+    )
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(CONTEXT, module)
+    (nest,) = nests_of(next(iter(kernels_of(module))))
+    assert choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx512"]).register[nest.shared[0]] == rows
+
+
 def test_what_lies_across_is_turned_in_blocks() -> None:
     (nest,) = nests_of(next(iter(kernels_of(buffered("turned")))))
     n, m = nest.shared

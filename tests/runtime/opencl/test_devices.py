@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -137,6 +141,19 @@ def test_without_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert target_of("opencl:small") == SMALL
 
 
+def test_a_driver_without_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as PoCL without a folder to write to."""
+    silent = SimpleNamespace(name="some driver ", get_devices=list)
+    monkeypatch.setattr(opencl(), "get_platforms", lambda: [silent])
+    devices._found.cache_clear()
+    devices._first.cache_clear()
+    try:
+        with pytest.raises(DeviceError, match=r"driver of some driver is installed, and gives none.*POCL_CACHE_DIR"):
+            choose("opencl")
+    finally:
+        devices._found.cache_clear()
+
+
 def test_the_environment_names_a_device() -> None:
     assert Environment.read({"DLC_DEVICE": "0:1"}).device == "0:1"
     assert Environment.read({}).device is None
@@ -159,3 +176,13 @@ def test_a_real_device() -> None:
     assert replace(target, version=None) == found.target == resolve(target.name)
     assert target.version == f"{found.name}, {found.platform}, {found.driver}"
     assert str(found).startswith(f"opencl:{found.place[0]}:{found.place[1]} (")
+
+
+@pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
+def test_a_home_that_is_not_there(tmp_path: Path) -> None:
+    code = "from dlc.runtime.opencl.devices import all_devices, problem_of; print(problem_of(all_devices()[0]))"
+    (tmp_path / "home").write_text("a file, which no folder can be made in")
+    home = {"HOME": str(tmp_path / "home"), "POCL_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    kept = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
+    done = subprocess.run([sys.executable, "-c", code], env=kept | home, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("\n", "")

@@ -7,7 +7,8 @@ A 3×3 convolution of stride 1 as m×m results at a time, with t = m + 2:
     y[tile p at (a, b), o] = Σᵢⱼ Aᵀ[a, i] · Aᵀ[b, j] · M[i, j, p, o]
 
 with U = G·w·Gᵀ. That is t² multiplications where 9·m² were. After Lavin and Gray, Fast Algorithms for Convolutional Neural
-Networks (2015).
+Networks (2015). The gradient by w is the transpose of this: tiles of ȳ with A, t×t numbers each, times V, summed over tiles,
+and Gᵀ of that. Windows of a weight are one tile of 3×3, whose channels are those of both sides.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ class WinogradInputOp(Staged):
     """The transformed tiles of an image.
 
     `v[i, j, n, p, q, c] = Σₖₗ matrix[i, k] · matrix[j, l] · x[n, p·step + k, q·step + l, c]`. (C1) `x` has
-    rank 4, `matrix` is square, both are of one type of floats or integers; (C2) tiles of the matrix's size, `step` apart,
-    cover the image's height and width exactly.
+    rank 4, `matrix` rank 2, both are of one type of floats or integers; (C2) tiles of as many numbers along each axis as the
+    matrix has columns, `step` apart, cover the image's height and width exactly.
     """
 
     name = "dl.winograd_input"
@@ -103,18 +104,19 @@ class WinogradInputOp(Staged):
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
-        shape, (t, columns), step = shape_of(self.x), shape_of(self.matrix), number(self.step)
         _require_numbers(self)
-        if len(shape) != 4 or t != columns:
-            raise ShapeError(f"{self.name}: an image {shape} and a matrix {(t, columns)} (C1)")
+        shape, (rows, t), step = shape_of(self.x), shape_of(self.matrix), number(self.step)
+        if len(shape) != 4:
+            raise ShapeError(f"{self.name}: an image {shape} (C1)")
         n, height, width, c = shape
         if step < 1 or any(differ((size - t) // step * step, size - t) for size in (height, width)):
             raise ShapeError(f"{self.name}: tiles of {t} every {step} do not cover {(height, width)} (C2)")
-        return [tensor_type((t, t, n, (height - t) // step + 1, (width - t) // step + 1, c), element_type_of(self.x))]
+        tiles = ((size - t) // step + 1 for size in (height, width))
+        return [tensor_type((rows, rows, n, *tiles, c), element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array, matrix: Array) -> Array:
-            t, step = len(matrix), number(self.step)
+            t, step = matrix.shape[1], number(self.step)
             windows = np.lib.stride_tricks.sliding_window_view(x, (t, t), (1, 2))[:, ::step, ::step]
             return np.einsum("ik,jl,npqckl->ijnpqc", matrix, matrix, windows, optimize=True)
 
@@ -122,7 +124,7 @@ class WinogradInputOp(Staged):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, (x, matrix), step = Build(self), operands, number(self.step)
-        t = shape_of(matrix)[0]
+        t = shape_of(matrix)[1]
         tiles = b(WindowsOp, x, axes=(1, 2), sizes=(t, t), strides=(step, step))
         rows = b(ModeProductOp, tiles, matrix, axis=0, to=0)
         return [b(ModeProductOp, rows, matrix, axis=1, to=1)]

@@ -12,7 +12,7 @@ from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, s
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
-from dlc.dialects.dl.contractions.winograd import ModeProductOp, WinogradInputOp, WinogradOutputOp
+from dlc.dialects.dl.contractions.winograd import WinogradInputOp, WinogradOutputOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.padding import PadOp
@@ -23,6 +23,7 @@ from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.dims import Range, Size, is_static, product
 from dlc.ir import Context, Float32Type, ModuleOp, Operation, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.contractions.strips import strip_of, strips
 from dlc.passes.dl.contractions.winograd_algorithms import ALGORITHMS, OF_FLOATS, Algorithm, twos
 from dlc.passes.dl.index_ranges import interval_of
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
@@ -37,7 +38,7 @@ class WinogradPass(TargetPass):
     """`winograd`: a 3×3 convolution of stride 1 as tiles of 2×2 or 4×4 results, where that is less work.
 
         %y = dl.conv %x, %w
-    →   %v = dl.winograd_input %x, %b {step = 4};  %u = G·w·Gᵀ (an expression of weights)
+    →   %v = dl.winograd_input %x, %b {step = 4};  %u = dl.winograd_input %w, G (an expression of weights)
         %m = dl.matmul %v, %u;  %y = dl.winograd_output %m, %a
 
     Large or many images go strip by strip, so that what is between the three steps stays in a cache; what is elementwise
@@ -108,7 +109,8 @@ class _Rewriter:
             numbers = a.tile**2
             products = numbers * tiles * c * o
             moved = costs.input * c * (numbers * tiles + n * height * width) + costs.output * o * tiles * (numbers + a.step**2)
-            transformed = 0 if op.w in self.constant else costs.input * c * o * (numbers + 9)
+            # What is computed is copied into panels besides.
+            transformed = 0 if op.w in self.constant else costs.input * c * o * (2 * numbers + 9)
             return products + moved + transformed + costs.weight * (numbers - 9) * c * o
 
         best = min(algorithms, key=cost)
@@ -140,8 +142,10 @@ class _Rewriter:
             of_weights = of_weights / algorithm.divisors[:, None]
         by_weights = b.constant(of_weights, element_type_of(op.w))
         by_input, by_output = b.constant(algorithm.input, element_type_of(x)), b.constant(of_output, element_type_of(op.result))
-        u = b(ModeProductOp, b(ModeProductOp, op.w, by_weights, axis=0, to=0), by_weights, axis=1, to=1)
-        t, _, c, o = shape_of(u)
+        kernel, _, c, o = map(int, shape_of(op.w))
+        # One tile, whose channels are those of both sides.
+        u = b(WinogradInputOp, b(ReshapeOp, op.w, shape=(1, kernel, kernel, c * o)), by_weights, step=kernel)
+        t = algorithm.tile
         flat = b(ReshapeOp, u, shape=(t * t, c, o))
 
         def results(x: SSAValue) -> SSAValue:
@@ -152,7 +156,7 @@ class _Rewriter:
             return b(WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), by_output)
 
         axis, parts = self.strips(op, x, algorithm)
-        y = self.join(b, [results(_part(b, x, axis, *part)) for part in parts], axis, op) if parts else results(x)
+        y = self.join(b, [results(strip_of(b, x, axis, *place)) for place in parts], axis, op) if parts else results(x)
         if integers:
             y = self.divided(b, op, algorithm, y)
         return self.crop(b, y, result) if any(missing) else y
@@ -170,13 +174,7 @@ class _Rewriter:
         inner, outer = (numpy_dtype(element_type_of(v)).itemsize for v in (x, op.result))
         down, across = (int(height) - 2) // m, (int(width) - 2) // m
         count, tiles = (n, down * across) if n > 1 else (down, across)
-        weights, each = numbers * int(c) * o * inner, numbers * tiles * (int(c) * inner + o * outer)
-        if each * count <= max(self.costs.cached_bytes, 2 * weights):
-            return 0, ()
-        most = max(1, max(self.costs.strip_bytes, weights) // each, -(-count // self.costs.most_strips))
-        # Strips of one size share their kernels.
-        step = next((size for size in range(most, most // 2, -1) if count % size == 0), most)
-        parts = [(k, min(step, count - k)) for k in range(0, count, step)]
+        parts = strips(self.costs, count, numbers * tiles * (int(c) * inner + o * outer), numbers * int(c) * o * inner)
         return (0, parts) if n > 1 else (1, [(k * m, size * m + 2) for k, size in parts])
 
     def divided(self, b: Build, op: ConvOp, algorithm: Algorithm, multiple: SSAValue) -> SSAValue:
@@ -259,14 +257,7 @@ class _Rewriter:
 def _beside(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
     """What of an operand meets a part of another one, of an axis counted from the last; all of it if it is broadcast."""
     axis += rank_of(value)
-    return value if axis < 0 or shape_of(value)[axis] == 1 else _part(b, value, axis, start, size)
-
-
-def _part(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
-    shape = shape_of(value)
-    starts, limits = [0] * len(shape), list(shape)
-    starts[axis], limits[axis] = start, start + size
-    return b(SliceOp, value, starts=tuple(starts), limits=tuple(limits), strides=(1,) * len(shape))
+    return value if axis < 0 or shape_of(value)[axis] == 1 else strip_of(b, value, axis, start, size)
 
 
 def _varies(value: SSAValue) -> bool:
