@@ -25,9 +25,9 @@ class Groups:
 class Winograd:
     """What a convolution by Winograd's tiles costs besides its products, in multiply-adds at the rate of a convolution.
 
-    `input` and `output` are per number that the two transformations read and write, `weight` per weight that comes from
-    memory, which costs fewer where vectors are shorter. Transformed weights take more memory: not for less than `gain`.
-    Measured on AVX-512, `weight` on AVX2 too.
+    `input` and `output` are per number that the two transformations read and write, `input` also where weights, their panels
+    and their gradients are made; `weight` per weight that comes from memory, which costs fewer where vectors are shorter.
+    Transformed weights take more memory: not for less than `gain`. Measured on AVX-512, `weight` on AVX2 too.
 
     Tiles and products of more than `cached_bytes` are made in strips of about `strip_bytes`, at most `most_strips` of them,
     since each is ops of its own. Measured on AVX2, beside other work: a third to two thirds of the time of all at once.

@@ -61,7 +61,7 @@ input_option = click.option(
     metavar="NAME=FILE.npy|random|FOLDER|FILE.npz",
     help="An input, or a folder or an .npz file of them; else random. Elements of a list: NAME[0]=…. Repeatable.",
 )
-seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of random inputs.")
+seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of random inputs.")
 
 
 def prepared(

@@ -19,7 +19,8 @@ from dlc.caching.keys import program_key
 from dlc.cli import main
 from dlc.dialects import dl
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
+from dlc.dialects.dl.narrow_numbers.words import DOTS
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import UnsupportedError
 from dlc.ir import Context, SSAValue
@@ -68,23 +69,31 @@ def test_loops_of_every_target(name: str, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("weights", ["uint4", "int4", "int8"])
 @pytest.mark.parametrize(
-    "name, instruction", [("cpu:generic", "pmaddwd"), ("cpu:avx512_vnni", "vpmaddwd"), ("cpu:aarch64", "smull")]
+    "name, dot, instruction",
+    [
+        ("cpu:generic", "i16", "pmaddwd"),
+        ("cpu:avx512_vnni", "i16", "vpmaddwd"),
+        ("cpu:avx512_vnni", "u8i8", "vpdpbusd"),
+        ("cpu:avx2_vnni", "u8i8", "vpdpbusd"),
+        ("cpu:aarch64", "i16", "smull"),
+        ("cpu:aarch64_i8mm", "u8i8", "usdot"),
+    ],
 )
-def test_pairs_are_multiplied_by_an_instruction(name: str, instruction: str, weights: str) -> None:
-    of = ELEMENT_TYPES[weights]
+def test_words_are_multiplied_by_an_instruction(name: str, dot: str, instruction: str, weights: str) -> None:
+    of, of_rows = ELEMENT_TYPES[weights], numpy_dtype(DOTS[dot].weights)
 
     def product(b: Writer, x: SSAValue, row_scale: SSAValue, row_sums: SSAValue) -> SSAValue:
         words = b.weight(RNG.integers(-(1 << 31), 1 << 31, (2, 2, 2, 72)).astype(np.int32))
-        return b(dl.MatmulPairsOp, x, words, row_scale, row_sums, b.weight(randoms((2, 72))[0]), of=of)
+        return b(dl.MatmulDotsOp, x, words, row_scale, row_sums, b.weight(randoms((2, 72))[0]), of=of, dot=dot)
 
-    target, pairs = CPU_LEVELS[name], 16 // scalar.bits(of)
-    x = RNG.integers(-(1 << 15), 1 << 15, (1, 16 * pairs)).astype(np.int16).view(np.int32)
-    p = program(product, x, *randoms((1, 2), (1, 2, 2)))
+    target, parts = CPU_LEVELS[name], 32 // scalar.bits(of) // DOTS[dot].count
+    x = RNG.integers(np.iinfo(of_rows).min, np.iinfo(of_rows).max + 1, (1, 8 * 32 // scalar.bits(of))).astype(of_rows)
+    p = program(product, x.view(np.int32), *randoms((1, 2), (1, 2, 2)))
     for stage in stages_of(target):
         for step in stage.passes:
             step.apply(Context(), p.module)
     code = assembly(emit_kernel(next(iter(kernels_of(p.module))), target).text, target)
-    assert len(re.findall(rf"\t{instruction}\w*\s", code)) >= pairs and not re.search(r"\tv?pmulld|\tmul\tv", code)
+    assert len(re.findall(rf"\t{instruction}\w*\s", code)) >= parts and not re.search(r"\tv?pmulld|\tmul\tv", code)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -94,7 +103,7 @@ def test_the_option(weights: str, rows: int, target: str) -> None:
     (x,) = randoms((rows, 128))
     f = dlc.jit(target=target, weights=weights, group=64, num_threads=1)(lambda x: dnp.tanh(x @ W / 16))
     # Pairs of few rows are multiplied, where there is an instruction for it.
-    product = "dl.matmul_pairs" if rows < 33 and target == "cpu" and resolve(target).dots else "dl.matmul_words"
+    product = "dl.matmul_dots" if rows < 33 and target == "cpu" and resolve(target).dots else "dl.matmul_words"
     assert product in f.lower(x).as_text("dl")
     # Half a step for each weight, and errors that do not all add up.
     step = np.abs(W).max() / 127 if weights == "int8" else 2 * np.abs(W).max() / 15

@@ -90,6 +90,17 @@ def test_a_truncated_file(folder: Folder, command: str, part: float) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+def test_a_device_in_place_of_a_file(folder: Folder, command: str) -> None:
+    """One that has no end."""
+    folder.refuses(command, Path("/dev/zero"), words=("/dev/zero", "a device"))
+
+
+def test_a_seed_below_zero(folder: Folder) -> None:
+    result = CliRunner().invoke(main, ["run", str(folder.file(relu())), "--seed", "-1"])
+    assert result.exit_code == 2 and "'--seed'" in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("text", ["dear diary", "builtin.module {}", "\n" * 500, '{"ir_version": 8}'])
 def test_a_text_file(folder: Folder, command: str, text: str) -> None:
     folder.refuses(command, folder.file(text.encode()), words=("model.onnx", "not an ONNX model"))

@@ -16,7 +16,7 @@ from dlc.ir import Attribute, Block, f16, f32, i1, i8, i16, i32, i64
 
 N = Dim.symbol("n")
 UI4 = ELEMENT_TYPES["uint4"]
-PAIRS = ((2, 4), i32)
+PAIRS, WORDS = ((2, 4), i32), ((1, 1, 1, 3), i32)
 
 
 def make(op: type[DlOp], *operands: tuple[tuple[Size, ...], Attribute], **properties: Any) -> DlOp:
@@ -25,6 +25,10 @@ def make(op: type[DlOp], *operands: tuple[tuple[Size, ...], Attribute], **proper
 
 def f(*shape: Size) -> tuple[tuple[Size, ...], Attribute]:
     return shape, f32
+
+
+# What rows are multiplied by, and all scales.
+ONE_BLOCK = WORDS, f(2, 1), f(2, 1, 1), f(1, 3)
 
 
 REFUSED = {
@@ -62,9 +66,11 @@ REFUSED = {
     "scales of other blocks": (dl.MatmulWordsOp, [f(2, 8), ((1, 1, 3), i32), f(2, 3)], {"of": UI4}, "C2"),
     "rows of half a word": (dl.MatmulWordsOp, [f(2, 4), ((1, 1, 3), i32), f(1, 3)], {"of": UI4}, "C3"),
     "rows of integers": (dl.MatmulWordsOp, [((2, 8), i32), ((1, 1, 3), i32), f(1, 3)], {"of": UI4}, "C4"),
-    "pairs of 16 bits": (dl.MatmulPairsOp, [PAIRS, ((1, 1, 1, 3), i32), f(2, 1), f(2, 1, 1), f(1, 3)], {"of": i16}, "C1"),
-    "pairs of floats": (dl.MatmulPairsOp, [f(2, 4), ((1, 1, 1, 3), i32), f(2, 1), f(2, 1, 1), f(1, 3)], {"of": UI4}, "C2"),
-    "sums of other words": (dl.MatmulPairsOp, [PAIRS, ((1, 1, 1, 3), i32), f(2, 1), f(2, 1, 2), f(1, 3)], {"of": UI4}, "C3"),
+    "pairs of 16 bits": (dl.MatmulDotsOp, [PAIRS, *ONE_BLOCK], {"of": i16, "dot": "i16"}, "C1"),
+    "dots of floats": (dl.MatmulDotsOp, [PAIRS, *ONE_BLOCK], {"of": UI4, "dot": "bf16"}, "C1"),
+    "pairs of floats": (dl.MatmulDotsOp, [f(2, 4), *ONE_BLOCK], {"of": UI4, "dot": "i16"}, "C2"),
+    "fours as pairs": (dl.MatmulDotsOp, [PAIRS, *ONE_BLOCK], {"of": UI4, "dot": "u8i8"}, "C3"),
+    "sums of other words": (dl.MatmulDotsOp, [PAIRS, WORDS, f(2, 1), f(2, 1, 2), f(1, 3)], {"of": UI4, "dot": "i16"}, "C3"),
     "two kinds of blocks": (dl.DequantizeOp, [((4, 8), i8), f(4, 2), ((4, 4), i8)], {"axis": 1}, "differ"),
     "products of half a word": (dl.MatmulOp, [((2, 2), i8), ((2, 2), i8)], {"dot": "u8i8"}, "expected words"),
     "an unknown product": (dl.MatmulOp, [((2, 2), i32), ((2, 2), i32)], {"dot": "i4"}, "expected words, by i16, u8i8"),

@@ -41,7 +41,7 @@ from tests.fuzz.floats import (
     spacing,
     unless_it_may_overflow,
 )
-from tests.fuzz.sums import contracted, contracted_with_pairs, contracted_with_words, in_another_order, reduced, touched
+from tests.fuzz.sums import contracted, contracted_with_dots, contracted_with_words, in_another_order, reduced, touched
 from tests.fuzz.tracked import Tracked
 
 # Ops that place elements and compute none: errors move as the elements do.
@@ -115,8 +115,8 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
             return [reduced(op, operands[0], arrays[0])]
         case dl.MatmulWordsOp():
             return [contracted_with_words(op, operands, arrays[0])]
-        case dl.MatmulPairsOp():
-            return [contracted_with_pairs(op, operands, arrays[0])]
+        case dl.MatmulDotsOp():
+            return [contracted_with_dots(op, operands, arrays[0])]
         case Contraction():
             return [contracted(op, operands, arrays[0])]
         case Procedure():

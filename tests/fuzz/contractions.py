@@ -53,17 +53,18 @@ def matmul_words(p: RandomProgram, op: type[DlOp]) -> Known:
     return p.add(op, x, bits, *given, of=of, scale_weights=p.flag())
 
 
-def matmul_pairs(p: RandomProgram, op: type[DlOp]) -> Known:
-    """Rows of any pairs times words of any bits, whose scales are ordinary numbers."""
+def matmul_dots(p: RandomProgram, op: type[DlOp]) -> Known:
+    """Rows of any integers times words of any bits, whose scales are ordinary numbers."""
     of, (blocks, words, step, n) = p.random.choice(FEW_BITS), (p.random.choice([1, 2, 3]) for _ in range(4))
-    rows, n, pairs = p.shape(p.random.choice([0, 1, 2]), 16), n * p.random.choice([1, 5, 16]), 16 // scalar.bits(of)
-    x = p.numbers.integers(-(1 << 15), 1 << 15, (*rows, blocks, words, 2 * step * pairs)).astype(I16)
+    dot, dtype = p.random.choice([("i16", I16), ("u8i8", I8)])
+    rows, n, places = p.shape(p.random.choice([0, 1, 2]), 16), n * p.random.choice([1, 5, 16]), step * (32 // scalar.bits(of))
+    x = p.numbers.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, (*rows, blocks, words, places)).astype(dtype)
     bits = p.numbers.integers(-(1 << 31), 1 << 31, (blocks, words, step, n)).astype(I32)
     row_scale, scale = (p.numbers.uniform(0.01, 0.1, s).astype(F32) for s in ((*rows, blocks), (blocks, n)))
     row_sums = x.sum(-1).astype(F32) * row_scale[..., None]
     zero = [p.numbers.integers(0, 16, (blocks, n)).astype(F32)][: p.random.choice([0, 1])]
-    packed = x.reshape(*rows, 2 * blocks * words * step * pairs).view(I32)
-    return p.add(op, *map(p.given, (packed, bits, row_scale, row_sums, scale, *zero)), of=of)
+    packed = x.reshape(*rows, blocks * words * places).view(I32)
+    return p.add(op, *map(p.given, (packed, bits, row_scale, row_sums, scale, *zero)), of=of, dot=dot)
 
 
 def pack_nibbles(p: RandomProgram, op: type[DlOp]) -> Known:

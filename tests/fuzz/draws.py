@@ -176,3 +176,11 @@ def _within(shape: tuple[int, ...], larger: tuple[int, ...]) -> bool:
         return math.prod(np.broadcast_shapes(shape, larger)) <= LARGEST_ARRAY
     except ValueError:
         return False
+
+
+def is_extreme(array: Array) -> bool:
+    """Whether floats are such that their products may overflow or vanish: passes multiply weights into one another."""
+    if not is_float(array.dtype) or array.dtype in NARROW or not array.size:
+        return False
+    x, info = np.abs(array.astype(np.float64)), ml_dtypes.finfo(array.dtype)
+    return bool(((x > float(info.max) ** 0.4) | ((x < float(info.smallest_normal) ** 0.4) & (x > 0)) | np.isnan(x)).any())

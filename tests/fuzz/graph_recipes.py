@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 
 from dlc.dialects.dl.base import Array
 from tests.fuzz.draws import SMALL, Unsuitable
+from tests.fuzz.graph_quantized import QUANTIZED
 from tests.fuzz.graph_windows import WINDOWS
 from tests.fuzz.random_graph import GraphValue, RandomGraph
 from tests.ops.sample import BOOL, F32, F64, I8, I32, I64, U8, is_float
@@ -541,6 +542,9 @@ RECIPES: dict[str, Recipe] = {
     "Range": _range,
     **WINDOWS,
 }
+# Of an operator that has two recipes either is taken.
+_ALL = [*RECIPES.items(), *QUANTIZED.items()]
+RECIPES |= {op: recipe for op, recipe in QUANTIZED.items() if op not in RECIPES}
 OPERATORS = list(RECIPES)
 
 
@@ -549,8 +553,8 @@ def random_graph(seed: int) -> RandomGraph:
     g = RandomGraph(seed)
 
     def step() -> None:
-        op = g.random.choice(OPERATORS)
-        RECIPES[op](g, op)
+        op, recipe = g.random.choice(_ALL)
+        recipe(g, op)
 
     size = g.random.choice([1, 1, 2, 3, 4, 6, 8])
     while not g.made:

@@ -19,7 +19,7 @@ from onnx.defs import OpSchema, SchemaError, get_schema
 from onnx.reference import ReferenceEvaluator
 
 from dlc.dialects.dl.base import Array
-from tests.fuzz.draws import ANY, LARGEST_ARRAY, RANKS, Draws, Unsuitable
+from tests.fuzz.draws import ANY, LARGEST_ARRAY, RANKS, Draws, Unsuitable, is_extreme
 from tests.ops.sample import F32, is_float
 
 OPSETS = range(7, 29)
@@ -107,7 +107,7 @@ class RandomGraph(Draws[GraphValue]):
     def given(self, array: Array) -> GraphValue:
         """An input or an initializer with these elements."""
         array = np.ascontiguousarray(array).reshape(np.shape(array))
-        where = self.weights if self.random.random() < 0.3 else self.inputs
+        where = self.weights if self.random.random() < 0.3 and not is_extreme(array) else self.inputs
         self.values.append(GraphValue(f"x{len(self.weights) + len(self.inputs)}", array, True))
         where[self.values[-1].name] = array
         return self.values[-1]

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 
 from dlc.compiler import Program
@@ -22,10 +21,9 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.ir import ArrayAttr, Block, DictionaryAttr, ModuleOp, Operation, Region, SSAValue, StringAttr, SymbolRefAttr, func
 from dlc.weights import WeightStore
 from tests.fuzz.bounds import track
-from tests.fuzz.draws import LARGEST_ARRAY, NARROW, Draws, Unsuitable
+from tests.fuzz.draws import LARGEST_ARRAY, Draws, Unsuitable, is_extreme
 from tests.fuzz.expected import track_scan
 from tests.fuzz.tracked import Tracked
-from tests.ops.sample import is_float
 
 
 @dataclass(eq=False)
@@ -91,7 +89,7 @@ class RandomProgram(Draws[Known]):
         kind = self.random.random()
         element = element_type(array.dtype)
         array = np.ascontiguousarray(array).reshape(array.shape)
-        if kind < 0.6 or _is_extreme(array):
+        if kind < 0.6 or is_extreme(array):
             value: SSAValue = self.block.insert_arg(tensor_type(array.shape, element), len(self.block.args))
             self.inputs.append(array)
         elif kind < 0.85 or array.size > 16 or np.isnan(array.astype(np.float64)).any():
@@ -132,14 +130,6 @@ class RandomProgram(Draws[Known]):
         results = [Known(r, t) for r, t in zip(op.results, tracked, strict=True)]
         self.values += results
         return results[0]
-
-
-def _is_extreme(array: Array) -> bool:
-    """Whether floats are such that their products may overflow or vanish: passes multiply weights into one another."""
-    if not is_float(array.dtype) or array.dtype in NARROW or not array.size:
-        return False
-    x, info = np.abs(array.astype(np.float64)), ml_dtypes.finfo(array.dtype)
-    return bool(((x > float(info.max) ** 0.4) | ((x < float(info.smallest_normal) ** 0.4) & (x > 0)) | np.isnan(x)).any())
 
 
 class Batch:

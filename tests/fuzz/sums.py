@@ -114,7 +114,7 @@ def contracted_with_words(op: dl.MatmulWordsOp, operands: Sequence[Tracked], arr
     return _last_rounding(exact, _unless_overflow(sums * FACTOR, np.full(sums.shape, count), error, array), array)
 
 
-def contracted_with_pairs(op: dl.MatmulPairsOp, operands: Sequence[Tracked], array: Array) -> Array:
+def contracted_with_dots(op: dl.MatmulDotsOp, operands: Sequence[Tracked], array: Array) -> Array:
     """Integers may be taken for others without a sign, and zero points with them."""
     x, words, *parameters = (o.array for o in operands)
     rows, weights = op.integers(x, words)

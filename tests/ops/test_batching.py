@@ -37,7 +37,7 @@ WITHOUT_LANES: dict[type[DlOp], str] = {
     dl.UnpackOp: "made by assign-layouts, when no transformation is left",
     dl.WordsOp: "made by quantized-contractions, when no transformation is left",
     dl.MatmulWordsOp: "made by few-bit-weights, when no transformation is left",
-    dl.MatmulPairsOp: "made by quantize-weights, when no transformation is left",
+    dl.MatmulDotsOp: "made by quantize-weights, when no transformation is left",
 }
 
 

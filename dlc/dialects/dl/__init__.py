@@ -50,10 +50,10 @@ from dlc.dialects.dl.movement.packing import *
 from dlc.dialects.dl.movement.padding import *
 from dlc.dialects.dl.movement.scatter import *
 from dlc.dialects.dl.movement.shaping import *
-from dlc.dialects.dl.narrow_numbers import few_bits, quantization, word_pairs, words
+from dlc.dialects.dl.narrow_numbers import few_bits, quantization, word_dots, words
 from dlc.dialects.dl.narrow_numbers.few_bits import *
 from dlc.dialects.dl.narrow_numbers.quantization import *
-from dlc.dialects.dl.narrow_numbers.word_pairs import *
+from dlc.dialects.dl.narrow_numbers.word_dots import *
 from dlc.dialects.dl.narrow_numbers.words import *
 from dlc.dialects.dl.procedures import factorization, rows, running, sorted, sorting, trees, walks
 from dlc.dialects.dl.procedures.factorization import *
@@ -112,7 +112,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     quantization,
     words,
     few_bits,
-    word_pairs,
+    word_dots,
     random,
     control,
     transformations,

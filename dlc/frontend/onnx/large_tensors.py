@@ -5,6 +5,7 @@ protobuf copies what a message holds, and hands out another copy: with weights o
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any, TypeAlias, overload
 
@@ -24,7 +25,9 @@ _NUMBER, _EIGHT, _SO_MANY, _FOUR = 0, 1, 2, 5
 
 
 def content_of(path: Path) -> Content:
-    """What a file holds. Raises OSError when it cannot be read."""
+    """What a file holds. Raises OSError when it cannot be read, and for a device, which need not end (/dev/zero)."""
+    if path.is_char_device():
+        raise OSError(errno.EINVAL, "it is a device, not a file")
     # What is no file, a pipe or a folder say, cannot be mapped.
     return MappedFile.of(path) if path.is_file() and path.stat().st_size >= LARGE else path.read_bytes()
 

@@ -41,7 +41,7 @@ NO_DERIVATIVE: dict[type[DlOp], str] = {
     dl.UnpackOp: _LATER,
     dl.ModeProductOp: _LATER,
     dl.MatmulWordsOp: _LATER,
-    dl.MatmulPairsOp: _LATER,
+    dl.MatmulDotsOp: _LATER,
     dl.AccumulateOp: _LATER,
 }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd
 
+from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.arithmetic.functions import ExpOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
@@ -70,7 +71,8 @@ class PrepareWeightedSumsPass(TargetPass):
     def _pays(self, dispatch: DispatchOp, kernels: dict[str, KernelOp], second: Contraction) -> bool:
         """Whether values had better be packed too: they are moved anyway, or the nearest cache does not hold them.
 
-        Row by row a panel's lines lie in few of its sets, so that it holds a panel only where it holds all of them.
+        Row by row a panel's lines lie in some of its sets. Where those are fewer than half, or lines come one by one instead of
+        in pairs, as a cache asks for them, it holds a panel only where it holds all of them.
         """
         values = second.operands[1]
         if isinstance(values, BlockArgument):
@@ -78,7 +80,10 @@ class PrepareWeightedSumsPass(TargetPass):
             if _untransposed(argument, kernels)[0] is not argument:
                 return True
         machine, size = self.target.machine, numpy_dtype(element_type_of(values)).itemsize
-        return prod(map(int, shape_of(values)[-2:])) * size > machine.cache_ways * machine.way_bytes
+        rows, width = map(int, shape_of(values)[-2:])
+        panel = min(VECTORS * self.target.lanes(max(4, size)), width) * size
+        apart = panel < 2 * ALIGNMENT or 2 * panel < gcd(machine.way_bytes, width * size)
+        return apart and rows * width * size > machine.cache_ways * machine.way_bytes
 
     def _pack(self, module: ModuleOp, kernels: dict[str, KernelOp], dispatch: DispatchOp, first: Contraction) -> None:
         """Gives a kernel's contraction its second operand in panels."""

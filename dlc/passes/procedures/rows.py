@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
+import numpy as np
+
 from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of, sizes
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.procedures.rows import LANES, Digit
+from dlc.dims import Size
 from dlc.ir import i32
 from dlc.passes.procedures.code import Buffer, Code, parts
 from dlc.passes.procedures.values import Index, Value, maximum, minimum, select
+from dlc.passes.types import vector_type
 
 # The side of the squares in which rows are turned.
 _SQUARE = 8
@@ -47,8 +54,7 @@ def _moved(
     """Columns of a buffer into the local one, or back."""
     step = min(n, _SQUARE) if turned else 1
     with code.loop(0, n, step, name="k") as counted:
-        # What is left over at the end is moved with its neighbours before it.
-        k = counted if n % step == 0 else code.least(counted, n - step)
+        k = _moved_back(code, counted, n, step)
         place = (start[0], k, start[2])
         if not turned and into:
             local.set_row(k, 0, row=buffer.row(*place, width=width))
@@ -81,43 +87,76 @@ def _exchange(code: Code, local: Buffer, n: int, width: int) -> None:
 
 
 def sort_digits(code: Code, op: dl.SortDigitsOp, x: Buffer, y: Buffer, before: Buffer) -> None:
-    """Counts how often each digit occurs, where its elements begin, and puts each element there, digit after digit."""
-    rows, n = shape_of(op.x)
-    digits = op.digits
-    most = max(1 << digit.bits for digit in digits)
+    """Counts how often each digit occurs, where its elements begin, and puts each element there, digit after digit.
 
-    def number_of(digit: Digit, value: Value) -> Value:
-        number = (value >> digit.shift) & ((1 << digit.bits) - 1)
-        return (number ^ digit.flip if digit.flip else number).unsigned.as_index()
+    Of the distances from the least one, numbers of a small range share the higher digits, by which nothing moves.
+    """
+    rows, n = shape_of(op.x)
+    digits, size = op.digits, code.size(n)
+    most, lowest = max(1 << digit.bits for digit in digits), digits[0].shift
 
     with code.grid(rows, 3 * n) as row:
+        least = _least(code, x, row, n) & -(1 << lowest) if op.by_distance else None
+
+        def number_of(digit: Digit, value: Value) -> Value:
+            number = ((value if least is None else value - least) >> digit.shift) & ((1 << digit.bits) - 1)
+            return (number ^ digit.flip if digit.flip and least is None else number).unsigned.as_index()
+
         counts = code.scratch(len(digits), most, element=i32)
         for k, digit in enumerate(digits):
             with code.loop(0, 1 << digit.bits, name="d") as d:
                 counts[k, d] = code.number(0, i32)
-        with code.loop(0, code.size(n)) as i:
+        with code.loop(0, size) as i:
             value = x[row, i]
             for k, digit in enumerate(digits):
                 number = number_of(digit, value)
                 counts[k, number] = counts[k, number] + 1
         source, targets = x, (y, before)
         for k, digit in enumerate(digits):
-            begun = code.cell(code.number(0, i32))
-            with code.loop(0, 1 << digit.bits, name="d") as d:
-                count = counts[k, d]
-                counts[k, d] = begun.value
-                begun.value = begun.value + count
             target = targets[(len(digits) - 1 - k) % 2]
-            with code.loop(0, code.size(n)) as i:
-                value = source[row, i]
-                number = number_of(digit, value)
-                place = counts[k, number]
-                counts[k, number] = place + 1
-                target[row, place.as_index()] = value
+            moves = None
+            if isinstance(n, int) and n:
+                moves = counts[k, number_of(digit, x[row, 0])].differs(n)
+                with code.when(moves.equals(0)):
+                    _copied(code, source, target, row, n)
+            with code.when(moves) if moves is not None else nullcontext():
+                begun = code.cell(code.number(0, i32))
+                with code.loop(0, 1 << digit.bits, name="d") as d:
+                    count = counts[k, d]
+                    counts[k, d] = begun.value
+                    begun.value = begun.value + count
+                with code.loop(0, size) as i:
+                    value = source[row, i]
+                    number = number_of(digit, value)
+                    place = counts[k, number]
+                    counts[k, number] = place + 1
+                    target[row, place.as_index()] = value
             source = target
         if len(digits) == 1:
-            with code.loop(0, code.size(n)) as i:
-                before[row, i] = x[row, i]
+            _copied(code, x, before, row, n)
+
+
+def _least(code: Code, x: Buffer, row: Value, n: Size) -> Value:
+    """The least element of a row, the largest number if there is none."""
+    width = code.lanes if isinstance(n, int) and n >= code.lanes else 1
+    largest = np.iinfo(numpy_dtype(code.element)).max
+    found = code.cell(code.number(largest, vector_type((width,), code.element)))
+    with code.loop(0, code.size(n), width) as i:
+        found.value = minimum(found.value, x.row(row, _moved_back(code, i, n, width), width=width))
+    return found.value.combined("minsi")
+
+
+def _copied(code: Code, source: Buffer, target: Buffer, row: Value, n: Size) -> None:
+    """A row from one buffer into another."""
+    width = code.lanes if isinstance(n, int) and n >= code.lanes else 1
+    with code.loop(0, code.size(n), width) as counted:
+        i = _moved_back(code, counted, n, width)
+        target.set_row(row, i, row=source.row(row, i, width=width))
+
+
+def _moved_back(code: Code, i: Value, n: Size, width: int) -> Value:
+    """Where a vector begins that is within n elements: what is left over at the end is taken with its neighbours before it."""
+    return code.least(i, n - width) if isinstance(n, int) and n % width else i
 
 
 # More levels than a heap has.

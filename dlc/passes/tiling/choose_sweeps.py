@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 from dlc.ir import BlockArgument, SSAValue, linalg
 from dlc.passes.tiling.hidden import weighs_nothing
@@ -21,6 +22,8 @@ from dlc.target import Target
 _VECTORS = 2
 # Registers that a vector of a long formula takes, with its share of the constants.
 _FORMULA = 8
+# A register tile of so many rows takes what the second-level cache brings of an operand without waiting for it.
+_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -101,12 +104,19 @@ class SweepChooser:
         """The rows of a part of a task: register tiles whose weights a cache holds; of blocks, beside their keys and values."""
         machine, extents = self.target.machine, self.nest.extents
         if self.reads_mask or self.running() is None:
-            fitting = min(max(1, machine.row_elements // (self.length * self.rows)), machine.row_tiles)
+            shared = 1 if self.rows >= _ROWS and self._is_near() else machine.row_tiles
+            fitting = min(max(1, machine.row_elements // (self.length * self.rows)), shared)
         else:
             fitting = max(1, machine.row_elements // (2 * self.length * self.rows))
         tiles = -(-extents[self.row] // self.rows)
         parts = -(-tiles // fitting)
         return min(extents[self.row], -(-tiles // parts) * self.rows)
+
+    def _is_near(self) -> bool:
+        """Whether the second-level cache holds what all rows of a product read, such as a head's keys and values."""
+        stages, extents = (self.nest.stages[k] for k in (self.sums.first, self.sums.second)), self.nest.extents
+        read = (stage.reductions | {lane} for stage, lane in zip(stages, (self.sums.lane, self.sums.end), strict=True))
+        return sum(prod(extents[d] for d in dims) for dims in read) <= self.target.machine.block_elements
 
     def sweeps(self) -> Iterator[Sweep]:
         """The sweeps, as far as a mask shows something, if what it hides weighs nothing."""

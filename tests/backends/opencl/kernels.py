@@ -13,6 +13,7 @@ import pytest
 
 from dlc.backends.opencl.emit import emit_kernel
 from dlc.ir import func
+from dlc.runtime.opencl.driver import opencl
 from dlc.target import OPENCL_PROFILES, Target
 
 PROFILES = [pytest.param(OPENCL_PROFILES[name], id=name) for name in ("opencl:cpu128", "opencl:cpu512")]
@@ -27,7 +28,7 @@ def queue() -> Any:
 
     Its context is remembered beside it: Intel's runtime drops one that only a queue holds.
     """
-    cl = pytest.importorskip("pyopencl")
+    cl = opencl()
     try:
         devices = [d for p in cl.get_platforms() for d in p.get_devices()]
     except cl.Error:
@@ -47,12 +48,10 @@ def on_device(profile: Target) -> Target:
 
 def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], profile: Target) -> list[np.ndarray]:
     """The arguments after all grids of a kernel have run on copies of them."""
-    import pyopencl as cl
-
-    source, q = emit_kernel(kernel, on_device(profile)), queue()
+    cl, source, q = opencl(), emit_kernel(kernel, on_device(profile)), queue()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
-        program = cl.Program(q.context, source.text).build()
+        program = cl.Program(q.context, source.text).build(cache_dir=False)
     guarded = [np.concatenate([a.reshape(-1).view(np.uint8), np.full(64, 0xA5, np.uint8)]) for a in arrays]
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     buffers = [cl.Buffer(q.context, flags, hostbuf=g) for g in guarded]

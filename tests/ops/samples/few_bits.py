@@ -7,6 +7,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dialects.dl.narrow_numbers.words import DOTS
 from tests.ops.sample import F16, F32, I32, Sample, values
 
 _INT4, _UINT4 = (np.dtype(getattr(ml_dtypes, name)) for name in ("int4", "uint4"))
@@ -19,13 +20,13 @@ def _number(word: int, j: int, dtype: np.dtype) -> int:
 
 
 def _product(
-    x: np.ndarray, words: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, dtype: np.dtype, in_turns: bool = False
+    x: np.ndarray, words: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, dtype: np.dtype, in_turns: int = 1
 ) -> np.ndarray:
     count = 8 if dtype in (_INT4, _UINT4) else 4
     blocks, rows, columns = words.shape
     weights = np.zeros((blocks, rows, count, columns))
     for b, w, j, n in np.ndindex(*weights.shape):
-        place = j // 2 + j % 2 * count // 2 if in_turns else j
+        place = j // in_turns + j % in_turns * count // in_turns
         weights[b, w, j, n] = _number(int(words[b, w, n]), place, dtype) - (0 if zero is None else float(zero[b, n]))
     scaled = weights * scale.astype(np.float64)[:, None, None]
     return x.astype(np.float64) @ scaled.reshape(-1, columns)
@@ -57,11 +58,13 @@ def _sample(
     return Sample(dl.MatmulWordsOp, tuple(operands), expected, {"of": of, **properties}, tolerance, label)
 
 
-def _pairs(label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int, int, int, int], zero: bool = False) -> Sample:
-    count = 8 if dtype in (_INT4, _UINT4) else 4
-    random, (blocks, per_block, step, columns) = np.random.default_rng(len(label)), words
-    x = random.integers(-32767, 32768, (*rows, blocks, per_block, step * count)).astype(np.int16)
-    row_scale = (random.random((*rows, blocks)) / 32767).astype(F32)
+def _dots(
+    label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int, int, int, int], zero: bool = False, dot: str = "i16"
+) -> Sample:
+    count, of_rows = 8 if dtype in (_INT4, _UINT4) else 4, numpy_dtype(DOTS[dot].weights)
+    random, (blocks, per_block, step, columns), most = np.random.default_rng(len(label)), words, np.iinfo(of_rows).max
+    x = random.integers(-most, most + 1, (*rows, blocks, per_block, step * count)).astype(of_rows)
+    row_scale = (random.random((*rows, blocks)) / most).astype(F32)
     operands = [
         x.reshape(*rows, -1).view(I32),
         random.integers(-(1 << 31), 1 << 31, words).astype(I32),
@@ -72,12 +75,12 @@ def _pairs(label: str, dtype: np.dtype, rows: tuple[int, ...], words: tuple[int,
     ]
 
     def expected(*operands: np.ndarray) -> np.ndarray:
-        pairs, words, row_scale, row_sums, scale, *zeros = operands
-        floats = pairs.view(np.int16).reshape(*row_sums.shape, -1) * row_scale.astype(np.float64)[..., None, None]
-        flat = words.reshape(blocks, -1, columns)
-        return _product(floats.reshape(*rows, -1), flat, scale, zeros[0] if zeros else None, dtype, in_turns=True)
+        numbers, words, row_scale, row_sums, scale, *zeros = operands
+        floats = numbers.view(of_rows).reshape(*row_sums.shape, -1) * row_scale.astype(np.float64)[..., None, None]
+        flat, turns = words.reshape(blocks, -1, columns), DOTS[dot].count
+        return _product(floats.reshape(*rows, -1), flat, scale, zeros[0] if zeros else None, dtype, in_turns=turns)
 
-    return Sample(dl.MatmulPairsOp, tuple(operands), expected, {"of": element_type(dtype)}, 3e-6, label)
+    return Sample(dl.MatmulDotsOp, tuple(operands), expected, {"of": element_type(dtype), "dot": dot}, 3e-6, label)
 
 
 def _nibbles(label: str, dtype: np.dtype, *shape: int) -> Sample:
@@ -98,8 +101,12 @@ SAMPLES = [
     _sample("rows_of_bytes", np.dtype("u1"), (7,), (1, 3, 16), zero=True),
     _sample("scaled_weights", _UINT4, (13,), (3, 2, 40), zero=True, scale_weights=True),
     _sample("one_column", _INT4, (3,), (2, 1, 1)),
-    _pairs("pairs_of_a_row", _UINT4, (1,), (3, 2, 1, 40), zero=True),
-    _pairs("pairs_of_signed", _INT4, (7,), (2, 1, 3, 17)),
-    _pairs("pairs_of_bytes", np.dtype("i1"), (), (2, 2, 2, 33), zero=True),
+    _dots("pairs_of_a_row", _UINT4, (1,), (3, 2, 1, 40), zero=True),
+    _dots("pairs_of_signed", _INT4, (7,), (2, 1, 3, 17)),
+    _dots("pairs_of_bytes", np.dtype("i1"), (), (2, 2, 2, 33), zero=True),
+    _dots("fours_of_a_row", _UINT4, (1,), (3, 2, 1, 40), zero=True, dot="u8i8"),
+    _dots("fours_of_signed", _INT4, (2, 7), (2, 1, 3, 17), dot="u8i8"),
+    _dots("fours_of_bytes", np.dtype("u1"), (33,), (2, 2, 8, 33), zero=True, dot="u8i8"),
+    _dots("fours_of_signed_bytes", np.dtype("i1"), (5,), (1, 1, 8, 16), dot="u8i8"),
     _sample("halves", _UINT4, (2,), (2, 2, 17), zero=True, x=F16),
 ]

@@ -64,21 +64,27 @@ def _smallest(dtype: np.dtype, rows: int, n: int, count: int) -> Sample:
     return Sample(dl.SmallestOp, (x,), lambda x: np.sort(x, 1)[:, :count], {"size": (count,)}, label=f"{count}_of_{n}")
 
 
-def _sort_digits(dtype: np.dtype, ends: tuple[int, ...], signed: bool) -> Sample:
-    x = values(dtype, 2, 37, scale=90.0)
+def _sort_digits(dtype: np.dtype, ends: tuple[int, ...], signed: bool, n: int = 37, first: int | None = None) -> Sample:
+    """Elements at random; with `first` near by that number, which an element is, and around the ends of all numbers."""
+    x = values(dtype, 2, n, scale=90.0)
+    if first is not None:
+        x[0] += dtype.type(first)
+        x[1, 2:4] = np.iinfo(dtype).min, np.iinfo(dtype).max
 
     def in_order(x: np.ndarray, high: int, signed: bool) -> np.ndarray:
-        def number(v: int) -> int:
+        def number(v: int, least: int) -> int:
             bits = high - ends[0]
+            if signed and ends[-1] == 8 * dtype.itemsize:
+                return ((int(v) >> ends[0]) - (least >> ends[0])) % 2**bits
             unsigned = (int(v) >> ends[0]) % 2**bits
-            return (unsigned + 2 ** (bits - 1)) % 2**bits if signed else unsigned
+            return (unsigned + 2 ** (bits - 1)) % 2**bits if signed and high == ends[-1] else unsigned
 
-        return np.array([sorted(r, key=number) for r in x], dtype)
+        return np.array([sorted(r, key=lambda v: number(v, int(min(r)))) for r in x], dtype)
 
     def expected(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return in_order(x, ends[-1], signed), in_order(x, ends[-2], False)
+        return in_order(x, ends[-1], signed), in_order(x, ends[-2], signed)
 
-    label = f"bits{'to'.join(map(str, ends))}" + "_signed" * signed
+    label = f"bits{'to'.join(map(str, ends))}" + "_signed" * signed + ("" if first is None else f"_near_{first}_{n}")
     return Sample(dl.SortDigitsOp, (x,), expected, {"ends": ends, "signed": signed}, label=label)
 
 
@@ -128,6 +134,9 @@ SAMPLES = [
     _sort_digits(I64, (60, 64), True),
     _sort_digits(I64, (3, 5, 9), False),
     _sort_digits(I64, (32, 43, 54, 64), True),
+    _sort_digits(I32, (0, 10, 21, 32), True, 37, 1 << 30),
+    _sort_digits(I32, (0, 10, 21, 32), True, 9, -3),
+    _sort_digits(I64, (0, 8, 16, 24, 32, 40, 48, 56, 64), True, 37, 100),
     *(_searchsorted(F32, right) for right in (False, True)),
     _searchsorted(I32, True),
     _searchsorted(U8, False),

@@ -169,8 +169,8 @@ class MatmulOp(ProductSum):
     integers with the type of the sum in `result`, which may be f32 for floats of 16 bits, or words (`dl.words`) whose product
     `dot` names: of integers, i16 or u8i8, with a sum of i32, or of bf16 with one of f32. An empty contraction is 0.
 
-    `rounds_rows` allows whoever computes the product with dequantised weights to make integers of rows as well; the reference
-    does not.
+    `rounds_rows` allows whoever computes the product with dequantised weights to make integers of rows as well, of 8 bits or
+    more; the reference does not.
 
         >>> b(MatmulOp, x, w)                  # f32[8, 4] · f32[4, 2] → f32[8, 2]
         >>> b(MatmulOp, x, w, result=i32)      # ui8[8, 4] · i8[4, 2] → i32[8, 2]

@@ -83,7 +83,8 @@ class SortDigitsOp(Sequential):
     last step of it.
 
     Digit k has the bits from `ends[k]` to `ends[k + 1]`; the lowest comes first, the bits of all are those that are ordered by.
-    With `signed` the highest of them is the sign. All digits are counted at once: n steps, and n for each.
+    With `signed` the highest of them is the sign; if it is that of the elements, digits are those of the distance from the
+    least element's bits from `ends[0]` on. All digits are counted at once: n steps, and n for each that elements differ in.
     (C1) `x` is of signed integers, of two sizes; (C2) `ends` ascend, by up to 16, within the bits of its elements.
     """
 
@@ -107,10 +108,19 @@ class SortDigitsOp(Sequential):
         *rest, last = (Digit(low, high - low) for low, high in pairwise(ints(self.ends)))
         return [*rest, replace(last, flip=1 << (last.bits - 1)) if flag(self.signed) else last]
 
+    @property
+    def by_distance(self) -> bool:
+        """Whether digits are those of distances from the least element."""
+        return flag(self.signed) and ints(self.ends)[-1] == scalar.bits(element_type_of(self.x))
+
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = (before,) = operands
-        for digit in self.digits:
-            before, x = x, np.take_along_axis(x, np.argsort(digit.of(x), axis=1, kind="stable"), axis=1)
+        digits, least = self.digits, x.dtype.type(0)
+        if self.by_distance and x.size:
+            digits = [replace(digit, flip=0) for digit in digits]
+            least = x.min(axis=1, keepdims=True) >> digits[0].shift << digits[0].shift
+        for digit in digits:
+            before, x = x, np.take_along_axis(x, np.argsort(digit.of(x - least), axis=1, kind="stable"), axis=1)
         return x, before
 
 

@@ -22,7 +22,7 @@ from dlc.dialects.dl.scalar import bits
 from dlc.dims import Range
 from dlc.ir import Context, ModuleOp, SSAValue, f32, f64
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.narrow_numbers.few_bit_products import Weights, product_in_pairs, product_in_words, rows_of, suits_pairs
+from dlc.passes.dl.narrow_numbers.few_bit_products import Weights, dot_of_rows, product_in_words, product_of_integers, rows_of
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, splat
 
 # Each register tile makes floats of the weights anew: with more rows that costs more than to read them from memory.
@@ -42,10 +42,11 @@ class FewBitWeightsPass(TargetPass):
     point in the middle of the range, the same for all, makes them integers with a sign instead.
 
     Of few rows the sums over words are multiplied by scales, of more the weights, which all rows share. Where the product
-    `rounds_rows`, rows become integers of 16 bits, if the target multiplies pairs, and as many at once.
+    `rounds_rows`, rows become integers: of 8 bits if the target multiplies bytes, of 16 if it multiplies pairs, up to as many
+    rows as those are for.
 
-    Blocks hold whole words, and rows are 32 at most; others stay, and are dequantised as an expression of weights. Requires
-    `dl.dequantize` whole.
+    Blocks hold whole words, and rows that stay floats are 32 at most; others stay, and are dequantised as an expression of
+    weights. Requires `dl.dequantize` whole.
     """
 
     name = "few-bit-weights"
@@ -62,14 +63,15 @@ class FewBitWeightsPass(TargetPass):
         stored = defining(op.rhs if transpose is None else transpose.x, DequantizeOp)
         if stored is None or element == f64 or element_type_of(stored.x) not in FEW_BITS:
             return None
-        if rows_of(op.lhs, ranges) > _MANY_ROWS:
+        dot = dot_of_rows(op.lhs, self.target, ranges, 8) if flag(op.rounds_rows) else None
+        if rows_of(op.lhs, ranges) > _MANY_ROWS and dot is None:
             return None
         b = Build(op)
         weights = _dequantized(b, stored, transpose is not None)
         if weights is None:
             return None
-        if flag(op.rounds_rows) and suits_pairs(op.lhs, self.target, ranges):
-            return [product_in_pairs(b, op.lhs, weights)]
+        if dot is not None:
+            return [product_of_integers(b, op.lhs, weights, dot)]
         return [product_in_words(b, op.lhs, weights, ranges)]
 
 

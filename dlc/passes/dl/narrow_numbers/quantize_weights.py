@@ -19,7 +19,7 @@ from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceMinOp
 from dlc.dims import Range
 from dlc.ir import Context, ModuleOp, SSAValue, f32, f64
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.narrow_numbers.few_bit_products import Weights, product_in_pairs, product_in_words, step, suits_pairs
+from dlc.passes.dl.narrow_numbers.few_bit_products import Weights, dot_of_rows, product_in_words, product_of_integers, step
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 
 # Smaller ones are read from the cache, and gain nothing.
@@ -31,7 +31,7 @@ class QuantizeWeightsPass(TargetPass):
     """`quantize-weights{weights="int4" group=32 target="cpu"}`: x · w  ≈  Σ over blocks of s · (x · (q - z)), q of few bits.
 
         %y = dl.matmul %x, %w   →   %y = dl.matmul_words %x, %words, %s, %z {of = ui4}
-                                    %y = dl.matmul_pairs %pairs, %words, %row_scale, %row_sums, %s, %z {of = ui4}
+                                    %y = dl.matmul_dots %pairs, %words, %row_scale, %row_sums, %s, %z {of = ui4, dot = "i16"}
 
     Of matrices of weights [K, N] that are large and whose K is a multiple of `group`; others stay. Each `group` of weights
     that follow one another in a column have a scale of their own. Of 8 bits they are symmetric, `s = max |w| / 127`; of 4 the
@@ -61,8 +61,8 @@ class QuantizeWeightsPass(TargetPass):
         b = Build(op)
         w = b(ReshapeOp, b(CastOp, op.rhs, to=f32), shape=(k // self.group, self.group, columns))
         weights = _of_8_bits(b, w) if self.weights == "int8" else _of_4_bits(b, w)
-        if not self.exact_rows and suits_pairs(op.lhs, self.target, ranges):
-            return [product_in_pairs(b, op.lhs, weights)]
+        if not self.exact_rows and (dot := dot_of_rows(op.lhs, self.target, ranges, 16)) is not None:
+            return [product_of_integers(b, op.lhs, weights, dot)]
         return [product_in_words(b, op.lhs, weights, ranges)]
 
 

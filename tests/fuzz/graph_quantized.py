@@ -1,0 +1,124 @@
+"""How operators of quantised numbers are drawn: with zero points, scales of channels, and weights that are known.
+
+Scales are powers of two, so that all is exact: where roundings decide, `onnx.reference` is free to be elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dlc.dialects.dl.base import Array
+from tests.fuzz.draws import SMALL, Unsuitable
+from tests.fuzz.random_graph import GraphValue, RandomGraph
+from tests.ops.sample import F32, I8, U8
+
+_CHANNELS = (1, 2, 3, 4, 5, 16, 31, 64, 127)
+_OUTPUTS = (1, 3, 8, 16, 17, 33, 65)
+
+
+def _bytes_of(g: RandomGraph, dtype: np.dtype, shape: Sequence[int]) -> Array:
+    info = np.iinfo(dtype)
+    return g.numbers.integers(info.min, info.max, tuple(shape), dtype, endpoint=True)
+
+
+def _zero(g: RandomGraph, dtype: np.dtype, shape: tuple[int, ...] = ()) -> GraphValue:
+    """Even ones: `onnx.reference` adds some before it rounds, and half of an odd number goes the other way then."""
+    low = 0 if dtype == U8 else -5
+    return g.constant(np.asarray(2 * g.numbers.integers(low, 65 if dtype == U8 else 5, shape) * g.flag()).astype(dtype))
+
+
+def _scale(g: RandomGraph, shape: tuple[int, ...] = ()) -> GraphValue:
+    return g.constant(np.asarray(g.numbers.choice([0.25, 0.5, 1.0, 0.125], shape)).astype(np.float32))
+
+
+def _weights(g: RandomGraph, array: Array) -> GraphValue:
+    """Known ones mostly: only these lie in memory as words."""
+    return g.constant(array) if g.random.random() < 0.8 else g.given(array)
+
+
+def _shapes(g: RandomGraph, windows: bool) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, list[int]]]:
+    """Of data and weights, and the settings of a convolution."""
+    channels, outputs = g.random.choice(_CHANNELS), g.random.choice(_OUTPUTS)
+    if not windows:
+        return (*g.random.choice([(), (2,)]), g.random.choice(SMALL), channels), (channels, outputs), {}
+    channels = min(channels, 16)
+    kernel = [g.random.choice([1, 2, 3]) for _ in range(2)]
+    settings = {
+        "kernel_shape": kernel,
+        "strides": [g.random.choice([1, 1, 2]) for _ in kernel],
+        "pads": [g.random.randint(0, k - 1) for k in (*kernel, *kernel)],
+    }
+    return (1, channels, *(k + g.random.randint(0, 5) for k in kernel)), (outputs, channels, *kernel), settings
+
+
+def _integers(g: RandomGraph, op: str) -> GraphValue:
+    """`MatMulInteger` and `ConvInteger`, with zero points."""
+    data, weights = (g.random.choice([I8, U8]) for _ in range(2))
+    x, w, settings = _shapes(g, op == "ConvInteger")
+    operands = g.given(_bytes_of(g, data, x)), _weights(g, _bytes_of(g, weights, w))
+    return g.add(op, *operands, _zero(g, data), _zero(g, weights), **settings)
+
+
+def _linear(g: RandomGraph, op: str) -> GraphValue:
+    """`QLinearMatMul` and `QLinearConv`; convolutions have scales of their channels and a bias."""
+    data, weights, result = (g.random.choice([I8, U8]) for _ in range(3))
+    windows = op == "QLinearConv"
+    x, w, settings = _shapes(g, windows)
+    if windows and (data, result) != (U8, U8):
+        result = data
+    channels = (w[0],) if windows and g.flag() else ()
+    bias = [g.constant(g.numbers.integers(-999, 999, w[0]).astype(np.int32))] if windows and g.flag() else []
+    return g.add(
+        op,
+        *(g.given(_bytes_of(g, data, x)), _scale(g), _zero(g, data)),
+        *(_weights(g, _bytes_of(g, weights, w)), _scale(g, channels), _zero(g, weights)),
+        *(g.constant(np.asarray(g.random.choice([8, 64, 256]), np.float32)), _zero(g, result)),
+        *bias,
+        **settings,
+    )
+
+
+def _between(g: RandomGraph, op: str) -> GraphValue:
+    """Convolutions and products between `DequantizeLinear` and `QuantizeLinear`, one after the other."""
+    if g.opset < 19:
+        raise Unsuitable  # `onnx.reference` does not compute earlier ones
+    windows = g.flag()
+    shape, w, settings = _shapes(g, windows)
+    y = g.given(_bytes_of(g, U8, shape))
+    scale, zero = _scale(g), _zero(g, U8)
+    for _ in range(g.random.choice([1, 2, 2])):
+        x = g.add("DequantizeLinear", y, scale, zero)
+        axis, dtype = 0 if windows else 1, g.random.choice([I8, I8, U8])
+        channels = (w[axis],) if g.flag() else ()
+        more = {"axis": axis} if channels else {}
+        weights = g.add(
+            "DequantizeLinear", g.constant(_bytes_of(g, dtype, w)), _scale(g, channels), _zero(g, dtype, channels), **more
+        )
+        y = g.add("Conv" if windows else "MatMul", x, weights, **settings)
+        if g.flag():
+            y = g.add("Relu", y)
+        scale, zero = g.constant(np.asarray(g.random.choice([64, 256]), np.float32)), _zero(g, U8)
+        y = g.add("QuantizeLinear", y, scale, zero)
+        outputs = g.random.choice(_OUTPUTS)
+        w, settings = ((outputs, y.shape[1], 1, 1), {"kernel_shape": [1, 1]}) if windows else ((y.shape[-1], outputs), {})
+    return y
+
+
+def _dynamic(g: RandomGraph, op: str) -> GraphValue:
+    """Rows that are quantised by their own range, times known integers; the scale comes after."""
+    x, w, _ = _shapes(g, False)
+    values = g.given((g.numbers.integers(-128, 127, x) / 4).astype(F32))
+    q = g.add("DynamicQuantizeLinear", values, results=3, accepted=lambda y: y.any())
+    scale, zero = g.values[-2:]
+    total = g.add("MatMulInteger", q, _weights(g, _bytes_of(g, I8, w)), zero, _zero(g, I8))
+    return g.add("Mul", g.add("Cast", total, to=1), scale)
+
+
+QUANTIZED: dict[str, Callable[[RandomGraph, str], GraphValue]] = {
+    **dict.fromkeys(["MatMulInteger", "ConvInteger"], _integers),
+    **dict.fromkeys(["QLinearMatMul", "QLinearConv"], _linear),
+    "DequantizeLinear": _between,
+    "DynamicQuantizeLinear": _dynamic,
+}
