@@ -4,7 +4,8 @@ Compiled calls on arrays of 10^3, 10^5 and 10^7 float32, on one processor, whose
 NumPy's, and the quickest of each counts: what else a machine does only adds. A call is counted as a user makes it, with its
 dispatch, a new array for each result and all: a * stands where NumPy is faster by less than that costs by itself. The
 functions are those of the package; what no case says takes as many arrays as it must. --write puts the table into
-docs/numpy.speed.md, a part of docs/numpy.md.
+docs/numpy.speed.md, a part of docs/numpy.md. What takes long goes in parts: --json prints what was measured, and --of FILES …
+makes the table of such files, later ones before earlier ones, without measuring.
 """
 
 from __future__ import annotations
@@ -259,12 +260,17 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seconds", type=float, default=0.3, help="for one function and size")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--of", type=Path, nargs="+", default=[], help="files of what --json printed")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     words = [w for w in arguments.only.split(",") if w]
-    rows = [row for size in arguments.sizes for row in measured(size, words, arguments.seconds)]
+    if arguments.of:
+        read = (Row(**row) for file in arguments.of for row in json.loads(file.read_text()))
+        rows = list({(row.call, row.size): row for row in read}.values())
+    else:
+        rows = [row for size in arguments.sizes for row in measured(size, words, arguments.seconds)]
     if arguments.json:
-        print(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows]))
+        print(json.dumps([asdict(row) for row in rows]))
         return
     heads = ["call", *(h for n in arguments.sizes for h in (f"{n:,} µs", "faster"))]
     cells = lines(rows, arguments.sizes)

@@ -106,15 +106,20 @@ def fused_multiply_add(e: Writer, t: Register, s: Register, xs: tuple[str, ...])
 def shift(opcode: str) -> Primitive:
     def compute(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
         a, amount = xs
-        bits = bits_of(t)
-        if amount.isdecimal() and int(amount) < bits:
+        if amount in _within(t):
             return e.compute(opcode, t, a, amount)
-        last = splat_literal(t, str(bits - 1))
+        last = splat_literal(t, str(bits_of(t) - 1))
         fits = e.compute("icmp ule", t, amount, last)
         shifted = e.compute(opcode, t, a, e.select(t, fits, amount, last))
         return shifted if opcode == "ashr" else e.select(t, fits, shifted, splat_literal(t, "0"))
 
     return compute
+
+
+@cache
+def _within(t: Register) -> frozenset[str]:
+    """The literals that are less than the bits of an element."""
+    return frozenset(splat_literal(t, str(amount)) for amount in range(bits_of(t)))
 
 
 # Conversion

@@ -89,7 +89,7 @@ class MemoryWriter(Writer):
         return stored if memory == t else self.compute("icmp ne", memory, stored, "0" if t.width == 1 else "zeroinitializer")
 
     def _read_element(self, a: Access, kind: str, offset: int, condition: str, padding: str) -> str:
-        """An element as memory has it, or `padding`, which is as memory has it too."""
+        """An element, or `padding`, as memory has it."""
         pointer, align = self._pointer(a, offset)
         if condition != "1":
             # Outside the buffer its first element is read in place, and dropped.
@@ -97,7 +97,7 @@ class MemoryWriter(Writer):
             align = element_bytes(a.view.kind)
         memory = Register(memory_kind(kind))
         value = self._load(memory, pointer, align)
-        return value if condition == "1" else self.select(memory, condition, value, padding)
+        return value if condition == "1" else self.select(memory, condition, value, self._stored(Register(kind), padding))
 
     def _read_row(self, a: Access, t: Register, offset: int, mask: str, padding: str) -> str:
         pointer, align = self._pointer(a, offset)
@@ -116,18 +116,16 @@ class MemoryWriter(Writer):
     def read_register(self, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
         if t.width > 1 and a.stride == 1:
             return self._read_row(a, t, offset, self._mask(a, t, row, start), padding)
-        one = Register(t.kind)
-        other = self._stored(one, padding) if padding else padding  # reads that stay within the buffer have none
         if t.width == 1:
-            return self._taken(t, self._read_element(a, t.kind, offset, lane_condition(self, a, row, start), other))
+            return self._taken(t, self._read_element(a, t.kind, offset, lane_condition(self, a, row, start), padding))
         if a.stride == 0:
-            return self.splat(t, self._taken(one, self._read_element(a, t.kind, offset, row, other)))
+            return self.splat(t, self._taken(Register(t.kind), self._read_element(a, t.kind, offset, row, padding)))
         # What memory has of all lanes becomes values at once.
         memory = t.of(memory_kind(t.kind))
         value = "poison" if t.used == t.width else "zeroinitializer"
         for lane in range(t.used):
             condition = lane_condition(self, a, row, start + lane)
-            element = self._read_element(a, t.kind, offset + lane * a.stride, condition, other)
+            element = self._read_element(a, t.kind, offset + lane * a.stride, condition, padding)
             value = self.insert(memory, value, element, lane)
         return self._taken(t, value)
 

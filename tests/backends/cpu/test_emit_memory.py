@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dlc.backends.reference import evaluate_function
+from dlc.emission.llvm.kernel import emit_kernel
 from dlc.target import Target
 from tests.backends.cpu.native import LEVELS, grid, parse_kernel, run
 
@@ -192,3 +193,21 @@ def test_constants_and_broadcasts(target: Target) -> None:
         vector.transfer_write %narrow, %w[%zero, %zero] {{in_bounds = [true, true]}} : vector<2x17xi8>, memref<2x17xi8>"""
     text = grid(body, "%y: memref<5x20xi32>, %z: memref<2x17xindex>, %w: memref<2x17xi8>", points=2)
     check(text, [np.zeros((5, 20), np.int32), np.zeros((2, 17), np.int64), np.zeros((2, 17), np.int8)], target)
+
+
+@pytest.mark.parametrize("target", LEVELS)
+def test_truth_values_apart_become_so_by_the_vector(target: Target) -> None:
+    body = """
+        %pad = arith.constant false
+        %apart = memref.reinterpret_cast %x to offset: [31], sizes: [16], strides: [-2]
+          : memref<32xi1> to memref<16xi1, strided<[-2], offset: 31>>
+        %turned = memref.reinterpret_cast %y to offset: [15], sizes: [16], strides: [-1]
+          : memref<16xi1> to memref<16xi1, strided<[-1], offset: 15>>
+        %v = vector.transfer_read %apart[%zero], %pad {in_bounds = [true]}
+          : memref<16xi1, strided<[-2], offset: 31>>, vector<16xi1>
+        vector.transfer_write %v, %turned[%zero] {in_bounds = [true]} : vector<16xi1>, memref<16xi1, strided<[-1], offset: 15>>"""
+    text = grid(body, "%x: memref<32xi1>, %y: memref<16xi1>")
+    check(text, [numbers(32) > 0.2, np.zeros(16, np.bool_)], target)
+    emitted = emit_kernel(parse_kernel(text), target).text
+    registers = 16 // min(16, target.lanes(4))
+    assert emitted.count("icmp ne") == emitted.count("zext") == registers

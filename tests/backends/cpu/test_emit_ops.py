@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from dlc.backends.reference import evaluate_function
-from dlc.target import Target
+from dlc.emission.llvm.kernel import emit_kernel
+from dlc.target import CPU_LEVELS, Target
 from tests.backends.cpu.native import LEVELS, grid, parse_kernel, run
 
 DTYPES = {
@@ -201,3 +202,23 @@ def test_extrema_with_a_constant(dtype: str, target: Target) -> None:
         k.apply(f"arith.{op}", dtype, "%a, %c")
         k.apply(f"arith.{op}", dtype, "%c, %a")
     k.check(target)
+
+
+@pytest.mark.parametrize("type", ["i32", "vector<16xi32>"])
+def test_shifts_by_a_known_number_are_one_instruction(type: str) -> None:
+    one = type == "i32"
+    access = (
+        "memref.load %x[%zero] : memref<16xi32>"
+        if one
+        else ("vector.transfer_read %x[%zero], %pad {in_bounds = [true]} : memref<16xi32>, vector<16xi32>")
+    )
+    store = "memref.store %r, %y[%zero]" if one else "vector.transfer_write %r, %y[%zero] {in_bounds = [true]}"
+    body = f"""
+        %pad = arith.constant 0 : i32
+        %by = arith.constant {"5 : i32" if one else "dense<5> : vector<16xi32>"}
+        %v = {access}
+        %r = arith.shli %v, %by : {type}
+        {store} : {"" if one else f"{type}, "}memref<16xi32>"""
+    text = grid(body, "%x: memref<16xi32>, %y: memref<16xi32>")
+    emitted = emit_kernel(parse_kernel(text), CPU_LEVELS["cpu:avx512"]).text
+    assert emitted.count(" = shl ") == 1 and "icmp" not in emitted
