@@ -24,6 +24,7 @@ from dlc.ir import (
     SymbolRefAttr,
     SymbolUserOpInterface,
     VerifyException,
+    func,
 )
 from dlc.passes.base import Stage, kernels_of
 
@@ -61,6 +62,9 @@ def verify(module: ModuleOp, right: Collection[int] = ()) -> None:
     for op in module.body.ops:
         if not op.has_trait(SymbolOpInterface):
             raise VerifyException(f"{op.name} stands outside of every function:\n{op}")
+        if isinstance(op, func.FuncOp) and len(op.body.blocks) != 1:
+            count = len(op.body.blocks) or "no"
+            raise VerifyException(f"function @{op.sym_name.data} has {count} blocks; expected one: loops and branches are ops")
     for region in module.regions:
         _verify_dominance(region, set())
     _verify_symbols(module)

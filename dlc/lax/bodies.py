@@ -7,16 +7,24 @@ from contextlib import contextmanager
 from typing import Any
 
 from dlc.dialects import dl
+from dlc.errors import DTypeError
 from dlc.frontend.pytree import unflatten
 from dlc.frontend.trace import Trace, Tracer, blamed_on_user
 from dlc.ir import Block
 from dlc.lax.agreement import Kind, Leaves, carried
-from dlc.numpy.apply import convert
+from dlc.numpy.apply import convert, refuse
 
 # A step: the next carry and something else, from the carry and the elements of sequences.
 Step = Callable[[Any, "list[Tracer]"], "tuple[Any, Any]"]
 # All that a body yields, from the arrays of the next carry and what else the step made.
 Finish = Callable[["list[Tracer]", Any], Sequence[Any]]
+
+
+def require_functions(where: str, **functions: object) -> None:
+    """Raises DTypeError, naming the parameter, for what cannot be called."""
+    for name, function in functions.items():
+        if not callable(function):
+            refuse(DTypeError(f"{where}: {name} is of {type(function).__name__}; expected a function"))
 
 
 def close(trace: Trace, body: Block, values: Sequence[Any]) -> None:

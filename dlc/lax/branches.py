@@ -13,7 +13,7 @@ from dlc.frontend.pytree import unflatten
 from dlc.frontend.trace import Trace, Tracer
 from dlc.ir import Attribute, Block
 from dlc.lax.agreement import Leaves, agreed
-from dlc.lax.bodies import close, discard_on_error, marked
+from dlc.lax.bodies import close, discard_on_error, marked, require_functions
 from dlc.numpy.apply import ArrayLike, Operand, convert, operand, refuse
 from dlc.numpy.functions.comparing import less, not_equal
 
@@ -30,6 +30,7 @@ def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[...,
     Raises ShapeError for a `pred` with axes, and ShapeError or DTypeError, naming every place, for results that differ.
     """
     where = "dlc.lax.cond"
+    require_functions(where, true_fun=true_fun, false_fun=false_fun)
     decides = _scalar(where, "pred", pred)
     if not isinstance(decides, Tracer) or decides.array is not None:
         return (true_fun if decides else false_fun)(*operands)
@@ -54,8 +55,11 @@ def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], /, *operand
     decides = _scalar(where, "index", index)
     if decides.dtype.kind not in "iu":
         refuse(DTypeError(f"{where}: index is of dtype {decides.dtype}; expected an integer"))
+    if callable(branches):
+        refuse(DTypeError(f"{where}: one function for branches; write [{getattr(branches, '__name__', 'f')}, …]"))
     if not branches:
         refuse(ShapeError(f"{where}: no branches; give it one at least"))
+    require_functions(where, **{f"branches[{k}]": branch for k, branch in enumerate(branches)})
     if not isinstance(decides, Tracer) or decides.array is not None:
         return branches[min(max(int(decides), 0), len(branches) - 1)](*operands)
     if len(branches) == 1:

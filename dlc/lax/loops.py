@@ -12,7 +12,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.trace import Trace, Tracer, current_trace
 from dlc.lax.agreement import Kind
-from dlc.lax.bodies import Loop
+from dlc.lax.bodies import Loop, require_functions
 from dlc.numpy.apply import ArrayLike, Operand, convert, dtype_of, is_weak, operand, refuse
 from dlc.numpy.functions.comparing import less
 from dlc.numpy.functions.elementwise import add
@@ -30,6 +30,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     condition that is no bool.
     """
     where, trace = "dlc.lax.while_loop", current_trace()
+    require_functions(where, cond_fun=cond_fun, body_fun=body_fun)
 
     def goes_on(value: Any) -> bool:
         return bool(cast(Any, _condition(where, cond_fun(value))))
@@ -77,6 +78,7 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, Any],
     its shape and dtype.
     """
     where, trace = "dlc.lax.fori_loop", current_trace()
+    require_functions(where, body_fun=body_fun)
     bounds = [_bound(where, name, x) for name, x in (("lower", lower), ("upper", upper))]
     kind = Kind((), dtype_of(lower, upper), is_weak(lower) and is_weak(upper))
     if trace is None:

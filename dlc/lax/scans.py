@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -14,8 +13,8 @@ from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.frontend.trace import Trace, Tracer, current_trace, tracing
 from dlc.lax.agreement import Kind, Leaves
-from dlc.lax.bodies import Loop
-from dlc.numpy.apply import convert, dtype_of, operand, refuse
+from dlc.lax.bodies import Loop, require_functions
+from dlc.numpy.apply import convert, dtype_of, operand, refuse, sizes_of
 from dlc.numpy.functions.joining import stack
 
 __all__ = ["map", "scan"]
@@ -39,6 +38,7 @@ def scan(
     Raises ShapeError for arrays of different lengths or none, ShapeError or DTypeError, naming every place, for a carry that
     does not keep its shape and dtype, and UnsupportedError for other values of `unroll`.
     """
+    require_functions("dlc.lax.scan", f=f)
     return _scan("dlc.lax.scan", f, init, xs, length, reverse, unroll)
 
 
@@ -47,6 +47,7 @@ def map(f: Callable[[Any], Any], xs: Any, /) -> Any:
 
     Raises ShapeError for arrays of different lengths or none.
     """
+    require_functions("dlc.lax.map", f=f)
     return _scan("dlc.lax.map", lambda _, x: ((), f(x)), (), xs, None, False, 1)[1]
 
 
@@ -73,7 +74,10 @@ def _scan(
 
 def _length(sequences: Leaves, length: int | None) -> int:
     """How many steps there are. Raises ShapeError where that is not known, or known differently."""
-    where, lengths = sequences.where, dict[str, int]() if length is None else {"length": operator.index(length)}
+    where, lengths = (
+        sequences.where,
+        dict[str, int]() if length is None else {"length": int(sizes_of(f"{sequences.where}: length", length)[0])},
+    )
     for path, leaf in zip(sequences.paths, sequences.leaves, strict=True):
         shape = operand(leaf).shape
         if not shape:

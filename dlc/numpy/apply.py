@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, SupportsIndex, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -198,6 +198,42 @@ def in_wide_type(function: Function) -> Function:
 def refuse(error: DlcError) -> Any:
     """Raises the error with the user's line in front."""
     raise at_user_line(error)
+
+
+def sizes_of(name: str, shape: object, least: int = 0) -> tuple[Size, ...]:
+    """A shape, which may be given as its only size.
+
+    Raises DTypeError for what is no shape, ShapeError for a size below `least` or beyond 63 bits.
+    """
+    one = cast(Array, shape).ndim != 1 if isinstance(shape, np.ndarray) else hasattr(shape, "__index__")
+    if one or isinstance(shape, str | bytes) or not isinstance(shape, Iterable):
+        return (_size(name, cast(object, shape), least),)
+    return tuple(_size(name, size, least) for size in cast("Iterable[object]", shape))
+
+
+def _size(name: str, size: object, least: int) -> Size:
+    if isinstance(size, Dim):
+        return size
+    try:
+        number = operator.index(cast(SupportsIndex, size))
+    except DlcError:
+        raise
+    except TypeError:
+        return refuse(DTypeError(f"{name}: {size!r} for a size; expected a whole number, or a tuple of them"))
+    if not least <= number < 1 << 63:
+        refuse(ShapeError(f"{name}: a size of {number}; expected one from {least} on, of 63 bits"))
+    return number
+
+
+def listed(name: str, arrays: object) -> list[Any]:
+    """The arrays of a list, a tuple, or of another array's first axis. Raises DTypeError for what has none."""
+    try:
+        return list(cast("Iterable[Any]", arrays))
+    except DlcError:
+        raise
+    except TypeError:
+        got = type(arrays).__name__
+        return refuse(DTypeError(f"{name}: {got} in place of a list of arrays; write {name}([x, y])"))
 
 
 def axes_of(name: str, x: Operand, axis: Axes) -> tuple[int, ...]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import Tracer, current_trace, is_number, user_place
 from dlc.numpy import bitwise_right_shift, stack
-from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
+from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse, sizes_of
 from dlc.numpy.functions.creation import Shape
 
 __all__ = ["Stream", "fold_in", "key", "split"]
@@ -72,8 +71,8 @@ def keys_of(key: Operand, shape: tuple[int, ...]) -> Any:
 
 
 def shape_of(shape: Shape) -> tuple[int, ...]:
-    """A shape that may be given as its only size."""
-    return (shape,) if isinstance(shape, int | Dim) else tuple(shape)
+    """A shape that may be given as its only size; raises DTypeError or ShapeError for what is none."""
+    return cast("tuple[int, ...]", sizes_of("shape", shape))
 
 
 def _checked(name: str, key: ArrayLike) -> Operand:

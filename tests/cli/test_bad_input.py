@@ -114,6 +114,15 @@ def test_text_that_is_no_ir(folder: Folder, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_a_function_of_no_or_of_several_blocks(folder: Folder, command: str, blocks: int) -> None:
+    block = "%c = dl.constant {value = dense<0.0> : tensor<f32>} : () -> tensor<f32> func.return %c : tensor<f32>"
+    body = f"func.func @main() -> tensor<f32> {{ {block} ^next: {block.replace('%c', '%d')} }}"
+    text = body if blocks else "func.func private @main(tensor<2xf32>) -> tensor<2xf32>"
+    folder.refuses(command, folder.file(text.encode(), "model.mlir"), words=("@main", f"{blocks or 'no'} blocks"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_an_op_outside_of_every_function(folder: Folder, command: str) -> None:
     text = b"""func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { func.return %x : tensor<2xf32> }
     %c = dl.constant {value = dense<0.0> : tensor<f32>} : () -> tensor<f32>"""

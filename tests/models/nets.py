@@ -82,7 +82,7 @@ class Graph:
 
     def enlarged(self, x: Value, factor: int) -> Value:
         """Pixels repeated, as `nn.functional.interpolate` does it."""
-        form = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        form: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return self.node("Resize", x, "", self.weight(np.array([1, 1, factor, factor], np.float32)), **form)
 
     def concat(self, *parts: Value, axis: int = 1) -> Value:

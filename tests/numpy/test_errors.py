@@ -34,6 +34,16 @@ def _fills(x: Any) -> Any:
 
 
 CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
+    "no_list": (lambda x: dnp.stack(3), DTypeError, r"stack: int in place of a list of arrays; write stack\(\[x, y\]\)"),
+    "no_shape": (lambda x: dnp.zeros("ab"), DTypeError, "zeros: 'ab' for a size; expected a whole number"),
+    "half_a_size": (lambda x: x.reshape((x.size / 2, 2)), DTypeError, "reshape: 6.0 for a size; expected a whole number"),
+    "negative_size": (lambda x: dnp.ones((2, -1)), ShapeError, "ones: a size of -1; expected one from 0 on"),
+    "large_size": (lambda x: dnp.broadcast_to(x[0, 0], 10**30), ShapeError, "broadcast_to: a size of 1000.*of 63 bits"),
+    "keys_shape": (lambda x: dlc.random.normal(dlc.random.key(0), "ab"), DTypeError, "shape: 'ab' for a size"),
+    "no_branch": (lambda x: dlc.lax.cond(x[0, 0] > 0, 1, 2), DTypeError, "dlc.lax.cond: true_fun is of int; expected a func"),
+    "one_branch": (lambda x: dlc.lax.switch(0, _loops), DTypeError, r"switch: one function for branches; write \[_loops, …\]"),
+    "no_body": (lambda x: dlc.lax.fori_loop(0, 3, None, x), DTypeError, "body_fun is of NoneType; expected a function"),
+    "no_step": (lambda x: dlc.lax.scan(3, 0.0, x), DTypeError, "dlc.lax.scan: f is of int; expected a function"),
     "while": (_loops, DTypeError, r"a condition \(if, while.*dlc\.numpy\.where.*static_argnames"),
     "and": (lambda x: x[0, 0] and x, DTypeError, "& | ~ for and, or, not"),
     "in": (lambda x: 3 in x, DTypeError, "a condition"),

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import cast
 
-from dlc.emission.llvm.clamped import is_within
+from dlc.emission.llvm.clamped import converts_within, rounding_of, rounds_at_conversion
 from dlc.emission.llvm.convert import CONVERSIONS, extend_half, truncate_half
-from dlc.emission.llvm.core import Writer, bits_of, splat_literal
+from dlc.emission.llvm.core import Writer, bits_of, splat_literal, suffix_of, text_of
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.registers import Register, is_half
 from dlc.emission.visit.visit import Handlers
-from dlc.ir import Attribute, IndexType, IntegerAttr, Operation, VectorType, arith
+from dlc.ir import IndexType, IntegerAttr, Operation, VectorType, arith, math
 
 Primitive = Callable[[Writer, Register, Register, tuple[str, ...]], str]
 Handler = Callable[[Writer, Operation], None]
@@ -128,13 +127,35 @@ def _within(t: Register) -> frozenset[str]:
 
 def to_signed(e: Writer, op: Operation) -> None:
     """arith.fptosi, which saturates; what is seen to be within the limits is converted as it stands."""
-    result = op.results[0].type
-    element = cast("VectorType[Attribute]", result).element_type if isinstance(result, VectorType) else result
-    apply(e, op, in_float(_truncated) if is_within(op.operands[0], element) else CONVERSIONS[op.name])
+    if not converts_within(op):
+        apply(e, op, CONVERSIONS[op.name])
+        return
+    rounding = rounding_of(op.operands[0])
+    apply(e, op, _nearest if rounding is not None and _converts_to_nearest(e, rounding) else in_float(_truncated))
+
+
+def round_even(e: Writer, op: Operation) -> None:
+    """math.roundeven, nothing where the conversion that follows rounds as well."""
+    assert isinstance(op, math.RoundEvenOp)
+    if _converts_to_nearest(e, op) and rounds_at_conversion(op):
+        e.bind(op.result, e.regs(op.operand))
+        return
+    apply(e, op, in_float(intrinsic("roundeven")))
+
+
+def _converts_to_nearest(e: Writer, op: math.RoundEvenOp) -> bool:
+    """Whether the target has an instruction that makes integers of floats such as this one and rounds to the nearest."""
+    return e.target.architecture == "x86_64" and all(t.kind == "f32" for t in e.layout(op.result.type))
 
 
 def _truncated(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
     return e.cast("fptosi", s, xs[0], t)
+
+
+def _nearest(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+    """One instruction of x86, which rounds to the nearest by itself."""
+    function = f"llvm.lrint.{suffix_of(t)}.{suffix_of(s)}"
+    return e.define(f"call {text_of(t)} @{function}({text_of(s)} {xs[0]})", xs[0])
 
 
 # Comparison and selection
@@ -212,7 +233,8 @@ HANDLERS: Handlers = {
     "arith.select": choose,
     **{name: elementwise(primitive) for name, primitive in CONVERSIONS.items()},
     "arith.fptosi": to_signed,
-    **{f"math.{name}": _unary(intrinsic(name)) for name in ("sqrt", "floor", "ceil", "trunc", "roundeven", "copysign")},
+    **{f"math.{name}": _unary(intrinsic(name)) for name in ("sqrt", "floor", "ceil", "trunc", "copysign")},
+    "math.roundeven": round_even,
     "math.absf": _unary(intrinsic("fabs")),
     "math.fma": _unary(fused_multiply_add),
     "vector.fma": add_products,

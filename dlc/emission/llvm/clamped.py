@@ -1,13 +1,23 @@
-"""What is seen of a float's range where it becomes an integer, so that nothing is clamped twice."""
+"""What is seen of a float where it becomes an integer, so that nothing is clamped twice, and rounded where it is converted."""
 
 from __future__ import annotations
 
+from typing import cast
+
 from dlc.dialects.dl.scalar import limits
 from dlc.emission.visit.constants import number_in
-from dlc.ir import Attribute, IntegerAttr, SSAValue, arith
+from dlc.ir import Attribute, IntegerAttr, Operation, SSAValue, VectorType, arith, math
 
 # Places of predicates of arith.cmpf.
 _GREATER, _LESS = 2, 4
+
+
+def converts_within(op: Operation) -> bool:
+    """Whether what a conversion to integers is given is seen to be within their limits."""
+    result = op.results[0].type
+    return is_within(
+        op.operands[0], cast("VectorType[Attribute]", result).element_type if isinstance(result, VectorType) else result
+    )
 
 
 def is_within(value: SSAValue, integers: Attribute) -> bool:
@@ -19,6 +29,31 @@ def is_within(value: SSAValue, integers: Attribute) -> bool:
     assert isinstance(value.owner, arith.SelectOp)
     low = _limit(value.owner.lhs, _GREATER)
     return low is not None and lowest <= low
+
+
+def rounding_of(value: SSAValue) -> math.RoundEvenOp | None:
+    """What rounds a float that is converted, if that can be left to the conversion (`rounds_at_conversion`)."""
+    while isinstance(value.owner, arith.SelectOp):
+        value = value.owner.lhs
+    op = value.owner
+    return op if isinstance(op, math.RoundEvenOp) and rounds_at_conversion(op) else None
+
+
+def rounds_at_conversion(op: math.RoundEvenOp) -> bool:
+    """Whether a rounded float is brought between integers at most before it is converted, which rounds it as well."""
+    value = op.result
+    while True:
+        users = {use.operation for use in value.uses}
+        selects = [user for user in users if isinstance(user, arith.SelectOp)]
+        if not selects:
+            return bool(users) and all(isinstance(user, arith.FPToSIOp) and converts_within(user) for user in users)
+        (select, *more), tests = selects, [user for user in users if isinstance(user, arith.CmpfOp)]
+        limit = number_in(select.rhs)
+        if more or select.lhs is not value or limit is None or not float(limit).is_integer() or len(users) != len(tests) + 1:
+            return False
+        if any(use.operation is not select for test in tests for use in test.result.uses):
+            return False
+        value = select.result
 
 
 def _limit(value: SSAValue, predicate: int) -> float | None:

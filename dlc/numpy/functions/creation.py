@@ -26,6 +26,7 @@ from dlc.numpy.apply import (
     promote,
     promote_to_float,
     refuse,
+    sizes_of,
 )
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.functions.comparing import greater_equal
@@ -67,11 +68,11 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     return array.copy() if copy else array
 
 
-def _known(name: str, shape: Shape) -> Shape:
+def _known(name: str, shape: Shape) -> tuple[Any, ...]:
     """A shape, of which no size may be traced."""
     if has_tracer(shape):
         refuse(UnsupportedError(f"{name}: a size that is a traced value; sizes must be known: pass it in static_argnames"))
-    return shape
+    return sizes_of(name, shape)
 
 
 def zeros(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
@@ -100,7 +101,7 @@ def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None, *, device: Any 
     shape = _known("full", shape)
     if not has_tracer(fill_value) and not has_open_size(shape):
         return np.full(shape, fill_value, dtype)
-    return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=(shape,) if isinstance(shape, int | Dim) else tuple(shape))
+    return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=shape)
 
 
 def zeros_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:

@@ -13,7 +13,7 @@ from dlc.dialects import dl
 from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import ArrayLike, Operand, apply, axis_of, convert, operand, promote, refuse
+from dlc.numpy.apply import ArrayLike, Operand, apply, axis_of, convert, listed, operand, promote, refuse
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.functions.shaping import (
     atleast_1d,
@@ -39,7 +39,7 @@ Arrays = Sequence[ArrayLike] | Tracer
 @by_parts("arrays")
 def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
     """The arrays one after the other along `axis`; flattened first if it is None."""
-    given = list(cast("Sequence[ArrayLike]", arrays))
+    given = listed("concat", arrays)
     if not given:
         refuse(ShapeError("concat: no arrays; expected at least one"))
     operands = promote(*given) if dtype is None else [convert(x, dtype) for x in given]
@@ -54,7 +54,7 @@ def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: Any = None) -> Any
 @by_parts("arrays")
 def stack(arrays: Arrays, /, axis: int = 0) -> Any:
     """The arrays side by side along a new axis."""
-    given = [operand(x) for x in cast("Sequence[ArrayLike]", arrays)]
+    given = [operand(x) for x in listed("stack", arrays)]
     shapes = {x.shape for x in given}
     if len(shapes) != 1:
         refuse(ShapeError(f"stack: arrays of shapes {', '.join(map(str, sorted(shapes)))}; expected one shape"))
@@ -65,26 +65,26 @@ def stack(arrays: Arrays, /, axis: int = 0) -> Any:
 @by_parts("arrays")
 def hstack(arrays: Arrays, /) -> Any:
     """The arrays one after the other along the second axis; vectors along their only one."""
-    given = [atleast_1d(x) for x in cast("Sequence[ArrayLike]", arrays)]
+    given = [atleast_1d(x) for x in listed("hstack", arrays)]
     return concat(given, axis=0 if given and given[0].ndim == 1 else 1)
 
 
 @by_parts("arrays")
 def vstack(arrays: Arrays, /) -> Any:
     """The arrays one below the other; vectors are rows."""
-    return concat([atleast_2d(x) for x in cast("Sequence[ArrayLike]", arrays)], axis=0)
+    return concat([atleast_2d(x) for x in listed("vstack", arrays)], axis=0)
 
 
 @by_parts("arrays")
 def dstack(arrays: Arrays, /) -> Any:
     """The arrays one behind the other along the third axis."""
-    return concat([atleast_3d(x) for x in cast("Sequence[ArrayLike]", arrays)], axis=2)
+    return concat([atleast_3d(x) for x in listed("dstack", arrays)], axis=2)
 
 
 @by_parts("arrays")
 def column_stack(arrays: Arrays, /) -> Any:
     """The arrays side by side; vectors are columns."""
-    given = [operand(x) for x in cast("Sequence[ArrayLike]", arrays)]
+    given = [operand(x) for x in listed("column_stack", arrays)]
     return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in given], axis=1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from math import prod
 from typing import Any, cast
@@ -13,10 +12,9 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.base import broadcast_shapes as _broadcast
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Dim
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, blamed_on_user
-from dlc.numpy.apply import ArrayLike, Axes, Operand, along, apply, axes_of, axis_of, convert, operand, refuse
+from dlc.numpy.apply import ArrayLike, Axes, Operand, along, apply, axes_of, axis_of, convert, operand, refuse, sizes_of
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.places import numbers_below
 
@@ -35,9 +33,8 @@ def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, co
         refuse(UnsupportedError(f"reshape: order {order!r}; transpose before and after instead"))
     if _holds_tracer(shape):
         refuse(UnsupportedError("reshape: a size that is a traced value; sizes must be known: pass it in static_argnames"))
-    given = shape if isinstance(shape, Sequence) else [shape]
     # A size that is open is the size of another array.
-    sizes = [s if isinstance(s, Dim) else operator.index(s) for s in given]
+    sizes = list(sizes_of("reshape", shape, -1))
     known = prod(s for s in sizes if s != -1)
     if sizes.count(-1) == 1 and known and x.size % known == 0:
         sizes[sizes.index(-1)] = x.size // known
@@ -167,7 +164,7 @@ def atleast_3d(x: ArrayLike, /) -> Any:
 @by_parts("x")
 def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Any:
     """`x` repeated along new axes and axes of size 1."""
-    x, sizes = operand(x), (shape,) if isinstance(shape, int | Dim) else tuple(shape)
+    x, sizes = operand(x), sizes_of("broadcast_to", shape)
     return x if x.shape == sizes else apply(dl.BroadcastToOp, x, shape=sizes)
 
 

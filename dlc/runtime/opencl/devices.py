@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -95,10 +96,9 @@ def _found() -> tuple[tuple[Device, ...], tuple[str, ...]]:
     found: list[Device] = []
     silent: list[str] = []
     for p, platform in enumerate(platforms):
-        try:
+        handles: list[Any] = []  # some say by an error that they have none
+        with suppress(cl.Error):
             handles = platform.get_devices()
-        except cl.Error:
-            handles = []  # so some say that they have none
         if not handles:
             silent.append(platform.name.strip())
         found += [_describe(handle, (p, d)) for d, handle in enumerate(handles)]

@@ -31,7 +31,7 @@ def opencl() -> Any:
 
 @lru_cache(maxsize=1)
 def _loaded() -> Any:
-    cl = import_module("pyopencl")
+    cl: Any = import_module("pyopencl")
     # Of every kernel it keeps Python code in the user's home, and ends in an error where that is read-only or full. The
     # variable PYOPENCL_NO_CACHE is this switch.
     cl._PYOPENCL_NO_CACHE = True

@@ -156,3 +156,15 @@ def test_scales_fold_through_extrema_and_sums() -> None:
 def is_of_data(op: dl.MulOp) -> bool:
     """Whether it multiplies what is known only when the program runs."""
     return any(not isinstance(v.owner, dl.WeightOp | dl.ConstantOp | dl.MulOp) for v in op.operands)
+
+
+@pytest.mark.parametrize("dtype, zero, stays", [(np.uint8, 0, 0), (np.int8, -128, 0), (np.uint8, 9, 1), (np.int8, 0, 1)])
+@pytest.mark.parametrize("six", [False, True])
+def test_no_floor_beside_that_of_a_type(six: bool, dtype: Any, zero: int, stays: int) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        x = b(dl.MinimumOp, b(dl.MaximumOp, x, number(b, 0)), number(b, 6)) if six else b(dl.ReluOp, x)
+        return quantized(b, x, dtype, zero=zero)[0]
+
+    x = np.concatenate([randoms((64,))[0] * 8, [np.nan, np.inf, -np.inf, 0]]).astype(np.float32)
+    ops = program(body, x).apply(FoldQuantizationPass()).ops
+    assert sum(op in ("relu", "maximum") for op in ops) == stays

@@ -40,6 +40,23 @@ def test_keys_are_packed_and_sums_scaled_last() -> None:
     assert weights.beside_one is not None
 
 
+@pytest.mark.parametrize(
+    "target, width, packed",
+    [
+        # Pairs of lines in half of the sets, in a quarter of them, in all, and a single line.
+        ("cpu:avx512", 64, False),
+        ("cpu:avx512", 128, True),
+        ("cpu:avx512", 80, False),
+        ("cpu:avx2", 64, True),
+    ],
+)
+def test_values_are_packed_where_their_lines_crowd_a_cache(target: str, width: int, packed: bool) -> None:
+    p = program(attention, *randoms((1, 2, 256, 8), (1, 2, 256, 8), (1, 2, 256, width)))
+    for made in (FormKernelsPass(CPU_LEVELS[target]), PrepareWeightedSumsPass(CPU_LEVELS[target])):
+        made.apply(Context(), p.module)
+    assert kernels(p)[-1].count("unpack") == 1 + packed
+
+
 def test_nothing_moves_across_a_sum_where_that_must_be_exact() -> None:
     assert kernels(prepared(exact=True))[-1] == ["transpose", "unpack", "matmul", "mul", "softmax", "matmul"]
 

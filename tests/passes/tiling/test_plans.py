@@ -300,6 +300,16 @@ def test_weights_are_written_over_the_scores_that_they_are_made_of() -> None:
     assert len(made) == 2
 
 
+@pytest.mark.parametrize("rows, near, height", [(8, 1 << 17, 8), (8, 1, 9), (6, 1 << 17, 9)])
+def test_a_register_tile_of_many_rows_goes_alone_where_keys_and_values_are_near(rows: int, near: int, height: int) -> None:
+    (kernel,) = kernels_of(buffered("attention"))
+    nest = next(iter(nests_of(kernel))).at({})
+    sums, target = sums_of_rows(nest), CPU_LEVELS["cpu:avx512"]
+    assert sums is not None
+    target = replace(target, machine=replace(target.machine, block_elements=near))
+    assert SweepChooser(nest, target, sums, nest.shared[-1], rows, target.lanes(4)).height() == height
+
+
 def test_blocks_of_what_runs_are_whole_panels() -> None:
     (kernel,) = kernels_of(buffered("attention"))
     nest = next(iter(nests_of(kernel))).at({})

@@ -31,10 +31,10 @@ class WinogradGradientsPass(TargetPass):
         %s = dl.windows %x;  %g = dl.dot_general %s, %ct      (Σ over images and places)
     →   %v = dl.winograd_input %x, %b {step = 4};  %d = dl.winograd_input %ct, %a {step = 4}
         %u = dl.dot_general %v, %d                            (Σ over tiles, for each of 6×6 numbers of a tile)
-        %g = dl.winograd_output %u, Gᵀ
+        %g = dl.winograd_output %u, %c
 
-    The transpose of what `winograd` makes of the convolution, with the same matrices and the same errors. Many images go in
-    strips, whose sums are added up. Run it before `block-sums`: there are fewer tiles than places.
+    The transpose of what `winograd` makes of the convolution, with the same matrices but for divisors, and the same errors.
+    Many images go in strips, whose sums are added up. Run it before `block-sums`: there are fewer tiles than places.
     """
 
     name = "winograd-gradients"
@@ -80,7 +80,7 @@ def _algorithm(x: SSAValue, ct: SSAValue, costs: Winograd, ranges: Mapping[str, 
         return numbers * tiles * c * o + costs.input * moved
 
     best = min(OF_FLOATS, key=cost)
-    return best if n * height * width * _WINDOW**2 * c * o > costs.gain * cost(best) else None
+    return best if n * height * width * _WINDOW**2 * c * o > cost(best) else None
 
 
 def _gradient(op: DotGeneralOp, x: SSAValue, algorithm: Algorithm, costs: Winograd) -> SSAValue:
@@ -90,10 +90,10 @@ def _gradient(op: DotGeneralOp, x: SSAValue, algorithm: Algorithm, costs: Winogr
     if any(missing):
         zero = b.scalar(0, like=x)
         x, ct = (b(PadOp, v, zero, low=(0, 0, 0, 0), high=(0, *missing, 0), pad_mode="constant") for v in (x, ct))
-    of_x, of_ct, of_sums = (
-        b.constant(matrix, element_type_of(x))
-        for matrix in (algorithm.input, algorithm.output.T, (algorithm.weights / algorithm.divisors[:, None]).T)
-    )
+    # Divided here and not with the sums, tiles are made anew: equal to the convolution's own ones they would be kept from
+    # there, in more than twice the memory of the images.
+    matrices = algorithm.input / algorithm.divisors[:, None], algorithm.output.T, algorithm.weights.T
+    of_x, of_ct, of_sums = (b.constant(matrix, element_type_of(x)) for matrix in matrices)
 
     def rows(image: SSAValue, matrix: SSAValue) -> SSAValue:
         v = b(WinogradInputOp, image, matrix, step=m)

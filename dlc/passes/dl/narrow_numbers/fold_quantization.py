@@ -10,10 +10,12 @@ import numpy as np
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, MulOp, ReluOp, SubOp
 from dlc.dialects.dl.base import DlOp, element_type_of, rank_of
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import is_integer
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.narrow_numbers.quantization import DequantizeOp, QuantizeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
+from dlc.dialects.dl.scalar import limits
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, f32
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward, splat
 
@@ -28,6 +30,8 @@ class FoldQuantizationPass(ModulePass):
     So no division is left. What is dequantised has its scale multiplied; what has no factor to fold into is multiplied by
     1 / s. Results are those of another order of roundings: a quantised number may be the next one, where it was between the
     two. Requires scales that are known numbers, above zero; others stay.
+
+        quantize(relu(x), s, z)  =  quantize(x, s, z), where z is the lowest number that there is
     """
 
     name = "fold-quantization"
@@ -43,6 +47,8 @@ class _Folder:
         self.constant = constant
 
     def folded(self, op: QuantizeOp) -> Sequence[SSAValue] | None:
+        if _is_lowest_at_zero(op) and (x := _without_floor(Build(op), op.x)) is not None:
+            return [Build(op)(QuantizeOp, x, op.scale, op.zero_point, axis=op.axis, to=op.to)]
         if element_type_of(op.x) != f32 or rank_of(op.scale):
             return None
         scale = np.float32(splat(op.scale) or 0)
@@ -82,3 +88,22 @@ class _Folder:
                 known = next(v for v in op.operands if v in self.constant)
                 return b(MulOp, *(b(MulOp, v, by) if v is known else v for v in op.operands))
             return b(type(op), *(self.scaled(b, v, by) for v in op.operands), **op.properties)
+
+
+def _is_lowest_at_zero(op: QuantizeOp) -> bool:
+    """Whether no number is quantised below what 0 is."""
+    stored, scale = element_type_of(op.zero_point), splat(op.scale)
+    return is_integer(stored) and splat(op.zero_point) == limits(stored)[0] and scale is not None and scale > 0
+
+
+def _without_floor(b: Build, value: SSAValue) -> SSAValue | None:
+    """`x` of `relu(x)`, or of a maximum with what is not above zero; within minima too. None where there is none of it."""
+    op = value.owner
+    if isinstance(op, ReluOp):
+        return op.operands[0]
+    if not isinstance(op, MaximumOp | MinimumOp) or (limit := splat(op.operands[1])) is None:
+        return None
+    if isinstance(op, MaximumOp):
+        return op.operands[0] if limit <= 0 else None
+    x = _without_floor(b, op.operands[0])
+    return None if x is None else b(MinimumOp, x, op.operands[1])
