@@ -104,7 +104,7 @@ class SweepChooser:
         """The rows of a part of a task: register tiles whose weights a cache holds; of blocks, beside their keys and values."""
         machine, extents = self.target.machine, self.nest.extents
         if self.reads_mask or self.running() is None:
-            shared = 1 if self.rows >= _ROWS and self._is_near() else machine.row_tiles
+            shared = 1 if self._goes_alone() else machine.row_tiles
             fitting = min(max(1, machine.row_elements // (self.length * self.rows)), shared)
         else:
             fitting = max(1, machine.row_elements // (2 * self.length * self.rows))
@@ -112,11 +112,15 @@ class SweepChooser:
         parts = -(-tiles // fitting)
         return min(extents[self.row], -(-tiles // parts) * self.rows)
 
-    def _is_near(self) -> bool:
-        """Whether the second-level cache holds what all rows of a product read, such as a head's keys and values."""
+    def _goes_alone(self) -> bool:
+        """Whether a register tile needs no others to share what it reads.
+
+        It has many rows, and the second-level cache holds what all rows of a product read, such as a head's keys and values.
+        """
         stages, extents = (self.nest.stages[k] for k in (self.sums.first, self.sums.second)), self.nest.extents
         read = (stage.reductions | {lane} for stage, lane in zip(stages, (self.sums.lane, self.sums.end), strict=True))
-        return sum(prod(extents[d] for d in dims) for dims in read) <= self.target.machine.block_elements
+        near = sum(prod(extents[d] for d in dims) for dims in read) <= self.target.machine.block_elements
+        return near and self.rows >= _ROWS
 
     def sweeps(self) -> Iterator[Sweep]:
         """The sweeps, as far as a mask shows something, if what it hides weighs nothing."""
@@ -131,8 +135,9 @@ class SweepChooser:
         return (replace(s, shown=(lane, size)) for s in sweeps)
 
     def _block(self) -> int:
-        """What the second contraction adds up at a time; where parts may be hidden, fewer."""
-        return min(self.target.machine.block_steps // (2 if self.hides else 1), self.length)
+        """What the second contraction adds up at a time; where parts may be hidden, fewer, the more so the fewer rows hide."""
+        parts = 1 if not self.hides else 4 if self._goes_alone() else 2
+        return min(self.target.machine.block_steps // parts, self.length)
 
     def _sweeps(self) -> Iterator[Sweep]:
         second, end = self.sums.second, self.sums.end
