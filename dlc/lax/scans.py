@@ -74,10 +74,9 @@ def _scan(
 
 def _length(sequences: Leaves, length: int | None) -> int:
     """How many steps there are. Raises ShapeError where that is not known, or known differently."""
-    where, lengths = (
-        sequences.where,
-        dict[str, int]() if length is None else {"length": int(sizes_of(f"{sequences.where}: length", length)[0])},
-    )
+    where, lengths = sequences.where, dict[str, int]()
+    if length is not None:
+        lengths["length"] = int(sizes_of(f"{where}: length", length)[0])
     for path, leaf in zip(sequences.paths, sequences.leaves, strict=True):
         shape = operand(leaf).shape
         if not shape:

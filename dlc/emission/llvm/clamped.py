@@ -15,9 +15,8 @@ _GREATER, _LESS = 2, 4
 def converts_within(op: Operation) -> bool:
     """Whether what a conversion to integers is given is seen to be within their limits."""
     result = op.results[0].type
-    return is_within(
-        op.operands[0], cast("VectorType[Attribute]", result).element_type if isinstance(result, VectorType) else result
-    )
+    integers = cast("VectorType[Attribute]", result).element_type if isinstance(result, VectorType) else result
+    return is_within(op.operands[0], integers)
 
 
 def is_within(value: SSAValue, integers: Attribute) -> bool:
