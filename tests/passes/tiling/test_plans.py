@@ -80,12 +80,16 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     hides = [k for k, _ in hiding(nest.stages[-1])] if len(nest.stages) == 3 and not blocks else []
     panels = tuple(k for k in plain if rng.random() < 0.7)
     parts = {d: plan.tile(d) * int(rng.integers(1, 4)) for d in shared if panels and rng.random() < 0.5}
+    in_rows = [k for k in plain if any(contraction.accesses[k].stride(d) == 1 for d in shared)]
+    cut = any(n < extents[d] for d, n in blocks.items())
+    ahead = tuple(k for k in in_rows if rng.random() < 0.5) if cut else ()
     return replace(
         plan,
         chunks={d: n for d, n in chunks.items() if d not in contraction.reductions},
         blocks=blocks,
         panels=panels,
         parts=parts,
+        ahead=ahead,
         spans=int(rng.choice(plain)) if plain and len(contraction.reductions) == 1 and rng.random() < 0.5 else None,
         hidden=int(rng.choice(hides)) if hides else None,
     )
@@ -116,7 +120,7 @@ def random_sweeps(nest: Nest, sums: Sums, rng: np.random.Generator) -> tuple[Swe
 
 def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     """A plan for groups: items on their own, as teams, or with promoted operands."""
-    plan = replace(random_plan(nest, rng), blocks={}, panels=(), parts={}, spans=None, hidden=None)
+    plan = replace(random_plan(nest, rng), blocks={}, panels=(), parts={}, ahead=(), spans=None, hidden=None)
     items = {d: int(rng.integers(1, 5)) for d in nest.shared if rng.random() < 0.8}
     # One round of all items, where what is ragged needs it.
     once = {d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in plan.grid.items()}
