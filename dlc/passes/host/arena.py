@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Generic, TypeVar
 
 ALIGNMENT = 64  # bytes
-_PERIOD = 64  # steps
 
 
 @dataclass(frozen=True)
@@ -17,10 +20,6 @@ class Lifetime:
     first: int
     last: int
 
-    def meets(self, other: Lifetime) -> bool:
-        """Whether both are alive in some step."""
-        return self.first <= other.last and other.first <= self.last
-
 
 def place(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
     """An offset for each buffer, a multiple of `alignment`, such that buffers alive in the same step do not overlap.
@@ -28,20 +27,20 @@ def place(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
     Largest first, each into the smallest gap that holds it between those that it meets, or above them: the greedy best
     fit of Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
     """
-    spans = [(0, 0)] * len(buffers)
-    placed = _Timeline(buffers)
-    for i in sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first)):
+    offsets = [0] * len(buffers)
+    placed = _Timeline(_Spans, _Spans.add, buffers)
+    for i in _largest_first(buffers):
         needed = _rounded(buffers[i].bytes, alignment)
         end, best = 0, None
-        for start, stop in sorted([spans[j] for j in placed.meeting(i)]):
+        for start, stop in sorted(chain.from_iterable(spans.parts() for spans in placed.meeting(buffers[i]))):
             gap = start - end
             if gap >= needed and (best is None or gap < best[0]):
                 best = gap, end
             end = max(end, stop)
-        offset = best[1] if best is not None else end
-        spans[i] = offset, offset + needed
-        placed.add(i)
-    return [offset for offset, _ in spans]
+        offsets[i] = best[1] if best is not None else end
+        if needed:
+            placed.add(buffers[i], (offsets[i], offsets[i] + needed))
+    return offsets
 
 
 def share(buffers: Sequence[Lifetime]) -> list[int]:
@@ -51,39 +50,100 @@ def share(buffers: Sequence[Lifetime]) -> list[int]:
     """
     largest: list[int] = []
     chosen = [0] * len(buffers)
-    placed = _Timeline(buffers)
-    for i in sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first)):
-        taken = {chosen[j] for j in placed.meeting(i)}
+    placed = _Timeline(set[int], set[int].add, buffers)
+    for i in _largest_first(buffers):
+        taken = set(chain.from_iterable(placed.meeting(buffers[i])))
         chosen[i] = min((k for k in range(len(largest)) if k not in taken), key=largest.__getitem__, default=len(largest))
         if chosen[i] == len(largest):
             largest.append(buffers[i].bytes)
-        placed.add(i)
+        placed.add(buffers[i], chosen[i])
     return chosen
 
 
-class _Timeline:
-    """Which of some buffers are alive when others are: found by periods of the program, so that few are looked at."""
+def _largest_first(buffers: Sequence[Lifetime]) -> list[int]:
+    return sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first))
 
-    def __init__(self, buffers: Sequence[Lifetime]) -> None:
-        self.buffers = buffers
-        # By period: which are alive in it, and which of them were not before it.
-        self.alive: dict[int, list[int]] = {}
-        self.begun: dict[int, list[int]] = {}
 
-    def add(self, i: int) -> None:
-        periods = self._periods(i)
-        self.begun.setdefault(periods[0], []).append(i)
-        for period in periods:
-            self.alive.setdefault(period, []).append(i)
+class _Spans:
+    """A part of the arena: what spans cover together, few however many they are where they lie side by side."""
 
-    def meeting(self, i: int) -> list[int]:
-        """Those that were added and are alive in a step in which buffer `i` is."""
-        first, *later = self._periods(i)
-        near = [*self.alive.get(first, ()), *(j for period in later for j in self.begun.get(period, ()))]
-        return [j for j in near if self.buffers[i].meets(self.buffers[j])]
+    def __init__(self) -> None:
+        # Apart from one another, in order.
+        self._starts: list[int] = []
+        self._stops: list[int] = []
 
-    def _periods(self, i: int) -> range:
-        return range(self.buffers[i].first // _PERIOD, self.buffers[i].last // _PERIOD + 1)
+    def add(self, span: tuple[int, int]) -> None:
+        start, stop = span
+        first = bisect_left(self._stops, start)
+        last = bisect_right(self._starts, stop)
+        if first < last:
+            start, stop = min(start, self._starts[first]), max(stop, self._stops[last - 1])
+        self._starts[first:last] = [start]
+        self._stops[first:last] = [stop]
+
+    def parts(self) -> Iterable[tuple[int, int]]:
+        return zip(self._starts, self._stops, strict=True)
+
+
+Place = TypeVar("Place")
+Places = TypeVar("Places")
+
+
+class _Timeline(Generic[Place, Places]):
+    """The places that buffers have while they are alive: sets of places, which `put` fills.
+
+    A node of a tree is a period of the program, whose eighths are the nodes below; a buffer's life is a few periods. Of each
+    period there are the places that were taken for all of it, and those that were taken for a part of it or more.
+    """
+
+    def __init__(
+        self, empty: Callable[[], Places], put: Callable[[Places, Place], object], buffers: Sequence[Lifetime]
+    ) -> None:
+        self._put = put
+        self._height = max((b.last for b in buffers), default=0).bit_length() // 3 + 1
+        # By how often steps were divided by eight, and what became of their number.
+        self._whole: defaultdict[tuple[int, int], Places] = defaultdict(empty)
+        self._partly: defaultdict[tuple[int, int], Places] = defaultdict(empty)
+
+    def add(self, life: Lifetime, place: Place) -> None:
+        for period in _inside(life):
+            self._put(self._whole[period], place)
+            if period[0]:
+                self._put(self._partly[period], place)
+        for period in self._around(life):
+            self._put(self._partly[period], place)
+
+    def meeting(self, life: Lifetime) -> Iterator[Places]:
+        """What is taken in a step of a life, or in more of them."""
+        for period in _inside(life):
+            # Of a step nothing is a part.
+            taken = self._partly if period[0] else self._whole
+            if period in taken:
+                yield taken[period]
+        for period in self._around(life):
+            if period in self._whole:
+                yield self._whole[period]
+
+    def _around(self, life: Lifetime) -> Iterator[tuple[int, int]]:
+        """The periods that a life is a part of, or begins or ends within."""
+        for height in range(1, self._height + 1):
+            low, high = life.first >> 3 * height, life.last >> 3 * height
+            if low << 3 * height < life.first or low == high:
+                yield height, low
+            if low < high and (high + 1) << 3 * height > life.last + 1:
+                yield height, high
+
+
+def _inside(life: Lifetime) -> Iterator[tuple[int, int]]:
+    """The fewest periods that a life consists of."""
+    low, high, height = life.first, life.last + 1, 0
+    while low < high:
+        above, below = -(-low // 8), high // 8
+        if above >= below:
+            yield from ((height, k) for k in range(low, high))
+            return
+        yield from ((height, k) for k in (*range(low, above * 8), *range(below * 8, high)))
+        low, high, height = above, below, height + 1
 
 
 def _rounded(size: int, alignment: int) -> int:
