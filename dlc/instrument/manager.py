@@ -141,5 +141,11 @@ def _spec(passes: Sequence[ModulePass]) -> str:
 
 def _op_count(op: Operation) -> int:
     # Not by `walk`, whose generators take longer than some passes.
-    counts = [_op_count(o) if o.regions else 1 for region in op.regions for block in region.blocks for o in block.ops]
-    return 1 + sum(counts)
+    count = 1
+    for region in op.regions:
+        for block in region.blocks:
+            inner = block.first_op
+            while inner is not None:
+                count += _op_count(inner) if inner.regions else 1
+                inner = inner.next_op
+    return count

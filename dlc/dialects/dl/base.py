@@ -8,9 +8,9 @@ ask for (elementwise, reduction, …) comes from `interfaces.py`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -348,6 +348,32 @@ class DlOp(PlainOp, ABC):
             results = ", ".join(str(r.type) for r in self.results)
             raise DeviceError(f"{self.name}: no memory for its result {results}; make it smaller: {error}") from error
         return tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
+
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
+
+def of_equal_ops(
+    question: Callable[Concatenate[Any, Asked], Answer],
+) -> Callable[Concatenate[Any, Asked], Answer]:
+    """A question about an op whose answer hangs on its kind, properties and types alone: of equal ops it is asked once."""
+    # With what the keys name, so that it stays.
+    known: dict[tuple[Any, ...], tuple[Answer, tuple[Attribute, ...]]] = {}
+
+    @wraps(question)
+    def asked(op: Any, *arguments: Asked.args, **named: Asked.kwargs) -> Answer:
+        operands, results, properties = op.operands, op.results, op.properties
+        held = (*[v.type for v in operands], *[v.type for v in results], *properties.values())
+        key = (type(op), len(results), arguments, *named.items(), *properties, *map(id, held))
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _MOST_INFERRED:
+                known.clear()
+            found = known[key] = question(op, *arguments, **named), held
+        return found[0]
+
+    return asked
 
 
 # What was inferred of ops, by their classes, names of properties, and types and properties, which stand for themselves while
