@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
@@ -30,16 +30,16 @@ def place(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
     offsets = [0] * len(buffers)
     placed = _Timeline(_Spans, _Spans.add, buffers)
     for i in _largest_first(buffers):
-        needed = _rounded(buffers[i].bytes, alignment)
+        needed, periods = _rounded(buffers[i].bytes, alignment), placed.periods(buffers[i])
         end, best = 0, None
-        for start, stop in sorted(chain.from_iterable(spans.parts() for spans in placed.meeting(buffers[i]))):
+        for start, stop in sorted(chain.from_iterable(spans.parts() for spans in placed.taken(periods))):
             gap = start - end
             if gap >= needed and (best is None or gap < best[0]):
                 best = gap, end
             end = max(end, stop)
         offsets[i] = best[1] if best is not None else end
         if needed:
-            placed.add(buffers[i], (offsets[i], offsets[i] + needed))
+            placed.take(periods, (offsets[i], offsets[i] + needed))
     return offsets
 
 
@@ -52,11 +52,12 @@ def share(buffers: Sequence[Lifetime]) -> list[int]:
     chosen = [0] * len(buffers)
     placed = _Timeline(set[int], set[int].add, buffers)
     for i in _largest_first(buffers):
-        taken = set(chain.from_iterable(placed.meeting(buffers[i])))
+        periods = placed.periods(buffers[i])
+        taken = set(chain.from_iterable(placed.taken(periods)))
         chosen[i] = min((k for k in range(len(largest)) if k not in taken), key=largest.__getitem__, default=len(largest))
         if chosen[i] == len(largest):
             largest.append(buffers[i].bytes)
-        placed.add(buffers[i], chosen[i])
+        placed.take(periods, chosen[i])
     return chosen
 
 
@@ -74,17 +75,25 @@ class _Spans:
 
     def add(self, span: tuple[int, int]) -> None:
         start, stop = span
-        first = bisect_left(self._stops, start)
-        last = bisect_right(self._starts, stop)
-        if first < last:
-            start, stop = min(start, self._starts[first]), max(stop, self._stops[last - 1])
-        self._starts[first:last] = [start]
-        self._stops[first:last] = [stop]
+        starts, stops = self._starts, self._stops
+        first = bisect_left(stops, start)
+        if first == len(stops):
+            starts.append(start)
+            stops.append(stop)
+        elif start < starts[first] or stops[first] < stop:
+            last = bisect_right(starts, stop)
+            if first < last:
+                start, stop = min(start, starts[first]), max(stop, stops[last - 1])
+            starts[first:last] = [start]
+            stops[first:last] = [stop]
 
     def parts(self) -> Iterable[tuple[int, int]]:
         return zip(self._starts, self._stops, strict=True)
 
 
+# By how many bits steps have less, and their number then: those that a life consists of, the fewest; and
+# those that it is a part of, or begins or ends within.
+_Periods = tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]
 Place = TypeVar("Place")
 Places = TypeVar("Places")
 
@@ -100,50 +109,45 @@ class _Timeline(Generic[Place, Places]):
         self, empty: Callable[[], Places], put: Callable[[Places, Place], object], buffers: Sequence[Lifetime]
     ) -> None:
         self._put = put
-        self._height = max((b.last for b in buffers), default=0).bit_length() // 3 + 1
-        # By how often steps were divided by eight, and what became of their number.
+        self._heights = range(3, max((b.last for b in buffers), default=0).bit_length() + 3, 3)
         self._whole: defaultdict[tuple[int, int], Places] = defaultdict(empty)
         self._partly: defaultdict[tuple[int, int], Places] = defaultdict(empty)
 
-    def add(self, life: Lifetime, place: Place) -> None:
-        for period in _inside(life):
+    def periods(self, life: Lifetime) -> _Periods:
+        inside: list[tuple[int, int]] = []
+        low, high, height = life.first, life.last + 1, 0
+        while low < high:
+            above, below = -(-low >> 3), high >> 3
+            if above >= below:
+                inside += [(height, k) for k in range(low, high)]
+                break
+            inside += [(height, k) for k in (*range(low, above << 3), *range(below << 3, high))]
+            low, high, height = above, below, height + 3
+        around: list[tuple[int, int]] = []
+        for height in self._heights:
+            low, high = life.first >> height, life.last >> height
+            if low << height < life.first or low == high:
+                around.append((height, low))
+            if low < high and (high + 1) << height > life.last + 1:
+                around.append((height, high))
+        return inside, around
+
+    def take(self, periods: _Periods, place: Place) -> None:
+        inside, around = periods
+        for period in inside:
             self._put(self._whole[period], place)
             if period[0]:
                 self._put(self._partly[period], place)
-        for period in self._around(life):
+        for period in around:
             self._put(self._partly[period], place)
 
-    def meeting(self, life: Lifetime) -> Iterator[Places]:
-        """What is taken in a step of a life, or in more of them."""
-        for period in _inside(life):
-            # Of a step nothing is a part.
-            taken = self._partly if period[0] else self._whole
-            if period in taken:
-                yield taken[period]
-        for period in self._around(life):
-            if period in self._whole:
-                yield self._whole[period]
-
-    def _around(self, life: Lifetime) -> Iterator[tuple[int, int]]:
-        """The periods that a life is a part of, or begins or ends within."""
-        for height in range(1, self._height + 1):
-            low, high = life.first >> 3 * height, life.last >> 3 * height
-            if low << 3 * height < life.first or low == high:
-                yield height, low
-            if low < high and (high + 1) << 3 * height > life.last + 1:
-                yield height, high
-
-
-def _inside(life: Lifetime) -> Iterator[tuple[int, int]]:
-    """The fewest periods that a life consists of."""
-    low, high, height = life.first, life.last + 1, 0
-    while low < high:
-        above, below = -(-low // 8), high // 8
-        if above >= below:
-            yield from ((height, k) for k in range(low, high))
-            return
-        yield from ((height, k) for k in (*range(low, above * 8), *range(below * 8, high)))
-        low, high, height = above, below, height + 1
+    def taken(self, periods: _Periods) -> list[Places]:
+        """What is taken in a step of these periods, or in more of them."""
+        inside, around = periods
+        # Of a single step nothing is a part.
+        met = [(self._partly if period[0] else self._whole).get(period) for period in inside]
+        met += [self._whole.get(period) for period in around]
+        return [places for places in met if places is not None]
 
 
 def _rounded(size: int, alignment: int) -> int:
