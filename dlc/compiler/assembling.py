@@ -68,7 +68,7 @@ class _Assembly:
         return made
 
     def compiled(self) -> list[CompiledKernel]:
-        """All kernels, for the target itself; the host program is planned meanwhile, since it runs them whatever they become."""
+        """All kernels, for the target itself; the host program is planned meanwhile, as it runs them whatever they become."""
         lowering, stages = self.lowering, self.lowering.stages(kernels=True)
         if lowering.dump is not None:
             lowering.run(stages)
