@@ -43,7 +43,8 @@ from xdsl.ir import (
     SSAValue,
     Use,
 )
-from xdsl.ir.core import IRWithName, SSAValues
+from xdsl.ir.affine import AffineExpr
+from xdsl.ir.core import IRWithName, RegionBlocks, SSAValues
 from xdsl.irdl import AnyAttr, BaseAttr, IRDLOperation, OpDef, OptionalDef, ParamAttrDef, RangeOf, VariadicDef
 from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
 
@@ -90,6 +91,14 @@ def _ops(self: BlockOps) -> Iterator[Operation]:
     while following is not None:
         op, following = following, following._next_op
         yield op
+
+
+def _blocks(self: RegionBlocks) -> Iterator[Block]:
+    """The blocks of a region; the one after a block is known once the next is asked for."""
+    block: Any = cast(Any, self)._region._first_block
+    while block is not None:
+        yield block
+        block = block._next_block
 
 
 def _nested(op: Operation) -> Iterator[Operation]:
@@ -461,7 +470,7 @@ _FIELDS: Sequence[tuple[Any, str, str]] = (
 
 def quicken() -> None:
     """Puts all of it in place; to be called once, before ops are defined elsewhere."""
-    for base in (Operation, SSAValue, Attribute):
+    for base in (Operation, SSAValue, Attribute, Block, Region, AffineExpr, VariadicDef):
         for derived in _with_derived(base):
             if type(derived) is ABCMeta:
                 derived.__class__ = _PlainMeta
@@ -487,7 +496,7 @@ def quicken() -> None:
     cast(Any, Block)._attach_op = _attach
     for kind, name, field in _FIELDS:
         setattr(kind, name, property(attrgetter(field)))
-    cast(Any, BlockOps).__iter__ = _ops
+    cast(Any, BlockOps).__iter__, cast(Any, RegionBlocks).__iter__ = _ops, _blocks
     cast(Any, SSAValue).replace_all_uses_with = _replace_all_uses
     cast(Any, IRWithName).extract_valid_name = classmethod(lru_cache(maxsize=1 << 14)(_valid_name))
     cast(Any, DenseArrayBase).get_values = _values

@@ -88,7 +88,7 @@ class PassManager:
             remaining = _spec(_passes_from(self.plan, stage, current)[1:])
             change, file = self.dump.after_pass(module, current.name, remaining)
         after = _op_count(module)
-        record = PassRecord(stage.name, str(current), seconds, before, after, change, file)
+        record = PassRecord(stage.name, _text_of(current), seconds, before, after, change, file)
         self.records.append(record)
         if self.dump is not None:
             self.dump.record(record)
@@ -117,6 +117,20 @@ class PassManager:
             f"pass {current.name} (stage {stage.name}) {kind}: {type(error).__name__}: {first}\n"
             f"This is a bug of dlc; to reproduce it: {line}"
         )
+
+
+# The texts of passes, which stay while they are here: each kernel goes through the same ones.
+_texts: dict[int, tuple[ModulePass, str]] = {}
+_MOST_TEXTS = 256
+
+
+def _text_of(current: ModulePass) -> str:
+    known = _texts.get(id(current))
+    if known is None:
+        if len(_texts) >= _MOST_TEXTS:
+            _texts.clear()
+        known = _texts[id(current)] = current, str(current)
+    return known[1]
 
 
 def _keep(module: ModuleOp) -> Callable[[], ModuleOp]:

@@ -302,24 +302,27 @@ class DlOp(PlainOp, ABC):
             operands=operands,
             properties={k: attribute(v) for k, v in properties.items() if v is not None},
         )
-        op.require_wide_operands()
         op.set_result_types(op.inferred())
         return op
 
     def inferred(self) -> Sequence[Tensor]:
-        """What `infer` says, which hangs on the operands' types and the properties alone: of equal ops it is asked once."""
+        """What `infer` says of wide operands, which hangs on types and properties alone: of equal ops it is asked once.
+
+        Raises ShapeError or DTypeError where there are no such types.
+        """
         if not self._operands:
             return self.infer()
         held = (*[v.type for v in self._operands], *self.properties.values())
         key = (type(self), *self.properties, *map(id, held))
         known = _inferred.get(key)
         if known is None:
+            self._require_wide_operands()
             if len(_inferred) >= _MOST_INFERRED:
                 _inferred.clear()
             known = _inferred[key] = tuple(self.infer()), held
         return known[0]
 
-    def require_wide_operands(self) -> None:
+    def _require_wide_operands(self) -> None:
         """Raises DTypeError for an operand of narrow numbers where the op would compute with them."""
         if self.TAKES_NARROW:
             return
@@ -328,11 +331,10 @@ class DlOp(PlainOp, ABC):
 
     def set_result_types(self, types: Sequence[Tensor]) -> None:
         """Gives a new op its results."""
-        self.results = type(self.results)(OpResult(t, self, i) for i, t in enumerate(types))
+        self.results = type(self.results)([OpResult(t, self, i) for i, t in enumerate(types)])
 
     def verify_(self) -> None:
         try:
-            self.require_wide_operands()
             expected = list(self.inferred())
         except (ShapeError, DTypeError) as error:
             raise VerifyException(str(error)) from error

@@ -157,7 +157,8 @@ def is_identity(permutation: Sequence[int]) -> bool:
 
 def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
     """The permutation that undoes this one."""
-    return tuple(int(i) for i in np.argsort(permutation))
+    places = list(permutation)
+    return tuple([places.index(k) for k in range(len(places))])
 
 
 def reshaped(b: Build, value: SSAValue, shape: Sequence[Size]) -> SSAValue:

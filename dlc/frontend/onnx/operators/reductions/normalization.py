@@ -49,8 +49,8 @@ def _normalized(emit: Emitter, x: Value, parameters: Sequence[Value], axis: int,
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + variance.dtype.type(epsilon))
         offset = bias - centre * factor
-    scaled = emit(dl.MulOp, wide, emit.constant(factor))
-    return emit.cast(emit(dl.AddOp, scaled, emit.constant(offset)), x.element_type)
+    scaled = emit(dl.MulOp, wide, emit.constant(factor, name=parameters[0].name))
+    return emit.cast(emit(dl.AddOp, scaled, emit.constant(offset, name=parameters[1].name)), x.element_type)
 
 
 def _of_each_element(node: Node) -> Sequence[Value]:
