@@ -54,7 +54,7 @@ EXACT = (
 # One rounding, as IEEE 754 defines it; a sum may be fused with the product before it.
 ROUNDED_ONCE = (dl.AddOp, dl.SubOp, dl.MulOp, dl.DivOp, dl.SqrtOp, dl.ReciprocalOp)
 # Ops that tell zeros apart by sign, which no other op promises to keep.
-SIGN_OF_ZERO = (dl.DivOp, dl.ReciprocalOp, dl.RsqrtOp, dl.PowOp, dl.BitcastOp, dl.ModOp, dl.FloordivOp)
+SIGN_OF_ZERO = (dl.DivOp, dl.ReciprocalOp, dl.RsqrtOp, dl.PowOp, dl.Atan2Op, dl.BitcastOp, dl.ModOp, dl.FloordivOp)
 
 
 def track(op: DlOp, *operands: Tracked) -> list[Tracked]:
