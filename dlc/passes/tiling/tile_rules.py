@@ -26,7 +26,7 @@ _ENOUGH = 16
 # Rows of an open extent in a tile of a contraction: each number of them is code of its own.
 EVEN = 6
 # The vectors of a row of a contraction that has next to no other.
-_MOST_VECTORS = 8
+MOST_VECTORS = 8
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class TileRules:
         row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
         # Where there are few rows at all, wider ones keep as many accumulators busy, and read longer pieces of memory.
         few = self.target.vector_registers // (2 * prod(extents[d] for d in row_dims))
-        wanted = self.target.machine.vectors if lane in packed_periods(self.nest) else max(2, min(few, _MOST_VECTORS))
+        wanted = self.target.machine.vectors if lane in packed_periods(self.nest) else max(2, min(few, MOST_VECTORS))
         columns = self.fitting(lane, wanted * lanes)
         vectors = -(-columns // lanes)
         rows = self.rows_beside(stage, vectors)
