@@ -43,6 +43,7 @@ from dlc.passes.types import memref_of, vector_type, zero_attribute
 _KINDS: dict[type[Operation], str] = {
     arith.AddfOp: "add", arith.AddiOp: "add", arith.MulfOp: "mul", arith.MuliOp: "mul",
     arith.MaximumfOp: "maximumf", arith.MinimumfOp: "minimumf",
+    arith.MaxnumfOp: "maxnumf", arith.MinnumfOp: "minnumf",
     arith.MaxSIOp: "maxsi", arith.MaxUIOp: "maxui", arith.MinSIOp: "minsi", arith.MinUIOp: "minui",
     arith.AndIOp: "and", arith.OrIOp: "or", arith.XOrIOp: "xor",
 }  # fmt: skip
