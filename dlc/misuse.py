@@ -59,7 +59,7 @@ def explaining(name: str, function: Function, at_once: bool = False) -> Function
                 raise
             if (misuse := _misuse(name, function, args, kwargs, error)) is not None:
                 raise DTypeError(f"{place}{misuse}") from error
-            is_own = not any(callable(a) and not isinstance(a, type) for a in args)
+            is_own = not at_once and not any(callable(a) and not isinstance(a, type) for a in args)
             if is_own and isinstance(error, DlcError) and function.__name__ not in str(error):
                 # What is wrong is said of a step inside, which is none of a function that the user gave.
                 error.args = (f"{place}{name}: {str(error).removeprefix(place)}", *error.args[1:])

@@ -176,7 +176,7 @@ def custom(backward: Callable[..., Any], function: Callable[..., Any] = lambda x
         (lambda: dlc.grad(lambda a: a, 1)(1.0), DTypeError, "argnums 1 of a call with 1 positional arguments"),
         (lambda: dlc.grad(lambda a: a, cast(Any, "a"))(1.0), DTypeError, "argnums 'a' is no number of a positional argument"),
         *[
-            (lambda t=t: t(cast(Any, 3)), DTypeError, "3 is no function")
+            (lambda t=t: t(cast(Any, 3)), DTypeError, "= 3; expected a function")
             for t in (dlc.grad, dlc.vmap, dlc.hessian, dlc.checkpoint, dlc.custom_jvp, dlc.custom_vjp)
         ],
         (lambda: dlc.grad(lambda a: a * X)(1.0), ShapeError, "returned an array of shape (3,), expected one value; sum"),
