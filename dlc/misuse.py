@@ -117,14 +117,18 @@ def _misuse(
     if isinstance(error, DlcError) and f"{function.__name__}: " in str(error):
         # The function has said it itself.
         return None
-    names = cast(Any, inspect.unwrap(function)).__globals__
+    names = inspect.unwrap(function).__globals__
     for parameter, value in bound.arguments.items():
         declared = signature.parameters[parameter]
         kind = kind_of(declared.annotation, names) if isinstance(declared.annotation, str) else None
         if kind is None:
             continue
-        several = {"VAR_POSITIONAL": enumerate, "VAR_KEYWORD": dict.items}.get(declared.kind.name)
-        for label, each in [(parameter, value)] if several is None else [(f"{parameter}[{k!r}]", v) for k, v in several(value)]:
+        labelled: list[tuple[str, Any]] = [(parameter, value)]
+        if declared.kind is declared.VAR_POSITIONAL:
+            labelled = [(f"{parameter}[{k}]", part) for k, part in enumerate(value)]
+        if declared.kind is declared.VAR_KEYWORD:
+            labelled = list(value.items())
+        for label, each in labelled:
             if not kind.holds(each):
                 return f"{name}: {_told(label, each, kind)}; it is {_declared(name, signature)}"
     return None

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from dlc.calculus.function import require_function
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import flatten, is_array_like, unflatten
 from dlc.frontend.trace import current_trace
@@ -18,9 +17,8 @@ def traced(function: Callable[..., Any], like: Callable[..., Any], name: str) ->
     """`function`, which can be called while something is traced, as one that can be called anywhere.
 
     Elsewhere it is compiled for the shapes and dtypes of the arrays it is given; other arguments are settings, and each value
-    of them is compiled for by itself. Raises DTypeError for a `like` that is no function.
+    of them is compiled for by itself.
     """
-    require_function(name, like)
     compiled: dict[Hashable, Callable[..., Any]] = {}
 
     @functools.wraps(like)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 from dlc.calculus.function import Leaves
 from dlc.errors import DTypeError
@@ -38,10 +38,7 @@ class Selected:
         alone = isinstance(argnums, SupportsIndex) and not argnames
         numbers = [argnums] if isinstance(argnums, SupportsIndex) else list(argnums)
         names = [argnames] if isinstance(argnames, str) else list(argnames)
-        for number in cast("list[object]", numbers):
-            if not isinstance(number, SupportsIndex):
-                problem = f"{where}: argnums {number!r} is no number of a positional argument; argnames are names"
-                raise at_user_line(DTypeError(problem))
+        for number in numbers:
             if not -len(args) <= operator.index(number) < len(args):
                 problem = f"{where}: argnums {number} of a call with {len(args)} positional arguments"
                 raise at_user_line(DTypeError(problem + ("; argnums=() is none of them" if names else "")))

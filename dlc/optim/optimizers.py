@@ -131,7 +131,7 @@ def chain(*optimizers: Optimizer) -> Optimizer:
     def init(params: Any) -> tuple[Any, ...]:
         return tuple(optimizer.init(params) for optimizer in optimizers)
 
-    def update(grads: Any, state: tuple[Any, ...], params: Any = None) -> tuple[Any, tuple[Any, ...]]:
+    def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, tuple[Any, ...]]:
         if not isinstance(state, tuple | list) or len(state) != len(optimizers):
             refuse(DTypeError(f"dlc.optim.chain: update: a state of {type(state).__name__}; expected what init(params) makes"))
         after: list[Any] = []
