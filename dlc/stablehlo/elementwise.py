@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 
@@ -11,14 +10,14 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type
-from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64, i32, i64
+from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64
 from dlc.stablehlo.divisions import division
 from dlc.stablehlo.node import Converter, Node
 
 _SAME: dict[str, type[DlOp]] = {
     "add": dl.AddOp, "subtract": dl.SubOp, "multiply": dl.MulOp, "divide": dl.DivOp, "power": dl.PowOp,
     "abs": dl.AbsOp, "negate": dl.NegOp, "sign": dl.SignOp, "floor": dl.FloorOp, "ceil": dl.CeilOp,
-    "round_nearest_even": dl.RoundOp, "sqrt": dl.SqrtOp, "rsqrt": dl.RsqrtOp,
+    "round_nearest_even": dl.RoundOp, "sqrt": dl.SqrtOp, "rsqrt": dl.RsqrtOp, "cbrt": dl.CbrtOp, "atan2": dl.Atan2Op,
     "exponential": dl.ExpOp, "exponential_minus_one": dl.Expm1Op, "log": dl.LogOp, "log_plus_one": dl.Log1pOp,
     "tanh": dl.TanhOp, "sine": dl.SinOp, "cosine": dl.CosOp, "tan": dl.TanOp, "logistic": dl.SigmoidOp,
     "shift_left": dl.ShiftLeftOp,
@@ -86,34 +85,6 @@ def square(node: Node) -> SSAValue:
     return node.b(dl.MulOp, node[0], node[0])
 
 
-def cbrt(node: Node) -> SSAValue:
-    x = node[0]
-    root = node.b(dl.PowOp, node.b(dl.AbsOp, x), node.scalar(1 / 3, x))
-    return node.b(dl.MulOp, node.b(dl.SignOp, x), root)
-
-
-def atan2(node: Node) -> SSAValue:
-    """The angle of the point (x, y), signs of zeros counted: of the shorter side over the longer one, turned by where it is."""
-    y, x = (node.b(dl.CastOp, v, to=f32) if node.element in (f16, bf16) else v for v in node.operands)
-    height, width = (node.b(dl.AbsOp, v) for v in (y, x))
-    short, long = node.b(dl.MinimumOp, height, width), node.b(dl.MaximumOp, height, width)
-    # 0/0 is an angle of 0 and ∞/∞ one of 45°, as C has them.
-    some = node.b(dl.CastOp, node.b(dl.NotEqualOp, long, node.scalar(0, long)), to=element_type_of(long))
-    slope = node.b(dl.SelectOp, node.b(dl.EqualOp, short, long), some, node.b(dl.DivOp, short, long))
-    angle = node.b(dl.AtanOp, slope)
-    steep = node.b(dl.SubOp, node.scalar(math.pi / 2, angle), angle)
-    angle = node.b(dl.SelectOp, node.b(dl.GreaterOp, height, width), steep, angle)
-    angle = node.b(dl.SelectOp, _is_negative(node, x), node.b(dl.SubOp, node.scalar(math.pi, angle), angle), angle)
-    angle = node.b(dl.SelectOp, _is_negative(node, y), node.b(dl.NegOp, angle), angle)
-    return node.b(dl.CastOp, angle, to=node.element)
-
-
-def _is_negative(node: Node, x: SSAValue) -> SSAValue:
-    """Whether the sign bit is set."""
-    bits = node.b(dl.BitcastOp, x, to=i64 if element_type_of(x) == f64 else i32)
-    return node.b(dl.LessOp, bits, node.scalar(0, bits))
-
-
 def round_away(node: Node) -> SSAValue:
     """To the nearest, from the middle away from 0."""
     size = node.b(dl.AbsOp, node[0])
@@ -165,8 +136,6 @@ OPERATORS: dict[str, Converter] = {
     "stablehlo.bitcast_convert": bitcast,
     "stablehlo.remainder": remainder,
     "stablehlo.is_finite": is_finite,
-    "stablehlo.cbrt": cbrt,
-    "stablehlo.atan2": atan2,
     "stablehlo.round_nearest_afz": round_away,
     "stablehlo.shift_right_arithmetic": shift_right,
     "stablehlo.shift_right_logical": shift_right,

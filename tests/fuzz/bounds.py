@@ -28,7 +28,7 @@ from dlc.dialects.dl.interfaces import (
     Sequential,
     Window,
 )
-from dlc.ir import Block, SSAValue
+from dlc.ir import Block, SSAValue, StringAttr
 from tests.fuzz.floats import (
     FUNCTION_ULPS,
     computed_in,
@@ -54,7 +54,7 @@ EXACT = (
 # One rounding, as IEEE 754 defines it; a sum may be fused with the product before it.
 ROUNDED_ONCE = (dl.AddOp, dl.SubOp, dl.MulOp, dl.DivOp, dl.SqrtOp, dl.ReciprocalOp)
 # Ops that tell zeros apart by sign, which no other op promises to keep.
-SIGN_OF_ZERO = (dl.DivOp, dl.ReciprocalOp, dl.RsqrtOp, dl.PowOp, dl.BitcastOp, dl.ModOp, dl.FloordivOp)
+SIGN_OF_ZERO = (dl.DivOp, dl.ReciprocalOp, dl.RsqrtOp, dl.PowOp, dl.Atan2Op, dl.BitcastOp, dl.ModOp, dl.FloordivOp)
 
 
 def track(op: DlOp, *operands: Tracked, precision: str = "f32") -> list[Tracked]:
@@ -157,12 +157,16 @@ def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Arr
 
 
 def _scattered(op: dl.ScatterRowsOp, operands: Sequence[Tracked]) -> Array:
-    """Errors add up with what they are of; where it is not known which, or they multiply, anything goes."""
+    """Errors add up with what they are of, and an extremum has the larger one; where they multiply, anything goes."""
     x, places, updates = operands
     if places.free.any() or op.mode.data == "mul" or not is_float(x.array.dtype):
         return np.full(x.array.shape, np.inf)
     combined = 0 if op.mode.data == "none" else in_another_order(op, operands)
-    return op.evaluate(x.errors, places.array, updates.errors)[0] + combined
+    mode = "max" if op.mode.data == "min" else op.mode.data
+    of_errors = op.create(
+        operands=op.operands, properties={**op.properties, "mode": StringAttr(mode)}, result_types=op.result_types
+    )
+    return of_errors.evaluate(x.errors, places.array, updates.errors)[0] + combined
 
 
 def _other_formula(decomposed: Tracked, array: Array) -> Array | None:

@@ -44,7 +44,7 @@ def touched(op: DlOp, operands: Sequence[Tracked]) -> Array:
 
 
 def reduced(op: DlOp, x: Tracked, array: Array) -> Array | None:
-    if isinstance(op, dl.ReduceMaxOp | dl.ReduceMinOp | dl.MaxPoolOp):
+    if isinstance(op, dl.ReduceMaxOp | dl.ReduceMinOp | dl.NumbersOnly | dl.MaxPoolOp):
         if x.error is None:
             return None
         largest = dl.MaxPoolOp if isinstance(op, Window) else dl.ReduceMaxOp

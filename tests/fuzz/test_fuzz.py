@@ -187,6 +187,10 @@ def test_bounds_follow_the_conditioning() -> None:
     assert less.free.tolist() == [True, False]
     assert difference(np.array([True, True]), less) is None
     assert difference(np.array([True, False]), less) is not None
+    # The smaller one of two is as uncertain as the less certain one of them.
+    uncertain = Tracked(np.float32([1.0]), np.array([0.1]))
+    places, update = (Tracked(np.asarray(a), given=True) for a in (np.int64([0]), np.float32([2.0])))
+    assert _bound(dl.ScatterRowsOp, uncertain, places, update, mode="min").errors[0] >= 0.1
 
 
 def test_a_difference_is_seen() -> None:

@@ -53,6 +53,8 @@ _EXPRESSIONS = {
     "fma": "fma({0}, {1}, {2})",
     "maximumf": "maximumf_{T}({0}, {1})",
     "minimumf": "minimumf_{T}({0}, {1})",
+    "maxnumf": "fmax({0}, {1})",
+    "minnumf": "fmin({0}, {1})",
     **{
         f"{name}.vector": f"as_{{T}}(as_{{U}}({{0}}) {sign} as_{{U}}({{1}}))" for name, sign in (("divui", "/"), ("remui", "%"))
     },

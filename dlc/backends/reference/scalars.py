@@ -79,7 +79,7 @@ def shift(function: Callable[[Array, Array], Array], fill: Callable[[Array], Any
 elementwise({
     arith.AddfOp: np.add, arith.SubfOp: np.subtract, arith.MulfOp: np.multiply, arith.DivfOp: np.divide,
     arith.NegfOp: np.negative, RemFOp: np.fmod,
-    arith.MaximumfOp: np.maximum, arith.MinimumfOp: np.minimum,
+    arith.MaximumfOp: np.maximum, arith.MinimumfOp: np.minimum, arith.MaxnumfOp: np.fmax, arith.MinnumfOp: np.fmin,
     arith.AddiOp: modular(np.add, np.logical_xor), arith.SubiOp: modular(np.subtract, np.logical_xor),
     arith.MuliOp: modular(np.multiply, np.logical_and),
     arith.DivSIOp: of_signed(quotient), arith.DivUIOp: of_unsigned(floor_quotient),

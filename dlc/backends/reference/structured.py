@@ -57,6 +57,7 @@ class Combinator:
 COMBINATORS: dict[type[Operation], Combinator] = {
     arith.AddfOp: Combinator(np.add), math.FmaOp: Combinator(np.add), arith.MulfOp: Combinator(np.multiply),
     arith.MaximumfOp: Combinator(np.maximum), arith.MinimumfOp: Combinator(np.minimum),
+    arith.MaxnumfOp: Combinator(np.fmax), arith.MinnumfOp: Combinator(np.fmin),
     arith.AddiOp: Combinator(np.add), arith.MuliOp: Combinator(np.multiply),
     arith.MaxSIOp: Combinator(np.maximum), arith.MinSIOp: Combinator(np.minimum),
     arith.MaxUIOp: Combinator(np.maximum, True), arith.MinUIOp: Combinator(np.minimum, True),

@@ -140,7 +140,7 @@ def extract(op: vector.ExtractOp, frame: Frame) -> Sequence[Value]:
 KINDS: dict[str, Any] = {
     "add": np.add, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "minsi": np.minimum, "maxsi": np.maximum, "minui": np.minimum, "maxui": np.maximum,
-    "minimumf": np.minimum, "maximumf": np.maximum,
+    "minimumf": np.minimum, "maximumf": np.maximum, "minnumf": np.fmin, "maxnumf": np.fmax,
 }  # fmt: skip
 
 

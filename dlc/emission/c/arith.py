@@ -21,8 +21,9 @@ from dlc.ir import Block, DenseIntOrFPElementsAttr, IndexType, IntegerAttr, Oper
 
 # (emitter, result's register, first operand's register, operands) → expression
 Primitive = Callable[[Writer, Register, Register, tuple[str, ...]], str]
+_EXTREMA = ("maximumf", "minimumf", "maxnumf", "minnumf")
 # Results of these are halves if their operands are.
-_EXACT = frozenset({"negf", "absf", "floor", "ceil", "trunc", "roundeven", "copysign", "maximumf", "minimumf"})
+_EXACT = frozenset({"negf", "absf", "floor", "ceil", "trunc", "roundeven", "copysign", *_EXTREMA})
 _CMPI = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 _CMPF = ("false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true")
 # Arithmetic modulo two.
@@ -241,7 +242,7 @@ def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[Writer, 
 
 HANDLERS: Handlers = {
     **{f"arith.{name}": elementwise(expression(name)) for name in ("addf", "subf", "mulf", "divf", "negf")},
-    **{f"arith.{name}": elementwise(expression(name)) for name in ("maximumf", "minimumf")},
+    **{f"arith.{name}": elementwise(expression(name)) for name in _EXTREMA},
     "arith.addi": linear_or(expression("addi"), Linear.plus),
     "arith.subi": linear_or(expression("subi"), lambda a, b: a.plus(b, -1)),
     "arith.muli": linear_or(expression("muli"), Linear.times),

@@ -85,7 +85,7 @@ def float_op(opcode: str) -> Handler:
 
 
 def extremum(name: str) -> Primitive:
-    """llvm.maximum or llvm.minimum: a NaN wins.
+    """llvm.maximum or llvm.minimum, where a NaN wins; llvm.maxnum or llvm.minnum, where it loses.
 
     Without an order of +0 and -0 (nsz), which no one may ask for, they are one instruction and a test for NaN; one
     instruction if an operand is a constant.
@@ -221,6 +221,8 @@ HANDLERS: Handlers = {
     "arith.negf": _unary(instruction("fneg")),
     "arith.maximumf": _unary(extremum("maximum")),
     "arith.minimumf": _unary(extremum("minimum")),
+    "arith.maxnumf": _unary(extremum("maxnum")),
+    "arith.minnumf": _unary(extremum("minnum")),
     "arith.addi": linear_or("add", Linear.plus),
     "arith.subi": linear_or("sub", lambda a, b: a.plus(b, -1)),
     "arith.muli": linear_or("mul", Linear.times),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import inf
+from math import inf, nan
 
 from dlc.emission.llvm.arith import Primitive, extremum, in_float, instruction, intrinsic
 from dlc.emission.llvm.convert import float_to_float
@@ -22,6 +22,8 @@ def _combiner(kind: str, t: Register) -> tuple[Primitive, float]:
             "mul": (instruction("fmul"), 1.0),
             "maximumf": (extremum("maximum"), -inf),
             "minimumf": (extremum("minimum"), inf),
+            "maxnumf": (extremum("maxnum"), nan),
+            "minnumf": (extremum("minnum"), nan),
         }[kind]
         return in_float(primitive), neutral
     bits = bits_of(t)

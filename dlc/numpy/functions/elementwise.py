@@ -98,11 +98,13 @@ abs = _unary("abs", dl.AbsOp, "|x|.", bools=True)
 sign = _unary("sign", dl.SignOp, "-1, 0 or 1; NaN for NaN.")
 
 sqrt = _floating("sqrt", dl.SqrtOp, "√x; NaN below 0.")
+cbrt = _floating("cbrt", dl.CbrtOp, "The cube root; of negative numbers too.")
 exp = _floating("exp", dl.ExpOp, "eˣ.")
 exp2 = _floating("exp2", dl.Exp2Op, "2ˣ.")
 expm1 = _floating("expm1", dl.Expm1Op, "eˣ - 1, exact near 0.")
 log = _floating("log", dl.LogOp, "ln x; -inf at 0, NaN below.")
 log2 = _floating("log2", dl.Log2Op, "The logarithm to base 2.")
+log10 = _floating("log10", dl.Log10Op, "The logarithm to base 10.")
 log1p = _floating("log1p", dl.Log1pOp, "ln(1 + x), exact near 0.")
 sin = _floating("sin", dl.SinOp, "sin x, x in radians.")
 cos = _floating("cos", dl.CosOp, "cos x, x in radians.")
@@ -186,32 +188,6 @@ def round(x: ArrayLike, /, decimals: int = 0) -> Any:
     scale = 10.0 ** (decimals if decimals > 0 else -decimals)
     to, back = (multiply, divide) if decimals > 0 else (divide, multiply)
     return back(apply(dl.RoundOp, to(x, scale)), scale)
-
-
-def cbrt(x: ArrayLike, /) -> Any:
-    """The cube root; of negative numbers too."""
-    return _cbrt(*promote_to_float(x, least=np.float16))
-
-
-@in_wide_type
-@with_tangent(lambda root, _, tangents: divide(tangents[0], multiply(square(root), 3.0)))
-def _cbrt(x: Operand) -> Any:
-    size = abs(x)
-    root = exp(multiply(log(size), 1 / 3))
-    # One step of Newton's method: the logarithm of a large number has lost digits of the root.
-    better = subtract(root, divide(subtract(root, divide(size, square(root))), 3.0))
-    usable = apply(dl.AndOp, apply(dl.GreaterOp, root, convert(0, x.dtype)), apply(dl.LessOp, size, convert(math.inf, x.dtype)))
-    return multiply(sign(x), where(usable, better, size))
-
-
-def log10(x: ArrayLike, /) -> Any:
-    """The logarithm to base 10."""
-    return _log10(*promote_to_float(x, least=np.float16))
-
-
-@in_wide_type
-def _log10(x: Operand) -> Any:
-    return multiply(log2(x), math.log10(2))
 
 
 def sinc(x: ArrayLike, /) -> Any:

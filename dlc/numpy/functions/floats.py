@@ -21,13 +21,11 @@ from dlc.numpy.functions.comparing import (
     logical_or,
     maximum,
     minimum,
-    not_equal,
     signbit,
 )
 from dlc.numpy.functions.elementwise import (
     abs,
     add,
-    atan,
     divide,
     exp,
     exp2,
@@ -47,25 +45,7 @@ __all__ = ["atan2", "copysign", "heaviside", "hypot", "logaddexp", "logaddexp2",
 
 def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """The angle in radians, in [-π, π], of the point with height x1 and width x2; signs of zeros count."""
-    return _atan2(*promote_to_float(x1, x2, least=np.float16))
-
-
-def _turned(angle: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
-    """(x·dy - y·dx) / (x² + y²)"""
-    (y, x), (dy, dx) = operands, tangents
-    return divide(subtract(multiply(x, dy), multiply(y, dx)), add(square(x), square(y)))
-
-
-@in_wide_type
-@with_tangent(_turned)
-def _atan2(y: Operand, x: Operand) -> Any:
-    height, width = abs(y), abs(x)
-    long, short = maximum(height, width), minimum(height, width)
-    # 0/0 is an angle of 0 and ∞/∞ one of 45°, as C has them.
-    slope = where(equal(short, long), convert(not_equal(long, 0), x.dtype), divide(short, long))
-    angle = atan(where(isnan(long), long, slope))
-    angle = where(greater(height, width), subtract(math.pi / 2, angle), angle)
-    return copysign(where(signbit(x), subtract(math.pi, angle), angle), y)
+    return apply(dl.Atan2Op, *promote_to_float(x1, x2, least=np.float16))
 
 
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Any:

@@ -260,21 +260,14 @@ def nanprod(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepd
 
 def nanmax(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """The largest that is not NaN; NaN if all are."""
-    return _nan_extremum(max, x, -np.inf, axis, keepdims)
+    op = dl.ReduceNanmaxOp if is_floating(operand(x).dtype) else dl.ReduceMaxOp
+    return _extremum(op, x, axis, keepdims, None, None)
 
 
 def nanmin(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """The smallest that is not NaN; NaN if all are."""
-    return _nan_extremum(min, x, np.inf, axis, keepdims)
-
-
-def _nan_extremum(extremum: Any, x: ArrayLike, worst: float, axis: Axes, keepdims: bool) -> Any:
-    x = operand(x)
-    if not is_floating(x.dtype):
-        return extremum(x, axis, keepdims=keepdims)
-    found = extremum(_without_nan(x, worst), axis, keepdims=keepdims)
-    # Not by the mask that is asked for NaN above: two reductions that share it would read it from memory.
-    return select(any(equal(x, x), axis, keepdims=keepdims), found, np.nan)
+    op = dl.ReduceNanminOp if is_floating(operand(x).dtype) else dl.ReduceMinOp
+    return _extremum(op, x, axis, keepdims, None, None)
 
 
 def nanmean(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False) -> Any:

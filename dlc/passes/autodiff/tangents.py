@@ -47,13 +47,20 @@ def _reduced(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> Term:
     return value.op(dl.ReduceSumOp, axes=op.reduction_axes, keepdims=op.keeps_axes)
 
 
-def _extremum(op: dl.ReduceMaxOp | dl.ReduceMinOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+def _extremum(
+    op: dl.ReduceMaxOp | dl.ReduceMinOp | dl.NumbersOnly, r: Term, x: Sequence[Term], t: Sequence[Term | None]
+) -> Term:
     """The mean of the tangents of all that are extreme; none is where there are no elements."""
     if 0 in shape_of(op.x):
         return r.like(0).broadcast(*r.shape)
     found = x[0].equals(_keeping(r, op))
     share = _reduced(found.op(dl.CastOp, to=element_type_of(op.x)), op)
     return _reduced(where(found, _only(t), 0), op) / share
+
+
+def _extremum_of_numbers(op: dl.NumbersOnly, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """The same; none is where there are no numbers."""
+    return where(r.equals(r), _extremum(op, r, x, t), 0)
 
 
 def _product(op: dl.ReduceProdOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
@@ -200,6 +207,8 @@ TANGENTS: dict[type[DlOp], Rule] = {
     dl.SelectOp: _select,
     dl.ReduceMaxOp: _extremum,
     dl.ReduceMinOp: _extremum,
+    dl.ReduceNanmaxOp: _extremum_of_numbers,
+    dl.ReduceNanminOp: _extremum_of_numbers,
     dl.ReduceProdOp: _product,
     dl.CumprodOp: _cumprod,
     dl.SoftmaxOp: _softmax,

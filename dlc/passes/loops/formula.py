@@ -41,7 +41,9 @@ _FLOAT = {"fastmath": NO_FASTMATH}
 _INTEGER = {"overflowFlags": NO_OVERFLOW}
 # Comparison predicates, as the attributes that arith.cmpf and arith.cmpi carry.
 _ORDERED = {name: IntegerAttr(k, i64) for k, name in enumerate(("eq", "gt", "ge", "lt", "le"), start=1)}
-_SIGNED = {name: IntegerAttr(k, i64) for k, name in enumerate(("eq", "ne", "lt", "le", "gt", "ge"))}
+_INTEGERS = {
+    name: IntegerAttr(k, i64) for k, name in enumerate(("eq", "ne", "lt", "le", "gt", "ge", "ult", "ule", "ugt", "uge"))
+}
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ class Bits:
 
     def _compare(self, predicate: str, other: Bits | int) -> Bool:
         operands = [self.value, (self.constant(other) if isinstance(other, int) else other).value]
-        result = self.place.insert(arith.CmpiOp, operands, self.format.bool_type, {"predicate": _SIGNED[predicate]})
+        result = self.place.insert(arith.CmpiOp, operands, self.format.bool_type, {"predicate": _INTEGERS[predicate]})
         return Bool(self.place, self.format, result)
 
     def equals(self, other: Bits | int) -> Bool:
@@ -238,6 +240,10 @@ class Bits:
 
     def __gt__(self, other: Bits | int) -> Bool:
         return self._compare("gt", other)
+
+    def is_at_least_unsigned(self, bound: int) -> Bool:
+        """Whether the integer without a sign is not less."""
+        return self._compare("uge", bound)
 
     def choose(self, condition: Bool, other: Bits | int) -> Bits:
         """These where the condition holds, else the other."""

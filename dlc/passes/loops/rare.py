@@ -1,4 +1,4 @@
-"""Formulas for rare operands: a branch that is taken where any element of a vector needs it, and then for those elements.
+"""Formulas for rare operands: a branch that is taken where any element of a vector needs it, for those elements or for all.
 
     %any = vector.reduction <or>, %large : vector<8xi1> into i1
     %y = scf.if %any -> (vector<8xf32>) {
@@ -48,6 +48,16 @@ def where_any(
         is_there = _any(place, holds.value)
         return _branch(place, is_there, lambda inside: _each(inside, condition, rarely, operands, otherwise), otherwise)
     return _branch(place, holds.value, lambda inside: rarely(*(_at(inside, x, x.value) for x in operands)), otherwise)
+
+
+def where_any_whole(
+    condition: Callable[..., Bool], rarely: Callable[..., Values], operands: Sequence[Bits | Float], otherwise: Values
+) -> Values:
+    """What `rarely` makes of all elements where any of them holds the condition; else the values `otherwise`."""
+    holds = condition(*operands)
+    place = holds.place
+    is_there = _any(place, holds.value) if isinstance(holds.value.type, VectorType) else holds.value
+    return _branch(place, is_there, lambda inside: rarely(*(_at(inside, x, x.value) for x in operands)), otherwise)
 
 
 def repeat(amount: Bits, by: int, step: Callable[..., Values], start: Values) -> Values:

@@ -11,7 +11,7 @@ from dlc.dialects.dl.base import element_type_of, flag, shape_of
 from dlc.dims import Size
 from dlc.ir import i32, i64
 from dlc.passes.procedures.code import Buffer, Cell, Code, parts
-from dlc.passes.procedures.values import Value, select
+from dlc.passes.procedures.values import Index, Value, maximum, minimum, select
 from dlc.passes.types import vector_type
 
 # What is computed at once along b, in elements.
@@ -21,6 +21,8 @@ _LANES = 16
 _BLOCK = 256
 # From how many on the lanes of a row are some registers.
 _LONG_ROW = 1024
+# A row of some parts of so many elements has the best of each part first, of so many lanes; the place is looked for in one.
+_PARTS, _PART, _WIDE = 4, 1024, 64
 
 
 def accumulate(code: Code, op: dl.AccumulateOp, x: Buffer, y: Buffer) -> None:
@@ -76,24 +78,50 @@ class _Extreme:
         return best.place.value
 
     def of_row(self, x: Buffer, row: Value, n: Size) -> Value:
-        """The place in a row, whose neighbours are lanes: some registers, as long as there is enough for them."""
+        """The place in a row, whose neighbours are lanes."""
+        if not isinstance(n, int) or n < _PARTS * _PART:
+            return self._of_stretch(x, row, 0, n)
+        return self._of_stretch(x, row, self._part_of_best(x, row, n), _PART)
+
+    def _part_of_best(self, x: Buffer, row: Value, n: int) -> Value:
+        """Where the part of a row begins that has its best value: places beside all values would take as long again."""
+        code, choose = self.code, minimum if self.smallest else maximum
+        worst = code.constant(self.worst, vector_type((_WIDE,), code.element), signed=x.signed)
+        best = _Best(self, code.cell(worst.extreme(smallest=self.smallest)), code.cell(code.number(0, i32)))
+
+        def consider(first: Index) -> None:
+            lanes = code.cell(worst)
+            with code.loop(0, _PART, _WIDE, name="k") as at:
+                lanes.value = choose(lanes.value, x.block((row, at + first, 0), (_WIDE,), (1,)))
+            extreme = lanes.value.extreme(smallest=self.smallest)
+            best.take(extreme, code.number(first, i32) if isinstance(first, int) else first.as_integer(i32))
+
+        with code.loop(0, n - n % _PART, _PART, name="j") as first:
+            consider(first)
+        if n % _PART:
+            # Elements that are considered twice change nothing.
+            consider(n - _PART)
+        return best.place.value.as_index()
+
+    def _of_stretch(self, x: Buffer, row: Value, first: Index, n: Size) -> Value:
+        """The place in a part of a row: lanes are some registers, as long as there is enough for them."""
         code, end = self.code, self.code.size(n)
         width = 32 if isinstance(n, int) and n >= _LONG_ROW else 8
         whole = end - end % width
         lanes = self._nothing(x, width)
         with code.loop(0, whole, width, name="j") as at:
-            lanes.take(x.block((row, at, 0), (width,), (1,)), code.numbered(at, width, i32))
+            lanes.take(x.block((row, at + first, 0), (width,), (1,)), code.numbered(at + first, width, i32))
         covered = isinstance(end, int) and end >= width
         if covered and whole != end:
             # Elements that are considered twice change nothing.
             last = end - width
-            lanes.take(x.block((row, last, 0), (width,), (1,)), code.numbered(last, width, i32))
+            lanes.take(x.block((row, last + first, 0), (width,), (1,)), code.numbered(last + first, width, i32))
         value, place = self._of_lanes(lanes)
         if covered:
             return place
         best = _Best(self, code.cell(value), code.cell(place))
         with code.loop(whole, end, name="j") as at:
-            best.take_any(x[row, at, 0], at.as_integer(i32))
+            best.take_any(x[row, at + first, 0], (at + first).as_integer(i32))
         return best.place.value
 
     def later(self, value: Value, best: Value) -> Value:

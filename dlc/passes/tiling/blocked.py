@@ -1,4 +1,4 @@
-"""A task whose contraction goes block by block of what it reduces: all register tiles use a block while caches hold it."""
+"""A task whose first reduction goes block by block of what it reduces: all register tiles use a block while caches hold it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, Place
+from dlc.passes.tiling.ahead import NextBlock
 from dlc.passes.tiling.leaf import Leaf, Local, part_of
 from dlc.passes.tiling.nests import Nest, Stage
-from dlc.passes.tiling.plan import TilePlan, first_contraction
+from dlc.passes.tiling.plan import TilePlan, first_reduction
 from dlc.passes.tiling.ranges import Range, Tile, steps
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.windows import Window, copy
@@ -30,12 +31,12 @@ class TaskBuffers:
     """
 
     def __init__(self, nest: Nest, plan: TilePlan, place: Place, sizes: Mapping[int, int]) -> None:
-        contraction = first_contraction(nest)
-        assert contraction is not None
-        self.contraction = contraction
-        self.panels = {k: _Panel(nest, plan, contraction, k, {**sizes, **plan.parts}, place) for k in plan.panels}
+        reduction = first_reduction(nest)
+        assert reduction is not None
+        self.reduction = reduction
+        self.panels = {k: _Panel(nest, plan, reduction, k, {**sizes, **plan.parts}, place) for k in plan.panels}
         self.sums: dict[SSAValue, Local] = {}
-        root = contraction.output.root
+        root = reduction.output.root
         if plan.blocks and root in nest.locals():
             dims = tuple(d for d in Leaf(nest, plan, {}).axes_of(root) if sizes[d] > 1)
             buffer = place.alloca(memref_of(root).element_type, tuple(sizes[d] for d in dims), root.name_hint)
@@ -55,13 +56,14 @@ class BlockedTask:
         self.place = place
         self.tile = tile
         self.tiles = tiles
-        self.contraction = buffers.contraction
+        self.reduction = buffers.reduction
         self.panels = buffers.panels
         # What is copied for each part of the task.
         self.apart = [k for k, panel in self.panels.items() if plan.parts.keys() & panel.shared]
         self.once = [k for k in self.panels if k not in self.apart]
         self.sums = buffers.sums
-        self.spans = None if plan.spans is None else Spans(self.contraction, plan.spans, plan, tile, place)
+        self.ahead = [NextBlock(nest, plan, self.reduction, k) for k in plan.ahead]
+        self.spans = None if plan.spans is None else Spans(self.reduction, plan.spans, plan, tile, place)
 
     def run(self) -> None:
         if self.plan.blocks:
@@ -70,7 +72,7 @@ class BlockedTask:
             self.at_once()
 
     def at_once(self) -> None:
-        whole = {d: Range(0, self.nest.extents[d]) for d in self.contraction.reductions}
+        whole = {d: Range(0, self.nest.extents[d]) for d in self.reduction.reductions}
         for at, leaf in self.leaves(self.place, whole):
             leaf.run(at if self.plan.hidden is None else where_shown(at, leaf, self.plan.hidden))
 
@@ -82,7 +84,7 @@ class BlockedTask:
         first, _, *rest = self.nest.stages
         for at, leaf in self.bare_leaves(self.place, self.tile, {}):
             leaf.stages(at, [first], leaf.tile)
-        self.blocks(self.place, [d for d in self.contraction.dims if d in self.contraction.reductions], {})
+        self.blocks(self.place, [d for d in self.reduction.dims if d in self.reduction.reductions], {})
         for at, leaf in self.bare_leaves(self.place, self.tile, {}) if rest else ():
             for other in leaf.local_roots():
                 if other not in self.sums:
@@ -97,7 +99,7 @@ class BlockedTask:
             for at, part in steps(place, Range(0, extent), self.plan.blocks.get(d, extent), f"k{d}"):
                 self.blocks(at, rest, {**block, d: Range(part.offset, part.size)})
             return
-        stage = self.contraction
+        stage = self.reduction
         for at, leaf in self.leaves(place, block):
             leaf.stage(at.located(stage.op.location), stage, {d: leaf.tile[d] for d in stage.dims if d >= 0})
 
@@ -109,7 +111,10 @@ class BlockedTask:
         for at, tile in self.parts(place, self.tile, [d for d in self.plan.order if d in self.plan.parts]):
             for k in self.apart:
                 self.panels[k].bring(at, tile, block)
-            yield from self.bare_leaves(at, tile, block)
+            for inner, leaf in self.bare_leaves(at, tile, block):
+                for operand in self.ahead:
+                    operand.ask(inner, tile, leaf.tile, block)
+                yield inner, leaf
 
     def parts(self, place: Place, tile: Tile, dims: Sequence[int]) -> Iterator[tuple[Place, Tile]]:
         """The parts of the task that go through a block one after the other."""
@@ -131,7 +136,7 @@ class BlockedTask:
     def leaf(self, tile: Tile, copied: Collection[int]) -> Leaf:
         leaf = Leaf(self.nest, self.plan, tile)
         leaf.locals |= self.sums
-        leaf.copies |= {(self.contraction.op, k): self.panels[k].window for k in copied}
+        leaf.copies |= {(self.reduction.op, k): self.panels[k].window for k in copied}
         return leaf
 
 

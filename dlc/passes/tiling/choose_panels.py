@@ -1,7 +1,7 @@
-"""Choosing a plan for a contraction whose register tiles share what a cache holds.
+"""Choosing a plan for a contraction whose register tiles share what a cache holds, or a reduction that memory limits.
 
 An operand that a task copies, so that it lies as tiles read it, is a *panel*. A large operand that few tiles read goes in the
-order in which it lies in memory instead.
+order in which it lies in memory instead, and so does what a reduction reads across its rows.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from math import gcd, prod
 from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.nests import Stage
-from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction, packed_periods
-from dlc.passes.tiling.tile_rules import TileRules
+from dlc.passes.tiling.plan import TilePlan, even_tile, first_reduction, packed_periods
+from dlc.passes.tiling.tile_rules import MOST_VECTORS, TileRules
 from dlc.passes.types import memref_of
 
 # Products of a batch share nothing: all that is copied for those of a task is such a part of what a cache holds.
@@ -21,12 +21,12 @@ _OF_BATCH = 8
 
 
 class PanelChooser(TileRules):
-    """Plans for the first contraction of a nest, where no extent is open and no operand packed."""
+    """Plans for the first reduction of a nest, where no extent is open and no operand packed."""
 
     def plan(self) -> TilePlan | None:
         """A contraction of which a task copies operands, so that its tiles share what a cache holds; None where none pays."""
         nest = self.nest
-        stage = first_contraction(nest)
+        stage = first_reduction(nest)
         if stage is None or nest.open or packed_periods(nest):
             return None
         lane = next((d for d in nest.shared if stage.output.stride(d) == 1), None)
@@ -34,7 +34,10 @@ class PanelChooser(TileRules):
             return None
         if not all(a is None or all(t.is_plain for t in a.terms) for a in stage.accesses):
             return None
-        register, order = self.contraction_tile(stage, lane), self.order(nest.shared, lane)
+        order = self.order(nest.shared, lane)
+        if not stage.is_contraction:
+            return None if stage.has_long_formulas else self.plan_in_order(stage, lane, {}, order)
+        register = self.contraction_tile(stage, lane)
         panels = tuple(k for k in range(len(stage.accesses) - 1) if self.pays_as_panel(stage, k, register, lane))
         if not panels:
             return self.plan_in_order(stage, lane, register, order)
@@ -42,35 +45,48 @@ class PanelChooser(TileRules):
         beside = (k for k in range(len(stage.accesses) - 1) if blocks and self.lies_in_rows(stage, k, panels, lane))
         panels = tuple(sorted({*panels, *beside}))
         register = self.contraction_tile(stage, lane, panels)
-        if not blocks and any(a is not None and a.uses(lane) for a in (stage.accesses[k] for k in panels)):
+        if any(a is not None and a.uses(lane) for a in (stage.accesses[k] for k in panels)):
             # Rows are read and written as they lie, and stay while all panels pass by.
             batch = [d for d in order if all(a.uses(d) for a in stage.inputs)]
             order = (*batch, *(d for d in order if d != lane and d not in batch), lane)
         grid, parts = self.shared_grid(stage, register, order, blocks, panels)
-        return TilePlan(
-            grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels, parts=parts
-        )
+        chunks, steps = self.chunks(lane), self.steps(register, lane)
+        ahead = self.ahead(stage) if blocks else ()
+        return TilePlan(grid, register, order, chunks, steps, blocks=blocks, panels=panels, parts=parts, ahead=ahead)
 
     def plan_in_order(self, stage: Stage, lane: int, register: dict[int, int], order: tuple[int, ...]) -> TilePlan | None:
-        """A contraction that reads a large operand for few tiles, in the order in which it lies in memory; None for others.
+        """What reads a large operand for few tiles, in the order in which it lies in memory; None for others.
 
-        A few rows of it at a time, from end to end, with the sums in the nearest cache: down a column of tiles each step would
-        read another page.
+        A few rows of it at a time, from end to end, with the sums in registers or in the nearest cache: down a column of tiles
+        each step would read another page.
         """
         machine, extents = self.target.machine, self.nest.extents
         lines = stage.reductions | {lane}
-        rows = [d for d in order if d != lane]
-        large = any(a.stride(lane) == 1 and all(a.uses(d) == (d in lines) for d in stage.dims) for a in stage.inputs)
+        batch = [d for d in order if d != lane and all(a.uses(d) for a in stage.inputs)]
+        rows = [d for d in order if d != lane and d not in batch]
+        # What shares nothing is no part of a tile.
+        register = {d: register[d] for d in (lane, *rows) if d in register} if rows else self.wide_tile(stage, lane)
+        of_lines = ([d for d in stage.dims if d not in batch and a.uses(d)] for a in stage.inputs if a.stride(lane) == 1)
+        large = any(set(dims) == lines for dims in of_lines)
         tiles = prod(-(-extents[d] // register.get(d, 1)) for d in rows)
-        if not large or prod(extents[d] for d in lines) <= machine.block_elements or tiles >= machine.block_tiles:
+        if not large or prod(extents[d] for d in (*lines, *batch)) <= machine.block_elements or tiles >= machine.block_tiles:
             return None
         count = prod(extents[d] for d in rows)
         work = self.work_per_point() * count
-        most = max(machine.task_work, work * extents[lane] // machine.block_tasks)
+        whole = work * prod(extents[d] for d in (lane, *batch))
+        most = max(machine.task_work, whole // machine.block_tasks)
         columns = max(1, min(most // work, machine.order_elements // count) // register[lane])
-        grid = self.cut(register, (lane, *rows), lambda d, _: columns if d == lane else extents[d])
-        blocks = self.blocks(stage, machine.order_steps)
+        in_task = {d: 1 for d in batch} | {lane: columns}
+        grid = self.cut(register, (*batch, lane, *rows), lambda d, _: in_task.get(d, extents[d]))
+        # Sums of one row take whole rows of the operand one by one: memory is read from end to end.
+        alone = count == 1 and columns * register[lane] >= extents[lane]
+        blocks = self.blocks(stage, 1 if alone else machine.order_steps) if register[lane] < extents[lane] else {}
         return TilePlan(grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks)
+
+    def wide_tile(self, stage: Stage, lane: int) -> dict[int, int]:
+        """All sums of a row that half of the registers hold, or as many as read long pieces of memory."""
+        whole, most = self.target.vector_registers // 2 * self.lanes(stage), MOST_VECTORS * self.lanes(stage)
+        return {lane: self.nest.extents[lane] if self.nest.extents[lane] <= whole else most}
 
     def blocks(self, stage: Stage, steps: int | None = None) -> dict[int, int]:
         """Parts of what is reduced, of about as many steps as are asked for, or as the machine says.
@@ -110,6 +126,13 @@ class PanelChooser(TileRules):
         apart = int(row) * numpy_dtype(memref_of(stage.op.operands[k]).element_type).itemsize
         kept = machine.cache_ways * (machine.way_bytes // max(ALIGNMENT, gcd(machine.way_bytes, apart)))
         return apart >= ALIGNMENT and prod(nest.extents[d] for d in stage.reductions) > kept
+
+    def ahead(self, stage: Stage) -> tuple[int, ...]:
+        """The operands of which each step reads pieces of rows, where the processor's own prefetching ends with each piece."""
+        if self.target.machine.prefetch is None:
+            return ()
+        operands, shared = enumerate(stage.accesses[:-1]), self.nest.shared
+        return tuple(k for k, a in operands if a is not None and any(a.stride(d) == 1 for d in shared))
 
     def lies_in_rows(self, stage: Stage, k: int, panels: Sequence[int], lane: int) -> bool:
         """Whether an operand's rows are better copied beside panels of the lanes: parts of them lie in pages of their own."""

@@ -50,10 +50,13 @@ class TilePlan:
     `promote`: for one dimension that a contraction reduces, the part of it whose operands are brought to the group's memory
     at a time.
 
-    `blocks`: for dimensions that a contraction reduces, the part of them that all register tiles of a task go through before
-    the next part, so that what it reads stays in a cache; sums wait in memory meanwhile, and are added up in the same order.
-    `panels`: the operands of it, by position, of which a task copies each block, in the order in which its tiles read them.
+    `blocks`: for dimensions that the first reduction reduces, the part of them that all register tiles of a task go through
+    before the next part, so that what it reads stays in a cache; sums wait in memory meanwhile, and are added up in the same
+    order. `panels`: the operands of a contraction, by position, of which a task copies each block, in the order in which its
+    tiles read them.
     `parts`: for shared dimensions, what of a task goes through a block at once: operands along them are copied part by part.
+
+    `ahead`: the operands of it, by position, of which register tiles ask for the next block while they go through one.
 
     `spans`: the operand of the contraction, by position, of which zeros are left out at both ends of what is reduced, as each
     register tile reads it. `hidden`: the operand of the last stage by whose zeros a register tile is not computed at all.
@@ -75,6 +78,7 @@ class TilePlan:
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
     parts: Mapping[int, int] = field(default_factory=dict[int, int])
+    ahead: tuple[int, ...] = ()
     spans: int | None = None
     hidden: int | None = None
     sweeps: tuple[Sweep, ...] = ()
@@ -192,25 +196,31 @@ class TilePlan:
     def check_blocks(self, nest: Nest) -> None:
         if not self.is_blocked:
             return
-        contraction = first_contraction(nest)
-        if contraction is None or self.items is not None or nest.open:
+        reduction = first_reduction(nest)
+        if reduction is None or self.items is not None or nest.open:
             raise ValueError(
-                f"blocks {self.blocks}, panels {self.panels}: the nest is no contraction of known sizes, or computed by groups"
+                f"blocks {self.blocks}, panels {self.panels}: the nest is no reduction of known sizes, or computed by groups"
             )
         for d, size in self.blocks.items():
-            if d not in contraction.reductions or d in self.chunks or not 1 <= size <= nest.extents[d]:
+            if d not in reduction.reductions or d in self.chunks or not 1 <= size <= nest.extents[d]:
                 raise ValueError(
                     f"blocks[d{d}] = {size}: must be a dimension that is reduced at once, with 1 ≤ size ≤ its extent"
                 )
         for d, size in self.parts.items():
             if d not in nest.shared or not self.panels or size % self.tile(d) or size < 1:
                 raise ValueError(f"parts[d{d}] = {size}: must be whole register tiles of a task that copies operands")
-        if self.spans is not None and (len(contraction.reductions) != 1 or not 0 <= self.spans < len(contraction.accesses) - 1):
+        for k in self.ahead:
+            access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
+            plain = access is not None and all(t.is_plain for t in access.terms)
+            rows = access is not None and any(access.stride(d) == 1 for d in nest.shared)
+            if not plain or not rows or not any(size < nest.extents[d] for d, size in self.blocks.items()):
+                raise ValueError(f"ahead {self.ahead}: {k} is no operand in rows of a contraction that goes in blocks")
+        if self.spans is not None and (len(reduction.reductions) != 1 or not 0 <= self.spans < len(reduction.accesses) - 1):
             raise ValueError(f"spans {self.spans}: must be an operand of a contraction that reduces one dimension")
         if self.hidden is not None and (self.blocks or len(nest.stages) != 3):
             raise ValueError(f"hidden {self.hidden}: a stage must follow the contraction, and register tiles be whole")
         for k in self.panels:
-            access = contraction.accesses[k] if 0 <= k < len(contraction.accesses) - 1 else None
+            access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
             if access is None or not all(t.is_plain for t in access.terms):
                 raise ValueError(f"panels {self.panels}: {k} is no operand of plain strides")
 
@@ -250,6 +260,7 @@ class TilePlan:
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
         blocks += f" parts {{{sizes(self.parts)}}}" if self.parts else ""
+        blocks += f" ahead {self.ahead}" if self.ahead else ""
         zeros = "".join(f" {name} {k}" for name, k in (("spans", self.spans), ("hidden", self.hidden)) if k is not None)
         sweeps = "".join(f" sweep {{{s}}}" for s in self.sweeps)
         running = "" if self.running is None else f" running d{self.running[0]} by {self.running[1]}"
@@ -267,12 +278,19 @@ def packed_periods(nest: Nest) -> dict[int, int]:
 
 
 def first_contraction(nest: Nest) -> Stage | None:
-    """The contraction that a nest begins with but for the fill of its result; its results are those of the nest's tiles."""
-    contraction = next((k for k, s in enumerate(nest.stages) if s.is_contraction), 0)
-    stage = nest.stages[contraction]
-    before = nest.stages[:contraction]
+    """The first reduction of a nest, if it is a contraction."""
+    stage = first_reduction(nest)
+    return stage if stage is not None and stage.is_contraction else None
+
+
+def first_reduction(nest: Nest) -> Stage | None:
+    """The reduction that a nest begins with but for the fill of its result; its results are those of the nest's tiles."""
+    reduction = next((k for k, s in enumerate(nest.stages) if s.reductions), 0)
+    stage = nest.stages[reduction]
+    before = nest.stages[:reduction]
     if (
-        not stage.is_contraction
+        not stage.reductions
+        or stage.scattered is not None
         or stage.reads_at_computed_places
         or len(before) != 1
         or before[0] is not initial_of(stage, nest)

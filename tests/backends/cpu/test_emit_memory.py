@@ -140,7 +140,7 @@ def test_views(target: Target) -> None:
 def test_reductions(dtype: str, size: int, target: Target) -> None:
     integer = dtype.startswith("i")
     kinds = ["add", "mul", "and", "or", "xor", "maxsi", "minsi", "maxui", "minui"] if integer else [
-        "add", "mul", "maximumf", "minimumf",
+        "add", "mul", "maximumf", "minimumf", "maxnumf", "minnumf",
     ]  # fmt: skip
     body = [
         f"%pad = arith.constant {'0' if integer else '0.0'} : {dtype}",

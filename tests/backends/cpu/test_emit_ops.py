@@ -19,7 +19,7 @@ FLOATS, INTEGERS = ("f16", "bf16", "f32", "f64"), ("i8", "i16", "i32", "i64")
 # At 16 lanes two whole registers and five lanes of a third in each row; one element.
 SHAPES = [(2, 37), (1,)]
 
-FLOAT_BINARY = ["addf", "subf", "mulf", "divf", "maximumf", "minimumf"]
+FLOAT_BINARY = ["addf", "subf", "mulf", "divf", "maximumf", "minimumf", "maxnumf", "minnumf"]
 FLOAT_UNARY = [
     "arith.negf", "math.absf", "math.sqrt", "math.floor", "math.ceil", "math.trunc", "math.roundeven",
 ]  # fmt: skip

@@ -117,6 +117,7 @@ ARITHMETIC = [
         for d in (F32, F64)
     ),
     *binary(dl.PowOp, power, (F32, F16, I8, I32, U8), tolerance=1e-6),
+    *binary(dl.Atan2Op, np.arctan2, (F32, F64, F16), tolerance=1e-6),
     *binary(dl.MaximumOp, np.maximum, (*NUMBERS, BOOL)),
     *binary(dl.MinimumOp, np.minimum, (*NUMBERS, BOOL)),
     *unary(dl.NegOp, lambda x: -x, NUMBERS),

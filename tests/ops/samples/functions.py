@@ -29,6 +29,7 @@ def erfinv(x: float) -> float:
 
 _FUNCTIONS = {
     dl.SqrtOp: np.sqrt,
+    dl.CbrtOp: np.cbrt,
     dl.RsqrtOp: lambda x: 1 / np.sqrt(x),
     dl.ReciprocalOp: lambda x: 1 / x,
     dl.ExpOp: np.exp,
@@ -36,6 +37,7 @@ _FUNCTIONS = {
     dl.Expm1Op: np.expm1,
     dl.LogOp: np.log,
     dl.Log2Op: np.log2,
+    dl.Log10Op: np.log10,
     dl.Log1pOp: np.log1p,
     dl.SinOp: np.sin,
     dl.CosOp: np.cos,

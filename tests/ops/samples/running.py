@@ -49,7 +49,8 @@ def _extreme_place(dtype: np.dtype, smallest: bool, last: bool, *shape: int) -> 
 
     def place(column: np.ndarray) -> int:
         order = [(v == v, float(v) if smallest else -float(v)) if v == v else (False, 0.0) for v in column]
-        return max(k for k, v in enumerate(order) if v == min(order)) if last else order.index(min(order))
+        best = min(order)
+        return max(k for k, v in enumerate(order) if v == best) if last else order.index(best)
 
     label = "x".join(map(str, shape)) + "_smallest" * smallest + "_last" * last
     properties = {"smallest": smallest, "last": last}
@@ -67,6 +68,9 @@ SAMPLES = [
     _accumulate(U8, "mul", False, True, 2, 3, 1),
     *(_extreme_place(F32, smallest, last, 3, 37, 1) for smallest in (False, True) for last in (False, True)),
     _extreme_place(F32, False, False, 2, 1030, 1),
+    *(_extreme_place(F32, smallest, last, 2, n, 1) for smallest, last in ((False, True), (True, False)) for n in (4096, 5003)),
+    _extreme_place(U8, True, False, 1, 6001, 1),
+    _extreme_place(I32, False, False, 1, 4500, 1),
     _extreme_place(F64, True, True, 2, 5, 18),
     _extreme_place(F32, False, False, 2, 9, 3),
     _extreme_place(U8, False, False, 1, 21, 1),

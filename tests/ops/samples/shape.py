@@ -24,6 +24,8 @@ def _reductions() -> list[Sample]:
         (dl.ReduceProdOp, np.prod, _NUMBERS),
         (dl.ReduceMaxOp, np.max, (*_NUMBERS, BOOL)),
         (dl.ReduceMinOp, np.min, (*_NUMBERS, BOOL)),
+        (dl.ReduceNanmaxOp, np.nanmax, (F32, F64, F16, BF16)),
+        (dl.ReduceNanminOp, np.nanmin, (F32, F64, F16, BF16)),
         (dl.ReduceAnyOp, np.any, [BOOL]),
         (dl.ReduceAllOp, np.all, [BOOL]),
     ):
@@ -46,10 +48,25 @@ def _reductions() -> list[Sample]:
     samples += [
         Sample(dl.ReduceMaxOp, (x,), lambda x: np.float32([np.nan, np.inf]), {"axes": (1,)}, label="special"),
         Sample(dl.ReduceMinOp, (x,), lambda x: np.float32([np.nan, -np.inf]), {"axes": (1,)}, label="special"),
+        *(
+            Sample(
+                op,
+                (np.tile(np.vstack([x, np.full((1, 3), np.nan, np.float32)]), n),),
+                lambda x, e=e: e,
+                {"axes": (1,)},
+                label=label,
+            )
+            for op, e in (
+                (dl.ReduceNanmaxOp, np.float32([3, np.inf, np.nan])),
+                (dl.ReduceNanminOp, np.float32([1, -np.inf, np.nan])),
+            )
+            for n, label in ((1, "special"), (50, "special_long"))
+        ),
         Sample(dl.ReduceSumOp, (x,), lambda x: np.float32([np.nan, np.nan]), {"axes": (1,)}, label="special"),
         Sample(dl.ReduceSumOp, (values(F32, 2, 0),), lambda x: np.zeros(2), {"axes": (1,)}, label="empty"),
         Sample(dl.ReduceProdOp, (values(F32, 2, 0),), lambda x: np.ones(2), {"axes": (1,)}, label="empty"),
         Sample(dl.ReduceMaxOp, (values(I8, 2, 0),), lambda x: np.full(2, -128), {"axes": (1,)}, label="empty"),
+        Sample(dl.ReduceNanmaxOp, (values(F32, 2, 0),), lambda x: np.full(2, np.nan), {"axes": (1,)}, label="empty"),
         Sample(dl.ReduceMinOp, (values(F32, 2, 0),), lambda x: np.full(2, np.inf), {"axes": (1,)}, label="empty"),
         Sample(dl.ReduceSumOp, (values(F32, 300, 70),), exactly(np.sum), {"axes": (0, 1)}, 1e-5, "large"),
     ]

@@ -62,6 +62,34 @@ def test_short_sums_and_sums_of_integers_stay(shape: tuple[int, ...]) -> None:
         assert str(module) == before
 
 
+@pytest.mark.parametrize("target", ["cpu", "opencl"])
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((1 << 20,), (0,)), ((2100, 700), (0,)), ((4, 4100, 100), (0, 1)), ((1, 2_000_003), (1,))]
+)
+@pytest.mark.parametrize("op", [dl.ReduceMaxOp, dl.ReduceMinOp, dl.ReduceNanmaxOp, dl.ReduceNanminOp])
+def test_extrema_of_very_many_are_those_of_blocks(
+    op: type[dl.AxisReduction], shape: tuple[int, ...], axes: tuple[int, ...], target: str
+) -> None:
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    sample = Sample(op, (x,), np.max, {"axes": axes, "keepdims": False})
+    blocked = module_of(sample)
+    BlockSumsPass().apply(make_context(), blocked)
+    blocked.verify()
+    reductions = [o for o in blocked.walk() if isinstance(o, op)]
+    assert len(reductions) > 1 or 2_000_003 in shape
+    (expected,) = evaluate(module_of(sample), [x])
+    assert np.array_equal(evaluate(blocked, [x])[0], expected)
+    (got,) = compile(Program(module_of(sample), WeightStore()), target, Options(num_threads=2)).run_unchecked([x])
+    assert np.array_equal(got, expected)
+
+
+def test_what_has_tasks_is_no_reduction_of_blocks() -> None:
+    module = module_of(Sample(dl.ReduceMaxOp, (np.zeros((64, 1000, 100), np.float32),), np.max, {"axes": (1,)}))
+    before = str(module)
+    BlockSumsPass().apply(make_context(), module)
+    assert str(module) == before
+
+
 def test_partial_sums_of_halves_are_kept_in_f32() -> None:
     x = np.full(200_000, 0.1, np.float16)
     (y,) = compile(Program(summing(x.shape, (0,), "float16"), WeightStore()), "cpu", Options(num_threads=1))(x).values()
@@ -109,6 +137,27 @@ def test_products_of_very_many_terms_are_sums_of_blocks(a: tuple[int, ...], b: t
     (got,) = compile(Program(module(), WeightStore()), "cpu", Options(num_threads=1, workers=1)).run_unchecked([x, y])
     exact = expected if axes is not None else np.matmul(x.astype(np.float64), y)
     np.testing.assert_allclose(got, exact, rtol=4e-5)
+
+
+@pytest.mark.parametrize(("rows", "k"), [((), 2048), ((1,), 1500), ((3,), 2048), ((2,), 1530)])
+def test_a_few_rows_by_a_large_matrix_have_blocks_for_tasks(rows: tuple[int, ...], k: int) -> None:
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal((*rows, k), np.float32), random.standard_normal((k, 900), np.float32)
+
+    def module() -> ModuleOp:
+        return module_of(Sample(dl.MatmulOp, (x, y), np.matmul))
+
+    blocked = module()
+    BlockSumsPass().apply(make_context(), blocked)
+    blocked.verify()
+    products = [o for o in blocked.walk() if isinstance(o, dl.DotGeneralOp)]
+    terms = [int(np.prod([o.lhs.type.get_shape()[a] for a in ints(o.lhs_contract)])) for o in products]
+    assert terms and max(terms) <= 1024
+    exact = np.matmul(x.astype(np.float64), y)
+    for numerics in ("default", "strict"):
+        options = Options(num_threads=1, workers=1, numerics=numerics)
+        (got,) = compile(Program(module(), WeightStore()), "cpu", options).run_unchecked([x, y])
+        np.testing.assert_allclose(got, exact, atol=2e-4)
 
 
 def test_products_of_fewer_terms_stay() -> None:

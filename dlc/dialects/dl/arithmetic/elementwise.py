@@ -210,6 +210,20 @@ class PowOp(Binary):
 
 
 @irdl_op_definition
+class Atan2Op(Binary):
+    """The angle in [-π, π] of the point with height `x` and width `y`; signs of zeros count, as in C."""
+
+    name = "dl.atan2"
+    KINDS: ClassVar[tuple[str, ...]] = ("float",)
+
+    def numpy(self, x: Array, y: Array) -> Array:
+        return np.arctan2(x, y)
+
+    def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+        return body(math.Atan2Op(x, y))
+
+
+@irdl_op_definition
 class MaximumOp(Binary):
     """The larger of `x` and `y`, NaN if either is; on bool `x or y`."""
 

@@ -30,6 +30,17 @@ class SqrtOp(FloatFunction):
 
 
 @irdl_op_definition
+class CbrtOp(FloatFunction):
+    """`∛x`, of negative numbers too."""
+
+    name = "dl.cbrt"
+    MATH: ClassVar[MathOp | None] = math.CbrtOp
+
+    def numpy(self, x: Array) -> Array:
+        return np.cbrt(x)
+
+
+@irdl_op_definition
 class ExpOp(FloatFunction):
     """`e^x`.
 
@@ -94,6 +105,17 @@ class Log2Op(FloatFunction):
 
     def numpy(self, x: Array) -> Array:
         return np.log2(x)
+
+
+@irdl_op_definition
+class Log10Op(FloatFunction):
+    """`log₁₀ x`; -inf at 0, NaN below."""
+
+    name = "dl.log10"
+    MATH: ClassVar[MathOp | None] = math.Log10Op
+
+    def numpy(self, x: Array) -> Array:
+        return np.log10(x)
 
 
 @irdl_op_definition

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import nan
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -41,6 +42,7 @@ from dlc.ir import (
     IntegerAttr,
     SSAValue,
     TensorType,
+    arith,
     f32,
     i8,
     i64,
@@ -169,6 +171,41 @@ class ReduceMinOp(AxisReduction):
 
     def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
         return scalar.minimum(body, accumulator, element, self.element)
+
+
+class NumbersOnly(AxisReduction, ABC):
+    """A reduction of floats for which NaN is no element: of nothing but NaN, and of none, it is NaN."""
+
+    KINDS: ClassVar[tuple[str, ...]] = ("float",)
+
+    def identity(self) -> int | float:
+        return nan
+
+
+@irdl_op_definition
+class ReduceNanmaxOp(NumbersOnly):
+    """The largest element over `axes` that is not NaN; NaN if there is none."""
+
+    name = "dl.reduce_nanmax"
+
+    def ufunc(self) -> np.ufunc:
+        return np.fmax
+
+    def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
+        return body(arith.MaxnumfOp(accumulator, element))
+
+
+@irdl_op_definition
+class ReduceNanminOp(NumbersOnly):
+    """The smallest element over `axes` that is not NaN; NaN if there is none."""
+
+    name = "dl.reduce_nanmin"
+
+    def ufunc(self) -> np.ufunc:
+        return np.fmin
+
+    def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
+        return body(arith.MinnumfOp(accumulator, element))
 
 
 @irdl_op_definition

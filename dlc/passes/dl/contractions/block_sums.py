@@ -1,4 +1,4 @@
-"""Long sums as sums of blocks."""
+"""Long sums, and long reductions of other kinds, as those of blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, TransposeOp
-from dlc.dialects.dl.reductions.reduction import ReduceSumOp
+from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
+from dlc.dialects.dl.reductions.reduction import AxisReduction, ReduceProdOp, ReduceSumOp
 from dlc.dims import is_static
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, bf16, f16, f32
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
@@ -23,6 +24,10 @@ from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
 _ALONG, _ACROSS = (1024, 4096), (512, 16384)
 # Blocks of fewer terms are not worth a pass over memory.
 _LEAST = 16
+# Elements of which a reduction waits for memory, and the tasks that it has then.
+_LARGE, _TASKS = 1 << 20, 4
+# Rows of a product of a few of them, and the terms of a block.
+_FEW, _OF_FEW = 4, 512
 # Terms of a block of a product of matrices, and of a product that is left whole: no layer of a model has more. What is rounded
 # to 16 bits shows errors of f32 later.
 _PRODUCT, _LONGEST_PRODUCT, _LONGEST_NARROW_PRODUCT = 4096, 32768, 1 << 18
@@ -33,7 +38,7 @@ Pair: TypeAlias = "tuple[int, int]"
 
 @dataclass(frozen=True)
 class BlockSumsPass(ModulePass):
-    """`block-sums`: a sum of many floats as the sum of the sums of its blocks, again and again.
+    """`block-sums`: a sum of many floats as the sum of the sums of its blocks, again and again; so do other reductions go.
 
         %s = dl.reduce_sum %x : [1000000]
     →   %b = dl.reshape %x : [250, 4000];  %p = dl.reduce_sum %b along 1;  %s = dl.reduce_sum %p
@@ -42,22 +47,29 @@ class BlockSumsPass(ModulePass):
     on. In blocks the error grows with the logarithm of the length, and the blocks are tasks of their own. Sums of f16 and bf16
     are rounded once, at the end. Sums whose length is open stay as they are.
 
+    Of very many elements every reduction goes by blocks, such as maxima, unless there are tasks without: they are read in the
+    order of memory, whole rows at a time.
+
     So are products of matrices with very many terms: of [m, k] · [k, n] the sum of the products of blocks of k. Those of f16
-    and bf16 are products of f32 first.
+    and bf16 are products of f32 first. A few rows by a large matrix that is computed, which is read once, have blocks of k for
+    tasks.
     """
 
     name = "block-sums"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        weights = WeightExpressions()
+
+        def rule(op: DlOp) -> Sequence[SSAValue] | None:
+            if isinstance(op, MatmulOp | DotGeneralOp):
+                return _blocked_product(op, weights)
+            return _blocked(op) if isinstance(op, AxisReduction) else None
+
         for block in program_blocks(op):
-            rewrite_forward(block, _rule)
+            rewrite_forward(block, rule)
 
 
-def _rule(op: DlOp) -> Sequence[SSAValue] | None:
-    return _blocked_product(op) if isinstance(op, MatmulOp | DotGeneralOp) else _blocked(op)
-
-
-def _blocked_product(op: MatmulOp | DotGeneralOp) -> Sequence[SSAValue] | None:
+def _blocked_product(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) -> Sequence[SSAValue] | None:
     pairs, element = _pairs(op), element_type_of(op.result)
     if not is_float(element) or pairs is None:
         return None
@@ -67,7 +79,9 @@ def _blocked_product(op: MatmulOp | DotGeneralOp) -> Sequence[SSAValue] | None:
         return None
     terms = prod(int(shape[i]) for i, _ in contracted)
     narrow = element in (f16, bf16)
-    if terms <= (_LONGEST_NARROW_PRODUCT if narrow else _LONGEST_PRODUCT):
+    of_few = not narrow and _is_of_few(op, batch, contracted) and op.rhs not in weights
+    longest = _LONGEST_NARROW_PRODUCT if narrow else _LONGEST_PRODUCT
+    if terms <= (_TASKS * _LEAST if of_few else longest):
         return None
     b = Build(op)
     if narrow:
@@ -77,8 +91,10 @@ def _blocked_product(op: MatmulOp | DotGeneralOp) -> Sequence[SSAValue] | None:
     size = int(shape[i])
     # What the other axes have is whole in a block.
     rest = terms // size
-    room = max(_PRODUCT // rest, 1)
+    room = min(_OF_FEW, size // _TASKS) if of_few else max(_PRODUCT // rest, 1)
     part = next((p for p in range(room, 0, -1) if size % p == 0 and p * rest >= _LEAST), None)
+    if part is None and terms <= longest:
+        return None
     if part is None:
         # No number of blocks divides the axis: what is left over is a product of its own.
         ends = (0, size - size % room), (size - size % room, size)
@@ -89,6 +105,13 @@ def _blocked_product(op: MatmulOp | DotGeneralOp) -> Sequence[SSAValue] | None:
     moved = [[(x + (x >= i), y + (y >= j)) for x, y in those] for those in (batch, contracted)]
     sums = _product(b, lhs, rhs, [(i, j), *moved[0]], moved[1])
     return [b(ReduceSumOp, sums, axes=(0,), keepdims=False)]
+
+
+def _is_of_few(op: MatmulOp | DotGeneralOp, batch: Sequence[Pair], contracted: Sequence[Pair]) -> bool:
+    """Whether it is a few rows by a large matrix, which lies row by row."""
+    *rows, _ = shape_of(op.lhs)
+    whole = not batch and list(contracted) == [(len(rows), 0)] and rank_of(op.rhs) == 2
+    return whole and prod(map(int, shape_of(op.rhs))) >= _LARGE and prod(rows) <= _FEW and defining(op.rhs, TransposeOp) is None
 
 
 def _pairs(op: MatmulOp | DotGeneralOp) -> tuple[Sequence[Pair], Sequence[Pair]] | None:
@@ -128,18 +151,19 @@ def _cut(b: Build, value: SSAValue, axis: int, part: int) -> SSAValue:
     return b(ReshapeOp, value, shape=(*shape[:axis], int(shape[axis]) // part, part, *shape[axis + 1 :]))
 
 
-def _blocked(op: DlOp) -> Sequence[SSAValue] | None:
-    if not isinstance(op, ReduceSumOp) or not is_float(op.element):
-        return None
-    x, shape, axes = op.x, shape_of(op.x), op.reduction_axes
-    if not is_static(shape):
+def _blocked(op: AxisReduction) -> Sequence[SSAValue] | None:
+    x, shape, axes, kind = op.x, shape_of(op.x), op.reduction_axes, type(op)
+    if not axes or not is_static(shape):
         return None
     block, limit = _ALONG if rank_of(x) - 1 in axes else _ACROSS
-    if prod(int(shape[a]) for a in axes) <= limit:
+    waits = prod(map(int, shape)) >= _LARGE and prod(map(int, shape[: axes[0]])) < _TASKS
+    terms = prod(int(shape[a]) for a in axes)
+    loses = kind is ReduceSumOp and is_float(op.element) and terms > limit
+    if not loses and not (waits and terms > block):
         return None
     b, element = Build(op), op.element
-    if element in (f16, bf16):
-        wide = b(ReduceSumOp, b(CastOp, x, to=f32), axes=axes, keepdims=op.keeps_axes)
+    if element in (f16, bf16) and kind in (ReduceSumOp, ReduceProdOp):
+        wide = b(kind, b(CastOp, x, to=f32), axes=axes, keepdims=op.keeps_axes)
         return [b(CastOp, wide, to=element)]
     # The last axes are whole in a block; the one that is too long for it is cut.
     cut, room = len(axes) - 1, block
@@ -150,18 +174,20 @@ def _blocked(op: DlOp) -> Sequence[SSAValue] | None:
     size = int(shape[axis])
     part = next(p for p in range(room, 0, -1) if size % p == 0)
     if part < _LEAST and inner:
-        sums = b(ReduceSumOp, x, axes=inner, keepdims=True)
-        total = b(ReduceSumOp, sums, axes=axes[: cut + 1], keepdims=True)
+        sums = b(kind, x, axes=inner, keepdims=True)
+        total = b(kind, sums, axes=axes[: cut + 1], keepdims=True)
         return [b(ReshapeOp, total, shape=shape_of(op.result))]
     if part >= _LEAST:
         blocks = b(ReshapeOp, x, shape=(*shape[:axis], size // part, part, *shape[axis + 1 :]))
-        sums = b(ReduceSumOp, blocks, axes=[axis + 1, *(a + 1 for a in inner)], keepdims=True)
+        sums = b(kind, blocks, axes=[axis + 1, *(a + 1 for a in inner)], keepdims=True)
         sums = b(ReshapeOp, sums, shape=[size // part if a == axis else 1 if a in inner else n for a, n in enumerate(shape)])
-        total = b(ReduceSumOp, sums, axes=axes[: cut + 1], keepdims=True)
+        total = b(kind, sums, axes=axes[: cut + 1], keepdims=True)
         return [b(ReshapeOp, total, shape=shape_of(op.result))]
+    if not loses:
+        return None
     # No number of blocks divides the axis: what is left over is a sum of its own.
     parts = (_between(b, x, axis, low, high) for low, high in ((0, size - size % room), (size - size % room, size)))
-    return [b(AddOp, *(b(ReduceSumOp, v, axes=axes, keepdims=op.keeps_axes) for v in parts))]
+    return [b(AddOp, *(b(kind, v, axes=axes, keepdims=op.keeps_axes) for v in parts))]
 
 
 def _between(b: Build, x: SSAValue, axis: int, low: int, high: int) -> SSAValue:

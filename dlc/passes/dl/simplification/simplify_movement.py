@@ -19,6 +19,8 @@ from dlc.dialects.dl.reductions.reduction import (
     ReduceAnyOp,
     ReduceMaxOp,
     ReduceMinOp,
+    ReduceNanmaxOp,
+    ReduceNanminOp,
     ReduceProdOp,
     ReduceSumOp,
 )
@@ -265,7 +267,7 @@ def _reduce(op: AxisReduction) -> Values:
     return [b(ReshapeOp, b(type(op), op.x, axes=op.reduction_axes, keepdims=True), shape=shape)]
 
 
-_REDUCTIONS = (ReduceSumOp, ReduceProdOp, ReduceMaxOp, ReduceMinOp, ReduceAnyOp, ReduceAllOp)
+_REDUCTIONS = (ReduceSumOp, ReduceProdOp, ReduceMaxOp, ReduceMinOp, ReduceNanmaxOp, ReduceNanminOp, ReduceAnyOp, ReduceAllOp)
 
 MOVEMENT: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     TransposeOp: (_transpose,),

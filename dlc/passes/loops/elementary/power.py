@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import math
 
-from dlc.ir import f64, shaped_like
+from dlc.ir import arith, f64, shaped_like
 from dlc.passes.loops.elementary import exponential, logarithm
-from dlc.passes.loops.formula import Bool, Float, fma, polynomial, select
+from dlc.passes.loops.formula import Bits, Bool, Float, fma, format_of, polynomial, select
+from dlc.passes.loops.rare import where_any_whole
 
 # log₂ e = high + low.
 LOG2E_HIGH, LOG2E_LOW = 1.4426950408889634, 2.0355273740931033e-17
-# The bits of an approximation to the cube root are a third of the number's bits plus this, after Kahan.
-CBRT_F32 = 709958130
-CBRT_F64 = 3071306043645493248
+# For results of f32, with s = f/(2 + f) and z = s²: log₂(1 + f)/s, minimax: relative error 4.2e-12.
+LOG2_OF_F32 = (2.88539008179008, 0.9617966733499754, 0.5770835832865914, 0.4116728258113574, 0.34072802925876083)
+# 2ʳ on |r| ≤ 1/2, minimax: relative error 4.0e-11.
+EXP2_OF_F32 = (
+    0.999999999961682, 0.6931471807284469, 0.24022651198157532, 0.05550410353448463, 0.009618027253674735,
+    0.0013333922563126793, 0.00015469291140058448, 1.5201921691277054e-05,
+)  # fmt: skip
+# The bits of an approximation to 1/∛a are this less a third of those of a, after Kahan and Moroz: c = a·y³ is within 0.664 and
+# 0.787, where c^(1/3) times this polynomial is 1, minimax: off by 2.7e-5.
+INVERSE_CBRT = 0x548E0000, 0x553C6AAAAAAAB000
+INVERSE_CBRT_STEP = (1.73337451, -1.19773389, 0.47207211)
 
 
 def powf(x: Float, y: Float) -> Float:
@@ -20,14 +29,25 @@ def powf(x: Float, y: Float) -> Float:
 
     At most 1 ulp in f32, by way of f64. In f64 at most 2 ulp where the result is within 2^±100, 6 ulp elsewhere.
     """
-    a = abs(x)
-    if x.format.width == 32:
-        wide = shaped_like(x.format.float_type, f64)
-        z = y.convert(wide) * logarithm.log2(a.convert(wide))
-        magnitude = exponential.exp2(z).convert(x.format.float_type)
-    else:
-        magnitude = _exp2_of_sum(*_product(y, *_log2(a)))
-    magnitude = select(a.equals(1.0), x.constant(1.0), magnitude)
+    if x.format.width == 64:
+        return _with_cases(x, y, _exp2_of_sum(*_product(y, *_log2(abs(x)))))
+    # Of normal numbers above 0 and powers that are finite there is nothing else to say.
+    mantissa, exponent = logarithm.split(x)
+    common = _in_f64(mantissa, _widened(exponent), y)
+    (result,) = where_any_whole(_is_special, lambda x, y: (_with_cases(x, y, _of_any(abs(x), y)),), (x, y), (common,))
+    return result
+
+
+def _is_special(x: Float, y: Float) -> Bool:
+    """Whether x is not a normal number above 0, or y is not finite."""
+    f = x.format
+    least = f.bits_of(f.least_normal)
+    return (x.bits() - least).is_at_least_unsigned(f.bits_of(math.inf) - least) | _not(abs(y) < math.inf)
+
+
+def _with_cases(x: Float, y: Float, magnitude: Float) -> Float:
+    """xʸ with |x|ʸ = magnitude, where that is a number."""
+    magnitude = select(abs(x).equals(1.0), x.constant(1.0), magnitude)
     half = y * 0.5
     whole = y.floor().equals(y)
     odd = whole & _not(half.floor().equals(half))
@@ -40,6 +60,34 @@ def powf(x: Float, y: Float) -> Float:
 
 def _not(condition: Bool) -> Bool:
     return condition ^ Bool(condition.place, condition.format, condition.place.constants.get(1, condition.format.bool_type))
+
+
+def _of_any(a: Float, y: Float) -> Float:
+    """aʸ of numbers of f32 from 0 on."""
+    scaled, extra = logarithm.normalized(a)
+    mantissa, exponent = logarithm.split(scaled)
+    e = exponent.to_float() + extra
+    # Where the logarithm is none, it is -∞ at 0, ∞ and NaN at themselves.
+    e = select(a < math.inf, select(a.equals(0.0), a.constant(-math.inf), e), a)
+    return _in_f64(mantissa, e.convert(shaped_like(a.format.float_type, f64)), y)
+
+
+def _widened(exponent: Bits) -> Float:
+    """An integer as f64."""
+    wide = shaped_like(exponent.format.float_type, f64)
+    return Float(exponent.place, format_of(wide), exponent.place.insert(arith.SIToFPOp, [exponent.value], wide))
+
+
+def _in_f64(mantissa: Float, e: Float, y: Float) -> Float:
+    """(mantissa·2ᵉ)ʸ of a mantissa and a power of f32, by arithmetic of f64 that is off by 2⁻³¹ at most."""
+    f = (mantissa - 1.0).convert(e.format.float_type)
+    s = f / (f + 2.0)
+    log2 = fma(s, polynomial(s * s, LOG2_OF_F32), e)
+    # Beyond these bounds the result is 0 or infinite.
+    z = (y.convert(e.format.float_type) * log2).at_least(-160.0).at_most(160.0)
+    shifted = z + z.format.rounder
+    power = polynomial(z - (shifted - z.format.rounder), EXP2_OF_F32)
+    return (power.bits() + (shifted.bits() << z.format.mantissa)).as_float().convert(mantissa.format.float_type)
 
 
 def _log2(a: Float) -> tuple[Float, Float]:
@@ -88,20 +136,36 @@ def rsqrt(x: Float) -> Float:
 
 
 def cbrt(x: Float) -> Float:
-    """An estimate from the exponent, improved by Halley's and Newton's steps. At most 1 ulp in f32 and in f64."""
-    # Denormals have few bits to estimate from, and the cube of an estimate may overflow: keep away from both.
-    large = abs(x) > 1.0
-    a = abs(x) * select(large, x.constant(2.0**-54), x.constant(2.0**54))
-    third = (a.bits().to_float() * (1 / 3)).to_bits()
-    r = (third + a.by_format(CBRT_F32, CBRT_F64)).as_float()
-    for _ in range(a.by_format(1, 2)):
-        # Halley: r·(r³ + 2a)/(2r³ + a), which cubes the relative error.
-        cube = r * r * r
-        r = r * (fma(a, 2.0, cube) / fma(cube, 2.0, a))
-    # Newton, with the residual r³ − a to full precision.
-    square = r * r
-    square_low = fma(r, r, -square)
-    residual = fma(r, -square_low, fma(-r, square, a))
-    r = r + residual / (square * 3.0)
-    r = (r * select(large, x.constant(2.0**18), x.constant(2.0**-18))).with_sign_of(x)
-    return select((abs(x) > 0.0) & (abs(x) < math.inf), r, x)
+    """With y ≈ a^(-1/3): p = a·y², and by what p·y lacks to 1 to the full precision. At most 1 ulp in f32 and in f64."""
+    f = x.format
+    # Denormals have few bits to estimate from.
+    a = abs(x)
+    tiny = a < f.least_normal
+    up = x.by_format(24, 54)
+    a = select(tiny, a * 2.0**up, a)
+    # A third of the bits, without the last, taken from a constant: off by 3 %, and y by 2.7e-5 after one step.
+    shift = f.width - f.mantissa
+    start = f.rounder + (x.by_format(*INVERSE_CBRT) - (1 << (f.width - 1))) / 2.0**shift
+    y = (fma((a.bits() >> shift).to_float(), -1 / 3, start).bits() << shift).as_float()
+    y = y * polynomial((a * y) * (y * y), INVERSE_CBRT_STEP)
+    if f.width == 64:
+        e = 1.0 - (a * y) * (y * y)
+        y = fma(y, e * polynomial(e, (1 / 3, 2 / 9, 14 / 81)), y)
+    # Half of the bits, so that the square is exact. What rounding p costs is a third of that in the end:
+    # with e = 1 - p·y, a^(1/3) = p·(1 - e)^(-2/3)·(a·y²/p)^(1/3).
+    y = _half(y)
+    p = a * (y * y)
+    if p.place.fused:
+        e = fma(-p, y, 1.0)
+    else:
+        # Both products are exact.
+        high = _half(p)
+        e = (1.0 - high * y) - (p - high) * y
+    r = fma(p, e * polynomial(e, (2 / 3, 5 / 9)), p)
+    r = select(tiny, r * 2.0 ** -(up // 3), r).with_sign_of(x)
+    return select(abs(x) < math.inf, r, x)
+
+
+def _half(x: Float) -> Float:
+    """x without the lower half of its bits."""
+    return (x.bits() & -(1 << (x.format.mantissa // 2 + 1))).as_float()
