@@ -14,7 +14,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from reprlib import Repr
 from types import FrameType
 from typing import Any, TypeVar, cast
@@ -29,13 +29,16 @@ _REPR = Repr()
 _REPR.maxother = _REPR.maxstring = 60
 
 
-def explain_misuse(namespace: dict[str, Any], at_once: bool = False) -> None:
-    """Makes the functions that a module is public for, those in its `__all__`, explain how they are misused."""
+def explain_misuse(namespace: dict[str, Any], keeping: Collection[str] = ()) -> None:
+    """Makes the functions that a module is public for, those in its `__all__`, explain how they are misused.
+
+    Those of the names `keeping` only keep their arguments for later.
+    """
     module = namespace["__name__"]
     functions = {name: namespace[name] for name in namespace["__all__"] if inspect.isfunction(namespace[name])}
     # One that has several names is called by its own.
     names = {function: name for name, function in functions.items()} | {f: n for n, f in functions.items() if n == f.__name__}
-    made = {function: explaining(f"{module}.{name}", function, at_once) for function, name in names.items()}
+    made = {function: explaining(f"{module}.{name}", function, name in keeping) for function, name in names.items()}
     for name, function in functions.items():
         made[function].__module__, made[function].__qualname__ = module, names[function]
         namespace[name] = made[function]
@@ -89,6 +92,17 @@ def require_bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         line = user_line()
         place = "" if line is None else f"{shown_line(*line)}: "
         raise DTypeError(f"{place}{name}: {unbound}; it is {_declared(name, signature)}") from None
+
+
+def applied(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a function of the user's makes of these arguments; DTypeError, at the user's line, if it does not take them."""
+    try:
+        return function(*args, **kwargs)
+    except DlcError:
+        raise
+    except TypeError:
+        require_bound(function, args, kwargs)
+        raise
 
 
 # All of these functions have this code.

@@ -11,6 +11,7 @@ from dlc.calculus.function import Leaves
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import unflatten
 from dlc.frontend.trace import at_user_line
+from dlc.misuse import applied
 
 Function = Callable[..., Any]
 
@@ -64,6 +65,6 @@ class Selected:
             for i, value in zip(numbers, replaced, strict=False):
                 positional[i] = value
             named |= zip(names, replaced[len(numbers) :], strict=True)
-            return fun(*positional, **named)
+            return applied(fun, *positional, **named)
 
         return cls(leaves, call)
