@@ -52,6 +52,7 @@ processors and processes) are leaves that everything may import.
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -149,7 +150,11 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("dlc")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'dlc' has no attribute {name!r}")
-    return getattr(import_module(_PUBLIC[name]), name)
+    found = getattr(import_module(_PUBLIC[name]), name)
+    if isfunction(found):
+        # From now on it is found without being asked for.
+        globals()[name] = found = import_module("dlc.misuse").explaining(f"dlc.{name}", found, at_once=True)
+    return found
 
 
 def __dir__() -> list[str]:

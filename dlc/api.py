@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from dlc.backends.base import Backend
+    from dlc.numpy.apply import ArrayLike
 
 
 def compile_model(
@@ -171,7 +172,7 @@ def devices() -> tuple[Device, ...]:
     return all_devices()
 
 
-def to_device(array: Any, target: str) -> Array | DeviceArray:
+def to_device(array: ArrayLike, target: str) -> Array | DeviceArray:
     """An array moved to a target, `cpu` or an OpenCL device; itself if it is there already.
 
     Raises DeviceError for a target without memory of its own, and for a device that is not there.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from dlc.errors import DlcError
+from dlc.misuse import explaining_methods
 
 Mode: TypeAlias = Literal["vjp", "jvp", "hvp"]
 Optimizer: TypeAlias = Literal["sgd", "adam", "adamw"]
@@ -30,6 +31,7 @@ class Derivative:
     wrt: tuple[str, ...]
 
 
+@explaining_methods("dlc.TrainStep")
 @dataclass(frozen=True)
 class TrainStep:
     """One step of an optimiser: from weights, its state and a batch to the loss, the next weights and the next state.

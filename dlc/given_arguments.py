@@ -16,6 +16,7 @@ from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, require_array_like
 from dlc.frontend.trace import is_number
 from dlc.frontend.traced import OpenSize
+from dlc.misuse import require_bound
 from dlc.runtime.models.model import require_on_cpu
 from dlc.runtime.opencl.array import DeviceArray
 
@@ -75,7 +76,11 @@ class Parameters:
         if not self._static:
             leaves, tree = flatten((args, kwargs))
             return Given(leaves, tree, ())
-        bound = self._signature.bind(*args, **kwargs).arguments
+        try:
+            bound = self._signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            require_bound(self.function, args, kwargs)
+            raise
         settings = tuple((n, v) for n, v in bound.items() if n in self._static)
         for name, value in settings:
             if not isinstance(value, Hashable):

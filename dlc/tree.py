@@ -12,6 +12,7 @@ from typing import Any
 from dlc.errors import ShapeError
 from dlc.frontend import pytree
 from dlc.frontend.pytree import Tree
+from dlc.misuse import explain_misuse
 
 __all__ = ["Tree", "flatten", "leaves", "map", "unflatten"]
 
@@ -50,3 +51,6 @@ def map(f: Callable[..., Any], tree: Any, /, *rest: Any) -> Any:
             raise ShapeError(f"dlc.tree.map: tree{path} is {there}, rest[{k}]{path} is {here}; expected the same structure")
         columns.append(shape.leaves_of(its, given))
     return pytree.unflatten(shape, builtins.map(f, *columns))
+
+
+explain_misuse(globals())

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Any, cast
 
 import xdsl.irdl
@@ -23,13 +24,27 @@ from xdsl.dialects.builtin import (
     ArrayOfConstraint,
     DenseArrayBase,
     FunctionType,
+    MemRefType,
     NoneAttr,
     StringAttr,
     SymbolRefAttr,
     TensorType,
+    VectorType,
 )
-from xdsl.ir import Attribute, Block, BlockOps, Operation, OpResult, ParametrizedAttribute, Region, SSAValue, Use
-from xdsl.ir.core import IRWithName, SSAValues
+from xdsl.ir import (
+    Attribute,
+    Block,
+    BlockArgument,
+    BlockOps,
+    Operation,
+    OpResult,
+    ParametrizedAttribute,
+    Region,
+    SSAValue,
+    Use,
+)
+from xdsl.ir.affine import AffineExpr
+from xdsl.ir.core import IRWithName, RegionBlocks, SSAValues
 from xdsl.irdl import AnyAttr, BaseAttr, IRDLOperation, OpDef, OptionalDef, ParamAttrDef, RangeOf, VariadicDef
 from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
 
@@ -76,6 +91,14 @@ def _ops(self: BlockOps) -> Iterator[Operation]:
     while following is not None:
         op, following = following, following._next_op
         yield op
+
+
+def _blocks(self: RegionBlocks) -> Iterator[Block]:
+    """The blocks of a region; the one after a block is known once the next is asked for."""
+    block: Any = cast(Any, self)._region._first_block
+    while block is not None:
+        yield block
+        block = block._next_block
 
 
 def _nested(op: Operation) -> Iterator[Operation]:
@@ -187,6 +210,94 @@ def _fill_in(self: IRDLOperation) -> None:
     Operation.__post_init__(self)
 
 
+def _clone_without_regions(
+    self: Any,
+    value_mapper: dict[SSAValue, SSAValue] | None = None,
+    block_mapper: dict[Block, Block] | None = None,
+    *,
+    clone_name_hints: bool = True,
+    clone_operands: bool = True,
+) -> Any:
+    """A copy of an op, whose results are noted; of one that has regions or successors the long way."""
+    if self.regions or self._successors:
+        named, operands = clone_name_hints, clone_operands
+        return _clone_any(self, value_mapper, block_mapper, clone_name_hints=named, clone_operands=operands)
+    values: dict[SSAValue, SSAValue] = {} if value_mapper is None else value_mapper
+    kind = cast(Any, type)(self)
+    copy = kind.__new__(kind)
+    _initialize(
+        copy,
+        operands=[values.get(v, v) for v in self._operands] if clone_operands else (),
+        result_types=[r._type for r in self.results],
+        properties=self.properties,
+        attributes=self.attributes,
+        location=self.location,
+    )
+    for old, new in zip(self.results, copy.results, strict=True):
+        values[old] = new
+        if clone_name_hints:
+            new._name = old._name
+    return copy
+
+
+def _clone(
+    self: Operation,
+    value_mapper: dict[SSAValue, SSAValue] | None = None,
+    block_mapper: dict[Block, Block] | None = None,
+    *,
+    clone_name_hints: bool = True,
+    clone_operands: bool = True,
+) -> Operation:
+    """A copy of an op and of what is in it; of each op in one go, but for those that read what stands behind them."""
+    if not clone_operands:
+        return _clone_whole(self, value_mapper, block_mapper, clone_name_hints=clone_name_hints, clone_operands=False)
+    values: dict[SSAValue, SSAValue] = {} if value_mapper is None else value_mapper
+    blocks: dict[Block, Block] = {} if block_mapper is None else block_mapper
+    early: list[tuple[Operation, Operation]] = []
+    copy = _copied(self, values, blocks, clone_name_hints, early)
+    for old, new in early:
+        new.operands = [values.get(v, v) for v in old.operands]
+    return copy
+
+
+def _copied(
+    op: Any,
+    values: dict[SSAValue, SSAValue],
+    blocks: dict[Block, Block],
+    named: bool,
+    early: list[tuple[Operation, Operation]],
+) -> Any:
+    known = all([v in values for v in op._operands])
+    copy = op.clone_without_regions(values, blocks, clone_name_hints=named)
+    if not known:
+        early.append((op, copy))
+    for region, new_region in zip(op.regions, copy.regions, strict=True):
+        for block in region.blocks:
+            new_block = blocks[block] = Block(arg_types=[a.type for a in block.args])
+            new_region.add_block(new_block)
+            for argument, new in zip(block.args, new_block.args, strict=True):
+                values[argument], new.location = new, argument.location
+                if named:
+                    new.name_hint = argument.name_hint
+        for block in region.blocks:
+            add = blocks[block].add_op
+            for inner in block.ops:
+                add(_copied(inner, values, blocks, named, early))
+    return copy
+
+
+def _erase(self: Any, safe_erase: bool = True, drop_references: bool = True) -> None:
+    """An op that is erased has no results any more: they know it, and circles wait for the collector of garbage."""
+    assert self.parent is None, "Operation with parents should first be detached before erasure."
+    if drop_references:
+        self.drop_all_references()
+    for result in self.results:
+        if result.first_use is not None:
+            result.erase(safe_erase=safe_erase)
+    self.results = _NO_VALUES
+
+
+_NO_VALUES: Any = SSAValues()
 _OPERAND, _RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT
 
 
@@ -304,7 +415,7 @@ def _values(self: Any) -> tuple[Any, ...]:
 def _shape(self: Any) -> tuple[int, ...]:
     known = self.__dict__.get("_shape")
     if known is None:
-        known = self.__dict__["_shape"] = _shape_of(self)
+        known = self.__dict__["_shape"] = tuple([size.data for size in self.shape.data])
     return known
 
 
@@ -331,6 +442,8 @@ def _verify(self: OpDef, op: Operation) -> None:
 
 
 _item_of = cast(Any, tuple).__getitem__
+_clone_any: Any = Operation.clone_without_regions
+_clone_whole: Any = Operation.clone
 _walk_any = Operation.walk
 _initialize_any: Any = xdsl.irdl.operations.irdl_op_init
 _check_any_new = Attribute.__post_init__
@@ -339,14 +452,25 @@ _function_type_of = FunctionType.from_lists
 _any_single: Any = cast(Any, BeforeVariadicSingleAccessor).__get__
 _attach_any: Any = Block._attach_op  # pyright: ignore[reportPrivateUsage]
 _unpacked: Any = cast(Any, DenseArrayBase).get_values
-_shape_of: Any = cast(Any, TensorType).get_shape
 _verify_all = OpDef.verify
 _valid_name: Any = cast(Any, IRWithName.extract_valid_name).__func__
 
 
+# What is there under another name.
+_FIELDS: Sequence[tuple[Any, str, str]] = (
+    (Operation, "next_op", "_next_op"),
+    (Operation, "prev_op", "_prev_op"),
+    (Block, "first_op", "_first_op"),
+    (Block, "last_op", "_last_op"),
+    (SSAValue, "type", "_type"),
+    (OpResult, "owner", "op"),
+    (BlockArgument, "owner", "block"),
+)
+
+
 def quicken() -> None:
     """Puts all of it in place; to be called once, before ops are defined elsewhere."""
-    for base in (Operation, SSAValue, Attribute):
+    for base in (Operation, SSAValue, Attribute, Block, Region, AffineExpr, VariadicDef):
         for derived in _with_derived(base):
             if type(derived) is ABCMeta:
                 derived.__class__ = _PlainMeta
@@ -365,13 +489,18 @@ def quicken() -> None:
     Operation.walk = _walk
     cast(Any, Operation).__init__ = _initialize
     cast(Any, IRDLOperation).__post_init__ = _fill_in
+    cast(Any, Operation).clone_without_regions, cast(Any, Operation).clone = _clone_without_regions, _clone
+    cast(Any, Operation).erase = _erase
     cast(Any, BeforeVariadicSingleAccessor).__get__ = _single
     cast(Any, SSAValues).__getitem__ = _item
     cast(Any, Block)._attach_op = _attach
-    cast(Any, BlockOps).__iter__ = _ops
+    for kind, name, field in _FIELDS:
+        setattr(kind, name, property(attrgetter(field)))
+    cast(Any, BlockOps).__iter__, cast(Any, RegionBlocks).__iter__ = _ops, _blocks
     cast(Any, SSAValue).replace_all_uses_with = _replace_all_uses
     cast(Any, IRWithName).extract_valid_name = classmethod(lru_cache(maxsize=1 << 14)(_valid_name))
     cast(Any, DenseArrayBase).get_values = _values
-    cast(Any, TensorType).get_shape = _shape
+    for kind in (TensorType, MemRefType, VectorType):
+        cast(Any, kind).get_shape = _shape
     # Where `isa` takes it from.
     cast(Any, xdsl.irdl).irdl_to_attr_constraint = cache(xdsl.irdl.irdl_to_attr_constraint)

@@ -16,7 +16,7 @@ from dlc.cli import main
 from dlc.compiler import load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering, plan
-from dlc.compiler.tuning import Tuner, with_variant
+from dlc.compiler.tuning import Seconds, Tuner, chosen_of, with_variant
 from dlc.instrument.provenance import dispatches
 from dlc.instrument.report import Report, Tuned
 from dlc.model_files import compile_file
@@ -53,6 +53,20 @@ def test_kernels_are_measured_once(tuner: tuple[Tuner, Lowering], monkeypatch: p
     for name, kernel in ((k.symbol, k) for k in lowering.module.ops if k.name == "dl.kernel"):
         if name in entries:
             assert measuring.tuned(name, kernel, 1) == entries[name]
+
+
+@pytest.mark.parametrize(
+    ("times", "chosen"),
+    [
+        ({0: (1.0, 1.0), 3: (0.9, 0.9)}, 3),
+        ({0: (1.0, 1.3), 3: (0.9, 0.99)}, 0),  # the worse half is no better than the rules' other one, but for noise
+        ({0: (1.0, 1.0), 3: (0.81, 0.8), 5: (0.79, 0.8)}, 3),  # as good as the fastest, and before it
+        ({0: (1.0, 1.0), 3: (0.9, 0.9), 5: (0.8, 0.8)}, 5),
+        ({0: (1.0, 1.0)}, 0),
+    ],
+)
+def test_a_plan_is_chosen_that_is_faster_by_more_than_noise(times: dict[int, tuple[float, float]], chosen: int) -> None:
+    assert chosen_of({variant: Seconds(*halves) for variant, halves in times.items()}) == chosen
 
 
 @pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=lambda v: str(VARIANTS[v]))

@@ -19,6 +19,18 @@ def test_results_are_in_order(processes: int) -> None:
     assert forked_map(lambda i: i * i, range(20), processes) == [i * i for i in range(20)]
 
 
+def test_more_items_than_a_pipe_has_room_for() -> None:
+    count = 40_000
+    assert forked_map(lambda i: i, range(count), 2) == list(range(count))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_this_process_first_does_what_is_to_be_done_meanwhile(processes: int) -> None:
+    done: list[str] = []
+    forked_map(str, range(4), processes, lambda k: done.append("item"), lambda: done.append("meanwhile"))
+    assert done[0] == "meanwhile" and done.count("meanwhile") == 1
+
+
 def test_any_thread_may_ask() -> None:
     with ThreadPoolExecutor(2) as threads:
         futures = [threads.submit(forked_map, lambda i: -i, range(5), 2) for _ in range(2)]

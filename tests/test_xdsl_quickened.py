@@ -59,6 +59,16 @@ for op in copy.body.block.ops:
         Rewriter.insert_op(number(7), InsertPoint.after(op))
 print(copy, len(copy.body.block.ops), [op.name for op in reversed(copy.body.block.ops)])
 
+# Copies: of what reads values behind it, of loops with their names, of one op for other operands, of none.
+late = number(5)
+early = test.TestOp([late.result, a.result], [i32], regions=[Region(Block([test.TestOp([late.result])], arg_types=[i64]))])
+late.result.name_hint, early.regions[0].block.args[0].name_hint = "late", "given"
+around = test.TestOp(regions=[Region(Block([early, late]))])
+print(around.clone(), around.clone(clone_name_hints=False), early.clone(clone_operands=False))
+known = {a.result: b.result}
+print(early.clone(known).operands[1] is b.result, total.clone(known), len(known), total.clone_without_regions(), loop.clone(known))
+around.erase()
+
 # Values: names, and one in place of another.
 a.result.name_hint, total.result.name_hint = "first_12", "sum"
 print(a.result.name_hint, [refused(SSAValue.extract_valid_name, n) for n in ("a b", "1", "x_1", None)])

@@ -17,11 +17,11 @@ from dlc.ir import Block
 from dlc.lax.bodies import close, discard_on_error
 
 # An axis; None for what is the same in all lanes; or a container that says it of its parts.
-Axes: TypeAlias = Any
+LaneAxes: TypeAlias = Any
 _WHERE = "dlc.vmap"
 
 
-def vmap(fun: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) -> Callable[..., Any]:
+def vmap(fun: Callable[..., Any], in_axes: LaneAxes = 0, out_axes: LaneAxes = 0) -> Callable[..., Any]:
     """A function that computes `fun` for many lanes at once: what `fun` makes of each, as one array.
 
     `in_axes` says along which axis the lanes of an argument lie: a number or None, which leaves it as it is in every lane, for
@@ -64,9 +64,9 @@ class _Arguments:
     axes: list[int | None]
 
     @classmethod
-    def of(cls, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Axes) -> _Arguments:
-        if isinstance(in_axes, tuple | list) and len(cast("Sequence[Axes]", in_axes)) != len(args):
-            count = len(cast("Sequence[Axes]", in_axes))
+    def of(cls, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: LaneAxes) -> _Arguments:
+        if isinstance(in_axes, tuple | list) and len(cast("Sequence[LaneAxes]", in_axes)) != len(args):
+            count = len(cast("Sequence[LaneAxes]", in_axes))
             raise _error(ShapeError, f"in_axes has {count} entries for {len(args)} positional arguments; expected one each")
         leaves, tree = flatten((args, kwargs))
         names = argument_names(fun, tree)
@@ -123,7 +123,7 @@ def _batched(leaf: Any, name: str, axis: int | None) -> tuple[Any, int | None]:
     return value, axis % value.ndim
 
 
-def _out_axes(results: Leaves, out_axes: Axes) -> list[int]:
+def _out_axes(results: Leaves, out_axes: LaneAxes) -> list[int]:
     """Where the lanes of each result go."""
     places: list[int] = []
     for value, name, axis in zip(results.values, results.names, _per_leaf("out_axes", out_axes, results.tree), strict=True):
@@ -134,7 +134,7 @@ def _out_axes(results: Leaves, out_axes: Axes) -> list[int]:
     return places
 
 
-def _per_leaf(what: str, axes: Axes, tree: Tree) -> list[int | None]:
+def _per_leaf(what: str, axes: LaneAxes, tree: Tree) -> list[int | None]:
     """An axis for each leaf of a tree; raises ShapeError where the axes have another structure."""
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
         return [axes for _ in tree.paths("")]
@@ -145,15 +145,15 @@ def _per_leaf(what: str, axes: Axes, tree: Tree) -> list[int | None]:
     return [axis for part, child in zip(parts, tree.children, strict=True) for axis in _per_leaf(what, part, child)]
 
 
-def _parts(axes: Axes, tree: Tree) -> list[Axes] | None:
+def _parts(axes: LaneAxes, tree: Tree) -> list[LaneAxes] | None:
     """The entries of a container of axes in the order of a tree's children; None if it is of another structure."""
     if dataclasses.is_dataclass(axes) and type(axes) is tree.kind:
         return [getattr(axes, str(key)) for key in tree.keys]
     if isinstance(axes, dict) and tree.kind is not None and issubclass(tree.kind, dict):
-        entries = cast("dict[Any, Axes]", axes)
+        entries = cast("dict[Any, LaneAxes]", axes)
         return [entries[key] for key in tree.keys] if set(entries) == set(tree.keys) else None
     if isinstance(axes, tuple | list) and tree.kind is not None and issubclass(tree.kind, tuple | list):
-        entries = cast("Sequence[Axes]", axes)
+        entries = cast("Sequence[LaneAxes]", axes)
         return list(entries) if len(entries) == len(tree.children) else None
     return None
 

@@ -11,6 +11,7 @@ from dlc.errors import DTypeError
 from dlc.frontend.pytree import flatten, is_array_like, unflatten
 from dlc.frontend.trace import current_trace
 from dlc.just_in_time import jit
+from dlc.misuse import require_bound
 
 
 def traced(function: Callable[..., Any], like: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -24,6 +25,13 @@ def traced(function: Callable[..., Any], like: Callable[..., Any], name: str) ->
 
     @functools.wraps(like)
     def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return called(args, kwargs)
+        except TypeError:
+            require_bound(like, args, kwargs)
+            raise
+
+    def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if current_trace() is not None:
             return function(*args, **kwargs)
         leaves, tree = flatten((args, kwargs))

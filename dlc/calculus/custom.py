@@ -17,6 +17,7 @@ from dlc.frontend.pytree import flatten, is_array_like, unflatten
 from dlc.frontend.trace import Tracer, at_user_line, current_trace
 from dlc.ir import Block
 from dlc.lax.bodies import discard_on_error
+from dlc.misuse import explaining_methods, require_bound
 from dlc.numpy import zeros_like
 from dlc.numpy.apply import apply, convert, operand
 
@@ -89,6 +90,7 @@ class _Ruled(ABC):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result."""
         if kwargs:
+            require_bound(self._fun, args, kwargs)
             bound = inspect.signature(self._fun).bind(*args, **kwargs)
             bound.apply_defaults()
             args = bound.args
@@ -100,6 +102,7 @@ class _Ruled(ABC):
         """The op that has the rules, which may be differentiated so often, less once."""
 
 
+@explaining_methods("dlc.custom_jvp")
 class custom_jvp(_Ruled):
     """A function with a rule for its tangent, which serves both modes: reverse mode transposes it.
 
@@ -157,6 +160,7 @@ class custom_jvp(_Ruled):
         return results.like(require_trace().insert(op))
 
 
+@explaining_methods("dlc.custom_vjp")
 class custom_vjp(_Ruled):
     """A function with a rule for its cotangents: `f.defvjp(forward, backward)`.
 

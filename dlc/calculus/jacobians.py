@@ -11,6 +11,8 @@ from dlc.calculus.function import Leaves
 from dlc.calculus.gradients import gradient_of
 from dlc.calculus.linear_maps import push_forward, vjp
 from dlc.calculus.selected import Selected
+from dlc.errors import DTypeError
+from dlc.frontend.trace import at_user_line
 from dlc.numpy import eye, reshape, zeros_like
 
 Function = Callable[..., Any]
@@ -29,6 +31,8 @@ def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         selected = Selected.of(where, fun, argnums, (), args, kwargs)
         selected.leaves.require_floats(where, "tangent")
         values = selected.leaves.values
+        if not values:
+            raise at_user_line(DTypeError(f"{where}: no argument to differentiate by: argnums={argnums!r}"))
         columns: list[list[Any]] = []
         aux: Any = None
         outs: Leaves | None = None

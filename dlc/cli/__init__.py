@@ -7,6 +7,8 @@ errors to standard error; progress is shown on a terminal only.
 
 from __future__ import annotations
 
+import atexit
+import gc
 from importlib import import_module
 from typing import NamedTuple
 
@@ -76,10 +78,16 @@ class _Commands(click.Group):
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
+        _end_at_once()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+
+
+def _end_at_once() -> None:
+    """Lets the process end without a last look for garbage, which takes a tenth of the time of a large graph."""
+    atexit.register(gc.freeze)
 
 
 def _command(name: str) -> click.Command:
@@ -98,4 +106,5 @@ def main() -> None:
 
 def compile_model_command() -> None:
     """The program `compile-model`."""
+    _end_at_once()
     click.version_option(package_name="dlc")(_command("compile"))(prog_name="compile-model", **SETTINGS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -50,7 +50,6 @@ class _Assembly:
     def run(self) -> CompiledProgram | Executable:
         lowering, backend = self.lowering, self.backend
         compiled = self.compiled()
-        lowering.host()
         if self.c.recorder is not None:
             self.c.recorder.modules["end"] = lowering.module
         program = self.host_program()
@@ -69,12 +68,12 @@ class _Assembly:
         return made
 
     def compiled(self) -> list[CompiledKernel]:
-        """All kernels, for the target itself."""
+        """All kernels, for the target itself; the host program is planned meanwhile, as it runs them whatever they become."""
         lowering, stages = self.lowering, self.lowering.stages(kernels=True)
         if lowering.dump is not None:
             lowering.run(stages)
-            return self.code_of(all_kernels(lowering.module), self.backend, ())
-        return self.code_of(self.kernels, self.backend, stages, self.variants(stages))
+            return self.code_of(all_kernels(lowering.module), self.backend, (), meanwhile=lowering.host)
+        return self.code_of(self.kernels, self.backend, stages, self.variants(stages), lowering.host)
 
     def code_of(
         self,
@@ -82,10 +81,12 @@ class _Assembly:
         backend: KernelBackend[Any, Any],
         stages: Sequence[Stage],
         variants: dict[str, int] | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> list[CompiledKernel]:
         self.c.tell("kernels")
         chosen = {name: with_variant(stages, variant) for name, variant in (variants or {}).items()}
-        return compile_kernels(self.c, backend, kernels, lambda name: chosen.get(name, stages), self.lowering.context)
+        context = self.lowering.context
+        return compile_kernels(self.c, backend, kernels, lambda name: chosen.get(name, stages), context, meanwhile)
 
     def variants(self, stages: Sequence[Stage]) -> dict[str, int]:
         """The plans that measurement finds better, by kernel."""

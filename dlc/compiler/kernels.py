@@ -59,16 +59,18 @@ def compile_kernels(
     kernels: Sequence[Operation],
     stages: Callable[[str], Sequence[Stage]],
     context: Context,
+    meanwhile: Callable[[], None],
 ) -> list[CompiledKernel]:
     """The code of kernels, shared out to processes; the kernels stay as they are.
 
-    `stages` says what a kernel, by its name, still has to go through.
+    `stages` says what a kernel, by its name, still has to go through. What is to be done `meanwhile` this process does while
+    others have begun.
     """
 
     def compiled(kernel: Operation) -> CompiledKernel:
         return _compile_kernel(kernel, stages(symbol_of(kernel)), c, backend, context)
 
-    return map_kernels(compiled, kernels, c.options.workers or usable_cpus(), partial(c.tell, "kernels"))
+    return map_kernels(compiled, kernels, c.options.workers or usable_cpus(), partial(c.tell, "kernels"), meanwhile)
 
 
 def symbol_of(kernel: Operation) -> str:
@@ -86,15 +88,17 @@ def map_kernels(
     kernels: Sequence[Operation],
     processes: int,
     tell: Callable[[str, int, int], None] = lambda name, done, total: None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> list[T]:
     """`function` of each kernel, shared out to processes, since Python and LLVM's binding run one thread at a time.
 
-    Results come in the order of the kernels' sizes. `tell` is told which kernel comes next, and how many there are.
+    Results come in the order of the kernels' sizes. `tell` is told which kernel comes next, and how many there are. What is
+    to be done `meanwhile` is done by this process, which takes part later then.
     """
     # The largest first, so that no process is left with it at the end.
     ordered = sorted(kernels, key=lambda op: -sum(1 for _ in op.walk()))
     with _compiling:
-        return forked_map(function, ordered, processes, lambda k: tell(symbol_of(ordered[k]), k, len(ordered)))
+        return forked_map(function, ordered, processes, lambda k: tell(symbol_of(ordered[k]), k, len(ordered)), meanwhile)
 
 
 def lower_kernel(

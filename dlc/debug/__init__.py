@@ -6,5 +6,8 @@ computed while it is (`printing.py`)."""
 from dlc.debug.nans import FirstNan, first_nan
 from dlc.debug.printing import print
 from dlc.debug.residuals import Residual, saved_residuals
+from dlc.misuse import explain_misuse
 
 __all__ = ["FirstNan", "Residual", "first_nan", "print", "saved_residuals"]
+
+explain_misuse(globals())

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.dialects.dl.base import DimsAttr, PlainOp
+from dlc.dialects.dl.base import DimsAttr, PlainOp, attribute
 from dlc.dims import Size
 from dlc.ir import (
     ArrayAttr,
@@ -62,7 +62,7 @@ class WeightOp(IRDLOperation):
     assembly_format = "$symbol attr-dict `:` type($result)"
 
     def __init__(self, symbol: str, type: Attribute) -> None:
-        super().__init__(properties={"symbol": SymbolRefAttr(symbol)}, result_types=[type])
+        Operation.__init__(self, properties={"symbol": SymbolRefAttr(symbol)}, result_types=[type])
 
 
 @irdl_op_definition
@@ -76,7 +76,7 @@ class ArenaOp(IRDLOperation):
     assembly_format = "$offset attr-dict `:` type($result)"
 
     def __init__(self, offset: int, type: Attribute) -> None:
-        super().__init__(properties={"offset": IntegerAttr(offset, i64)}, result_types=[type])
+        Operation.__init__(self, properties={"offset": attribute(offset)}, result_types=[type])
 
 
 @irdl_op_definition
@@ -132,7 +132,7 @@ class LaunchOp(IRDLOperation):
         properties: dict[str, Attribute] = {"callee": SymbolRefAttr(callee)}
         if sizes is not None:
             properties["sizes"] = sizes
-        super().__init__(operands=[list(arguments)], properties=properties)
+        Operation.__init__(self, operands=arguments, properties=properties)
 
     @property
     def numbers(self) -> tuple[Size, ...]:

@@ -34,3 +34,5 @@ READ = {
     "localityHint": IntegerAttr(3, i32),
     "isDataCache": BoolAttr.from_bool(True),
 }
+# Of a read into all levels but the nearest.
+NEAR = {**READ, "localityHint": IntegerAttr(2, i32)}

@@ -202,8 +202,11 @@ class Emitter:
 
     def constant(self, array: Array | Sequence[Any] | float, dtype: Any = None, name: str = "") -> Value:
         """A known value."""
-        with np.errstate(over="ignore"):  # what is beyond a type is infinite there
-            known = np.asarray(array, dtype)
+        if dtype is None:
+            known = np.asarray(array)
+        else:
+            with np.errstate(over="ignore"):  # what is beyond a type is infinite there
+                known = np.asarray(array, dtype)
         return Value(tensor_type(known.shape, element_type_for(known.dtype)), known=known, name=name)
 
     def sizes(self, entries: Sequence[Size] | Size) -> Value:

@@ -8,14 +8,10 @@ while one is open, ops go into it, and it reads what is outside as it is.
 from __future__ import annotations
 
 import operator
-import os
-import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from pathlib import Path
-from traceback import walk_tb
 from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -42,10 +38,9 @@ from dlc.ir import (
     UnknownLoc,
     i64,
 )
+from dlc.user_lines import shown_line, user_line
 from dlc.weights import WeightStore
 
-# Whose code is not the user's.
-_LIBRARIES = tuple(str(folder) + os.sep for folder in (Path(__file__).parents[1], Path(np.__file__).parent))
 Error = TypeVar("Error", bound=DlcError)
 
 
@@ -310,15 +305,7 @@ def is_number(value: object) -> bool:
 def user_place() -> str:
     """The innermost line outside dlc and NumPy, as it is shown: `step.py:12`."""
     place = user_location()
-    return f"{Path(place.filename.data).name}:{place.line.data}" if isinstance(place, FileLineColLoc) else ""
-
-
-def place_of_line(error: BaseException) -> str:
-    """The innermost line outside dlc and NumPy that raised an error, as `user_place` shows it."""
-    lines = [
-        (f.f_code.co_filename, n) for f, n in walk_tb(error.__traceback__) if not f.f_code.co_filename.startswith(_LIBRARIES)
-    ]
-    return f"{Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
+    return shown_line(place.filename.data, place.line.data) if isinstance(place, FileLineColLoc) else ""
 
 
 @lru_cache(maxsize=1024)
@@ -332,13 +319,8 @@ def user_location() -> LocationAttr:
     current = _tracing.get()
     if current is not None and current.place is not None:
         return current.place
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_LIBRARIES) and "contextlib" not in name:
-            return line_location(name, frame.f_lineno)
-        frame = frame.f_back
-    return UnknownLoc()
+    line = user_line()
+    return UnknownLoc() if line is None else line_location(*line)
 
 
 def at_user_line(error: Error) -> Error:

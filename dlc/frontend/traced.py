@@ -14,8 +14,10 @@ from dlc.dims import Dim, Range, Size, UndecidableError
 from dlc.errors import DlcError, DTypeError
 from dlc.frontend.entry import entry_function
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
-from dlc.frontend.trace import Trace, Tracer, is_number, place_of_line, tracing
+from dlc.frontend.trace import Trace, Tracer, is_number, tracing
 from dlc.ir import ModuleOp
+from dlc.misuse import require_bound
+from dlc.user_lines import place_of_line
 from dlc.weights import WeightStore
 
 # A size that a call has, and the range that it was said to have.
@@ -68,7 +70,11 @@ def trace(
             results, result_tree = flatten(function(*args, **kwargs, **static))
         except DlcError as error:
             place = place_of_line(error) if isinstance(error, UndecidableError) else ""
-            error.args = (current.counts.explained(f"{place}: {error}" if place else str(error)), *error.args[1:])
+            said = str(error) if str(error).startswith(place) else f"{place}: {error}"
+            error.args = (current.counts.explained(said), *error.args[1:])
+            raise
+        except TypeError:
+            require_bound(function, tuple(args), {**kwargs, **static})
             raise
         except ValueError as error:
             # NumPy hides what a Tracer says to `array[i] = x` behind an error of its own.

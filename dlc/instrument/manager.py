@@ -88,7 +88,7 @@ class PassManager:
             remaining = _spec(_passes_from(self.plan, stage, current)[1:])
             change, file = self.dump.after_pass(module, current.name, remaining)
         after = _op_count(module)
-        record = PassRecord(stage.name, str(current), seconds, before, after, change, file)
+        record = PassRecord(stage.name, _text_of(current), seconds, before, after, change, file)
         self.records.append(record)
         if self.dump is not None:
             self.dump.record(record)
@@ -119,6 +119,20 @@ class PassManager:
         )
 
 
+# The texts of passes, which stay while they are here: each kernel goes through the same ones.
+_texts: dict[int, tuple[ModulePass, str]] = {}
+_MOST_TEXTS = 256
+
+
+def _text_of(current: ModulePass) -> str:
+    known = _texts.get(id(current))
+    if known is None:
+        if len(_texts) >= _MOST_TEXTS:
+            _texts.clear()
+        known = _texts[id(current)] = current, str(current)
+    return known[1]
+
+
 def _keep(module: ModuleOp) -> Callable[[], ModuleOp]:
     copy = module.clone()
     return lambda: copy
@@ -141,5 +155,11 @@ def _spec(passes: Sequence[ModulePass]) -> str:
 
 def _op_count(op: Operation) -> int:
     # Not by `walk`, whose generators take longer than some passes.
-    counts = [_op_count(o) if o.regions else 1 for region in op.regions for block in region.blocks for o in block.ops]
-    return 1 + sum(counts)
+    count = 1
+    for region in op.regions:
+        for block in region.blocks:
+            inner = block.first_op
+            while inner is not None:
+                count += _op_count(inner) if inner.regions else 1
+                inner = inner.next_op
+    return count

@@ -14,5 +14,8 @@ value of the function around them. Outside of a traced function they are plain P
 from dlc.lax.branches import cond, switch
 from dlc.lax.loops import fori_loop, while_loop
 from dlc.lax.scans import map, scan
+from dlc.misuse import explain_misuse
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
+
+explain_misuse(globals())

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 # New objects until the collector looks at them; Python's default is 700.
-_OBJECTS = 500_000
+_OBJECTS = 2_000_000
 _lock = Lock()
 _within = 0
 _before = gc.get_threshold()

@@ -21,18 +21,30 @@ R = TypeVar("R")
 # From Linux's <sys/prctl.h>: the signal that a process gets when the thread that made it ends.
 _PR_SET_PDEATHSIG = 1
 _TICKET = struct.Struct("<i")
+# A pipe holds four times as many at least: 64 KB.
+_MOST_TICKETS = 4096
+
+
+def _nothing() -> None:
+    pass
 
 
 def forked_map(
-    function: Callable[[T], R], items: Sequence[T], processes: int, begins: Callable[[int], None] = lambda number: None
+    function: Callable[[T], R],
+    items: Sequence[T],
+    processes: int,
+    begins: Callable[[int], None] = lambda number: None,
+    meanwhile: Callable[[], None] = _nothing,
 ) -> list[R]:
     """`[function(i) for i in items]` in up to `processes` processes, this one included; items are taken in order.
 
-    `begins` is told the number of each item that this process takes, before which all others are taken.
-    Results must be picklable. What `function` raises in any process is raised here; a child that dies raises OSError.
+    `begins` is told the number of each item that this process takes, before which all others are taken; first of all it does
+    what there is to be done `meanwhile`. Results must be picklable. What `function` raises in any process is raised here; a
+    child that dies raises OSError.
     """
     processes = min(processes, len(items))
     if processes <= 1:
+        meanwhile()
         made: list[R] = []
         for k, item in enumerate(items):
             begins(k)
@@ -40,12 +52,14 @@ def forked_map(
         return made
     # Whoever is free takes the next ticket out of one pipe; four bytes are read whole or not at all.
     tickets, counter = os.pipe()
-    for k in range(len(items)):
+    of_each = -(-len(items) // _MOST_TICKETS)
+    for k in range(0, len(items), of_each):
         os.write(counter, _TICKET.pack(k))
     os.close(counter)
-    children = [_fork(function, items, tickets) for _ in range(processes - 1)]
+    children = [_fork(function, items, tickets, of_each) for _ in range(processes - 1)]
     try:
-        done = dict(_take(function, items, tickets, begins))
+        meanwhile()
+        done = dict(_take(function, items, tickets, of_each, begins))
         for _, results in children:
             done |= _collect(results)
     except BaseException:
@@ -66,17 +80,23 @@ def die_with_parent() -> None:
 
 
 def _take(
-    function: Callable[[T], R], items: Sequence[T], tickets: int, begins: Callable[[int], None] = lambda number: None
+    function: Callable[[T], R],
+    items: Sequence[T],
+    tickets: int,
+    of_each: int,
+    begins: Callable[[int], None] = lambda number: None,
 ) -> list[tuple[int, R]]:
+    """The results of the items that this process takes, so many by each ticket."""
     done: list[tuple[int, R]] = []
     while ticket := os.read(tickets, _TICKET.size):
-        k = int(_TICKET.unpack(ticket)[0])
-        begins(k)
-        done.append((k, function(items[k])))
+        first = int(_TICKET.unpack(ticket)[0])
+        for k in range(first, min(first + of_each, len(items))):
+            begins(k)
+            done.append((k, function(items[k])))
     return done
 
 
-def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int) -> tuple[int, int]:
+def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int, of_each: int) -> tuple[int, int]:
     """Starts a child; returns its process id and the end of the pipe where its results come out."""
     results, sink = os.pipe()
     with warnings.catch_warnings():
@@ -95,7 +115,7 @@ def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int) -> tuple
         # What is garbage there stays: its finalisers may wait for locks that other threads of the parent held.
         gc.freeze()
         try:
-            answer = pickle.dumps((True, _take(function, items, tickets)))
+            answer = pickle.dumps((True, _take(function, items, tickets, of_each)))
         except BaseException as error:
             answer = pickle.dumps((False, error))
         with os.fdopen(sink, "wb") as stream:

@@ -12,6 +12,7 @@ them. Images are channels-last, [N, H, W, C], and weights have inputs before out
 the functions append to a trace or compute at once. `dlc.nn.init` has what parameters begin with.
 """
 
+from dlc.misuse import explain_misuse
 from dlc.nn import activations, attending, init, layers, losses, normalization, recurrence, windows
 from dlc.nn.activations import *  # noqa: F403
 from dlc.nn.attending import *  # noqa: F403
@@ -32,3 +33,5 @@ __all__ += losses.__all__
 __all__ += normalization.__all__
 __all__ += recurrence.__all__
 __all__ += windows.__all__
+
+explain_misuse(globals())

@@ -10,8 +10,9 @@ import numpy as np
 from dlc import random
 from dlc.errors import ShapeError
 from dlc.lax import fori_loop
+from dlc.misuse import explain_misuse
 from dlc.numpy import at, divide, matmul, multiply, sqrt, sum, swapaxes, take
-from dlc.numpy.apply import ArrayLike, convert, refuse
+from dlc.numpy.apply import AnyDType, ArrayLike, convert, refuse
 
 __all__ = ["glorot", "he", "lecun", "normal", "orthogonal", "uniform", "zeros"]
 
@@ -19,38 +20,40 @@ __all__ = ["glorot", "he", "lecun", "normal", "orthogonal", "uniform", "zeros"]
 _TRUNCATED = 0.87962566103423978
 
 
-def zeros(key: ArrayLike, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+def zeros(key: ArrayLike, shape: tuple[int, ...], dtype: AnyDType = np.float32) -> Any:
     """Zeros; the key is not drawn from."""
     return np.zeros(shape, dtype)
 
 
-def normal(key: ArrayLike, shape: tuple[int, ...], dtype: Any = np.float32, *, scale: float = 0.01) -> Any:
+def normal(key: ArrayLike, shape: tuple[int, ...], dtype: AnyDType = np.float32, *, scale: float = 0.01) -> Any:
     """Numbers of the normal distribution of mean 0 and standard deviation `scale`."""
     return multiply(random.normal(key, shape, dtype), scale)
 
 
-def uniform(key: ArrayLike, shape: tuple[int, ...], dtype: Any = np.float32, *, scale: float = 0.01) -> Any:
+def uniform(key: ArrayLike, shape: tuple[int, ...], dtype: AnyDType = np.float32, *, scale: float = 0.01) -> Any:
     """Numbers of [0, scale), all equally likely."""
     return multiply(random.uniform(key, shape, dtype), scale)
 
 
-def glorot(key: ArrayLike, shape: tuple[int, ...], dtype: Any = np.float32, *, distribution: str = "uniform") -> Any:
+def glorot(key: ArrayLike, shape: tuple[int, ...], dtype: AnyDType = np.float32, *, distribution: str = "uniform") -> Any:
     """Of variance 2 / (inputs + outputs), for layers that are about linear (Glorot and Bengio, 2010)."""
     inputs, outputs = _fans("glorot", shape)
     return _scaled(key, shape, dtype, 2 / (inputs + outputs), distribution)
 
 
-def he(key: ArrayLike, shape: tuple[int, ...], dtype: Any = np.float32, *, distribution: str = "truncated_normal") -> Any:
+def he(key: ArrayLike, shape: tuple[int, ...], dtype: AnyDType = np.float32, *, distribution: str = "truncated_normal") -> Any:
     """Of variance 2 / inputs, for layers with relu after them (He and others, 2015)."""
     return _scaled(key, shape, dtype, 2 / _fans("he", shape)[0], distribution)
 
 
-def lecun(key: ArrayLike, shape: tuple[int, ...], dtype: Any = np.float32, *, distribution: str = "truncated_normal") -> Any:
+def lecun(
+    key: ArrayLike, shape: tuple[int, ...], dtype: AnyDType = np.float32, *, distribution: str = "truncated_normal"
+) -> Any:
     """Of variance 1 / inputs, so that the variance of what comes in goes out (LeCun and others, 1998)."""
     return _scaled(key, shape, dtype, 1 / _fans("lecun", shape)[0], distribution)
 
 
-def orthogonal(key: ArrayLike, shape: tuple[int, ...], dtype: Any = np.float32, *, scale: float = 1.0) -> Any:
+def orthogonal(key: ArrayLike, shape: tuple[int, ...], dtype: AnyDType = np.float32, *, scale: float = 1.0) -> Any:
     """A matrix [R, C] of orthonormal columns, or rows if there are fewer, all such equally likely, times `scale`.
 
     Raises ShapeError for a shape of other than two axes.
@@ -90,3 +93,6 @@ def _scaled(key: ArrayLike, shape: tuple[int, ...], dtype: Any, variance: float,
         case _:
             names = '"normal", "truncated_normal" or "uniform"'
             return refuse(ShapeError(f"dlc.nn.init: distribution {distribution!r}; expected {names}"))
+
+
+explain_misuse(globals())

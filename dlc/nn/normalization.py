@@ -14,12 +14,12 @@ __all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
 
 def layer_norm(x: ArrayLike, scale: ArrayLike, bias: ArrayLike, /, *, epsilon: float = 1e-5) -> Any:
     """(x - mean) / √(variance + epsilon) · scale + bias over the last axis."""
-    return apply(dl.LayerNormOp, *promote_to_float(x, scale, bias), axis=-1, epsilon=epsilon)
+    return apply(dl.LayerNormOp, *promote_to_float(x, scale, bias), axis=-1, epsilon=float(epsilon))
 
 
 def rms_norm(x: ArrayLike, scale: ArrayLike, /, *, epsilon: float = 1e-6) -> Any:
     """x / √(mean of x² + epsilon) · scale over the last axis."""
-    return apply(dl.RmsNormOp, *promote_to_float(x, scale), axis=-1, epsilon=epsilon)
+    return apply(dl.RmsNormOp, *promote_to_float(x, scale), axis=-1, epsilon=float(epsilon))
 
 
 def group_norm(x: ArrayLike, scale: ArrayLike, bias: ArrayLike, /, groups: int, *, epsilon: float = 1e-5) -> Any:
@@ -28,6 +28,8 @@ def group_norm(x: ArrayLike, scale: ArrayLike, bias: ArrayLike, /, groups: int, 
     Raises ShapeError where the channels do not divide into so many groups.
     """
     x, scale, bias = promote_to_float(x, scale, bias)
+    if x.ndim < 2 or groups < 1:
+        refuse(ShapeError(f"dlc.nn.group_norm: x of shape {x.shape} in {groups} groups; expected [N, *S, C]"))
     if x.shape[-1] % groups:
         refuse(ShapeError(f"dlc.nn.group_norm: {x.shape[-1]} channels in {groups} groups"))
     apart = reshape(x, (x.shape[0], -1, groups, x.shape[-1] // groups))
@@ -55,7 +57,7 @@ def batch_norm(
     """
     x, scale, bias, mean, variance = promote_to_float(x, scale, bias, mean, variance)
     if not training:
-        return apply(dl.BatchNormOp, x, scale, bias, mean, variance, axis=-1, epsilon=epsilon), mean, variance
+        return apply(dl.BatchNormOp, x, scale, bias, mean, variance, axis=-1, epsilon=float(epsilon)), mean, variance
     of_batch, centred, spread = _statistics(x, tuple(range(x.ndim - 1)))
     y = add(multiply(centred, divide(scale, sqrt(add(spread, epsilon)))), bias)
     flat = (reshape(new, scale.shape) for new in (of_batch, spread))

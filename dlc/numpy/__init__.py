@@ -15,6 +15,7 @@ functions compute at once. They are in `functions/`, one file per family; `dlc.n
 import sys
 from typing import Any
 
+from dlc.misuse import explain_misuse
 from dlc.numpy import dispatch, fft, linalg, namespace, operators
 from dlc.numpy.absent import ABSENT, raise_absent
 from dlc.numpy.functions import (
@@ -110,5 +111,6 @@ def __getattr__(name: str) -> Any:
     raise_absent("dlc.numpy", name, ABSENT)
 
 
+explain_misuse(globals())
 operators.install()
 dispatch.install(sys.modules[__name__])

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import Any, SupportsIndex, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array, DlOp, PropertyValue, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, PropertyValue, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dims import Dim, Size
 from dlc.errors import DlcError, DTypeError, ShapeError
@@ -26,8 +27,14 @@ from dlc.ir import Block, i64
 ArrayLike: TypeAlias = "Tracer | Array | np.generic | bool | int | float | Dim | list[Any] | tuple[Any, ...]"
 Operand: TypeAlias = "Tracer | Array"
 Axes: TypeAlias = "int | Sequence[int] | None"
+# What NumPy makes a dtype of.
+AnyDType: TypeAlias = Any
 Function = TypeVar("Function", bound=Callable[..., Any])
+# The kinds of dtypes of numbers; V is that of ml_dtypes.
+_NUMBERS = "biufcV"
 _NUMBER = {"b": True, "i": 1, "u": 1, "f": 1.0}
+# Of bytes, no machine addresses more.
+_MOST_ELEMENTS = 1 << 47
 _LARGE = np.dtype(np.int64)
 
 
@@ -44,9 +51,10 @@ def operand(x: ArrayLike) -> Operand:
         rows = promote(*(operand(row) for row in cast("Sequence[ArrayLike]", x)))
         return apply(dl.ConcatOp, *(apply(dl.ReshapeOp, row, shape=(1, *row.shape)) for row in rows), axis=0)
     try:
-        return np.asarray(x)
+        array = np.asarray(x)
     except ValueError as error:
         return refuse(ShapeError(f"a {type(x).__name__} is no array: {error}"))
+    return array if array.dtype.kind in _NUMBERS else refuse(DTypeError(f"{x!r:.60} in place of an array of numbers"))
 
 
 def places(size: Size) -> Any:
@@ -169,7 +177,14 @@ def apply_all(op: type[DlOp], *operands: Operand, **properties: PropertyValue | 
         return trace.apply_all(op, *(x if isinstance(x, Tracer) else trace.constant(x) for x in operands), **properties)
     with blamed_on_user(), np.errstate(all="ignore"):
         block = Block(arg_types=[tensor_type(x.shape, element_type(x.dtype)) for x in operands])
-        return op.make(*block.args, **properties).evaluate(*(np.asarray(x) for x in operands))
+        made = op.make(*block.args, **properties)
+        try:
+            return made.evaluate(*(np.asarray(x) for x in operands))
+        except (ValueError, MemoryError):
+            shape = next((s for r in made.results if prod(cast("Any", s := shape_of(r))) >= _MOST_ELEMENTS), None)
+            if shape is None:
+                raise
+            raise ShapeError(f"{op.name}: a result of shape {shape}, which no memory holds") from None
 
 
 def described(function: Function, name: str, doc: str) -> Function:
@@ -193,6 +208,14 @@ def in_wide_type(function: Function) -> Function:
         return convert(results, dtype)
 
     return cast(Function, widened)
+
+
+def by_numpy(name: str, function: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+    """What a function of NumPy's makes of what is known; ShapeError for what it cannot make, or what memory cannot hold."""
+    try:
+        return function(*args, **settings)
+    except (ValueError, OverflowError, MemoryError) as error:
+        return refuse(ShapeError(f"{name}: {error}"))
 
 
 def refuse(error: DlcError) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer
+from dlc.misuse import unexplained
 from dlc.numpy.apply import operand, refuse
 from dlc.numpy.functions import reductions
 from dlc.numpy.functions.complex_numbers import RULES
@@ -63,7 +64,7 @@ def _call(namespace: Any, module: str, name: str, arguments: tuple[Any, ...], se
     except AttributeError as error:
         return refuse(UnsupportedError(f"{where}: {error}"))
     if any(isinstance(x, Complex) for x in arguments):
-        found = RULES.get(found, found)
+        found = RULES.get(unexplained(found), found)
     try:
         inspect.signature(found).bind(*arguments, **settings)
     except TypeError as error:

@@ -15,8 +15,22 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import is_complex, of_parts, parts_of
+from dlc.misuse import explain_misuse
 from dlc.numpy.absent import raise_absent
-from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, axis_of, convert, operand, promote_to_float, refuse
+from dlc.numpy.apply import (
+    AnyDType,
+    ArrayLike,
+    Axes,
+    Operand,
+    apply,
+    axes_of,
+    axis_of,
+    by_numpy,
+    convert,
+    operand,
+    promote_to_float,
+    refuse,
+)
 from dlc.numpy.functions.complex_numbers import AnyNumbers, conj
 from dlc.numpy.functions.elementwise import multiply
 from dlc.numpy.functions.joining import concat, pad
@@ -112,16 +126,16 @@ def irfft2(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = (-2, -
     return irfftn(x, s, axes, norm)
 
 
-def fftfreq(n: int, /, d: float = 1.0, dtype: Any = np.float32, *, device: Any = None) -> Any:
+def fftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
     """The frequencies of the bins of `fft`, in cycles per unit of the distance d of two elements; float32 by default."""
     check_device(device)
-    return np.fft.fftfreq(n, d).astype(dtype)
+    return by_numpy("fftfreq", np.fft.fftfreq, n, d).astype(dtype)
 
 
-def rfftfreq(n: int, /, d: float = 1.0, dtype: Any = np.float32, *, device: Any = None) -> Any:
+def rfftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
     """The frequencies of the bins of `rfft`; float32 by default."""
     check_device(device)
-    return np.fft.rfftfreq(n, d).astype(dtype)
+    return by_numpy("rfftfreq", np.fft.rfftfreq, n, d).astype(dtype)
 
 
 def fftshift(x: AnyNumbers, /, axes: Axes = None) -> Any:
@@ -199,3 +213,6 @@ def _factor(name: str, norm: str | None, length: int, inverse: bool) -> float:
     if norm not in factors:
         refuse(UnsupportedError(f'{name}: norm {norm!r}; expected "backward", "ortho" or "forward"'))
     return factors[norm]
+
+
+explain_misuse(globals())

@@ -21,9 +21,10 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dims import UndecidableError, is_static
 from dlc.errors import ShapeError, UnsupportedError
+from dlc.misuse import explain_misuse
 from dlc.numpy import factors
 from dlc.numpy.absent import LINALG_ABSENT, raise_absent
-from dlc.numpy.apply import ArrayLike, Axes, Operand, apply, axes_of, convert, operand, promote_to_float, refuse
+from dlc.numpy.apply import AnyDType, ArrayLike, Axes, Operand, apply, axes_of, convert, operand, promote_to_float, refuse
 from dlc.numpy.functions.comparing import greater, not_equal
 from dlc.numpy.functions.creation import tril, triu
 from dlc.numpy.functions.elementwise import abs, add, divide, multiply, power, subtract
@@ -68,13 +69,15 @@ def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Any:
     return _diagonal(x, offset, -2, -1)
 
 
-def trace(x: ArrayLike, /, *, offset: int = 0, dtype: Any = None) -> Any:
+def trace(x: ArrayLike, /, *, offset: int = 0, dtype: AnyDType = None) -> Any:
     """The sum of a diagonal of each matrix."""
     return _trace(x, offset, -2, -1, dtype)
 
 
 def multi_dot(arrays: Sequence[ArrayLike], /) -> Any:
     """The product of several matrices, from left to right; the first and the last may be vectors."""
+    if not len(arrays):
+        refuse(ShapeError("multi_dot: no arrays; give at least one"))
     first, *rest = arrays
     for x in rest:
         first = matmul(first, x)
@@ -83,7 +86,7 @@ def multi_dot(arrays: Sequence[ArrayLike], /) -> Any:
 
 def matrix_power(x: ArrayLike, n: int, /) -> Any:
     """The product of n equal matrices; of their inverses if n is negative."""
-    x = _square("matrix_power", x)
+    x, n = _square("matrix_power", x), operator.index(n)
     if n < 0:
         x, n = operand(inv(x)), -n
     if n == 0:
@@ -160,7 +163,7 @@ def solve(a: ArrayLike, b: ArrayLike, /) -> Any:
     a, b = promote_to_float(a, b)
     a = _square("solve", a)
     columns = expand_dims(b, -1) if b.ndim == 1 else b
-    if columns.shape[-2] != a.shape[-1]:
+    if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
         refuse(ShapeError(f"solve: {a.shape[-1]} unknowns and a right side of shape {b.shape}"))
     batch = broadcast_shapes(a.shape[:-2], columns.shape[:-2])
     result = factors.solved(*(broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, columns)))
@@ -309,3 +312,6 @@ def _symmetric(name: str, x: ArrayLike, triangle: str) -> Operand:
 
 def __getattr__(name: str) -> Any:
     raise_absent("dlc.numpy.linalg", name, LINALG_ABSENT)
+
+
+explain_misuse(globals())

@@ -14,7 +14,7 @@ VERSION = "2024.12"
 DEVICE = "cpu"
 
 
-def check_device(device: Any) -> None:
+def check_device(device: str | None) -> None:
     """Raises DeviceError for a device on which no arrays are made: a compiled function moves them to where it runs."""
     if device not in (None, DEVICE):
         problem = f"device {device!r}: arrays are made on {DEVICE!r}"
@@ -34,13 +34,13 @@ class NamespaceInfo:
     def devices(self) -> list[str]:
         return [DEVICE]
 
-    def default_dtypes(self, *, device: Any = None) -> dict[str, np.dtype[Any]]:
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, np.dtype[Any]]:
         """The dtypes of arrays made from nothing, by kind."""
         check_device(device)
         kinds = {"real floating": np.float32, "integral": np.int64, "indexing": np.int64}
         return {kind: np.dtype(dtype) for kind, dtype in kinds.items()}
 
-    def dtypes(self, *, device: Any = None, kind: str | tuple[str, ...] | None = None) -> dict[str, np.dtype[Any]]:
+    def dtypes(self, *, device: str | None = None, kind: str | tuple[str, ...] | None = None) -> dict[str, np.dtype[Any]]:
         """The dtypes of the standard that there are, by name; of one kind, or of some, if `kind` says so."""
         check_device(device)
         named = {name: np.dtype(getattr(dtypes, name)) for name in dtypes.STANDARD}

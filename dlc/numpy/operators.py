@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex
 from dlc.frontend.trace import Tracer, at_user_line
+from dlc.misuse import explaining
 from dlc.numpy.absent import ABSENT, raise_absent
 from dlc.numpy.apply import is_weak
 from dlc.numpy.by_parts import PARTWISE
@@ -106,7 +107,7 @@ def install() -> None:
     for name, function in _UNARY.items():
         setattr(Tracer, f"__{name}__", _operator(function))
     for name, function in _METHODS.items():
-        setattr(Tracer, name, function)
+        setattr(Tracer, name, function if name.startswith("__") else explaining(f"array.{name}", function))
     for name, function in _PROPERTIES.items():
         setattr(Tracer, name, property(function))
     for name, function in _METHODS.items():

@@ -15,6 +15,7 @@ NamedTuple, an argument and result of a compiled step like any other. A learning
 number of steps before: `cosine_schedule` and the others.
 """
 
+from dlc.misuse import explain_misuse
 from dlc.optim.optimizers import (
     AdamState,
     Optimizer,
@@ -33,3 +34,5 @@ __all__ = [
     "AdamState", "Optimizer", "SgdState", "adam", "adamw", "apply_updates", "chain", "clip_by_global_norm",
     "constant_schedule", "cosine_schedule", "global_norm", "linear_schedule", "sgd",
 ]  # fmt: skip
+
+explain_misuse(globals(), at_once=True)

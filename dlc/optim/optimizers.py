@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlc import tree
-from dlc.errors import ShapeError
+from dlc.errors import DTypeError, ShapeError
 from dlc.numpy import add, divide, expm1, less, multiply, negative, sqrt, square, sum, where, zeros_like
 from dlc.numpy.apply import convert, operand, refuse
 from dlc.optim.schedules import Schedule
@@ -60,6 +60,8 @@ def sgd(learning_rate: float | Schedule, momentum: float | None = None, nesterov
         return SgdState(_no_steps(), None if momentum is None else tree.map(zeros_like, params))
 
     def update(grads: Any, state: SgdState, params: Any = None) -> tuple[Any, SgdState]:
+        _require_state("dlc.optim.sgd", state, SgdState)
+
         def faster(g: Any, v: Any) -> Any:
             return add(g, multiply(v, momentum))
 
@@ -89,6 +91,7 @@ def _adam(learning_rate: float | Schedule, b1: float, b2: float, eps: float, wei
     def update(grads: Any, state: AdamState, params: Any = None) -> tuple[Any, AdamState]:
         if weight_decay and params is None:
             refuse(ShapeError("dlc.optim.adamw: update(grads, state) without parameters, which decay; pass them third"))
+        _require_state("dlc.optim.adam", state, AdamState)
         mean = _running(b1, grads, state.mean)
         squares = _running(b2, tree.map(square, grads), state.square)
         count = add(state.count, 1)
@@ -129,6 +132,8 @@ def chain(*optimizers: Optimizer) -> Optimizer:
         return tuple(optimizer.init(params) for optimizer in optimizers)
 
     def update(grads: Any, state: tuple[Any, ...], params: Any = None) -> tuple[Any, tuple[Any, ...]]:
+        if not isinstance(state, tuple | list) or len(state) != len(optimizers):
+            refuse(DTypeError(f"dlc.optim.chain: update: a state of {type(state).__name__}; expected what init(params) makes"))
         after: list[Any] = []
         for optimizer, before in zip(optimizers, state, strict=True):
             grads, new = optimizer.update(grads, before, params)
@@ -153,6 +158,13 @@ def global_norm(values: Any) -> Any:
     for leaf in tree.leaves(values):
         total = add(sum(square(leaf)), total)
     return sqrt(total)
+
+
+def _require_state(where: str, state: object, kind: type[SgdState] | type[AdamState]) -> None:
+    """Raises DTypeError for what is no state of this optimiser."""
+    if not all(hasattr(state, field) for field in kind._fields):
+        got = type(state).__name__
+        refuse(DTypeError(f"{where}: update: a state of {got}; expected what init(params) makes, or the last update returned"))
 
 
 def _no_steps() -> Any:

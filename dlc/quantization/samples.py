@@ -62,6 +62,8 @@ class Samples:
         one input, `.npy` files of any name, one set each. Raises ModelError where there is none of it, ShapeError and
         DTypeError for an array that is not what an input takes.
         """
+        if not path.exists():
+            raise ModelError(f"{path}: no such file or folder of samples")
         if not path.is_dir():
             return _stacked(str(path), _loaded(path), inputs)
         names = [info.name for info in inputs]

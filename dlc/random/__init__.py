@@ -11,6 +11,7 @@ not. Keys are the same if they are computed in the same way from the same values
 on what changes from step to step; branches of which one runs may draw from the same key.
 """
 
+from dlc.misuse import explain_misuse
 from dlc.random.choices import categorical, choice, permutation
 from dlc.random.draws import bernoulli, bits, gumbel, normal, randint, truncated_normal, uniform
 from dlc.random.keys import Stream, fold_in, key, split
@@ -19,3 +20,5 @@ __all__ = [
     "Stream", "bernoulli", "bits", "categorical", "choice", "fold_in", "gumbel", "key", "normal", "permutation", "randint",
     "split", "truncated_normal", "uniform",
 ]  # fmt: skip
+
+explain_misuse(globals())

@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.errors import ShapeError
 from dlc.numpy import add, argmax, argsort, cumsum, log, multiply, reshape, searchsorted, subtract, take, take_along_axis, top_k
-from dlc.numpy.apply import ArrayLike, Operand, axis_of, convert, operand, promote_to_float, refuse
+from dlc.numpy.apply import ArrayLike, Operand, axis_of, by_numpy, convert, operand, promote_to_float, refuse
 from dlc.numpy.functions.creation import Shape
 from dlc.random.draws import gumbel_of, randint_of, uniform_of
 from dlc.random.keys import bits_of, keys_of, shape_of, used
@@ -21,7 +21,7 @@ def permutation(key: ArrayLike, x: int | ArrayLike, /, axis: int = 0, *, indepen
     """The entries of `x` along `axis` in a random order, each row by itself if `independent`; of an int, those of arange."""
     array = operand(x)
     if not array.ndim:
-        return _shuffled(used("permutation", key, reuse), np.arange(_count("permutation", x)), 0)
+        return _shuffled(used("permutation", key, reuse), by_numpy("permutation", np.arange, _count("permutation", x)), 0)
     axis = axis_of("dlc.random.permutation", array, axis)
     key = used("permutation", key, reuse)
     if independent or array.ndim == 1:

@@ -16,6 +16,7 @@ from dlc.numpy import (
     add,
     bitwise_or,
     bitwise_right_shift,
+    broadcast_shapes,
     clip,
     divide,
     equal,
@@ -30,14 +31,14 @@ from dlc.numpy import (
     subtract,
     where,
 )
-from dlc.numpy.apply import ArrayLike, Operand, apply, convert, is_floating, operand, refuse
+from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, convert, is_floating, operand, refuse
 from dlc.numpy.functions.creation import Shape
 from dlc.random.keys import bits_of, keys_of, shape_of, used
 
 __all__ = ["bernoulli", "bits", "gumbel", "normal", "randint", "truncated_normal", "uniform"]
 
 
-def bits(key: ArrayLike, shape: Shape = (), dtype: Any = np.uint32, *, reuse: bool = False) -> Any:
+def bits(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.uint32, *, reuse: bool = False) -> Any:
     """Unsigned integers of which every bit is random."""
     if np.dtype(dtype).kind != "u":
         refuse(DTypeError(f"dlc.random.bits: dtype {np.dtype(dtype)}; expected an unsigned integer"))
@@ -47,7 +48,7 @@ def bits(key: ArrayLike, shape: Shape = (), dtype: Any = np.uint32, *, reuse: bo
 def uniform(
     key: ArrayLike,
     shape: Shape = (),
-    dtype: Any = np.float32,
+    dtype: AnyDType = np.float32,
     minval: ArrayLike = 0.0,
     maxval: ArrayLike = 1.0,
     *,
@@ -57,7 +58,7 @@ def uniform(
     return uniform_of(used("uniform", key, reuse), shape_of(shape), dtype, minval, maxval)
 
 
-def normal(key: ArrayLike, shape: Shape = (), dtype: Any = np.float32, *, reuse: bool = False) -> Any:
+def normal(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.float32, *, reuse: bool = False) -> Any:
     """Floats of the normal distribution of mean 0 and variance 1."""
     one = np.ones((), dtype)
     return _normal(used("normal", key, reuse), shape_of(shape), dtype, np.nextafter(-one, np.zeros((), dtype)), one)
@@ -68,7 +69,7 @@ def truncated_normal(
     lower: ArrayLike,
     upper: ArrayLike,
     shape: Shape | None = None,
-    dtype: Any = np.float32,
+    dtype: AnyDType = np.float32,
     *,
     reuse: bool = False,
 ) -> Any:
@@ -76,7 +77,7 @@ def truncated_normal(
     low, high = convert(lower, dtype), convert(upper, dtype)
     root = np.asarray(math.sqrt(2), dtype)
     below, above = (apply(dl.ErfOp, divide(bound, root)) for bound in (low, high))
-    size = np.broadcast_shapes(low.shape, high.shape) if shape is None else shape_of(shape)
+    size = broadcast_shapes(low.shape, high.shape) if shape is None else shape_of(shape)
     numbers = _normal(used("truncated_normal", key, reuse), size, dtype, below, above)
     return clip(numbers, nextafter(low, np.asarray(np.inf, dtype)), nextafter(high, np.asarray(-np.inf, dtype)))
 
@@ -87,13 +88,13 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Shape | None = None, *,
     return less(uniform_of(used("bernoulli", key, reuse), p.shape if shape is None else shape_of(shape), p.dtype), p)
 
 
-def gumbel(key: ArrayLike, shape: Shape = (), dtype: Any = np.float32, *, reuse: bool = False) -> Any:
+def gumbel(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.float32, *, reuse: bool = False) -> Any:
     """Floats of Gumbel's distribution: -log(-log(u)) for uniform `u`."""
     return gumbel_of(used("gumbel", key, reuse), shape_of(shape), dtype)
 
 
 def randint(
-    key: ArrayLike, shape: Shape, minval: ArrayLike, maxval: ArrayLike, dtype: Any = np.int32, *, reuse: bool = False
+    key: ArrayLike, shape: Shape, minval: ArrayLike, maxval: ArrayLike, dtype: AnyDType = np.int32, *, reuse: bool = False
 ) -> Any:
     """Integers of [minval, maxval), which broadcast to `shape`; minval where that is empty.
 
@@ -104,7 +105,7 @@ def randint(
     return randint_of(used("randint", key, reuse), shape_of(shape), minval, maxval, np.dtype(dtype))
 
 
-def uniform_of(key: Operand, shape: tuple[int, ...], dtype: Any, minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0) -> Any:
+def uniform_of(key: Operand, shape: tuple[int, ...], dtype: AnyDType, minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0) -> Any:
     """`uniform` of a key that is checked."""
     dtype = np.dtype(dtype)
     if not is_floating(dtype):
@@ -122,7 +123,7 @@ def uniform_of(key: Operand, shape: tuple[int, ...], dtype: Any, minval: ArrayLi
     return maximum(low, add(multiply(fraction, subtract(high, low)), low))
 
 
-def gumbel_of(key: Operand, shape: tuple[int, ...], dtype: Any) -> Any:
+def gumbel_of(key: Operand, shape: tuple[int, ...], dtype: AnyDType) -> Any:
     """`gumbel` of a key that is checked."""
     least = cast(Any, ml_dtypes.finfo)(np.dtype(dtype)).smallest_normal
     return negative(log(negative(log(uniform_of(key, shape, dtype, least)))))

@@ -12,7 +12,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.trace import Tracer, current_trace, is_number, user_place
 from dlc.numpy import bitwise_right_shift, stack
-from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse, sizes_of
+from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, convert, operand, refuse, sizes_of
 from dlc.numpy.functions.creation import Shape
 
 __all__ = ["Stream", "fold_in", "key", "split"]
@@ -60,7 +60,7 @@ def used(name: str, key: ArrayLike, reuse: bool) -> Operand:
     return array
 
 
-def bits_of(key: Operand, shape: tuple[int, ...], dtype: Any) -> Operand:
+def bits_of(key: Operand, shape: tuple[int, ...], dtype: AnyDType) -> Operand:
     """Random bits as unsigned integers."""
     return _bits(key, np.zeros((), np.uint64), shape, dtype)
 

@@ -6,6 +6,7 @@ the last place unless a function says otherwise.
 
 from typing import Any
 
+from dlc.misuse import explain_misuse
 from dlc.numpy.absent import SPECIAL_ABSENT, raise_absent
 from dlc.special.bessel import i0, i0e, i1, i1e
 from dlc.special.gamma import digamma, gammaln
@@ -21,3 +22,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     raise_absent("dlc.special", name, SPECIAL_ABSENT)
+
+
+explain_misuse(globals())

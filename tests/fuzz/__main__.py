@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from dlc.machine.cpus import usable_cpus
 from tests.fuzz import control, counts, derivatives, files, graphs, lanes, programs
+from tests.fuzz.sums import PRECISIONS
 
 
 def main() -> int:
@@ -30,6 +31,10 @@ def main() -> int:
     kinds.choices["lanes"].add_argument("--target", help="one target; else the reference and the CPU")
     kinds.choices["derivatives"].add_argument("--target", help="one target; else the reference mostly, and the CPU")
     kinds.choices["graphs"].add_argument("--target", help="one target; else the reference mostly, and the CPU")
+    for name in ("programs", "graphs"):
+        kinds.choices[name].add_argument(
+            "--precision", default="f32", choices=("f32", *PRECISIONS), help="of what contractions with weights multiply"
+        )
     families = list(files.FAMILIES)
     kinds.choices["files"].add_argument("--of", action="append", choices=families, help="kinds of files; all of them if none")
     given = parser.parse_args()
@@ -83,7 +88,7 @@ def fuzz_programs(given: argparse.Namespace) -> int:
         results += report.results
         progress.step(report.programs)
 
-    chosen = programs.trials(given.seed, given.count, given.target, given.batch)
+    chosen = programs.trials(given.seed, given.count, given.target, given.batch, given.precision)
     for failure in programs.fuzz(chosen, given.jobs, heard):
         progress.failure(failure)
     print(progress.line(), results, "results")
@@ -116,7 +121,7 @@ def _summary(given: argparse.Namespace, fuzz: Callable[[Callable[[object], None]
 
 
 def fuzz_graphs(given: argparse.Namespace) -> int:
-    return _counted(given, graphs.fuzz(graphs.trials(given.seed, given.count, given.target), given.jobs))
+    return _counted(given, graphs.fuzz(graphs.trials(given.seed, given.count, given.target, given.precision), given.jobs))
 
 
 def fuzz_files(given: argparse.Namespace) -> int:

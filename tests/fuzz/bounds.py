@@ -28,7 +28,7 @@ from dlc.dialects.dl.interfaces import (
     Sequential,
     Window,
 )
-from dlc.ir import Block, SSAValue
+from dlc.ir import Block, SSAValue, StringAttr
 from tests.fuzz.floats import (
     FUNCTION_ULPS,
     computed_in,
@@ -57,11 +57,11 @@ ROUNDED_ONCE = (dl.AddOp, dl.SubOp, dl.MulOp, dl.DivOp, dl.SqrtOp, dl.Reciprocal
 SIGN_OF_ZERO = (dl.DivOp, dl.ReciprocalOp, dl.RsqrtOp, dl.PowOp, dl.Atan2Op, dl.BitcastOp, dl.ModOp, dl.FloordivOp)
 
 
-def track(op: DlOp, *operands: Tracked) -> list[Tracked]:
-    """The results of an op."""
+def track(op: DlOp, *operands: Tracked, precision: str = "f32") -> list[Tracked]:
+    """The results of an op, whose contractions of f32 multiply numbers of this precision."""
     with np.errstate(all="ignore"):
         arrays = [np.asarray(a) for a in op.evaluate(*(o.array for o in operands))]
-        return [Tracked(a, _tidy(a, e)) for a, e in zip(arrays, _errors(op, operands, arrays), strict=True)]
+        return [Tracked(a, _tidy(a, e)) for a, e in zip(arrays, _errors(op, operands, arrays, precision), strict=True)]
 
 
 def _tidy(array: Array, error: Array | None) -> Array | None:
@@ -78,7 +78,7 @@ def _tidy(array: Array, error: Array | None) -> Array | None:
     return np.where(finite, np.where(near, np.inf, error), np.where(error > 0, np.inf, 0.0))
 
 
-def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> Sequence[Array | None]:
+def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array], precision: str) -> Sequence[Array | None]:
     exact = all(o.error is None for o in operands)
     match op:
         case dl.ConstantOp() | dl.WeightOp():
@@ -90,7 +90,7 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
         case dl.CumsumOp() | dl.CumprodOp() | dl.AccumulateOp() if is_float(arrays[0].dtype):
             return [reduced(op, operands[0], arrays[0])]
         case Composite():
-            return _decomposed(op, operands, arrays)
+            return _decomposed(op, operands, arrays, precision)
         case dl.GatherOp() | dl.GatherNdOp() | dl.GatherElementsOp():
             x, places = operands
             if places.free.any():
@@ -118,14 +118,14 @@ def _errors(op: DlOp, operands: Sequence[Tracked], arrays: Sequence[Array]) -> S
         case dl.MatmulDotsOp():
             return [contracted_with_dots(op, operands, arrays[0])]
         case Contraction():
-            return [contracted(op, operands, arrays[0])]
+            return [contracted(op, operands, arrays[0], precision)]
         case Procedure():
             return [_of_factors(exact, a) for a in arrays]
         case _:
             raise NotImplementedError(f"{op.name}: say in {__name__} how errors go through it")
 
 
-def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Array]) -> list[Array | None]:
+def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Array], precision: str) -> list[Array | None]:
     """The errors of the results as simpler ops compute them; the reference may round in other places."""
     block = Block(arg_types=op.operand_types)
     whole = type(op).create(operands=block.args, properties=op.properties, result_types=op.result_types)
@@ -135,7 +135,8 @@ def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Arr
     for step in block.ops:
         # Checks of indices compute nothing.
         if isinstance(step, DlOp) and step is not whole:
-            known.update(zip(step.results, track(step, *(known[v] for v in step.operands)), strict=True))
+            made = track(step, *(known[v] for v in step.operands), precision=precision)
+            known.update(zip(step.results, made, strict=True))
     errors = [_other_formula(known[r], array) for r, array in zip(results, arrays, strict=True)]
     staged = isinstance(op, dl.WinogradInputOp | dl.WinogradOutputOp)
     # Around x there are zeros, which only infinite weights make a difference of.
@@ -156,12 +157,16 @@ def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Arr
 
 
 def _scattered(op: dl.ScatterRowsOp, operands: Sequence[Tracked]) -> Array:
-    """Errors add up with what they are of; where it is not known which, or they multiply, anything goes."""
+    """Errors add up with what they are of, and an extremum has the larger one; where they multiply, anything goes."""
     x, places, updates = operands
     if places.free.any() or op.mode.data == "mul" or not is_float(x.array.dtype):
         return np.full(x.array.shape, np.inf)
     combined = 0 if op.mode.data == "none" else in_another_order(op, operands)
-    return op.evaluate(x.errors, places.array, updates.errors)[0] + combined
+    mode = "max" if op.mode.data == "min" else op.mode.data
+    of_errors = op.create(
+        operands=op.operands, properties={**op.properties, "mode": StringAttr(mode)}, result_types=op.result_types
+    )
+    return of_errors.evaluate(x.errors, places.array, updates.errors)[0] + combined
 
 
 def _other_formula(decomposed: Tracked, array: Array) -> Array | None:

@@ -13,7 +13,7 @@ from dlc.ir import Block, Operation
 from dlc.weights import WeightStore
 from tests.fuzz.contractions import conv
 from tests.fuzz.draws import FLOATS, Unsuitable
-from tests.fuzz.quantized import halves_contraction, integer_contraction, quantized_contraction
+from tests.fuzz.quantized import float_contraction, halves_contraction, integer_contraction, quantized_contraction
 from tests.fuzz.random_program import Known, RandomProgram
 from tests.fuzz.recipes import OPS, recipe
 from tests.ops.sample import is_float
@@ -68,6 +68,15 @@ def _step(p: RandomProgram) -> None:
     if op in p.left_out:
         raise Unsuitable
     recipe(op)(p, op)
+
+
+def rounded_program(seed: int, block: Block | None = None, weights: WeightStore | None = None) -> RandomProgram:
+    """The program of a seed that begins with contractions of f32 with weights, which a precision of 16 bits rounds."""
+    p = RandomProgram(seed, block, weights)
+    p.types = [np.dtype(np.float32)]
+    p.grow(lambda: p.random.choice([float_contraction, float_contraction, _block])(p), p.random.choice([1, 1, 2, 4]))
+    p.grow(lambda: _step(p), len(p.made) + p.random.choice([0, 1, 2]))
+    return p
 
 
 def random_program(

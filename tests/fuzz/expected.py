@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,61 +19,68 @@ from tests.fuzz.bounds import track
 from tests.fuzz.tracked import Tracked
 
 
-def expected_of(program: Program, inputs: Sequence[np.ndarray]) -> list[Tracked] | None:
-    """What a program of `dl` ops should compute; None for one of other ops, or with sizes that are data."""
+def expected_of(program: Program, inputs: Sequence[np.ndarray], precision: str = "f32") -> list[Tracked] | None:
+    """What a program of `dl` ops should compute, its contractions of f32 with numbers of this precision.
+
+    None for one of other ops, or with sizes that are data.
+    """
     block = entry_of(program.module).body.block
-    return _tracked(block, [Tracked(x, given=True) for x in inputs], {}, program.weights)
+    return _tracked(block, [Tracked(x, given=True) for x in inputs], {}, _Of(program.weights, precision))
+
+
+@dataclass(frozen=True)
+class _Of:
+    """What all ops of a program share."""
+
+    weights: Mapping[str, Array]
+    precision: str = "f32"
 
 
 def track_scan(op: dl.ScanOp, operands: Sequence[Tracked]) -> list[Tracked]:
     """The results of a loop over sequences that reads nothing around it."""
-    made = _track_scan(op, operands, {}, {})
+    made = _track_scan(op, operands, {}, _Of({}))
     assert made is not None
     return made
 
 
-def _tracked(
-    block: Block, arguments: Sequence[Tracked], above: Mapping[SSAValue, Tracked], weights: Mapping[str, Array]
-) -> list[Tracked] | None:
+def _tracked(block: Block, arguments: Sequence[Tracked], above: Mapping[SSAValue, Tracked], of: _Of) -> list[Tracked] | None:
     """What a block yields, given what is known around it; None if that cannot be said."""
     known = {**above, **dict(zip(block.args, arguments, strict=True))}
     for op in block.ops:
         if isinstance(op, func.ReturnOp | dl.YieldOp):
             return [known[v] for v in op.operands]
-        made = _results(op, known, weights)
+        made = _results(op, known, of)
         if made is None:
             return None
         known.update(zip(op.results, made, strict=True))
     return None
 
 
-def _results(op: Operation, known: Mapping[SSAValue, Tracked], weights: Mapping[str, Array]) -> list[Tracked] | None:
+def _results(op: Operation, known: Mapping[SSAValue, Tracked], of: _Of) -> list[Tracked] | None:
     operands = [known[v] for v in op.operands]
     match op:
         case dl.WeightOp():
-            array = weights.get(op.symbol.string_value())
+            array = of.weights.get(op.symbol.string_value())
             if array is None or (array.shape, element_type(array.dtype)) != (shape_of(op.result), element_type_of(op.result)):
                 return None
             return [Tracked(np.asarray(array), given=True)]
         case dl.ScanOp():
-            return _track_scan(op, operands, known, weights)
+            return _track_scan(op, operands, known, of)
         case dl.WhileOp():
-            return _track_while(op, operands, known, weights)
+            return _track_while(op, operands, known, of)
         case DlOp() if not isinstance(op, DataDependent):
-            return track(op, *operands)
+            return track(op, *operands, precision=of.precision)
         case _:
             return None
 
 
-def _track_scan(
-    op: dl.ScanOp, operands: Sequence[Tracked], above: Mapping[SSAValue, Tracked], weights: Mapping[str, Array]
-) -> list[Tracked] | None:
+def _track_scan(op: dl.ScanOp, operands: Sequence[Tracked], above: Mapping[SSAValue, Tracked], of: _Of) -> list[Tracked] | None:
     """The results of a loop over sequences, step by step."""
     count, length = op.state_count, int(op.steps)
     states, sequences = list(operands[:count]), operands[count:]
     made: list[list[Tracked]] = []
     for k in reversed(range(length)) if op.goes_back else range(length):
-        yielded = _tracked(op.block, [*states, *(_element(s, k) for s in sequences)], above, weights)
+        yielded = _tracked(op.block, [*states, *(_element(s, k) for s in sequences)], above, of)
         if yielded is None:
             return None
         states = yielded[:count]
@@ -84,17 +91,17 @@ def _track_scan(
     # What no step has changed is computed all the same.
     return [
         *(replace(s, given=False) for s in states),
-        *(_stacked([step[k] for step in made], *of) for k, of in enumerate(types)),
+        *(_stacked([step[k] for step in made], *type_) for k, type_ in enumerate(types)),
     ]
 
 
 def _track_while(
-    op: dl.WhileOp, operands: Sequence[Tracked], above: Mapping[SSAValue, Tracked], weights: Mapping[str, Array]
+    op: dl.WhileOp, operands: Sequence[Tracked], above: Mapping[SSAValue, Tracked], of: _Of
 ) -> list[Tracked] | None:
     """The last states of a loop that data ends: anything if roundings do."""
     condition, *states = operands
     while condition.array and not condition.free.any():
-        yielded = _tracked(op.block, states, above, weights)
+        yielded = _tracked(op.block, states, above, of)
         if yielded is None:
             return None
         condition, *states = yielded

@@ -12,7 +12,7 @@ import numpy as np
 from dlc.dialects.dl.base import Array
 from tests.fuzz.draws import SMALL, Unsuitable
 from tests.fuzz.random_graph import GraphValue, RandomGraph
-from tests.ops.sample import F32, I8, U8
+from tests.ops.sample import F16, F32, I8, U8
 
 _CHANNELS = (1, 2, 3, 4, 5, 16, 31, 64, 127)
 _OUTPUTS = (1, 3, 8, 16, 17, 33, 65)
@@ -116,9 +116,48 @@ def _dynamic(g: RandomGraph, op: str) -> GraphValue:
     return g.add("Mul", g.add("Cast", total, to=1), scale)
 
 
+def _few_bits(g: RandomGraph, op: str) -> GraphValue:
+    """`MatMulNBits`: rows times weights of 4 or 8 bits in blocks along K, of which the last may be cut short."""
+    bits, block, n = g.random.choice([4, 4, 8]), g.random.choice([16, 32, 64]), g.random.choice(_OUTPUTS)
+    blocks = g.random.choice([1, 2, 3, 5])
+    k = blocks * block - g.random.choice([0, 0, 1, 7, block // 2])
+    dtype = g.random.choice([F32, F32, F16])
+    x = g.given((g.numbers.standard_normal((*g.random.choice([(), (2,)]), g.random.choice([*SMALL, 40]), k))).astype(dtype))
+    # Weights of 16 bits are rounded to them or not, as numerics say: powers of two need no rounding.
+    drawn = (
+        g.numbers.choice([0.125, 0.0625, 0.03125], (n, blocks)) if dtype == F16 else g.numbers.uniform(0.01, 0.1, (n, blocks))
+    )
+    scales = drawn.astype(dtype)
+    packed = _bytes_of(g, U8, (n, blocks, block * bits // 8))
+    kind = g.random.choice(["none", "packed", "floats"])
+    zeros, zero = np.full((n, blocks), float(1 << (bits - 1))), None
+    if kind == "packed":
+        zero = g.constant(_bytes_of(g, U8, (n, -(-blocks * bits // 8))))
+        zeros = _unpacked(zero.array, bits)[:, :blocks]
+    elif kind == "floats":
+        zero = g.constant((g.numbers.integers(0, 2 << bits, (n, blocks)) / 2).astype(dtype))
+        zeros = zero.array
+    bias = g.constant(g.numbers.standard_normal(n).astype(dtype)) if g.flag() else None
+    numbers = _unpacked(packed.reshape(n, -1), bits).reshape(n, blocks, block)
+    weights = ((numbers - zeros[..., None].astype(np.float64)) * scales[..., None].astype(np.float64)).reshape(n, -1)[:, :k]
+    y = x.array.astype(np.float64) @ weights.T + (0 if bias is None else bias.array.astype(np.float64))
+    given = [x, g.constant(packed), g.constant(scales.reshape(-1) if g.flag() else scales), zero, None, bias]
+    level = g.random.choice([0, 1, 4])
+    settings = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": level}
+    return g.define(op, "com.microsoft", given, y.astype(dtype), **settings)
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    """The numbers in bytes, along the last axis; of two the lower first."""
+    if bits == 8:
+        return packed.astype(np.float64)
+    return np.stack([packed & 15, packed >> 4], -1).reshape(*packed.shape[:-1], -1).astype(np.float64)
+
+
 QUANTIZED: dict[str, Callable[[RandomGraph, str], GraphValue]] = {
     **dict.fromkeys(["MatMulInteger", "ConvInteger"], _integers),
     **dict.fromkeys(["QLinearMatMul", "QLinearConv"], _linear),
     "DequantizeLinear": _between,
     "DynamicQuantizeLinear": _dynamic,
+    "MatMulNBits": _few_bits,
 }

@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 
 from dlc.dialects.dl.base import Array
 from tests.fuzz.draws import SMALL, Unsuitable
+from tests.fuzz.floats import finite_magnitudes, unit_of
 from tests.fuzz.graph_quantized import QUANTIZED
 from tests.fuzz.graph_windows import WINDOWS
 from tests.fuzz.random_graph import GraphValue, RandomGraph
@@ -252,9 +253,18 @@ def _channel_norm(g: RandomGraph, op: str) -> GraphValue:
         return g.add(op, x, *given, epsilon=1e-3, accepted=stays_finite)
     if op == "GroupNormalization":
         groups = g.random.choice([n for n in range(1, channels + 1) if channels % n == 0])
-        return g.add(op, x, *given, num_groups=groups, accepted=stays_finite)
+        largest = float(np.max(finite_magnitudes(given[0].array), initial=0))
+        apart = _of_mean_squares(x.array.reshape(x.shape[0], groups, -1)) * largest
+        return g.add(op, x, *given, num_groups=groups, accepted=stays_finite, apart=apart)
     variance = g.given((np.abs(g.numbers.standard_normal(channels)) + 0.1).astype(x.dtype))
     return g.add(op, x, *given, variance, epsilon=1e-3, accepted=stays_finite)
+
+
+def _of_mean_squares(rows: Array) -> float:
+    """How far rows may lie apart that are normalised by E x² - (E x)², where that takes away most of a variance; else 0."""
+    x = rows.astype(np.float64)
+    worst = float(np.max(np.square(x).mean(-1) / (x.var(-1) + 1e-5)))
+    return 8 * unit_of(rows.dtype) * worst * rows.shape[-1] ** 0.5 if worst > 4 else 0.0
 
 
 # Movement

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.draws import SMALL, Unsuitable
+from tests.fuzz.floats import finite_magnitudes, unit_of
 from tests.fuzz.random_graph import GraphValue, RandomGraph
 from tests.ops.sample import F32, I8, U8
 
@@ -55,6 +56,9 @@ def _pool(g: RandomGraph, op: str) -> GraphValue:
         window["count_include_pad"] = int(g.flag())
     if op == "LpPool":
         window["p"] = g.random.choice([1, 2])
+        # It is taken for an average times its count.
+        largest = math.prod(window["kernel_shape"]) ** (1 / window["p"]) * np.max(finite_magnitudes(x.array), initial=0)
+        window["apart"] = 4 * unit_of(x.dtype) * float(largest)
     elif g.opset >= 10:
         window["ceil_mode"] = int(g.flag() and op == "MaxPool" and not any(window["pads"]))
     if op == "MaxPool":

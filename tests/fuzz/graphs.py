@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import ModelProto
@@ -31,15 +31,17 @@ class Trial:
 
     seed: int
     target: str
+    precision: str = "f32"
 
     def __str__(self) -> str:
-        again = f"python -m tests.fuzz graphs --seed {self.seed} --count 1 --target {self.target}"
+        rounded = f" --precision {self.precision}" if self.precision != "f32" else ""
+        again = f"python -m tests.fuzz graphs --seed {self.seed} --count 1 --target {self.target}{rounded}"
         return f"seed {self.seed}: reproduce: {again}"
 
 
-def trials(seed: int, count: int, target: str | None = None) -> list[Trial]:
+def trials(seed: int, count: int, target: str | None = None, precision: str = "f32") -> list[Trial]:
     """The graphs of `count` seeds from `seed` on; without a target, the reference and the CPU in turn."""
-    return [Trial(s, target or TARGETS[s % len(TARGETS)]) for s in range(seed, seed + count)]
+    return [Trial(s, target or TARGETS[s % len(TARGETS)], precision) for s in range(seed, seed + count)]
 
 
 def run(trial: Trial) -> tuple[str, str | None]:
@@ -47,8 +49,9 @@ def run(trial: Trial) -> tuple[str, str | None]:
     graph = random_graph(trial.seed)
     nodes = ", ".join(n.op_type for n in graph.nodes)
     try:
-        expected = expected_of(_program(graph.open_model), list(graph.open_inputs.values()))
-        got = compile(_program(graph.model), trial.target, OPTIONS).run_unchecked(list(graph.inputs.values()))
+        expected = expected_of(_program(graph.open_model), list(graph.open_inputs.values()), trial.precision)
+        options = replace(OPTIONS, precision=trial.precision)
+        got = compile(_program(graph.model), trial.target, options).run_unchecked(list(graph.inputs.values()))
     except UnsupportedError as error:
         # The same for many nodes, without their names.
         return re.sub(r"node '[^']*' ", "", f"not supported: {error.problems[0]}"), None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from dlc.compiler import compile
 from dlc.dialects.dl.base import DlOp
 from dlc.options import Options
 from dlc.target import host_supports, resolve
-from tests.fuzz.drawing import random_program
+from tests.fuzz.drawing import random_program, rounded_program
+from tests.fuzz.expected import expected_of
 from tests.fuzz.random_program import Batch
 from tests.fuzz.supervise import supervised
 from tests.fuzz.tracked import difference
@@ -32,20 +33,22 @@ class Trial:
 
     seeds: tuple[int, ...]
     target: str
+    precision: str = "f32"
 
 
 @dataclass(frozen=True)
 class Failure:
     """A program that went wrong, or several that only do so together."""
 
-    seeds: tuple[int, ...]
-    target: str
+    trial: Trial
     what: str
 
     def __str__(self) -> str:
-        together = f" --batch {len(self.seeds)}" if len(self.seeds) > 1 else ""
-        command = f"programs --seed {self.seeds[0]} --count {len(self.seeds)}{together} --target {self.target}"
-        return f"seed {self.seeds[0]}: {self.what.strip()}\n  reproduce: python -m tests.fuzz {command}"
+        seeds, precision = self.trial.seeds, self.trial.precision
+        together = f" --batch {len(seeds)}" if len(seeds) > 1 else ""
+        rounded = f" --precision {precision}" if precision != "f32" else ""
+        command = f"programs --seed {seeds[0]} --count {len(seeds)}{together} --target {self.trial.target}{rounded}"
+        return f"seed {seeds[0]}: {self.what.strip()}\n  reproduce: python -m tests.fuzz {command}"
 
 
 @dataclass
@@ -58,10 +61,12 @@ class Report:
     programs: int = 0
 
 
-def trials(seed: int, count: int, target: str | None = None, batch: int = BATCH) -> list[Trial]:
+def trials(seed: int, count: int, target: str | None = None, batch: int = BATCH, precision: str = "f32") -> list[Trial]:
     """The programs of `count` seeds from `seed` on; without a target, the targets in turn."""
-    starts = range(seed, seed + count, batch)
-    return [Trial(tuple(range(s, min(s + batch, seed + count))), target or TARGETS[s // batch % len(TARGETS)]) for s in starts]
+    return [
+        Trial(tuple(range(s, min(s + batch, seed + count))), target or TARGETS[s // batch % len(TARGETS)], precision)
+        for s in range(seed, seed + count, batch)
+    ]
 
 
 def run(trial: Trial) -> Report:
@@ -69,29 +74,33 @@ def run(trial: Trial) -> Report:
     report = _attempt(trial)
     if len(trial.seeds) == 1 or not report.failures:
         return report
-    alone = [f for seed in trial.seeds for f in _attempt(Trial((seed,), trial.target)).failures]
-    report.failures = alone or [Failure(trial.seeds, trial.target, f"only together: {f.what}") for f in report.failures[:1]]
+    alone = [f for seed in trial.seeds for f in _attempt(replace(trial, seeds=(seed,))).failures]
+    report.failures = alone or [Failure(trial, f"only together: {f.what}") for f in report.failures[:1]]
     return report
 
 
 def _attempt(trial: Trial) -> Report:
     report, at = Report(programs=len(trial.seeds)), "making the program"
     try:
-        batch = Batch(random_program, trial.seeds)
+        batch = Batch(random_program if trial.precision == "f32" else rounded_program, trial.seeds)
         report.ops, report.results = batch.ops, len(batch.owners)
         at = "the reference"
         expected = evaluate(batch.program.module, batch.inputs, batch.program.weights)
+        wanted = batch.expected
+        if trial.precision != "f32":
+            wanted = expected_of(batch.program, batch.inputs, trial.precision)
+            assert wanted is not None
         at = "compiling"
-        model = compile(batch.program, trial.target, OPTIONS)
+        model = compile(batch.program, trial.target, replace(OPTIONS, precision=trial.precision))
         at = "running"
         got = [np.asarray(r) for r in model.run_unchecked(batch.inputs)]
     except Exception:
-        report.failures.append(Failure(trial.seeds, trial.target, f"{at}:\n{traceback.format_exc()}"))
+        report.failures.append(Failure(trial, f"{at}:\n{traceback.format_exc()}"))
         return report
-    for seed, want, *made in zip(batch.owners, batch.expected, expected, got, strict=True):
+    for seed, want, *made in zip(batch.owners, wanted, expected, got, strict=True):
         for who, array in zip(("reference", trial.target), made, strict=True):
             if wrong := difference(array, want):
-                report.failures.append(Failure((seed,), trial.target, f"{who}: {wrong}"))
+                report.failures.append(Failure(replace(trial, seeds=(seed,)), f"{who}: {wrong}"))
     return report
 
 
@@ -105,8 +114,8 @@ def fuzz(chosen: Sequence[Trial], jobs: int, progress: Callable[[Report], None] 
             yield from outcome.result.failures
         elif len(outcome.item.seeds) > 1:
             # Which of its programs it was: each in a process of its own.
-            again += [Trial((seed,), outcome.item.target) for seed in outcome.item.seeds]
+            again += [replace(outcome.item, seeds=(seed,)) for seed in outcome.item.seeds]
         else:
-            yield Failure(outcome.item.seeds, outcome.item.target, outcome.death)
+            yield Failure(outcome.item, outcome.death)
     if again:
         yield from fuzz(again, jobs, progress)

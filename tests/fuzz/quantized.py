@@ -91,6 +91,22 @@ def quantized_contraction(p: RandomProgram) -> Known:
     return p.add(dl.QuantizeOp, y, p.weight(np.asarray(step, F32)), p.weight(np.asarray(7, to)), axis=0)
 
 
+def float_contraction(p: RandomProgram) -> Known:
+    """Numbers of f32 times weights of f32, with a bias and an activation: what a precision of 16 bits rounds."""
+    of = _Contraction(p)
+    y = of.of(
+        of.padded(p.fresh(F32, of.data), p.given(np.zeros((), F32))), p.weight(p.numbers_of(F32, of.weights, of.depth**-0.5))
+    )
+    if p.flag():
+        y = p.add(dl.AddOp, y, p.weight(p.numbers.standard_normal(of.outputs).astype(F32)))
+    if p.flag():
+        y = p.add(p.random.choice([dl.ReluOp, dl.TanhOp, dl.SigmoidOp]), y)
+    if p.flag():
+        return y
+    outputs = p.random.choice([1, 5, 16, 33])
+    return p.add(dl.MatmulOp, y, p.weight(p.numbers_of(F32, (of.outputs, outputs), of.outputs**-0.5)))
+
+
 def halves_contraction(p: RandomProgram) -> Known:
     """Numbers of bf16, or rounded to it, times weights of bf16, summed in f32."""
     of = _Contraction(p)

@@ -190,6 +190,16 @@ class RandomGraph(Draws[GraphValue]):
         self.values += made
         return made[0]
 
+    def define(
+        self, op: str, domain: str, operands: Sequence[GraphValue | None], array: Array, **attributes: Any
+    ) -> GraphValue:
+        """The result of a new node of another domain, of which `onnx.reference` knows nothing."""
+        names = [v.name if v is not None else "" for v in operands]
+        name = f"{op.lower()}{len(self.nodes)}_0"
+        self.nodes.append(helper.make_node(op, names, [name], domain=domain, **attributes))
+        self.values.append(GraphValue(name, array, False))
+        return self.values[-1]
+
 
 def evaluated(node: NodeProto, operands: dict[str, Array], opset: int) -> list[Array] | None:
     """What `onnx.reference` makes of a node; None if it does nothing with it."""
@@ -218,4 +228,6 @@ def _model(
         [helper.make_empty_tensor_value_info(n) for n in outputs],
         [numpy_helper.from_array(w, n) for n, w in weights.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    others = sorted({node.domain for node in nodes if node.domain})
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in others)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import Array, DlOp, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, flag, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import Contraction, Window
 from dlc.dialects.dl.narrow_numbers.words import parts_of
 from dlc.ir import Block, StringAttr, f64, i64
@@ -24,10 +24,12 @@ from tests.fuzz.floats import (
     unless_it_may_overflow,
 )
 from tests.fuzz.tracked import Tracked
-from tests.ops.sample import BF16
+from tests.ops.sample import BF16, F16, F32
 
 # What a contraction may be multiplied by later.
 FACTOR = 2.0**16
+# How far a number of a precision may be from the f32 that it stands for, and the dtype of it.
+PRECISIONS = {"bf16": (2.0**-8, BF16), "f16": (2.0**-11, F16)}
 
 
 def touched(op: DlOp, operands: Sequence[Tracked]) -> Array:
@@ -67,7 +69,7 @@ def reduced(op: DlOp, x: Tracked, array: Array) -> Array | None:
     return _last_rounding(exact, _unless_overflow(sums, count, error, array), array)
 
 
-def contracted(op: DlOp, operands: Sequence[Tracked], array: Array) -> Array | None:
+def contracted(op: DlOp, operands: Sequence[Tracked], array: Array, precision: str = "f32") -> Array | None:
     wide, (a, b) = _widened(op), operands
 
     def of(x: Array, y: Array) -> Array:
@@ -84,15 +86,39 @@ def contracted(op: DlOp, operands: Sequence[Tracked], array: Array) -> Array | N
         error = error + of(x, b.errors) + of(a.errors, y) + of(a.errors, b.errors)
         # A factor whose sign is not known makes any infinity of an infinite one.
         error = np.where(np.isfinite(exact), error, np.inf)
-    error = error + _of_words(of, a.array, b.array, count)
+    if a.array.dtype == b.array.dtype == BF16:
+        error = error + _of_words(of, a.array, b.array, count)
+    if precision != "f32" and a.array.dtype == b.array.dtype == F32:
+        error = error + _of_rounded(of, a, b, count, precision)
+    if isinstance(op, dl.MatmulOp) and flag(op.rounds_rows):
+        error = error + _of_whole_rows(of, a, y)
     # A factor per channel that comes after it may be multiplied into each of the terms.
     return _last_rounding(exact, _unless_overflow(sums * FACTOR, count, error, array), array)
 
 
-def _of_words(of: Callable[[Array, Array], Array], a: Array, b: Array, count: Array) -> Array | float:
+def _of_whole_rows(of: Callable[[Array, Array], Array], rows: Tracked, weights: Array) -> Array:
+    """What rows of 8 bits add: half a step, of which the largest of a group has 127. An infinity leaves a row nothing else."""
+    largest = np.max(finite_magnitudes(rows.array) + np.where(rows.free, 0, rows.errors), -1, keepdims=True, initial=0)
+    added = of(np.broadcast_to(largest / 254, rows.array.shape), weights)
+    lost = of(np.where(np.isfinite(rows.array.astype(np.float64)), 0.0, 1.0), np.ones(weights.shape))
+    return np.where(lost > 0, np.inf, added)
+
+
+def _of_rounded(of: Callable[[Array, Array], Array], a: Tracked, b: Tracked, count: Array, precision: str) -> Array:
+    """What the rounding of both factors adds: (2u + u²) · Σ |x| |w|; infinities where one is beyond the largest number."""
+    u, dtype = PRECISIONS[precision]
+    x, y = (finite_magnitudes(v.array) + np.where(v.free, 0, v.errors) for v in (a, b))
+    # Numbers below the normal ones are further from what they stand for.
+    little = smallest_of(dtype) * (of(x, np.ones(y.shape)) + of(np.ones(x.shape), y) + count * smallest_of(dtype))
+    beyond = of(x > largest_of(dtype), np.ones(y.shape)) + of(np.ones(x.shape), y > largest_of(dtype))
+    error = (2 * u + u * u) * of(x, y) + little
+    if dtype == BF16:
+        error = error + _of_words(of, a.array, b.array, count)
+    return np.where(beyond > 0, np.inf, error)
+
+
+def _of_words(of: Callable[[Array, Array], Array], a: Array, b: Array, count: Array) -> Array:
     """What processors add that multiply pairs of bf16: they take numbers and sums below the normal ones for 0."""
-    if a.dtype != BF16 or b.dtype != BF16:
-        return 0.0
     x, y = (np.abs(v.astype(np.float64)) for v in (a, b))
     (few, little), (infinite, unbounded) = ([np.where(v < smallest_of(BF16), v, 0) for v in (x, y)], (np.isinf(x), np.isinf(y)))
     taken = of(few, finite_magnitudes(y)) + of(finite_magnitudes(x), little) + 2 * count * smallest_of(BF16)

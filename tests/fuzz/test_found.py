@@ -50,6 +50,20 @@ PROGRAMS = {
           %y = dl.transpose %sum {permutation = array<i64: 1, 0, 2>} : (tensor<2x3x5xf32>) -> tensor<3x2x5xf32>
           func.return %y : tensor<3x2x5xf32>
         }""",
+    "one number as all indices, and one as all rows": """
+        func.func @main(%x: tensor<17xf32>) -> tensor<17xf32> {
+          %places = dl.constant {value = dense<15> : tensor<2x3xi64>} : () -> tensor<2x3xi64>
+          %rows = dl.constant {value = dense<0.5> : tensor<2x3xf32>} : () -> tensor<2x3xf32>
+          %y = dl.scatter_rows %x, %places, %rows {mode = "add"} : (tensor<17xf32>, tensor<2x3xi64>, tensor<2x3xf32>) -> tensor<17xf32>
+          func.return %y : tensor<17xf32>
+        }""",
+    "rows that are added up from the last to the first, at one place": """
+        func.func @main(%x: tensor<4x5xf32>, %u: tensor<3x5xf32>) -> tensor<4x5xf32> {
+          %place = dl.constant {value = dense<2> : tensor<3xi64>} : () -> tensor<3xi64>
+          %back = dl.reverse %u {axes = array<i64: 0, 1>} : (tensor<3x5xf32>) -> tensor<3x5xf32>
+          %y = dl.scatter_rows %x, %place, %back {mode = "add"} : (tensor<4x5xf32>, tensor<3xi64>, tensor<3x5xf32>) -> tensor<4x5xf32>
+          func.return %y : tensor<4x5xf32>
+        }""",
 }
 
 

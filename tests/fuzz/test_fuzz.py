@@ -7,16 +7,18 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dlc.compiler import compile
 from dlc.dialects import dl
 from dlc.ir import Block
 from dlc.runtime.opencl.devices import all_devices
 from tests.fuzz import control, counts, derivatives, files, graphs, lanes, programs
 from tests.fuzz.bounds import track
-from tests.fuzz.drawing import random_program
+from tests.fuzz.drawing import random_program, rounded_program
 from tests.fuzz.draws import Unsuitable
 from tests.fuzz.graph_recipes import OPERATORS, RECIPES
 from tests.fuzz.random_graph import RandomGraph
@@ -45,6 +47,18 @@ def test_programs() -> None:
     failures = list(programs.fuzz(programs.trials(0, 100), 1, lambda report: ops.update(report.ops)))
     assert not failures, "\n".join(map(str, failures))
     assert len(ops) > 60
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+def test_programs_of_a_precision(precision: str) -> None:
+    """Contractions with weights are as far off as numbers of 16 bits make them, and are seen to be further off than f32."""
+    chosen = programs.trials(0, 25, "cpu", precision=precision)
+    assert not (failures := list(programs.fuzz(chosen, 1))), "\n".join(map(str, failures))
+    batch = programs.Batch(rounded_program, [1])
+    model = compile(batch.program, "cpu", replace(programs.OPTIONS, precision=precision))
+    got = [np.asarray(r) for r in model.run_unchecked(batch.inputs)]
+    assert any(difference(a, want) for a, want in zip(got, batch.expected, strict=True))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -173,6 +187,10 @@ def test_bounds_follow_the_conditioning() -> None:
     assert less.free.tolist() == [True, False]
     assert difference(np.array([True, True]), less) is None
     assert difference(np.array([True, False]), less) is not None
+    # The smaller one of two is as uncertain as the less certain one of them.
+    uncertain = Tracked(np.float32([1.0]), np.array([0.1]))
+    places, update = (Tracked(np.asarray(a), given=True) for a in (np.int64([0]), np.float32([2.0])))
+    assert _bound(dl.ScatterRowsOp, uncertain, places, update, mode="min").errors[0] >= 0.1
 
 
 def test_a_difference_is_seen() -> None:

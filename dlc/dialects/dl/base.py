@@ -8,9 +8,9 @@ ask for (elementwise, reduction, …) comes from `interfaces.py`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -302,24 +302,27 @@ class DlOp(PlainOp, ABC):
             operands=operands,
             properties={k: attribute(v) for k, v in properties.items() if v is not None},
         )
-        op.require_wide_operands()
         op.set_result_types(op.inferred())
         return op
 
     def inferred(self) -> Sequence[Tensor]:
-        """What `infer` says, which hangs on the operands' types and the properties alone: of equal ops it is asked once."""
+        """What `infer` says of wide operands, which hangs on types and properties alone: of equal ops it is asked once.
+
+        Raises ShapeError or DTypeError where there are no such types.
+        """
         if not self._operands:
             return self.infer()
         held = (*[v.type for v in self._operands], *self.properties.values())
         key = (type(self), *self.properties, *map(id, held))
         known = _inferred.get(key)
         if known is None:
+            self._require_wide_operands()
             if len(_inferred) >= _MOST_INFERRED:
                 _inferred.clear()
             known = _inferred[key] = tuple(self.infer()), held
         return known[0]
 
-    def require_wide_operands(self) -> None:
+    def _require_wide_operands(self) -> None:
         """Raises DTypeError for an operand of narrow numbers where the op would compute with them."""
         if self.TAKES_NARROW:
             return
@@ -328,11 +331,10 @@ class DlOp(PlainOp, ABC):
 
     def set_result_types(self, types: Sequence[Tensor]) -> None:
         """Gives a new op its results."""
-        self.results = type(self.results)(OpResult(t, self, i) for i, t in enumerate(types))
+        self.results = type(self.results)([OpResult(t, self, i) for i, t in enumerate(types)])
 
     def verify_(self) -> None:
         try:
-            self.require_wide_operands()
             expected = list(self.inferred())
         except (ShapeError, DTypeError) as error:
             raise VerifyException(str(error)) from error
@@ -348,6 +350,32 @@ class DlOp(PlainOp, ABC):
             results = ", ".join(str(r.type) for r in self.results)
             raise DeviceError(f"{self.name}: no memory for its result {results}; make it smaller: {error}") from error
         return tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
+
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
+
+def of_equal_ops(
+    question: Callable[Concatenate[Any, Asked], Answer],
+) -> Callable[Concatenate[Any, Asked], Answer]:
+    """A question about an op whose answer hangs on its kind, properties and types alone: of equal ops it is asked once."""
+    # With what the keys name, so that it stays.
+    known: dict[tuple[Any, ...], tuple[Answer, tuple[Attribute, ...]]] = {}
+
+    @wraps(question)
+    def asked(op: Any, *arguments: Asked.args, **named: Asked.kwargs) -> Answer:
+        operands, results, properties = op.operands, op.results, op.properties
+        held = (*[v.type for v in operands], *[v.type for v in results], *properties.values())
+        key = (type(op), len(results), arguments, *named.items(), *properties, *map(id, held))
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _MOST_INFERRED:
+                known.clear()
+            found = known[key] = question(op, *arguments, **named), held
+        return found[0]
+
+    return asked
 
 
 # What was inferred of ops, by their classes, names of properties, and types and properties, which stand for themselves while

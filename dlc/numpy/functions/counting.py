@@ -14,7 +14,20 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.errors import ShapeError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, promote_to_float, refuse
+from dlc.numpy.apply import (
+    ArrayLike,
+    Operand,
+    along,
+    apply,
+    axis_of,
+    by_numpy,
+    convert,
+    has_tracer,
+    operand,
+    promote,
+    promote_to_float,
+    refuse,
+)
 from dlc.numpy.functions.comparing import equal, greater, greater_equal, less, less_equal, logical_and, maximum
 from dlc.numpy.functions.creation import linspace, ones, zeros
 from dlc.numpy.functions.elementwise import add, multiply, subtract, where
@@ -102,8 +115,10 @@ def unique(
     """The different elements in ascending order; and, as asked for, where each is first, which one is where, how many."""
     x = known_if_empty(operand(x))
     if not isinstance(x, Tracer):
-        by_numpy = cast("Callable[..., Any]", np.unique)
-        return by_numpy(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+        if axis is not None:
+            axis = axis_of("unique", x, axis)
+        find = cast("Callable[..., Any]", np.unique)
+        return find(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
     rows, along_axis = along("unique", x, axis)
     # Which elements differ does not follow a small step; what they are does.
     fixed: Tracer = apply(dl.StopGradientOp, rows)
@@ -180,10 +195,10 @@ def trim_zeros(x: ArrayLike, /, trim: str = "fb") -> Any:
 def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int = 0) -> Any:
     """How often each integer from 0 on is in a vector, or the sum of its weights; one below 0 is an error."""
     x = known_if_empty(operand(x))
-    if not has_tracer([x, weights]):
-        return np.bincount(cast(Array, x), None if weights is None else np.asarray(weights), minlength)
-    if x.ndim != 1 or x.dtype.kind not in "iu":
+    if x.ndim != 1 or (x.dtype.kind not in "iub" and x.size):
         refuse(ShapeError(f"bincount: an array of shape {x.shape} and dtype {x.dtype}; expected a vector of integers"))
+    if not has_tracer([x, weights]):
+        return by_numpy("bincount", np.bincount, x.astype(np.int64), None if weights is None else operand(weights), minlength)
     x = convert(x, np.int64)
     end = operand(maximum(add(max(x, initial=-1), 1), minlength))
     added = operand(1) if weights is None else convert(operand(weights), np.float64)
@@ -197,7 +212,9 @@ def histogram(x: ArrayLike, /, bins: int | Sequence[float] = 10, range: tuple[fl
     """How many elements are in each of some intervals, the last of which has its end, and the edges of these."""
     x = known_if_empty(operand(x))
     if not has_tracer([x, bins, range]):
-        return np.histogram(x, bins, range)
+        return by_numpy(
+            "histogram", np.histogram, x, bins if isinstance(bins, int) else operand(cast("ArrayLike", bins)), range
+        )
     x = ravel(x)
     edges = _edges(operand(x), bins, range) if isinstance(bins, int) else operand(cast("ArrayLike", bins))
     last = getitem(edges, -1)

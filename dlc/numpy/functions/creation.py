@@ -11,12 +11,14 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import Dim, is_static
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, blamed_on_user, is_number
 from dlc.numpy.apply import (
+    AnyDType,
     ArrayLike,
     Operand,
     apply,
+    by_numpy,
     convert,
     given_dtype,
     has_open_size,
@@ -43,14 +45,14 @@ __all__ = [
 Shape = int | Sequence[int]
 
 
-def asarray(x: ArrayLike, /, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Any:
+def asarray(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = None, copy: bool | None = None) -> Any:
     """`x` as an array, with `dtype` if that is given; lists may hold traced arrays."""
     check_device(device)
     x = operand(x) if dtype is None else convert(x, dtype)
     return np.array(x) if copy and isinstance(x, np.ndarray) else x
 
 
-def array(x: ArrayLike, /, dtype: Any = None) -> Any:
+def array(x: ArrayLike, /, dtype: AnyDType = None) -> Any:
     """`x` as an array, with `dtype` if that is given; lists may hold traced arrays."""
     return asarray(x, dtype, copy=True)
 
@@ -61,10 +63,13 @@ def copy(x: ArrayLike, /) -> Any:
     return asarray(x, copy=True)
 
 
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Array:
     """The memory of another library's array as an array; a copy of it if `copy`."""
     check_device(device)
-    array = np.from_dlpack(x)
+    try:
+        array = np.from_dlpack(x)
+    except (AttributeError, BufferError, TypeError) as error:
+        return refuse(DTypeError(f"from_dlpack: {type(x).__name__} has no array that NumPy can take: {error}"))
     return array.copy() if copy else array
 
 
@@ -75,57 +80,63 @@ def _known(name: str, shape: Shape) -> tuple[Any, ...]:
     return sizes_of(name, shape)
 
 
-def zeros(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
+def _filled(name: str, shape: Shape, value: int, dtype: AnyDType) -> Array:
+    return by_numpy(name, np.ones if value else np.zeros, _known(name, shape), given_dtype(dtype))
+
+
+def zeros(shape: Shape, dtype: AnyDType = np.float32, *, device: str | None = None) -> Array:
     """Zeros; float32 unless told otherwise."""
     check_device(device)
-    return full(shape, 0, dtype) if has_open_size(shape) else np.zeros(_known("zeros", shape), given_dtype(dtype))
+    return full(shape, 0, dtype) if has_open_size(shape) else _filled("zeros", shape, 0, dtype)
 
 
-def ones(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
+def ones(shape: Shape, dtype: AnyDType = np.float32, *, device: str | None = None) -> Array:
     """Ones; float32 unless told otherwise."""
     check_device(device)
-    return full(shape, 1, dtype) if has_open_size(shape) else np.ones(_known("ones", shape), given_dtype(dtype))
+    return full(shape, 1, dtype) if has_open_size(shape) else _filled("ones", shape, 1, dtype)
 
 
-def empty(shape: Shape, dtype: Any = np.float32, *, device: Any = None) -> Array:
+def empty(shape: Shape, dtype: AnyDType = np.float32, *, device: str | None = None) -> Array:
     """Zeros, as a traced function has no memory to leave as it is; float32 unless told otherwise."""
     check_device(device)
-    return full(shape, 0, dtype) if has_open_size(shape) else np.zeros(_known("empty", shape), given_dtype(dtype))
+    return full(shape, 0, dtype) if has_open_size(shape) else _filled("empty", shape, 0, dtype)
 
 
-def full(shape: Shape, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Any:
+def full(shape: Shape, fill_value: ArrayLike, dtype: AnyDType = None, *, device: str | None = None) -> Any:
     """One value, or what broadcasts, everywhere; of the value's dtype, where a number's are float32, int64 and bool."""
     check_device(device)
     if dtype is None:
         dtype = np.float32 if isinstance(fill_value, float) and is_number(fill_value) else operand(fill_value).dtype
     shape = _known("full", shape)
     if not has_tracer(fill_value) and not has_open_size(shape):
-        return np.full(shape, fill_value, dtype)
+        return by_numpy("full", np.full, shape, operand(fill_value), dtype)
     return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=shape)
 
 
-def zeros_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:
+def zeros_like(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = None) -> Array:
     """Zeros with the shape and dtype of `x`."""
     return full_like(x, 0, dtype, device=device)
 
 
-def ones_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:
+def ones_like(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = None) -> Array:
     """Ones with the shape and dtype of `x`."""
     return full_like(x, 1, dtype, device=device)
 
 
-def empty_like(x: ArrayLike, /, dtype: Any = None, *, device: Any = None) -> Array:
+def empty_like(x: ArrayLike, /, dtype: AnyDType = None, *, device: str | None = None) -> Array:
     """Zeros with the shape and dtype of `x`, as a traced function has no memory to leave as it is."""
     return full_like(x, 0, dtype, device=device)
 
 
-def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: Any = None, *, device: Any = None) -> Any:
+def full_like(x: ArrayLike, /, fill_value: ArrayLike, dtype: AnyDType = None, *, device: str | None = None) -> Any:
     """One value, or what broadcasts, everywhere, with the shape and dtype of `x`."""
     x = operand(x)
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
 
-def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: Any = None) -> Array:
+def arange(
+    start: float, /, stop: float | None = None, step: float = 1, *, dtype: AnyDType = None, device: str | None = None
+) -> Array:
     """start, start + step, … before stop (0, 1, … before `start` if `stop` is None); int64, with a float float32."""
     check_device(device)
     if has_tracer((start, stop, step)):
@@ -136,7 +147,8 @@ def arange(start: float, /, stop: float | None = None, step: float = 1, *, dtype
     if isinstance(size, Dim):
         with blamed_on_user():
             return apply(dl.IotaOp, size=(size,), to=element_type(given_dtype(dtype or np.int64)), start=0, step=1)
-    return np.arange(start, dtype=dtype) if stop is None else np.arange(start, stop, step, dtype=dtype)
+    bounds = (start,) if stop is None else (start, stop, step)
+    return by_numpy("arange", np.arange, *bounds, dtype=dtype)
 
 
 def _counted(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
@@ -150,17 +162,24 @@ def _counted(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
 
 
 def linspace(
-    start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: Any = None, device: Any = None
+    start: ArrayLike,
+    stop: ArrayLike,
+    /,
+    num: int = 50,
+    *,
+    endpoint: bool = True,
+    dtype: AnyDType = None,
+    device: str | None = None,
 ) -> Any:
     """`num` numbers at equal distances from start to stop, along a new first axis; float32 unless told otherwise."""
     check_device(device)
     dtype = _float_of(dtype, start, stop)
     if not has_tracer((start, stop)):
-        return np.linspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint).astype(dtype)
+        return by_numpy("linspace", np.linspace, operand(start), operand(stop), num, endpoint=endpoint).astype(dtype)
     first, last = promote_to_float(start, stop)
     rank = max(first.ndim, last.ndim)
     parts = max(num - 1 if endpoint else num, 1)
-    place = np.arange(num).reshape(-1, *[1] * rank).astype(first.dtype)
+    place = by_numpy("linspace", np.arange, num).reshape(-1, *[1] * rank).astype(first.dtype)
     numbers = add(first, multiply(divide(subtract(last, first), float(parts)), place))
     # The last one is exact.
     return convert(where(greater_equal(place, parts), last, numbers) if endpoint and num > 1 else numbers, dtype)
@@ -175,42 +194,42 @@ def _float_of(dtype: Any, *xs: ArrayLike) -> Any:
 
 
 def logspace(
-    start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, base: float = 10.0, dtype: Any = None
+    start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, base: float = 10.0, dtype: AnyDType = None
 ) -> Any:
     """`num` powers of `base` with exponents at equal distances; float32 unless told otherwise."""
     if has_tracer((start, stop)):
         return convert(power(base, linspace(start, stop, num, endpoint=endpoint)), _float_of(dtype, start, stop))
-    return np.logspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint, base=base).astype(
-        _float_of(dtype, start, stop)
-    )
+    bounds = operand(start), operand(stop)
+    return by_numpy("logspace", np.logspace, *bounds, num, endpoint=endpoint, base=base).astype(_float_of(dtype, start, stop))
 
 
-def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: Any = None) -> Any:
+def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: bool = True, dtype: AnyDType = None) -> Any:
     """`num` numbers of equal ratios from start to stop, both of one sign; float32 unless told otherwise."""
     if has_tracer((start, stop)):
         first, last = promote_to_float(start, stop)
         rank = max(first.ndim, last.ndim)
-        share = np.linspace(0, 1, num, endpoint=endpoint).reshape(-1, *[1] * rank).astype(first.dtype)
+        share = by_numpy("geomspace", np.linspace, 0, 1, num, endpoint=endpoint).reshape(-1, *[1] * rank).astype(first.dtype)
         numbers = multiply(first, power(divide(last, first), share))
         # The last one is exact.
         return convert(where(greater_equal(share, 1), last, numbers), _float_of(dtype, start, stop))
-    return np.geomspace(np.asarray(start), np.asarray(stop), num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
+    bounds = operand(start), operand(stop)
+    return by_numpy("geomspace", np.geomspace, *bounds, num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
 
 
-def eye(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32, *, device: Any = None) -> Array:
+def eye(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Array:
     """Ones on the diagonal `k` above the main one of an n × m matrix (n × n if `m` is None); float32 unless told otherwise."""
     check_device(device)
-    return np.eye(n, m, k, dtype=dtype)
+    return by_numpy("eye", np.eye, n, m, k, dtype=dtype)
 
 
-def identity(n: int, /, dtype: Any = np.float32) -> Array:
+def identity(n: int, /, dtype: AnyDType = np.float32) -> Array:
     """Ones on the diagonal of an n × n matrix; float32 unless told otherwise."""
-    return np.eye(n, dtype=dtype)
+    return by_numpy("identity", np.eye, n, dtype=dtype)
 
 
-def tri(n: int, m: int | None = None, /, k: int = 0, dtype: Any = np.float32) -> Array:
+def tri(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32) -> Array:
     """Ones on and below the diagonal `k` above the main one of an n × m matrix; float32 unless told otherwise."""
-    return np.tri(n, m, k, dtype=dtype)
+    return by_numpy("tri", np.tri, n, m, k, dtype=dtype)
 
 
 @by_parts("x")
@@ -239,25 +258,27 @@ def _lower(x: Operand, k: int) -> Any:
 
 def tril_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """The rows and columns of the elements on and below a diagonal of an n × m matrix."""
-    return np.tril_indices(n, k, m)
+    return by_numpy("tril_indices", np.tril_indices, n, k, m)
 
 
 def triu_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """The rows and columns of the elements on and above a diagonal of an n × m matrix."""
-    return np.triu_indices(n, k, m)
+    return by_numpy("triu_indices", np.triu_indices, n, k, m)
 
 
 def vander(x: ArrayLike, /, n: int | None = None, *, increasing: bool = False) -> Any:
     """The powers n - 1, …, 1, 0 of a vector as the columns of a matrix; in the other order if `increasing`."""
     x = operand(x)
-    exponents = np.arange(x.shape[0] if n is None else n)
+    if x.ndim != 1:
+        refuse(ShapeError(f"vander: an array of shape {x.shape}; expected a vector"))
+    exponents = by_numpy("vander", np.arange, x.shape[0] if n is None else n)
     powers = (exponents if increasing else exponents[::-1]).astype(x.dtype)
     return apply(dl.PowOp, apply(dl.ReshapeOp, x, shape=(*x.shape, 1)), powers)
 
 
-def indices(dimensions: Sequence[int], dtype: Any = np.int64) -> Array:
+def indices(dimensions: Sequence[int], dtype: AnyDType = np.int64) -> Array:
     """The index of each place of a shape: along a new first axis, one entry per axis."""
-    return np.indices(dimensions, dtype)
+    return by_numpy("indices", np.indices, dimensions, dtype)
 
 
 def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> list[Any]:

@@ -10,8 +10,9 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.errors import DTypeError, UnsupportedError
+from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.numpy.apply import (
+    AnyDType,
     ArrayLike,
     Operand,
     apply,
@@ -169,9 +170,15 @@ def square(x: ArrayLike, /) -> Any:
     return apply(dl.MulOp, x, x)
 
 
+# 10 to a higher power is no float.
+_MOST_DECIMALS = 308
+
+
 def round(x: ArrayLike, /, decimals: int = 0) -> Any:
     """The nearest number with so many decimals, halves to even."""
     x = operand(x)
+    if not -_MOST_DECIMALS <= decimals <= _MOST_DECIMALS:
+        refuse(ShapeError(f"round: {decimals} decimals; expected from -{_MOST_DECIMALS} to {_MOST_DECIMALS}"))
     if x.dtype == np.bool_:
         x = convert(x, np.float16)
     if not is_floating(x.dtype):
@@ -227,6 +234,8 @@ def rad2deg(x: ArrayLike, /) -> Any:
 def where(condition: ArrayLike, x1: ArrayLike | None = None, x2: ArrayLike | None = None, /) -> Any:
     """x1 where `condition` is true (not zero), else x2; without both, the places where it is, as `nonzero` gives them."""
     if x1 is None and x2 is None:
+        if not operand(condition).ndim:
+            refuse(ShapeError("where: a number has no places; give both values, or an array"))
         return tuple(places_of(convert(condition, np.bool_)))
     if x1 is None or x2 is None:
         return refuse(UnsupportedError("where of one value; give both, or none"))
@@ -243,7 +252,7 @@ def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = 
     return result if max is None else apply(dl.MinimumOp, result, convert(max, dtype))
 
 
-def astype(x: ArrayLike, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+def astype(x: ArrayLike, dtype: AnyDType, /, *, copy: bool = True, device: str | None = None) -> Any:
     """`x` as `dtype`: floats to integers truncate and saturate, integers to integers wrap."""
     check_device(device)
     return np.array(x) if copy and isinstance(x, np.ndarray) and x.dtype == dtype else convert(x, dtype)

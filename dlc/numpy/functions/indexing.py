@@ -262,7 +262,8 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> En
 def _require_inside(places: Operand, x: Operand, axis: int) -> None:
     """Raises ShapeError for known places out of bounds."""
     size = x.shape[axis]
-    if isinstance(places, np.ndarray) and places.size and not -size <= int(places.min()) <= int(places.max()) < size:
+    known = isinstance(places, np.ndarray) and places.dtype.kind in "iu" and places.size
+    if known and not -size <= int(places.min()) <= int(places.max()) < size:
         refuse(ShapeError(f"indices from {places.min()} to {places.max()} are out of bounds for axis {axis} of {x.shape}"))
 
 
@@ -294,6 +295,8 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, /, axis: int | None = -1) 
 
 def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str = "clip") -> Any:
     """For each element of `x` the element of the choice of that number; numbers are moved inside, or wrapped by "wrap"."""
+    if not len(choices):
+        refuse(ShapeError("choose: no choices"))
     numbers, *rows = broadcast_arrays(x, *promote(*cast("Sequence[ArrayLike]", choices)))
     numbers = remainder(numbers, len(rows)) if mode == "wrap" else maximum(minimum(numbers, len(rows) - 1), 0)
     table = apply(dl.ConcatOp, *(expand_dims(row) for row in rows), axis=0)
@@ -303,7 +306,7 @@ def choose(x: ArrayLike, choices: Sequence[ArrayLike] | Operand, /, *, mode: str
 @by_parts("choices", "default")
 def select(conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], /, default: ArrayLike = 0) -> Any:
     """For each element the choice of the first condition that is true, `default` if none is."""
-    if len(conditions) != len(choices) or not conditions:
+    if len(conditions) != len(choices) or not len(conditions):
         refuse(ShapeError(f"select: {len(conditions)} conditions for {len(choices)} choices; give one for each"))
     result, *options = promote(default, *choices)
     for condition, choice in zip(reversed(conditions), reversed(options), strict=True):

@@ -11,9 +11,9 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dims import is_static
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
-from dlc.numpy.apply import ArrayLike, Operand, apply, axis_of, convert, listed, operand, promote, refuse
+from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, axis_of, by_numpy, convert, listed, operand, promote, refuse
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.functions.shaping import (
     atleast_1d,
@@ -33,11 +33,13 @@ __all__ = [
     "unstack", "vsplit", "vstack",
 ]  # fmt: skip
 
+# Each part is an array of its own: more are a mistake.
+_MOST_PARTS = 1 << 20
 Arrays = Sequence[ArrayLike] | Tracer
 
 
 @by_parts("arrays")
-def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: Any = None) -> Any:
+def concat(arrays: Arrays, /, axis: int | None = 0, *, dtype: AnyDType = None) -> Any:
     """The arrays one after the other along `axis`; flattened first if it is None."""
     given = listed("concat", arrays)
     if not given:
@@ -121,8 +123,8 @@ def array_split(x: ArrayLike, parts: int | Sequence[int], /, axis: int = 0) -> l
         cuts = [0, *(slice(start, None).indices(size)[0] for start in cast("Sequence[int]", parts)), size]
     else:
         number = int(cast(int, parts))
-        if number < 1:
-            refuse(ShapeError(f"array_split: {number} parts; expected at least one"))
+        if not 1 <= number <= _MOST_PARTS:
+            refuse(ShapeError(f"array_split: {number} parts; expected from 1 to {_MOST_PARTS}"))
         cuts = [k * (size // number) + min(k, size % number) for k in range(number + 1)]
     return [part(x, axis, start, max(start, stop)) for start, stop in pairwise(cuts)]
 
@@ -158,6 +160,8 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
         widths = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))
     except ValueError:
         return refuse(ShapeError(f"pad: widths {pad_width} for {x.shape}; give (before, after) for each axis"))
+    if widths.dtype.kind not in "iu":
+        refuse(DTypeError(f"pad: widths {pad_width!r}; expected whole numbers, (before, after) for each axis"))
     low, high = ([operator.index(w) for w in side] for side in widths.T)
     if mode == "constant":
         value = convert(constant_values, x.dtype)
@@ -170,7 +174,7 @@ def pad(x: ArrayLike, /, pad_width: Any, mode: str = "constant", *, constant_val
         if any(width):
             if x.shape[axis] == 0:
                 refuse(ShapeError(f"pad: mode {mode!r} needs an element along axis {axis} of {x.shape}"))
-            x = operand(_in_runs(x, np.pad(np.arange(x.shape[axis]), width, cast(Any, mode)), axis))
+            x = operand(_in_runs(x, by_numpy("pad", np.pad, np.arange(x.shape[axis]), width, mode), axis))
     return x
 
 

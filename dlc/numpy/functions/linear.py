@@ -9,7 +9,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.errors import ShapeError
-from dlc.numpy.apply import ArrayLike, Operand, apply, axes_of, axis_of, convert, operand, promote, refuse
+from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, axes_of, axis_of, convert, operand, promote, refuse
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.functions.comparing import not_equal
 from dlc.numpy.functions.elementwise import multiply, subtract
@@ -111,7 +111,7 @@ def kron(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 
 
 @by_parts("x")
-def trace(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+def trace(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: AnyDType = None) -> Any:
     """The sum of a diagonal of two axes."""
     return sum(diagonal(x, offset, axis1, axis2), -1, dtype)
 

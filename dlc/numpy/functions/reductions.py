@@ -14,6 +14,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.errors import ShapeError
 from dlc.numpy.apply import (
+    AnyDType,
     ArrayLike,
     Axes,
     Operand,
@@ -57,7 +58,7 @@ def sum(
     x: ArrayLike,
     /,
     axis: Axes = None,
-    dtype: Any = None,
+    dtype: AnyDType = None,
     *,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
@@ -72,7 +73,7 @@ def prod(
     x: ArrayLike,
     /,
     axis: Axes = None,
-    dtype: Any = None,
+    dtype: AnyDType = None,
     *,
     keepdims: bool = False,
     initial: ArrayLike | None = None,
@@ -149,7 +150,7 @@ def ptp(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
 
 @by_parts("x")
 def mean(
-    x: ArrayLike, /, axis: Axes = None, dtype: Any = None, *, keepdims: bool = False, where: ArrayLike | None = None
+    x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False, where: ArrayLike | None = None
 ) -> Any:
     """The mean; integers become float64 first. The mean of nothing is NaN."""
     (x,) = promote_to_float(x if dtype is None else convert(x, dtype))
@@ -173,7 +174,7 @@ def var(
     x: ArrayLike,
     /,
     axis: Axes = None,
-    dtype: Any = None,
+    dtype: AnyDType = None,
     *,
     correction: float = 0,
     ddof: float | None = None,
@@ -194,7 +195,7 @@ def std(
     x: ArrayLike,
     /,
     axis: Axes = None,
-    dtype: Any = None,
+    dtype: AnyDType = None,
     *,
     correction: float = 0,
     ddof: float | None = None,
@@ -247,12 +248,12 @@ def _without_nan(x: ArrayLike, value: float) -> Any:
     return select(isnan(x), value, x) if is_floating(x.dtype) else x
 
 
-def nansum(x: ArrayLike, /, axis: Axes = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+def nansum(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False) -> Any:
     """The sum of those that are not NaN."""
     return sum(_without_nan(x, 0), axis, dtype, keepdims=keepdims)
 
 
-def nanprod(x: ArrayLike, /, axis: Axes = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+def nanprod(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False) -> Any:
     """The product of those that are not NaN."""
     return prod(_without_nan(x, 1), axis, dtype, keepdims=keepdims)
 
@@ -269,17 +270,17 @@ def nanmin(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any
     return _extremum(op, x, axis, keepdims, None, None)
 
 
-def nanmean(x: ArrayLike, /, axis: Axes = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
+def nanmean(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False) -> Any:
     """The mean of those that are not NaN; NaN if all are."""
     return mean(x, axis, dtype, keepdims=keepdims, where=logical_not(isnan(x)))
 
 
-def nanvar(x: ArrayLike, /, axis: Axes = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+def nanvar(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
     """The variance of those that are not NaN; NaN if all are."""
     return var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=logical_not(isnan(x)))
 
 
-def nanstd(x: ArrayLike, /, axis: Axes = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
+def nanstd(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
     """The standard deviation of those that are not NaN; NaN if all are."""
     return sqrt(nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims))
 

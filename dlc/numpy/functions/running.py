@@ -8,8 +8,9 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
+from dlc.dims import Dim
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.numpy.apply import ArrayLike, Operand, along, apply, axis_of, convert, is_floating, operand, promote, refuse
+from dlc.numpy.apply import AnyDType, ArrayLike, Operand, along, apply, axis_of, convert, is_floating, operand, promote, refuse
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.functions.comparing import isnan, not_equal
 from dlc.numpy.functions.elementwise import add, multiply, subtract, where
@@ -34,35 +35,35 @@ def _running(op: type[DlOp], x: ArrayLike, axis: int | None, dtype: Any) -> Any:
 
 
 @by_parts("x")
-def cumsum(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Any:
+def cumsum(x: ArrayLike, /, axis: int | None = None, dtype: AnyDType = None) -> Any:
     """Each element's sum with those before it; integers are summed as 64-bit. None: of the flattened array."""
     return _running(dl.CumsumOp, x, axis, dtype)
 
 
-def cumprod(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Any:
+def cumprod(x: ArrayLike, /, axis: int | None = None, dtype: AnyDType = None) -> Any:
     """Each element's product with those before it; integers are multiplied as 64-bit. None: of the flattened array."""
     return _running(dl.CumprodOp, x, axis, dtype)
 
 
-def nancumsum(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Any:
+def nancumsum(x: ArrayLike, /, axis: int | None = None, dtype: AnyDType = None) -> Any:
     """`cumsum` with NaN counting as 0."""
     x = operand(x)
     return cumsum(where(isnan(x), 0, x) if is_floating(x.dtype) else x, axis, dtype)
 
 
-def nancumprod(x: ArrayLike, /, axis: int | None = None, dtype: Any = None) -> Any:
+def nancumprod(x: ArrayLike, /, axis: int | None = None, dtype: AnyDType = None) -> Any:
     """`cumprod` with NaN counting as 1."""
     x = operand(x)
     return cumprod(where(isnan(x), 1, x) if is_floating(x.dtype) else x, axis, dtype)
 
 
 @by_parts("x")
-def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
+def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: AnyDType = None, include_initial: bool = False) -> Any:
     """`cumsum`, with a 0 before it if `include_initial`; `axis` may be None for vectors only."""
     return _cumulative(dl.CumsumOp, x, axis, dtype, 0 if include_initial else None)
 
 
-def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
+def cumulative_prod(x: ArrayLike, /, *, axis: int | None = None, dtype: AnyDType = None, include_initial: bool = False) -> Any:
     """`cumprod`, with a 1 before it if `include_initial`; `axis` may be None for vectors only."""
     return _cumulative(dl.CumprodOp, x, axis, dtype, 1 if include_initial else None)
 
@@ -95,7 +96,8 @@ def diff(
     ends = [None if e is None else _end(e, x, axis) for e in (prepend, append)]
     if any(e is not None for e in ends):
         x = operand(concat([e for e in (ends[0], x, ends[1]) if e is not None], axis=axis))
-    for _ in range(n):
+    size = x.shape[axis]
+    for _ in range(n if isinstance(size, Dim) else min(n, size)):
         later, earlier = (getitem(x, (*[slice(None)] * axis, k)) for k in (slice(1, None), slice(None, -1)))
         x = operand(not_equal(later, earlier) if x.dtype == np.bool_ else subtract(later, earlier))
     return x

@@ -53,6 +53,8 @@ def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, st
 def lexsort(keys: ArrayLike, /, axis: int = -1) -> Any:
     """The order by several keys along `axis`: by the last one, then by the one before where those are equal, and so on."""
     rows = operand(keys)
+    if not rows.ndim:
+        refuse(ShapeError("lexsort: a number; expected the keys, one below the other"))
     order: Any = None
     for k in range(rows.shape[0]):
         key = reshape(take(rows, [k], axis=0), rows.shape[1:])

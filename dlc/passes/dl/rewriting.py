@@ -47,7 +47,11 @@ def with_nested(blocks: Iterable[Block]) -> Iterator[Block]:
     while pending:
         block = pending.pop(0)
         yield block
-        pending += [inner for op in block.ops if op.regions and isinstance(op, Control) for inner in op.blocks]
+        op = block.first_op
+        while op is not None:
+            if op.regions and isinstance(op, Control):
+                pending += op.blocks
+            op = op.next_op
 
 
 def rewrite_forward(block: Block, rule: Rule, *kinds: type[DlOp]) -> None:
@@ -153,7 +157,8 @@ def is_identity(permutation: Sequence[int]) -> bool:
 
 def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
     """The permutation that undoes this one."""
-    return tuple(int(i) for i in np.argsort(permutation))
+    places = list(permutation)
+    return tuple([places.index(k) for k in range(len(places))])
 
 
 def reshaped(b: Build, value: SSAValue, shape: Sequence[Size]) -> SSAValue:

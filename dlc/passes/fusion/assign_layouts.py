@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import cast
+from typing import NamedTuple, cast
 
-from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, of_equal_ops, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
@@ -24,6 +24,14 @@ from dlc.passes.dl.rewriting import program_blocks
 from dlc.passes.fusion.panels import choose_panel
 
 
+class _Packed(NamedTuple):
+    """Which argument of a kernel is packed, and how."""
+
+    argument: int
+    axis: int
+    tile: int
+
+
 @dataclass(frozen=True)
 class AssignLayoutsPass(TargetPass):
     """`assign-layouts{target="cpu"}`: weights of contractions are packed in panels of output channels.
@@ -36,7 +44,8 @@ class AssignLayoutsPass(TargetPass):
     once. Where the operand is no weight but the same in every step of a loop, a kernel before the loop packs it. Weights of
     grouped convolutions stay as they are: their vectors run along the groups.
 
-    Requires kernels with one dispatch each, so run it before `dedupe-kernels`.
+    Requires that all dispatches of a kernel give it weights in the same places, and that a kernel in a loop has one dispatch,
+    so run it before `dedupe-kernels`.
     """
 
     name = "assign-layouts"
@@ -44,12 +53,23 @@ class AssignLayoutsPass(TargetPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
         constant = WeightExpressions()
+        packed: dict[str, list[_Packed]] = {}
         for block in program_blocks(op):
             for dispatch in list(block.ops):
-                if isinstance(dispatch, DispatchOp):
-                    self._pack_weights(op, dispatch, kernels[dispatch.symbol], constant)
+                if not isinstance(dispatch, DispatchOp):
+                    continue
+                if dispatch.symbol not in packed:
+                    packed[dispatch.symbol] = self._pack_weights(op, dispatch, kernels[dispatch.symbol], constant)
+                    continue
+                for argument, axis, tile in packed[dispatch.symbol]:
+                    pack = PackOp.make(dispatch.arguments[argument], axis=axis, tile=tile)
+                    dispatch.operands[argument] = Build(dispatch).insert(pack).results[0]
 
-    def _pack_weights(self, module: ModuleOp, dispatch: DispatchOp, kernel: KernelOp, constant: WeightExpressions) -> None:
+    def _pack_weights(
+        self, module: ModuleOp, dispatch: DispatchOp, kernel: KernelOp, constant: WeightExpressions
+    ) -> list[_Packed]:
+        """Packs what a kernel is given by its first dispatch; where others have to do the same."""
+        made: list[_Packed] = []
         weights = [(c, k) for c in kernel.body.block.ops if isinstance(c, Contraction) for k in range(1, len(c.operands))]
         for contraction, k in weights:
             argument = contraction.operands[k]
@@ -68,7 +88,9 @@ class AssignLayoutsPass(TargetPass):
                 pack = PackOp.make(BlockArgument(weight.type, Block(), 0), axis=axis, tile=tile)
                 packed = _made_before(loop, pack, weight, dispatch, module)
             dispatch.operands[argument.index] = packed
+            made.append(_Packed(argument.index, axis, tile))
             _unpack_argument(kernel, argument, contraction, pack)
+        return made
 
     def _panel(self, contraction: Contraction, sizes: Sequence[int]) -> int:
         target, result = self.target, contraction.results[0]
@@ -80,6 +102,7 @@ class AssignLayoutsPass(TargetPass):
         return choose_panel(channels, prod(rows), target.lanes(width), target, expands, sums)
 
 
+@of_equal_ops
 def panel_axis(contraction: Contraction, k: int) -> int | None:
     """The axis of operand k that becomes the result's last one; None if it is split into groups, or not there."""
     if contraction.structure().views[k] != shape_of(contraction.operands[k]):

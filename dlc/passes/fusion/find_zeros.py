@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MulOp, NegOp, SelectOp, SubOp
@@ -13,7 +14,7 @@ from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.programs.program import ZEROS, DispatchOp, KernelOp
 from dlc.dialects.dl.reductions.normalization import SoftmaxOp
-from dlc.ir import BlockArgument, Context, ModuleOp, ModulePass, Operation, SSAValue
+from dlc.ir import BlockArgument, Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr
 from dlc.passes.dl.rewriting import program_blocks, splat, users
 
 # What is known of the elements that a mask hides.
@@ -34,37 +35,67 @@ class FindZerosPass(ModulePass):
 
     Scores that a mask hides have no weight: weights are zeros there, and so is what is multiplied by them, and what the
     backward pass makes of that. A mask hides blocks mostly (what comes later, what is padding), so that it is worth a look,
-    when the kernel runs, what of a sum is zeros, and which results are of no weight or hidden. Requires kernels with one
-    dispatch each.
+    when the kernel runs, what of a sum is zeros, and which results are of no weight or hidden. A kernel that is given both
+    what is known and what is not becomes two.
     """
 
     name = "find-zeros"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
+        marker = _Marker(op)
         for block in program_blocks(op):
             known = dict[SSAValue, str]()
             for inner in block.ops:
                 if isinstance(inner, DispatchOp):
-                    _through(inner, kernels[inner.symbol], known)
+                    marker.through(inner, known)
                 elif isinstance(inner, DlOp):
                     _note(inner, known)
 
 
-def _through(dispatch: DispatchOp, kernel: KernelOp, known: dict[SSAValue, str]) -> None:
-    """Notes what is known of a kernel's results, and in the kernel what its arguments are worth a look for."""
+class _Marker:
+    """Marks kernels by what is known of their arguments."""
+
+    def __init__(self, module: ModuleOp) -> None:
+        self.module = module
+        self.kernels = {k.symbol: k for k in module.ops if isinstance(k, KernelOp)}
+        # By a kernel and what is known of its arguments: the kernel for that, and what is known of its results.
+        self.met: dict[tuple[str, tuple[str | None, ...]], tuple[str, list[str | None]]] = {}
+        self.marked: set[str] = set()
+
+    def through(self, dispatch: DispatchOp, known: dict[SSAValue, str]) -> None:
+        """Notes what is known of a dispatch's results; it runs a kernel of its own if others know something else."""
+        symbol, facts = dispatch.symbol, tuple([known.get(v) for v in dispatch.arguments])
+        if (symbol, facts) not in self.met:
+            kernel = self.kernels[symbol] if symbol not in self.marked else self.copy(symbol)
+            self.met[symbol, facts] = kernel.symbol, _marked(kernel, facts)
+            self.marked.add(kernel.symbol)
+        name, results = self.met[symbol, facts]
+        if name != symbol:
+            dispatch.callee = SymbolRefAttr(name)
+        known |= {value: fact for value, fact in zip(dispatch.outputs, results, strict=True) if fact is not None}
+
+    def copy(self, symbol: str) -> KernelOp:
+        copy, original = self.kernels[symbol].clone(), self.kernels[symbol]
+        copy.attributes.pop(ZEROS, None)
+        name = next(n for n in (f"{symbol}_{k}" for k in count(1)) if n not in self.kernels)
+        copy.sym_name = StringAttr(name)
+        self.kernels[name] = copy
+        self.module.body.block.insert_op_after(copy, original)
+        return copy
+
+
+def _marked(kernel: KernelOp, facts: Sequence[str | None]) -> list[str | None]:
+    """Notes in a kernel which arguments are worth a look for zeros; what is known of its results."""
     arguments = kernel.body.block.args
-    inside: dict[SSAValue, str] = {a: known[v] for a, v in zip(arguments, dispatch.arguments, strict=True) if v in known}
+    inside: dict[SSAValue, str] = {a: fact for a, fact in zip(arguments, facts, strict=True) if fact is not None}
     for op in kernel.body.block.ops:
         if isinstance(op, DlOp):
             _note(op, inside)
-    for outer, value in zip(dispatch.outputs, kernel.yielded, strict=True):
-        if value in inside:
-            known[outer] = inside[value]
     if sum(isinstance(op, Contraction) for op in kernel.body.block.ops) == 1:
         found = [a.index for a in arguments if any(_hides(a, user, inside) for user in users(a))]
         if found:
             kernel.attributes[ZEROS] = attribute(found)
+    return [inside.get(value) for value in kernel.yielded]
 
 
 def _hides(value: BlockArgument, user: Operation, known: Mapping[SSAValue, str]) -> bool:

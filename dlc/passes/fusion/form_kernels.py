@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import DlOp, ints, shape_of
@@ -11,7 +11,7 @@ from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.dl.programs.ranges import ranges_of
 from dlc.dims import Size
-from dlc.ir import Attribute, Block, Context, ModuleOp, Operation
+from dlc.ir import Attribute, Block, Context, ModuleOp, Operation, func
 from dlc.passes.base import TargetPass, TellingPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks
 from dlc.passes.fusion.groups import Grouper, results_of
@@ -43,8 +43,9 @@ class FormKernelsPass(TellingPass, TargetPass):
     Symbolic sizes get names of the kernel's own, so that equal kernels are equal; a dispatch says what they stand for.
 
     Requires composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, `dl.words`, such `dl.slice`, such
-    `dl.concat`, `dl.weight`, expressions of weights, loops and branches in functions. Each kernel has one dispatch;
-    `dedupe-kernels` shares equal ones.
+    `dl.concat`, `dl.weight`, expressions of weights, loops and branches in functions. Kernels of loops, of two contractions or
+    of movements alone have one dispatch each, until `dedupe-kernels`; others are shared where equal groups read the same kinds
+    of values.
     """
 
     name = "form-kernels"
@@ -74,18 +75,30 @@ def _called(op: Operation) -> str:
 def form_kernels(module: ModuleOp, target: Target, exact: bool = False) -> list[Formed]:
     """Forms the kernels of a program, and says why each is no larger."""
     names: dict[str, int] = {}
+    shared: dict[Hashable, str] = {}
     formed: list[Formed] = []
     for block in list(program_blocks(module)):
-        _KernelFormer(module, Grouper(block, target, ranges_of(module), exact), block, names, formed).run()
+        _KernelFormer(module, Grouper(block, target, ranges_of(module), exact), block, names, shared, formed).run()
     return formed
 
 
 class _KernelFormer:
-    def __init__(self, module: ModuleOp, grouper: Grouper, block: Block, names: dict[str, int], formed: list[Formed]) -> None:
+    def __init__(
+        self,
+        module: ModuleOp,
+        grouper: Grouper,
+        block: Block,
+        names: dict[str, int],
+        shared: dict[Hashable, str],
+        formed: list[Formed],
+    ) -> None:
         self.module = module
         self.block = block
         self.grouper = grouper
         self.names = names
+        # Kernels by what equal ones have in common. Those of loops may yet become others than those around them.
+        self.shared = shared
+        self.shares = isinstance(block.parent_op(), func.FuncOp)
         self.formed = formed
 
     def run(self) -> None:
@@ -107,8 +120,13 @@ class _KernelFormer:
             # Others may read the value before the pad does.
             last, pad, results = members[-2], last, [last.result]
         outline = Outline(members, self.grouper)
-        name = self.unique(members)
-        self.module.body.block.add_op(outline.kernel(name, results))
+        structure = outline.structure(results) if self.shares else None
+        name = self.shared.get(structure) if structure is not None else None
+        if name is None:
+            name = self.unique(members)
+            self.module.body.block.add_op(outline.kernel(name, results))
+            if structure is not None:
+                self.shared[structure] = name
         dispatch = DispatchOp(name, outline.inputs, [r.type for r in results], outline.sizes)
         dispatch.location = outline.location
         end = self.grouper.end

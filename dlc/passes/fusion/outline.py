@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from typing import cast
 
 from dlc.dialects.dl.base import DlOp, attribute
 from dlc.dialects.dl.creation import ConstantOp
-from dlc.dialects.dl.interfaces import Procedure
+from dlc.dialects.dl.interfaces import Contraction, Movement, Procedure
 from dlc.dialects.dl.programs.program import REPRESENTATIVE, KernelOp, YieldOp, empty_kernel
 from dlc.ir import ArrayAttr, Attribute, FusedLoc, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
 from dlc.passes.dl.rewriting import splat
@@ -52,6 +52,26 @@ class Outline:
             elif value not in self.inputs:
                 self.inputs.append(value)
         self._ops[op] = parts
+
+    def structure(self, results: Sequence[SSAValue]) -> Hashable | None:
+        """What groups share whose kernels are equal and stay so; None for one whose kernel may become another one than others.
+
+        Of two contractions, what a kernel is made for hangs on masks and on who makes its arguments; a movement alone may be
+        done without; sizes have names that hang on the program's.
+        """
+        contractions = sum(isinstance(op, Contraction) for op in self._ops)
+        if self.sizes or contractions > 1 or all(isinstance(op, Movement) for op in self._ops):
+            return None
+        numbers = {value: k for k, value in enumerate(self.inputs)}
+        ops: list[Hashable] = []
+        for op, parts in self._ops.items():
+            read = tuple([numbers[v] for v in op.operands])
+            made = tuple([r.type for r in op.results])
+            ops.append((type(op), read, tuple(op.properties.items()), made, self._origins[parts[0]] if parts else None))
+            for result in op.results:
+                numbers[result] = len(numbers)
+        given = tuple([(v.type, v in self._grouper.constant) for v in self.inputs])
+        return given, tuple(ops), tuple([numbers[r] for r in results])
 
     @property
     def location(self) -> LocationAttr:

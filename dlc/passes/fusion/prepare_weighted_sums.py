@@ -40,8 +40,8 @@ class PrepareWeightedSumsPass(TargetPass):
           %e = dl.exp …;  %t = dl.reduce_sum %e;  %y = dl.matmul %e, %v;  dl.mul %y, (dl.div 1, %t) }
 
     (Σⱼ wⱼ·vⱼ)·r = Σⱼ (wⱼ·r)·vⱼ. Each row of the first contraction's result goes through all of its second operand, so that this
-    had better lie in memory in the order in which it is read. `exact`: nothing moves across a sum. Requires kernels of known
-    sizes with one dispatch each.
+    had better lie in memory in the order in which it is read. `exact`: nothing moves across a sum. Requires that such kernels,
+    of known sizes, and those that transpose have one dispatch each.
     """
 
     name = "prepare-weighted-sums"
@@ -50,13 +50,12 @@ class PrepareWeightedSumsPass(TargetPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
+        found = {name: [c for c in k.body.block.ops if isinstance(c, Contraction)] for name, k in kernels.items()}
+        pairs = {name: contractions for name, contractions in found.items() if len(contractions) == 2}
         for block in program_blocks(op):
-            for dispatch in [d for d in block.ops if isinstance(d, DispatchOp)]:
+            for dispatch in [d for d in block.ops if isinstance(d, DispatchOp) and d.symbol in pairs]:
                 kernel = kernels[dispatch.symbol]
-                contractions = [c for c in kernel.body.block.ops if isinstance(c, Contraction)]
-                if len(contractions) != 2:
-                    continue
-                first, second = contractions
+                first, second = pairs[dispatch.symbol]
                 if not self.exact:
                     rewrite_forward(kernel.body.block, _decomposed)
                     # Whether a row attends anything is asked of the maximum that its softmax takes.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Generic, TypeVar
 
 ALIGNMENT = 64  # bytes
-_PERIOD = 64  # steps
 
 
 @dataclass(frozen=True)
@@ -17,10 +20,6 @@ class Lifetime:
     first: int
     last: int
 
-    def meets(self, other: Lifetime) -> bool:
-        """Whether both are alive in some step."""
-        return self.first <= other.last and other.first <= self.last
-
 
 def place(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
     """An offset for each buffer, a multiple of `alignment`, such that buffers alive in the same step do not overlap.
@@ -28,20 +27,20 @@ def place(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT) -> list[int]:
     Largest first, each into the smallest gap that holds it between those that it meets, or above them: the greedy best
     fit of Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
     """
-    spans = [(0, 0)] * len(buffers)
-    placed = _Timeline(buffers)
-    for i in sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first)):
-        needed = _rounded(buffers[i].bytes, alignment)
+    offsets = [0] * len(buffers)
+    placed = _Timeline(_Spans, _Spans.add, buffers)
+    for i in _largest_first(buffers):
+        needed, periods = _rounded(buffers[i].bytes, alignment), placed.periods(buffers[i])
         end, best = 0, None
-        for start, stop in sorted([spans[j] for j in placed.meeting(i)]):
+        for start, stop in sorted(chain.from_iterable(spans.parts() for spans in placed.taken(periods))):
             gap = start - end
             if gap >= needed and (best is None or gap < best[0]):
                 best = gap, end
             end = max(end, stop)
-        offset = best[1] if best is not None else end
-        spans[i] = offset, offset + needed
-        placed.add(i)
-    return [offset for offset, _ in spans]
+        offsets[i] = best[1] if best is not None else end
+        if needed:
+            placed.take(periods, (offsets[i], offsets[i] + needed))
+    return offsets
 
 
 def share(buffers: Sequence[Lifetime]) -> list[int]:
@@ -51,39 +50,104 @@ def share(buffers: Sequence[Lifetime]) -> list[int]:
     """
     largest: list[int] = []
     chosen = [0] * len(buffers)
-    placed = _Timeline(buffers)
-    for i in sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first)):
-        taken = {chosen[j] for j in placed.meeting(i)}
+    placed = _Timeline(set[int], set[int].add, buffers)
+    for i in _largest_first(buffers):
+        periods = placed.periods(buffers[i])
+        taken = set(chain.from_iterable(placed.taken(periods)))
         chosen[i] = min((k for k in range(len(largest)) if k not in taken), key=largest.__getitem__, default=len(largest))
         if chosen[i] == len(largest):
             largest.append(buffers[i].bytes)
-        placed.add(i)
+        placed.take(periods, chosen[i])
     return chosen
 
 
-class _Timeline:
-    """Which of some buffers are alive when others are: found by periods of the program, so that few are looked at."""
+def _largest_first(buffers: Sequence[Lifetime]) -> list[int]:
+    return sorted(range(len(buffers)), key=lambda i: (-buffers[i].bytes, buffers[i].first))
 
-    def __init__(self, buffers: Sequence[Lifetime]) -> None:
-        self.buffers = buffers
-        # By period: which are alive in it, and which of them were not before it.
-        self.alive: dict[int, list[int]] = {}
-        self.begun: dict[int, list[int]] = {}
 
-    def add(self, i: int) -> None:
-        periods = self._periods(i)
-        self.begun.setdefault(periods[0], []).append(i)
-        for period in periods:
-            self.alive.setdefault(period, []).append(i)
+class _Spans:
+    """A part of the arena: what spans cover together, few however many they are where they lie side by side."""
 
-    def meeting(self, i: int) -> list[int]:
-        """Those that were added and are alive in a step in which buffer `i` is."""
-        first, *later = self._periods(i)
-        near = [*self.alive.get(first, ()), *(j for period in later for j in self.begun.get(period, ()))]
-        return [j for j in near if self.buffers[i].meets(self.buffers[j])]
+    def __init__(self) -> None:
+        # Apart from one another, in order.
+        self._starts: list[int] = []
+        self._stops: list[int] = []
 
-    def _periods(self, i: int) -> range:
-        return range(self.buffers[i].first // _PERIOD, self.buffers[i].last // _PERIOD + 1)
+    def add(self, span: tuple[int, int]) -> None:
+        start, stop = span
+        starts, stops = self._starts, self._stops
+        first = bisect_left(stops, start)
+        if first == len(stops):
+            starts.append(start)
+            stops.append(stop)
+        elif start < starts[first] or stops[first] < stop:
+            last = bisect_right(starts, stop)
+            if first < last:
+                start, stop = min(start, starts[first]), max(stop, stops[last - 1])
+            starts[first:last] = [start]
+            stops[first:last] = [stop]
+
+    def parts(self) -> Iterable[tuple[int, int]]:
+        return zip(self._starts, self._stops, strict=True)
+
+
+# By how many bits steps have less, and their number then: those that a life consists of, the fewest; and
+# those that it is a part of, or begins or ends within.
+_Periods = tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]
+Place = TypeVar("Place")
+Places = TypeVar("Places")
+
+
+class _Timeline(Generic[Place, Places]):
+    """The places that buffers have while they are alive: sets of places, which `put` fills.
+
+    A node of a tree is a period of the program, whose eighths are the nodes below; a buffer's life is a few periods. Of each
+    period there are the places that were taken for all of it, and those that were taken for a part of it or more.
+    """
+
+    def __init__(
+        self, empty: Callable[[], Places], put: Callable[[Places, Place], object], buffers: Sequence[Lifetime]
+    ) -> None:
+        self._put = put
+        self._heights = range(3, max((b.last for b in buffers), default=0).bit_length() + 3, 3)
+        self._whole: defaultdict[tuple[int, int], Places] = defaultdict(empty)
+        self._partly: defaultdict[tuple[int, int], Places] = defaultdict(empty)
+
+    def periods(self, life: Lifetime) -> _Periods:
+        inside: list[tuple[int, int]] = []
+        low, high, height = life.first, life.last + 1, 0
+        while low < high:
+            above, below = -(-low >> 3), high >> 3
+            if above >= below:
+                inside += [(height, k) for k in range(low, high)]
+                break
+            inside += [(height, k) for k in (*range(low, above << 3), *range(below << 3, high))]
+            low, high, height = above, below, height + 3
+        around: list[tuple[int, int]] = []
+        for height in self._heights:
+            low, high = life.first >> height, life.last >> height
+            if low << height < life.first or low == high:
+                around.append((height, low))
+            if low < high and (high + 1) << height > life.last + 1:
+                around.append((height, high))
+        return inside, around
+
+    def take(self, periods: _Periods, place: Place) -> None:
+        inside, around = periods
+        for period in inside:
+            self._put(self._whole[period], place)
+            if period[0]:
+                self._put(self._partly[period], place)
+        for period in around:
+            self._put(self._partly[period], place)
+
+    def taken(self, periods: _Periods) -> list[Places]:
+        """What is taken in a step of these periods, or in more of them."""
+        inside, around = periods
+        # Of a single step nothing is a part.
+        met = [(self._partly if period[0] else self._whole).get(period) for period in inside]
+        met += [self._whole.get(period) for period in around]
+        return [places for places in met if places is not None]
 
 
 def _rounded(size: int, alignment: int) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
 from typing import cast
 
 from dlc.dialects import host
@@ -18,7 +18,7 @@ from dlc.dialects.dl.programs.control import FailOp, IfOp, Loop, PrintOp, ScanOp
 from dlc.dialects.dl.programs.identities import AfterOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, written_over
 from dlc.dims import Size, is_symbol, product, row_major
-from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, memref
+from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, f32, memref
 from dlc.passes.views import pieces_of, source_of
 
 
@@ -31,6 +31,12 @@ def buffer_type(value: SSAValue) -> MemRefType[Attribute]:
 @lru_cache(maxsize=1024)
 def _buffer_type(element_type: Attribute, shape: tuple[int, ...]) -> MemRefType[Attribute]:
     return MemRefType(element_type, shape)
+
+
+@cache
+def _of_known_size() -> Mapping[str, Attribute]:
+    """The properties of an allocation whose sizes are in its type."""
+    return memref.AllocOp([], [], MemRefType(f32, ())).properties
 
 
 def is_written(value: SSAValue) -> bool:
@@ -271,7 +277,7 @@ class Bufferizer:
         t = buffer_type(like)
         if self.is_open:
             return self.value(host.BufferOp(shape_of(like), t), origin, like)
-        return self.value(memref.AllocOp([], [], t), origin, like)
+        return self.value(memref.AllocOp.create(result_types=[t], properties=_of_known_size()), origin, like)
 
     def part(self, value: SSAValue, origin: Operation) -> SSAValue:
         """The part of a buffer that a value is."""

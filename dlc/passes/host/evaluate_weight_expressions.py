@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 
 from dlc.arrays import aligned
 from dlc.dialects.dl.base import Array, DlOp, tensor_of
@@ -38,12 +37,13 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
     roots = [r for op in constant for r in op.results if any(use.operation not in constant for use in r.uses)]
     computed = [r for r in roots if not isinstance(r.owner, WeightOp)]
     # All of them before the first is replaced: an expression may be part of another that is being read.
-    values = _evaluated(computed, store)
+    expressions = {root: _expression(root) for root in computed}
+    values = _evaluated(expressions, store)
     kept = {r.owner.symbol.string_value() for r in roots if isinstance(r.owner, WeightOp)}
     # New names must differ from all old ones, not only from those that stay: a folder may hold both.
     everything = store.only(store)
     for root in computed:
-        name = everything.add(values[root], hint=_hint(root))
+        name = everything.add(values[root], hint=_hint(expressions[root]))
         _replace(root, name)
         kept.add(name)
     for op in reversed(list(constant)):
@@ -53,18 +53,25 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
     return everything.only(kept).in_memory()
 
 
-def _evaluated(roots: Sequence[SSAValue], store: WeightStore) -> dict[SSAValue, Array]:
-    """What expressions are. One that makes a large part of all is computed first and alone, with the least beside it in memory;
-    those of the middle at once, since NumPy lets go of the interpreter's lock for large arrays, and they share little."""
-    sizes = {root: math.prod(tensor_of(root).get_shape()) for root in roots}
+def _evaluated(expressions: Mapping[SSAValue, Sequence[Operation]], store: WeightStore) -> dict[SSAValue, Array]:
+    """What values are, by the ops that they depend on.
+
+    One that makes a large part of all is computed first and alone, with the least beside it in memory; those of the middle at
+    once, since NumPy lets go of the interpreter's lock for large arrays, and they share little.
+    """
+    sizes = {root: math.prod(tensor_of(root).get_shape()) for root in expressions}
     large = sum(sizes.values()) * _LARGE_PART
-    order = sorted(roots, key=lambda root: -sizes[root])
+    order = sorted(expressions, key=lambda root: -sizes[root])
+
+    def value(root: SSAValue) -> Array:
+        return _evaluate(root, expressions[root], store)
+
     alone = [root for root in order if sizes[root] > large]
     small = [root for root in order if sizes[root] <= min(large, _SMALL)]
-    values = {root: _evaluate(root, store) for root in (*alone, *small)}
+    values = {root: value(root) for root in (*alone, *small)}
     with ThreadPoolExecutor(usable_cpus()) as workers:
         others = order[len(alone) : len(order) - len(small)]
-        return values | dict(zip(others, workers.map(_evaluate, others, repeat(store)), strict=True))
+        return values | dict(zip(others, workers.map(value, others), strict=True))
 
 
 def _expression(root: SSAValue) -> Sequence[Operation]:
@@ -83,8 +90,7 @@ def _expression(root: SSAValue) -> Sequence[Operation]:
     return list(order)
 
 
-def _evaluate(root: SSAValue, store: WeightStore) -> Array:
-    ops = _expression(root)
+def _evaluate(root: SSAValue, ops: Sequence[Operation], store: WeightStore) -> Array:
     # Values are dropped after their last use: the intermediates of a large expression would otherwise pile up.
     uses = Counter(v for op in ops for v in op.operands)
     uses[root] += 1
@@ -103,9 +109,9 @@ def _evaluate(root: SSAValue, store: WeightStore) -> Array:
     return aligned(values[root])
 
 
-def _hint(root: SSAValue) -> str:
-    """The name of the first weight in the expression."""
-    return next((op.symbol.string_value() for op in _expression(root) if isinstance(op, WeightOp)), "c")
+def _hint(expression: Sequence[Operation]) -> str:
+    """The name of the first weight in an expression."""
+    return next((op.symbol.string_value() for op in expression if isinstance(op, WeightOp)), "c")
 
 
 def _replace(root: SSAValue, name: str) -> None:

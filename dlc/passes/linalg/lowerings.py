@@ -100,6 +100,12 @@ def _accumulate(
     return store(lambda target: map_elements(write, [total], target, narrow, "rounded"))
 
 
+def _tensor(write: Writer, value: Read, sizes: Sequence[Size]) -> Read:
+    """A value as a tensor of its own."""
+    target = write.empty(sizes, element(value.source))
+    return Read.of(write.fill(value.source, target) if value.is_scalar else copy(write, value, target))
+
+
 def _inputs(write: Writer, reads: Sequence[Read], structure: Structure) -> list[Access]:
     """The read values as inputs of a structured op; a literal becomes a tensor.
 
@@ -109,10 +115,8 @@ def _inputs(write: Writer, reads: Sequence[Read], structure: Structure) -> list[
     for in_place in (True, False):
         inputs: list[Access] = []
         for read, map_, sizes in zip(reads, structure.maps, structure.views, strict=False):
-            if read.is_scalar:
-                read = Read.of(write.fill(read.source, write.empty(sizes, element(read.source))))
-            elif not in_place and not read.is_tensor:
-                read = Read.of(copy(write, read, write.empty(sizes, element(read.source))))
+            if read.is_scalar or not (in_place or read.is_tensor):
+                read = _tensor(write, read, sizes)
             inputs.append((read.source, read.map.compose(map_)))
         if alone([structure.maps[-1], *(m for _, m in inputs)]) >= alone(structure.maps):
             break
@@ -209,11 +213,14 @@ def scattering(write: Writer, op: Scattering, operands: Operands, store: Store, 
     rank = places + whole
     d = [AffineExpr.dimension(a) for a in range(rank)]
     target_map = AffineMap(rank, 0, (d[0], *d[places + 1 :]))
-    accesses = [
-        (read.source, read.map.compose(AffineMap(rank, 0, tuple(at))))
-        for read, at in ((indices, d[1 : places + 1]), (updates, d[1:]))
-        if not read.is_scalar
-    ]
+
+    def accesses() -> list[Access]:
+        read = ((indices, d[1 : places + 1]), (updates, d[1:]))
+        return [(r.source, r.map.compose(AffineMap(rank, 0, tuple(at)))) for r, at in read if not r.is_scalar]
+
+    if not alone(m for _, m in accesses()) >= set(range(1, places + 1)):
+        # Neither says how many places there are.
+        indices = _tensor(write, indices, shape_of(op.operands[1]))
 
     def code(body: Body, *elements: SSAValue) -> SSAValue:
         *given, element = elements
@@ -228,7 +235,7 @@ def scattering(write: Writer, op: Scattering, operands: Operands, store: Store, 
     def into(target: SSAValue) -> SSAValue:
         start = target if in_place else write.fill(x.source, target) if x.is_scalar else copy(write, x, target)
         reductions = (False, *(True for _ in range(places)), *(False for _ in range(whole - 1)))
-        return write.generic(accesses, (start, target_map), reductions, code, short_name(op.name))
+        return write.generic(accesses(), (start, target_map), reductions, code, short_name(op.name))
 
     return store(into)
 

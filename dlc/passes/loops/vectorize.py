@@ -93,8 +93,11 @@ class _Vectorizer:
         self.output = op.operands[-1]
         out = [_position(e) for e in self.maps[-1].results]
         # Of a body that loads at computed places the lanes are those that its loads have.
-        lane = neighbour_loads(op) if loads_at_computed_places(op) else None
-        self.axes: list[int] = [lane] if lane in out else [] if loads_at_computed_places(op) else out
+        loads = loads_at_computed_places(op)
+        lane = neighbour_loads(op) if loads else None
+        self.axes: list[int] = [lane] if lane in out else [] if loads else out
+        # Whether loads at computed places are vectors.
+        self.loads_lanes = bool(self.axes) and loads
         self.shape = tuple(self.extents[d] for d in self.axes)
         self.loops = [d for d in range(len(self.extents)) if d not in self.axes]
 
@@ -203,11 +206,6 @@ class _Vectorizer:
                     else:
                         values[op.results[0]] = self.lifted(place, op, [lookup(v) for v in op.operands])
         raise AssertionError("a structured op's body ends in linalg.yield")
-
-    @property
-    def loads_lanes(self) -> bool:
-        """Whether loads at computed places are vectors."""
-        return bool(self.axes) and loads_at_computed_places(self.op)
 
     def is_uniform(self, op: Operation, scalars: Mapping[SSAValue, SSAValue]) -> bool:
         """Whether an op of the body has one result for all lanes."""

@@ -8,6 +8,6 @@ Deciding: a `plan.py` for each nest, by `choose_tiles.py` and the rules in `tile
 what a cache holds `choose_panels.py`, for two that go together `choose_sweeps.py`, on a device `choose_groups.py`;
 `variants.py` are other plans that are worth trying, `explain_plan.py` says why. Doing: `tile_kernels.py` is the walk and
 `apply_tiles.py` the grid. In it the stages go on one tile (`leaf.py`, with `ranges.py` and `windows.py`), block by block
-(`blocked.py`), together (`sweeps.py`, `hidden.py`; where rows are long, `running.py` and `running_base.py`) or shared out to
-the items of a group (`group.py`).
+(`blocked.py`, with `ahead.py`), together (`sweeps.py`, `hidden.py`; where rows are long, `running.py` and `running_base.py`)
+or shared out to the items of a group (`group.py`).
 """

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from dlc.ir import SSAValue
 from dlc.passes.structured import Index, Place
+from dlc.passes.tiling.ahead import NextBlock
 from dlc.passes.tiling.leaf import Leaf, Local, part_of
 from dlc.passes.tiling.nests import Nest, Stage
 from dlc.passes.tiling.plan import TilePlan, first_reduction
@@ -61,6 +62,7 @@ class BlockedTask:
         self.apart = [k for k, panel in self.panels.items() if plan.parts.keys() & panel.shared]
         self.once = [k for k in self.panels if k not in self.apart]
         self.sums = buffers.sums
+        self.ahead = [NextBlock(nest, plan, self.reduction, k) for k in plan.ahead]
         self.spans = None if plan.spans is None else Spans(self.reduction, plan.spans, plan, tile, place)
 
     def run(self) -> None:
@@ -109,7 +111,10 @@ class BlockedTask:
         for at, tile in self.parts(place, self.tile, [d for d in self.plan.order if d in self.plan.parts]):
             for k in self.apart:
                 self.panels[k].bring(at, tile, block)
-            yield from self.bare_leaves(at, tile, block)
+            for inner, leaf in self.bare_leaves(at, tile, block):
+                for operand in self.ahead:
+                    operand.ask(inner, tile, leaf.tile, block)
+                yield inner, leaf
 
     def parts(self, place: Place, tile: Tile, dims: Sequence[int]) -> Iterator[tuple[Place, Tile]]:
         """The parts of the task that go through a block one after the other."""

@@ -45,14 +45,14 @@ class PanelChooser(TileRules):
         beside = (k for k in range(len(stage.accesses) - 1) if blocks and self.lies_in_rows(stage, k, panels, lane))
         panels = tuple(sorted({*panels, *beside}))
         register = self.contraction_tile(stage, lane, panels)
-        if not blocks and any(a is not None and a.uses(lane) for a in (stage.accesses[k] for k in panels)):
+        if any(a is not None and a.uses(lane) for a in (stage.accesses[k] for k in panels)):
             # Rows are read and written as they lie, and stay while all panels pass by.
             batch = [d for d in order if all(a.uses(d) for a in stage.inputs)]
             order = (*batch, *(d for d in order if d != lane and d not in batch), lane)
         grid, parts = self.shared_grid(stage, register, order, blocks, panels)
-        return TilePlan(
-            grid, register, order, self.chunks(lane), self.steps(register, lane), blocks=blocks, panels=panels, parts=parts
-        )
+        chunks, steps = self.chunks(lane), self.steps(register, lane)
+        ahead = self.ahead(stage) if blocks else ()
+        return TilePlan(grid, register, order, chunks, steps, blocks=blocks, panels=panels, parts=parts, ahead=ahead)
 
     def plan_in_order(self, stage: Stage, lane: int, register: dict[int, int], order: tuple[int, ...]) -> TilePlan | None:
         """What reads a large operand for few tiles, in the order in which it lies in memory; None for others.
@@ -126,6 +126,13 @@ class PanelChooser(TileRules):
         apart = int(row) * numpy_dtype(memref_of(stage.op.operands[k]).element_type).itemsize
         kept = machine.cache_ways * (machine.way_bytes // max(ALIGNMENT, gcd(machine.way_bytes, apart)))
         return apart >= ALIGNMENT and prod(nest.extents[d] for d in stage.reductions) > kept
+
+    def ahead(self, stage: Stage) -> tuple[int, ...]:
+        """The operands of which each step reads pieces of rows, where the processor's own prefetching ends with each piece."""
+        if self.target.machine.prefetch is None:
+            return ()
+        operands, shared = enumerate(stage.accesses[:-1]), self.nest.shared
+        return tuple(k for k, a in operands if a is not None and any(a.stride(d) == 1 for d in shared))
 
     def lies_in_rows(self, stage: Stage, k: int, panels: Sequence[int], lane: int) -> bool:
         """Whether an operand's rows are better copied beside panels of the lanes: parts of them lie in pages of their own."""

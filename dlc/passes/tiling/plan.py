@@ -56,6 +56,8 @@ class TilePlan:
     tiles read them.
     `parts`: for shared dimensions, what of a task goes through a block at once: operands along them are copied part by part.
 
+    `ahead`: the operands of it, by position, of which register tiles ask for the next block while they go through one.
+
     `spans`: the operand of the contraction, by position, of which zeros are left out at both ends of what is reduced, as each
     register tile reads it. `hidden`: the operand of the last stage by whose zeros a register tile is not computed at all.
 
@@ -76,6 +78,7 @@ class TilePlan:
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
     parts: Mapping[int, int] = field(default_factory=dict[int, int])
+    ahead: tuple[int, ...] = ()
     spans: int | None = None
     hidden: int | None = None
     sweeps: tuple[Sweep, ...] = ()
@@ -206,6 +209,12 @@ class TilePlan:
         for d, size in self.parts.items():
             if d not in nest.shared or not self.panels or size % self.tile(d) or size < 1:
                 raise ValueError(f"parts[d{d}] = {size}: must be whole register tiles of a task that copies operands")
+        for k in self.ahead:
+            access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
+            plain = access is not None and all(t.is_plain for t in access.terms)
+            rows = access is not None and any(access.stride(d) == 1 for d in nest.shared)
+            if not plain or not rows or not any(size < nest.extents[d] for d, size in self.blocks.items()):
+                raise ValueError(f"ahead {self.ahead}: {k} is no operand in rows of a contraction that goes in blocks")
         if self.spans is not None and (len(reduction.reductions) != 1 or not 0 <= self.spans < len(reduction.accesses) - 1):
             raise ValueError(f"spans {self.spans}: must be an operand of a contraction that reduces one dimension")
         if self.hidden is not None and (self.blocks or len(nest.stages) != 3):
@@ -251,6 +260,7 @@ class TilePlan:
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
         blocks += f" parts {{{sizes(self.parts)}}}" if self.parts else ""
+        blocks += f" ahead {self.ahead}" if self.ahead else ""
         zeros = "".join(f" {name} {k}" for name, k in (("spans", self.spans), ("hidden", self.hidden)) if k is not None)
         sweeps = "".join(f" sweep {{{s}}}" for s in self.sweeps)
         running = "" if self.running is None else f" running d{self.running[0]} by {self.running[1]}"

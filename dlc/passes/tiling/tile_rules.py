@@ -20,6 +20,9 @@ from dlc.target import Target
 
 # Sums in vectors that a processor adds to at once; with fewer each waits for the one before.
 SUMS = 12
+# So many are enough where a tile's vectors stay in the nearest cache: more of them share what costs nothing to read, and the
+# next tile's sums wait longer for what becomes of theirs.
+_ENOUGH = 16
 # Rows of an open extent in a tile of a contraction: each number of them is code of its own.
 EVEN = 6
 # The vectors of a row of a contraction that has next to no other.
@@ -79,6 +82,8 @@ class TileRules:
         columns = self.fitting(lane, wanted * lanes)
         vectors = -(-columns // lanes)
         rows = self.rows_beside(stage, vectors)
+        if self.stays_near(stage, columns):
+            rows = min(rows, max(1, _ENOUGH // vectors))
         register = {lane: columns}
         vectors_of = [a for a in stage.inputs if a.uses(lane)]
 
@@ -100,6 +105,12 @@ class TileRules:
             if rows < 2 or register[d] < extents[d]:
                 break
         return register
+
+    def stays_near(self, stage: Stage, columns: int) -> bool:
+        """Whether the vectors that register tiles of a contraction share take no more than half of the first-level cache."""
+        machine, steps = self.target.machine, prod(self.nest.extents[d] for d in stage.reductions)
+        size = numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize
+        return 2 * steps * columns * size <= machine.cache_ways * machine.way_bytes
 
     def lines_stay(self, stage: Stage, lane: int, tile: Mapping[int, int], panels: Sequence[int]) -> bool:
         """Whether lines of which a contraction broadcasts elements stay in the first-level cache until all of them are read.

@@ -87,11 +87,22 @@ def planned(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Nes
     return nest.at({}), choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
 
 
-def test_sums_of_one_block_go_row_by_row_of_tiles() -> None:
+def test_sums_of_one_block_or_more_go_row_by_row_of_tiles() -> None:
     for steps, whole in ((1024, True), (1025, False)):
         nest, plan = planned(dnp.matmul, (70, steps), (steps, 512))
         lane = next(d for d in plan.order if nest.stages[1].output.stride(d) == 1)
-        assert (not plan.blocks, plan.order[-1] == lane) == (whole, whole)
+        assert (not plan.blocks, plan.order[-1]) == (whole, lane)
+
+
+def test_rows_are_asked_for_where_sums_wait_for_the_next_block() -> None:
+    columns, *_ = CASES["both operands reduced along their first axis"]
+    for function, shapes, ahead in (
+        (columns, ((1000, 128), (1000, 256)), (0, 1)),
+        (columns, ((100, 128), (100, 256)), ()),
+        # The other operand lies along what is summed, from end to end.
+        (dnp.matmul, ((70, 2000), (2000, 512)), (1,)),
+    ):
+        assert planned(function, *shapes)[1].ahead == ahead
 
 
 def test_a_task_has_as_many_products_of_a_batch_as_their_copies_are_near() -> None:

@@ -11,7 +11,7 @@ import pytest
 import dlc
 from dlc import nn
 from dlc.dialects import dl
-from dlc.dialects.dl.programs.program import KernelOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.ir import SSAValue
 from dlc.passes.fusion.find_zeros import FindZerosPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
@@ -34,8 +34,23 @@ def test_kernels_say_what_a_mask_may_hide(hides: float, expected: list[list[int]
 
     p = program(body, *randoms((2, 24, 8), (2, 8, 24), (2, 24, 16), (2, 16, 24)), np.tri(24, dtype=np.bool_))
     p.apply(FormKernelsPass(AVX2), FindZerosPass(), tolerance=1e-5)
-    found = [list(k.zeros) for k in p.module.ops if isinstance(k, KernelOp) and k.zeros]
-    assert sorted(found) == expected
+    zeros = {k.symbol: list(k.zeros) for k in p.module.ops if isinstance(k, KernelOp)}
+    found = [zeros[d.symbol] for d in p.main.body.block.ops if isinstance(d, DispatchOp)]
+    assert sorted(filter(None, found)) == expected
+
+
+def test_a_kernel_that_is_given_what_is_known_and_what_is_not_becomes_two() -> None:
+    def body(b: Writer, scores: SSAValue, mask: SSAValue, v: SSAValue) -> Sequence[SSAValue]:
+        masked = b(dl.SelectOp, mask, scores, b.scalar(-np.inf, like=scores))
+        return [b(dl.MatmulOp, b(dl.SoftmaxOp, masked, axis=1), v), b(dl.MatmulOp, scores, v)]
+
+    p = program(body, *randoms((24, 24)), np.tri(24, dtype=np.bool_), *randoms((24, 8)))
+    p.apply(FormKernelsPass(AVX2), tolerance=1e-5)
+    assert len([k for k in p.module.ops if isinstance(k, KernelOp)]) == 2
+    p.apply(FindZerosPass(), tolerance=1e-5)
+    kernels = {k.symbol: k for k in p.module.ops if isinstance(k, KernelOp)}
+    products = [d for d in p.main.body.block.ops if isinstance(d, DispatchOp) and "matmul" in d.symbol]
+    assert [kernels[d.symbol].zeros for d in products] == [(0,), ()]
 
 
 def test_attention_of_training_by_masks_of_all_kinds() -> None:

@@ -60,6 +60,19 @@ def test_a_contraction_takes_what_follows_and_the_border_of_the_next() -> None:
     assert kernels(p) == [["pad"], ["conv", "add", "relu", "pad"], ["conv", "add", "relu"]]
 
 
+def test_equal_groups_run_one_kernel_unless_they_read_other_kinds_of_values() -> None:
+    def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
+        first, second = (b(dl.MatmulOp, x, b.weight(randoms((4, 4), seed=k)[0])) for k in range(2))
+        return b(dl.MatmulOp, b(dl.MatmulOp, first, second), y)
+
+    p = formed(body, *randoms((4, 4), (4, 4)))
+    dispatches = [d.symbol for d in p.main.body.block.ops if isinstance(d, dl.DispatchOp)]
+    assert dispatches == ["matmul", "matmul", "matmul_1", "matmul_1"]
+    p.apply(AssignLayoutsPass(CPU_LEVELS["cpu:avx2"]), tolerance=1e-5)
+    packed = [any(isinstance(v.owner, dl.PackOp) for v in d.arguments) for d in p.main.walk() if isinstance(d, dl.DispatchOp)]
+    assert packed == [True, True, False, False]
+
+
 def test_why_a_kernel_ends_is_said_of_the_op_behind_a_view() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.NegOp, b(dl.ReshapeOp, b(dl.ReluOp, conv(b, x, 1)), shape=(4, 4, 4)))

@@ -80,12 +80,16 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     hides = [k for k, _ in hiding(nest.stages[-1])] if reduction.is_contraction and len(nest.stages) == 3 and not blocks else []
     panels = tuple(k for k in plain if rng.random() < 0.7)
     parts = {d: plan.tile(d) * int(rng.integers(1, 4)) for d in shared if panels and rng.random() < 0.5}
+    in_rows = [k for k in plain if any(reduction.accesses[k].stride(d) == 1 for d in shared)]
+    cut = any(n < extents[d] for d, n in blocks.items())
+    ahead = tuple(k for k in in_rows if rng.random() < 0.5) if cut else ()
     return replace(
         plan,
         chunks={d: n for d, n in chunks.items() if d not in reduction.reductions},
         blocks=blocks,
         panels=panels,
         parts=parts,
+        ahead=ahead,
         spans=int(rng.choice(plain)) if plain and len(reduction.reductions) == 1 and rng.random() < 0.5 else None,
         hidden=int(rng.choice(hides)) if hides else None,
     )
@@ -116,7 +120,7 @@ def random_sweeps(nest: Nest, sums: Sums, rng: np.random.Generator) -> tuple[Swe
 
 def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     """A plan for groups: items on their own, as teams, or with promoted operands."""
-    plan = replace(random_plan(nest, rng), blocks={}, panels=(), parts={}, spans=None, hidden=None)
+    plan = replace(random_plan(nest, rng), blocks={}, panels=(), parts={}, ahead=(), spans=None, hidden=None)
     items = {d: int(rng.integers(1, 5)) for d in nest.shared if rng.random() < 0.8}
     # One round of all items, where what is ragged needs it.
     once = {d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in plan.grid.items()}
@@ -203,11 +207,21 @@ def test_chosen_plans_compute_the_same(name: str, target: str) -> None:
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
 
 
+def product_of(rows: int, steps: int) -> Nest:
+    """A matrix product with so many rows that sums so many steps."""
+    text = KERNELS["matmul"].replace("13x", f"{rows}x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
+    module = parse_module(CONTEXT, text)
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(CONTEXT, module)
+    (nest,) = nests_of(next(iter(kernels_of(module))))
+    return nest.at({})
+
+
 def test_rows_of_an_open_size_fill_the_registers() -> None:
     """512 rows are 32 times 16, which says nothing of 511."""
-    (nest,) = nests_of(next(iter(kernels_of(buffered("matmul")))))
+    nest = product_of(13, 260)
     m = nest.shared[0]
-    known = replace(nest.at({}), extents={**nest.extents, m: 512})
+    known = replace(nest, extents={**nest.extents, m: 512})
     rows = [choose_tiles(n, CPU_LEVELS["cpu:avx512"]).register[m] for n in (known, replace(known, open=frozenset({m})))]
     assert rows == [16, 30]
 
@@ -233,13 +247,15 @@ def test_a_tile_has_sums_enough_to_work_on_at_once() -> None:
 @pytest.mark.parametrize(("steps", "rows"), [(1024, 7), (1040, 28), (512, 14)])
 def test_lines_of_a_tile_have_a_place_in_the_nearest_cache(steps: int, rows: int) -> None:
     """Of 28 rows 4,096 bytes apart all meet in one set of eight lines, of those 2,048 bytes apart in two."""
-    module = parse_module(
-        CONTEXT, KERNELS["matmul"].replace("13x", "28x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
-    )
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(CONTEXT, module)
-    (nest,) = nests_of(next(iter(kernels_of(module))))
-    assert choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx512"]).register[nest.shared[0]] == rows
+    nest = product_of(28, steps)
+    assert choose_tiles(nest, CPU_LEVELS["cpu:avx512"]).register[nest.shared[0]] == rows
+
+
+@pytest.mark.parametrize(("steps", "rows"), [(256, 14), (260, 28)])
+def test_more_sums_than_enough_share_what_leaves_the_nearest_cache(steps: int, rows: int) -> None:
+    """A panel of 256 × 16 floats is half of the cache, and costs nothing to read again for each tile."""
+    nest = product_of(28, steps)
+    assert choose_tiles(nest, CPU_LEVELS["cpu:avx512"]).register[nest.shared[0]] == rows
 
 
 def test_what_lies_across_is_turned_in_blocks() -> None:

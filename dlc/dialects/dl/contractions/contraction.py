@@ -20,6 +20,7 @@ from dlc.dialects.dl.base import (
     element_type_of,
     ints,
     normalized_axes,
+    of_equal_ops,
     rank_of,
     shape_of,
     tensor_type,
@@ -197,6 +198,7 @@ class MatmulOp(ProductSum):
     def reference(self, *operands: Array) -> Array:
         return self.contracted(np.matmul, operands)
 
+    @of_equal_ops
     def structure(self) -> Structure:
         a, b, c = map(shape_of, (self.lhs, self.rhs, self.result))
         row, column = len(a) > 1, len(b) > 1
@@ -275,6 +277,7 @@ class DotGeneralOp(ProductSum):
 
         return self.contracted(compute, operands)
 
+    @of_equal_ops
     def structure(self) -> Structure:
         a, b, c = map(shape_of, (self.lhs, self.rhs, self.result))
         (a_batch, a_free, a_sum), (b_batch, b_free, b_sum) = self._axes()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlc.dialects.dl.base import Array, DlOp, Tensor, ints, number, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, Tensor, ints, number, of_equal_ops, shape_of, tensor_type
 from dlc.dialects.dl.contractions.contraction import ProductSum, differ, iteration_space
 from dlc.dialects.dl.interfaces import Structure
 from dlc.dims import Size
@@ -101,6 +101,7 @@ class ConvOp(ProductSum):
         strides, dilations, groups = ints(self.strides), ints(self.dilations), number(self.groups)
         return self.contracted(lambda x, w: convolve(x, w, strides, dilations, groups), operands)
 
+    @of_equal_ops
     def structure(self) -> Structure:
         x, w, y = map(shape_of, (self.x, self.w, self.result))
         groups, spatial = number(self.groups), len(x) - 2

@@ -19,7 +19,7 @@ from math import prod
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, number, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, number, of_equal_ops, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import contract, differ, iteration_space
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
@@ -76,6 +76,7 @@ class ModeProductOp(Contraction):
         a, b = (scalar.convert(body, x, element_type_of(self.x), total.type) for x in elements)
         return scalar.add(body, scalar.multiply(body, a, b), total)
 
+    @of_equal_ops
     def structure(self) -> Structure:
         x, matrix, y = map(shape_of, (self.x, self.matrix, self.result))
         axis, to = self.places

@@ -16,7 +16,7 @@ import numpy as np
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.logic import BitwiseAndOp, BitwiseOrOp, ShiftLeftOp
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, is_narrow, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, is_narrow, of_equal_ops, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import differ, iteration_space
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, numpy_dtype
@@ -139,6 +139,7 @@ class MatmulWordsOp(Contraction):
         weights = (weights * scale[:, None]).reshape(-1, words.shape[2])
         return (x.astype(np.float32, copy=False) @ weights).astype(numpy_dtype(element_type_of(self.result)))
 
+    @of_equal_ops
     def structure(self) -> Structure:
         *lead, _ = shape_of(self.lhs)
         blocks, words, columns = shape_of(self.words)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, of_equal_ops, shape_of, tensor_type
 from dlc.dialects.dl.contractions.contraction import differ, iteration_space
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.dialects.dl.interfaces import Body, Contraction, Structure, is_unsigned
@@ -120,6 +120,7 @@ class MatmulDotsOp(Contraction):
         weights = parts.swapaxes(3, 4).reshape(blocks, count, places, columns)
         return rows.astype(np.int64), weights.astype(np.int64)
 
+    @of_equal_ops
     def structure(self) -> Structure:
         *lead, _ = shape_of(self.lhs)
         blocks, count, step, columns = shape_of(self.words)

@@ -19,7 +19,8 @@ class WeightExpressions:
         self._known: dict[Operation | Block, bool] = {}
 
     def __contains__(self, value: SSAValue) -> bool:
-        return self.holds(value.owner)
+        known = self._known.get(value.owner)
+        return self.holds(value.owner) if known is None else known
 
     def holds(self, owner: Operation | Block) -> bool:
         """Whether the results of an op are such values; arguments of a block are not."""

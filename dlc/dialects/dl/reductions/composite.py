@@ -71,6 +71,11 @@ def mean(b: Build, x: SSAValue, axes: Sequence[int], keepdims: bool = True) -> S
     return b(MulOp, total, b.scalar(1 / count if count else inf, like=total))
 
 
+def mean_of(x: Array, axes: Sequence[int], keepdims: bool = True) -> Array:
+    """The mean of floats over axes, by NumPy; NaN of nothing, of which NumPy's own function warns."""
+    return x.sum(tuple(axes), keepdims=keepdims) / x.dtype.type(prod(x.shape[a] for a in axes))
+
+
 class CompositeReduction(Composite):
     """A reduction over `axes` that others make up; reduced axes stay with size 1 if `keepdims`."""
 
@@ -128,7 +133,7 @@ class ReduceMeanOp(CompositeReduction):
 
     def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
         if x.dtype.kind == "f":
-            return x.mean(axes, keepdims=keepdims)
+            return mean_of(x, axes, keepdims)
         total, n = x.sum(axes, keepdims=keepdims, dtype=f"{x.dtype.kind}8"), prod(x.shape[a] for a in axes)
         count = total.dtype.type(n)
         floored = np.floor_divide(total, count)

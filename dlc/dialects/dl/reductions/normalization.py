@@ -24,7 +24,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import Composite, RowComposite
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
-from dlc.dialects.dl.reductions.composite import in_wide_type, mean, same_floats
+from dlc.dialects.dl.reductions.composite import in_wide_type, mean, mean_of, same_floats
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp
 from dlc.dialects.dl.reductions.window import SumPoolOp
 from dlc.dims import Size, product
@@ -163,8 +163,9 @@ class LayerNormOp(TrailingNorm):
 
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array, scale: Array, bias: Array | float = 0.0) -> Array:
-            centre, variance = x.mean(self.row_axes, keepdims=True), x.var(self.row_axes, keepdims=True)
-            return (x - centre) / np.sqrt(variance + self.epsilon_value) * scale + bias
+            centred = x - mean_of(x, self.row_axes)
+            variance = mean_of(np.square(centred), self.row_axes)
+            return centred / np.sqrt(variance + self.epsilon_value) * scale + bias
 
         return in_wide_type(self, compute, operands)
 
@@ -194,7 +195,7 @@ class RmsNormOp(TrailingNorm):
 
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array, scale: Array) -> Array:
-            return x / np.sqrt(np.square(x).mean(self.row_axes, keepdims=True) + self.epsilon_value) * scale
+            return x / np.sqrt(mean_of(np.square(x), self.row_axes) + self.epsilon_value) * scale
 
         return in_wide_type(self, compute, operands)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MulOp, SubOp
-from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, of_equal_ops, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Contraction
@@ -137,6 +137,7 @@ def _along_weights(b: Build, factor: SSAValue, contraction: Contraction) -> SSAV
     return reshaped(b, transposed(b, reshaped(b, factor, shape), [*rest, *order]), aligned)
 
 
+@of_equal_ops
 def weight_axes(contraction: Contraction, k: int = 1) -> dict[int, int]:
     """Which axis of operand k, the weights, each axis of the result moves along with; axes of the data alone have none."""
     structure = contraction.structure()

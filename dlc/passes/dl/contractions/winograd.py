@@ -84,7 +84,8 @@ class _Rewriter:
         self.awaited = awaited
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
-        self.awaited_by(op)
+        if self.joins:
+            self.awaited_by(op)
         if isinstance(op, ConvOp):
             algorithm = self.algorithm(op)
             return [self.convolved(op, algorithm)] if algorithm is not None else None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dims import Size, product
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
+from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.problems import NodeProblem
@@ -32,7 +35,22 @@ def batch_normalization(node: Node) -> Sequence[Value]:
             _mixed(node, node[k], node.emit.cast(v, node[k].element_type), momentum) for k, v in zip((3, 4), batch, strict=True)
         ]
         parameters[2:] = [node.emit.cast(v, kind) for v in batch]
-    return [node.emit(dl.BatchNormOp, x, *parameters, axis=axis, epsilon=node.real("epsilon", 1e-5)), *running]
+    return [_normalized(node.emit, x, parameters, axis, node.real("epsilon", 1e-5)), *running]
+
+
+def _normalized(emit: Emitter, x: Value, parameters: Sequence[Value], axis: int, epsilon: float) -> Value:
+    """`dl.batch_norm`; of statistics that are known, the product and the sum that it decomposes into."""
+    known = [v.known for v in parameters if v.known is not None]
+    if len(known) < len(parameters):
+        return emit(dl.BatchNormOp, x, *parameters, axis=axis, epsilon=epsilon)
+    wide = emit.wide(x)
+    along = (-1, *(1,) * (x.rank - 1 - axis))
+    scale, bias, centre, variance = (v.astype(numpy_dtype(wide.element_type)).reshape(along) for v in known)
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + variance.dtype.type(epsilon))
+        offset = bias - centre * factor
+    scaled = emit(dl.MulOp, wide, emit.constant(factor, name=parameters[0].name))
+    return emit.cast(emit(dl.AddOp, scaled, emit.constant(offset, name=parameters[1].name)), x.element_type)
 
 
 def _of_each_element(node: Node) -> Sequence[Value]:
@@ -42,7 +60,7 @@ def _of_each_element(node: Node) -> Sequence[Value]:
     node.ignore("momentum")
     flat, *parameters = emit.reshape(x, (shape[0], count)), *(emit.reshape(node[k], (count,)) for k in range(1, 5))
     node.ignore("momentum")
-    y = emit(dl.BatchNormOp, flat, *parameters, axis=1, epsilon=node.real("epsilon", 1e-5))
+    y = _normalized(emit, flat, parameters, 1, node.real("epsilon", 1e-5))
     return [emit.reshape(y, shape)]
 
 
