@@ -139,9 +139,8 @@ class _Chooser(TileRules):
         stage = next((s for s in reversed(self.nest.stages) if s.reductions), self.nest.stages[-1])
         if lane in stage.reductions or any(a.stride(lane) == 1 for a in stage.inputs if lane is not None):
             return False
-        chunk = self.target.machine.vectors * self.lanes(stage)
         rows = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs) and self.splits(stage, d)]
-        return any(self.nest.extents[d] > chunk for d in rows)
+        return any(self.nest.extents[d] >= max(self.lanes(stage), _TURNED) for d in rows)
 
     def widen(self, register: dict[int, int], shared: list[int]) -> None:
         """More rows per step where the lane dimension alone gives fewer than the wanted vectors."""
