@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args, get_origin
 
@@ -78,7 +78,7 @@ def _listed(part: Kind | None) -> Kind:
     """A list, or anything that can be iterated over, of what `part` says. What can be only once is left as it is."""
 
     def holds(value: object) -> bool:
-        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable) or is_arrays_rank(value, 0):
+        if is_arrays_rank(value, 0) or isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
             return False
         if part is not None and is_traced(value):
             return not part.scalar or is_arrays_rank(value, 1)
@@ -143,11 +143,11 @@ def _shape(value: object) -> tuple[object, ...]:
 def _is_whole(value: object) -> bool:
     if isinstance(value, Dim):
         return True
-    if isinstance(value, np.ndarray) and value.ndim:
-        return False
     if is_traced(value):
         # Whether a traced number will do is said where its elements are asked for.
         return is_arrays_rank(value, 0)
+    if getattr(value, "ndim", 0):
+        return False
     try:
         return -(1 << 63) <= operator.index(cast(Any, value)) < 1 << 63
     except TypeError:

@@ -14,7 +14,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from reprlib import Repr
 from types import FrameType
 from typing import Any, TypeVar, cast
@@ -29,13 +29,16 @@ _REPR = Repr()
 _REPR.maxother = _REPR.maxstring = 60
 
 
-def explain_misuse(namespace: dict[str, Any], at_once: bool = False) -> None:
-    """Makes the functions that a module is public for, those in its `__all__`, explain how they are misused."""
+def explain_misuse(namespace: dict[str, Any], keeping: Collection[str] = ()) -> None:
+    """Makes the functions that a module is public for, those in its `__all__`, explain how they are misused.
+
+    Those of the names `keeping` only keep their arguments for later.
+    """
     module = namespace["__name__"]
     functions = {name: namespace[name] for name in namespace["__all__"] if inspect.isfunction(namespace[name])}
     # One that has several names is called by its own.
     names = {function: name for name, function in functions.items()} | {f: n for n, f in functions.items() if n == f.__name__}
-    made = {function: explaining(f"{module}.{name}", function, at_once) for function, name in names.items()}
+    made = {function: explaining(f"{module}.{name}", function, name in keeping) for function, name in names.items()}
     for name, function in functions.items():
         made[function].__module__, made[function].__qualname__ = module, names[function]
         namespace[name] = made[function]
@@ -59,7 +62,7 @@ def explaining(name: str, function: Function, at_once: bool = False) -> Function
                 raise
             if (misuse := _misuse(name, function, args, kwargs, error)) is not None:
                 raise DTypeError(f"{place}{misuse}") from error
-            is_own = not any(callable(a) and not isinstance(a, type) for a in args)
+            is_own = not at_once and not any(callable(a) and not isinstance(a, type) for a in args)
             if is_own and isinstance(error, DlcError) and function.__name__ not in str(error):
                 # What is wrong is said of a step inside, which is none of a function that the user gave.
                 error.args = (f"{place}{name}: {str(error).removeprefix(place)}", *error.args[1:])
@@ -91,6 +94,17 @@ def require_bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         raise DTypeError(f"{place}{name}: {unbound}; it is {_declared(name, signature)}") from None
 
 
+def applied(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a function of the user's makes of these arguments; DTypeError, at the user's line, if it does not take them."""
+    try:
+        return function(*args, **kwargs)
+    except DlcError:
+        raise
+    except TypeError:
+        require_bound(function, args, kwargs)
+        raise
+
+
 # All of these functions have this code.
 _CALL = explaining("", lambda: None).__code__
 
@@ -117,14 +131,18 @@ def _misuse(
     if isinstance(error, DlcError) and f"{function.__name__}: " in str(error):
         # The function has said it itself.
         return None
-    names = cast(Any, inspect.unwrap(function)).__globals__
+    names = inspect.unwrap(function).__globals__
     for parameter, value in bound.arguments.items():
         declared = signature.parameters[parameter]
         kind = kind_of(declared.annotation, names) if isinstance(declared.annotation, str) else None
         if kind is None:
             continue
-        several = {"VAR_POSITIONAL": enumerate, "VAR_KEYWORD": dict.items}.get(declared.kind.name)
-        for label, each in [(parameter, value)] if several is None else [(f"{parameter}[{k!r}]", v) for k, v in several(value)]:
+        labelled: list[tuple[str, Any]] = [(parameter, value)]
+        if declared.kind is declared.VAR_POSITIONAL:
+            labelled = [(f"{parameter}[{k}]", part) for k, part in enumerate(value)]
+        if declared.kind is declared.VAR_KEYWORD:
+            labelled = list(value.items())
+        for label, each in labelled:
             if not kind.holds(each):
                 return f"{name}: {_told(label, each, kind)}; it is {_declared(name, signature)}"
     return None

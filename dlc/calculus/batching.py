@@ -15,6 +15,7 @@ from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, un
 from dlc.frontend.trace import Trace, Tracer, at_user_line, is_number
 from dlc.ir import Block
 from dlc.lax.bodies import close, discard_on_error
+from dlc.misuse import applied
 
 # An axis; None for what is the same in all lanes; or a container that says it of its parts.
 LaneAxes: TypeAlias = Any
@@ -44,7 +45,7 @@ def vmap(fun: Callable[..., Any], in_axes: LaneAxes = 0, out_axes: LaneAxes = 0)
         block = Block(arg_types=[without_lanes(v.value, axis) for v, axis in given.batched])
         with discard_on_error([block]), trace.inside(block):
             args, kwargs = given.of_one_lane(trace, block)
-            results = Leaves.of(_WHERE, "result", fun(*args, **kwargs))
+            results = Leaves.of(_WHERE, "result", applied(fun, *args, **kwargs))
             places = _out_axes(results, out_axes)
             close(trace, block, results.values)
         operands, axes = [v.value for v, _ in given.batched], [axis for _, axis in given.batched]

@@ -6,32 +6,22 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from dlc.calculus.function import require_function
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import flatten, is_array_like, unflatten
 from dlc.frontend.trace import current_trace
 from dlc.just_in_time import jit
-from dlc.misuse import require_bound
 
 
 def traced(function: Callable[..., Any], like: Callable[..., Any], name: str) -> Callable[..., Any]:
     """`function`, which can be called while something is traced, as one that can be called anywhere.
 
     Elsewhere it is compiled for the shapes and dtypes of the arrays it is given; other arguments are settings, and each value
-    of them is compiled for by itself. Raises DTypeError for a `like` that is no function.
+    of them is compiled for by itself.
     """
-    require_function(name, like)
     compiled: dict[Hashable, Callable[..., Any]] = {}
 
     @functools.wraps(like)
     def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return called(args, kwargs)
-        except TypeError:
-            require_bound(like, args, kwargs)
-            raise
-
-    def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if current_trace() is not None:
             return function(*args, **kwargs)
         leaves, tree = flatten((args, kwargs))

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from dlc.calculus.function import Leaves, body_of, parts_of, require_function, require_trace
+from dlc.calculus.function import Leaves, body_of, parts_of, require_trace
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import element_type, is_float
@@ -42,8 +42,6 @@ def checkpoint(fun: Function) -> Function:
 
     What it takes and returns are arrays, numbers and containers of them.
     """
-
-    require_function("dlc.checkpoint", fun)
 
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -82,7 +80,6 @@ class _Ruled(ABC):
     """
 
     def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = ()) -> None:
-        require_function(f"dlc.{type(self).__name__}", fun)
         functools.update_wrapper(cast(Any, self), fun)
         self._fun = fun
         self._settings = tuple(nondiff_argnums)

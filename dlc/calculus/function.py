@@ -92,12 +92,6 @@ def inserted(op: dl.JvpOp | dl.VjpOp, like: Sequence[Tracer]) -> list[Tracer]:
     return [Tracer(r.owner, r.value, model.weak) for r, model in zip(results, like, strict=True)]
 
 
-def require_function(where: str, fun: object) -> None:
-    """Raises DTypeError for what cannot be called."""
-    if not callable(fun):
-        raise at_user_line(DTypeError(f"{where}: {fun!r} is no function"))
-
-
 def differentiated(where: str, function: Callable[..., Any], arguments: Leaves) -> tuple[Block, Leaves]:
     """`body_of` for a body that is differentiated once more than what is around it."""
     return body_of(where, function, arguments, require_trace().orders + 1)

@@ -18,6 +18,7 @@ from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import flatten
 from dlc.frontend.trace import Tracer, at_user_line
 from dlc.lax.bodies import discard_on_error
+from dlc.misuse import applied
 from dlc.numpy import zeros_like
 
 Function = Callable[..., Any]
@@ -44,7 +45,7 @@ def push_forward(where: str, fun: Function, primals: Sequence[Any], tangents: Se
 
         def run(*values: Any) -> Any:
             moved = arguments.like(values)
-            return fun(*(moved.get(i, p) for i, p in enumerate(primals)))
+            return applied(fun, *(moved.get(i, p) for i, p in enumerate(primals)))
 
         block, results = differentiated(where, run, arguments)
         counted = _of_floats(results.values)
@@ -81,7 +82,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     def run(primals: Sequence[Any], cotangents: Any, pulled: bool) -> Any:
         leaves = Leaves.of(where, "primals", tuple(primals))
         leaves.require_floats(where, "gradient", "let the function read it from around it")
-        block, results = differentiated(where, lambda *v: fun(*leaves.like(v)), leaves)
+        block, results = differentiated(where, lambda *v: applied(fun, *leaves.like(v)), leaves)
         whole = ssa_values(leaves.values)
         if not pulled:
             return results.like(inserted(dl.VjpOp.of(whole, [], block, [], []), results.values))
@@ -120,7 +121,7 @@ def linearize(fun: Function, *primals: Any) -> Any:
     given = [*primals]
 
     def value(primals: Sequence[Any]) -> Any:
-        return fun(*primals)
+        return applied(fun, *primals)
 
     def push(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         return push_forward("dlc.linearize", fun, primals, tangents)[1]

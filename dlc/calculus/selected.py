@@ -5,12 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 from dlc.calculus.function import Leaves
 from dlc.errors import DTypeError
 from dlc.frontend.pytree import unflatten
 from dlc.frontend.trace import at_user_line
+from dlc.misuse import applied
 
 Function = Callable[..., Any]
 
@@ -38,10 +39,7 @@ class Selected:
         alone = isinstance(argnums, SupportsIndex) and not argnames
         numbers = [argnums] if isinstance(argnums, SupportsIndex) else list(argnums)
         names = [argnames] if isinstance(argnames, str) else list(argnames)
-        for number in cast("list[object]", numbers):
-            if not isinstance(number, SupportsIndex):
-                problem = f"{where}: argnums {number!r} is no number of a positional argument; argnames are names"
-                raise at_user_line(DTypeError(problem))
+        for number in numbers:
             if not -len(args) <= operator.index(number) < len(args):
                 problem = f"{where}: argnums {number} of a call with {len(args)} positional arguments"
                 raise at_user_line(DTypeError(problem + ("; argnums=() is none of them" if names else "")))
@@ -67,6 +65,6 @@ class Selected:
             for i, value in zip(numbers, replaced, strict=False):
                 positional[i] = value
             named |= zip(names, replaced[len(numbers) :], strict=True)
-            return fun(*positional, **named)
+            return applied(fun, *positional, **named)
 
         return cls(leaves, call)

@@ -18,7 +18,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dims import Dim, Size
-from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer, at_user_line, blamed_on_user, current_trace, is_number
 from dlc.ir import Block, i64
@@ -180,7 +180,7 @@ def apply_all(op: type[DlOp], *operands: Operand, **properties: PropertyValue | 
         made = op.make(*block.args, **properties)
         try:
             return made.evaluate(*(np.asarray(x) for x in operands))
-        except (ValueError, MemoryError):
+        except ValueError:
             shape = next((s for r in made.results if prod(cast("Any", s := shape_of(r))) >= _MOST_ELEMENTS), None)
             if shape is None:
                 raise
@@ -211,10 +211,12 @@ def in_wide_type(function: Function) -> Function:
 
 
 def by_numpy(name: str, function: Callable[..., Any], *args: Any, **settings: Any) -> Any:
-    """What a function of NumPy's makes of what is known; ShapeError for what it cannot make, or what memory cannot hold."""
+    """What a function of NumPy's makes of what is known; ShapeError for what it cannot make, DeviceError without memory."""
     try:
         return function(*args, **settings)
-    except (ValueError, OverflowError, MemoryError) as error:
+    except MemoryError as error:
+        return refuse(DeviceError(f"{name}: no memory for its result; make it smaller: {error}"))
+    except (ValueError, OverflowError) as error:
         return refuse(ShapeError(f"{name}: {error}"))
 
 

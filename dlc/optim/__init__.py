@@ -35,4 +35,4 @@ __all__ = [
     "constant_schedule", "cosine_schedule", "global_norm", "linear_schedule", "sgd",
 ]  # fmt: skip
 
-explain_misuse(globals(), at_once=True)
+explain_misuse(globals(), keeping=set(__all__) - {"apply_updates", "global_norm"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -131,11 +131,13 @@ def chain(*optimizers: Optimizer) -> Optimizer:
     def init(params: Any) -> tuple[Any, ...]:
         return tuple(optimizer.init(params) for optimizer in optimizers)
 
-    def update(grads: Any, state: tuple[Any, ...], params: Any = None) -> tuple[Any, tuple[Any, ...]]:
-        if not isinstance(state, tuple | list) or len(state) != len(optimizers):
-            refuse(DTypeError(f"dlc.optim.chain: update: a state of {type(state).__name__}; expected what init(params) makes"))
+    def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, tuple[Any, ...]]:
+        states = cast("tuple[Any, ...]", state) if isinstance(state, tuple | list) else ()
+        if len(states) != len(optimizers):
+            got = type(cast(object, state)).__name__
+            refuse(DTypeError(f"dlc.optim.chain: update: a state of {got}; expected what init(params) makes"))
         after: list[Any] = []
-        for optimizer, before in zip(optimizers, state, strict=True):
+        for optimizer, before in zip(optimizers, states, strict=True):
             grads, new = optimizer.update(grads, before, params)
             after.append(new)
         return grads, tuple(after)

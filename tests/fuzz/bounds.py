@@ -195,6 +195,10 @@ def _elementwise(op: Elementwise, operands: Sequence[Tracked], array: Array) -> 
     if isinstance(op, dl.SinOp | dl.CosOp | dl.TanOp):
         # Between the ends may lie all of a wave.
         free = free | (operands[0].errors > 1)
+    if isinstance(op, dl.TanOp):
+        # Nor are its ends near what is beside a pole.
+        x, by = extended(operands[0].array), 2 * operands[0].errors
+        free = free | (np.floor((x - by) / np.pi + 0.5) != np.floor((x + by) / np.pi + 0.5))
     if isinstance(op, dl.SelectOp):
         return _selected(operands, array)
     if isinstance(op, dl.BitcastOp):

@@ -198,7 +198,9 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int =
     if x.ndim != 1 or (x.dtype.kind not in "iub" and x.size):
         refuse(ShapeError(f"bincount: an array of shape {x.shape} and dtype {x.dtype}; expected a vector of integers"))
     if not has_tracer([x, weights]):
-        return by_numpy("bincount", np.bincount, x.astype(np.int64), None if weights is None else operand(weights), minlength)
+        return by_numpy(
+            "bincount", np.bincount, cast(Array, x).astype(np.int64), None if weights is None else operand(weights), minlength
+        )
     x = convert(x, np.int64)
     end = operand(maximum(add(max(x, initial=-1), 1), minlength))
     added = operand(1) if weights is None else convert(operand(weights), np.float64)

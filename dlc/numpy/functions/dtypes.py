@@ -51,7 +51,7 @@ def can_cast(from_: AnyDType | Operand, to: AnyDType, /) -> Any:
 def isdtype(dtype: AnyDType, kind: AnyDType | str | tuple[AnyDType | str, ...]) -> Any:
     """Whether a dtype is one, or of one kind, of `kind`: a dtype, a name such as "integral", or a tuple of them."""
     if isinstance(kind, tuple):
-        return any(isdtype(dtype, k) for k in kind)  # pyright: ignore[reportUnknownVariableType]
+        return any(isdtype(dtype, k) for k in cast("tuple[Any, ...]", kind))
     if isinstance(kind, str) and kind in _KINDS:
         return ("f" if is_floating(np.dtype(dtype)) else np.dtype(dtype).kind) in _KINDS[kind]
     return given_dtype(dtype) == given_dtype(kind)

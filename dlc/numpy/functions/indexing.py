@@ -262,8 +262,9 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> En
 def _require_inside(places: Operand, x: Operand, axis: int) -> None:
     """Raises ShapeError for known places out of bounds."""
     size = x.shape[axis]
-    known = isinstance(places, np.ndarray) and places.dtype.kind in "iu" and places.size
-    if known and not -size <= int(places.min()) <= int(places.max()) < size:
+    if not isinstance(places, np.ndarray) or places.dtype.kind not in "iu" or not places.size:
+        return
+    if not -size <= int(places.min()) <= int(places.max()) < size:
         refuse(ShapeError(f"indices from {places.min()} to {places.max()} are out of bounds for axis {axis} of {x.shape}"))
 
 
