@@ -25,16 +25,17 @@ class Groups:
 class Winograd:
     """What a convolution by Winograd's tiles costs besides its products, in multiply-adds at the rate of a convolution.
 
-    `input` and `output` are per number that the two transformations read and write, `input` also where weights, their panels
-    and their gradients are made; `weight` per weight that comes from memory, which costs fewer where vectors are shorter.
-    Transformed weights take more memory: not for less than `gain`. Measured on AVX-512, `weight` on AVX2 too.
+    `input` and `output` are per number that the two transformations read and write, `made` where weights, their panels and
+    their gradients are made when the model runs; `weight` per weight that comes from memory. Transformed weights take more
+    memory: not for less than `gain`. Measured on AVX-512; where vectors are shorter, weights cost fewer and images more.
 
     Tiles and products of more than `cached_bytes` are made in strips of about `strip_bytes`, at most `most_strips` of them,
     since each is ops of its own. Measured on AVX2, beside other work: a third to two thirds of the time of all at once.
     """
 
-    input: int = 30
+    input: int = 15
     output: int = 15
+    made: int = 30
     weight: int = 16
     gain: float = 1.15
     cached_bytes: int = 4 << 20
@@ -142,6 +143,11 @@ class Target:
         """What compiled code knows of its target: all but what things cost on it."""
         return replace(self, machine=Machine())
 
+    @property
+    def long_rows(self) -> int:
+        """The vectors of a row of a register tile of four rows or six, which leave registers for operands."""
+        return max(1, self.vector_registers // 8)
+
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""
         return max(1, self.vector_bytes // element_bytes)
@@ -159,7 +165,7 @@ _PAIRS, _FOURS = ("i16",), ("u8i8", "i16")
 _HALVES = (*_FOURS, "bf16")
 # Vectors of 32 bytes and fewer. Of AArch64 large cores have 64 KiB of first-level cache in four ways, and smaller ones lose
 # little by it; it takes four instructions for pairs that x86-64 has two for.
-_SHORT = Machine(winograd=Winograd(weight=8))
+_SHORT = Machine(winograd=Winograd(input=30, weight=8))
 _OF_ARM = replace(_SHORT, way_bytes=1 << 14, cache_ways=4, pair_rows=4)
 
 
@@ -198,7 +204,7 @@ CPU_LEVELS = {
 # Items meet at barriers; no processor of theirs prefetches by hand. What it costs to go by tiles was measured on processors.
 _OF_GROUPS = Machine(winograd=None, prefetch=None, row_tiles=0)
 # What waits in a thread's memory would take more of it than drivers give.
-_OF_DRIVERS = Machine(row_tiles=0)
+_OF_DRIVERS = Machine(row_tiles=0, winograd=Winograd(input=30))
 # OpenCL devices by kind: a processor takes a grid's points as tasks, a GPU as groups of items; `small` is the least of GPUs.
 OPENCL_PROFILES = {
     "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, alignment=128, machine=_OF_DRIVERS),

@@ -222,7 +222,7 @@ def _clone_without_regions(
     if self.regions or self._successors:
         named, operands = clone_name_hints, clone_operands
         return _clone_any(self, value_mapper, block_mapper, clone_name_hints=named, clone_operands=operands)
-    values: dict[SSAValue, SSAValue] = {} if value_mapper is None else value_mapper
+    values: Any = {} if value_mapper is None else value_mapper
     kind = cast(Any, type)(self)
     copy = kind.__new__(kind)
     _initialize(

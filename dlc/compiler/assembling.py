@@ -46,17 +46,19 @@ class _Assembly:
         self.flops, self.runs = flops(module), runs(module)
         # As they are before their stages; those of a dump go through them with the module, so that the files show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
+        # The host program, once it is planned.
+        self.program: HostProgram | OpenProgram | None = None
 
     def run(self) -> CompiledProgram | Executable:
         lowering, backend = self.lowering, self.backend
         compiled = self.compiled()
         if self.c.recorder is not None:
             self.c.recorder.modules["end"] = lowering.module
-        program = self.host_program()
-        made, compiled = self.put_together(program, compiled)
+        assert self.program is not None
+        made, compiled = self.put_together(self.program, compiled)
         if self.c.recorder is not None:
             self.c.recorder.made = made
-        counts = program.runs
+        counts = self.program.runs
         for kernel in compiled:
             kernel.note(self.c.report, backend, counts[kernel.name])
             if self.c.recorder is not None and kernel.record is not None:
@@ -72,8 +74,8 @@ class _Assembly:
         lowering, stages = self.lowering, self.lowering.stages(kernels=True)
         if lowering.dump is not None:
             lowering.run(stages)
-            return self.code_of(all_kernels(lowering.module), self.backend, (), meanwhile=lowering.host)
-        return self.code_of(self.kernels, self.backend, stages, self.variants(stages), lowering.host)
+            return self.code_of(all_kernels(lowering.module), self.backend, (), meanwhile=self.plan_host)
+        return self.code_of(self.kernels, self.backend, stages, self.variants(stages), self.plan_host)
 
     def code_of(
         self,
@@ -128,9 +130,10 @@ class _Assembly:
         results = {k.name: self.results.get(k.name, ()) for k in compiled}
         return Parts(self.c.program.name, program, codes, self.lowering.weights, origins, results, work, self.c.options)
 
-    def host_program(self) -> HostProgram | OpenProgram:
+    def plan_host(self) -> None:
+        self.lowering.host()
         module = self.lowering.module
-        return read_open(module) if is_open(module) else read_host(module)
+        self.program = read_open(module) if is_open(module) else read_host(module)
 
     def cannot_hold(self, error: TooLargeError) -> DeviceError:
         lines = [

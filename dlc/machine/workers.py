@@ -25,16 +25,12 @@ _TICKET = struct.Struct("<i")
 _MOST_TICKETS = 4096
 
 
-def _nothing() -> None:
-    pass
-
-
 def forked_map(
     function: Callable[[T], R],
     items: Sequence[T],
     processes: int,
     begins: Callable[[int], None] = lambda number: None,
-    meanwhile: Callable[[], None] = _nothing,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> list[R]:
     """`[function(i) for i in items]` in up to `processes` processes, this one included; items are taken in order.
 

@@ -25,7 +25,7 @@ from dlc.target import Target, Winograd, resolve
 
 RNG = np.random.default_rng(0)
 # Tiles cost nothing, and three of them with 16 channels in and out fill a cache.
-COSTS = Winograd(input=0, output=0, weight=0, cached_bytes=1 << 10, strip_bytes=3 * 36 * 3 * 32 * 4)
+COSTS = Winograd(input=0, output=0, made=0, weight=0, cached_bytes=1 << 10, strip_bytes=3 * 36 * 3 * 32 * 4)
 X, SKIP = (RNG.standard_normal((2, 24, 24, 16)).astype(np.float32) for _ in range(2))
 W, U = (RNG.standard_normal((3, 3, 16, 16)).astype(np.float32) / 12 for _ in range(2))
 

@@ -364,10 +364,10 @@ def of_equal_ops(
     known: dict[tuple[Any, ...], tuple[Answer, tuple[Attribute, ...]]] = {}
 
     @wraps(question)
-    def asked(op: Any, *arguments: Asked.args, **named: Asked.kwargs) -> Answer:
+    def asked(op: DlOp, *arguments: Asked.args, **named: Asked.kwargs) -> Answer:
         operands, results, properties = op.operands, op.results, op.properties
         held = (*[v.type for v in operands], *[v.type for v in results], *properties.values())
-        key = (type(op), len(results), arguments, *named.items(), *properties, *map(id, held))
+        key: tuple[Any, ...] = (type(op), len(results), arguments, *named.items(), *properties, *map(id, held))
         found = known.get(key)
         if found is None:
             if len(known) >= _MOST_INFERRED:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
@@ -18,12 +19,13 @@ from dlc.numpy.apply import (
     axes_of,
     axis_of,
     convert,
+    is_floating,
     operand,
     promote,
     promote_to_float,
     refuse,
 )
-from dlc.numpy.functions.comparing import equal, greater, isnan, less, logical_not, maximum, minimum
+from dlc.numpy.functions.comparing import bitwise_xor, equal, greater, isnan, less, logical_and, logical_not, maximum, minimum
 from dlc.numpy.functions.elementwise import add, floor, multiply, subtract, where
 from dlc.numpy.functions.indexing import take, take_along_axis
 from dlc.numpy.functions.reductions import any as any_true
@@ -100,12 +102,22 @@ _COMPARED = 128
 def isin(x: ArrayLike, values: ArrayLike, /, *, invert: bool = False) -> Any:
     """Whether each element is one of `values`, or none of them if `invert`. With few values every pair is compared."""
     x, values = (operand(array) for array in promote(x, ravel(values)))
-    if values.size <= _COMPARED or values.dtype == np.bool_:
+    if values.dtype == np.bool_:
         found = any_true(equal(expand_dims(x, -1), values), -1)
+    elif values.size <= _COMPARED:
+        # Bits that differ from those of one of them nowhere: fewer instructions than a comparison of each pair.
+        differences = bitwise_xor(expand_dims(_bits_of(x), -1), _bits_of(values))
+        found = logical_and(equal(apply(dl.ReduceMinOp, differences, axes=(x.ndim,), keepdims=False), 0), equal(x, x))
     else:
         ordered = sort(values)
         found = equal(take(ordered, minimum(searchsorted(ordered, x), values.size - 1), axis=0), x)
     return logical_not(found) if invert else found
+
+
+def _bits_of(x: Operand) -> Any:
+    """Numbers as unsigned integers; equal ones are of the same bits."""
+    equals = where(equal(x, 0), 0, x) if is_floating(x.dtype) else x
+    return apply(dl.BitcastOp, equals, to=element_type(f"uint{8 * x.dtype.itemsize}"))
 
 
 def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike, /, left: ArrayLike | None = None, right: ArrayLike | None = None) -> Any:

@@ -37,7 +37,7 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
     roots = [r for op in constant for r in op.results if any(use.operation not in constant for use in r.uses)]
     computed = [r for r in roots if not isinstance(r.owner, WeightOp)]
     # All of them before the first is replaced: an expression may be part of another that is being read.
-    expressions = {root: _expression(root) for root in computed}
+    expressions: dict[SSAValue, Sequence[Operation]] = {root: _expression(root) for root in computed}
     values = _evaluated(expressions, store)
     kept = {r.owner.symbol.string_value() for r in roots if isinstance(r.owner, WeightOp)}
     # New names must differ from all old ones, not only from those that stay: a folder may hold both.

@@ -1,4 +1,4 @@
-"""`prefetch-panels`: rows of packed weights are asked for a few steps before they are read, results before they are written."""
+"""`prefetch-panels`: rows of packed weights are asked for a few steps before they are read, and what goes with sums before."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dlc.dialects.sizes import strides_of
 from dlc.ir import (
     DYNAMIC_INDEX,
     AffineDimExpr,
+    BlockArgument,
     Context,
     IntegerAttr,
     Operation,
@@ -33,7 +34,7 @@ from dlc.target import Prefetch
 
 @dataclass(frozen=True)
 class PrefetchPanelsPass(TargetPass, KernelPass):
-    """Prefetches what the innermost loops of contractions read row after row, and where far results go.
+    """Prefetches what the innermost loops of contractions read row after row, what is read behind them, and where results go.
 
         scf.for %k = 0 to 768 iter_args(%acc) { %w = vector.transfer_read %panel[%k, 0] …
       →
@@ -43,30 +44,42 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
           %w = vector.transfer_read %panel[%k, 0] …
 
     A panel of weights is read once per tile of rows, at the full rate of the cache that holds it; the processor's own
-    prefetching starts anew at each page. How far ahead, and for how many rows, is the target's to say.
+    prefetching starts anew at each page. How far ahead, and for how many rows, is the target's to say. A small buffer of the
+    kernel's own stays where it was written.
 
         scf.for %k …;  %t = memref.subview %out[%i, %j] …;  vector.transfer_write %sums, %t
       →
         %t = memref.subview %out[%i, %j] …;  memref.prefetch %t[0, 0];  memref.prefetch %t[1, 0] …
         scf.for %k …;  vector.transfer_write %sums, %t
 
-    A store into a line that is not near waits for the rest of it. That is for buffers that fill the second-level cache.
+    A store into a line that is not near waits for the rest of it. That is for buffers that fill the second-level cache. What
+    is read besides, with the sums, may be a part of such a buffer.
     """
 
     name = "prefetch-panels"
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
-        constants, how = Constants(kernel), self.target.machine.prefetch
+        constants, how, machine = Constants(kernel), self.target.machine.prefetch, self.target.machine
         if how is None:
             return
         for op in list(kernel.walk()):
             if isinstance(op, scf.ForOp) and _trip_count(op) >= how.shortest and _row_count(op) >= how.fewest_rows:
+                nearest = machine.cache_ways * machine.way_bytes // 2
                 for read, axis in _rows(op):
-                    _prefetch(op, read, axis, how, constants)
+                    if not _stays(read.source, nearest):
+                        _prefetch(op, read, axis, how, constants)
                 for read in _sums(op):
-                    _prefetch_sums(op, read, how, constants)
-                for tile in list(_results(op, self.target.machine.block_elements)):
-                    _prefetch_results(op, tile, how, constants)
+                    if not _stays(read.source, nearest):
+                        _prefetch_sums(op, read, how, constants)
+                for tile in list(_around(op, machine.block_elements)):
+                    _prefetch_tile(op, tile, how, constants)
+
+
+def _stays(buffer: SSAValue, most: int) -> bool:
+    """Whether a kernel's own buffer is so small, in bytes, that the nearest cache holds it from when it was written."""
+    root = _root(buffer)
+    t = memref_of(root)
+    return isinstance(root.owner, memref.AllocaOp) and prod(t.get_shape()) * numpy_dtype(t.element_type).itemsize <= most
 
 
 def _row_count(loop: scf.ForOp) -> int:
@@ -144,18 +157,25 @@ def _prefetch_sums(loop: scf.ForOp, read: vector.TransferReadOp, how: Prefetch, 
             place.insert(PrefetchOp.create(operands=[read.source, *indices], properties=READ))
 
 
-def _results(loop: scf.ForOp, near: int) -> Iterator[memref.SubviewOp]:
-    """The tiles, of buffers that fill the second-level cache, that are written once a loop has its sums."""
+def _around(loop: scf.ForOp, near: int) -> Iterator[memref.SubviewOp]:
+    """The tiles, once a loop has its sums, of arguments that are read, and of results that fill the second-level cache."""
     following = list(_after(loop))
     for op in following:
-        tile = op.source.owner if isinstance(op, vector.TransferWriteOp) else None
+        tile = op.source.owner if isinstance(op, vector.TransferReadOp | vector.TransferWriteOp) else None
         if not isinstance(tile, memref.SubviewOp) or any(value.owner in following for value in tile.operands):
             continue
-        shape, whole = memref_of(tile.result).get_shape(), memref_of(_root(tile.result)).get_shape()
-        # What sums began with is near already.
-        is_new = not any(isinstance(use.operation, vector.TransferReadOp) for use in tile.result.uses)
-        is_far = DYNAMIC_INDEX not in (*shape, *whole) and prod(whole) >= near
-        if is_new and is_far and shape and strides_of(tile.result)[-1] == 1:
+        root, shape = _root(tile.result), memref_of(tile.result).get_shape()
+        whole = memref_of(root).get_shape()
+        if DYNAMIC_INDEX in (*shape, *whole) or not shape or strides_of(tile.result)[-1] != 1:
+            continue
+        if isinstance(op, vector.TransferReadOp):
+            # A row is the same for all tiles below one another.
+            wanted = isinstance(root, BlockArgument) and len(shape) > 1
+        else:
+            # What sums began with is near already.
+            begun = any(isinstance(use.operation, vector.TransferReadOp) for use in tile.result.uses)
+            wanted = not begun and prod(whole) >= near
+        if wanted:
             yield tile
 
 
@@ -171,8 +191,8 @@ def _root(buffer: SSAValue) -> SSAValue:
     return buffer
 
 
-def _prefetch_results(loop: scf.ForOp, tile: memref.SubviewOp, how: Prefetch, constants: Constants) -> None:
-    """Asks for the lines of a result while its sums are computed: a store waits for the rest of the line that it is in."""
+def _prefetch_tile(loop: scf.ForOp, tile: memref.SubviewOp, how: Prefetch, constants: Constants) -> None:
+    """Asks for the lines of a tile while its sums are computed."""
     assert loop.parent is not None
     if tile in _after(loop):
         tile.detach()

@@ -111,11 +111,11 @@ class _Extreme:
         lanes = self._nothing(x, width)
         with code.loop(0, whole, width, name="j") as at:
             lanes.take(x.block((row, at + first, 0), (width,), (1,)), code.numbered(at + first, width, i32))
-        covered = isinstance(end, int) and end >= width
-        if covered and whole != end:
+        covered = isinstance(n, int) and n >= width
+        if isinstance(n, int) and covered and n % width:
             # Elements that are considered twice change nothing.
-            last = end - width
-            lanes.take(x.block((row, last + first, 0), (width,), (1,)), code.numbered(last + first, width, i32))
+            last = first + (n - width)
+            lanes.take(x.block((row, last, 0), (width,), (1,)), code.numbered(last, width, i32))
         value, place = self._of_lanes(lanes)
         if covered:
             return place

@@ -67,7 +67,7 @@ class PanelChooser(TileRules):
         # What shares nothing is no part of a tile.
         register = {d: register[d] for d in (lane, *rows) if d in register} if rows else self.wide_tile(stage, lane)
         of_lines = ([d for d in stage.dims if d not in batch and a.uses(d)] for a in stage.inputs if a.stride(lane) == 1)
-        large = any(set(dims) == lines for dims in of_lines)
+        large = any(lines == frozenset(dims) for dims in of_lines)
         tiles = prod(-(-extents[d] // register.get(d, 1)) for d in rows)
         if not large or prod(extents[d] for d in (*lines, *batch)) <= machine.block_elements or tiles >= machine.block_tiles:
             return None

@@ -105,7 +105,9 @@ class Leaf:
         whole = dict.fromkeys(self.lengths, 1)
         asked = {**whole, **self.plan.chunks, **own}
         mine = [d for d in asked if d in stage.dims and d != stage.scattered]
-        return {d: asked[d] for d in mine if asked[d] < tile[d].size or d in self.lengths}
+        # Partial results are made of a row that goes at once, too.
+        partial = {d for d in mine if d in stage.reductions and asked[d] > 1}
+        return {d: asked[d] for d in mine if asked[d] < tile[d].size or d in self.lengths or d in partial}
 
     def parts(self, place: Place, tile: Tile, d: int, step: int) -> Iterator[tuple[Place, Range]]:
         """Where to compute each part of `step` iterations along a dimension of a stage, and what remains."""
@@ -164,20 +166,32 @@ class Leaf:
         """A reduction along contiguous memory keeps `chunk` partial results and combines them at the end.
 
         p = identity : [chunk];  for k: p[j] = combine(p[j], x[k + j]);  y = reduce(p)
+
+        What is left over has partial results of its own: those of all of a chunk, written in part, would be read as a whole.
         """
         width = min(self.plan.chunks.get(d, 1), tile[d].size)
         kept = [t for t in target[1] if tile[t].size > 1]
-        shape = (*(tile[t].size for t in kept), *([width] if width > 1 else []))
-        out = memref_of(stage.op.operands[-1])
-        partial = place.alloca(out.element_type, shape, "partial")
-        fill(place, identity_of(stage, self.nest), partial)
+        partial = self.partial(place, stage, tile, kept, width)
         for at, part in parts:
+            if at.block is place.block and 1 < part.size < width:
+                rest = self.partial(at, stage, tile, kept, part.size)
+                self.emit(at, stage, {**tile, d: part}, {len(stage.op.operands) - 1: (rest, [*kept, d])})
+                combine(at, stage, (rest, [*kept, d]), target)
+                continue
             window, axes = partial, kept
             if width > 1:
-                window = without_units(at, at.subview(partial, [0] * len(shape), (*shape[:-1], part.size)))
+                sizes = (*(tile[t].size for t in kept), part.size)
+                window = without_units(at, at.subview(partial, [0] * len(sizes), sizes))
                 axes = [*kept, d] if part.size > 1 else kept
             self.emit(at, stage, {**tile, d: part}, {len(stage.op.operands) - 1: (window, axes)})
         combine(place, stage, (partial, [*kept, d] if width > 1 else kept), target)
+
+    def partial(self, place: Place, stage: Stage, tile: Tile, kept: Sequence[int], width: int) -> SSAValue:
+        """A buffer of partial results: of what is kept, and so many of each along what is reduced."""
+        shape = (*(tile[t].size for t in kept), *([width] if width > 1 else []))
+        partial = place.alloca(memref_of(stage.op.operands[-1]).element_type, shape, "partial")
+        fill(place, identity_of(stage, self.nest), partial)
+        return partial
 
     def scatter(self, place: Place, stage: Stage, tile: Tile, dims: Sequence[int]) -> None:
         """A scatter step by step, each on the row that it names."""

@@ -157,7 +157,10 @@ class TileRules:
                 if d not in self.reduced():
                     chunks[d] = self.fitting(d, self.target.machine.vectors * lanes if contiguous else 1)
                 elif d in packed or (lane is None and contiguous and self.splits(stage, d)):
-                    chunks[d] = self.fitting(d, self.target.machine.vectors * lanes)
+                    wanted = self.target.machine.vectors * lanes
+                    # A row of not much more goes at once: what is left over is added up by itself.
+                    whole = d not in packed and self.nest.extents[d] <= 2 * wanted and not stage.has_long_formulas
+                    chunks[d] = self.fitting(d, 2 * wanted if whole and d not in self.nest.open else wanted)
         return chunks
 
     def reduced(self) -> set[int]:

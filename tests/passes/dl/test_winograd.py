@@ -75,7 +75,7 @@ def test_elementwise_ops_come_before_the_crop() -> None:
 
 
 # Strips of three tiles of 4×4 with 16 channels in and out.
-_STRIPS = Winograd(input=0, output=0, weight=0, cached_bytes=1 << 10, strip_bytes=3 * 36 * 3 * 32 * 4)
+_STRIPS = Winograd(input=0, output=0, made=0, weight=0, cached_bytes=1 << 10, strip_bytes=3 * 36 * 3 * 32 * 4)
 _IN_STRIPS = replace(AVX2, machine=replace(AVX2.machine, winograd=_STRIPS))
 
 
@@ -169,7 +169,7 @@ def of_integers(channels: int, data: type, low: int, high: int) -> tuple[Program
         pair = b(dl.CastOp, x, to=_I16), b(dl.CastOp, b.weight(w), to=_I16)
         return b(dl.ConvOp, *pair, strides=(1, 1), dilations=(1, 1), groups=1, result=i32)
 
-    machine = replace(AVX2.machine, winograd=Winograd(input=0, output=0, weight=0))
+    machine = replace(AVX2.machine, winograd=Winograd(input=0, output=0, made=0, weight=0))
     p = program(body, x)
     (before,) = p.run()
     WinogradPass(replace(AVX2, machine=machine)).apply(None, p.module)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from tests.passes.programs import Program, Writer, program, randoms
 
 AVX512, AVX2 = CPU_LEVELS["cpu:avx512"], CPU_LEVELS["cpu:avx2"]
 # Two images of nine tiles of 4×4 with 16 channels on either side.
-_STRIPS = Winograd(input=0, output=0, weight=0, cached_bytes=1 << 10, strip_bytes=2 * 36 * 9 * 32 * 4)
+_STRIPS = Winograd(input=0, output=0, made=0, weight=0, cached_bytes=1 << 10, strip_bytes=2 * 36 * 9 * 32 * 4)
 _IN_STRIPS = replace(AVX2, machine=replace(AVX2.machine, winograd=_STRIPS))
 _PLACES = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (2, 3, 4), "rhs_contract": (0, 1, 2)}
 

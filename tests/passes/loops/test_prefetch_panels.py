@@ -10,7 +10,7 @@ import pytest
 from dlc.backends.reference import evaluate_function
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.registry import make_context
-from dlc.ir import ModuleOp, parse_module, print_module, scf, vector
+from dlc.ir import ModuleOp, memref, parse_module, print_module, scf, vector
 from dlc.passes.base import kernels_of
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
@@ -77,6 +77,36 @@ def test_lines_of_far_results_are_asked_for_before_their_sums(near: int, asked_f
     multiplied(module)
 
 
+def test_lines_of_what_is_added_are_asked_for_before_the_sums() -> None:
+    text = KERNELS["matmul"].replace("x24x", "x48x").replace("13x24", "13x48").replace("%c: ", "%d: tensor<13x40xf32>, %c: ")
+    last = "    func.return %r"
+    assert last in text
+    rows = "affine_map<(m, n) -> (m, n)>"
+    added = f"""
+    %y = linalg.generic {{indexing_maps = [{rows}, {rows}, {rows}], iterator_types = ["parallel", "parallel"]}}
+        ins(%r, %d : tensor<13x40xf32>, tensor<13x40xf32>) outs(%c : tensor<13x40xf32>) {{
+    ^bb0(%u: f32, %v: f32, %old: f32):
+      %t = arith.addf %u, %v : f32
+      linalg.yield %t : f32
+    }} -> tensor<13x40xf32>
+    func.return %y"""
+    module, prefetches = prefetched(text.replace(last, added))
+    (kernel,) = kernels_of(module)
+    d = kernel.body.block.args[2]
+    of_added = [op for op in prefetches if isinstance(view := op.memref.owner, memref.SubviewOp) and view.source is d]
+    # Each row of a tile of up to 16 floats is a line.
+    tiles = {op.memref for op in of_added}
+    assert len(of_added) == sum(memref_of(tile).get_shape()[0] for tile in tiles) > 0
+    for op in of_added:
+        assert op.parent is not None
+        assert any(isinstance(following, scf.ForOp) for following in list(op.parent.ops)[list(op.parent.ops).index(op) :])
+    rng = np.random.default_rng(0)
+    a, b, d = (rng.standard_normal(shape, dtype=np.float32) for shape in ((13, 48), (3, 48, 16), (13, 40)))
+    c = np.zeros((13, 40), np.float32)
+    evaluate_function(kernel, [a, b, d, c])
+    np.testing.assert_allclose(c, a @ b.transpose(1, 0, 2).reshape(48, 48)[:, :40] + d, rtol=1e-4, atol=1e-4)
+
+
 def test_a_single_row_leaves_it_to_the_processor() -> None:
     long = KERNELS["matmul"].replace("x24x", "x48x")
     rows = {n: long.replace("13x24", "13x48").replace("13x", f"{n}x") for n in (1, 2)}
@@ -87,3 +117,13 @@ def test_a_single_row_leaves_it_to_the_processor() -> None:
 def test_short_loops_and_other_reads_are_left_alone() -> None:
     for name in KERNELS:
         assert not prefetched(KERNELS[name])[1], name
+
+
+@pytest.mark.parametrize(("way", "asked_for"), [(1 << 12, False), (1 << 7, True)])
+def test_what_a_kernel_wrote_a_moment_ago_is_near(way: int, asked_for: bool) -> None:
+    """Queries are turned into a buffer of 48×9 floats, which half of 32 KiB holds and half of 1 KiB does not."""
+    module = parse_module(CONTEXT, KERNELS["attention, turned"].replace("x6x", "x48x"))
+    machine = replace(TARGET.machine, way_bytes=way)
+    for p in (*PASSES, PrefetchPanelsPass(replace(TARGET, machine=machine))):
+        p.apply(CONTEXT, module)
+    assert any(isinstance(op, PrefetchOp) for op in module.walk()) == asked_for

@@ -111,7 +111,7 @@ class _Rewriter:
             products = numbers * tiles * c * o
             moved = costs.input * c * (numbers * tiles + n * height * width) + costs.output * o * tiles * (numbers + a.step**2)
             # What is computed is copied into panels besides.
-            transformed = 0 if op.w in self.constant else costs.input * c * o * (2 * numbers + 9)
+            transformed = 0 if op.w in self.constant else costs.made * c * o * (2 * numbers + 9)
             return products + moved + transformed + costs.weight * (numbers - 9) * c * o
 
         best = min(algorithms, key=cost)

@@ -77,7 +77,7 @@ def _algorithm(x: SSAValue, ct: SSAValue, costs: Winograd, ranges: Mapping[str, 
     def cost(a: Algorithm) -> float:
         tiles, numbers = n * -(-height // a.step) * -(-width // a.step), a.tile**2
         moved = (c + o) * (numbers * tiles + n * height * width) + c * o * (numbers + _WINDOW**2)
-        return numbers * tiles * c * o + costs.input * moved
+        return numbers * tiles * c * o + costs.made * moved
 
     best = min(OF_FLOATS, key=cost)
     return best if n * height * width * _WINDOW**2 * c * o > cost(best) else None

@@ -34,7 +34,7 @@ def powf(x: Float, y: Float) -> Float:
     # Of normal numbers above 0 and powers that are finite there is nothing else to say.
     mantissa, exponent = logarithm.split(x)
     common = _in_f64(mantissa, _widened(exponent), y)
-    (result,) = where_any_whole(_is_special, lambda x, y: (_with_cases(x, y, _of_any(abs(x), y)),), (x, y), (common,))
+    (result,) = where_any_whole(_is_special, _of_special, (x, y), (common,))
     return result
 
 
@@ -43,6 +43,11 @@ def _is_special(x: Float, y: Float) -> Bool:
     f = x.format
     least = f.bits_of(f.least_normal)
     return (x.bits() - least).is_at_least_unsigned(f.bits_of(math.inf) - least) | _not(abs(y) < math.inf)
+
+
+def _of_special(x: Float, y: Float) -> tuple[Float]:
+    """xʸ of any numbers of f32."""
+    return (_with_cases(x, y, _of_any(abs(x), y)),)
 
 
 def _with_cases(x: Float, y: Float, magnitude: Float) -> Float:
