@@ -50,9 +50,6 @@ def value_and_gradient_of(
     argnames: str | Sequence[str] = (),
     unused: Unused = "zeros",
 ) -> Function:
-    if unused not in ("zeros", "error"):
-        raise at_user_line(DlcError(f'{where}: unused={unused!r}; expected "zeros" or "error"'))
-
     def call(*args: Any, **kwargs: Any) -> Any:
         selected = Selected.of(where, fun, argnums, argnames, args, kwargs)
         selected.leaves.require_floats(where, "gradient")

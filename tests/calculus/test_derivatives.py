@@ -225,5 +225,5 @@ def test_arguments_that_the_value_does_not_depend_on() -> None:
     with pytest.raises(DlcError, match=r"dlc.value_and_grad: the value does not depend on .*'b'\], .*'c'\]; leave out"):
         dlc.value_and_grad(loss, unused="error")(params, 1.0)
     assert dlc.grad(lambda w: loss({"w": w, "b": X}, 1.0), unused="error")(2.0) == 12
-    with pytest.raises(DlcError, match="unused='raise'; expected"):
+    with pytest.raises(DlcError, match=r"dlc\.grad: unused = 'raise'; expected one of 'zeros', 'error'"):
         dlc.grad(loss, unused="raise")  # pyright: ignore[reportArgumentType]
