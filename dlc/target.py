@@ -142,6 +142,11 @@ class Target:
         """What compiled code knows of its target: all but what things cost on it."""
         return replace(self, machine=Machine())
 
+    @property
+    def long_rows(self) -> int:
+        """The vectors of a row of a register tile of four rows or six, which leave registers for operands."""
+        return max(1, self.vector_registers // 8)
+
     def lanes(self, element_bytes: int) -> int:
         """Elements in one vector register."""
         return max(1, self.vector_bytes // element_bytes)

@@ -44,7 +44,8 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
           %w = vector.transfer_read %panel[%k, 0] …
 
     A panel of weights is read once per tile of rows, at the full rate of the cache that holds it; the processor's own
-    prefetching starts anew at each page. How far ahead, and for how many rows, is the target's to say.
+    prefetching starts anew at each page. How far ahead, and for how many rows, is the target's to say. A small buffer of the
+    kernel's own stays where it was written.
 
         scf.for %k …;  %t = memref.subview %out[%i, %j] …;  vector.transfer_write %sums, %t
       →
@@ -58,17 +59,27 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
     name = "prefetch-panels"
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
-        constants, how = Constants(kernel), self.target.machine.prefetch
+        constants, how, machine = Constants(kernel), self.target.machine.prefetch, self.target.machine
         if how is None:
             return
         for op in list(kernel.walk()):
             if isinstance(op, scf.ForOp) and _trip_count(op) >= how.shortest and _row_count(op) >= how.fewest_rows:
+                nearest = machine.cache_ways * machine.way_bytes // 2
                 for read, axis in _rows(op):
-                    _prefetch(op, read, axis, how, constants)
+                    if not _stays(read.source, nearest):
+                        _prefetch(op, read, axis, how, constants)
                 for read in _sums(op):
-                    _prefetch_sums(op, read, how, constants)
-                for tile in list(_around(op, self.target.machine.block_elements)):
+                    if not _stays(read.source, nearest):
+                        _prefetch_sums(op, read, how, constants)
+                for tile in list(_around(op, machine.block_elements)):
                     _prefetch_tile(op, tile, how, constants)
+
+
+def _stays(buffer: SSAValue, most: int) -> bool:
+    """Whether a kernel's own buffer is so small, in bytes, that the nearest cache holds it from when it was written."""
+    root = _root(buffer)
+    t = memref_of(root)
+    return isinstance(root.owner, memref.AllocaOp) and prod(t.get_shape()) * numpy_dtype(t.element_type).itemsize <= most
 
 
 def _row_count(loop: scf.ForOp) -> int:

@@ -5,9 +5,9 @@ and `scatter.py`; `form_nests.py` links ops to `nests.py`; `collapse_iterators.p
 allows.
 
 Deciding: a `plan.py` for each nest, by `choose_tiles.py` and the rules in `tile_rules.py`, for a contraction whose tiles share
-what a cache holds `choose_panels.py`, for two that go together `choose_sweeps.py`, on a device `choose_groups.py`;
-`variants.py` are other plans that are worth trying, `explain_plan.py` says why. Doing: `tile_kernels.py` is the walk and
-`apply_tiles.py` the grid. In it the stages go on one tile (`leaf.py`, with `ranges.py` and `windows.py`), block by block
-(`blocked.py`, with `ahead.py`), together (`sweeps.py`, `hidden.py`; where rows are long, `running.py` and `running_base.py`)
-or shared out to the items of a group (`group.py`).
+what a cache holds `choose_panels.py`, for two that go together `choose_sweeps.py` and `choose_turned_sweeps.py`, on a device
+`choose_groups.py`; `variants.py` are other plans that are worth trying, `explain_plan.py` says why. Doing: `tile_kernels.py` is
+the walk and `apply_tiles.py` the grid. In it the stages go on one tile (`leaf.py`, with `ranges.py` and `windows.py`), block by
+block (`blocked.py`, with `ahead.py`), together (`sweeps.py`, `hidden.py`; where rows are long, `running.py` and
+`running_base.py`) or shared out to the items of a group (`group.py`).
 """

@@ -13,7 +13,7 @@ from math import prod
 
 from dlc.ir import BlockArgument, SSAValue, linalg
 from dlc.passes.tiling.hidden import weighs_nothing
-from dlc.passes.tiling.nests import Nest, Stage, can_split, choice_of
+from dlc.passes.tiling.nests import Nest, Stage, can_split, choice_of, choosing
 from dlc.passes.tiling.plan import Sweep, packed_periods
 from dlc.passes.tiling.running import running_sums
 from dlc.target import Target
@@ -28,26 +28,32 @@ _ROWS = 8
 
 @dataclass(frozen=True)
 class Sums:
-    """Two contractions of a nest, by position: `second` reduces `lane`, the lanes of `first`, and has its own along `end`."""
+    """Two contractions of a nest, by position: `second` reduces `key`, and has its lanes along `end`.
+
+    The lanes of `first` are along `key`, or, if it is `turned`, along the rows that are summed for.
+    """
 
     first: int
     second: int
-    lane: int
+    key: int
     end: int
+    turned: bool
 
 
 def sums_of_rows(nest: Nest) -> Sums | None:
-    """The two contractions, where a reduction along the lanes of the first one stands between them."""
+    """The two contractions, where a reduction of what the first one makes stands between them."""
     contractions = [k for k, s in enumerate(nest.stages) if s.is_contraction]
     if len(contractions) != 2 or nest.open:
         return None
-    first, second = (nest.stages[k] for k in contractions)
-    lane = next((d for d in second.reductions if first.output.stride(d) == 1), None)
+    a, b = contractions
+    first, second = nest.stages[a], nest.stages[b]
+    key = next((d for d in second.reductions if first.output.uses(d)), None)
+    lane = next((d for d in first.dims if first.output.stride(d) == 1), None)
     end = next((d for d in second.dims if second.output.stride(d) == 1), None)
-    between = [s for s in nest.stages[contractions[0] + 1 : contractions[1]] if lane in s.reductions]
-    if lane is None or end is None or not between or not all(can_split(s, nest) for s in between):
+    between = [s for s in nest.stages[a + 1 : b] if key in s.reductions]
+    if key is None or lane not in (key, *nest.shared) or end is None or not between:
         return None
-    return Sums(contractions[0], contractions[1], lane, end)
+    return Sums(a, b, key, end, lane != key) if all(can_split(s, nest) for s in between) else None
 
 
 @dataclass(frozen=True)
@@ -72,33 +78,42 @@ class SweepChooser:
         They are as long as it does hold, or short, of many rows, so that keys and values come from memory less often; but lines
         of a mask are those of one row. Equal ones where there are such, so that there is one code for all.
         """
-        lane, machine = self.sums.lane, self.target.machine
-        extent, held = self.nest.extents[lane], machine.row_elements // (machine.row_tiles * self.rows)
+        lane, machine = self.sums.key, self.target.machine
+        extent, held = self.nest.extents[lane], machine.row_elements // self._shared()
         if extent <= held or running_sums(self.nest, lane) is None:
             return None
         most, period = held if self.reads_mask else 2 * machine.block_steps, packed_periods(self.nest).get(lane, self.lanes)
         sizes = range(max(most - most % period, period), most // 2, -period)
         return lane, next((size for size in sizes if extent % size == 0), sizes[0])
 
+    def _shared(self) -> int:
+        """The rows that a cache is to hold whole, so that they share what they read."""
+        return self.target.machine.row_tiles * self.rows
+
     @cached_property
     def length(self) -> int:
         """The elements of a row of which weights are made at once."""
         running = self.running()
-        return self.nest.extents[self.sums.lane] if running is None else running[1]
+        return self.nest.extents[self.sums.key] if running is None else running[1]
 
     @cached_property
     def hides(self) -> bool:
         """Whether a mask says which scores there are."""
-        return next(self._before(self.sums.lane, self.sums.second - 1)).skips
+        return self._choosing is not None
 
     @cached_property
     def reads_mask(self) -> bool:
         """Whether each row has its own line of a mask; what places decide costs nothing to see."""
-        first = next(self._before(self.sums.lane, self.sums.second - 1))
-        stage = self.nest.stages[first.last - 1]
-        choice = choice_of(stage) if first.skips else None
-        read = [stage.accesses[c.index] for c in choice.conditions if isinstance(c, BlockArgument)] if choice else []
+        stage = self._choosing
+        choice = None if stage is None else choice_of(stage)
+        read = [stage.accesses[c.index] for c in choice.conditions if isinstance(c, BlockArgument)] if stage and choice else []
         return any(a is not None and a.uses(self.row) for a in read)
+
+    @cached_property
+    def _choosing(self) -> Stage | None:
+        """The stage that chooses between scores and a number, as a mask has it."""
+        first, last = next((a, b) for a, b in self._together(self.sums.key) if a <= self.sums.first < b)
+        return choosing(self.nest.stages[first:last])
 
     def height(self) -> int:
         """The rows of a part of a task: register tiles whose weights a cache holds; of blocks, beside their keys and values."""
@@ -118,18 +133,18 @@ class SweepChooser:
         It has many rows, and the second-level cache holds what all rows of a product read, such as a head's keys and values.
         """
         stages, extents = (self.nest.stages[k] for k in (self.sums.first, self.sums.second)), self.nest.extents
-        read = (stage.reductions | {lane} for stage, lane in zip(stages, (self.sums.lane, self.sums.end), strict=True))
+        read = (stage.reductions | {lane} for stage, lane in zip(stages, (self.sums.key, self.sums.end), strict=True))
         near = sum(prod(extents[d] for d in dims) for dims in read) <= self.target.machine.block_elements
         return near and self.rows >= _ROWS
 
     def sweeps(self) -> Iterator[Sweep]:
         """The sweeps, as far as a mask shows something, if what it hides weighs nothing."""
         sweeps = list(self._sweeps())
-        size, lane = self._block(), self.sums.lane
+        size, lane = self._block(), self.sums.key
         steps = [step for sweep in sweeps for d, step in sweep.steps if d == lane]
-        if not self.hides or self.exact or self.length <= size or any(size % step for step in steps):
+        if self._choosing is None or self.exact or self.length <= size or any(size % step for step in steps):
             return iter(sweeps)
-        stages = self.nest.stages[sweeps[0].last - 1 : self.sums.second]
+        stages = self.nest.stages[self.nest.stages.index(self._choosing) : self.sums.second]
         if not weighs_nothing(stages, self.nest.stages[self.sums.second], lane):
             return iter(sweeps)
         return (replace(s, shown=(lane, size)) for s in sweeps)
@@ -141,34 +156,44 @@ class SweepChooser:
 
     def _sweeps(self) -> Iterator[Sweep]:
         second, end = self.sums.second, self.sums.end
-        yield from self._before(self.sums.lane, second - 1)
+        yield from self._before(self.sums.key)
         columns, wide = self._panel(end, _VECTORS), self._wide(end)
         yield Sweep(second - 1, second, ((self.row, 1), (end, wide)))
-        steps = (self.sums.lane, self._block()), (end, columns), (self.row, self.rows)
+        steps = (self.sums.key, self._block()), (end, columns), (self.row, self.rows)
         yield Sweep(second, second + 1, steps, skips=self.hides and not self.exact)
         if second + 1 < len(self.nest.stages):
             yield Sweep(second + 1, len(self.nest.stages), ((self.row, 1), (end, wide)))
 
-    def _before(self, dim: int, last: int) -> Iterator[Sweep]:
-        """The stages before `last` in as few sweeps along a dimension as its reductions allow, register tiles by themselves.
+    def _before(self, dim: int) -> Iterator[Sweep]:
+        """The stages before the second contraction that have a dimension."""
+        for first, last in self._together(dim):
+            swept = self.nest.stages[first:last]
+            skips = any(s.is_contraction for s in swept) and choosing(swept) is not None
+            yield Sweep(first, last, self._steps(dim, swept), skips=skips)
+
+    def _together(self, dim: int) -> Iterator[tuple[int, int]]:
+        """The first stage and the one behind the last of as few sweeps along a dimension as its reductions allow.
 
         What one stage reduces another may need whole.
         """
-        stages, begin = self.nest.stages, 0
+        stages, last = self.nest.stages, self.sums.second - 1
         whole: set[SSAValue] = set()
+        begin = 0
         for k in range(last + 1):
-            stage, tile = stages[k], any(s.is_contraction for s in stages[begin:k])
-            outside = dim not in stage.dims and (tile or not isinstance(stage.op, linalg.FillOp))
+            stage = stages[k]
+            outside = dim not in stage.dims and not (isinstance(stage.op, linalg.FillOp) and self._joins(stages[begin:k]))
             if k == last or outside or any(a.root in whole for a in stage.inputs):
                 if begin < k:
-                    swept = stages[begin:k]
-                    skips = any(s.is_contraction for s in swept) and choice_of(swept[-1]) is not None
-                    yield Sweep(begin, k, self._steps(dim, swept), skips=skips)
+                    yield begin, k
                 alone = outside and not isinstance(stage.op, linalg.FillOp)
                 begin = k + alone
                 whole.clear()
             if dim in stage.reductions:
                 whole.add(stage.output.root)
+
+    def _joins(self, stages: Sequence[Stage]) -> bool:
+        """Whether what begins a reduction along lanes may share a sweep: its register tiles would spill."""
+        return not any(s.is_contraction for s in stages)
 
     def _steps(self, dim: int, stages: Sequence[Stage]) -> tuple[tuple[int, int], ...]:
         if any(s.is_contraction for s in stages):

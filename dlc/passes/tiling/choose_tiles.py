@@ -12,6 +12,7 @@ from math import prod
 from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.choose_panels import PanelChooser
 from dlc.passes.tiling.choose_sweeps import SweepChooser, sums_of_rows
+from dlc.passes.tiling.choose_turned_sweeps import TurnedSweepChooser
 from dlc.passes.tiling.nests import Nest, Stage, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction
 from dlc.passes.tiling.tile_rules import EVEN, SUMS, TileRules, row_tile
@@ -103,7 +104,8 @@ class _Chooser(TileRules):
         if row is None:
             return None
         rows = row_tile(nest.extents[row], (self.target.vector_registers - 3) // 2, SUMS / 2)
-        chooser = SweepChooser(nest, self.target, sums, row, rows, lanes, self.exact)
+        kind = TurnedSweepChooser if sums.turned else SweepChooser
+        chooser = kind(nest, self.target, sums, row, rows, lanes, self.exact)
         register, order = {row: chooser.height()}, self.order(nest.shared, None)
         return TilePlan(self.grid(register, order), register, order, sweeps=tuple(chooser.sweeps()), running=chooser.running())
 

@@ -233,6 +233,14 @@ def choice_of(stage: Stage) -> Choice | None:
     return None if otherwise is None else Choice(tuple(conditions), otherwise)
 
 
+def choosing(stages: Sequence[Stage]) -> Stage | None:
+    """The stage of a sweep that makes a choice last; reductions of what it makes may follow."""
+    last = next(
+        (s for s in reversed(stages) if s.is_contraction or not (s.reductions or isinstance(s.op, linalg.FillOp))), None
+    )
+    return last if last is not None and choice_of(last) is not None else None
+
+
 def is_by_places(value: SSAValue) -> bool:
     """Whether a value in a body is made of places and known numbers alone."""
     return isinstance(value.owner, PLACE_ARITHMETIC) and all(map(is_by_places, value.owner.operands))

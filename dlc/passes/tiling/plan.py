@@ -18,7 +18,7 @@ class Sweep:
     compute; of a contraction alone, a part of the outermost loop in which its first operand is zeros.
 
     `shown`: a dimension and a size; of its parts of this size all are left out that are behind the last one in which the
-    choice of the first sweep falls on what is computed.
+    choice of the first sweep that makes one falls on what is computed.
     """
 
     first: int

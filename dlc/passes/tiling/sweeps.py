@@ -9,7 +9,7 @@ from functools import reduce
 from dlc.ir import Block, BlockArgument, BoolAttr, Operation, Region, SSAValue, arith, i1, scf
 from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.leaf import Leaf
-from dlc.passes.tiling.nests import Choice, Stage, choice_of, identity_of
+from dlc.passes.tiling.nests import Choice, Stage, choice_of, choosing, identity_of
 from dlc.passes.tiling.places import may_hold
 from dlc.passes.tiling.ranges import Range, Tile, steps, steps_between
 from dlc.passes.tiling.running import running_sums
@@ -44,10 +44,10 @@ def run_stages(leaf: Leaf, place: Place) -> None:
 
 def _where_shown(leaf: Leaf, place: Place, tile: Tile, lane: int) -> Place:
     """Where to compute a block: the first in any case, another where places do not hide all of it."""
-    sweep, begin = next((s for s in leaf.plan.sweeps if s.shown is not None), None), tile[lane].offset
-    if sweep is None or isinstance(begin, int):
+    shown_by, begin = [s for s in leaf.plan.sweeps if s.shown is not None], tile[lane].offset
+    if not shown_by or isinstance(begin, int):
         return place
-    stage = leaf.nest.stages[sweep.last - 1]
+    stage = next(found for s in shown_by if (found := choosing(leaf.nest.stages[s.first : s.last])) is not None)
     choice = choice_of(stage)
     assert choice is not None
     shown = _all(place, (may_hold(place, stage, c, tile) for c in choice.conditions))
@@ -84,7 +84,8 @@ def _run(leaf: Leaf, place: Place, tile: Tile, positions: Sequence[int], ends: d
         if inside := [stages[k] for k in positions if sweep.first <= k < sweep.last]:
             run = _Sweep(leaf, inside, sweep.skips, ends)
             dims = {d for s in inside for d in s.dims}
-            if sweep.shown is not None and sweep.shown[0] in dims and not ends:
+            asks = sweep.shown is not None and sweep.shown[0] in dims and choosing(inside) is not None
+            if sweep.shown is not None and asks and not ends:
                 ends[sweep.shown[0]] = run.end(place, tile, *sweep.shown)
             run.parts(place, tile, [(d, step) for d, step in sweep.steps if d in dims], {})
     leaf.stages(place, [stages[k] for k in positions if k >= done], tile)
@@ -121,15 +122,17 @@ class _Sweep:
     def parts(self, place: Place, tile: Tile, loops: Sequence[tuple[int, int]], partials: Mapping[Operation, _Partial]) -> None:
         """Loops over parts of the tile, one dimension after the other; all stages on each."""
         if not loops:
-            choice = choice_of(self.stages[-1]) if self.skips else None
-            if choice is None:
-                self.run(place, tile, partials)
+            stage = choosing(self.stages) if self.skips else None
+            if stage is None:
+                self.run(place, tile, self.stages, partials)
             else:
-                self.where_chosen(place, tile, choice)
+                self.where_chosen(place, tile, stage, partials)
             return
         (d, step), *rest = loops
         split = [s for s in self.stages if d in s.reductions and not s.is_contraction]
-        made = {s.op: self.partial(place, s, tile, d, min(step, tile[d].size)) for s in split}
+        # Lanes along what is reduced have sums of their own.
+        along = [s for s in split if any(a.stride(d) == 1 for a in s.inputs)]
+        made = {s.op: self.partial(place, s, tile, d, min(step, tile[d].size)) for s in along}
         # What lies outside of the dimension is what its sums begin as.
         inside = [s for s in self.stages if not split or d in s.dims]
         for stage in self.stages:
@@ -140,7 +143,7 @@ class _Sweep:
         for at, part in self.steps(place, tile[d], d, step):
             inner = {**tile, d: part}
             sweep.parts(self.where_not_zero(at, inner) if sums else at, inner, rest, {**partials, **made})
-        for stage in split:
+        for stage in along:
             partial = made[stage.op]
             target = self.leaf.operand(place, stage, len(stage.op.operands) - 1, tile)
             combine(place.located(stage.op.location), stage, (partial.buffer, partial.dims), target)
@@ -156,7 +159,9 @@ class _Sweep:
 
         The first part is computed in any case: a row of which nothing is shown has something to be the sum of.
         """
-        last, choice = self.stages[-1], choice_of(self.stages[-1])
+        last = choosing(self.stages)
+        choice = None if last is None else choice_of(last)
+        assert last is not None
         assert choice is not None
         main = tile[d].size - tile[d].size % size
         loop = place.loop(size, main, size, [SSAValue.get(place.value(size))], f"j{d}")
@@ -171,9 +176,9 @@ class _Sweep:
         end = loop.results[0]
         return shown(place, main, tile[d].size - main, end) if tile[d].size > main else end
 
-    def run(self, place: Place, tile: Tile, partials: Mapping[Operation, _Partial]) -> None:
-        """All stages on one part."""
-        for stage in self.stages:
+    def run(self, place: Place, tile: Tile, stages: Iterable[Stage], partials: Mapping[Operation, _Partial]) -> None:
+        """Some stages on one part."""
+        for stage in stages:
             if stage.op not in partials:
                 self.emit(place, stage, tile)
                 continue
@@ -181,16 +186,19 @@ class _Sweep:
             window = self.leaf.window(place, partial.buffer, partial.parts(place, tile))
             self.emit(place, stage, tile, {len(stage.op.operands) - 1: window})
 
-    def where_chosen(self, place: Place, tile: Tile, choice: Choice) -> None:
-        """All stages, where the choice that the last one makes falls on what they compute for some element of the part."""
-        last, seen, hidden = self.stages[-1], Block(), Block()
+    def where_chosen(self, place: Place, tile: Tile, last: Stage, partials: Mapping[Operation, _Partial]) -> None:
+        """All stages, those up to `last` where the choice that it makes falls on what they compute for some element."""
+        choice, seen, hidden = choice_of(last), Block(), Block()
+        assert choice is not None
+        end = self.stages.index(last) + 1
         chosen = _is_shown(place, self.leaf, last, choice, tile)
         place.insert(scf.IfOp(chosen, [], Region(seen), Region(hidden)))
-        self.run(inner := place.inside(seen), tile, {})
+        self.run(inner := place.inside(seen), tile, self.stages[:end], partials)
         inner.yield_()
         outer = place.inside(hidden)
         fill(outer, choice.otherwise, self.leaf.operand(outer, last, len(last.op.operands) - 1, tile)[0])
         outer.yield_()
+        self.run(place, tile, self.stages[end:], partials)
 
     def where_not_zero(self, place: Place, tile: Tile) -> Place:
         """Where to compute a contraction, whose first operand is not all zeros in the part."""

@@ -117,3 +117,13 @@ def test_a_single_row_leaves_it_to_the_processor() -> None:
 def test_short_loops_and_other_reads_are_left_alone() -> None:
     for name in KERNELS:
         assert not prefetched(KERNELS[name])[1], name
+
+
+@pytest.mark.parametrize(("way", "asked_for"), [(1 << 12, False), (1 << 7, True)])
+def test_what_a_kernel_wrote_a_moment_ago_is_near(way: int, asked_for: bool) -> None:
+    """Queries are turned into a buffer of 48×9 floats, which half of 32 KiB holds and half of 1 KiB does not."""
+    module = parse_module(CONTEXT, KERNELS["attention, turned"].replace("x6x", "x48x"))
+    machine = replace(TARGET.machine, way_bytes=way)
+    for p in (*PASSES, PrefetchPanelsPass(replace(TARGET, machine=machine))):
+        p.apply(CONTEXT, module)
+    assert any(isinstance(op, PrefetchOp) for op in module.walk()) == asked_for

@@ -22,6 +22,7 @@ from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
 from dlc.passes.tiling.choose_sweeps import Sums, SweepChooser, sums_of_rows
 from dlc.passes.tiling.choose_tiles import choose_tiles
+from dlc.passes.tiling.choose_turned_sweeps import TurnedSweepChooser
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.nests import Nest, Stage, can_split
@@ -37,7 +38,7 @@ CONTEXT = make_context()
 
 
 # On devices with groups each contraction has a kernel of its own.
-OF_GROUPS = [name for name in KERNELS if name != "attention"]
+OF_GROUPS = [name for name in KERNELS if not name.startswith("attention")]
 
 
 def buffered(name: str) -> ModuleOp:
@@ -68,8 +69,8 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     plan = TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks, steps)
     known = nest.at({})
     if (sums := sums_of_rows(known)) is not None:
-        sizes = [n for n in range(1, known.extents[sums.lane] + 1) if n % periods.get(sums.lane, 1) == 0]
-        running = (sums.lane, int(rng.choice(sizes))) if rng.random() < 0.5 else None
+        sizes = [n for n in range(1, known.extents[sums.key] + 1) if n % periods.get(sums.key, 1) == 0]
+        running = (sums.key, int(rng.choice(sizes))) if rng.random() < 0.5 else None
         return replace(plan, chunks={}, sweeps=random_sweeps(known, sums, rng), running=running)
     reduction = first_reduction(nest)
     if reduction is None or rng.random() < 0.5:
@@ -104,15 +105,16 @@ def random_sweeps(nest: Nest, sums: Sums, rng: np.random.Generator) -> tuple[Swe
         sizes = [n for n in range(1, nest.extents[d] + 1) if not read or packed[d] % n == 0]
         return int(rng.choice(sizes))
 
-    chooser = SweepChooser(nest, CPU_LEVELS["cpu:avx2"], sums, nest.shared[-1], 6, 8)
+    kind = TurnedSweepChooser if sums.turned else SweepChooser
+    chooser = kind(nest, CPU_LEVELS["cpu:avx2"], sums, nest.shared[-1], 6, 8)
     # What places hide may be skipped, and rows end where it is all that is left, in whole steps of all sweeps.
     skips, ends = rng.random() < 0.7, rng.random() < 0.7
-    shown = (sums.lane, step(sums.lane, nest.stages)) if ends else None
+    shown = (sums.key, step(sums.key, nest.stages)) if ends else None
 
     def drawn(sweep: Sweep) -> Sweep:
         steps = [(d, step(d, nest.stages[sweep.first : sweep.last])) for d, _ in sweep.steps]
         if shown is not None:
-            steps = [shown if d == sums.lane else (d, size) for d, size in steps]
+            steps = [shown if d == sums.key else (d, size) for d, size in steps]
         return replace(sweep, steps=tuple(steps), skips=sweep.skips and skips, shown=shown)
 
     return tuple(map(drawn, chooser.sweeps()))
@@ -360,10 +362,10 @@ def test_blocks_of_what_runs_are_whole_panels() -> None:
     nest = next(iter(nests_of(kernel))).at({})
     plan, sums = choose_tiles(nest, CPU_LEVELS["cpu:avx2"]), sums_of_rows(nest)
     assert sums is not None
-    replace(plan, running=(sums.lane, 16)).check(nest)
+    replace(plan, running=(sums.key, 16)).check(nest)
     for running, problem in (
-        ((sums.lane, 12), "whole panels of an operand"),
-        ((sums.lane, 24), "at most its extent"),
+        ((sums.key, 12), "whole panels of an operand"),
+        ((sums.key, 24), "at most its extent"),
         ((sums.end, 12), "what sums of exponentials in sweeps reduce"),
     ):
         with pytest.raises(ValueError, match=problem):
@@ -457,3 +459,31 @@ def test_chosen_plans_of_groups_compute_the_same(name: str, target: str, choose:
         apply_tiles(nest, choose(nest.at({}), OPENCL_PROFILES[target]), Constants(kernel))
     lowered(module)
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "target, sizes, height, tile",
+    [
+        # (rows, keys, numbers): half of the nearest cache holds 64 rows of 64 numbers, and four vectors of lanes four keys.
+        ("cpu:avx512", (512, 512, 64), 64, (4, 64)),
+        ("cpu:avx512", (512, 512, 128), 32, (8, 32)),
+        ("cpu:avx512", (48, 510, 64), 48, (6, 48)),
+        ("cpu:avx2", (512, 512, 64), 64, (6, 16)),
+        # Of 40 rows, which is what the second-level cache holds of 1,500 scores, two whole register tiles.
+        ("cpu:avx2", (1500, 1500, 64), 32, (6, 16)),
+    ],
+)
+def test_turned_scores_have_rows_that_caches_hold(
+    target: str, sizes: tuple[int, int, int], height: int, tile: tuple[int, int]
+) -> None:
+    (kernel,) = kernels_of(buffered("attention, turned"))
+    nest = next(iter(nests_of(kernel))).at({})
+    sums = sums_of_rows(nest)
+    assert sums is not None and sums.turned
+    row, (width,) = nest.shared[-1], nest.stages[sums.first].reductions
+    nest = replace(nest, extents=nest.extents | dict(zip((row, sums.key, width), sizes, strict=True)))
+    at = CPU_LEVELS[target]
+    chooser = TurnedSweepChooser(nest, at, sums, row, 8, at.lanes(4))
+    assert chooser.height() == height
+    swept = next(s for s in chooser.sweeps() if s.first <= sums.first < s.last)
+    assert swept.steps == ((sums.key, tile[0]), (row, tile[1]))
