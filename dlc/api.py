@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -108,12 +108,10 @@ def compile_model(
         return compile_file(path_or_bytes(model), target, shapes, options, values=values, derived=derived, progress=tell)
 
 
-def _given_values(values: object) -> dict[str, NDArray[Any]]:
+def _given_values(values: Mapping[str, ArrayLike] | None) -> dict[str, NDArray[Any]]:
     """Values of inputs by name. Raises ShapeError and DTypeError for what is none."""
-    if not isinstance(values, Mapping | None):
-        raise DlcError(f"input_values: expected a dict from names of inputs to arrays, got {type(values).__name__}")
     arrays: dict[str, NDArray[Any]] = {}
-    for name, value in cast("Mapping[Any, Any]", values or {}).items():
+    for name, value in (values or {}).items():
         try:
             arrays[name] = given_array(value)
         except (ShapeError, DTypeError) as error:

@@ -22,16 +22,12 @@ GivenShape: TypeAlias = "TensorShape | Sequence[GivenShape] | None"
 GivenShapes: TypeAlias = "Mapping[str, GivenShape]"
 
 
-def given_shapes(shapes: object) -> GivenShapes:
+def given_shapes(shapes: Mapping[Any, Any] | None) -> GivenShapes:
     """Shapes as `compile_model` takes them, where a size by its name may be given without a sequence around it.
 
     Raises ShapeError for anything else.
     """
-    if shapes is None:
-        return {}
-    if not isinstance(shapes, Mapping):
-        raise ShapeError(f"input_shapes: expected a dict from names of inputs to shapes, got {type(shapes).__name__}")
-    return {_given_name(name): _given_shape(name, shape) for name, shape in cast("Mapping[Any, Any]", shapes).items()}
+    return {_given_name(name): _given_shape(name, shape) for name, shape in (shapes or {}).items()}
 
 
 def _given_name(name: object) -> str:

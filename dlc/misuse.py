@@ -1,8 +1,7 @@
 """What is said of a call that a public function cannot mean: which parameter, what it takes, what it got, on which line.
 
     dlc.numpy.linspace(0, 1, 2.5)
-    DTypeError: step.py:12: dlc.numpy.linspace: num = 2.5; expected a whole number;
-    it is linspace(start, stop, /, num=50, *, endpoint=True, dtype=None, device=None)
+    DTypeError: step.py:12: dlc.numpy.linspace: num = 2.5; expected a whole number
 
 The question is asked of the function's own declaration, and of what computes only once a call has failed: what works costs
 nothing, and an error of a call whose arguments are what the declaration says is no misuse, and stays as it is.
@@ -144,7 +143,7 @@ def _misuse(
             labelled = list(value.items())
         for label, each in labelled:
             if not kind.holds(each):
-                return f"{name}: {_told(label, each, kind)}; it is {_declared(name, signature)}"
+                return f"{name}: {_told(label, each, kind)}"
     return None
 
 

@@ -193,7 +193,7 @@ def test_every_parameter_of_what_compiles(name: str, model_path: Path, monkeypat
                 found.append(f"{p.name} = {value!r}: {problem}")
     assert not found, "\n".join(found[:20])
     if name not in TAKE_ANYTHING:
-        with pytest.raises(DTypeError, match=rf"test_misuse\.py:\d+: dlc\.{name}: .*; it is {name}\("):
+        with pytest.raises(DTypeError, match=rf"test_misuse\.py:\d+: dlc\.{name}: "):
             function(*[None] * 40)
         with pytest.raises(DTypeError, match=rf"test_misuse\.py:\d+: dlc\.{name}: .*; it is {name}\("):
             function(nonsense=1)
@@ -201,7 +201,7 @@ def test_every_parameter_of_what_compiles(name: str, model_path: Path, monkeypat
 
 SGD = dlc.optim.sgd(0.1)
 CASES: dict[str, tuple[Callable[[], Any], str]] = {
-    "a size": (lambda: dnp.linspace(0, 1, 2.5), r"dlc\.numpy\.linspace: num = 2\.5; expected a whole number; it is linspace\(start, "),
+    "a size": (lambda: dnp.linspace(0, 1, 2.5), r"dlc\.numpy\.linspace: num = 2\.5; expected a whole number$"),
     "many bits": (lambda: dlc.jit(num_threads=10**30), r"num_threads = 1000.*\(of 100 bits\); expected a whole number or None"),
     "swapped": (lambda: dlc.nn.group_norm(X, 2, X[0], X[0]), r"group_norm: groups = float32\[2\]; expected a whole number"),
     "in a list": (lambda: dnp.concat([X, None]), r"concat: arrays\[1\] = None; expected an array, a number or lists of them"),
@@ -214,7 +214,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "argnums": (lambda: dlc.grad(loss, argnums=1.5), r"dlc\.grad: argnums = 1\.5; expected a whole number or a list of whole"),
     "a choice": (lambda: dlc.TrainStep("sdg", "mse"), r"dlc\.TrainStep: optimizer = 'sdg'; expected one of 'sgd', 'adam', 'adamw'"),
     "of a class": (lambda: dlc.TrainStep(), r"dlc\.TrainStep: missing a required argument: 'optimizer'; it is TrainStep\(optimizer, l"),
-    "a rule": (lambda: dlc.custom_jvp(loss).defjvp(None), r"dlc\.custom_jvp\.defjvp: rule = None; expected a function; it is defjvp\(rule\)"),
+    "a rule": (lambda: dlc.custom_jvp(loss).defjvp(None), r"dlc\.custom_jvp\.defjvp: rule = None; expected a function"),
     "a target": (lambda: dlc.jit(target=3), r"dlc\.jit: target = 3; expected a string or a target"),
     "jitted, too few": (lambda: dlc.jit(loss)(X), r"loss: missing a required argument: 'x'; it is loss\(p, x\)"),
     "jitted, settings": (lambda: dlc.jit(loss, static_argnames="p")(1, X, z=1), "loss: got an unexpected keyword argument 'z'"),

@@ -12,6 +12,7 @@ from dlc import random
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import is_complex, of_parts, parts_of
 from dlc.frontend.trace import Trace, current_trace, line_location
+from dlc.misuse import unexplained
 from dlc.numpy.apply import convert
 from dlc.pytorch.graph import Graph, Node, Operator, Ref
 from dlc.pytorch.rules import DRAWN, OF_COMPLEX, RULES
@@ -120,7 +121,7 @@ def _has_complex(argument: Any) -> bool:
 def _called(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     rule = OF_COMPLEX.get(node.op) if any(map(_has_complex, (*args, *kwargs.values()))) else None
     try:
-        return (rule or DRAWN.get(node.op) or RULES[node.op])(*args, **kwargs)
+        return unexplained(rule or DRAWN.get(node.op) or RULES[node.op])(*args, **kwargs)
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise

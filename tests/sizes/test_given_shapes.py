@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 import dlc
-from dlc.errors import ShapeError, UnsupportedError
+from dlc.errors import DlcError, DTypeError, ShapeError
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,6 @@ def test_a_range_given_by_name_is_held(model: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([1], "expected a dict"),
         ({3: (1,)}, "expected the name of an input, got 3"),
         ({"x": None}, "None is no shape of a tensor"),
         ({"x": [(2, 3), (8,)]}, "is no shape of a tensor"),
@@ -72,5 +71,10 @@ def test_what_is_no_shape_is_refused(model: Any, given: Any, said: str) -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, "2", True])
 def test_what_is_no_number_of_threads_is_refused(model: Any, number: Any) -> None:
-    with pytest.raises(UnsupportedError, match=r"num_threads .*: expected a whole number from 1 on"):
+    with pytest.raises(DlcError, match=r"num_threads.*expected a whole number"):
         dlc.compile_model(model, num_threads=number)
+
+
+def test_what_is_no_dict_of_shapes_is_refused(model: Any) -> None:
+    with pytest.raises(DTypeError, match=r"input_shapes = \[1\]; expected a dict or None"):
+        dlc.compile_model(model, input_shapes=cast(Any, [1]))

@@ -125,7 +125,7 @@ def test_a_tensor_inside_is_differentiated(tmp_path: Path) -> None:
         ({"vjp": "logits", "wrt": "h"}, "wrt 'h': a node makes it"),
         ({"vjp": "logits", "wrt": "z*"}, "wrt 'z*'"),
         ({"hvp": "logits", "wrt": "w1"}, "a Hessian is of one element"),
-        ({"hvp": ["logits", "h"], "wrt": "w1"}, "of one output"),
+        ({"hvp": ["logits", "h"], "wrt": "w1"}, "hvp = ['logits', 'h']; expected a string or None"),
         ({"vjp": "logits"}, "with respect to which"),
         ({"wrt": "w1"}, "without vjp, jvp or hvp"),
         ({"vjp": "logits", "jvp": "logits", "wrt": "w1"}, "vjp and jvp are given"),

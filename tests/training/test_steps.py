@@ -98,8 +98,8 @@ def test_of_a_softmax_the_logits_are_trained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"optimizer": "lion", "loss": "mse"}, "no optimiser 'lion'; there are sgd, adam, adamw"),
-        ({"optimizer": "sgd", "loss": "l1"}, "no loss 'l1'; there are mse, cross_entropy"),
+        ({"optimizer": "lion", "loss": "mse"}, "optimizer = 'lion'; expected one of 'sgd', 'adam', 'adamw'"),
+        ({"optimizer": "sgd", "loss": "l1"}, "loss = 'l1'; expected one of 'mse', 'cross_entropy'"),
         ({"optimizer": "adam", "loss": "mse", "momentum": 0.9}, "momentum is a setting of sgd"),
         ({"optimizer": "sgd", "loss": "mse", "weight_decay": 0.1}, "weight_decay is a setting of adamw"),
         ({"optimizer": "sgd", "loss": "mse", "of": "z"}, "no output is called 'z'"),

@@ -85,12 +85,26 @@ def float_op(opcode: str) -> Handler:
 
 
 def extremum(name: str) -> Primitive:
-    """llvm.maximum or llvm.minimum, where a NaN wins; llvm.maxnum or llvm.minnum, where it loses.
+    """llvm.maximum or llvm.minimum, where a NaN wins.
 
     Without an order of +0 and -0 (nsz), which no one may ask for, they are one instruction and a test for NaN; one
     instruction if an operand is a constant.
     """
     return intrinsic(name, flags=" nsz")
+
+
+def number_extremum(predicate: str) -> Primitive:
+    """The extremum of two, where a NaN loses; an x86 processor's instruction is the first of the two selections.
+
+    llvm.maxnum of floats of 16 bits, to which LLVM narrows that of wider ones, is a library call.
+    """
+
+    def compute(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
+        a, b = xs
+        either = e.select(t, e.compute(f"fcmp {predicate}", t, a, b), a, b)
+        return e.select(t, e.compute("fcmp uno", t, b, b), a, either)
+
+    return compute
 
 
 def fused_multiply_add(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
@@ -221,8 +235,8 @@ HANDLERS: Handlers = {
     "arith.negf": _unary(instruction("fneg")),
     "arith.maximumf": _unary(extremum("maximum")),
     "arith.minimumf": _unary(extremum("minimum")),
-    "arith.maxnumf": _unary(extremum("maxnum")),
-    "arith.minnumf": _unary(extremum("minnum")),
+    "arith.maxnumf": _unary(number_extremum("ogt")),
+    "arith.minnumf": _unary(number_extremum("olt")),
     "arith.addi": linear_or("add", Linear.plus),
     "arith.subi": linear_or("sub", lambda a, b: a.plus(b, -1)),
     "arith.muli": linear_or("mul", Linear.times),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from math import inf, nan
 
-from dlc.emission.llvm.arith import Primitive, extremum, in_float, instruction, intrinsic
+from dlc.emission.llvm.arith import Primitive, extremum, in_float, instruction, intrinsic, number_extremum
 from dlc.emission.llvm.convert import float_to_float
 from dlc.emission.llvm.core import Writer, bits_of, mask_literal, splat, text_of
 from dlc.emission.llvm.order import Place
@@ -22,8 +22,8 @@ def _combiner(kind: str, t: Register) -> tuple[Primitive, float]:
             "mul": (instruction("fmul"), 1.0),
             "maximumf": (extremum("maximum"), -inf),
             "minimumf": (extremum("minimum"), inf),
-            "maxnumf": (extremum("maxnum"), nan),
-            "minnumf": (extremum("minnum"), nan),
+            "maxnumf": (number_extremum("ogt"), nan),
+            "minnumf": (number_extremum("olt"), nan),
         }[kind]
         return in_float(primitive), neutral
     bits = bits_of(t)
