@@ -42,7 +42,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     "keys_shape": (
         lambda x: dlc.random.normal(dlc.random.key(0), "ab"),
         DTypeError,
-        r"dlc\.random\.normal: shape = 'ab'; expected a whole number from 0 on or a list of .*; it is normal\(key, shape=\(\), dtype=float32",
+        r"dlc\.random\.normal: shape = 'ab'; expected a whole number from 0 on or a list of whole numbers from 0 on",
     ),
     "no_branch": (lambda x: dlc.lax.cond(x[0, 0] > 0, 1, 2), DTypeError, "dlc.lax.cond: true_fun is of int; expected a func"),
     "one_branch": (lambda x: dlc.lax.switch(0, _loops), DTypeError, r"switch: one function for branches; write \[_loops, …\]"),

@@ -1,0 +1,139 @@
+"""What plans by rules lose to the best of those that are worth trying, kernel by kernel in whole models, on one thread.
+
+    python benchmarks/plans.py [MODEL …] [--target cpu] [--turns 12]
+
+MODEL is an ONNX file or a name of the set of benchmarks/models.py. It is compiled once for each way to choose tiles, and all of
+these run in turns. What is best in one half of the turns is compared with the rules' plan in the other half, and the other way
+round, so that chance finds nothing. Launches are timed as they pass: of a machine at other work the least ones count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from models import load
+from rich.console import Console
+from rich.table import Table
+
+import dlc
+from dlc.compiler.tuning import with_variant
+from dlc.measure.timeline import Timed, Watch
+from dlc.passes.tiling.variants import VARIANTS, Variant
+from dlc.pipelines import stages_of
+from dlc.runtime.cpu.artifact import Artifact
+from dlc.target import resolve
+
+MODELS = ["resnet50", "densenet121", "mobilenet_v2", "unet", "bert_base_128", "gpt2_decode_kv", "whisper_encoder"]
+# A plan that is slower than the best one by less is as good.
+NEAR = 1.05
+SHOWN = 15
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL")
+    parser.add_argument("--target", default="cpu")
+    parser.add_argument("--turns", type=int, default=12, help="how often each way runs; at least 2")
+    arguments = parser.parse_args()
+    if arguments.turns < 2:
+        parser.error("--turns: at least 2, of which one half is compared with the other")
+    console, near, total = Console(), 0.0, 0.0
+    for name in arguments.models:
+        kernels = measured(name, arguments.target, arguments.turns)
+        seconds = sum(k.seconds for k in kernels.values())
+        good = sum(k.seconds for k in kernels.values() if k.loss <= NEAR)
+        near, total = near + good, total + seconds
+        console.print(table(f"{name}: within 5 % of the best for {good / seconds:.1%} of {1e3 * seconds:.1f} ms", kernels))
+    console.print(f"All of them: within 5 % of the best for {near / total:.1%} of the time.")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """All runs of a kernel in a model: seconds by the rules' plan, how many times those of the best one that is, and which.
+
+    None is the best where the halves of the turns do not agree.
+    """
+
+    seconds: float
+    loss: float
+    best: Variant | None
+
+    @staticmethod
+    def of(turns: Mapping[int, Mapping[int, Sequence[float]]]) -> Kernel:
+        """By seconds of each turn of each run in each way; ways that come to the same code are one."""
+        halves = [{way: sum(min(t[half::2]) for t in runs.values()) for way, runs in turns.items()} for half in (0, 1)]
+        best = [min(half, key=lambda way: half[way]) for half in halves]
+        loss = sum(half[0] / half[way] for half, way in zip(halves, reversed(best), strict=True)) / 2
+        return Kernel(min(half[0] for half in halves), loss, VARIANTS[best[0]] if best[0] == best[1] else None)
+
+
+def measured(name: str, target: str, turns: int) -> dict[str, Kernel]:
+    """The kernels of a model by name."""
+    model, inputs = load(name)
+    watches: list[Watch] = []
+    note = 0.0
+    # By kernel, the first way that came to the same code.
+    same: dict[str, dict[int, int]] = defaultdict(dict)
+    codes: dict[tuple[str, bytes], int] = {}
+    for way in range(len(VARIANTS)):
+        stages = with_variant(stages_of(resolve(target)), way)
+        artifact = dlc.compile_model(
+            model,
+            target=target,
+            input_shapes={n: a.shape for n, a in inputs.items()},
+            num_threads=1,
+            cache=False,
+            pipeline=",".join(str(p) for stage in stages for p in stage.passes),
+        ).artifact
+        assert isinstance(artifact, Artifact)
+        for kernel in artifact.kernels:
+            same[kernel.name][way] = codes.setdefault((kernel.name, kernel.code), way)
+        arrays = [np.ascontiguousarray(inputs[i.name]) for i in artifact.host.inputs]
+        watches.append(Watch(artifact, arrays, 1))
+        if way == 0:
+            note = seconds_of_a_note(artifact, arrays, watches[0])
+    times: dict[str, dict[int, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for turn in range(-1, turns):
+        order = range(len(VARIANTS))
+        for way in order if turn % 2 == 0 else reversed(order):
+            run = watches[way].run()
+            tasks = np.diff(run.first)
+            for k, (launch, seconds) in enumerate(zip(run.launches, run.of_launches, strict=True)):
+                # The first turn of all touches memory.
+                if launch.kernel is not None and turn >= 0:
+                    times[launch.kernel][same[launch.kernel][way]][k].append(seconds - note * tasks[k])
+    return {kernel: Kernel.of(of) for kernel, of in times.items()}
+
+
+def seconds_of_a_note(artifact: Artifact, arrays: Sequence[np.ndarray[Any, Any]], watch: Watch) -> float:
+    """What it takes to note one task."""
+    program, plain, runs = artifact.program(1), list[float](), list[Timed]()
+    for _ in range(10):
+        begin = time.perf_counter()
+        program.run(arrays)
+        plain.append(time.perf_counter() - begin)
+        runs.append(watch.run())
+    return max(0.0, min(run.seconds for run in runs) - min(plain)) / len(runs[0].tasks)
+
+
+def table(title: str, kernels: Mapping[str, Kernel]) -> Table:
+    """The kernels that take longest, and what is lost."""
+    result = Table(title=title)
+    result.add_column("kernel")
+    result.add_column("ms", justify="right")
+    result.add_column("of the best", justify="right")
+    result.add_column("the best")
+    for name, kernel in sorted(kernels.items(), key=lambda item: -item[1].seconds)[:SHOWN]:
+        best = "the halves do not agree" if kernel.best is None else str(kernel.best)
+        result.add_row(name, f"{1e3 * kernel.seconds:.3f}", f"{kernel.loss:.3f}", best)
+    return result
+
+
+if __name__ == "__main__":
+    main()
