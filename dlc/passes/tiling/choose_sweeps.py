@@ -13,7 +13,7 @@ from math import prod
 
 from dlc.ir import BlockArgument, SSAValue, linalg
 from dlc.passes.tiling.hidden import weighs_nothing
-from dlc.passes.tiling.nests import Nest, Stage, can_split, choice_of, choosing
+from dlc.passes.tiling.nests import Choice, Nest, Stage, can_split, choosing
 from dlc.passes.tiling.plan import Sweep, packed_periods
 from dlc.passes.tiling.running import running_sums
 from dlc.target import Target
@@ -104,14 +104,15 @@ class SweepChooser:
     @cached_property
     def reads_mask(self) -> bool:
         """Whether each row has its own line of a mask; what places decide costs nothing to see."""
-        stage = self._choosing
-        choice = None if stage is None else choice_of(stage)
-        read = [stage.accesses[c.index] for c in choice.conditions if isinstance(c, BlockArgument)] if stage and choice else []
+        if self._choosing is None:
+            return False
+        stage, choice = self._choosing
+        read = [stage.accesses[c.index] for c in choice.conditions if isinstance(c, BlockArgument)]
         return any(a is not None and a.uses(self.row) for a in read)
 
     @cached_property
-    def _choosing(self) -> Stage | None:
-        """The stage that chooses between scores and a number, as a mask has it."""
+    def _choosing(self) -> tuple[Stage, Choice] | None:
+        """The stage that chooses between scores and a number, as a mask has it, and its choice."""
         first, last = next((a, b) for a, b in self._together(self.sums.key) if a <= self.sums.first < b)
         return choosing(self.nest.stages[first:last])
 
@@ -144,7 +145,7 @@ class SweepChooser:
         steps = [step for sweep in sweeps for d, step in sweep.steps if d == lane]
         if self._choosing is None or self.exact or self.length <= size or any(size % step for step in steps):
             return iter(sweeps)
-        stages = self.nest.stages[self.nest.stages.index(self._choosing) : self.sums.second]
+        stages = self.nest.stages[self.nest.stages.index(self._choosing[0]) : self.sums.second]
         if not weighs_nothing(stages, self.nest.stages[self.sums.second], lane):
             return iter(sweeps)
         return (replace(s, shown=(lane, size)) for s in sweeps)

@@ -233,12 +233,12 @@ def choice_of(stage: Stage) -> Choice | None:
     return None if otherwise is None else Choice(tuple(conditions), otherwise)
 
 
-def choosing(stages: Sequence[Stage]) -> Stage | None:
-    """The stage of a sweep that makes a choice last; reductions of what it makes may follow."""
-    last = next(
-        (s for s in reversed(stages) if s.is_contraction or not (s.reductions or isinstance(s.op, linalg.FillOp))), None
-    )
-    return last if last is not None and choice_of(last) is not None else None
+def choosing(stages: Sequence[Stage]) -> tuple[Stage, Choice] | None:
+    """The stage of a sweep that makes a choice last, and the choice; reductions of what it makes may follow."""
+    makes = (s for s in reversed(stages) if s.is_contraction or not (s.reductions or isinstance(s.op, linalg.FillOp)))
+    last = next(makes, None)
+    choice = None if last is None else choice_of(last)
+    return None if last is None or choice is None else (last, choice)
 
 
 def is_by_places(value: SSAValue) -> bool:

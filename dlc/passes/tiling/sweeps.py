@@ -9,7 +9,7 @@ from functools import reduce
 from dlc.ir import Block, BlockArgument, BoolAttr, Operation, Region, SSAValue, arith, i1, scf
 from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.leaf import Leaf
-from dlc.passes.tiling.nests import Choice, Stage, choice_of, choosing, identity_of
+from dlc.passes.tiling.nests import Choice, Stage, choosing, identity_of
 from dlc.passes.tiling.places import may_hold
 from dlc.passes.tiling.ranges import Range, Tile, steps, steps_between
 from dlc.passes.tiling.running import running_sums
@@ -47,9 +47,7 @@ def _where_shown(leaf: Leaf, place: Place, tile: Tile, lane: int) -> Place:
     shown_by, begin = [s for s in leaf.plan.sweeps if s.shown is not None], tile[lane].offset
     if not shown_by or isinstance(begin, int):
         return place
-    stage = next(found for s in shown_by if (found := choosing(leaf.nest.stages[s.first : s.last])) is not None)
-    choice = choice_of(stage)
-    assert choice is not None
+    stage, choice = next(found for s in shown_by if (found := choosing(leaf.nest.stages[s.first : s.last])) is not None)
     shown = _all(place, (may_hold(place, stage, c, tile) for c in choice.conditions))
     return place if shown is None else place.branch(place.op(arith.OrIOp(place.compare(begin, "eq", 0), shown)))
 
@@ -122,11 +120,11 @@ class _Sweep:
     def parts(self, place: Place, tile: Tile, loops: Sequence[tuple[int, int]], partials: Mapping[Operation, _Partial]) -> None:
         """Loops over parts of the tile, one dimension after the other; all stages on each."""
         if not loops:
-            stage = choosing(self.stages) if self.skips else None
-            if stage is None:
+            found = choosing(self.stages) if self.skips else None
+            if found is None:
                 self.run(place, tile, self.stages, partials)
             else:
-                self.where_chosen(place, tile, stage, partials)
+                self.where_chosen(place, tile, *found, partials)
             return
         (d, step), *rest = loops
         split = [s for s in self.stages if d in s.reductions and not s.is_contraction]
@@ -159,10 +157,9 @@ class _Sweep:
 
         The first part is computed in any case: a row of which nothing is shown has something to be the sum of.
         """
-        last = choosing(self.stages)
-        choice = None if last is None else choice_of(last)
-        assert last is not None
-        assert choice is not None
+        found = choosing(self.stages)
+        assert found is not None
+        last, choice = found
         main = tile[d].size - tile[d].size % size
         loop = place.loop(size, main, size, [SSAValue.get(place.value(size))], f"j{d}")
         at, (start, end) = place.inside(loop.body.block), loop.body.block.args
@@ -186,10 +183,11 @@ class _Sweep:
             window = self.leaf.window(place, partial.buffer, partial.parts(place, tile))
             self.emit(place, stage, tile, {len(stage.op.operands) - 1: window})
 
-    def where_chosen(self, place: Place, tile: Tile, last: Stage, partials: Mapping[Operation, _Partial]) -> None:
+    def where_chosen(
+        self, place: Place, tile: Tile, last: Stage, choice: Choice, partials: Mapping[Operation, _Partial]
+    ) -> None:
         """All stages, those up to `last` where the choice that it makes falls on what they compute for some element."""
-        choice, seen, hidden = choice_of(last), Block(), Block()
-        assert choice is not None
+        seen, hidden = Block(), Block()
         end = self.stages.index(last) + 1
         chosen = _is_shown(place, self.leaf, last, choice, tile)
         place.insert(scf.IfOp(chosen, [], Region(seen), Region(hidden)))
