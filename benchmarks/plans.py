@@ -22,7 +22,7 @@ from rich.table import Table
 
 import dlc
 from dlc.compiler.tuning import with_variant
-from dlc.measure.timeline import Timed, Watch
+from dlc.measure.timeline import Watch
 from dlc.passes.tiling.variants import VARIANTS, Variant
 from dlc.pipelines import stages_of
 from dlc.runtime.cpu.artifact import Artifact
@@ -106,22 +106,11 @@ def seconds_of(
         order = range(len(watches))
         for way in order if turn % 2 == 0 else reversed(order):
             run = watches[way].run()
-            for k, (launch, seconds) in enumerate(zip(run.launches, seconds_of_launches(run), strict=True)):
+            for k, (launch, seconds) in enumerate(zip(run.launches, run.of_tasks, strict=True)):
                 # The first turn of all touches memory.
                 if launch.kernel is not None and turn >= 0:
                     times[launch.kernel][same[way][launch.kernel]][k].append(seconds)
     return times
-
-
-def seconds_of_launches(run: Timed) -> list[float]:
-    """What each launch's tasks take on one thread, but for reading the clock, which takes no longer than any time between two.
-
-    Not what is between them: most of that is noting, which plans of many small tasks do more of.
-    """
-    begin, end = run.tasks[:, 3], run.tasks[:, 4]
-    clock = (begin[1:] - end[:-1]).min(initial=0 if len(run.tasks) < 2 else np.iinfo(np.int64).max)
-    spent = np.concatenate([[0], np.cumsum(np.maximum(end - begin - clock, 0))])
-    return (np.diff(spent[list(run.first)]) / 1e9).tolist()
 
 
 def table(title: str, kernels: Mapping[str, Kernel]) -> Table:
