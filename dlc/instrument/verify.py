@@ -20,6 +20,7 @@ from dlc.dialects.sizes import sizes_of, symbol
 from dlc.dims import Size, substitute
 from dlc.errors import CompileError
 from dlc.ir import (
+    DYNAMIC_INDEX,
     Attribute,
     DominanceInfo,
     IndexType,
@@ -192,7 +193,7 @@ def _verify_given(op: DispatchOp | host.LaunchOp, kernel: Operation) -> None:
     sizes = {symbol(k): size for k, size in enumerate(meanings)}
     given = [_form(v.type) for v in (*op.operands, *op.results)]
     taken = [(tuple(substitute(s, sizes) for s in shape), element) for shape, element in _taken(kernel)]
-    if given != taken:
+    if len(given) != len(taken) or not all(map(_agree, given, taken)):
         raise VerifyException(f"{op.name} does not give @{op.symbol} what it takes (C1): {_said(taken)}\n{op}")
 
 
@@ -204,6 +205,13 @@ def _taken(kernel: Operation) -> list[_Form]:
         raise VerifyException(f"{kernel.name} is no kernel")
     arguments = [a for a in kernel.body.block.args if not isinstance(a.type, IndexType)]
     return [(sizes_of(a), _form(a.type)[1]) if isinstance(a.type, MemRefType) else _form(a.type) for a in arguments]
+
+
+def _agree(given: _Form, taken: _Form) -> bool:
+    """Whether a value may be what a kernel takes: buffers do not say all of their sizes."""
+    (shape, element), (sizes, taken_element) = given, taken
+    known = len(shape) == len(sizes) and all(s in {DYNAMIC_INDEX, t} for s, t in zip(shape, sizes, strict=True))
+    return known and element == taken_element
 
 
 def _form(type_: Attribute) -> _Form:
