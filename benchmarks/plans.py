@@ -4,7 +4,8 @@
 
 MODEL is an ONNX file or a name of the set of benchmarks/models.py. It is compiled once for each way to choose tiles, and all of
 these run in turns. What is best in one half of the turns is compared with the rules' plan in the other half, and the other way
-round, so that chance finds nothing. Launches are timed as they pass: of a machine at other work the least ones count.
+round, so that chance finds nothing. Tasks are timed as they pass, without what lies between them, and of each the least time
+counts, whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import argparse
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from models import load
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +34,9 @@ MODELS = ["resnet50", "densenet121", "mobilenet_v2", "unet", "bert_base_128", "g
 # A plan that is slower than the best one by less is as good.
 NEAR = 1.05
 SHOWN = 15
+
+# The seconds of its tasks in each turn, by the number of a launch in a run.
+Launches: TypeAlias = "Mapping[int, Sequence[NDArray[np.float64]]]"
 
 
 def main() -> None:
@@ -64,12 +69,19 @@ class Kernel:
     best: Variant | None
 
     @staticmethod
-    def of(turns: Mapping[int, Mapping[int, Sequence[float]]]) -> Kernel:
-        """By seconds of each turn of each run in each way; ways that come to the same code are one."""
-        halves = [{way: sum(min(t[half::2]) for t in runs.values()) for way, runs in turns.items()} for half in (0, 1)]
+    def of(ways: Mapping[int, Launches]) -> Kernel:
+        """By what its launches take in each way; ways that come to the same code are one."""
+        halves = [
+            {way: sum(_least(t[half::2]) for t in launches.values()) for way, launches in ways.items()} for half in (0, 1)
+        ]
         best = [min(half, key=lambda way: half[way]) for half in halves]
         loss = sum(half[0] / half[way] for half, way in zip(halves, reversed(best), strict=True)) / 2
         return Kernel(min(half[0] for half in halves), loss, VARIANTS[best[0]] if best[0] == best[1] else None)
+
+
+def _least(turns: Sequence[NDArray[np.float64]]) -> float:
+    """The seconds of a launch of which no task is interrupted by what else the machine does."""
+    return float(np.min(turns, axis=0).sum())
 
 
 def measured(name: str, target: str, turns: int) -> dict[str, Kernel]:
@@ -96,12 +108,14 @@ def compiled(model: Any, inputs: Mapping[str, np.ndarray[Any, Any]], target: str
 
 def seconds_of(
     artifacts: Sequence[Artifact], inputs: Mapping[str, np.ndarray[Any, Any]], turns: int
-) -> dict[str, dict[int, dict[int, list[float]]]]:
-    """By kernel, way and launch, the seconds of each turn; ways that come to the same code are the first of them."""
+) -> Mapping[str, Mapping[int, Launches]]:
+    """By kernel and way, what launches take in each turn; ways that come to the same code are the first of them."""
     codes: dict[tuple[str, bytes], int] = {}
     same = [{k.name: codes.setdefault((k.name, k.code), way) for k in a.kernels} for way, a in enumerate(artifacts)]
     watches = [Watch(a, [np.ascontiguousarray(inputs[i.name]) for i in a.host.inputs], 1) for a in artifacts]
-    times: dict[str, dict[int, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    times: dict[str, dict[int, dict[int, list[NDArray[np.float64]]]]] = {
+        kernel: defaultdict(lambda: defaultdict(list)) for kernel in same[0]
+    }
     for turn in range(-1, turns):
         order = range(len(watches))
         for way in order if turn % 2 == 0 else reversed(order):
