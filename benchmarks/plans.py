@@ -10,7 +10,6 @@ round, so that chance finds nothing. Launches are timed as they pass: of a machi
 from __future__ import annotations
 
 import argparse
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from rich.table import Table
 
 import dlc
 from dlc.compiler.tuning import with_variant
-from dlc.measure.timeline import Timed, Watch
+from dlc.measure.timeline import Watch
 from dlc.passes.tiling.variants import VARIANTS, Variant
 from dlc.pipelines import stages_of
 from dlc.runtime.cpu.artifact import Artifact
@@ -76,50 +75,42 @@ class Kernel:
 def measured(name: str, target: str, turns: int) -> dict[str, Kernel]:
     """The kernels of a model by name."""
     model, inputs = load(name)
-    watches: list[Watch] = []
-    note = 0.0
-    # By kernel, the first way that came to the same code.
-    same: dict[str, dict[int, int]] = defaultdict(dict)
+    artifacts = [compiled(model, inputs, target, way) for way in range(len(VARIANTS))]
+    return {kernel: Kernel.of(of) for kernel, of in seconds_of(artifacts, inputs, turns).items()}
+
+
+def compiled(model: Any, inputs: Mapping[str, np.ndarray[Any, Any]], target: str, way: int) -> Artifact:
+    """A model whose tiles are chosen in one of the ways."""
+    stages = with_variant(stages_of(resolve(target)), way)
+    artifact = dlc.compile_model(
+        model,
+        target=target,
+        input_shapes={n: a.shape for n, a in inputs.items()},
+        num_threads=1,
+        cache=False,
+        pipeline=",".join(str(p) for stage in stages for p in stage.passes),
+    ).artifact
+    assert isinstance(artifact, Artifact)
+    return artifact
+
+
+def seconds_of(
+    artifacts: Sequence[Artifact], inputs: Mapping[str, np.ndarray[Any, Any]], turns: int
+) -> dict[str, dict[int, dict[int, list[float]]]]:
+    """By kernel, way and launch, the seconds of each turn; ways that come to the same code are the first of them."""
     codes: dict[tuple[str, bytes], int] = {}
-    for way in range(len(VARIANTS)):
-        stages = with_variant(stages_of(resolve(target)), way)
-        artifact = dlc.compile_model(
-            model,
-            target=target,
-            input_shapes={n: a.shape for n, a in inputs.items()},
-            num_threads=1,
-            cache=False,
-            pipeline=",".join(str(p) for stage in stages for p in stage.passes),
-        ).artifact
-        assert isinstance(artifact, Artifact)
-        for kernel in artifact.kernels:
-            same[kernel.name][way] = codes.setdefault((kernel.name, kernel.code), way)
-        arrays = [np.ascontiguousarray(inputs[i.name]) for i in artifact.host.inputs]
-        watches.append(Watch(artifact, arrays, 1))
-        if way == 0:
-            note = seconds_of_a_note(artifact, arrays, watches[0])
+    same = [{k.name: codes.setdefault((k.name, k.code), way) for k in a.kernels} for way, a in enumerate(artifacts)]
+    watches = [Watch(a, [np.ascontiguousarray(inputs[i.name]) for i in a.host.inputs], 1) for a in artifacts]
     times: dict[str, dict[int, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for turn in range(-1, turns):
-        order = range(len(VARIANTS))
+        order = range(len(watches))
         for way in order if turn % 2 == 0 else reversed(order):
             run = watches[way].run()
-            tasks = np.diff(run.first)
-            for k, (launch, seconds) in enumerate(zip(run.launches, run.of_launches, strict=True)):
+            for k, (launch, seconds) in enumerate(zip(run.launches, run.of_tasks, strict=True)):
                 # The first turn of all touches memory.
                 if launch.kernel is not None and turn >= 0:
-                    times[launch.kernel][same[launch.kernel][way]][k].append(seconds - note * tasks[k])
-    return {kernel: Kernel.of(of) for kernel, of in times.items()}
-
-
-def seconds_of_a_note(artifact: Artifact, arrays: Sequence[np.ndarray[Any, Any]], watch: Watch) -> float:
-    """What it takes to note one task."""
-    program, plain, runs = artifact.program(1), list[float](), list[Timed]()
-    for _ in range(10):
-        begin = time.perf_counter()
-        program.run(arrays)
-        plain.append(time.perf_counter() - begin)
-        runs.append(watch.run())
-    return max(0.0, min(run.seconds for run in runs) - min(plain)) / len(runs[0].tasks)
+                    times[launch.kernel][same[way][launch.kernel]][k].append(seconds)
+    return times
 
 
 def table(title: str, kernels: Mapping[str, Kernel]) -> Table:

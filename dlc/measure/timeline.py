@@ -80,6 +80,18 @@ class Timed:
         seconds[ran] = (np.maximum.reduceat(self.tasks[: first[-1], 4], begin) - self.tasks[begin, 3]) / 1e9
         return seconds.tolist()
 
+    @cached_property
+    def of_tasks(self) -> list[float]:
+        """The seconds of each launch's tasks, added up: what is between them, where they are noted, is left out.
+
+        So is reading the clock, of which as much counts in a task as between two of a thread: the least that is there.
+        """
+        _, _, thread, begin, end = self.tasks[np.argsort(self.tasks[:, 2], kind="stable")].T
+        between = (begin[1:] - end[:-1])[thread[1:] == thread[:-1]]
+        clock = between.min() if len(between) else 0
+        spent = np.concatenate([[0], np.cumsum(np.maximum(self.tasks[:, 4] - self.tasks[:, 3] - clock, 0))])
+        return (np.diff(spent[list(self.first)]) / 1e9).tolist()
+
     def spans(self, numbers: Sequence[int]) -> Iterator[Span]:
         """What each thread did of each launch; `numbers` are those of launches in the program's text."""
         threads = {_this_thread(): 0}
