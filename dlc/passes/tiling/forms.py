@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
+from typing import Any, cast
 
 import numpy as np
 
@@ -44,11 +45,12 @@ class KnownProduct:
 
 def known_product(stage: Stage, nest: Nest) -> KnownProduct | None:
     """What a stage is the product of, if it is the sum from 0 on of an operand times a matrix of known numbers."""
-    matrix, initial = stage.op.attributes.get(MATRIX), initial_of(stage, nest)
-    if not isinstance(matrix, DenseIntOrFPElementsAttr) or initial is None or len(stage.accesses) != 3:
+    known, initial = stage.op.attributes.get(MATRIX), initial_of(stage, nest)
+    if not isinstance(known, DenseIntOrFPElementsAttr) or initial is None or len(stage.accesses) != 3:
         return None
+    matrix = cast("DenseIntOrFPElementsAttr[Any]", known)
     rows, columns = matrix.get_shape()
-    start, element = initial.op.operands[0].owner, matrix.get_element_type()
+    start, element = initial.op.operands[0].owner, cast(Attribute, matrix.get_element_type())
     if not isinstance(start, arith.ConstantOp) or start.value != number_attribute(0, element) or min(rows, columns) < 2:
         return None
     kinds = [type(op) for op in stage.op.regions[0].block.ops]
@@ -59,7 +61,7 @@ def known_product(stage: Stage, nest: Nest) -> KnownProduct | None:
         if sorted(strides.values(), key=str) != sorted((columns, 1), key=str):
             continue
         row, column = sorted(strides, key=lambda d: strides[d] != columns)
-        if stage.reductions == {column} and (nest.extents[row], nest.extents[column]) == (rows, columns):
+        if set(stage.reductions) == {column} and (nest.extents[row], nest.extents[column]) == (rows, columns):
             return KnownProduct(matrix, 1 - k, row, column)
     return None
 
