@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from dlc.dialects.dl import scalar
@@ -23,6 +23,7 @@ from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, arith, i64, index, linalg, tensor
 from dlc.passes.linalg.reads import Read, alone
 from dlc.passes.linalg.write import Access, ScalarCode, Writer, dense, element, shape
+from dlc.passes.structured import MATRIX
 
 # Stores what a function makes of the tensor that a result is written to, and returns that.
 Store = Callable[[Callable[[SSAValue], SSAValue]], SSAValue]
@@ -80,6 +81,7 @@ def _accumulate(
     element_type: Attribute,
     name: str,
     store: Store,
+    known: Mapping[str, Attribute] | None = None,
 ) -> SSAValue:
     """Combines elements into an accumulator that starts with `identity`; 16-bit floats accumulate in f32."""
     stored = storage_type(element_type)
@@ -88,7 +90,7 @@ def _accumulate(
 
     def into(target: SSAValue) -> SSAValue:
         filled = write.fill(start, target)
-        return write.generic(inputs, (filled, structure.maps[-1]), structure.reductions, code, name)
+        return write.generic(inputs, (filled, structure.maps[-1]), structure.reductions, code, name, known=known)
 
     if wide == stored:
         return store(into)
@@ -173,7 +175,8 @@ def contraction(write: Writer, op: Contraction, structure: Structure, operands: 
         return op.added(body, accumulator, *factors)
 
     element_type = element_type_of(op.results[0])
-    return _accumulate(write, inputs, structure, 0, code, element_type, short_name(op.name), store)
+    known = {} if op.known_factor is None else {MATRIX: op.known_factor}
+    return _accumulate(write, inputs, structure, 0, code, element_type, short_name(op.name), store, known)
 
 
 def gathering(write: Writer, op: Gathering, operands: Operands, store: Store) -> SSAValue:

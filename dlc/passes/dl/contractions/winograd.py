@@ -12,7 +12,7 @@ from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, s
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
-from dlc.dialects.dl.contractions.winograd import WinogradInputOp, WinogradOutputOp
+from dlc.dialects.dl.contractions.winograd import WinogradInputOp, WinogradOutputOp, of_known
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.padding import PadOp
@@ -141,20 +141,18 @@ class _Rewriter:
             of_output = of_output * (algorithm.divisor // algorithm.divisors)
         else:
             of_weights = of_weights / algorithm.divisors[:, None]
-        by_weights = b.constant(of_weights, element_type_of(op.w))
-        by_input, by_output = b.constant(algorithm.input, element_type_of(x)), b.constant(of_output, element_type_of(op.result))
         kernel, _, c, o = map(int, shape_of(op.w))
         # One tile, whose channels are those of both sides.
-        u = b(WinogradInputOp, b(ReshapeOp, op.w, shape=(1, kernel, kernel, c * o)), by_weights, step=kernel)
+        u = of_known(b, WinogradInputOp, b(ReshapeOp, op.w, shape=(1, kernel, kernel, c * o)), of_weights, step=kernel)
         t = algorithm.tile
         flat = b(ReshapeOp, u, shape=(t * t, c, o))
 
         def results(x: SSAValue) -> SSAValue:
-            v = b(WinogradInputOp, x, by_input, step=m)
+            v = of_known(b, WinogradInputOp, x, algorithm.input, step=m)
             tiles = shape_of(v)[2:5]
             rows = b(ReshapeOp, v, shape=(t * t, product(tiles), c))
             products = b(MatmulOp, rows, flat, result=element_type_of(op.result))
-            return b(WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), by_output)
+            return of_known(b, WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), of_output)
 
         axis, parts = self.strips(op, x, algorithm)
         y = self.join(b, [results(strip_of(b, x, axis, *place)) for place in parts], axis, op) if parts else results(x)
