@@ -178,7 +178,7 @@ class _Rewriter:
         Those that are computed in each run are written as they are read, in panels of output channels: one image each.
         """
         kernel, _, c, o = map(int, shape_of(w))
-        numbers, panel = shape_of(matrix)[0] ** 2, self.panel
+        numbers, panel = int(shape_of(matrix)[0]) ** 2, self.panel
         if w in self.constant or panel is None or o <= panel or o % panel:
             flat = b(ReshapeOp, w, shape=(1, kernel, kernel, c * o))
             return b(ReshapeOp, b(WinogradInputOp, flat, matrix, step=kernel), shape=(numbers, c, o))
