@@ -93,7 +93,7 @@ def absorbs(user: Operation, index: int, movement: Movement) -> bool:
     if isinstance(user, Elementwise | Movement | ConcatOp) or (isinstance(user, PadOp) and user.mode == "constant"):
         return True
     # These read whole vectors along the innermost axis.
-    if isinstance(user, Contraction | Window) or (isinstance(user, Reduction | RowComposite) and index == 0):
+    if isinstance(user, Contraction | Staged | Window) or (isinstance(user, Reduction | RowComposite) and index == 0):
         return keeps_innermost(movement)
     return False
 
