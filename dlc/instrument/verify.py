@@ -1,20 +1,31 @@
 """Verification of a module between passes.
 
 Checked: every op's own constraints (for `dl` ops, that their types are the inferred ones), that definitions dominate uses,
-that symbols resolve, and that only the ops exist which the stage allows. Not checked: that two stages compute the same
-(the reference evaluator does that), and sizes inside `memref.subview` and slices, which xDSL does not verify.
+that symbols resolve, that kernels are given what they take, and that only the ops exist which the stage allows. Not checked:
+that two stages compute the same (the reference evaluator does that), and sizes inside `memref.subview` and slices, which
+xDSL does not verify.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
+from typing import TypeAlias, cast
 
-from dlc.dialects.dl.programs.program import KernelOp
+from dlc.dialects import host
+from dlc.dialects.dl.base import Tensor, shape_of
+from dlc.dialects.dl.interfaces import storage_type
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
+from dlc.dialects.sizes import sizes_of, symbol
+from dlc.dims import Size, substitute
 from dlc.errors import CompileError
 from dlc.ir import (
+    DYNAMIC_INDEX,
+    Attribute,
     DominanceInfo,
+    IndexType,
     IsolatedFromAbove,
+    MemRefType,
     ModuleOp,
     NoTerminator,
     Operation,
@@ -23,6 +34,7 @@ from dlc.ir import (
     SymbolOpInterface,
     SymbolRefAttr,
     SymbolUserOpInterface,
+    TensorType,
     VerifyException,
     func,
 )
@@ -32,6 +44,8 @@ from dlc.passes.base import Stage, kernels_of
 _STORE_REFERENCES = ("dl.weight", "host.weight")
 
 
+# A shape, and what elements are in memory.
+_Form: TypeAlias = "tuple[tuple[Size, ...], Attribute]"
 # An op and all that its verification looks at: where it stands, operands and their types, results, attributes, its regions.
 _Contents = tuple[Operation, *tuple[object, ...]]
 
@@ -158,14 +172,56 @@ def _verify_op_dominance(op: Operation, visible: set[SSAValue]) -> None:
 
 
 def _verify_symbols(module: ModuleOp) -> None:
-    defined: set[str] = set()
+    defined: dict[str, Operation] = {}
     for op in module.walk():
-        symbol = op.get_trait(SymbolOpInterface)
-        if symbol is not None and (name := symbol.get_sym_attr_name(op)) is not None:
-            defined.add(name.data)
+        named = op.get_trait(SymbolOpInterface)
+        if named is not None and (name := named.get_sym_attr_name(op)) is not None:
+            defined[name.data] = op
     for op in module.walk():
         if op.name in _STORE_REFERENCES:
             continue
         for value in (*op.properties.values(), *op.attributes.values()):
             if isinstance(value, SymbolRefAttr) and value.string_value().rpartition(".")[2] not in defined:
                 raise VerifyException(f"{op.name}: nothing is called {value}")
+        if isinstance(op, DispatchOp | host.LaunchOp):
+            _verify_given(op, defined[op.symbol])
+
+
+def _verify_given(op: DispatchOp | host.LaunchOp, kernel: Operation) -> None:
+    """That a kernel is given what it takes: so many values, of its shapes with these sizes for its symbols, of its elements."""
+    meanings = op.sizes.sizes if op.sizes is not None else ()
+    sizes = {symbol(k): size for k, size in enumerate(meanings)}
+    given = [_form(v.type) for v in (*op.operands, *op.results)]
+    taken = [(tuple(substitute(s, sizes) for s in shape), element) for shape, element in _taken(kernel)]
+    if len(given) != len(taken) or not all(map(_agree, given, taken)):
+        raise VerifyException(f"{op.name} does not give @{op.symbol} what it takes (C1): {_said(taken)}\n{op}")
+
+
+def _taken(kernel: Operation) -> list[_Form]:
+    """What a kernel reads and then what it writes."""
+    if isinstance(kernel, KernelOp):
+        return [_form(t) for t in (*kernel.function_type.inputs, *kernel.function_type.outputs)]
+    if not isinstance(kernel, func.FuncOp):
+        raise VerifyException(f"{kernel.name} is no kernel")
+    arguments = [a for a in kernel.body.block.args if not isinstance(a.type, IndexType)]
+    return [(sizes_of(a), _form(a.type)[1]) if isinstance(a.type, MemRefType) else _form(a.type) for a in arguments]
+
+
+def _agree(given: _Form, taken: _Form) -> bool:
+    """Whether a value may be what a kernel takes: buffers do not say all of their sizes."""
+    (shape, element), (sizes, taken_element) = given, taken
+    known = len(shape) == len(sizes) and all(s in {DYNAMIC_INDEX, t} for s, t in zip(shape, sizes, strict=True))
+    return known and element == taken_element
+
+
+def _form(type_: Attribute) -> _Form:
+    """The shape of a tensor or a buffer, and what its elements are in memory."""
+    if isinstance(type_, TensorType):
+        return shape_of(cast("Tensor", type_)), storage_type(type_.element_type)
+    if isinstance(type_, MemRefType):
+        return type_.get_shape(), storage_type(type_.element_type)
+    return (), type_
+
+
+def _said(forms: Sequence[_Form]) -> str:
+    return ", ".join(f"{'x'.join(map(str, shape))} of {element}" for shape, element in forms)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dlc.caching.cache import Cache
-from dlc.errors import ModelError
+from dlc.errors import CompileError, ModelError
 from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Environment
@@ -92,7 +92,7 @@ def _described(container: Container) -> Generator[None]:
     """Raises ModelError for a header that turns out to describe no model."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, CompileError) as error:
         raise described_badly(container.path, error) from error
 
 

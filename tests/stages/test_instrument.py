@@ -13,7 +13,7 @@ from rich.console import Console
 
 import dlc
 from dlc.dialects.host import Host
-from dlc.dialects.registry import STANDARD
+from dlc.dialects.registry import STANDARD, make_context
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.dump import NEXT, DumpFolder
 from dlc.instrument.manager import PassManager
@@ -195,6 +195,41 @@ def test_symbols_are_resolved() -> None:
     call = parse_module(context(), "func.func @f() { host.launch @g() : func.return }")
     with pytest.raises(VerifyException, match="nothing is called @g"):
         verify(call)
+
+
+GIVEN = """
+  func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{
+    %y = dl.dispatch @k {} : (tensor<4xf32>) -> tensor<4xf32>
+    func.return %y : tensor<4xf32>
+  }}
+  {}
+"""
+ON_BUFFERS = "func.func @k(%x: memref<{0}>, %out: memref<4x{1}>) attributes {{kernel}} {{ func.return }}"
+
+
+def kernel_of(type_: str) -> str:
+    return f"dl.kernel @k(%x: {type_}) -> ({type_}) {{ dl.yield %x : {type_} }}"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "is_right"),
+    [
+        (kernel_of("tensor<4xf32>"), True),
+        (kernel_of("tensor<5xf32>"), False),
+        (kernel_of("tensor<4xi32>"), False),
+        ("dl.kernel @k() -> () { dl.yield }", False),
+        (ON_BUFFERS.format("4xf32", "f32"), True),
+        (ON_BUFFERS.format("2x2xf32", "f32"), False),
+        (ON_BUFFERS.format("4xf32", "f64"), False),
+    ],
+)
+def test_a_kernel_is_given_what_it_takes(kernel: str, is_right: bool) -> None:
+    module = parse_module(make_context(), GIVEN.format("(%x)", kernel))
+    if is_right:
+        verify(module)
+    else:
+        with pytest.raises(VerifyException, match=r"dl.dispatch does not give @k what it takes \(C1\)"):
+            verify(module)
 
 
 def test_stage_says_what_may_exist(module: ModuleOp) -> None:

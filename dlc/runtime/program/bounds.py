@@ -96,7 +96,7 @@ def parts_of(instructions: Sequence[Instruction], buffers: Collection[int], slot
 
     Raises ModelError for instructions that set a buffer's slot, or use one that holds no address then.
     """
-    moving = [s.slot for i, _ in walk(instructions) for s in _moved(i)]
+    moving = moved_slots(instructions)
     last = max(buffers, default=0)
     if strange := [slot for slot in moving if not last < slot < slots]:
         raise ModelError(f"slot {strange[0]} is none that a loop may set")
@@ -108,6 +108,11 @@ def parts_of(instructions: Sequence[Instruction], buffers: Collection[int], slot
     walker = _Walker(_MOST_CHECKS + _MOST_CHECKS_PER_INSTRUCTION * sum(1 for _ in walk(instructions)))
     walker.block(instructions, ChainMap({slot: frozenset({_Point(slot, 0)}) for slot in buffers}))
     return walker.parts.keys()
+
+
+def moved_slots(instructions: Sequence[Instruction]) -> list[int]:
+    """The slots that loops set."""
+    return [s.slot for i, _ in walk(instructions) for s in _moved(i)]
 
 
 def _moved(instruction: Instruction) -> Sequence[Carried | Element]:

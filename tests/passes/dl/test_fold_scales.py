@@ -9,7 +9,7 @@ import pytest
 
 from dlc.dialects import dl
 from dlc.instrument.provenance import origins
-from dlc.ir import SSAValue
+from dlc.ir import SSAValue, f32
 from dlc.passes.dl.contractions.fold_scales import FoldScalesPass
 from dlc.passes.dl.movement.channels_last import ChannelsLastPass
 from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
@@ -84,6 +84,14 @@ def test_a_scale_along_rows_stays(shape: tuple[int, ...]) -> None:
         return b(dl.MulOp, b(dl.MatmulOp, x, w), scale)
 
     assert run_time_ops(folded(body, *randoms((5, 3)))) == ["matmul", "mul"]
+
+
+@pytest.mark.parametrize(("op", "factor"), [(dl.MulOp, -np.inf), (dl.MulOp, np.nan), (dl.DivOp, 0.0), (dl.DivOp, np.inf)])
+def test_weights_stay_finite(op: type[dl.MulOp] | type[dl.DivOp], factor: float) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return b(op, b(dl.MatmulOp, x, b.weight(randoms((3, 4))[0])), b.constant(np.array(factor, np.float32), f32))
+
+    assert run_time_ops(folded(body, *randoms((5, 3)))) == ["matmul", op.name.removeprefix("dl.")]
 
 
 def test_a_value_that_others_read_keeps_its_weights() -> None:

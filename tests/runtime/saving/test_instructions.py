@@ -1,4 +1,4 @@
-"""What a file says that Python computes: ops that it knows, of what they take, and nothing else."""
+"""What a file says that is no model: numbers out of range, and ops that Python computes of what they do not take."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from dlc.errors import ModelError
 from dlc.runtime.program.computing import computed
 from dlc.runtime.program.host_program import Compute
 from dlc.runtime.saving.header.instructions import from_json, to_json
+from dlc.runtime.saving.header.open_program import open_from_json
+from dlc.runtime.saving.header.tensor_info import info_from_json
+from dlc.runtime.saving.header.values import read_size
 
 SPLIT: dict[str, Any] = {
     "compute": "text_split",
@@ -60,3 +63,24 @@ def test_a_file_that_says_what_is_not_so(change: dict[str, Any], message: str) -
     assert isinstance(compute, Compute)
     with pytest.raises(ModelError, match=f"at node 'y': .*{message}"):
         computed(compute, lambda place, size: bytes(size), {})
+
+
+TOO_LARGE = 1 << 63
+
+
+@pytest.mark.parametrize("written", [TOO_LARGE, str(TOO_LARGE), f"{TOO_LARGE} * n", f"n - {TOO_LARGE}", -1, "-1", 2.0, None])
+def test_what_is_no_size(written: Any) -> None:
+    with pytest.raises(ValueError, match="is no"):
+        read_size(written)
+
+
+@pytest.mark.parametrize("shape", [[1 << 61, 1], [1 << 31, 1 << 30], ["n", 1 << 62]])
+def test_a_tensor_larger_than_memory_can_be(shape: list[Any]) -> None:
+    with pytest.raises(ValueError, match="is no count"):
+        info_from_json(["x", shape, "float32"])
+
+
+def test_slots_that_nothing_moves() -> None:
+    written = {"ranges": {}, "regions": [], "instructions": [], "moving": 1, "equal": {}}
+    with pytest.raises(ValueError, match="1 slots that change"):
+        open_from_json(written, ())

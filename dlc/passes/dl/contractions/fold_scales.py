@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MulOp, SubOp
 from dlc.dialects.dl.base import element_type_of, of_equal_ops, rank_of, shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dims import Size, is_static
@@ -31,8 +34,9 @@ class FoldScalesPass(ModulePass):
         %c = dl.conv %x, %w;  %m = dl.mul %c, %s;  %y = dl.add %m, %t
     →   %v = dl.mul %w, %s;  %c = dl.conv %x, %v;  %y = dl.add %c, %t
 
-    s must be constant along all axes of the result that do not come from the weights. The product and the sums of weights
-    are expressions, evaluated once; sums are reassociated. Run it after `channels-last`, which brings s next to the
+    s must be constant along all axes of the result that do not come from the weights, and no constant that is infinite, or 0
+    where it divides: weights of both signs would be infinities whose sums are NaN. The product and the sums of weights are
+    expressions, evaluated once; sums are reassociated. Run it after `channels-last`, which brings s next to the
     contraction.
     """
 
@@ -69,6 +73,8 @@ class _Folder:
         if split is None:
             return None
         value, factor = split
+        if not _is_bounded(op, factor):
+            return None
         b = Build(op)
         offsets: list[AddOp | SubOp] = []
         while (inner := defining(value, AddOp) or defining(value, SubOp)) is not None and value.has_one_use():
@@ -109,6 +115,15 @@ class _Folder:
         if _elements(total) > max(_elements(parts[1]), _elements(split[1])):
             return None
         return [b(AddOp, parts[0], total)]
+
+
+def _is_bounded(op: MulOp | DivOp, factor: SSAValue) -> bool:
+    """Whether an op with a constant factor makes finite numbers of small ones; taken for true of weights."""
+    constant = defining(factor, ConstantOp)
+    if constant is None:
+        return True
+    values = np.frombuffer(constant.value.data.data, numpy_dtype(constant.value.type.element_type)).astype(np.float64)
+    return bool(np.isfinite(values).all() and (isinstance(op, MulOp) or values.all()))
 
 
 def _elements(value: SSAValue) -> int:

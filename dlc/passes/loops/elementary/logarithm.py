@@ -6,9 +6,11 @@ A positive x is 2ᵉ·(1 + f) with √½ ≤ 1 + f < √2, so that log x = e·ln
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from dlc.passes.loops.elementary.exponential import LN2_F32, LN2_F64
-from dlc.passes.loops.formula import Bits, Float, fma, polynomial, select
+from dlc.passes.loops.formula import Bits, Bool, Float, fma, polynomial, select
+from dlc.passes.loops.rare import where_any_whole
 
 # (log(1 + f) − f + f²/2)/f³, minimax in log(1 + f): relative error 5.8e-9.
 LOG_F32 = (0.3333333, -0.25000823, 0.20001228, -0.16623336, 0.14201717, -0.13160361, 0.12761968, -0.07634499)
@@ -60,11 +62,25 @@ def with_limits(x: Float, y: Float) -> Float:
     return select(x < 0.0, x.constant(math.nan), y)
 
 
-def parts(x: Float) -> tuple[Float, Float]:
-    """e and log(1 + f)."""
-    scaled, extra = normalized(x)
-    mantissa, exponent = split(scaled)
-    return exponent.to_float() + extra, log_of_mantissa(mantissa - 1.0)
+def is_special(x: Float) -> Bool:
+    """Whether x is not a positive normal number."""
+    f = x.format
+    least = f.bits_of(f.least_normal)
+    return (x.bits() - least).is_at_least_unsigned(f.bits_of(math.inf) - least)
+
+
+def _of_parts(x: Float, combine: Callable[[Float, Float], Float]) -> Float:
+    """`combine` of e and log(1 + f); the logarithm's values where x has no such parts."""
+
+    def of_any(x: Float) -> tuple[Float]:
+        scaled, extra = normalized(x)
+        mantissa, exponent = split(scaled)
+        return (with_limits(x, combine(exponent.to_float() + extra, log_of_mantissa(mantissa - 1.0))),)
+
+    mantissa, exponent = split(x)
+    common = combine(exponent.to_float(), log_of_mantissa(mantissa - 1.0))
+    (y,) = where_any_whole(is_special, of_any, (x,), (common,))
+    return y
 
 
 def plus_exponent(e: Float, y: Float) -> Float:
@@ -75,20 +91,18 @@ def plus_exponent(e: Float, y: Float) -> Float:
 
 def log(x: Float) -> Float:
     """log x. At most 2 ulp in f32 and in f64."""
-    return with_limits(x, plus_exponent(*parts(x)))
+    return _of_parts(x, plus_exponent)
 
 
 def log2(x: Float) -> Float:
     """log₂ x = e + log(1 + f)·log₂ e, exact at powers of two. At most 3 ulp in f32 and in f64."""
-    e, y = parts(x)
-    return with_limits(x, fma(y, LOG2E, e))
+    return _of_parts(x, lambda e, y: fma(y, LOG2E, e))
 
 
 def log10(x: Float) -> Float:
     """log₁₀ x = e·log₁₀ 2 + log(1 + f)·log₁₀ e. At most 3 ulp in f32 and in f64."""
-    e, y = parts(x)
     high, low = x.by_format(LOG10_2_F32, LOG10_2_F64)
-    return with_limits(x, fma(e, high, fma(e, low, y * LOG10E)))
+    return _of_parts(x, lambda e, y: fma(e, high, fma(e, low, y * LOG10E)))
 
 
 def log1p(x: Float) -> Float:

@@ -40,9 +40,7 @@ def powf(x: Float, y: Float) -> Float:
 
 def _is_special(x: Float, y: Float) -> Bool:
     """Whether x is not a normal number above 0, or y is not finite."""
-    f = x.format
-    least = f.bits_of(f.least_normal)
-    return (x.bits() - least).is_at_least_unsigned(f.bits_of(math.inf) - least) | _not(abs(y) < math.inf)
+    return logarithm.is_special(x) | _not(abs(y) < math.inf)
 
 
 def _of_special(x: Float, y: Float) -> tuple[Float]:

@@ -25,7 +25,7 @@ from dlc.runtime.program.host_program import (
     While,
 )
 from dlc.runtime.python_ops.selection import SELECTIONS, Setting
-from dlc.runtime.saving.header.values import count, place, plain, read_size, text
+from dlc.runtime.saving.header.values import count, distance, place, plain, read_size, text
 
 # Bodies in bodies; a reader that calls itself for each must end before Python's stack does.
 _DEEPEST = 64
@@ -116,7 +116,7 @@ class _Reader:
 
     def element(self, slot: Any, first: Any, step: Any) -> Element:
         own, offset = first
-        return Element(count(slot), (count(own), self.size(offset)), _distance(step) if type(step) is int else self.size(step))
+        return Element(count(slot), (count(own), self.size(offset)), distance(step) if type(step) is int else self.size(step))
 
     def size(self, written: Any) -> Size:
         return read_size(written) if self.is_open else count(written)
@@ -164,10 +164,3 @@ def require_call(op: str, arguments: Sequence[HostArray], settings: Mapping[str,
     signature(SELECTIONS[op]).bind(*arguments, **settings)
     if "to" in settings:
         named_dtype(settings["to"])
-
-
-def _distance(value: Any) -> int:
-    """A number of bytes, forward or back; raises ValueError for anything else."""
-    if type(value) is not int or not -(1 << 63) < value < 1 << 63:
-        raise ValueError(f"{value!r} is no distance")
-    return value

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
 from dlc.dims import Range, Size
+from dlc.runtime.program.bounds import moved_slots
 from dlc.runtime.program.host_program import Instruction, OpenLaunch, walk
 from dlc.runtime.program.open_program import OpenProgram
 from dlc.runtime.saving.header.instructions import from_json, to_json
@@ -35,8 +36,10 @@ def open_from_json(written: Mapping[str, Any], kernels: Collection[str]) -> _Par
     for instruction, _ in walk(instructions):
         if isinstance(instruction, OpenLaunch) and instruction.kernel not in {None, *kernels}:
             raise ValueError(f"a launch of {instruction.kernel}, which is no kernel")
+    if (moving := count(written["moving"])) > len(set(moved_slots(instructions))):
+        raise ValueError(f"{moving} slots that change, of which loops set {len(set(moved_slots(instructions)))}")
     equal = {text(a): text(b) for a, b in dict(written["equal"]).items()}
-    return ranges_from_json(written["ranges"]), regions, instructions, count(written["moving"]), equal
+    return ranges_from_json(written["ranges"]), regions, instructions, moving, equal
 
 
 def ranges_to_json(ranges: Mapping[str, Range]) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from dlc.arrays import TensorInfo, named_dtype
-from dlc.runtime.saving.header.values import plain, read_size, text
+from dlc.runtime.saving.header.values import count, plain, read_size, text
 
 
 def info_to_json(info: TensorInfo) -> list[Any]:
@@ -17,4 +18,6 @@ def info_to_json(info: TensorInfo) -> list[Any]:
 def info_from_json(written: Sequence[Any]) -> TensorInfo:
     """Raises ValueError or TypeError for what is none."""
     name, shape, dtype = written
-    return TensorInfo(text(name), tuple(map(read_size, shape)), named_dtype(dtype))
+    info = TensorInfo(text(name), tuple(map(read_size, shape)), named_dtype(dtype))
+    count(prod((*(s for s in info.shape if isinstance(s, int)), info.dtype.itemsize)))
+    return info

@@ -18,6 +18,13 @@ def count(value: Any) -> int:
     return value
 
 
+def distance(value: Any) -> int:
+    """A number of bytes, forward or back; raises ValueError for anything else."""
+    if type(value) is not int or not -(1 << 63) < value < 1 << 63:
+        raise ValueError(f"{value!r} is no distance")
+    return value
+
+
 def text(value: Any) -> str:
     """A text; raises ValueError for anything else."""
     if not isinstance(value, str):
@@ -32,9 +39,14 @@ def plain(value: Size) -> int | str:
 
 def read_size(written: Any) -> Size:
     """The size that was written; what it is must be checked when it is known. Raises ValueError for what is none."""
-    if isinstance(written, str) and len(written) <= _LONGEST_SIZE:
-        return parse(written)
-    return count(written)
+    if not isinstance(written, str) or len(written) > _LONGEST_SIZE:
+        return count(written)
+    size = parse(written)
+    if isinstance(size, int):
+        return count(size)
+    for factor in size.terms.values():
+        distance(factor)
+    return size
 
 
 def place(written: Any) -> Place:
