@@ -109,19 +109,26 @@ def _tensor(write: Writer, value: Read, sizes: Sequence[Size]) -> Read:
 
 
 def _inputs(write: Writer, reads: Sequence[Read], structure: Structure) -> list[Access]:
-    """The read values as inputs of a structured op; a literal becomes a tensor.
+    """The read values as inputs of a structured op; a literal becomes a tensor along what is reduced.
 
-    Extents follow from maps in which an iterator stands alone. Where a read hides one (a reversed or broadcast axis that is
-    summed over), the value is copied first.
+    Extents follow from maps in which an iterator stands alone. Where reads hide one (a reversed or broadcast axis that is
+    summed over), one of the values is copied first: one that the op goes through element by element, before one that windows
+    slide over, since tiles keep what they copy, and windows reach beyond it.
     """
-    for in_place in (True, False):
-        inputs: list[Access] = []
-        for read, map_, sizes in zip(reads, structure.maps, structure.views, strict=False):
-            if read.is_scalar or not (in_place or read.is_tensor):
-                read = _tensor(write, read, sizes)
-            inputs.append((read.source, read.map.compose(map_)))
-        if alone([structure.maps[-1], *(m for _, m in inputs)]) >= alone(structure.maps):
-            break
+    reduced = [i for i, r in enumerate(structure.reductions) if r]
+    along = AffineMap(len(structure.extents), 0, tuple(AffineExpr.dimension(i) for i in reduced))
+
+    def access(read: Read, map_: AffineMap) -> Access:
+        if not read.is_scalar:
+            return read.source, read.map.compose(map_)
+        return write.fill(read.source, write.empty([structure.extents[i] for i in reduced], element(read.source))), along
+
+    *maps, result = structure.maps
+    inputs = [access(read, map_) for read, map_ in zip(reads, maps, strict=True)]
+    for k in sorted(range(len(maps)), key=lambda k: len(alone([maps[k]])) < len(maps[k].results)):
+        hidden = alone(structure.maps) - alone([result, *(m for _, m in inputs)])
+        if hidden & alone([maps[k]]):
+            inputs[k] = copy(write, reads[k], write.empty(structure.views[k], element(reads[k].source))), maps[k]
     return inputs
 
 
