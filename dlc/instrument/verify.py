@@ -39,7 +39,6 @@ from dlc.ir import (
     func,
 )
 from dlc.passes.base import Stage, kernels_of
-from dlc.passes.types import MemRef
 
 # References to arrays of the weights store, which is beside the module.
 _STORE_REFERENCES = ("dl.weight", "host.weight")
@@ -221,7 +220,7 @@ def _form(type_: Attribute) -> _Form:
         tensor = cast("Tensor", type_)
         return shape_of(tensor), storage_type(tensor.element_type)
     if isinstance(type_, MemRefType):
-        buffer = cast("MemRef", type_)
+        buffer = cast("MemRefType[Attribute]", type_)
         return buffer.get_shape(), storage_type(buffer.element_type)
     return (), type_
 
