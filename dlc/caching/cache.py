@@ -100,7 +100,7 @@ class Cache:
         if self.folder is None:
             return None
         place = self._place(kind, key)
-        if not (place / _ENTRY).is_file() or not all(is_private(path) for path in (self.folder, place, place / _ENTRY)):
+        if not all(is_private(path) for path in (self.folder, place, place / _ENTRY)) or not (place / _ENTRY).is_file():
             return None
         # The folder may be read-only: what cannot be counted can still be used.
         with suppress(OSError), (place / _HITS).open("ab") as hits:
@@ -132,7 +132,7 @@ class Cache:
         except (OSError, DlcError) as error:
             self._warn(error)
             return None
-        return place / _ENTRY if place.exists() else None
+        return place / _ENTRY if os.path.exists(place) else None
 
     def fetch(
         self,
@@ -183,7 +183,7 @@ class Cache:
                 make_private(self.folder)
                 path.parent.mkdir(exist_ok=True)
                 descriptor = _acquire(path)
-            except OSError as error:
+            except (OSError, DlcError) as error:
                 self._warn(error)
         try:
             yield
@@ -199,7 +199,7 @@ class Cache:
         if self.folder is None:
             return False
         place = self._place(kind, key)
-        if not place.exists():
+        if not os.path.exists(place):
             return False
         try:
             aside = self._new()
@@ -215,7 +215,7 @@ class Cache:
 
     def entries(self, kind: str = "*") -> list[Entry]:
         """The entries of a kind, or all of them, the one used last first."""
-        if self.folder is None:
+        if self.folder is None or not os.path.isdir(self.folder):
             return []
         places = [path.parent for path in self.folder.glob(f"{kind}/*{_MARK}/{_ENTRY}") if path.parts[-3] != _NEW]
         return sorted((e for place in places if (e := _entry(place)) is not None), key=lambda e: -e.used)
@@ -269,7 +269,7 @@ def _rename(new: Path, place: Path) -> None:
     try:
         os.rename(new, place)
     except OSError:
-        if not place.exists():
+        if not os.path.exists(place):
             raise
         # Another process, which did not wait for the lock, was faster; its entry is alike.
 

@@ -203,8 +203,8 @@ def _taken(kernel: Operation) -> list[_Form]:
         return [_form(t) for t in (*kernel.function_type.inputs, *kernel.function_type.outputs)]
     if not isinstance(kernel, func.FuncOp):
         raise VerifyException(f"{kernel.name} is no kernel")
-    arguments = [a for a in kernel.body.block.args if not isinstance(a.type, IndexType)]
-    return [(sizes_of(a), _form(a.type)[1]) if isinstance(a.type, MemRefType) else _form(a.type) for a in arguments]
+    forms = [(a, _form(a.type)) for a in kernel.body.block.args if not isinstance(a.type, IndexType)]
+    return [(sizes_of(a) if DYNAMIC_INDEX in shape else shape, element) for a, (shape, element) in forms]
 
 
 def _agree(given: _Form, taken: _Form) -> bool:
@@ -217,9 +217,11 @@ def _agree(given: _Form, taken: _Form) -> bool:
 def _form(type_: Attribute) -> _Form:
     """The shape of a tensor or a buffer, and what its elements are in memory."""
     if isinstance(type_, TensorType):
-        return shape_of(cast("Tensor", type_)), storage_type(type_.element_type)
+        tensor = cast("Tensor", type_)
+        return shape_of(tensor), storage_type(tensor.element_type)
     if isinstance(type_, MemRefType):
-        return type_.get_shape(), storage_type(type_.element_type)
+        buffer = cast("MemRefType[Attribute]", type_)
+        return buffer.get_shape(), storage_type(buffer.element_type)
     return (), type_
 
 

@@ -50,6 +50,8 @@ from dlc.passes.types import (
 )
 
 Index: TypeAlias = "int | SSAValue"
+# Says of a product what is in the matrix that one operand is, where that is known.
+MATRIX = "dl.matrix"
 # What places and known numbers are computed with in bodies.
 PLACE_ARITHMETIC = (
     linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,

@@ -129,6 +129,13 @@ def zero_attribute(element: Attribute) -> Attribute:
     return FloatAttr(0.0, cast(Any, element))
 
 
+def number_attribute(value: int | float, element: Attribute) -> Attribute:
+    """A number as an attribute of a scalar type."""
+    if isinstance(element, IntegerType | IndexType):
+        return IntegerAttr(int(value), cast(Any, element))
+    return FloatAttr(float(value), cast(Any, element))
+
+
 @lru_cache(maxsize=4096)
 def i64s(values: tuple[int, ...]) -> DenseArrayBase[Any]:
     """A list of numbers as a property."""

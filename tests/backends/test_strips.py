@@ -65,6 +65,22 @@ def test_gradients() -> None:
         np.testing.assert_allclose(got, wanted, atol=1e-4 * np.abs(wanted).max())
 
 
+def test_weights_that_are_computed_in_panels() -> None:
+    """Of many output channels, forward and backward: panels are made in each run."""
+    step = dlc.value_and_grad(lambda x, w: dnp.sum(nn.conv(x, w, padding="same") ** 2), argnums=(0, 1))
+    inputs = X, RNG.standard_normal((3, 3, 16, 128)).astype(np.float32) / 12
+    made = {threads: dlc.jit(step, target=backend("cpu"), num_threads=threads) for threads in (1, 2)}
+    assert "dl.unpack" in made[1].lower(*inputs).as_text("dl")
+    value, gradients = made[1](*inputs)
+    again, same = made[2](*inputs)
+    expected, others = dlc.jit(step, target="reference", numerics="strict")(*inputs)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    for got, wanted in zip(gradients, others, strict=True):
+        np.testing.assert_allclose(got, wanted, atol=1e-4 * np.abs(wanted).max())
+    for one, two in zip((value, *gradients), (again, *same), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 @pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
 def test_on_a_device() -> None:
     step = dlc.value_and_grad(loss, argnums=1)

@@ -215,6 +215,24 @@ def test_a_failed_write_leaves_nothing(cache: Cache) -> None:
     assert files(cache) == []
 
 
+@pytest.mark.parametrize("kind", ["behind a closed folder", "in one of everybody's", "of a name that no disk takes"])
+def test_a_folder_out_of_reach_is_no_cache(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    around = tmp_path / "around"
+    (around / "cache").mkdir(parents=True)
+    around.chmod({"behind a closed folder": 0, "in one of everybody's": 0o777}.get(kind, 0o700))
+    cache = Cache(around / ("c" * 300 if kind == "of a name that no disk takes" else "cache"))
+    try:
+        for _ in range(2):
+            made, _ = cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {})
+            assert made == "one"
+        # Nothing is closed to root.
+        if kind != "behind a closed folder" or not os.access(around, os.X_OK):
+            assert (cache.lookup("text", "a"), cache.remove("text", "a"), cache.entries()) == (None, False, [])
+            assert caplog.text.count("nothing is cached") == 1
+    finally:
+        around.chmod(0o700)
+
+
 def test_a_folder_that_cannot_be_used_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     cache = Cache(tmp_path / "file" / "cache")

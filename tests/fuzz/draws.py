@@ -83,8 +83,10 @@ class Draws(ABC, Generic[V]):
                 continue
 
     def numbers_of(self, dtype: np.dtype, shape: Sequence[int], scale: float = 1.0) -> Array:
-        """Random elements: whole numbers, normal ones, ones of all magnitudes, or special ones among them."""
+        """Random elements: whole numbers, normal ones, ones of all magnitudes, or special ones among them; or all one number."""
         rng, shape = self.numbers, tuple(shape)
+        if shape and self.random.random() < 0.05:
+            return np.full(shape, self.numbers_of(dtype, (), scale))
         if dtype == BOOL:
             return rng.random(shape) < 0.5
         if dtype in NARROW:

@@ -92,7 +92,7 @@ class RandomProgram(Draws[Known]):
         if kind < 0.6 or is_extreme(array):
             value: SSAValue = self.block.insert_arg(tensor_type(array.shape, element), len(self.block.args))
             self.inputs.append(array)
-        elif kind < 0.85 or array.size > 16 or np.isnan(array.astype(np.float64)).any():
+        elif kind < 0.85 or (array.size > 16 and (array != array.flat[0]).any()) or np.isnan(array.astype(np.float64)).any():
             return self.weight(array)
         else:
             value = self.build.constant(array, element)

@@ -352,8 +352,9 @@ def _scatter_nd(p: RandomProgram, op: type[DlOp]) -> Known:
 
 def _scatter_rows(p: RandomProgram, op: type[DlOp]) -> Known:
     x = p.any(ANY, lambda s: len(s) > 0 and s[0] > 0 and math.prod(s) < 600)
-    indices = _places(p, p.shape(p.random.choice([0, 1, 1, 2]), 16), x.shape[0])
-    updates = p.fresh(x.dtype, (*indices.shape, *x.shape[1:]))
+    onto_itself = p.random.random() < 0.2
+    indices = _places(p, x.shape[:1] if onto_itself else p.shape(p.random.choice([0, 1, 1, 2]), 16), x.shape[0])
+    updates = x if onto_itself else p.fresh(x.dtype, (*indices.shape, *x.shape[1:]))
     checked = _is_checked(p, indices, x.shape[0])
     return p.add(op, x, indices, updates, mode=_scatter_mode(p, x), clamped=p.flag(), checked=checked)
 

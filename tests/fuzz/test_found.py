@@ -12,6 +12,7 @@ from dlc.ir import parse_module
 from dlc.options import Options
 from dlc.weights import WeightStore
 from tests.ops.sample import assert_close, values
+from tests.targets import NATIVE
 
 PROGRAMS = {
     "a row that is packed in panels": """
@@ -64,10 +65,39 @@ PROGRAMS = {
           %y = dl.scatter_rows %x, %place, %back {mode = "add"} : (tensor<4x5xf32>, tensor<3xi64>, tensor<3x5xf32>) -> tensor<4x5xf32>
           func.return %y : tensor<4x5xf32>
         }""",
+    "windows of one number": """
+        func.func @main(%w: tensor<3x3x4x5xf32>) -> tensor<1x8x7x5xf32> {
+          %x = dl.constant {value = dense<0.5> : tensor<1x10x9x4xf32>} : () -> tensor<1x10x9x4xf32>
+          %y = dl.conv %x, %w {groups = 1 : i64, strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>}
+              : (tensor<1x10x9x4xf32>, tensor<3x3x4x5xf32>) -> tensor<1x8x7x5xf32>
+          func.return %y : tensor<1x8x7x5xf32>
+        }""",
+    "windows of what is transposed, by what is reversed": """
+        func.func @main(%x: tensor<1x9x10x4xf32>, %w: tensor<3x3x4x5xf32>) -> tensor<1x8x7x5xf32> {
+          %t = dl.transpose %x {permutation = array<i64: 0, 2, 1, 3>} : (tensor<1x9x10x4xf32>) -> tensor<1x10x9x4xf32>
+          %back = dl.reverse %w {axes = array<i64: 0, 1>} : (tensor<3x3x4x5xf32>) -> tensor<3x3x4x5xf32>
+          %y = dl.conv %t, %back {groups = 1 : i64, strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>}
+              : (tensor<1x10x9x4xf32>, tensor<3x3x4x5xf32>) -> tensor<1x8x7x5xf32>
+          func.return %y : tensor<1x8x7x5xf32>
+        }""",
+    "rows that are added up onto themselves": """
+        func.func @main(%x: tensor<4x5xf32>) -> tensor<4x5xf32> {
+          %places = dl.constant {value = dense<[1, 3, 3, 0]> : tensor<4xi64>} : () -> tensor<4xi64>
+          %rows = dl.relu %x : (tensor<4x5xf32>) -> tensor<4x5xf32>
+          %y = dl.scatter_rows %rows, %places, %rows {mode = "add"}
+              : (tensor<4x5xf32>, tensor<4xi64>, tensor<4x5xf32>) -> tensor<4x5xf32>
+          func.return %y : tensor<4x5xf32>
+        }""",
+    "numbers that are their own places": """
+        func.func @main(%x: tensor<7xi64>, %u: tensor<7xi64>) -> tensor<7xi64> {
+          %n = dl.abs %x : (tensor<7xi64>) -> tensor<7xi64>
+          %y = dl.scatter_rows %n, %n, %u {mode = "add"} : (tensor<7xi64>, tensor<7xi64>, tensor<7xi64>) -> tensor<7xi64>
+          func.return %y : tensor<7xi64>
+        }""",
 }
 
 
-@pytest.mark.parametrize("target", ["cpu", "cpu:generic"])
+@pytest.mark.parametrize("target", [*NATIVE, "cpu:generic"])
 @pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_program(text: str, target: str) -> None:
     weights = WeightStore()

@@ -20,6 +20,7 @@ from dlc.ir import (
     AffineMap,
     Attribute,
     Block,
+    DenseIntOrFPElementsAttr,
     IntegerType,
     LocationAttr,
     Operation,
@@ -131,6 +132,11 @@ class Contraction(DlOp, ABC):
     def sums_in_steps(self) -> bool:
         """Whether a step adds products up by themselves, in registers beside those of the result."""
         return False
+
+    @property
+    def known_factor(self) -> DenseIntOrFPElementsAttr | None:
+        """The numbers of its second operand, where they are known: code is made for them."""
+        return None
 
     @abstractmethod
     def structure(self) -> Structure:

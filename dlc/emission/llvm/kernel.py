@@ -8,7 +8,8 @@
 Each top-level parallel loop becomes one function that computes the point number `task` of its grid, row-major; `args`
 points to the buffers' addresses in the order of the arguments. Top-level code between grids is a grid of one point.
 Constants, casts and views at the top level are written again in each function that uses them. The body is an inner
-function, because only arguments can be `noalias`.
+function, because only arguments can be `noalias`; it is inlined, which keeps that, for each function goes through all of the
+code generator's passes.
 
 The text has no module header and no numbered attribute groups, so texts of kernels can be joined.
 """
@@ -74,9 +75,11 @@ def emit_kernel(kernel: func.FuncOp, target: Target, grid_writer: GridWriter | N
 
 
 class Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
-    """Writes the function of one grid; `debug` stands behind the attributes of its body."""
+    """Writes the function of one grid; for debuggers, what stands behind the attributes of its body and of itself, and where
+    it calls that.
+    """
 
-    debug = ""
+    body_debug = task_debug = call_debug = ""
 
     def __init__(self, kernel: func.FuncOp, target: Target, facts: Facts, number: int) -> None:
         super().__init__(kernel, target, facts, HANDLERS)
@@ -131,7 +134,8 @@ class Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
         self.emit("ret void")
         lines = [*self.allocas, *ordered(self.scopes[0].lines)]
         return (
-            f"define internal void {self.body_name}({parameters}i64 %task) {attributes(self.target)}{self.debug} {{\nentry:\n"
+            f"define internal void {self.body_name}({parameters}i64 %task) alwaysinline {attributes(self.target)}"
+            + f"{self.body_debug} {{\nentry:\n"
             + "\n".join(lines)
             + "\n}\n"
         )
@@ -160,8 +164,8 @@ class Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
             lines.append(f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}\n  %a{i} = load {kind}, ptr %p{i}, align 8\n")
         passed = "".join(f"{'i64' if self.is_size(i) else 'ptr'} %a{i}, " for i in self.used)
         return (
-            f"define void {self.name}(ptr %args, i64 %task) {attributes(self.target)} {{\n{''.join(lines)}"
-            f"  tail call void {self.body_name}({passed}i64 %task)\n  ret void\n}}\n"
+            f"define void {self.name}(ptr %args, i64 %task) {attributes(self.target)}{self.task_debug} {{\n{''.join(lines)}"
+            f"  call void {self.body_name}({passed}i64 %task){self.call_debug}\n  ret void\n}}\n"
         )
 
 

@@ -26,7 +26,7 @@ emissionKind: LineTablesOnly)
 !3 = !DISubroutineType(types: !4)
 !4 = !{null}
 """
-# Of the first grid's function; the others follow.
+# Of the first grid's body, then of the function that it is inlined into; those of the others follow.
 _FIRST = 5
 
 
@@ -40,9 +40,10 @@ def traced_text(kernel: func.FuncOp, target: Target, lines: Mapping[Operation, i
 
     plain = emit_kernel(kernel, target, grid)
     functions = [
-        f'!{_FIRST + k} = distinct !DISubprogram(name: "{kernel.sym_name.data}.{k}", scope: !1, file: !1, line: 1, type: !3, '
-        "unit: !0, spFlags: DISPFlagDefinition | DISPFlagOptimized)\n"
+        f'!{_FIRST + 2 * k + j} = distinct !DISubprogram(name: "{kernel.sym_name.data}.{k}{part}", scope: !1, file: !1, '
+        "line: 1, type: !3, unit: !0, spFlags: DISPFlagDefinition | DISPFlagOptimized)\n"
         for k in numbers
+        for j, part in enumerate((".body", ""))
     ]
     return replace(plain, text=plain.text + _COMMON + "".join(functions))
 
@@ -50,9 +51,10 @@ def traced_text(kernel: func.FuncOp, target: Target, lines: Mapping[Operation, i
 class _TracedGrid(Grid):
     def __init__(self, kernel: func.FuncOp, target: Target, facts: Facts, number: int, places: Mapping[Operation, int]) -> None:
         super().__init__(kernel, target, facts, number)
-        self.places, self.scope = places, f"!{_FIRST + number}"
-        self.debug = f" !dbg {self.scope}"
-        self.line = self.places[kernel]
+        self.places, self.line = places, places[kernel]
+        self.scope, task = (f"!{_FIRST + 2 * number + j}" for j in range(2))
+        self.body_debug, self.task_debug = f" !dbg {self.scope}", f" !dbg {task}"
+        self.call_debug = f", !dbg !DILocation(line: {self.line + 1}, scope: {task})"
 
     def visit(self, op: Operation) -> None:
         outer, self.line = self.line, self.places[op]

@@ -81,10 +81,11 @@ def is_heavy(op: Operation, longest_row: int) -> bool:
 def takes_makers(op: Operation | None, longest_row: int) -> bool:
     """Whether the elementwise ops that make an op's operands, of another shape than its result, belong in its kernel.
 
-    Updates are read one after the other, whole: a kernel has no room for what has an open size.
+    Updates are read one after the other, whole: a kernel has no room for what has an open size. A value that is more than one
+    operand of a scatter would be walked in several orders at once.
     """
     if isinstance(op, Scattering):
-        return all(is_static(shape_of(v)) for v in op.operands)
+        return all(is_static(shape_of(v)) for v in op.operands) and len(set(op.operands)) == len(op.operands)
     return isinstance(op, ConcatOp) or (isinstance(op, Reduction) and not row_axes(op, longest_row))
 
 
@@ -93,7 +94,7 @@ def absorbs(user: Operation, index: int, movement: Movement) -> bool:
     if isinstance(user, Elementwise | Movement | ConcatOp) or (isinstance(user, PadOp) and user.mode == "constant"):
         return True
     # These read whole vectors along the innermost axis.
-    if isinstance(user, Contraction | Window) or (isinstance(user, Reduction | RowComposite) and index == 0):
+    if isinstance(user, Contraction | Staged | Window) or (isinstance(user, Reduction | RowComposite) and index == 0):
         return keeps_innermost(movement)
     return False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from dlc.dialects.dl import scalar
@@ -23,6 +23,7 @@ from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, arith, i64, index, linalg, tensor
 from dlc.passes.linalg.reads import Read, alone
 from dlc.passes.linalg.write import Access, ScalarCode, Writer, dense, element, shape
+from dlc.passes.structured import MATRIX
 
 # Stores what a function makes of the tensor that a result is written to, and returns that.
 Store = Callable[[Callable[[SSAValue], SSAValue]], SSAValue]
@@ -80,6 +81,7 @@ def _accumulate(
     element_type: Attribute,
     name: str,
     store: Store,
+    known: Mapping[str, Attribute] | None = None,
 ) -> SSAValue:
     """Combines elements into an accumulator that starts with `identity`; 16-bit floats accumulate in f32."""
     stored = storage_type(element_type)
@@ -88,7 +90,7 @@ def _accumulate(
 
     def into(target: SSAValue) -> SSAValue:
         filled = write.fill(start, target)
-        return write.generic(inputs, (filled, structure.maps[-1]), structure.reductions, code, name)
+        return write.generic(inputs, (filled, structure.maps[-1]), structure.reductions, code, name, known=known)
 
     if wide == stored:
         return store(into)
@@ -107,19 +109,26 @@ def _tensor(write: Writer, value: Read, sizes: Sequence[Size]) -> Read:
 
 
 def _inputs(write: Writer, reads: Sequence[Read], structure: Structure) -> list[Access]:
-    """The read values as inputs of a structured op; a literal becomes a tensor.
+    """The read values as inputs of a structured op; a literal becomes a tensor along what is reduced.
 
-    Extents follow from maps in which an iterator stands alone. Where a read hides one (a reversed or broadcast axis that is
-    summed over), the value is copied first.
+    Extents follow from maps in which an iterator stands alone. Where reads hide one (a reversed or broadcast axis that is
+    summed over), one of the values is copied first: one that the op goes through element by element, before one that windows
+    slide over, since tiles keep what they copy, and windows reach beyond it.
     """
-    for in_place in (True, False):
-        inputs: list[Access] = []
-        for read, map_, sizes in zip(reads, structure.maps, structure.views, strict=False):
-            if read.is_scalar or not (in_place or read.is_tensor):
-                read = _tensor(write, read, sizes)
-            inputs.append((read.source, read.map.compose(map_)))
-        if alone([structure.maps[-1], *(m for _, m in inputs)]) >= alone(structure.maps):
-            break
+    reduced = [i for i, r in enumerate(structure.reductions) if r]
+    along = AffineMap(len(structure.extents), 0, tuple(AffineExpr.dimension(i) for i in reduced))
+
+    def access(read: Read, map_: AffineMap) -> Access:
+        if not read.is_scalar:
+            return read.source, read.map.compose(map_)
+        return write.fill(read.source, write.empty([structure.extents[i] for i in reduced], element(read.source))), along
+
+    *maps, result = structure.maps
+    inputs = [access(read, map_) for read, map_ in zip(reads, maps, strict=True)]
+    for k in sorted(range(len(maps)), key=lambda k: len(alone([maps[k]])) < len(maps[k].results)):
+        hidden = alone(structure.maps) - alone([result, *(m for _, m in inputs)])
+        if hidden & alone([maps[k]]):
+            inputs[k] = copy(write, reads[k], write.empty(structure.views[k], element(reads[k].source))), maps[k]
     return inputs
 
 
@@ -173,7 +182,8 @@ def contraction(write: Writer, op: Contraction, structure: Structure, operands: 
         return op.added(body, accumulator, *factors)
 
     element_type = element_type_of(op.results[0])
-    return _accumulate(write, inputs, structure, 0, code, element_type, short_name(op.name), store)
+    known = {} if op.known_factor is None else {MATRIX: op.known_factor}
+    return _accumulate(write, inputs, structure, 0, code, element_type, short_name(op.name), store, known)
 
 
 def gathering(write: Writer, op: Gathering, operands: Operands, store: Store) -> SSAValue:

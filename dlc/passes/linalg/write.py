@@ -151,8 +151,9 @@ class Writer:
         code: Callable[..., SSAValue],
         name: str | None = None,
         sources: Mapping[SSAValue, Read] | None = None,
+        known: Mapping[str, Attribute] | None = None,
     ) -> SSAValue:
-        """A structured op over iterators, the reduced ones as `reductions` tells.
+        """A structured op over iterators, the reduced ones as `reductions` tells; `known` are its attributes.
 
         `code(body, *elements, accumulator)` gives the next element of the output.
         """
@@ -170,6 +171,7 @@ class Writer:
                 "iterator_types": iterator_types(tuple(reductions)),
                 **segments(len(inputs), 1),
             },
+            attributes=dict(known or {}),
             regions=[Region(block)],
         )
         return self.place.op(op, name)

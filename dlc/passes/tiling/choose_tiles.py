@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.choose_panels import PanelChooser
 from dlc.passes.tiling.choose_sweeps import SweepChooser, sums_of_rows
 from dlc.passes.tiling.choose_turned_sweeps import TurnedSweepChooser
+from dlc.passes.tiling.forms import known_product
 from dlc.passes.tiling.nests import Nest, Stage, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction
 from dlc.passes.tiling.tile_rules import EVEN, SUMS, TileRules, row_tile
@@ -46,6 +48,8 @@ class _Chooser(TileRules):
             register = self.lanes_of_loads()
             order = (*(d for d in shared if d not in register), *register)
             return TilePlan(self.grid(register, order), register, order, {d: 1 for d in self.own_dims()})
+        if (in_forms := self.plan_in_forms()) is not None:
+            return in_forms
         if (in_panels := PanelChooser(nest, self.target, self.variant, self.exact).plan()) is not None:
             return in_panels
         if (in_sweeps := self.plan_in_sweeps()) is not None:
@@ -65,6 +69,36 @@ class _Chooser(TileRules):
         grid, steps = self.grid(register, order), self.steps(register, lane)
         plan = TilePlan(grid, register, order, chunks, steps)
         return plan if contraction is None or lane not in register else self.evenly(plan, contraction, lane)
+
+    def plan_in_forms(self) -> TilePlan | None:
+        """Products with known matrices: all rows of each at once, which share sums, of as many vectors as registers hold.
+
+        Rows lie far apart, often in the same sets of a cache: each is written for several neighbours before the next one, as
+        many as have room in the first-level cache between two products, and all lanes of these come before others.
+        """
+        found = {k: p for k, s in enumerate(self.nest.stages) if (p := known_product(s, self.nest)) is not None}
+        first = min(found, default=None)
+        lane = None if first is None else lane_dim(self.nest, self.nest.stages[first])
+        if first is None or lane not in self.nest.shared or any(lane == p.row for p in found.values()):
+            return None
+        lanes = self.lanes(self.nest.stages[first])
+        vectors = max(1, self.target.vector_registers // max(sum(p.shape) for p in found.values()))
+        extent, rows = self.nest.extents, {p.row for p in found.values()}
+        columns = even_tile(-(-extent[lane] // lanes), min(vectors, self.target.machine.vectors)) * lanes
+        register = {lane: self.fitting(lane, columns)} | {d: extent[d] for d in rows if d in self.nest.shared}
+        steps = self.steps(register, lane)
+        machine, size = self.target.machine, numpy_dtype(next(iter(found.values())).element).itemsize
+        between = max(n for p in found.values() for n in p.shape) ** 2 * register[lane] * size
+        beside = [d for d in self.nest.shared if d not in register and d not in self.nest.open]
+        for d in sorted(beside, key=self.nest.stages[-1].output.stride)[:1]:
+            register[d] = even_tile(extent[d], max(1, machine.cache_ways * machine.way_bytes * 2 // (3 * between)))
+        for k, s in enumerate(self.nest.stages):
+            p = found.get(k)
+            whole = [p.row] if p is not None else [d for d in rows if d not in self.nest.shared and d in s.dims]
+            single = [d for d in register if d != lane and d in s.dims and d not in whole]
+            steps[k] = {**steps.get(k, {}), **{d: 1 for d in single}, **{d: extent[d] for d in whole}}
+        order = (*(d for d in self.order(self.nest.shared, lane) if d != lane), lane)
+        return TilePlan(self.grid(register, order), register, order, self.chunks(lane), steps)
 
     def evenly(self, plan: TilePlan, stage: Stage, lane: int) -> TilePlan:
         """The plan, with tasks that cut open rows of a contraction evenly, if there are any."""

@@ -27,13 +27,14 @@ from dlc.ir import (
     memref,
 )
 from dlc.passes.structured import Index, Place
+from dlc.passes.tiling.forms import KnownProduct, Terms, form_body, known_product, shared_forms
 from dlc.passes.tiling.nests import Nest, Stage, can_split, identity_of
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.ranges import Range, Tile, open_steps, steps, steps_between
 from dlc.passes.tiling.scatter import scatter_of
 from dlc.passes.tiling.scatter import split as split_scatter
 from dlc.passes.tiling.structured_ops import IN_HALVES, operand_maps
-from dlc.passes.tiling.windows import Window, combine, element_of, fill, generic, without_units
+from dlc.passes.tiling.windows import Window, combine, copy, element_of, fill, generic, without_units
 from dlc.passes.types import memref_of
 
 
@@ -233,6 +234,10 @@ class Leaf:
         if isinstance(stage.op, linalg.FillOp):
             fill(place, operands[0], operands[1])
             return
+        product = None if windows else known_product(stage, self.nest)
+        if product is not None and product.shape == (tile[product.row].size, tile[product.column].size):
+            self.emit_forms(place, stage, tile, product, [d for d in output if d != product.row])
+            return
         if stage.op in self.starts:
             fill(place, self.starts[stage.op], operands[-1])
         # Partial results of a reduction have an axis along it.
@@ -243,6 +248,35 @@ class Leaf:
         rows = prod(tile[d].size for d in self.plan.register if d in self.nest.open)
         if adds and stage.is_contraction and rows < self.plan.even:
             op.attributes[IN_HALVES] = UnitAttr()
+
+    def emit_forms(self, place: Place, stage: Stage, tile: Tile, product: KnownProduct, dims: Sequence[int]) -> None:
+        """The product with a known matrix, all of it: what its rows, of these dimensions, share comes first.
+
+        Buffers of the tile's size hold that, which are values once stores are forwarded.
+        """
+        made, rows = shared_forms(product.matrix)
+        shape, identity = tuple(tile[d].size for d in dims), AffineMap.identity(len(dims))
+        read = {k for terms in (*made, *rows) for k, _ in terms}
+        values: dict[int, SSAValue] = {}
+
+        def add_up(terms: Terms, window: Window) -> None:
+            operands = [*(values[k] for k, _ in terms), window[0]]
+            maps = [*(identity for _ in terms), AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in window[1]))]
+            generic(place, operands, maps, [False] * len(dims), form_body(terms, product.element, place.constants))
+
+        def buffer(k: int) -> Window:
+            values[k] = place.alloca(product.element, shape, f"x{k}")
+            return values[k], dims
+
+        for k in range(product.shape[1]):
+            if k in read:
+                at = {**tile, product.column: tile[product.column].part(place, k, 1)}
+                copy(place, self.operand(place, stage, product.operand, at), buffer(k))
+        for k, terms in enumerate(made, product.shape[1]):
+            add_up(terms, buffer(k))
+        for r, terms in enumerate(rows):
+            at = {**tile, product.row: tile[product.row].part(place, r, 1)}
+            add_up(terms, self.operand(place, stage, len(stage.op.operands) - 1, at))
 
     def operand(self, place: Place, stage: Stage, k: int, tile: Tile) -> Window:
         """The window of an operand under the tile, and the dimension that each of its axes of size > 1 follows."""

@@ -40,6 +40,12 @@ def test_accumulators_of_a_convolution_stay_in_registers() -> None:
     assert "Spill" not in code and "Reload" not in code
 
 
+@pytest.mark.parametrize("target", LEVELS)
+def test_a_grid_becomes_one_function(target: Target) -> None:
+    code = assembly(emit_kernel(parse_kernel(CONVOLUTION.read_text()), target).text, target)
+    assert code.count("@function") == 1
+
+
 def test_accumulators_of_few_wide_rows_stay_in_registers() -> None:
     """12 sums, the broadcasts of three rows, and one vector of weights after the other: 16 registers."""
     kernel = parse_kernel("""

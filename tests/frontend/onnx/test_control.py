@@ -230,6 +230,29 @@ def test_sizes_that_each_step_of_a_scan_decides(target: str) -> None:
     np.testing.assert_array_equal(got["last"], x.sum(0))
 
 
+# What a loop starts from, its body reads as well.
+POWERS = """<ir_version: 9, opset_import: ["" : 20]> g (float[3] x, int64 count) => (float[3] last, float[q,3] all) {
+    going = Constant<value = bool {1}>()
+    last, all = Loop(count, going, x) <
+        body = b (int64 i, bool on, float[3] s) => (bool still, float[3] next, float[3] kept) {
+            still = Identity(on)
+            next = Mul(s, x)
+            kept = Add(next, x)
+        }>
+}"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_a_loop_whose_body_reads_what_it_starts_from(target: str) -> None:
+    imported = import_model(onnx.parser.parse_model(POWERS))
+    powers = compile(Program(imported.module, imported.weights), target, Options(num_threads=1))
+    x = np.float32([1, 2, -3])
+    for count in (0, 1, 3):
+        got = powers(x, np.int64(count))
+        np.testing.assert_array_equal(got["last"], x ** (count + 1))
+        np.testing.assert_array_equal(got["all"], np.reshape([x ** (k + 2) + x for k in range(count)], (count, 3)))
+
+
 ROOMS = """<ir_version: 9, opset_import: ["" : 20]> g (float[n] x) => (float[q,2] y, int64[r] z) {
     total = ReduceSum<keepdims = 0>(x)
     zero = Constant<value_float = 0.0>()

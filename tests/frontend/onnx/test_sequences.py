@@ -49,6 +49,20 @@ def test_parts_joined_in_another_order(split: Any, parts: list[Any]) -> None:
     np.testing.assert_array_equal(got, np.concatenate(parts[::-1]))
 
 
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_parts_of_text(target: str) -> None:
+    nodes = [
+        node("SplitToSequence", ["x"], "s", keepdims=0),
+        node("SequenceAt", ["s", "last"], "t"),
+        node("SequenceErase", ["s", "last"], "rest"),
+        node("ConcatFromSequence", ["rest"], "y", axis=0, new_axis=1),
+    ]
+    made = model(nodes, {"x": [3]}, ["s", "t", "y"], weights={"last": np.int64(-1)}, dtypes={"x": TensorProto.STRING})
+    got = compile_model(made, target=target)(["a", "ü", ""])
+    assert [part.item() for part in got["s"]] == ["a", "ü", ""]
+    assert got["t"].item() == "" and got["y"].tolist() == ["a", "ü"]
+
+
 def test_parts_that_a_call_gives_of_a_size_that_it_says() -> None:
     nodes = [node("SplitToSequence", ["x", "split"], "s"), node("SequenceAt", ["s", "last"], "y")]
     sizes: dict[str, list[Any]] = {"x": ["n", 3], "split": ["parts"]}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import tensor_type
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, dense_attribute
 from tests.ops.sample import F16, F32, F64, I16, I32, Sample, exactly, values
 
 _TOLERANCE = {F32: 3e-6, F64: 1e-14, F16: 4e-3, I16: 0.0, I32: 0.0}
@@ -42,13 +46,20 @@ def _output(label: str, v: tuple[int, ...], m: int, dtype: np.dtype = F32) -> Sa
     return Sample(dl.WinogradOutputOp, operands, exactly(_image), {}, _TOLERANCE[dtype], label)
 
 
+def _known(sample: Sample) -> Sample:
+    """The sample with what is in its matrix known."""
+    matrix = sample.operands[1]
+    numbers = dense_attribute(matrix, tensor_type(matrix.shape, ELEMENT_TYPES[matrix.dtype.name]))
+    return replace(sample, properties={**sample.properties, "numbers": numbers}, label=f"known_{sample.label}")
+
+
 def _mode_product(label: str, x: tuple[int, ...], rows: int, axis: int, to: int, dtype: np.dtype = F32) -> Sample:
     operands = (values(dtype, *x), values(dtype, rows, x[axis], seed=1))
     formula = exactly(lambda x, matrix: np.moveaxis(np.tensordot(x, matrix, (axis, 1)), -1, to))
     return Sample(dl.ModeProductOp, operands, formula, {"axis": axis, "to": to}, _TOLERANCE[dtype], label)
 
 
-SAMPLES = [
+_SAMPLES = [
     _mode_product("in_place", (3, 4, 5), 6, 1, 1),
     _mode_product("moved", (3, 4, 2, 5), 2, 0, 2),
     _mode_product("double", (4, 3), 5, 1, 0, F64),
@@ -68,3 +79,5 @@ SAMPLES = [
     _output("integers", (4, 4, 1, 2, 2, 19), 2, I32),
     _output("half", (4, 4, 1, 2, 2, 3), 2, F16),
 ]
+
+SAMPLES = [*_SAMPLES, *map(_known, _SAMPLES)]

@@ -14,7 +14,8 @@ from dlc.dialects.registry import make_context
 from dlc.ir import SSAValue, i32, parse_module
 from dlc.passes.dl.contractions.winograd import WinogradPass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
-from dlc.target import CPU_LEVELS, Winograd
+from dlc.passes.fusion.form_kernels import FormKernelsPass
+from dlc.target import CPU_LEVELS, Target, Winograd
 from tests.passes.programs import Program, Writer, program, randoms
 
 AVX512, AVX2 = CPU_LEVELS["cpu:avx512"], CPU_LEVELS["cpu:avx2"]
@@ -155,6 +156,24 @@ def test_weights_that_are_computed_are_transformed_where_images_share_them(image
     x, w = randoms((images, 18, 18, 128), (3, 3, 128, 128))
     p = program(body, x, w / np.float32(34)).apply(WinogradPass(), tolerance=1e-4)
     assert ("winograd_input" in p.ops) == tiles
+
+
+@pytest.mark.parametrize("target, o, panel", [(AVX512, 128, 64), (AVX2, 128, 32), (AVX512, 64, None), (AVX512, 160, None)])
+def test_weights_that_are_computed_are_made_in_panels(target: Target, o: int, panel: int | None) -> None:
+    def body(b: Writer, x: SSAValue, w: SSAValue) -> SSAValue:
+        return b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=1)
+
+    x, w = randoms((8, 18, 18, 64), (3, 3, 64, o))
+    p = program(body, x, w / np.float32(34)).apply(WinogradPass(target), FormKernelsPass(target), tolerance=1e-4)
+    made = {shape_of(k.yielded[0]): k for k in p.module.ops if isinstance(k, dl.KernelOp)}
+    if panel is None:
+        assert (6, 6, 1, 1, 1, 64 * o) in made
+        return
+    # Read in panels and written so, by one kernel, and read by the product as they are.
+    ops = [op.name for op in made[6, 6, o // panel, 1, 1, 64 * panel].body.block.ops]
+    assert ops == ["dl.transpose", "dl.unpack", "dl.winograd_input", "dl.yield"]
+    (product,) = (k for k in made.values() if any(isinstance(op, dl.MatmulOp) for op in k.body.block.ops))
+    assert [shape_of(a) for a in product.body.block.args] == [(36, 128, 64), (36, o // panel, 64, panel)]
 
 
 def of_integers(channels: int, data: type, low: int, high: int) -> tuple[Program, np.ndarray]:

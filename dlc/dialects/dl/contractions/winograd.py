@@ -19,14 +19,36 @@ from math import prod
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, number, of_equal_ops, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import (
+    Array,
+    PropertyValue,
+    Tensor,
+    element_type_of,
+    number,
+    of_equal_ops,
+    rank_of,
+    shape_of,
+    tensor_type,
+)
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import contract, differ, iteration_space
-from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
+from dlc.dialects.dl.contractions.contraction import compatible, contract, differ, iteration_space
+from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.dtypes import dense_attribute, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Contraction, Staged, Structure
 from dlc.dialects.dl.movement.shaping import ReshapeOp, WindowsOp
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import AffineExpr, IntegerAttr, SSAValue, TensorType, irdl_op_definition, operand_def, prop_def, result_def
+from dlc.ir import (
+    AffineExpr,
+    DenseIntOrFPElementsAttr,
+    IntegerAttr,
+    SSAValue,
+    TensorType,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
 
 
 @irdl_op_definition
@@ -35,7 +57,8 @@ class ModeProductOp(Contraction):
 
     k is axis `axis` of `x`, r is axis `to` of the result; the other axes keep their order. (C1) `matrix` has rank 2 and as
     many columns as `x` has elements along `axis`; (C2) both places are in range; (C3) element types are equal
-    floats or integers; sums of integers wrap.
+    floats or integers; sums of integers wrap; (C4) `numbers`, where they are given, are what is in `matrix`: nothing is
+    multiplied by zeros among them then, and sums are made in the order that takes fewest operations.
     """
 
     name = "dl.mode_product"
@@ -43,7 +66,12 @@ class ModeProductOp(Contraction):
     matrix = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     to = prop_def(IntegerAttr)
+    numbers = opt_prop_def(DenseIntOrFPElementsAttr)
     result = result_def(TensorType)
+
+    @property
+    def known_factor(self) -> DenseIntOrFPElementsAttr | None:
+        return self.numbers
 
     @property
     def places(self) -> tuple[int, int]:
@@ -58,6 +86,7 @@ class ModeProductOp(Contraction):
         element = element_type_of(self.x)
         if element != element_type_of(self.matrix) or not (is_float(element) or is_integer(element)):
             raise DTypeError(f"dl.mode_product: element types {element} and {element_type_of(self.matrix)} (C3)")
+        _require_known(self)
         rest = [s for a, s in enumerate(shape) if a != axis]
         return [tensor_type((*rest[:to], matrix[0], *rest[to:]), element)]
 
@@ -95,13 +124,14 @@ class WinogradInputOp(Staged):
 
     `v[i, j, n, p, q, c] = Σₖₗ matrix[i, k] · matrix[j, l] · x[n, p·step + k, q·step + l, c]`. (C1) `x` has
     rank 4, `matrix` rank 2, both are of one type of floats or integers; (C2) tiles of as many numbers along each axis as the
-    matrix has columns, `step` apart, cover the image's height and width exactly.
+    matrix has columns, `step` apart, cover the image's height and width exactly; (C3) `numbers` as in `dl.mode_product`.
     """
 
     name = "dl.winograd_input"
     x = operand_def(TensorType)
     matrix = operand_def(TensorType)
     step = prop_def(IntegerAttr)
+    numbers = opt_prop_def(DenseIntOrFPElementsAttr)
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
@@ -127,8 +157,8 @@ class WinogradInputOp(Staged):
         b, (x, matrix), step = Build(self), operands, number(self.step)
         t = shape_of(matrix)[1]
         tiles = b(WindowsOp, x, axes=(1, 2), sizes=(t, t), strides=(step, step))
-        rows = b(ModeProductOp, tiles, matrix, axis=0, to=0)
-        return [b(ModeProductOp, rows, matrix, axis=1, to=1)]
+        rows = b(ModeProductOp, tiles, matrix, axis=0, to=0, numbers=self.numbers)
+        return [b(ModeProductOp, rows, matrix, axis=1, to=1, numbers=self.numbers)]
 
 
 @irdl_op_definition
@@ -137,12 +167,13 @@ class WinogradOutputOp(Staged):
 
     `y[n, p·m + a, q·m + b, c] = Σᵢⱼ matrix[a, i] · matrix[b, j] · v[i, j, n, p, q, c]`; m is the number of rows of
     `matrix`. (C1) `v` has rank 6, and its first two axes the size of the matrix's rows; both are of one type of floats or
-    integers.
+    integers; (C2) `numbers` as in `dl.mode_product`.
     """
 
     name = "dl.winograd_output"
     x = operand_def(TensorType)
     matrix = operand_def(TensorType)
+    numbers = opt_prop_def(DenseIntOrFPElementsAttr)
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
@@ -163,9 +194,19 @@ class WinogradOutputOp(Staged):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, (v, matrix) = Build(self), operands
-        rows = b(ModeProductOp, v, matrix, axis=0, to=3)  # j, n, p, a, q, c
-        tiles = b(ModeProductOp, rows, matrix, axis=0, to=4)  # n, p, a, q, b, c
+        rows = b(ModeProductOp, v, matrix, axis=0, to=3, numbers=self.numbers)  # j, n, p, a, q, c
+        tiles = b(ModeProductOp, rows, matrix, axis=0, to=4, numbers=self.numbers)  # n, p, a, q, b, c
         return [b(ReshapeOp, tiles, shape=shape_of(self.result))]
+
+
+def of_known(
+    b: Build, kind: type[WinogradInputOp | WinogradOutputOp], x: SSAValue, matrix: Array, **properties: PropertyValue
+) -> SSAValue:
+    """An op that transforms by a matrix of known numbers."""
+    numbers = dense_attribute(
+        np.asarray(matrix, numpy_dtype(element_type_of(x))), tensor_type(matrix.shape, element_type_of(x))
+    )
+    return b(kind, x, b(ConstantOp, value=numbers), numbers=numbers, **properties)
 
 
 def _require_numbers(op: WinogradInputOp | WinogradOutputOp) -> None:
@@ -174,3 +215,12 @@ def _require_numbers(op: WinogradInputOp | WinogradOutputOp) -> None:
         raise DTypeError(
             f"{op.name}: element types {types[0]} and {types[1]}; one type of numbers and a matrix are wanted (C1)"
         )
+    _require_known(op)
+
+
+def _require_known(op: ModeProductOp | WinogradInputOp | WinogradOutputOp) -> None:
+    if op.numbers is None:
+        return
+    like, shape = element_type_of(op.numbers.type) == element_type_of(op.matrix), shape_of(op.matrix)
+    if not like or not compatible(shape_of(op.numbers.type), shape):
+        raise ShapeError(f"{op.name}: numbers {op.numbers.type} of a matrix {op.matrix.type}; they are what is in it")

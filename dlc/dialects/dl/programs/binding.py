@@ -33,7 +33,9 @@ def bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Mappi
     """A copy of an op by itself, for operands of these shapes, and these sizes."""
     types = [tensor_type(shape, element_type_of(v)) for v, shape in zip(op.operands, shapes, strict=True)]
     block = Block(arg_types=types)
-    copy = op.clone(dict(zip(op.operands, block.args, strict=True)))
+    copy = op.clone()
+    # Not while it is cloned: a body may read from around it what is an operand as well.
+    copy.operands = block.args
     if isinstance(copy, DlOp):
         _bind_op(copy, sizes, set(block.args))
     else:

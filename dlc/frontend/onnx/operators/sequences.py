@@ -18,7 +18,7 @@ from dlc.forms import MOST_PARTS
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
-from dlc.frontend.onnx.values import Absent, SequenceValue
+from dlc.frontend.onnx.values import Absent, SequenceValue, Text
 from dlc.frontend.problems import NodeProblem
 
 table = Table()
@@ -85,10 +85,11 @@ def concat_from_sequence(node: Node) -> Value:
     elements = list(_sequence(node))
     if not elements:
         raise ModelError(f"{node.place}: its sequence is empty")
-    axis = node.axis(node.integer("axis"), elements[0].rank + stacked)
+    first = elements[0]
+    axis = node.axis(node.integer("axis"), first.rank + stacked)
     if stacked:
         elements = [emit.reshape(e, (*e.shape[:axis], 1, *e.shape[axis:])) for e in elements]
-    return emit(dl.ConcatOp, *elements, axis=axis) if len(elements) > 1 else elements[0]
+    return _of(first, emit(dl.ConcatOp, *elements, axis=axis) if len(elements) > 1 else elements[0])
 
 
 @table("SplitToSequence")
@@ -104,7 +105,12 @@ def split_to_sequence(node: Node) -> Value:
         raise ModelError(f"{node.place}: its parts have {start} elements together, axis {axis} has {x.shape[axis]}")
     if node.get(1) is None and not keepdims:
         parts = [emit.reshape(p, (*p.shape[:axis], *p.shape[axis + 1 :])) for p in parts]
-    return SequenceValue(parts)
+    return SequenceValue(_of(x, part) for part in parts)
+
+
+def _of(value: Value, moved: Value) -> Value:
+    """What elements of a value became, which is text if they are."""
+    return Text.of(moved) if value.is_text else moved
 
 
 def _parts(node: Node, size: Size) -> Sequence[int]:

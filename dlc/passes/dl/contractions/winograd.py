@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.arithmetic.logic import ShiftRightOp
-from dlc.dialects.dl.base import DlOp, element_type_of, ints, number, rank_of, shape_of
+from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints, number, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
-from dlc.dialects.dl.contractions.winograd import WinogradInputOp, WinogradOutputOp
+from dlc.dialects.dl.contractions.winograd import WinogradInputOp, WinogradOutputOp, of_known
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.dialects.dl.interfaces import Elementwise
+from dlc.dialects.dl.movement.packing import UnpackOp
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.programs.ranges import ranges_of, representative
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
@@ -31,6 +32,8 @@ from dlc.target import Winograd
 
 # What pairs of are multiplied at once.
 _PART = ELEMENT_TYPES["int16"]
+# Bytes of a number of weights that each run transforms.
+_FLOAT = 4
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,11 @@ class WinogradPass(TargetPass):
         %y = dl.conv %x, %w;  dl.relu %y
     →   dl.concat (dl.relu (… dl.slice %x …)), (dl.relu (… dl.slice %x …)), …
 
-    Weights that are computed are transformed in each run, which pays where enough tiles share them, as in training.
+    Weights that are computed are transformed in each run, which pays where enough tiles share them, as in training, and are
+    written in panels of output channels, so that no product copies them.
+
+        %u = dl.winograd_input (dl.unpack (dl.transpose %w)), G;  %m = dl.matmul %v, (dl.unpack (dl.transpose %u))
+
     The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. An image that tiles
     do not divide is padded, and its result cut after the elementwise ops that follow. Run it after `fold-scales`, for targets
     that know what it costs.
@@ -64,8 +71,11 @@ class WinogradPass(TargetPass):
         if costs is None:
             return
         constant, ranges, awaited = WeightExpressions(), ranges_of(op), dict[Operation, frozenset[ConvOp]]()
+        # Pieces of rows, each written to another page: as wide as register tiles of panels are. Groups bring tiles near by
+        # themselves.
+        panel = self.target.machine.vectors * self.target.lanes(_FLOAT) if self.target.groups is None else None
         for block in program_blocks(op):
-            rewrite_forward(block, _Rewriter(constant, costs, ranges, awaited).rewritten)
+            rewrite_forward(block, _Rewriter(constant, costs, ranges, awaited, panel).rewritten)
 
 
 class _Rewriter:
@@ -75,8 +85,11 @@ class _Rewriter:
         costs: Winograd,
         ranges: Mapping[str, Range],
         awaited: dict[Operation, frozenset[ConvOp]],
+        panel: int | None,
     ) -> None:
         self.constant, self.costs, self.ranges = constant, costs, ranges
+        # The output channels side by side in weights that each run transforms.
+        self.panel = panel
         self.crops: set[SSAValue] = set()
         # Results of strips that were joined, and the convolution that they come from.
         self.joins: dict[SSAValue, ConvOp] = {}
@@ -110,7 +123,7 @@ class _Rewriter:
             numbers = a.tile**2
             products = numbers * tiles * c * o
             moved = costs.input * c * (numbers * tiles + n * height * width) + costs.output * o * tiles * (numbers + a.step**2)
-            # What is computed is copied into panels besides.
+            # What is computed is written, in panels, and read again.
             transformed = 0 if op.w in self.constant else costs.made * c * o * (2 * numbers + 9)
             return products + moved + transformed + costs.weight * (numbers - 9) * c * o
 
@@ -141,26 +154,37 @@ class _Rewriter:
             of_output = of_output * (algorithm.divisor // algorithm.divisors)
         else:
             of_weights = of_weights / algorithm.divisors[:, None]
-        by_weights = b.constant(of_weights, element_type_of(op.w))
-        by_input, by_output = b.constant(algorithm.input, element_type_of(x)), b.constant(of_output, element_type_of(op.result))
-        kernel, _, c, o = map(int, shape_of(op.w))
-        # One tile, whose channels are those of both sides.
-        u = b(WinogradInputOp, b(ReshapeOp, op.w, shape=(1, kernel, kernel, c * o)), by_weights, step=kernel)
-        t = algorithm.tile
-        flat = b(ReshapeOp, u, shape=(t * t, c, o))
+        t, c, o = algorithm.tile, *map(int, shape_of(op.w)[2:])
+        flat = self.transformed(b, op.w, of_weights)
 
         def results(x: SSAValue) -> SSAValue:
-            v = b(WinogradInputOp, x, by_input, step=m)
+            v = of_known(b, WinogradInputOp, x, algorithm.input, step=m)
             tiles = shape_of(v)[2:5]
             rows = b(ReshapeOp, v, shape=(t * t, product(tiles), c))
             products = b(MatmulOp, rows, flat, result=element_type_of(op.result))
-            return b(WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), by_output)
+            return of_known(b, WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), of_output)
 
         axis, parts = self.strips(op, x, algorithm)
         y = self.join(b, [results(strip_of(b, x, axis, *place)) for place in parts], axis, op) if parts else results(x)
         if integers:
             y = self.divided(b, op, algorithm, y)
         return self.crop(b, y, result) if any(missing) else y
+
+    def transformed(self, b: Build, w: SSAValue, matrix: Array) -> SSAValue:
+        """The transformed weights [t², C, O]: those of one tile, whose channels are those of both sides.
+
+        Those that are computed in each run are written as they are read, in panels of output channels: one image each.
+        """
+        kernel, _, c, o = map(int, shape_of(w))
+        numbers, panel = len(matrix) ** 2, self.panel
+        if w in self.constant or panel is None or o <= panel or o % panel:
+            flat = b(ReshapeOp, w, shape=(1, kernel, kernel, c * o))
+            return b(ReshapeOp, of_known(b, WinogradInputOp, flat, matrix, step=kernel), shape=(numbers, c, o))
+        split = b(ReshapeOp, w, shape=(kernel, kernel, c, o // panel, panel))
+        images = b(TransposeOp, split, permutation=(2, 3, 0, 1, 4))
+        flat = b(UnpackOp, images, axis=3, tile=panel, size=c * panel)
+        u = b(ReshapeOp, of_known(b, WinogradInputOp, flat, matrix, step=kernel), shape=(numbers, o // panel, c, panel))
+        return b(UnpackOp, b(TransposeOp, u, permutation=(1, 0, 2, 3)), axis=2, tile=panel, size=o)
 
     def strips(self, op: ConvOp, x: SSAValue, algorithm: Algorithm) -> tuple[int, Sequence[tuple[int, int]]]:
         """An axis of images `x`, and parts of it whose tiles and products stay in a cache; none where all of them do.

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlc.dialects.dl.arithmetic.elementwise import AddOp
-from dlc.dialects.dl.base import element_type_of, ints, rank_of, shape_of
+from dlc.dialects.dl.base import Array, element_type_of, ints, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp
-from dlc.dialects.dl.contractions.winograd import WinogradInputOp, WinogradOutputOp
+from dlc.dialects.dl.contractions.winograd import WinogradInputOp, WinogradOutputOp, of_known
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, WindowsOp
 from dlc.dialects.dl.programs.ranges import ranges_of, representative
@@ -92,11 +92,10 @@ def _gradient(op: DotGeneralOp, x: SSAValue, algorithm: Algorithm, costs: Winogr
         x, ct = (b(PadOp, v, zero, low=(0, 0, 0, 0), high=(0, *missing, 0), pad_mode="constant") for v in (x, ct))
     # Divided here and not with the sums, tiles are made anew: equal to the convolution's own ones they would be kept from
     # there, in more than twice the memory of the images.
-    matrices = algorithm.input / algorithm.divisors[:, None], algorithm.output.T, algorithm.weights.T
-    of_x, of_ct, of_sums = (b.constant(matrix, element_type_of(x)) for matrix in matrices)
+    of_x, of_ct, of_sums = algorithm.input / algorithm.divisors[:, None], algorithm.output.T, algorithm.weights.T
 
-    def rows(image: SSAValue, matrix: SSAValue) -> SSAValue:
-        v = b(WinogradInputOp, image, matrix, step=m)
+    def rows(image: SSAValue, matrix: Array) -> SSAValue:
+        v = of_known(b, WinogradInputOp, image, matrix, step=m)
         return b(ReshapeOp, v, shape=(t * t, product(shape_of(v)[2:5]), shape_of(v)[5]))
 
     def sums(x: SSAValue, ct: SSAValue) -> SSAValue:
@@ -109,7 +108,7 @@ def _gradient(op: DotGeneralOp, x: SSAValue, algorithm: Algorithm, costs: Winogr
         u = more if u is None else b(AddOp, more, u)
     assert u is not None
     tile = b(ReshapeOp, u, shape=(t, t, 1, 1, 1, c * o))
-    return b(ReshapeOp, b(WinogradOutputOp, tile, of_sums), shape=shape_of(op.result))
+    return b(ReshapeOp, of_known(b, WinogradOutputOp, tile, of_sums), shape=shape_of(op.result))
 
 
 def _parts(b: Build, x: SSAValue, ct: SSAValue, algorithm: Algorithm, costs: Winograd) -> Sequence[tuple[SSAValue, SSAValue]]:

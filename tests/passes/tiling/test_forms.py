@@ -1,0 +1,55 @@
+"""Products with known matrices: what rows share is found, and gives what the matrix does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlc.dialects.dl.base import tensor_type
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, dense_attribute
+from dlc.passes.dl.contractions.winograd_algorithms import OF_FLOATS
+from dlc.passes.tiling.forms import Terms, shared_forms
+
+_INPUT, _OUTPUT = OF_FLOATS[-1].input, OF_FLOATS[-1].output
+
+
+def forms_of(matrix: np.ndarray, dtype: str = "float32") -> tuple[list[Terms], list[Terms]]:
+    numbers = matrix.astype(dtype)
+    made, rows = shared_forms(dense_attribute(numbers, tensor_type(matrix.shape, ELEMENT_TYPES[dtype])))
+    return list(made), list(rows)
+
+
+def additions(matrix: np.ndarray) -> int:
+    made, rows = forms_of(matrix)
+    return sum(len(terms) - 1 for terms in (*made, *rows))
+
+
+# As many as Lavin and Gray have, where each number of a matrix but zeros would be a multiplication with an addition.
+@pytest.mark.parametrize("matrix, least", [(_INPUT, 12), (_OUTPUT, 10), (OF_FLOATS[0].input, 4), (OF_FLOATS[0].output, 4)])
+def test_rows_share_sums(matrix: np.ndarray, least: int) -> None:
+    assert additions(matrix) == least
+
+
+def test_what_no_rows_share_stays() -> None:
+    matrix = np.array([[1, 2, 0], [0, 3, 5], [7, 0, 1]])
+    assert forms_of(matrix) == ([], [((0, 1), (1, 2)), ((1, 3), (2, 5)), ((0, 7), (2, 1))])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+@pytest.mark.parametrize("seed", range(8))
+def test_forms_are_the_matrix(dtype: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    matrix = random.integers(-3, 4, random.integers(1, 9, 2)) if seed % 2 or dtype == "int16" else random.random((4, 5)) / 3
+    made, rows = forms_of(matrix, dtype)
+    columns = matrix.shape[1]
+    values = [np.eye(columns, dtype=object)[k] for k in range(columns)]
+    for terms in made:
+        values.append(sum(n * values[k] for k, n in terms))
+    found = [sum((n * values[k] for k, n in terms), np.zeros(columns, object)) for terms in rows]
+    # Of rational numbers: nothing is rounded.
+    np.testing.assert_array_equal(np.array(found, object), matrix.astype(dtype))
+
+
+def test_integers_stay_integers() -> None:
+    made, rows = forms_of(np.array([[2, 3], [4, 6], [6, 9]]), "int16")
+    assert (made, len(rows)) == ([], 3)
