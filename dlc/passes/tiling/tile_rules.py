@@ -172,8 +172,7 @@ class TileRules:
     def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
         """Panels of the lane dimension outermost, so that one panel of weights serves all rows; or as the variant says.
 
-        What reads vectors of its own shares no panel, so that it comes first: products of a batch, of which the cache holds
-        what their panels share, and places that a small matrix transforms, which lie in memory lane by lane.
+        Products of a batch come one after the other: they share nothing, and the cache holds what their panels share.
         """
         stage = self.nest.stages[-1]
         rows = sorted((d for d in shared if d != lane), key=lambda d: -stage.output.stride(d))
@@ -182,9 +181,8 @@ class TileRules:
             return tuple(rows)
         if contraction is None or not self.variant.panels_first:
             return (*rows, lane)
-        vectors = [a for a in contraction.inputs if a.uses(lane)]
-        own = [d for d in rows if vectors and all(a.uses(d) for a in vectors)]
-        return (*own, lane, *(d for d in rows if d not in own))
+        batch = [d for d in rows if all(a.uses(d) for a in contraction.inputs)]
+        return (*batch, lane, *(d for d in rows if d not in batch))
 
     def grid(self, register: dict[int, int], order: Sequence[int]) -> dict[int, int]:
         """Parts of about as much work as the variant says: outer dimensions are cut to the register tile first.

@@ -26,25 +26,6 @@ builtin.module {
 }
 """
 
-# A small matrix times numbers at many places, as Winograd's algorithm transforms images.
-TRANSFORM = """
-builtin.module {
-  func.func @transform(%a: tensor<6x4xf32>, %x: tensor<5x4x40xf32>, %y: tensor<6x5x40xf32>) -> tensor<6x5x40xf32> attributes {kernel} {
-    %zero = arith.constant 0.0 : f32
-    %z = linalg.fill ins(%zero : f32) outs(%y : tensor<6x5x40xf32>) -> tensor<6x5x40xf32>
-    %r = linalg.generic {indexing_maps = [affine_map<(m, p, n, k) -> (m, k)>, affine_map<(m, p, n, k) -> (p, k, n)>,
-        affine_map<(m, p, n, k) -> (m, p, n)>], iterator_types = ["parallel", "parallel", "parallel", "reduction"]}
-        ins(%a, %x : tensor<6x4xf32>, tensor<5x4x40xf32>) outs(%z : tensor<6x5x40xf32>) {
-    ^bb0(%ae: f32, %xe: f32, %acc: f32):
-      %p = arith.mulf %ae, %xe : f32
-      %s = arith.addf %p, %acc : f32
-      linalg.yield %s : f32
-    } -> tensor<6x5x40xf32>
-    func.return %r : tensor<6x5x40xf32>
-  }
-}
-"""
-
 # 3×3, stride 2, into the interior of a padded result, with bias, residual and ReLU.
 CONVOLUTION = """
 builtin.module {
@@ -232,7 +213,6 @@ builtin.module {
 
 KERNELS = {
     "matmul": MATMUL,
-    "transform": TRANSFORM,
     "convolution": CONVOLUTION,
     "rows": ROWS,
     "columns": COLUMNS,

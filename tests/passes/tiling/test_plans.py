@@ -260,16 +260,6 @@ def test_more_sums_than_enough_share_what_leaves_the_nearest_cache(steps: int, r
     assert choose_tiles(nest, CPU_LEVELS["cpu:avx512"]).register[nest.shared[0]] == rows
 
 
-@pytest.mark.parametrize("target", CPU_LEVELS)
-def test_lanes_go_last_where_no_row_shares_them(target: str) -> None:
-    """A panel of weights serves all rows; numbers that a matrix transforms are those of one place."""
-    (nest,) = nests_of(next(iter(kernels_of(buffered("transform")))))
-    m, p, n = nest.shared
-    assert choose_tiles(nest.at({}), CPU_LEVELS[target]).order == (p, n, m)
-    product = product_of(13, 24)
-    assert choose_tiles(product, CPU_LEVELS[target]).order == tuple(reversed(product.shared))
-
-
 def test_what_lies_across_is_turned_in_blocks() -> None:
     (nest,) = nests_of(next(iter(kernels_of(buffered("turned")))))
     n, m = nest.shared
