@@ -201,8 +201,8 @@ def _taken(kernel: Operation) -> list[_Form]:
     """What a kernel reads and then what it writes."""
     if isinstance(kernel, KernelOp):
         return [_form(t) for t in (*kernel.function_type.inputs, *kernel.function_type.outputs)]
-    if not isinstance(kernel, func.FuncOp):
-        raise VerifyException(f"{kernel.name} is no kernel")
+    if not isinstance(kernel, func.FuncOp) or len(kernel.body.blocks) != 1:
+        raise VerifyException(f"what is called as a kernel is none, but {kernel.name}, or has no body of one block:\n{kernel}")
     forms = [(a, _form(a.type)) for a in kernel.body.block.args if not isinstance(a.type, IndexType)]
     return [(sizes_of(a) if DYNAMIC_INDEX in shape else shape, element) for a, (shape, element) in forms]
 

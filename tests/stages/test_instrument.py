@@ -232,6 +232,13 @@ def test_a_kernel_is_given_what_it_takes(kernel: str, is_right: bool) -> None:
             verify(module)
 
 
+@pytest.mark.parametrize("kernel", ["func.func private @k(memref<4xf32>, memref<4xf32>)", "builtin.module @k {}"])
+def test_what_is_called_as_a_kernel_is_one(kernel: str) -> None:
+    module = parse_module(make_context(), GIVEN.format("(%x)", f"builtin.module @kernels {{ {kernel} }}"))
+    with pytest.raises(VerifyException, match="what is called as a kernel is none"):
+        verify(module)
+
+
 def test_stage_says_what_may_exist(module: ModuleOp) -> None:
     verify_legal(module, Stage("toy", (), frozenset({"builtin"}), frozenset({"func", "arith.addf", "arith.mulf"})))
     with pytest.raises(CompileError, match=r"none of: arith\.mulf"):

@@ -90,8 +90,11 @@ class _Chooser(TileRules):
         machine, size = self.target.machine, numpy_dtype(next(iter(found.values())).element).itemsize
         between = max(n for p in found.values() for n in p.shape) ** 2 * register[lane] * size
         beside = [d for d in self.nest.shared if d not in register and d not in self.nest.open]
+        most = max(1, machine.cache_ways * machine.way_bytes * 2 // (3 * between))
         for d in sorted(beside, key=self.nest.stages[-1].output.stride)[:1]:
-            register[d] = even_tile(extent[d], max(1, machine.cache_ways * machine.way_bytes * 2 // (3 * between)))
+            # What is left of a row would be code of its own.
+            whole = [n for n in range(max(most // 2, 1), most + 1) if extent[d] % n == 0]
+            register[d] = max(whole, default=even_tile(extent[d], most))
         for k, s in enumerate(self.nest.stages):
             p = found.get(k)
             whole = [p.row] if p is not None else [d for d in rows if d not in self.nest.shared and d in s.dims]
