@@ -92,16 +92,16 @@ class _Chooser(TileRules):
         beside = [d for d in self.nest.shared if d not in register and d not in self.nest.open]
         most = max(1, machine.cache_ways * machine.way_bytes * 2 // (3 * between))
         for d in sorted(beside, key=self.nest.stages[-1].output.stride)[:1]:
-            # What is left of a row would be code of its own.
-            whole = [n for n in range(max(most // 2, 1), most + 1) if extent[d] % n == 0]
-            register[d] = max(whole, default=even_tile(extent[d], most))
+            # What is left of a row would be code of its own, as are tasks that are not full.
+            whole = [n for n in range(max(most // 2, 1), 2 * most) if extent[d] % n == 0]
+            register[d] = max((n for n in whole if n <= most), default=min(whole, default=even_tile(extent[d], most)))
         for k, s in enumerate(self.nest.stages):
             p = found.get(k)
             whole = [p.row] if p is not None else [d for d in rows if d not in self.nest.shared and d in s.dims]
             single = [d for d in register if d != lane and d in s.dims and d not in whole]
             steps[k] = {**steps.get(k, {}), **{d: 1 for d in single}, **{d: extent[d] for d in whole}}
         order = (*(d for d in self.order(self.nest.shared, lane) if d != lane), lane)
-        return TilePlan(self.grid(register, order), register, order, self.chunks(lane), steps)
+        return TilePlan(self.grid(register, order, _full), register, order, self.chunks(lane), steps)
 
     def evenly(self, plan: TilePlan, stage: Stage, lane: int) -> TilePlan:
         """The plan, with tasks that cut open rows of a contraction evenly, if there are any."""
@@ -189,3 +189,8 @@ class _Chooser(TileRules):
                 break
             register[d] = self.fitting(d, even_tile(self.nest.extents[d], self.target.machine.vectors // vectors))
             vectors *= register[d]
+
+
+def _full(steps: int, wanted: int) -> int:
+    """How many steps parts have of which all are full: fewer than four times what is wanted, else up to that, nearly evenly."""
+    return next((n for n in range(wanted, 4 * wanted) if steps % n == 0), even_tile(steps, wanted))

@@ -184,13 +184,15 @@ class TileRules:
         batch = [d for d in rows if all(a.uses(d) for a in contraction.inputs)]
         return (*batch, lane, *(d for d in rows if d not in batch))
 
-    def grid(self, register: dict[int, int], order: Sequence[int]) -> dict[int, int]:
+    def grid(
+        self, register: dict[int, int], order: Sequence[int], part: Callable[[int, int], int] = even_tile
+    ) -> dict[int, int]:
         """Parts of about as much work as the variant says: outer dimensions are cut to the register tile first.
 
         All of them are full where half as much work allows it: one that is not is code of its own.
         """
         per_point, most = self.work_per_point(), int(self.target.machine.task_work * self.variant.work)
-        return self.cut(register, order, lambda _, block: most // max(1, per_point * prod(block.values())), even_tile)
+        return self.cut(register, order, lambda _, block: most // max(1, per_point * prod(block.values())), part)
 
     def work_per_point(self) -> int:
         """Of all stages, for one element of what they share."""
