@@ -132,7 +132,7 @@ class Cache:
         except (OSError, DlcError) as error:
             self._warn(error)
             return None
-        return place / _ENTRY if os.path.exists(place) else None
+        return place / _ENTRY if _exists(place) else None
 
     def fetch(
         self,
@@ -199,7 +199,7 @@ class Cache:
         if self.folder is None:
             return False
         place = self._place(kind, key)
-        if not os.path.exists(place):
+        if not _exists(place):
             return False
         try:
             aside = self._new()
@@ -265,11 +265,16 @@ def _entry(place: Path) -> Entry | None:
     )
 
 
+def _exists(path: Path) -> bool:
+    """Whether a file or folder is there and can be reached; of one behind a closed folder `Path.exists` raises."""
+    return os.path.exists(path)
+
+
 def _rename(new: Path, place: Path) -> None:
     try:
         os.rename(new, place)
     except OSError:
-        if not os.path.exists(place):
+        if not _exists(place):
             raise
         # Another process, which did not wait for the lock, was faster; its entry is alike.
 

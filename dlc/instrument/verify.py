@@ -184,6 +184,8 @@ def _verify_symbols(module: ModuleOp) -> None:
             if isinstance(value, SymbolRefAttr) and value.string_value().rpartition(".")[2] not in defined:
                 raise VerifyException(f"{op.name}: nothing is called {value}")
         if isinstance(op, DispatchOp | host.LaunchOp):
+            if op.symbol not in defined:
+                raise VerifyException(f"{op.name}: a kernel is called by its own name, not {op.callee}")
             _verify_given(op, defined[op.symbol])
 
 

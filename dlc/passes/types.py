@@ -124,9 +124,7 @@ def in_bounds(rank: int) -> ArrayAttr[BoolAttr]:
 @lru_cache
 def zero_attribute(element: Attribute) -> Attribute:
     """Zero as an attribute of a scalar type."""
-    if isinstance(element, IntegerType | IndexType):
-        return IntegerAttr(0, cast(Any, element))
-    return FloatAttr(0.0, cast(Any, element))
+    return number_attribute(0, element)
 
 
 def number_attribute(value: int | float, element: Attribute) -> Attribute:

@@ -239,6 +239,13 @@ def test_what_is_called_as_a_kernel_is_one(kernel: str) -> None:
         verify(module)
 
 
+def test_a_kernel_is_called_by_its_own_name() -> None:
+    kernel = f"builtin.module @kernels {{ {ON_BUFFERS.format('4xf32', 'f32')} }}"
+    text = GIVEN.format("(%x)", kernel).replace("@k (", "@kernels::@k (")
+    with pytest.raises(VerifyException, match="called by its own name, not @kernels::@k"):
+        verify(parse_module(make_context(), text))
+
+
 def test_stage_says_what_may_exist(module: ModuleOp) -> None:
     verify_legal(module, Stage("toy", (), frozenset({"builtin"}), frozenset({"func", "arith.addf", "arith.mulf"})))
     with pytest.raises(CompileError, match=r"none of: arith\.mulf"):

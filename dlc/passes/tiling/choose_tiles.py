@@ -6,6 +6,7 @@ vectors and data as broadcasts; anything else with two to four vectors of work p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -14,7 +15,7 @@ from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.choose_panels import PanelChooser
 from dlc.passes.tiling.choose_sweeps import SweepChooser, sums_of_rows
 from dlc.passes.tiling.choose_turned_sweeps import TurnedSweepChooser
-from dlc.passes.tiling.forms import known_product
+from dlc.passes.tiling.forms import KnownProduct, known_product
 from dlc.passes.tiling.nests import Nest, Stage, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction
 from dlc.passes.tiling.tile_rules import EVEN, SUMS, TileRules, row_tile
@@ -87,14 +88,9 @@ class _Chooser(TileRules):
         columns = even_tile(-(-extent[lane] // lanes), min(vectors, self.target.machine.vectors)) * lanes
         register = {lane: self.fitting(lane, columns)} | {d: extent[d] for d in rows if d in self.nest.shared}
         steps = self.steps(register, lane)
-        machine, size = self.target.machine, numpy_dtype(next(iter(found.values())).element).itemsize
-        between = max(n for p in found.values() for n in p.shape) ** 2 * register[lane] * size
         beside = [d for d in self.nest.shared if d not in register and d not in self.nest.open]
-        most = max(1, machine.cache_ways * machine.way_bytes * 2 // (3 * between))
         for d in sorted(beside, key=self.nest.stages[-1].output.stride)[:1]:
-            # What is left of a row would be code of its own, as are tasks that are not full.
-            whole = [n for n in range(max(most // 2, 1), 2 * most) if extent[d] % n == 0]
-            register[d] = max((n for n in whole if n <= most), default=min(whole, default=even_tile(extent[d], most)))
+            register[d] = self.neighbours(list(found.values()), extent[d], register[lane])
         for k, s in enumerate(self.nest.stages):
             p = found.get(k)
             whole = [p.row] if p is not None else [d for d in rows if d not in self.nest.shared and d in s.dims]
@@ -102,6 +98,17 @@ class _Chooser(TileRules):
             steps[k] = {**steps.get(k, {}), **{d: 1 for d in single}, **{d: extent[d] for d in whole}}
         order = (*(d for d in self.order(self.nest.shared, lane) if d != lane), lane)
         return TilePlan(self.grid(register, order, _full), register, order, self.chunks(lane), steps)
+
+    def neighbours(self, products: Sequence[KnownProduct], extent: int, columns: int) -> int:
+        """How many neighbours of so many columns have room in the first-level cache between two products.
+
+        What is left of a row would be code of its own: rather a divisor of the row, half as many to twice as many.
+        """
+        machine, size = self.target.machine, numpy_dtype(products[0].element).itemsize
+        between = max(n for p in products for n in p.shape) ** 2 * columns * size
+        most = max(1, machine.cache_ways * machine.way_bytes * 2 // (3 * between))
+        divisors = [n for n in range(max(most // 2, 1), 2 * most) if extent % n == 0]
+        return max((n for n in divisors if n <= most), default=min(divisors, default=even_tile(extent, most)))
 
     def evenly(self, plan: TilePlan, stage: Stage, lane: int) -> TilePlan:
         """The plan, with tasks that cut open rows of a contraction evenly, if there are any."""
@@ -192,5 +199,8 @@ class _Chooser(TileRules):
 
 
 def _full(steps: int, wanted: int) -> int:
-    """How many steps parts have of which all are full: fewer than four times what is wanted, else up to that, nearly evenly."""
+    """How many steps a task has: fewer than four times as many as wanted, so that all are full; else up to that, nearly evenly.
+
+    A task that is not full is code of its own.
+    """
     return next((n for n in range(wanted, 4 * wanted) if steps % n == 0), even_tile(steps, wanted))

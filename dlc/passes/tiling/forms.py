@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.dtypes import array_of, numpy_dtype
 from dlc.ir import Attribute, Block, DenseIntOrFPElementsAttr, FastMathFlag, Region, SSAValue, arith, linalg
 from dlc.passes.structured import MATRIX, Constants
 from dlc.passes.tiling.nests import Nest, Stage, initial_of
-from dlc.passes.types import number_attribute
+from dlc.passes.types import number_attribute, zero_attribute
 
 # Numbers times values, which are counted: those that are given first, then each that is made.
 Terms = tuple[tuple[int, Fraction], ...]
@@ -44,16 +44,18 @@ class KnownProduct:
 
 
 def known_product(stage: Stage, nest: Nest) -> KnownProduct | None:
-    """What a stage is the product of, if it is the sum from 0 on of an operand times a matrix of known numbers."""
+    """What a stage is the product of, if it is the sum from 0 on of an operand times a matrix of known, finite numbers."""
     known, initial = stage.op.attributes.get(MATRIX), initial_of(stage, nest)
     if not isinstance(known, DenseIntOrFPElementsAttr) or initial is None or len(stage.accesses) != 3:
         return None
     matrix = cast("DenseIntOrFPElementsAttr[Any]", known)
     rows, columns = matrix.get_shape()
     start, element = initial.op.operands[0].owner, cast(Attribute, matrix.get_element_type())
-    if not isinstance(start, arith.ConstantOp) or start.value != number_attribute(0, element) or min(rows, columns) < 2:
+    if not isinstance(start, arith.ConstantOp) or start.value != zero_attribute(element) or min(rows, columns) < 2:
         return None
     kinds = [type(op) for op in stage.op.regions[0].block.ops]
+    if not np.isfinite(array_of(matrix).astype(np.float64)).all():
+        return None
     if kinds not in ([arith.MulfOp, arith.AddfOp, linalg.YieldOp], [arith.MuliOp, arith.AddiOp, linalg.YieldOp]):
         return None
     for k, a in enumerate(stage.accesses[:2]):
@@ -73,11 +75,10 @@ def shared_forms(matrix: DenseIntOrFPElementsAttr) -> tuple[Sequence[Terms], Seq
     The pair of terms that most rows have, but for a factor, becomes a value, until each is in one row alone. After Hartley,
     Subexpression Sharing in Filters (1996). All factors are numbers of the matrix's type.
     """
-    dtype = numpy_dtype(matrix.get_element_type())
-    numbers = np.asarray(matrix.get_values(), dtype).reshape(matrix.get_shape())
+    numbers = array_of(matrix)
     rows = [{k: Fraction(n.item()) for k, n in enumerate(row) if n} for row in numbers]
     made: list[Terms] = []
-    while (best := _most_shared(rows, _is_number_of(dtype))) is not None:
+    while (best := _most_shared(rows, _is_number_of(numbers.dtype))) is not None:
         pair, readers = best
         new = len(numbers[0]) + len(made)
         made.append(pair)
@@ -105,10 +106,13 @@ def _most_shared(
     return best if best is not None and len(best[1]) > 1 else None
 
 
-def _is_number_of(dtype: np.dtype[np.generic]) -> Callable[[Fraction], bool]:
+def _is_number_of(dtype: np.dtype[Any]) -> Callable[[Fraction], bool]:
+    """Whether a number is one of a type, without rounding."""
     if dtype.kind == "f":
-        return lambda n: Fraction(dtype.type(float(n)).item()) == n
-    return lambda n: n.denominator == 1 and np.iinfo(dtype).min <= n <= np.iinfo(dtype).max  # type: ignore[type-var]
+        most = Fraction(np.finfo(dtype).max.item())
+        return lambda n: abs(n) <= most and Fraction(dtype.type(float(n)).item()) == n
+    least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return lambda n: n.denominator == 1 and least <= n <= most
 
 
 def form_body(terms: Terms, element: Attribute, constants: Constants) -> Region:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import dlc.compiler
+from dlc.dialects import dl
 from dlc.dialects.dl.base import tensor_type
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, dense_attribute
+from dlc.ir import SSAValue, f32
+from dlc.options import Options
 from dlc.passes.dl.contractions.winograd_algorithms import OF_FLOATS
 from dlc.passes.tiling.forms import Terms, shared_forms
+from tests.passes.programs import Writer, program, randoms
 
 _INPUT, _OUTPUT = OF_FLOATS[-1].input, OF_FLOATS[-1].output
 
@@ -53,3 +58,26 @@ def test_forms_are_the_matrix(dtype: str, seed: int) -> None:
 def test_integers_stay_integers() -> None:
     made, rows = forms_of(np.array([[2, 3], [4, 6], [6, 9]]), "int16")
     assert (made, len(rows)) == ([], 3)
+
+
+@pytest.mark.parametrize(("dtype", "large"), [("float32", 3e38), ("float64", 1e308)])
+def test_factors_beyond_a_type_are_not_shared(dtype: str, large: float) -> None:
+    made, rows = forms_of(np.array([[large, 1 / large], [large, 1 / large]]), dtype)
+    # What is shared is the smaller term times a number of the type, or nothing.
+    assert all(np.isfinite(np.dtype(dtype).type(float(n))) for terms in (*made, *rows) for _, n in terms)
+
+
+# Where numbers are not finite the matrix is read like any other.
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_numbers_that_are_not_finite(number: float) -> None:
+    matrix = np.array([[1, number], [1, 1]], np.float32)
+    (x,) = randoms((2, 32))
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        numbers = dense_attribute(matrix, tensor_type(matrix.shape, f32))
+        return b(dl.ModeProductOp, x, b(dl.ConstantOp, value=numbers), axis=0, to=0, numbers=numbers)
+
+    p = program(body, x)
+    model = dlc.compiler.compile(dlc.compiler.Program(p.module, p.weights), "cpu", Options(num_threads=1))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(next(iter(model(x).values())), matrix @ x, 1e-6)

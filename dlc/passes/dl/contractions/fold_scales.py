@@ -11,7 +11,7 @@ from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MulOp, SubOp
 from dlc.dialects.dl.base import element_type_of, of_equal_ops, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.creation import ConstantOp
-from dlc.dialects.dl.dtypes import is_float, numpy_dtype
+from dlc.dialects.dl.dtypes import array_of, is_float
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dims import Size, is_static
@@ -122,7 +122,7 @@ def _is_bounded(op: MulOp | DivOp, factor: SSAValue) -> bool:
     constant = defining(factor, ConstantOp)
     if constant is None:
         return True
-    values = np.frombuffer(constant.value.data.data, numpy_dtype(constant.value.type.element_type)).astype(np.float64)
+    values = array_of(constant.value).astype(np.float64)
     return bool(np.isfinite(values).all() and (isinstance(op, MulOp) or values.all()))
 
 

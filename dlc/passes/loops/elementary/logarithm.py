@@ -72,14 +72,16 @@ def is_special(x: Float) -> Bool:
 def _of_parts(x: Float, combine: Callable[[Float, Float], Float]) -> Float:
     """`combine` of e and log(1 + f); the logarithm's values where x has no such parts."""
 
+    def of_normal(x: Float) -> tuple[Float, Float]:
+        mantissa, exponent = split(x)
+        return exponent.to_float(), log_of_mantissa(mantissa - 1.0)
+
     def of_any(x: Float) -> tuple[Float]:
         scaled, extra = normalized(x)
-        mantissa, exponent = split(scaled)
-        return (with_limits(x, combine(exponent.to_float() + extra, log_of_mantissa(mantissa - 1.0))),)
+        e, y = of_normal(scaled)
+        return (with_limits(x, combine(e + extra, y)),)
 
-    mantissa, exponent = split(x)
-    common = combine(exponent.to_float(), log_of_mantissa(mantissa - 1.0))
-    (y,) = where_any_whole(is_special, of_any, (x,), (common,))
+    (y,) = where_any_whole(is_special, of_any, (x,), (combine(*of_normal(x)),))
     return y
 
 

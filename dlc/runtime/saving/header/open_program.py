@@ -36,8 +36,9 @@ def open_from_json(written: Mapping[str, Any], kernels: Collection[str]) -> _Par
     for instruction, _ in walk(instructions):
         if isinstance(instruction, OpenLaunch) and instruction.kernel not in {None, *kernels}:
             raise ValueError(f"a launch of {instruction.kernel}, which is no kernel")
-    if (moving := count(written["moving"])) > len(set(moved_slots(instructions))):
-        raise ValueError(f"{moving} slots that change, of which loops set {len(set(moved_slots(instructions)))}")
+    moving, moved = count(written["moving"]), len(set(moved_slots(instructions)))
+    if moving > moved:
+        raise ValueError(f"{moving} slots that change, of which loops set {moved}")
     equal = {text(a): text(b) for a, b in dict(written["equal"]).items()}
     return ranges_from_json(written["ranges"]), regions, instructions, moving, equal
 

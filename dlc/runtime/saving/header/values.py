@@ -19,7 +19,7 @@ def count(value: Any) -> int:
 
 
 def distance(value: Any) -> int:
-    """A number of bytes, forward or back; raises ValueError for anything else."""
+    """A number of 64 bits with a sign, as of bytes forward or back; raises ValueError for anything else."""
     if type(value) is not int or not -(1 << 63) < value < 1 << 63:
         raise ValueError(f"{value!r} is no distance")
     return value
