@@ -49,8 +49,8 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
 
         scf.for %k …;  %t = memref.subview %out[%i, %j] …;  vector.transfer_write %sums, %t
       →
-        %t = memref.subview %out[%i, %j] …;  memref.prefetch %t[0, 0];  memref.prefetch %t[1, 0] …
-        scf.for %k …;  vector.transfer_write %sums, %t
+        %t = memref.subview %out[%i, %j] …
+        scf.for %k … { %row = arith.floordivsi %k, 16;  memref.prefetch %t[%row, 0] … };  vector.transfer_write %sums, %t
 
     A store into a line that is not near waits for the rest of it. That is for buffers that fill the second-level cache. What
     is read besides, with the sums, may be a part of such a buffer.
@@ -192,13 +192,32 @@ def _root(buffer: SSAValue) -> SSAValue:
 
 
 def _prefetch_tile(loop: scf.ForOp, tile: memref.SubviewOp, how: Prefetch, constants: Constants) -> None:
-    """Asks for the lines of a tile while its sums are computed."""
+    """Asks for the lines of a tile while its sums are computed: in step i for line ⌊i / ⌊steps / lines⌋⌋.
+
+    All of them before the first step would keep the rows of the panel, which come from a cache as well, waiting.
+    """
     assert loop.parent is not None
     if tile in _after(loop):
         tile.detach()
         loop.parent.insert_op_before(tile, loop)
-    place = Place(constants, loop.parent, tile.location, anchor=loop)
     *rows, columns = memref_of(tile.result).get_shape()
     step = how.line_bytes // numpy_dtype(memref_of(tile.result).element_type).itemsize
-    for indices in product(*map(range, rows), range(0, columns, step)):
-        place.insert(PrefetchOp.create(operands=[tile.result, *map(place.value, indices)], properties=READ))
+    beside = -(-columns // step)
+    lines, low, stride = prod(rows) * beside, _constant(loop.lb), _constant(loop.step)
+    share = 0 if low is None or stride is None else _trip_count(loop) // stride // lines
+    if _row_count(loop) < how.spread_rows or low is None or stride is None or share == 0:
+        place = Place(constants, loop.parent, tile.location, anchor=loop)
+        for indices in product(*map(range, rows), range(0, columns, step)):
+            place.insert(PrefetchOp.create(operands=[tile.result, *map(place.value, indices)], properties=READ))
+        return
+    first: Operation | None = loop.body.block.first_op
+    assert first is not None
+    place = Place(constants, loop.body.block, tile.location, anchor=first)
+    line = place.floordiv(place.subtract(loop.body.block.args[0], low), stride * share)
+    indices: list[Index] = [place.multiply(place.remainder(line, beside), step)]
+    line = place.floordiv(line, beside)
+    for size in reversed(rows[1:]):
+        indices.insert(0, place.remainder(line, size))
+        line = place.floordiv(line, size)
+    indices = [line, *indices] if rows else indices
+    place.insert(PrefetchOp.create(operands=[tile.result, *map(place.value, indices)], properties=READ))

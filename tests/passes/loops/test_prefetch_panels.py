@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dlc.backends.reference import evaluate_function
+from dlc.backends.reference import evaluate_function, machine
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.registry import make_context
-from dlc.ir import ModuleOp, memref, parse_module, print_module, scf, vector
+from dlc.ir import ModuleOp, SSAValue, memref, parse_module, print_module, scf, vector
 from dlc.passes.base import kernels_of
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.prefetch_panels import PrefetchPanelsPass
@@ -19,7 +20,7 @@ from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.types import memref_of
-from dlc.target import CPU_LEVELS
+from dlc.target import CPU_LEVELS, Prefetch
 from tests.passes.tiling.kernels import KERNELS
 
 CONTEXT = make_context()
@@ -33,10 +34,15 @@ PASSES = (
 )
 
 
-def prefetched(text: str, near: int = TARGET.machine.block_elements) -> tuple[ModuleOp, list[PrefetchOp]]:
+# Lines of a tile are asked for in each step, or before the first.
+SPREAD = pytest.mark.parametrize("spread_rows", [4, 100])
+
+
+def prefetched(text: str, near: int = TARGET.machine.block_elements, spread_rows: int = 4) -> tuple[ModuleOp, list[PrefetchOp]]:
     """What becomes of a kernel where so many elements fill the second-level cache, and what it asks for."""
     module = parse_module(CONTEXT, text)
-    prefetch = PrefetchPanelsPass(replace(TARGET, machine=replace(TARGET.machine, block_elements=near)))
+    costs = replace(TARGET.machine, block_elements=near, prefetch=Prefetch(spread_rows=spread_rows))
+    prefetch = PrefetchPanelsPass(replace(TARGET, machine=costs))
     for p in (*PASSES, prefetch):
         p.apply(CONTEXT, module)
         module.verify()
@@ -62,22 +68,42 @@ def multiplied(module: ModuleOp) -> None:
     np.testing.assert_allclose(c, a @ b.transpose(1, 0, 2).reshape(48, 48)[:, :40], rtol=1e-4, atol=1e-4)
 
 
+def rows_asked_for(prefetches: list[PrefetchOp], compute: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of each tile of up to 16 floats, which are a line each, are asked for while its sums are computed."""
+    asked: dict[PrefetchOp, set[int]] = {op: set() for op in prefetches}
+
+    def note(op: machine.Operation, frame: machine.Frame) -> tuple[()]:
+        assert isinstance(op, PrefetchOp)
+        if op in asked:
+            asked[op] |= {int(row) for row in np.ravel(frame.array(op.indices[0]))}
+            assert not np.any(frame.array(op.indices[1]))
+        return ()
+
+    monkeypatch.setitem(machine._RULES, PrefetchOp, note)
+    compute()
+    rows: dict[SSAValue, set[int]] = {}
+    for op, own in asked.items():
+        rows.setdefault(op.memref, set()).update(own)
+        loops = [following for following in op.parent.ops if isinstance(following, scf.ForOp)] if op.parent is not None else []
+        assert loops or isinstance(op.parent_op(), scf.ForOp)
+    for tile, own in rows.items():
+        assert own >= set(range(memref_of(tile).get_shape()[0]))
+
+
+@SPREAD
 @pytest.mark.parametrize(("near", "asked_for"), [(13 * 40, True), (13 * 40 + 1, False)])
-def test_lines_of_far_results_are_asked_for_before_their_sums(near: int, asked_for: bool) -> None:
-    module, prefetches = prefetched(KERNELS["matmul"].replace("x24x", "x48x").replace("13x24", "13x48"), near)
+def test_lines_of_far_results_are_asked_for_beside_their_sums(
+    near: int, asked_for: bool, spread_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, prefetches = prefetched(KERNELS["matmul"].replace("x24x", "x48x").replace("13x24", "13x48"), near, spread_rows)
     written = {op.source for op in module.walk() if isinstance(op, vector.TransferWriteOp)}
     of_results = [op for op in prefetches if op.memref in written]
     assert bool(of_results) is asked_for
-    # Each row of a tile of up to 16 floats is a line.
-    tiles = {op.memref for op in of_results}
-    assert len(of_results) == sum(memref_of(tile).get_shape()[0] for tile in tiles)
-    for op in of_results:
-        assert op.parent is not None
-        assert any(isinstance(following, scf.ForOp) for following in list(op.parent.ops)[list(op.parent.ops).index(op) :])
-    multiplied(module)
+    rows_asked_for(of_results, lambda: multiplied(module), monkeypatch)
 
 
-def test_lines_of_what_is_added_are_asked_for_before_the_sums() -> None:
+@SPREAD
+def test_lines_of_what_is_added_are_asked_for_beside_the_sums(spread_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     text = KERNELS["matmul"].replace("x24x", "x48x").replace("13x24", "13x48").replace("%c: ", "%d: tensor<13x40xf32>, %c: ")
     last = "    func.return %r"
     assert last in text
@@ -90,20 +116,15 @@ def test_lines_of_what_is_added_are_asked_for_before_the_sums() -> None:
       linalg.yield %t : f32
     }} -> tensor<13x40xf32>
     func.return %y"""
-    module, prefetches = prefetched(text.replace(last, added))
+    module, prefetches = prefetched(text.replace(last, added), spread_rows=spread_rows)
     (kernel,) = kernels_of(module)
     d = kernel.body.block.args[2]
     of_added = [op for op in prefetches if isinstance(view := op.memref.owner, memref.SubviewOp) and view.source is d]
-    # Each row of a tile of up to 16 floats is a line.
-    tiles = {op.memref for op in of_added}
-    assert len(of_added) == sum(memref_of(tile).get_shape()[0] for tile in tiles) > 0
-    for op in of_added:
-        assert op.parent is not None
-        assert any(isinstance(following, scf.ForOp) for following in list(op.parent.ops)[list(op.parent.ops).index(op) :])
+    assert of_added
     rng = np.random.default_rng(0)
     a, b, d = (rng.standard_normal(shape, dtype=np.float32) for shape in ((13, 48), (3, 48, 16), (13, 40)))
     c = np.zeros((13, 40), np.float32)
-    evaluate_function(kernel, [a, b, d, c])
+    rows_asked_for(of_added, lambda: evaluate_function(kernel, [a, b, d, c]), monkeypatch)
     np.testing.assert_allclose(c, a @ b.transpose(1, 0, 2).reshape(48, 48)[:, :40] + d, rtol=1e-4, atol=1e-4)
 
 
