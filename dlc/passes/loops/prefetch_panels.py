@@ -214,10 +214,10 @@ def _prefetch_tile(loop: scf.ForOp, tile: memref.SubviewOp, how: Prefetch, const
     assert first is not None
     place = Place(constants, loop.body.block, tile.location, anchor=first)
     line = place.floordiv(place.subtract(loop.body.block.args[0], low), stride * share)
-    indices: list[Index] = [place.multiply(place.remainder(line, beside), step)]
+    at: list[Index] = [place.multiply(place.remainder(line, beside), step)]
     line = place.floordiv(line, beside)
     for size in reversed(rows[1:]):
-        indices.insert(0, place.remainder(line, size))
+        at.insert(0, place.remainder(line, size))
         line = place.floordiv(line, size)
-    indices = [line, *indices] if rows else indices
-    place.insert(PrefetchOp.create(operands=[tile.result, *map(place.value, indices)], properties=READ))
+    at = [line, *at] if rows else at
+    place.insert(PrefetchOp.create(operands=[tile.result, *map(place.value, at)], properties=READ))
