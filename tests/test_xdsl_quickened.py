@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
+
+from dlc.ir import Block, Kept, ModuleOp, arith, f32, forget, func, op_count, with_regions
 
 OBSERVE = """
 import sys
@@ -39,6 +43,14 @@ wide = arith.AddUIExtendedOp(a, b)
 print([r.index for r in (wide.sum, wide.overflow)], wide.sum.type, wide.overflow.type)
 wide.erase()
 print([(use.operation.name, use.index) for use in a.result.uses], [(u.operation.name, u.index) for u in b.result.uses])
+
+# An operand is another one, of its op alone; results are never others.
+total.operands[1] = a.result
+print([v.owner is a for v in total.operands], [v.owner is a for v in call.operands])
+print([(use.operation.name, use.index) for use in a.result.uses], [(u.operation.name, u.index) for u in b.result.uses])
+total.operands[1] = b.result
+print(total.operands == total.operands, total.operands == call.operands, len(total.operands), total.operands[:1].types)
+print(refused(total.operands.__getitem__, 2) == refused(call.operands.__getitem__, 2))
 
 # Blocks take ops of none, once, and none that they are in.
 inner = loop.body.block
@@ -125,3 +137,37 @@ def seen(how: str) -> str:
 
 def test_the_same_is_seen() -> None:
     assert seen("quicker") == seen("as it is")
+
+
+def a_module() -> ModuleOp:
+    kernel = func.FuncOp("f", ([f32], [f32]))
+    block = kernel.body.block
+    total = arith.AddfOp(block.args[0], block.args[0])
+    product = arith.MulfOp(total, total)
+    block.add_ops([total, product, func.ReturnOp(product)])
+    return ModuleOp([kernel])
+
+
+def test_ops_are_counted_with_those_in_them() -> None:
+    module = a_module()
+    assert op_count(module) == len(list(module.walk())) == 5
+    assert [op.name for op in with_regions(module.body.block)] == ["func.func"]
+    assert with_regions(Block()) == with_regions(module.body.block.first_op.regions[0].block) == []  # pyright: ignore
+
+
+def test_what_is_forgotten_goes_at_once() -> None:
+    gc.disable()
+    try:
+        module, other = a_module(), a_module()
+        ops = [weakref.ref(op) for op in module.walk()]
+        forget(module)
+        del module
+        assert all(op() is None for op in ops)
+        kept = [Kept(other)] * 2
+        ops = [weakref.ref(op) for op in other.walk()]
+        del other, kept[0]
+        assert all(op() is not None for op in ops)
+        kept.clear()
+        assert all(op() is None for op in ops)
+    finally:
+        gc.enable()

@@ -27,6 +27,7 @@ from dlc.ir import (
     SSAValue,
     UnknownLoc,
     func,
+    with_regions,
 )
 
 Op = TypeVar("Op", bound=Operation)
@@ -47,11 +48,9 @@ def with_nested(blocks: Iterable[Block]) -> Iterator[Block]:
     while pending:
         block = pending.pop(0)
         yield block
-        op = block.first_op
-        while op is not None:
-            if op.regions and isinstance(op, Control):
+        for op in with_regions(block):
+            if isinstance(op, Control):
                 pending += op.blocks
-            op = op.next_op
 
 
 def rewrite_forward(block: Block, rule: Rule, *kinds: type[DlOp]) -> None:
