@@ -326,8 +326,8 @@ def _erase(self: Any, safe_erase: bool = True, drop_references: bool = True) -> 
 def forget(op: Operation) -> None:
     """Takes apart what is in an op that nobody looks at any more: all of it goes at once, no circles wait for the collector."""
     for inner in cast(list[Any], list(op.walk())):
-        for use in inner._operand_uses:
-            use._prev_use = None
+        for operand, use in zip(inner._operands, inner._operand_uses, strict=True):
+            operand.remove_use(use)
         inner.results, inner._operands, inner._operand_uses = _NO_VALUES, _NO_VALUES, ()
         inner.parent = inner._prev_op = inner._next_op = None
         for block in [block for region in inner.regions for block in region.blocks]:

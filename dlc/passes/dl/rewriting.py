@@ -108,8 +108,8 @@ def erase_unused(ops: Iterable[Operation]) -> None:
         op = pending.pop()
         if not isinstance(op, DlOp | Control) or op.parent is None or not op.results:
             continue
-        if not any(r.first_use for r in op.results) and not has_effect(op):
-            read = dict.fromkeys(v for inner in (op.walk() if op.regions else (op,)) for v in inner.operands)
+        if not any([r.first_use for r in op.results]) and not has_effect(op):
+            read = dict.fromkeys([v for inner in op.walk() for v in inner.operands] if op.regions else op.operands)
             op.detach()
             op.erase()
             pending.extend(v.owner for v in read if isinstance(v.owner, Operation))
