@@ -1,11 +1,11 @@
 """What a compilation does a million times with xDSL 0.74, made as quick as it can be; what it means stays the same.
 
-`isinstance` of xDSL's classes, which are abstract ones, is that of others; ops and values are told apart as objects are, and
-an attribute's hash is found once; a walk over what is in an op goes through two generators, not three for each op around; an
-op is made, and what it reads and makes is found, without going through all that an op could be; the numbers in an array and
-the sizes of a type are unpacked once, a name is checked once, and what a hint asks for is found once. Names and references to
-them are one object each; what an attribute is made of is checked by its class where that says all. Constraints of an op are
-checked once for the same types and properties: between two passes most ops stay as they are.
+`isinstance` of xDSL's classes, which are abstract ones, is that of others; ops and values are told apart as objects are, and an
+attribute's hash is found once; a walk over what is in an op goes through two generators, not three for each op around; an op is
+made, and what it reads and makes is found, without going through all that an op could be; the numbers in an array and the sizes
+of a type are unpacked once, a name is checked once, and what a hint asks for is found once. Names and references to them are
+one object each, as identities are; maps are composed once; what an attribute is made of is checked by its class where that says
+all. Constraints of an op are checked once for the same types and properties: between two passes most ops stay as they are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from xdsl.ir import (
     SSAValue,
     Use,
 )
-from xdsl.ir.affine import AffineExpr
+from xdsl.ir.affine import AffineExpr, AffineMap
 from xdsl.ir.core import IRWithName, RegionBlocks, SSAValues
 from xdsl.irdl import AnyAttr, BaseAttr, IRDLOperation, OpDef, OptionalDef, ParamAttrDef, RangeOf, VariadicDef
 from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
@@ -535,6 +535,12 @@ def quicken() -> None:
     for kind in _with_derived(Attribute):
         if own := kind.__dict__.get("__hash__"):
             cast(Any, kind).__hash__ = _hashed_once(own)
+    for kind in (AffineMap, *_with_derived(AffineExpr)):
+        if own := kind.__dict__.get("__hash__"):
+            cast(Any, kind).__hash__ = _hashed_once(own)
+    for kind, name in ((AffineMap, "identity"), (AffineExpr, "dimension")):
+        setattr(kind, name, staticmethod(lru_cache(maxsize=1 << 10)(getattr(kind, name))))
+    cast(Any, AffineMap).compose = lru_cache(maxsize=1 << 12)(AffineMap.compose)
     for same in (Operation, IRDLOperation, Block, Region, SSAValue, Use):
         cast(Any, same).__hash__, cast(Any, same).__eq__ = object.__hash__, object.__eq__
     for kind in (NoneAttr, StringAttr, SymbolRefAttr):

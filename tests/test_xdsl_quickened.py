@@ -14,6 +14,7 @@ import sys
 from xdsl.dialects import arith, scf, test
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, StringAttr, TensorType, f32, i32, i64
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir.affine import AffineExpr, AffineMap
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.builder import ImplicitBuilder
 
@@ -108,6 +109,12 @@ print([d.get_values() for d in ints for _ in range(2)], hash(ints[0]) == hash(in
 print(issubclass(arith.AddiOp, Operation), isinstance(total, Operation), isinstance(a.result, SSAValue), isinstance(a.result, BlockArgument),
       issubclass(OpResult, SSAValue), isinstance(3, Attribute))
 print(a == number(1), a == a, len({a, b, a}), a.result == b.result)
+
+# Affine maps: equal ones are equal keys; what does not compose is refused each time.
+x, y = AffineExpr.dimension(0), AffineExpr.dimension(1)
+swap, shift, whole = AffineMap(2, 0, (y, x)), AffineMap(2, 0, (x + 1, y * 2)), AffineMap.identity(2)
+print(x == AffineExpr.dimension(0), hash(x + 1) == hash(AffineExpr.dimension(0) + 1), x + 1 == x + 2, {swap: 1}.get(AffineMap(2, 0, (y, x))), whole, AffineMap.identity(1, 1))
+print([a.compose(b) for a in (swap, shift, whole) for b in (swap, shift, whole) for _ in range(2)], [refused(AffineMap.identity(3).compose, swap) for _ in range(2)])
 
 # Right and wrong ops, each asked again, and after a change.
 def wrong():
