@@ -54,6 +54,10 @@ class PanelChooser(TileRules):
         ahead = self.ahead(stage) if blocks else ()
         return TilePlan(grid, register, order, chunks, steps, blocks=blocks, panels=panels, parts=parts, ahead=ahead)
 
+    def rows_go_first(self, stage: Stage, lane: int, batch: Sequence[int]) -> bool:
+        """What a task copies says what comes first."""
+        return False
+
     def plan_in_order(self, stage: Stage, lane: int, register: dict[int, int], order: tuple[int, ...]) -> TilePlan | None:
         """What reads a large operand for few tiles, in the order in which it lies in memory; None for others.
 

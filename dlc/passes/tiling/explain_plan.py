@@ -21,10 +21,10 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
     summed = f", sums over {_product(reduced, extents)}" if reduced else ""
     steps = "1 step" if len(nest.stages) == 1 else f"{len(nest.stages)} steps"
     yield f"{what}, {steps} over {_product(shared, extents)}{summed}"
+    stage = contraction or nest.stages[-1]
+    lane = next((d for d in plan.register if stage.output.stride(d) == 1), None)
     if plan.register:
-        stage = contraction or nest.stages[-1]
         lanes = target.lanes(max(4, numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize))
-        lane = next((d for d in plan.register if stage.output.stride(d) == 1), None)
         wide = plan.register.get(lane, 1) if lane is not None else 1
         vectors = prod(plan.register.values()) // wide * -(-wide // lanes)
         tile = " × ".join(f"d{d}: {size}" for d, size in plan.register.items())
@@ -59,8 +59,11 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
     if plan.running is not None:
         d, size = plan.running
         yield f"d{d} goes by blocks of {size}, all that the cache holds: maxima and sums run, weighed anew by each block"
-    if contraction is not None and len(plan.order) > 1 and plan.order[0] in plan.register:
-        yield f"d{plan.order[0]} outermost: one panel of it serves all rows before the next is read"
+    if contraction is not None and len(plan.order) > 1 and lane is not None:
+        if plan.order[-1] == lane:
+            yield f"d{lane} innermost: all panels of it pass by a few rows before the next are read"
+        else:
+            yield f"d{lane} before rows: one panel of it serves all of them before the next is read"
 
 
 def _product(dims: Iterable[int], extents: Mapping[int, int]) -> str:
