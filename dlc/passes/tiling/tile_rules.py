@@ -191,9 +191,10 @@ class TileRules:
         """Whether all panels of a contraction pass by a few rows before the next ones, for each of its batch.
 
         Packed weights in a row are one long piece of memory, and rows that each panel reads again many short ones: these
-        weights pass by where a cache holds them, others where the nearest one does, unless results that none holds wait to be
-        written. Lanes that share nothing read and write lines of their own, of which caches get the next ones too: where
-        results fill the second level, they go in the order of memory.
+        weights pass by where a cache holds them, others where the nearest one does. Where no cache holds the results it is
+        better to store those of one panel, whose equal distances the processor foresees. Lanes that share nothing read and
+        write lines of their own, of which caches get the next ones too: where results fill the second level, they go in the
+        order of memory.
         """
         machine, extents = self.target.machine, self.nest.extents
         if self.nest.open:
