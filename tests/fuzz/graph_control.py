@@ -65,7 +65,7 @@ def _results(g: RandomGraph, node: NodeProto, operands: Sequence[GraphValue | No
         return Meaning(g.opset, g.functions).of(node, known)
 
 
-def _again(g: RandomGraph) -> Sequence[tuple[str, Recipe]]:
+def again(g: RandomGraph) -> Sequence[tuple[str, Recipe]]:
     return [*((op, RECIPES[op]) for op in AGAIN), *CONTROL.items(), *CONTROL.items()]
 
 
@@ -109,7 +109,7 @@ def _loop(g: RandomGraph, op: str) -> GraphValue:
     states = [g.any() for _ in range(g.random.choice([0, 1, 1, 2]))]
     limit, going = _limit(g) if g.random.random() < 0.8 else None, _condition(g) if g.random.random() < 0.4 else None
     body = RandomBody(g, [np.int64(0), np.asarray(True), *(s.array for s in states)])
-    body.recipes = _again(g)
+    body.recipes = again(g)
     step, condition, *before = body.arguments
     body.grow(body.step, g.random.choice([0, 1, 2, 3]))
     by_data = limit is None or limit.name not in g.settings or going is not None
@@ -146,7 +146,7 @@ def _scan(g: RandomGraph, op: str) -> GraphValue:
     body = RandomBody(
         g, [*(s.array for s in states), *(np.asarray(e, s.dtype) for e, s in zip(elements, sequences, strict=True))]
     )
-    body.recipes = _again(g)
+    body.recipes = again(g)
     body.grow(body.step, g.random.choice([0, 1, 2, 3]))
     following = [body.fitted(s.dtype, s.shape) for s in states]
     collected = [body.picked() for _ in range(g.random.choice([0, 1, 2]) if states else 1)]
@@ -170,9 +170,9 @@ def _function(g: RandomGraph, op: str) -> GraphValue:
     """A function that the model brings along, and a call of it, or two."""
     _deep_enough(g)
     body = RandomFunction(g, [g.any() for _ in range(g.random.choice([0, 1, 1, 2]))])
-    again = g.flag()
-    if again:
-        body.recipes = _again(g)
+    repeated = g.flag()
+    if repeated:
+        body.recipes = again(g)
     body.grow(body.step, g.random.choice([1, 2, 3, 4]))
     results = [body.picked() for _ in range(g.random.choice([1, 1, 2]))]
     function, settings = body.function(results)
@@ -185,7 +185,7 @@ def _function(g: RandomGraph, op: str) -> GraphValue:
         return node
 
     made = g.insert([call(body.operands)], [r.array for r in results])
-    if again and g.flag():
+    if repeated and g.flag():
         others = [g.like(v.dtype, lambda s, v=v: s == v.shape, v.shape) for v in body.operands]
         node = call(others)
         return g.insert([node], _results(g, node, others))

@@ -12,7 +12,7 @@ from tests.fuzz.graph_recipes import Recipe
 from tests.fuzz.random_graph import GraphValue, RandomGraph, evaluated
 
 
-class _Chain:
+class Chain:
     """Nodes that come one after the other, before any is in the graph."""
 
     def __init__(self, g: RandomGraph) -> None:
@@ -42,7 +42,7 @@ def _place(g: RandomGraph, count: int) -> GraphValue:
     return g.constant(np.asarray(g.random.randrange(-count, count), g.random.choice([np.int32, np.int64])))
 
 
-def _parts(g: RandomGraph, chain: _Chain) -> tuple[str, list[GraphValue]]:
+def parts_of(g: RandomGraph, chain: Chain) -> tuple[str, list[GraphValue]]:
     """A sequence, and tensors of which each is like one of its elements."""
     x = g.any(suits=lambda s: len(s) > 0 and 0 < s[0] < 9)
     if g.flag():
@@ -65,7 +65,7 @@ def _parts(g: RandomGraph, chain: _Chain) -> tuple[str, list[GraphValue]]:
     return sequence, [like] * (size // part)
 
 
-def _changed(g: RandomGraph, chain: _Chain, sequence: str, elements: Sequence[GraphValue]) -> tuple[str, int]:
+def _changed(g: RandomGraph, chain: Chain, sequence: str, elements: Sequence[GraphValue]) -> tuple[str, int]:
     """A sequence after some changes, and how many elements it has."""
     count, like = len(elements), elements[0]
     for _ in range(g.random.choice([0, 1, 1, 2, 3])):
@@ -83,8 +83,8 @@ def _sequence(g: RandomGraph, op: str) -> GraphValue:
     """A sequence that is made, changed, and ends as what an operator makes of it."""
     if g.opset < 11:
         raise Unsuitable
-    chain = _Chain(g)
-    sequence, elements = _parts(g, chain)
+    chain = Chain(g)
+    sequence, elements = parts_of(g, chain)
     sequence, count = _changed(g, chain, sequence, elements)
     if g.random.random() < 0.2:
         sequence = chain.add("Identity", sequence)
@@ -102,7 +102,7 @@ def _sequence(g: RandomGraph, op: str) -> GraphValue:
 def _optional(g: RandomGraph, op: str) -> GraphValue:
     if g.opset < 15:
         raise Unsuitable
-    chain, x = _Chain(g), g.any()
+    chain, x = Chain(g), g.any()
     chain.add(op, chain.add("Optional", x))
     # `onnx.reference` makes a list of an optional, and one axis more of that.
     return g.insert(chain.nodes, [x.array if op == "OptionalGetElement" else np.asarray(True)])

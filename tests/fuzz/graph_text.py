@@ -59,12 +59,13 @@ def _split(g: RandomGraph, op: str) -> GraphValue:
 
 
 def _normalizer(g: RandomGraph, op: str) -> GraphValue:
-    # `onnx.reference` leaves out what is empty, and accents; what has blanks in it is no word to it.
+    # `onnx.reference` leaves out what is empty, and accents; what has blanks in it is no word to it, nor what has another case.
     among = [w for w in _WORDS if w and " " not in w and w.isascii()]
     x = g.given(_texts(g, (g.random.choice(SMALL),), among))
     words = g.random.sample(among, g.random.choice([1, 2]))
     case = g.random.choice(["LOWER", "UPPER", "NONE"])
-    return g.add(op, x, case_change_action=case, is_case_sensitive=int(g.flag()), **({"stopwords": words} if g.flag() else {}))
+    settings = {"stopwords": words, "is_case_sensitive": 1} if g.flag() else {"is_case_sensitive": int(g.flag())}
+    return g.add(op, x, case_change_action=case, **settings)
 
 
 def _match(g: RandomGraph, op: str) -> GraphValue:
