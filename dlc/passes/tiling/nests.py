@@ -84,6 +84,10 @@ class Stage:
         d = neighbour_loads(self.op)
         return None if d is None else self.dims[d]
 
+    def shares_nothing(self, d: int) -> bool:
+        """Whether each step along a dimension reads elements of its own of all inputs, as products of a batch do."""
+        return all(a.uses(d) for a in self.inputs)
+
     @property
     def has_long_formulas(self) -> bool:
         """Whether its body calls functions that become polynomials."""
