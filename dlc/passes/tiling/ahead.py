@@ -39,7 +39,7 @@ class NextBlock:
         self.sharing = [d for d in plan.order if d not in self.axes]
         # The innermost loop over blocks, or over products.
         blocks = (d for d in reversed(stage.dims) if d in plan.blocks and plan.blocks[d] < nest.extents[d])
-        self.along = next(chain(blocks, (d for d in reversed(plan.order) if stage.shares_nothing(d))))
+        self.along = next(chain(blocks, (d for d in reversed(plan.order) if stage.is_batch(d))))
 
     def ask(self, place: Place, part: Tile, tile: Tile, block: Tile) -> None:
         """The share of a register tile of a part of the task, for the block behind this one."""

@@ -48,7 +48,7 @@ class PanelChooser(TileRules):
         register = self.contraction_tile(stage, lane, panels)
         if any(a is not None and a.uses(lane) for a in (stage.accesses[k] for k in panels)):
             # Rows are read and written as they lie, and stay while all panels pass by.
-            batch = [d for d in order if stage.shares_nothing(d)]
+            batch = [d for d in order if d != lane and all(a.uses(d) for a in stage.inputs)]
             order = (*batch, *(d for d in order if d != lane and d not in batch), lane)
         if lies_near:
             # Their tiles and their order are as good as they lie.
@@ -66,7 +66,7 @@ class PanelChooser(TileRules):
         """
         machine, extents = self.target.machine, self.nest.extents
         lines = stage.reductions | {lane}
-        batch = [d for d in order if d != lane and stage.shares_nothing(d)]
+        batch = [d for d in order if d != lane and all(a.uses(d) for a in stage.inputs)]
         rows = [d for d in order if d != lane and d not in batch]
         # What shares nothing is no part of a tile.
         register = {d: register[d] for d in (lane, *rows) if d in register} if rows else self.wide_tile(stage, lane)
@@ -141,7 +141,7 @@ class PanelChooser(TileRules):
         beside the next one, which is asked for meanwhile, if the first level has room for half a block of their rows.
         """
         nest, machine = self.nest, self.target.machine
-        batch = [d for d in nest.shared if nest.extents[d] > 1 and stage.shares_nothing(d)]
+        batch = [d for d in nest.shared if nest.extents[d] > 1 and stage.is_batch(d)]
         if not batch or not {*panels} <= {*self.ahead(stage)}:
             return False
         of_product = [d for d in stage.dims if d >= 0 and d not in batch]
@@ -185,7 +185,7 @@ class PanelChooser(TileRules):
 
         def tiles(d: int, block: dict[int, int]) -> int:
             worth = most // (self.work_per_point() * prod(block.values()))
-            if stage.shares_nothing(d):
+            if all(a.uses(d) for a in stage.inputs):
                 copies = [a for k in panels if (a := stage.accesses[k]) is not None] or stage.inputs
                 copied = steps * sum(prod(size for x, size in block.items() if a.uses(x)) for a in copies)
                 return min(worth, machine.block_elements // (_OF_BATCH * copied))

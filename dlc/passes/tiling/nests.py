@@ -84,9 +84,9 @@ class Stage:
         d = neighbour_loads(self.op)
         return None if d is None else self.dims[d]
 
-    def shares_nothing(self, d: int) -> bool:
-        """Whether each step along a dimension reads elements of its own of all inputs, as products of a batch do."""
-        return all(a.uses(d) for a in self.inputs)
+    def is_batch(self, d: int) -> bool:
+        """Whether products of a batch lie along a dimension: each reads elements of its own of all inputs, in one piece."""
+        return all(a.uses(d) and a.stride(d) != 1 for a in self.inputs)
 
     @property
     def has_long_formulas(self) -> bool:

@@ -215,7 +215,7 @@ class TilePlan:
             access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
             plain = access is not None and all(t.is_plain for t in access.terms)
             rows = access is not None and any(access.stride(d) == 1 for d in nest.shared)
-            if not plain or not rows or not (in_blocks or any(map(reduction.shares_nothing, nest.shared))):
+            if not plain or not rows or not (in_blocks or any(map(reduction.is_batch, nest.shared))):
                 raise ValueError(f"ahead {self.ahead}: {k} is no operand in rows of a contraction in blocks, or of a batch")
         if self.spans is not None and (len(reduction.reductions) != 1 or not 0 <= self.spans < len(reduction.accesses) - 1):
             raise ValueError(f"spans {self.spans}: must be an operand of a contraction that reduces one dimension")

@@ -82,7 +82,7 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     panels = tuple(k for k in plain if rng.random() < 0.7)
     parts = {d: plan.tile(d) * int(rng.integers(1, 4)) for d in shared if panels and rng.random() < 0.5}
     in_rows = [k for k in plain if any(reduction.accesses[k].stride(d) == 1 for d in shared)]
-    has_next = any(n < extents[d] for d, n in blocks.items()) or any(map(reduction.shares_nothing, shared))
+    has_next = any(n < extents[d] for d, n in blocks.items()) or any(map(reduction.is_batch, shared))
     ahead = tuple(k for k in in_rows if rng.random() < 0.5) if has_next else ()
     return replace(
         plan,
