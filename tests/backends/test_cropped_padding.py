@@ -32,6 +32,21 @@ def test_windows_of_several_widths(target: str) -> None:
     np.testing.assert_allclose(np.asarray(made(PICTURES, W)), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("target", ["cpu:generic", "cpu:avx2", "cpu", OPENCL])
+def test_films_of_few_frames(target: str) -> None:
+    """Frames by themselves, each of which sees two of the three that a window has, and then by tiles."""
+    film = RNG.standard_normal((1, 2, 20, 20, 64)).astype(np.float32)
+    w = RNG.standard_normal((3, 3, 3, 64, 64)).astype(np.float32) / 40
+
+    def layer(x):
+        return nn.relu(nn.conv(x, w, padding="same") + x)
+
+    made = dlc.jit(layer, target=target)
+    assert made.lower(film).as_text("dl").count("dl.winograd_output") >= 2
+    wanted = dlc.jit(layer, target="reference", numerics="strict")(film)
+    np.testing.assert_allclose(np.asarray(made(film)), wanted, rtol=0, atol=2e-5 * np.abs(wanted).max())
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_gradients_through_parts(threads: int) -> None:
     gradient = dlc.grad(lambda x, w: dnp.sum(pyramid(x, w) ** 2), argnums=(0, 1))
