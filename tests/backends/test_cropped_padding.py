@@ -18,7 +18,7 @@ OPENCL = pytest.param("opencl", marks=pytest.mark.skipif(not all_devices(), reas
 
 def pyramid(x, w):
     """What a net that labels pixels has: windows of several widths, side by side."""
-    wide = [nn.relu(nn.conv(x, w, dilations=d, padding=[(d, d), (d, d)]) + x[..., :1]) for d in (6, 12, 18)]
+    wide = [nn.relu(nn.conv(x, w, dilations=d, padding=[(d, d), (d, d)]) + x[..., :1]) for d in (12, 18)]
     return dnp.concatenate(wide, -1)
 
 
@@ -26,8 +26,8 @@ def pyramid(x, w):
 def test_windows_of_several_widths(target: str) -> None:
     made = dlc.jit(pyramid, target=target)
     text = made.lower(PICTURES, W).as_text("dl")
-    # Two windows in four and nine parts and more, and one of which a single tap is left.
-    assert text.count("dl.conv ") >= 14 and "dl.pad" not in text.split("dl.concat")[-1]
+    # A window in nine parts, and one of which a single tap is left.
+    assert text.count("dl.conv ") == 10 and "dl.pad" not in text.split("dl.concat")[-1]
     wanted = dlc.jit(pyramid, target="reference", numerics="strict")(PICTURES, W)
     np.testing.assert_allclose(np.asarray(made(PICTURES, W)), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
@@ -47,10 +47,9 @@ def test_films_of_few_frames(target: str) -> None:
     np.testing.assert_allclose(np.asarray(made(film)), wanted, rtol=0, atol=2e-5 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_gradients_through_parts(threads: int) -> None:
+def test_gradients_through_parts() -> None:
     gradient = dlc.grad(lambda x, w: dnp.sum(pyramid(x, w) ** 2), argnums=(0, 1))
-    got = dlc.jit(gradient, num_threads=threads)(PICTURES, W)
+    got = dlc.jit(gradient)(PICTURES, W)
     wanted = dlc.jit(gradient, target="reference", numerics="strict")(PICTURES, W)
     for a, b in zip(got, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.abs(b).max())
