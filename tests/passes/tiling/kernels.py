@@ -64,6 +64,25 @@ builtin.module {
 }
 """
 
+# Three neighbours of each channel by itself.
+DEPTHWISE = """
+builtin.module {
+  func.func @depthwise(%x: tensor<62x32xf32>, %w: tensor<3x32xf32>, %y: tensor<60x32xf32>) -> tensor<60x32xf32> attributes {kernel} {
+    %zero = arith.constant 0.0 : f32
+    %z = linalg.fill ins(%zero : f32) outs(%y : tensor<60x32xf32>) -> tensor<60x32xf32>
+    %r = linalg.generic {indexing_maps = [affine_map<(h, c, i) -> (h + i, c)>, affine_map<(h, c, i) -> (i, c)>,
+        affine_map<(h, c, i) -> (h, c)>], iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%x, %w : tensor<62x32xf32>, tensor<3x32xf32>) outs(%z : tensor<60x32xf32>) {
+    ^bb0(%xe: f32, %we: f32, %acc: f32):
+      %p = arith.mulf %xe, %we : f32
+      %n = arith.addf %p, %acc : f32
+      linalg.yield %n : f32
+    } -> tensor<60x32xf32>
+    func.return %r : tensor<60x32xf32>
+  }
+}
+"""
+
 # Each row minus its largest element, squared, as a share of the row's sum: five ops that share the rows.
 ROWS = """
 builtin.module {
@@ -214,6 +233,7 @@ builtin.module {
 KERNELS = {
     "matmul": MATMUL,
     "convolution": CONVOLUTION,
+    "depthwise": DEPTHWISE,
     "rows": ROWS,
     "columns": COLUMNS,
     "scatter": SCATTER,

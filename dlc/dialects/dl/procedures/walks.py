@@ -76,7 +76,7 @@ class ExtremePlaceOp(Sequential):
 
     The first of equal ones, the last if `last`; NaN is extreme.
     (C1) `x` is of numbers, not of 16-bit floats; (C2) it has three axes, of sizes that are known in a kernel, the second
-    between 1 and 2^31 - 1.
+    below 2^31, and not 0 unless the result has no elements.
     """
 
     name = "dl.extreme_place"
@@ -87,11 +87,13 @@ class ExtremePlaceOp(Sequential):
 
     def infer(self) -> Sequence[Tensor]:
         rows, n, columns = _require(self.name, self.x)
-        if n == 0 or (isinstance(n, int) and n >= 1 << 31):
+        if (n == 0 and 0 not in (rows, columns)) or (isinstance(n, int) and n >= 1 << 31):
             raise ShapeError(f"dl.extreme_place: {n} elements along the second axis of {shape_of(self.x)} (C2)")
         return [tensor_type((rows, columns), i64)]
 
     def reference(self, *operands: Array) -> Array:
         x = np.flip(operands[0], 1) if flag(self.last) else operands[0]
+        if not x.size:
+            return np.zeros((x.shape[0], x.shape[2]), np.int64)
         found = (np.argmin if flag(self.smallest) else np.argmax)(x, 1)
         return x.shape[1] - 1 - found if flag(self.last) else found
