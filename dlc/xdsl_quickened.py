@@ -4,8 +4,9 @@
 attribute's hash is found once; a walk over what is in an op goes through two generators, not three for each op around; an op is
 made, and what it reads and makes is found, without going through all that an op could be; the numbers in an array and the sizes
 of a type are unpacked once, a name is checked once, and what a hint asks for is found once. Names and references to them are
-one object each, as identities are; maps are composed once; what an attribute is made of is checked by its class where that says
-all. Constraints of an op are checked once for the same types and properties: between two passes most ops stay as they are.
+one object each, as identities are; maps are composed once; an op's operands are its tuple of them, not a view; what an
+attribute is made of is checked by its class where that says all. Constraints of an op are checked once for the same types and
+properties: between two passes most ops stay as they are.
 """
 
 from __future__ import annotations
