@@ -152,7 +152,8 @@ def _walk(p: RandomProgram, op: type[DlOp]) -> Known:
     wide = [d for d in NUMBERS if d.itemsize > 2 or d.kind in "iu"]
     x = p.fresh(p.dtype(wide), (p.random.choice([1, 3]), p.random.choice([1, 5, 40]), p.random.choice([1, 1, 3, 18])))
     if op is dl.ExtremePlaceOp:
-        return p.add(op, x, smallest=p.flag(), last=p.flag())
+        parts = p.random.choice([None, *range(1, x.shape[1] + 1)])
+        return p.add(op, x, smallest=p.flag(), last=p.flag(), parts=parts)
     return p.add(op, x, kind=p.random.choice(["add", "mul"]), exclusive=p.flag(), reverse=p.flag())
 
 
