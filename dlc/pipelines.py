@@ -9,6 +9,7 @@ from dlc.errors import UnsupportedError
 from dlc.ir import ModulePass, parse_pass_specs
 from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.contractions.block_sums import BlockSumsPass
+from dlc.passes.dl.contractions.crop_padding import CropPaddingPass
 from dlc.passes.dl.contractions.fold_scales import FoldScalesPass
 from dlc.passes.dl.contractions.winograd import WinogradPass
 from dlc.passes.dl.contractions.winograd_gradients import WinogradGradientsPass
@@ -81,6 +82,7 @@ def stages_of(
     winograd_gradients = (WinogradGradientsPass(target),) if by_tiles else ()
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
+    crops = () if strict else (CropPaddingPass(target),)
     quantization = () if strict else (FewBitWeightsPass(target), FoldQuantizationPass())
     rounding = () if precision == "f32" else (RoundContractionsPass(precision),)
     few_bits = () if weights == "float" else (QuantizeWeightsPass(target, weights, group, exact_rows=strict),)
@@ -111,6 +113,7 @@ def stages_of(
                 # Winograd's algorithm is for f32.
                 WideContractionsPass(target),
                 *winograd,
+                *crops,
                 # Winograd's algorithm is for numbers, of i16 too.
                 PackWordsPass(target),
                 FoldTransposesIntoContractionsPass(),

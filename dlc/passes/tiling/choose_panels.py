@@ -47,7 +47,7 @@ class PanelChooser(TileRules):
         register = self.contraction_tile(stage, lane, panels)
         if any(a is not None and a.uses(lane) for a in (stage.accesses[k] for k in panels)):
             # Rows are read and written as they lie, and stay while all panels pass by.
-            batch = [d for d in order if all(a.uses(d) for a in stage.inputs)]
+            batch = [d for d in order if d != lane and all(a.uses(d) for a in stage.inputs)]
             order = (*batch, *(d for d in order if d != lane and d not in batch), lane)
         grid, parts = self.shared_grid(stage, register, order, blocks, panels)
         chunks, steps = self.chunks(lane), self.steps(register, lane)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.arithmetic.logic import ShiftRightOp
-from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints, number, rank_of, shape_of
+from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints, number, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
@@ -17,13 +17,14 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.packing import UnpackOp
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp, TransposeOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.programs.ranges import ranges_of, representative
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.dims import Range, Size, is_static, product
 from dlc.ir import Context, Float32Type, ModuleOp, Operation, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.contractions.joined_strips import JoinedStrips
 from dlc.passes.dl.contractions.strips import strip_of, strips
 from dlc.passes.dl.contractions.winograd_algorithms import ALGORITHMS, OF_FLOATS, Algorithm, twos
 from dlc.passes.dl.index_ranges import interval_of
@@ -91,18 +92,14 @@ class _Rewriter:
         # The output channels side by side in weights that each run transforms.
         self.panel = panel
         self.crops: set[SSAValue] = set()
-        # Results of strips that were joined, and the convolution that they come from.
-        self.joins: dict[SSAValue, ConvOp] = {}
-        # The convolutions all of whose strips an op waits for, of all blocks: inner ones read what is around them.
-        self.awaited = awaited
+        self.strips = JoinedStrips(awaited)
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
-        if self.joins:
-            self.awaited_by(op)
+        self.strips.passed(op)
         if isinstance(op, ConvOp):
             algorithm = self.algorithm(op)
             return [self.convolved(op, algorithm)] if algorithm is not None else None
-        return self.cropped_later(op) or self.joined_later(op) if isinstance(op, Elementwise) else None
+        return self.cropped_later(op) or self.strips.followed(op) if isinstance(op, Elementwise) else None
 
     def algorithm(self, op: ConvOp) -> Algorithm | None:
         """The cheapest algorithm for a convolution, if it is cheaper than the sum itself."""
@@ -164,8 +161,8 @@ class _Rewriter:
             products = b(MatmulOp, rows, flat, result=element_type_of(op.result))
             return of_known(b, WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), of_output)
 
-        axis, parts = self.strips(op, x, algorithm)
-        y = self.join(b, [results(strip_of(b, x, axis, *place)) for place in parts], axis, op) if parts else results(x)
+        axis, parts = self.parts(op, x, algorithm)
+        y = self.strips.join(b, [results(strip_of(b, x, axis, *place)) for place in parts], axis, op) if parts else results(x)
         if integers:
             y = self.divided(b, op, algorithm, y)
         return self.crop(b, y, result) if any(missing) else y
@@ -186,7 +183,7 @@ class _Rewriter:
         u = b(ReshapeOp, of_known(b, WinogradInputOp, flat, matrix, step=kernel), shape=(numbers, o // panel, c, panel))
         return b(UnpackOp, b(TransposeOp, u, permutation=(1, 0, 2, 3)), axis=2, tile=panel, size=o)
 
-    def strips(self, op: ConvOp, x: SSAValue, algorithm: Algorithm) -> tuple[int, Sequence[tuple[int, int]]]:
+    def parts(self, op: ConvOp, x: SSAValue, algorithm: Algorithm) -> tuple[int, Sequence[tuple[int, int]]]:
         """An axis of images `x`, and parts of it whose tiles and products stay in a cache; none where all of them do.
 
         Several images are cut between two of them, one between rows of tiles, which share two rows of the image. Each part
@@ -235,54 +232,6 @@ class _Rewriter:
         b = Build(op)
         whole = b(type(op), *(inner.x if v is crops[0] else v for v in op.operands), **op.properties)
         return [self.crop(b, whole, shape)]
-
-    def join(self, b: Build, parts: Sequence[SSAValue], axis: int, origin: ConvOp) -> SSAValue:
-        joined = b(ConcatOp, *parts, axis=axis)
-        self.joins[joined] = origin
-        return joined
-
-    def joined_later(self, op: Elementwise) -> Sequence[SSAValue] | None:
-        """f(concat(x, …), b) = concat(f(x, b), …), so that f joins each part's kernel; not where b waits for all parts."""
-        shape = shape_of(op.results[0])
-        whole = next((v for v in op.operands if v in self.joins and shape_of(v) == shape and self.is_apart(op, v)), None)
-        joined = None if whole is None else defining(whole, ConcatOp)
-        if whole is None or joined is None:
-            return None
-        b, axis, start, parts = Build(op), joined.joined_axis, 0, list[SSAValue]()
-        for part in joined.values:
-            size = int(shape_of(part)[axis])
-            operands = [part if v is whole else _beside(b, v, axis - len(shape), start, size) for v in op.operands]
-            parts.append(b(type(op), *operands, **op.properties))
-            start += size
-        return [self.join(b, parts, axis, self.joins[whole])]
-
-    def is_apart(self, op: Elementwise, whole: SSAValue) -> bool:
-        """Whether what an op reads beside strips of a convolution is there when each of them is."""
-        origin = self.joins[whole]
-        others = [v.owner for v in op.operands if self.joins.get(v) is not origin]
-        return not any(isinstance(other, Operation) and origin in self.awaited_by(other) for other in others)
-
-    def awaited_by(self, op: Operation) -> frozenset[ConvOp]:
-        """The convolutions all of whose strips an op waits for."""
-        pending = [op]
-        while op not in self.awaited:
-            last = pending[-1]
-            values = {v for inner in last.walk() for v in inner.operands}
-            owners = [v.owner for v in values if isinstance(v.owner, Operation)]
-            unknown = [owner for owner in owners if owner not in self.awaited]
-            if unknown:
-                pending += unknown
-                continue
-            before = (self.awaited[owner] for owner in owners)
-            self.awaited[last] = frozenset[ConvOp]().union(*before, (self.joins[v] for v in values if v in self.joins))
-            pending.pop()
-        return self.awaited[op]
-
-
-def _beside(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
-    """What of an operand meets a part of another one, of an axis counted from the last; all of it if it is broadcast."""
-    axis += rank_of(value)
-    return value if axis < 0 or shape_of(value)[axis] == 1 else strip_of(b, value, axis, start, size)
 
 
 def _varies(value: SSAValue) -> bool:
