@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -101,13 +101,13 @@ def _blocked_product(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) ->
     if part is None:
         # No number of blocks divides the axis: what is left over is a product of its own.
         whole = size - size % room
-        low, high = ([_between(b, v, a, *ends) for v, a in ((op.lhs, i), (op.rhs, j))] for ends in ((0, whole), (whole, size)))
-        left = _product(b, *high, batch, contracted)
+        first = _between(b, op.lhs, i, 0, whole)
+        left = _product(b, _between(b, op.lhs, i, whole, size), _between(b, op.rhs, j, whole, size), batch, contracted)
         if not of_few:
-            return [b(AddOp, _product(b, *low, batch, contracted), left)]
+            return [b(AddOp, _product(b, first, _between(b, op.rhs, j, 0, whole), batch, contracted), left)]
         # The matrix is read where it lies.
         blocks = b(WindowsOp, op.rhs, axes=(0,), sizes=(room,), strides=(room,))
-        sums = _product(b, _cut(b, low[0], i, room), blocks, [(i, 1)], [(i + 1, 0)])
+        sums = _product(b, _cut(b, first, i, room), blocks, [(i, 1)], [(i + 1, 0)])
         return [b(AddOp, b(ReduceSumOp, sums, axes=(0,), keepdims=False), left)]
     lhs, rhs = _cut(b, op.lhs, i, part), _cut(b, op.rhs, j, part)
     # Blocks are one more pair of axes, in front of those that were cut.
@@ -230,12 +230,16 @@ def _makers(op: AxisReduction) -> list[Elementwise]:
             pending.remove(before)
             # A movement is read through, where it is not reshaped.
             moved = any(isinstance(v.owner, Movement) for v in before.operands)
-            fits = isinstance(before, Elementwise) and shape_of(before.results[0]) == shape_of(op.x) and not moved
-            if fits and users(before.results[0]) <= {op, *makers}:
+            if isinstance(before, Elementwise) and not moved and _is_for(before, op, makers):
                 makers[before] = before
                 pending |= {v.owner for v in before.operands}
         before = before.prev_op
     return list(reversed(makers.values()))
+
+
+def _is_for(maker: Elementwise, op: AxisReduction, others: Mapping[Operation, Elementwise]) -> bool:
+    """Whether what an op makes is of the shape of what a reduction reads, and for it or its other makers alone."""
+    return shape_of(maker.results[0]) == shape_of(op.x) and users(maker.results[0]) <= {op, *others}
 
 
 def _between(b: Build, x: SSAValue, axis: int, low: int, high: int) -> SSAValue:
