@@ -256,9 +256,10 @@ _READ = 8
 def _at_places(rows: Operand, places: Any, part: Operand, of_each: bool) -> Any:
     """The elements at places along the first axis: the same in all columns, or each column's own."""
     shape = (*part.shape, *rows.shape[1:])
-    if not of_each and isinstance(places, np.ndarray) and part.shape and 0 < places.size <= _READ:
+    known: list[int] = [] if of_each or isinstance(places, Tracer) else np.ravel(places).tolist()
+    if part.shape and 0 < len(known) <= _READ:
         # Known to the compiler one by one, which sorts nothing for a few places.
-        return reshape(stack([take(rows, int(place), axis=0) for place in places.flat]), shape)
+        return reshape(stack([take(rows, place, axis=0) for place in known]), shape)
     if not of_each:
         return take(rows, reshape(places, part.shape), axis=0)
     return reshape(take_along_axis(rows, reshape(places, (-1, *rows.shape[1:])), 0), shape)

@@ -122,10 +122,11 @@ class SortOp(_Order):
         if 0 in shape or shape[axis] == 1:
             return [b(ReshapeOp, x, shape=shape)]
         n, element = shape[axis], element_type_of(x)
-        columns = (product(shape[:axis]), n, product(shape[axis + 1 :]))
-        if SortColumnsOp.takes(element) and isinstance(n, int) and network_is_quicker(*columns, element, scalar.bits(element)):
-            ordered = b(SortColumnsOp, b(ReshapeOp, x, shape=columns), descending=self.is_descending)
-            return [b(ReshapeOp, ordered, shape=shape)]
+        before, behind, bits = product(shape[:axis]), product(shape[axis + 1 :]), scalar.bits(element)
+        taken = isinstance(n, int) and SortColumnsOp.takes(element) and network_is_quicker(before, n, behind, element, bits)
+        if taken:
+            columns = b(ReshapeOp, x, shape=(before, n, behind))
+            return [b(ReshapeOp, b(SortColumnsOp, columns, descending=self.is_descending), shape=shape)]
         keys = _ascending(b, _keys(b, x, self.is_descending), axis)
         return [_elements(b, keys, element, self.is_descending)]
 
