@@ -112,8 +112,8 @@ def stages_of(
                 *rounding,
                 # Winograd's algorithm is for f32.
                 WideContractionsPass(target),
-                *winograd,
                 *crops,
+                *winograd,
                 # Winograd's algorithm is for numbers, of i16 too.
                 PackWordsPass(target),
                 FoldTransposesIntoContractionsPass(),

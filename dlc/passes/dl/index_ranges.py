@@ -74,7 +74,7 @@ def _iota(op: IotaOp, of: _Of) -> Interval | None:
 def _place(op: ArgExtremum | ArgsortOp, of: _Of) -> Interval | None:
     x = op.operands[0]
     size = shape_of(x)[op.reduction_axis if isinstance(op, ArgExtremum) else op.sorted_axis]
-    return (0, size - 1) if isinstance(size, int) else None
+    return (0, size - 1) if isinstance(size, int) and size > 0 else None
 
 
 def _cast(op: CastOp, of: _Of) -> Interval | None:

@@ -51,7 +51,8 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
     if plan.blocks:
         yield f"blocks of what is summed, so that what tiles share stays in a cache: {_sizes(plan.blocks.items())}"
     if plan.ahead:
-        yield f"operands {', '.join(map(str, plan.ahead))} of the next block are asked for while tiles go through one"
+        of_next = "block" if plan.blocks else "product of the batch"
+        yield f"operands {', '.join(map(str, plan.ahead))} of the next {of_next} are asked for while tiles go through one"
     if plan.spans is not None:
         yield f"zeros of operand {plan.spans} are left out at both ends of what is summed, where it has some when it runs"
     if plan.hidden is not None:

@@ -82,8 +82,8 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     panels = tuple(k for k in plain if rng.random() < 0.7)
     parts = {d: plan.tile(d) * int(rng.integers(1, 4)) for d in shared if panels and rng.random() < 0.5}
     in_rows = [k for k in plain if any(reduction.accesses[k].stride(d) == 1 for d in shared)]
-    cut = any(n < extents[d] for d, n in blocks.items())
-    ahead = tuple(k for k in in_rows if rng.random() < 0.5) if cut else ()
+    has_next = any(n < extents[d] for d, n in blocks.items()) or any(map(reduction.is_batch, shared))
+    ahead = tuple(k for k in in_rows if rng.random() < 0.5) if has_next else ()
     return replace(
         plan,
         chunks={d: n for d, n in chunks.items() if d not in reduction.reductions},

@@ -78,7 +78,7 @@ class ExtremePlaceOp(Sequential):
     The first of equal ones, the last if `last`; NaN is extreme. With `parts`, the place in each of so many stretches of
     ⌈n / parts⌉ elements, [a, parts, b]: stretch k begins at k times that many, or where the last one fits.
     (C1) `x` is of numbers, not of 16-bit floats; (C2) it has three axes, of sizes that are known in a kernel, the second
-    between 1 and 2^31 - 1; (C3) there is a part, and no more than elements.
+    below 2^31, and not 0 unless the result has no elements; (C3) there is a part, and no more than elements.
     """
 
     name = "dl.extreme_place"
@@ -100,7 +100,7 @@ class ExtremePlaceOp(Sequential):
 
     def infer(self) -> Sequence[Tensor]:
         rows, n, columns = _require(self.name, self.x)
-        if n == 0 or (isinstance(n, int) and n >= 1 << 31):
+        if (n == 0 and 0 not in (rows, columns)) or (isinstance(n, int) and n >= 1 << 31):
             raise ShapeError(f"dl.extreme_place: {n} elements along the second axis of {shape_of(self.x)} (C2)")
         if self.stretches is None:
             return [tensor_type((rows, columns), i64)]
@@ -117,5 +117,7 @@ class ExtremePlaceOp(Sequential):
 
     def _places(self, *operands: Array) -> Array:
         x = np.flip(operands[0], 1) if flag(self.last) else operands[0]
+        if not x.size:
+            return np.zeros((x.shape[0], x.shape[2]), np.int64)
         found = (np.argmin if flag(self.smallest) else np.argmax)(x, 1)
         return x.shape[1] - 1 - found if flag(self.last) else found

@@ -53,8 +53,8 @@ _STRETCH, _ROWS = 1 << 16, 16
 class ArgExtremum(Composite, ABC):
     """The place of the extremum along `axis`, as i64: the first one, the last if `select_last` is set; NaN is extreme.
 
-    (C1) `axis` is an axis of `x`; (C2) its size is not 0; (C3) the result has the shape of `x` without `axis`, or with
-    size 1 there if `keepdims` is set.
+    (C1) `axis` is an axis of `x`; (C2) its size is not 0, unless the result has no elements; (C3) the result has the shape
+    of `x` without `axis`, or with size 1 there if `keepdims` is set.
     """
 
     SMALLEST: ClassVar[bool]
@@ -71,9 +71,10 @@ class ArgExtremum(Composite, ABC):
     def infer(self) -> Sequence[Tensor]:
         common_element_type(self, [self.x], ("float", "integer", "bool"))
         shape = shape_of(self.x)
-        if shape[self.reduction_axis] == 0:
+        found = reduced_shape(shape, (self.reduction_axis,), flag(self.keepdims))
+        if shape[self.reduction_axis] == 0 and 0 not in found:
             raise ShapeError(f"{self.name}: axis {self.reduction_axis} of {shape} has no elements (C2)")
-        return [tensor_type(reduced_shape(shape, (self.reduction_axis,), flag(self.keepdims)), i64)]
+        return [tensor_type(found, i64)]
 
     @abstractmethod
     def place(self, x: Array, axis: int) -> Array:
@@ -81,6 +82,9 @@ class ArgExtremum(Composite, ABC):
 
     def reference(self, *operands: Array) -> Array:
         (x,), axis = operands, self.reduction_axis
+        if not x.size:
+            # NumPy looks for a place in nothing, even where there is nowhere to put it.
+            return np.zeros([int(s) for s in reduced_shape(x.shape, (axis,), flag(self.keepdims))], np.int64)
         x = widened(x)
         found = self.place(np.flip(x, axis) if flag(self.select_last) else x, axis)
         found = x.shape[axis] - 1 - found if flag(self.select_last) else found

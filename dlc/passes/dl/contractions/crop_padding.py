@@ -18,10 +18,14 @@ from dlc.dims import Range, Size, is_static
 from dlc.ir import Context, ModuleOp, Operation, SSAValue
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.joined_strips import JoinedStrips
+from dlc.passes.dl.contractions.winograd import has_windows_of_three
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, splat
+from dlc.target import Machine
 
 # What is left of a convolution's work where cutting it pays.
 _MOST = 15 / 16
+# The same of the places of an image that `winograd` has tiles for: of 2×2 and fewer they are no less work.
+_MOST_BY_TILES = 4 / 9
 # A kernel more: what it costs to start, and that its tiles are fewer, in tasks.
 _KERNEL = 2
 
@@ -36,7 +40,8 @@ class CropPaddingPass(TargetPass):
     A window of dilation 12 that moves over 16 places sees three of them at no place, and two at eight: half of its products
     are with zeros. So are a third where frames of a film are two, and eight ninths where an image of a single place is padded
     for a 3×3 window. Neighbouring parts stay one where another kernel costs more than these products. Weights that are
-    infinite or NaN are not multiplied with zeros that are cut off. Run it after `winograd`, which has its own strips.
+    infinite or NaN are not multiplied with zeros that are cut off. Run it before `winograd`, which has fewer products for all
+    but the smallest images.
     """
 
     name = "crop-padding"
@@ -44,7 +49,7 @@ class CropPaddingPass(TargetPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         ranges, awaited = ranges_of(op), dict[Operation, frozenset[ConvOp]]()
         for block in program_blocks(op):
-            rewrite_forward(block, _Rewriter(ranges, self.target.machine.task_work, awaited).rewritten)
+            rewrite_forward(block, _Rewriter(ranges, self.target.machine, awaited).rewritten)
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,8 @@ class _Part:
 
 
 class _Rewriter:
-    def __init__(self, ranges: Mapping[str, Range], task_work: int, awaited: dict[Operation, frozenset[ConvOp]]) -> None:
-        self.ranges, self.task_work = ranges, task_work
+    def __init__(self, ranges: Mapping[str, Range], machine: Machine, awaited: dict[Operation, frozenset[ConvOp]]) -> None:
+        self.ranges, self.machine = ranges, machine
         self.strips = JoinedStrips(awaited)
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
@@ -83,9 +88,11 @@ class _Rewriter:
             return None
         whole = [[_Part(0, int(places), 0, int(taps))] for places, taps in zip(y[1:-1], w[:-2], strict=True)]
         each = representative(y[0], self.ranges) * prod(map(int, w[-2:]))
-        kernel, least = _KERNEL * self.task_work, each * prod(p.products for (p,) in whole)
+        kernel, least = _KERNEL * self.machine.task_work, each * prod(p.products for (p,) in whole)
         seen = [_seen(op, pad, axis, *own) for axis, own in enumerate(whole)]
-        if each * prod(sum(p.products for p in own) for own in seen) > _MOST * least:
+        if self.machine.winograd is not None and has_windows_of_three(op) and _share(seen[-2:], whole[-2:]) > _MOST_BY_TILES:
+            seen[-2:] = whole[-2:]
+        if _share(seen, whole) > _MOST:
             return None
         parts = whole
         for axis, own in enumerate(seen):
@@ -101,6 +108,12 @@ class _Rewriter:
             return _convolved(Build(op), op, pad, chosen)
         results = [self.joined(op, pad, parts, (*chosen, part)) for part in parts[len(chosen)]]
         return results[0] if len(results) == 1 else self.strips.join(Build(op), results, 1 + len(chosen), op)
+
+
+def _share(parts: Sequence[Sequence[_Part]], whole: Sequence[Sequence[_Part]]) -> float:
+    """The part of the products that is left."""
+    left, all_of_them = (prod(sum(p.products for p in own) for own in axes) for axes in (parts, whole))
+    return left / all_of_them
 
 
 def _padding(x: SSAValue) -> PadOp | None:

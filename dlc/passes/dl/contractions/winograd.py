@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.arithmetic.logic import ShiftRightOp
-from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints, number, shape_of
+from dlc.dialects.dl.base import Array, DlOp, element_type_of, ints, number, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
@@ -24,6 +25,7 @@ from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.dims import Range, Size, is_static, product
 from dlc.ir import Context, Float32Type, ModuleOp, Operation, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.contractions.frames import Frames
 from dlc.passes.dl.contractions.joined_strips import JoinedStrips
 from dlc.passes.dl.contractions.strips import strip_of, strips
 from dlc.passes.dl.contractions.winograd_algorithms import ALGORITHMS, OF_FLOATS, Algorithm, twos
@@ -35,6 +37,15 @@ from dlc.target import Winograd
 _PART = ELEMENT_TYPES["int16"]
 # Bytes of a number of weights that each run transforms.
 _FLOAT = 4
+# Axes of images.
+_IMAGES = 4
+
+
+def has_windows_of_three(op: ConvOp) -> bool:
+    """Whether windows are of 3×3, or several such frames of a film, and move by one place of an image."""
+    *taps, height, width, _, _ = shape_of(op.w) if rank_of(op.w) >= _IMAGES else (0, 0, 0, 0)
+    steps = {*ints(op.strides)[-2:], *ints(op.dilations)[-2:], number(op.groups)}
+    return (height, width) == (3, 3) and len(taps) <= 1 and steps == {1}
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,8 @@ class WinogradPass(TargetPass):
     written in panels of output channels, so that no product copies them.
 
         %u = dl.winograd_input (dl.unpack (dl.transpose %w)), G;  %m = dl.matmul %v, (dl.unpack (dl.transpose %u))
+
+    What a window sees of other frames of a film lies beside a frame, as more channels (`frames.py`).
 
     The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. An image that tiles
     do not divide is padded, and its result cut after the elementwise ops that follow. Run it after `fold-scales`, for targets
@@ -92,28 +105,30 @@ class _Rewriter:
         # The output channels side by side in weights that each run transforms.
         self.panel = panel
         self.crops: set[SSAValue] = set()
-        self.strips = JoinedStrips(awaited)
+        self.strips, self.frames = JoinedStrips(awaited), Frames()
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
         self.strips.passed(op)
         if isinstance(op, ConvOp):
             algorithm = self.algorithm(op)
-            return [self.convolved(op, algorithm)] if algorithm is not None else None
-        return self.cropped_later(op) or self.strips.followed(op) if isinstance(op, Elementwise) else None
+            if algorithm is None:
+                return None
+            return [self.convolved(op, algorithm) if rank_of(op.x) == _IMAGES else self.frames.convolved(op)]
+        if isinstance(op, Elementwise):
+            return self.cropped_later(op) or self.strips.followed(op) or self.frames.followed(op)
+        return None
 
     def algorithm(self, op: ConvOp) -> Algorithm | None:
         """The cheapest algorithm for a convolution, if it is cheaper than the sum itself."""
         x, w = shape_of(op.x), shape_of(op.w)
-        if not is_static((*x[1:], *w)):
-            return None
-        if w[:2] != (3, 3) or len(w) != 4 or {*ints(op.strides), *ints(op.dilations), number(op.groups)} != {1}:
-            return None
-        algorithms = self.possible(op)
-        if not algorithms:
+        if not is_static((*x[1:], *w)) or not has_windows_of_three(op):
             return None
         # Whether it is less work depends little on how many images there are.
-        n, (height, width, c) = representative(x[0], self.ranges), map(int, x[1:])
-        o, costs = int(w[3]), self.costs
+        n = representative(x[0], self.ranges) * prod(map(int, shape_of(op.result)[1:-3]))
+        (height, width), c, o, costs = map(int, x[-3:-1]), prod(map(int, (*w[:-4], w[-2]))), int(w[-1]), self.costs
+        algorithms = self.possible(op, c)
+        if not algorithms:
+            return None
 
         def cost(a: Algorithm) -> float:
             tiles = n * -(-(height - 2) // a.step) * -(-(width - 2) // a.step)
@@ -128,14 +143,14 @@ class _Rewriter:
         direct = n * (height - 2) * (width - 2) * 9 * c * o
         return best if direct > costs.gain * cost(best) else None
 
-    def possible(self, op: ConvOp) -> Sequence[Algorithm]:
-        """The algorithms that give a convolution's results."""
+    def possible(self, op: ConvOp, c: int) -> Sequence[Algorithm]:
+        """The algorithms that give a convolution's results, of images of so many channels."""
         match [element_type_of(v) for v in (*op.operands, op.result)]:
             case [Float32Type(), Float32Type(), Float32Type()]:
                 return OF_FLOATS
             case [x, w, result] if x == w == _PART and result == i32 and op.w in self.constant:
                 ranges = interval_of(op.x), interval_of(op.w)
-                terms = 9 * int(shape_of(op.x)[-1])
+                terms = 9 * c
                 return [a for a in ALGORITHMS if a.fits(*ranges) and a.centre(*ranges, terms) is not None]
             case _:
                 return ()
