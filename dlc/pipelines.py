@@ -31,6 +31,7 @@ from dlc.passes.dl.simplification.compute_early import ComputeEarlyPass
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.simplification.select_ranks import SelectRanksPass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
@@ -92,6 +93,8 @@ def stages_of(
                 ExpandTransformationsPass(),
                 UnrollScansPass(),
                 SimplifyPass(),
+                # While an order is one op, and places that are read are known.
+                SelectRanksPass(),
                 # What an argmax finds is seen to be inside as long as it is one.
                 CheckIndicesPass(),
                 # While what is quantised says so, as one op.

@@ -17,7 +17,7 @@ from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp
 from dlc.dialects.dl.procedures.sorting import ArgsortOp
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.identities import AfterOp, StopGradientOp
-from dlc.dialects.dl.reductions.reduction import ArgExtremum
+from dlc.dialects.dl.reductions.extreme_places import ArgExtremum
 from dlc.dialects.dl.reductions.window import MaxPoolOp
 from dlc.dialects.dl.scalar import limits
 from dlc.ir import BlockArgument, SSAValue

@@ -317,6 +317,14 @@ def test_products_row_by_row_have_vectors_along_the_rows() -> None:
     assert (plan.tile(row), plan.chunks) == (1, {reduced: 32})
 
 
+def test_what_there_is_one_of_for_each_row_lies_along_no_lane() -> None:
+    (nest,) = nests_of(next(iter(kernels_of(buffered("distances")))))
+    (row,), reduced = nest.shared, {d for s in nest.stages for d in s.reductions}
+    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
+    assert plan.tile(row) == 1
+    assert set(plan.chunks) == reduced and min(plan.chunks.values()) >= 32
+
+
 @pytest.mark.parametrize(
     ("columns", "tile", "part", "steps"), [(100, 100, 100, None), (512, 128, 512, 1), (10_000, 128, 3456, 8)]
 )
