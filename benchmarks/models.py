@@ -132,8 +132,8 @@ def called(model: dlc.Model, inputs: Arrays) -> Callable[[], object]:
 def error(got: Arrays, expected: Arrays) -> float:
     """The largest difference of any output, as a share of its largest finite magnitude."""
     worst = 0.0
-    for name, want in expected.items():
-        a, b = np.asarray(got[name], np.float64), np.asarray(want, np.float64)
+    for name, own in got.items():
+        a, b = np.asarray(own, np.float64), np.asarray(expected[name], np.float64)
         finite = np.isfinite(b)
         scale = np.abs(b[finite]).max(initial=0) or 1.0
         worst = max(worst, float(np.abs(a[finite] - b[finite]).max(initial=0) / scale))

@@ -3,9 +3,9 @@
     python benchmarks/plans.py [MODEL …] [--target cpu] [--turns 12]
 
 MODEL is an ONNX file or a name of the set of benchmarks/models.py. It is compiled once for each way to choose tiles, and all of
-these run in turns. What is best in one half of the turns is compared with the rules' plan in the other half, and the other way
-round, so that chance finds nothing. Tasks are timed as they pass, without what lies between them, and of each the least time
-counts, whatever else the machine does.
+these run in turns, in the same memory. What is best in one half of the turns is compared with the rules' plan in the other
+half, and the other way round, so that chance finds nothing. Tasks are timed as they pass, without what lies between them, and
+of each piece of about `PIECE` seconds the least time counts, whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ MODELS = ["resnet50", "densenet121", "mobilenet_v2", "unet", "bert_base_128", "g
 # A plan that is slower than the best one by less is as good.
 NEAR = 1.05
 SHOWN = 15
+# The seconds of which the least time counts, whatever tasks they are cut into: shorter ones are whole more often beside other
+# work, so that small tasks would look quick.
+PIECE = 50e-6
 
 # The seconds of its tasks in each turn, by the number of a launch in a run.
 Launches: TypeAlias = "Mapping[int, Sequence[NDArray[np.float64]]]"
@@ -80,8 +83,12 @@ class Kernel:
 
 
 def _least(turns: Sequence[NDArray[np.float64]]) -> float:
-    """The seconds of a launch of which no task is interrupted by what else the machine does."""
-    return float(np.min(turns, axis=0).sum())
+    """The seconds of a launch of which no piece is interrupted by what else the machine does."""
+    tasks = np.asarray(turns)
+    ends = np.cumsum(np.median(tasks, axis=0))
+    pieces = max(1, round(ends[-1] / PIECE)) if len(ends) else 0
+    first = np.unique(np.searchsorted(ends, np.arange(pieces) / max(1, pieces) * ends[-1:]))
+    return float(np.add.reduceat(tasks, first, axis=1).min(axis=0).sum()) if pieces else 0.0
 
 
 def measured(name: str, target: str, turns: int) -> dict[str, Kernel]:
@@ -109,12 +116,14 @@ def compiled(model: Any, inputs: Mapping[str, np.ndarray[Any, Any]], target: str
 def seconds_of(
     artifacts: Sequence[Artifact], inputs: Mapping[str, np.ndarray[Any, Any]], turns: int
 ) -> Mapping[str, Mapping[int, Launches]]:
-    """By kernel and way, what launches take in each turn; ways that come to the same code are the first of them."""
+    """By kernel and way, what launches take in each turn; of ways that come to the same code only the first is there."""
     codes: dict[tuple[str, bytes], int] = {}
-    same = [{k.name: codes.setdefault((k.name, k.code), way) for k in a.kernels} for way, a in enumerate(artifacts)]
-    watches = [Watch(a, [np.ascontiguousarray(inputs[i.name]) for i in a.host.inputs], 1) for a in artifacts]
+    first = [{k.name: codes.setdefault((k.name, k.code), way) == way for k in a.kernels} for way, a in enumerate(artifacts)]
+    watches: list[Watch] = []
+    for a in artifacts:
+        watches.append(Watch(a, [np.ascontiguousarray(inputs[i.name]) for i in a.host.inputs], 1, *watches[:1]))
     times: dict[str, dict[int, dict[int, list[NDArray[np.float64]]]]] = {
-        kernel: defaultdict(lambda: defaultdict(list)) for kernel in same[0]
+        kernel: defaultdict(lambda: defaultdict(list)) for kernel in first[0]
     }
     for turn in range(-1, turns):
         order = range(len(watches))
@@ -122,8 +131,8 @@ def seconds_of(
             run = watches[way].run()
             for k, (launch, seconds) in enumerate(zip(run.launches, run.of_tasks, strict=True)):
                 # The first turn of all touches memory.
-                if launch.kernel is not None and turn >= 0:
-                    times[launch.kernel][same[way][launch.kernel]][k].append(seconds)
+                if launch.kernel is not None and first[way][launch.kernel] and turn >= 0:
+                    times[launch.kernel][way][k].append(seconds)
     return times
 
 

@@ -191,8 +191,9 @@ class _FileCompilation:
             examine(program.inputs if program.border is None else program.border.inputs, program.defaults)
         # A file's key finds a program; what has a border is found by its program.
         file = file.imported(program.files) if file is not None and program.border is None else None
+        program, border = program.kept(), program.border
         made = compile(program, self.target, self.options, report=self.report, progress=progress, file=file)
-        return made if program.border is None else BorderedModel(made, program.border)
+        return made if border is None else BorderedModel(made, border)
 
     def _compiled_later(self, name: str, found: OpenInputsError) -> Model:
         """The model for each set of values, or of shapes, of the inputs that reading it takes."""

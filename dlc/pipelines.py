@@ -9,6 +9,7 @@ from dlc.errors import UnsupportedError
 from dlc.ir import ModulePass, parse_pass_specs
 from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.contractions.block_sums import BlockSumsPass
+from dlc.passes.dl.contractions.crop_padding import CropPaddingPass
 from dlc.passes.dl.contractions.fold_scales import FoldScalesPass
 from dlc.passes.dl.contractions.winograd import WinogradPass
 from dlc.passes.dl.contractions.winograd_gradients import WinogradGradientsPass
@@ -30,6 +31,7 @@ from dlc.passes.dl.simplification.compute_early import ComputeEarlyPass
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
+from dlc.passes.dl.simplification.select_ranks import SelectRanksPass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
@@ -80,6 +82,7 @@ def stages_of(
     winograd_gradients = (WinogradGradientsPass(target),) if by_tiles else ()
     # Transposes are gone by then, so that scales stand next to the contractions they belong to.
     scales = () if strict else (FoldScalesPass(),)
+    crops = () if strict else (CropPaddingPass(target),)
     quantization = () if strict else (FewBitWeightsPass(target), FoldQuantizationPass())
     rounding = () if precision == "f32" else (RoundContractionsPass(precision),)
     few_bits = () if weights == "float" else (QuantizeWeightsPass(target, weights, group, exact_rows=strict),)
@@ -90,6 +93,8 @@ def stages_of(
                 ExpandTransformationsPass(),
                 UnrollScansPass(),
                 SimplifyPass(),
+                # While an order is one op, and places that are read are known.
+                SelectRanksPass(),
                 # What an argmax finds is seen to be inside as long as it is one.
                 CheckIndicesPass(),
                 # While what is quantised says so, as one op.
@@ -107,6 +112,7 @@ def stages_of(
                 *rounding,
                 # Winograd's algorithm is for f32.
                 WideContractionsPass(target),
+                *crops,
                 *winograd,
                 # Winograd's algorithm is for numbers, of i16 too.
                 PackWordsPass(target),

@@ -82,9 +82,9 @@ class Machine:
     operand serves `block_tiles` register tiles or more and does not stay, a task copies it in panels: up to `whole_steps` of
     what is reduced at once, since then sums wait nowhere, or a block of about `block_steps` at a time, or of `block_lines`
     where each step reads other lines, up to `block_elements` of it, in tasks of which there are `block_tasks`; what serves
-    whole parts of a task may be `far_blocks` times as much, from behind the second level. An operand of more than a block that
-    serves fewer tiles is read as it lies, `order_steps` rows at a time, with up to `order_elements` sums in the first-level
-    cache.
+    whole parts of a task may be `far_blocks` times as much, from behind the second level, and so may all packed weights where
+    they pass by a few rows at a time. An operand of more than a block that serves fewer tiles is read as it lies, `order_steps`
+    rows at a time, with up to `order_elements` sums in the first-level cache.
 
     Measured on AVX2. `winograd` and `prefetch` are None where the device does without.
     """

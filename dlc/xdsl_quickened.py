@@ -1,11 +1,12 @@
 """What a compilation does a million times with xDSL 0.74, made as quick as it can be; what it means stays the same.
 
-`isinstance` of xDSL's classes, which are abstract ones, is that of others; ops and values are told apart as objects are, and
-an attribute's hash is found once; a walk over what is in an op goes through two generators, not three for each op around; an
-op is made, and what it reads and makes is found, without going through all that an op could be; the numbers in an array and
-the sizes of a type are unpacked once, a name is checked once, and what a hint asks for is found once. Names and references to
-them are one object each; what an attribute is made of is checked by its class where that says all. Constraints of an op are
-checked once for the same types and properties: between two passes most ops stay as they are.
+`isinstance` of xDSL's classes, which are abstract ones, is that of others; ops and values are told apart as objects are, and an
+attribute's hash is found once; a walk over what is in an op goes through two generators, not three for each op around; an op is
+made, and what it reads and makes is found, without going through all that an op could be; the numbers in an array and the sizes
+of a type are unpacked once, a name is checked once, and what a hint asks for is found once. Names and references to them are
+one object each, as identities are; maps are composed once; an op's operands are its tuple of them, not a view; what an
+attribute is made of is checked by its class where that says all. Constraints of an op are checked once for the same types and
+properties: between two passes most ops stay as they are.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from xdsl.ir import (
     SSAValue,
     Use,
 )
-from xdsl.ir.affine import AffineExpr
+from xdsl.ir.affine import AffineExpr, AffineMap
 from xdsl.ir.core import IRWithName, RegionBlocks, SSAValues
 from xdsl.irdl import AnyAttr, BaseAttr, IRDLOperation, OpDef, OptionalDef, ParamAttrDef, RangeOf, VariadicDef
 from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
@@ -110,6 +111,29 @@ def _nested(op: Operation) -> Iterator[Operation]:
                 yield inner
 
 
+def op_count(op: Operation) -> int:
+    """How many ops an op is, with those in it; not by `walk`, whose generators take longer than some passes."""
+    count = 1
+    for region in op.regions:
+        for block in region.blocks:
+            inner: Any = block.first_op
+            while inner is not None:
+                count += op_count(inner) if inner.regions else 1
+                inner = inner._next_op
+    return count
+
+
+def with_regions(block: Block) -> list[Operation]:
+    """The ops of a block that have regions."""
+    found: list[Operation] = []
+    op: Any = block.first_op
+    while op is not None:
+        if op.regions:
+            found.append(op)
+        op = op._next_op
+    return found
+
+
 def _walk(self: Operation, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
     if reverse or region_first:
         yield from _walk_any(self, reverse=reverse, region_first=region_first)
@@ -142,8 +166,11 @@ def _initialize(
 ) -> None:
     self._operands = read = SSAValues(operands)
     self._operand_uses = uses = tuple([Use(self, k) for k in range(len(read))])
-    for operand, use in zip(read, uses, strict=True):
-        operand.add_use(use)
+    for operand, use in zip(cast("tuple[Any, ...]", read), cast("tuple[Any, ...]", uses), strict=True):
+        use._next_use = first = operand.first_use
+        if first is not None:
+            first._prev_use = use
+        operand.first_use = use
     self.results = SSAValues([OpResult(t, self, k) for k, t in enumerate(result_types)])
     self.properties = dict(properties)
     self.attributes = dict(attributes)
@@ -297,6 +324,28 @@ def _erase(self: Any, safe_erase: bool = True, drop_references: bool = True) -> 
     self.results = _NO_VALUES
 
 
+def forget(op: Operation) -> None:
+    """Takes apart what is in an op that nobody looks at any more: all of it goes at once, no circles wait for the collector."""
+    for inner in cast(list[Any], list(op.walk())):
+        for operand, use in zip(inner._operands, inner._operand_uses, strict=True):
+            operand.remove_use(use)
+        inner.results, inner._operands, inner._operand_uses = _NO_VALUES, _NO_VALUES, ()
+        inner.parent = inner._prev_op = inner._next_op = None
+        for block in [block for region in inner.regions for block in region.blocks]:
+            block.parent, block._args = None, ()
+        inner.regions = ()
+
+
+class Kept:
+    """Whoever has it keeps an op: when nobody has it any more, the op is forgotten."""
+
+    def __init__(self, op: Operation) -> None:
+        self._op = op
+
+    def __del__(self) -> None:
+        forget(self._op)
+
+
 _NO_VALUES: Any = SSAValues()
 _OPERAND, _RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT
 
@@ -313,6 +362,16 @@ def _single(self: Any, op: Any, kind: Any = None) -> Any:
 def _item(self: Any, index: Any) -> Any:
     item: Any = _item_of(self, index)
     return cast(Any, SSAValues)(item) if type(item) is tuple else item
+
+
+def _set_item(self: Any, index: int, value: Any) -> None:
+    """Another operand of the op whose operands these are: the one that reads the old one there."""
+    index = range(len(self))[index]
+    old = self[index]
+    (use,) = (use for use in old.uses if use._index == index and use._operation._operands is self)
+    old.remove_use(use)
+    value.add_use(use)
+    use._operation._operands = SSAValues([*self[:index], value, *self[index + 1 :]])
 
 
 def _attach(self: Block, op: Operation) -> None:
@@ -477,6 +536,12 @@ def quicken() -> None:
     for kind in _with_derived(Attribute):
         if own := kind.__dict__.get("__hash__"):
             cast(Any, kind).__hash__ = _hashed_once(own)
+    for kind in (AffineMap, *_with_derived(AffineExpr)):
+        if own := kind.__dict__.get("__hash__"):
+            cast(Any, kind).__hash__ = _hashed_once(own)
+    for kind, name in ((AffineMap, "identity"), (AffineExpr, "dimension")):
+        setattr(kind, name, staticmethod(lru_cache(maxsize=1 << 10)(getattr(kind, name))))
+    cast(Any, AffineMap).compose = lru_cache(maxsize=1 << 12)(AffineMap.compose)
     for same in (Operation, IRDLOperation, Block, Region, SSAValue, Use):
         cast(Any, same).__hash__, cast(Any, same).__eq__ = object.__hash__, object.__eq__
     for kind in (NoneAttr, StringAttr, SymbolRefAttr):
@@ -492,7 +557,8 @@ def quicken() -> None:
     cast(Any, Operation).clone_without_regions, cast(Any, Operation).clone = _clone_without_regions, _clone
     cast(Any, Operation).erase = _erase
     cast(Any, BeforeVariadicSingleAccessor).__get__ = _single
-    cast(Any, SSAValues).__getitem__ = _item
+    cast(Any, SSAValues).__getitem__, cast(Any, SSAValues).__setitem__ = _item, _set_item
+    cast(Any, Operation).operands = property(attrgetter("_operands"), cast(Any, Operation).operands.fset)
     cast(Any, Block)._attach_op = _attach
     for kind, name, field in _FIELDS:
         setattr(kind, name, property(attrgetter(field)))

@@ -10,8 +10,10 @@ import pytest
 
 import dlc
 from dlc.compiler import compile
+from dlc.dialects.dl.creation import WeightOp
 from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
+from tests.models.skeletons import path_of
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +48,19 @@ def test_what_a_user_has_asked_for_stays(threshold: int) -> None:
     with collected_rarely():
         assert gc.get_threshold() == (threshold, 7, 7)
     assert gc.get_threshold() == (threshold, 7, 7)
+
+
+def weights_in_memory() -> int:
+    return sum(type(o) is WeightOp for o in gc.get_objects())
+
+
+def test_ir_of_a_file_is_gone_when_it_is_compiled() -> None:
+    gc.collect()
+    before = weights_in_memory()
+    gc.disable()
+    try:
+        model = dlc.compile_model(path_of("mnist_cnn"), cache=False)
+        assert weights_in_memory() == before
+    finally:
+        gc.enable()
+    assert [info.name for info in model.inputs] == ["input"]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
+
+from dlc.ir import Block, Kept, ModuleOp, arith, f32, forget, func, op_count, with_regions
 
 OBSERVE = """
 import sys
 from xdsl.dialects import arith, scf, test
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, StringAttr, TensorType, f32, i32, i64
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir.affine import AffineExpr, AffineMap
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.builder import ImplicitBuilder
 
@@ -39,6 +44,14 @@ wide = arith.AddUIExtendedOp(a, b)
 print([r.index for r in (wide.sum, wide.overflow)], wide.sum.type, wide.overflow.type)
 wide.erase()
 print([(use.operation.name, use.index) for use in a.result.uses], [(u.operation.name, u.index) for u in b.result.uses])
+
+# An operand is another one, of its op alone; results are never others.
+total.operands[1] = a.result
+print([v.owner is a for v in total.operands], [v.owner is a for v in call.operands])
+print([(use.operation.name, use.index) for use in a.result.uses], [(u.operation.name, u.index) for u in b.result.uses])
+total.operands[1] = b.result
+print(total.operands == total.operands, total.operands == call.operands, len(total.operands), total.operands[:1].types)
+print(refused(total.operands.__getitem__, 2) == refused(call.operands.__getitem__, 2))
 
 # Blocks take ops of none, once, and none that they are in.
 inner = loop.body.block
@@ -97,6 +110,12 @@ print(issubclass(arith.AddiOp, Operation), isinstance(total, Operation), isinsta
       issubclass(OpResult, SSAValue), isinstance(3, Attribute))
 print(a == number(1), a == a, len({a, b, a}), a.result == b.result)
 
+# Affine maps: equal ones are equal keys; what does not compose is refused each time.
+x, y = AffineExpr.dimension(0), AffineExpr.dimension(1)
+swap, shift, whole = AffineMap(2, 0, (y, x)), AffineMap(2, 0, (x + 1, y * 2)), AffineMap.identity(2)
+print(x == AffineExpr.dimension(0), hash(x + 1) == hash(AffineExpr.dimension(0) + 1), x + 1 == x + 2, {swap: 1}.get(AffineMap(2, 0, (y, x))), whole, AffineMap.identity(1, 1))
+print([a.compose(b) for a in (swap, shift, whole) for b in (swap, shift, whole) for _ in range(2)], [refused(AffineMap.identity(3).compose, swap) for _ in range(2)])
+
 # Right and wrong ops, each asked again, and after a change.
 def wrong():
     right, bad = arith.AddiOp(a, b), arith.AddiOp.create(operands=[a.result, b.result], result_types=[i64])
@@ -125,3 +144,37 @@ def seen(how: str) -> str:
 
 def test_the_same_is_seen() -> None:
     assert seen("quicker") == seen("as it is")
+
+
+def a_module() -> ModuleOp:
+    kernel = func.FuncOp("f", ([f32], [f32]))
+    block = kernel.body.block
+    total = arith.AddfOp(block.args[0], block.args[0])
+    product = arith.MulfOp(total, total)
+    block.add_ops([total, product, func.ReturnOp(product)])
+    return ModuleOp([kernel])
+
+
+def test_ops_are_counted_with_those_in_them() -> None:
+    module = a_module()
+    assert op_count(module) == len(list(module.walk())) == 5
+    assert [op.name for op in with_regions(module.body.block)] == ["func.func"]
+    assert with_regions(Block()) == with_regions(module.body.block.first_op.regions[0].block) == []  # pyright: ignore
+
+
+def test_what_is_forgotten_goes_at_once() -> None:
+    gc.disable()
+    try:
+        module, other = a_module(), a_module()
+        ops = [weakref.ref(op) for op in module.walk()]
+        forget(module)
+        del module
+        assert all(op() is None for op in ops)
+        kept = [Kept(other)] * 2
+        ops = [weakref.ref(op) for op in other.walk()]
+        del other, kept[0]
+        assert all(op() is not None for op in ops)
+        kept.clear()
+        assert all(op() is None for op in ops)
+    finally:
+        gc.enable()

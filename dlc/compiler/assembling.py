@@ -16,7 +16,7 @@ from dlc.compiler.tuning import Tuner, with_variant
 from dlc.errors import DeviceError, TooLargeError
 from dlc.instrument.provenance import dispatches, header, results_of
 from dlc.instrument.work import flops, runs
-from dlc.ir import Operation
+from dlc.ir import Operation, forget
 from dlc.machine.cpus import usable_cpus
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
@@ -67,6 +67,8 @@ class _Assembly:
                 headers = {kernel.name: header(kernel.name, self.layers.get(kernel.name, []))}
                 text = backend.show(backend.forms[0], {kernel.name: kernel.text}, headers)
                 lowering.dump.kernel(kernel.name, backend.suffix, text)
+        if self.c.recorder is None:
+            forget(lowering.module)
         return made
 
     def compiled(self) -> list[CompiledKernel]:

@@ -17,7 +17,7 @@ from dlc.instrument.manager import Observer, PassManager
 from dlc.instrument.provenance import dispatches
 from dlc.instrument.recording import Record
 from dlc.instrument.report import KernelReport, PassRecord, Report
-from dlc.ir import Context, ModuleOp, Operation, f64, func
+from dlc.ir import Context, ModuleOp, Operation, f64, forget, func
 from dlc.machine.cpus import usable_cpus
 from dlc.machine.workers import forked_map
 from dlc.passes.base import Stage, kernels_of
@@ -148,6 +148,7 @@ def _compile_kernel(
     code, listings = (backend.compile_kernel(name, text), ()) if watch is None else backend.compile_listed(name, text)
     made = CompiledKernel(name, text, code, passes, emitted - began, perf_counter() - emitted)
     if watch is None:
+        forget(cast(Operation, lowered.parent_op()))
         return made
     for listing in listings:
         watch.add_code(listing.form, backend.compiler, listing.text, listing.places, listing.lines)

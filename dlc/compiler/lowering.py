@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.joining import joined
@@ -51,8 +53,9 @@ class Lowering:
     def __init__(self, c: Compilation, checker: Checker | None = None) -> None:
         self._c = c
         self.module = c.program.module.clone()
-        # What it is a copy of, as long as it is the same.
-        self._original: ModuleOp | None = c.program.module
+        # What it was copied from, or put together, and what was done to it since: so it is made again if a pass fails.
+        self._start: Callable[[], ModuleOp] = c.program.module.clone
+        self._done: list[Callable[[ModuleOp], object]] = []
         self.weights = c.program.weights
         self.context = make_context()
         self.plan = plan(c)
@@ -78,11 +81,18 @@ class Lowering:
     def run(self, stages: tuple[Stage, ...]) -> None:
         """Runs stages on the whole module."""
         before = len(self._manager.records)
-        original, self._original = self._original, None
-        self._manager.run(self.module, stages, original.clone if original is not None else None)
+        self._manager.run(self.module, stages, self._again)
+        self._done += [partial(p.apply, self.context) for stage in stages for p in stage.passes]
         for record in self._manager.records[before:]:
             self._report.passes.append(record)
             self._report.add(record.stage, record.seconds)
+
+    def _again(self) -> ModuleOp:
+        """The module as it is, made again from the start."""
+        module = self._start()
+        for step in self._done:
+            step(module)
+        return module
 
     def to_kernels(self) -> None:
         """Runs the stages before those of kernels; where data decides sizes, on the parts between, each by itself."""
@@ -97,7 +107,8 @@ class Lowering:
             own.run(own.stages(kernels=False))
             return own.module
 
-        self.module, self._original = joined(segments, self._c.options, lowered), None
+        self.module = joined(segments, self._c.options, lowered)
+        self._start, self._done = self.module.clone().clone, []
         # Weights that parts in loops read are evaluated ahead; parts may have equal kernels.
         last = replace(stages[-1], passes=(HoistInvariantsPass(), DedupeKernelsPass()))
         self.plan = (last, *(stage for stage in self.plan if stage not in stages))
@@ -111,8 +122,10 @@ class Lowering:
             return
         if any(isinstance(p, BufferizeHostPass) for s in stages for p in s.passes):
             # Expressions are of tensors; on buffers there are none left.
+            before = self.weights
             with self._report.timed("weights"):
-                self.weights = evaluate_weight_expressions(self.module, self.weights)
+                self.weights = evaluate_weight_expressions(self.module, before)
+            self._done.append(lambda module: evaluate_weight_expressions(module, before))
             if self._checker is not None:
                 self._checker.after_weights(stages[0], self.module, self.weights)
         if self.dump is not None:

@@ -33,6 +33,7 @@ from dlc.ir import (
     ArrayAttr,
     Attribute,
     DictionaryAttr,
+    Kept,
     MemRefType,
     ModuleOp,
     ParseError,
@@ -52,7 +53,8 @@ class Program:
 
     `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with; `read_for`
     reads it again where it came from, for known shapes of its inputs. `defaults` are for inputs that a call may leave out.
-    `border` is what users of the model give and get, where that is more than its tensors.
+    `border` is what users of the model give and get, where that is more than its tensors. `keeper` keeps a
+    module that nobody looks at who has neither the program nor one made of it.
     """
 
     module: ModuleOp
@@ -63,6 +65,7 @@ class Program:
     read_for: Callable[[Mapping[str, Sequence[int]]], Program] | None = None
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
     border: Border | None = None
+    keeper: Kept | None = None
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -88,6 +91,10 @@ class Program:
     def sizes(self) -> set[str]:
         """The symbolic sizes that the inputs bring."""
         return {name for info in self.inputs for size in info.shape for name in Dim.lift(size).symbols()}
+
+    def kept(self) -> Program:
+        """This program, whose module goes with the last one made of it."""
+        return replace(self, keeper=Kept(self.module))
 
     def in_memory(self) -> Program:
         """This program with weights that hang on no file: what goes on being compiled when it is called."""

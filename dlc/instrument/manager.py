@@ -13,7 +13,7 @@ from dlc.errors import CompileError, DlcError
 from dlc.instrument.dump import DumpFolder
 from dlc.instrument.report import Doing, PassRecord, Progress
 from dlc.instrument.verify import Verifier, verify_legal
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, VerifyException, print_module
+from dlc.ir import Context, ModuleOp, ModulePass, VerifyException, op_count, print_module
 from dlc.passes.base import Stage, TellingPass
 
 # Told the stage and the pass that has run, the passes of the plan from it on, and the module that it left.
@@ -54,7 +54,7 @@ class PassManager:
         # Passes work in place: the module before a failing one is made again from the start.
         start = start or _keep(module)
         done: list[ModulePass] = []
-        ops = _op_count(module)
+        ops = op_count(module)
         first = next(((stage, p) for stage in stages for p in stage.passes), None)
         if self.dump is not None and not self.dump.started and first is not None:
             self.dump.start(module, _spec(_passes_from(self.plan, *first)))
@@ -87,7 +87,7 @@ class PassManager:
         if self.dump is not None:
             remaining = _spec(_passes_from(self.plan, stage, current)[1:])
             change, file = self.dump.after_pass(module, current.name, remaining)
-        after = _op_count(module)
+        after = op_count(module)
         record = PassRecord(stage.name, _text_of(current), seconds, before, after, change, file)
         self.records.append(record)
         if self.dump is not None:
@@ -151,15 +151,3 @@ def _passes_from(plan: Sequence[Stage], stage: Stage, current: ModulePass) -> li
 
 def _spec(passes: Sequence[ModulePass]) -> str:
     return ",".join(str(p) for p in passes)
-
-
-def _op_count(op: Operation) -> int:
-    # Not by `walk`, whose generators take longer than some passes.
-    count = 1
-    for region in op.regions:
-        for block in region.blocks:
-            inner = block.first_op
-            while inner is not None:
-                count += _op_count(inner) if inner.regions else 1
-                inner = inner.next_op
-    return count

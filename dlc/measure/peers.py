@@ -74,12 +74,14 @@ def _openvino(path: Path, inputs: Inputs, threads: int, precision: str = "f32") 
     model = core.read_model(path)
     model.reshape({port: list(inputs[port.get_any_name()].shape) for port in model.inputs})
     compiled = core.compile_model(model, "CPU", settings)
-    request, names = compiled.create_infer_request(), [port.get_any_name() for port in compiled.outputs]
+    request = compiled.create_infer_request()
+    # A result that another node's name stands for has both.
+    names = [(k, name) for k, port in enumerate(compiled.outputs) for name in port.get_names()]
     given = dict(inputs)
 
     def run() -> Outputs:
         results = request.infer(given)
-        return {name: results[k] for k, name in enumerate(names)}
+        return {name: results[k] for k, name in names}
 
     return run
 

@@ -110,9 +110,13 @@ class Timed:
 
 
 class Watch:
-    """A compiled model whose tasks are noted; one whose calls decide what it launches is run once to see it."""
+    """A compiled model whose tasks are noted; one whose calls decide what it launches is run once to see it.
 
-    def __init__(self, artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int) -> None:
+    It runs in the memory of `beside`, if that is given: the same model with other kernels. Which sets of a cache two buffers
+    share hangs on where the system put them, and may make more of a difference than the code.
+    """
+
+    def __init__(self, artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, beside: Watch | None = None) -> None:
         self._inputs = inputs
         # How many tasks were noted, for how many there is room, and where.
         self._state, self._room = np.zeros(3, np.int64), np.zeros((0, _WORDS), np.int64)
@@ -128,6 +132,8 @@ class Watch:
             for name, image in images.items()
         }
         self._program = artifact.program(threads, images=watching, native=native)
+        if beside is not None:
+            self._program.run_where(beside._program)
         host, kernels = artifact.host, {kernel.name: kernel for kernel in artifact.kernels}
         known = _launches_of_all(host.instructions)
         self.launches = known or []

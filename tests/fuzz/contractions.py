@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import ml_dtypes
 import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import DlOp, PropertyValue
-from dlc.dialects.dl.dtypes import element_type, numpy_dtype
+from dlc.dialects.dl.base import DlOp, PropertyValue, tensor_type
+from dlc.dialects.dl.dtypes import dense_attribute, element_type, numpy_dtype
 from dlc.dialects.dl.narrow_numbers.few_bits import FEW_BITS
 from tests.fuzz.draws import FLOATS, NUMBERS, SMALL, Unsuitable
 from tests.fuzz.random_program import Known, RandomProgram
@@ -136,20 +137,46 @@ def conv(p: RandomProgram, op: type[DlOp]) -> Known:
 def mode_product(p: RandomProgram, op: type[DlOp]) -> Known:
     x = p.any(FLOATS, lambda s: len(s) > 0)
     axis, to = (p.random.randrange(len(x.shape)) for _ in range(2))
-    return p.add(op, x, p.fresh(x.dtype, (p.random.choice(SMALL), x.shape[axis])), axis=axis, to=to)
+    matrix, known = _matrix(p, x.dtype, (p.random.choice(SMALL), x.shape[axis]))
+    return p.add(op, x, matrix, axis=axis, to=to, **known)
+
+
+def _matrix(p: RandomProgram, dtype: np.dtype, shape: tuple[int, int]) -> tuple[Known, dict[str, PropertyValue]]:
+    """What is multiplied with along an axis, and what an op is told of it: its numbers, or nothing."""
+    if p.flag():
+        return p.fresh(dtype, shape), {}
+    numbers = _numbers(p, dtype, shape)
+    return p.literal(numbers), {"numbers": dense_attribute(numbers, tensor_type(shape, element_type(dtype)))}
+
+
+def _numbers(p: RandomProgram, dtype: np.dtype, shape: tuple[int, int]) -> np.ndarray:
+    """Few different numbers, so that rows have terms in common: 0, 1, -1, now and then the extremes, or rows times numbers."""
+    if p.random.random() < 0.2:
+        return p.numbers_of(dtype, shape)
+    numbers = [0.0, 0.0, 1.0, 1.0, -1.0, *p.random.choice([[], [2.0, -4.0], [0.5, 0.3, -3.0]])]
+    if p.special:
+        large, least = float(ml_dtypes.finfo(dtype).max), float(ml_dtypes.finfo(dtype).smallest_normal)
+        numbers += p.random.choice([[], [large, -large], [large / 3, least], [np.inf], [np.nan, -np.inf]])
+    made = p.numbers.choice(numbers, shape)
+    if p.flag():
+        made = made[:1] * p.numbers.choice([1.0, -1.0, 2.0, 3.0], (shape[0], 1))
+    with np.errstate(all="ignore"):
+        return made.astype(dtype)
 
 
 def winograd_input(p: RandomProgram, op: type[DlOp]) -> Known:
     rows, t, step = p.random.choice([(4, 4, 2), (6, 6, 4), (3, 3, 1), (6, 4, 4), (4, 2, 2), (6, 3, 3)])
     tall, wide = (t + step * p.random.randint(0, 2) for _ in range(2))
     x = p.fresh(p.dtype(FLOATS), (p.random.choice([1, 2]), tall, wide, p.random.choice([1, 3, 8])))
-    return p.add(op, x, p.fresh(x.dtype, (rows, t)), step=step)
+    matrix, known = _matrix(p, x.dtype, (rows, t))
+    return p.add(op, x, matrix, step=step, **known)
 
 
 def winograd_output(p: RandomProgram, op: type[DlOp]) -> Known:
     t, m = p.random.choice([(4, 2), (6, 4), (3, 1)])
     x = p.fresh(p.dtype(FLOATS), (t, t, 1, p.random.choice(SMALL), p.random.choice([1, 2]), p.random.choice([1, 5, 8])))
-    return p.add(op, x, p.fresh(x.dtype, (m, t)))
+    matrix, known = _matrix(p, x.dtype, (m, t))
+    return p.add(op, x, matrix, **known)
 
 
 def pool(p: RandomProgram, op: type[DlOp]) -> Known:

@@ -13,7 +13,7 @@ from dlc.dialects.dl.base import Array, DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.entry import entry_of
-from dlc.dims import Size
+from dlc.dims import Size, is_static
 from dlc.ir import Block, Operation, SSAValue, func
 from tests.fuzz.bounds import track
 from tests.fuzz.tracked import Tracked
@@ -22,7 +22,7 @@ from tests.fuzz.tracked import Tracked
 def expected_of(program: Program, inputs: Sequence[np.ndarray], precision: str = "f32") -> list[Tracked] | None:
     """What a program of `dl` ops should compute, its contractions of f32 with numbers of this precision.
 
-    None for one of other ops, or with sizes that are data.
+    None for one of other ops, or with sizes that are open.
     """
     block = entry_of(program.module).body.block
     return _tracked(block, [Tracked(x, given=True) for x in inputs], {}, _Of(program.weights, precision))
@@ -68,6 +68,12 @@ def _results(op: Operation, known: Mapping[SSAValue, Tracked], of: _Of) -> list[
             return _track_scan(op, operands, known, of)
         case dl.WhileOp():
             return _track_while(op, operands, known, of)
+        case dl.IfOp():
+            return _track_if(op, operands[0], known, of)
+        case DataDependent() if all(is_static(shape_of(v)) for v in (*op.operands, *op.results)):
+            free = any(o.free.any() for o in operands)
+            arrays = op.evaluate(*(o.array for o in operands))
+            return [Tracked(a, np.full(a.shape, np.inf) if free else None) for a in arrays]
         case DlOp() if not isinstance(op, DataDependent):
             return track(op, *operands, precision=of.precision)
         case _:
@@ -108,6 +114,15 @@ def _track_while(
     if condition.free.any():
         return [Tracked(s.array, np.full(s.array.shape, np.inf)) for s in states]
     return [replace(s, given=False) for s in states]
+
+
+def _track_if(op: dl.IfOp, condition: Tracked, above: Mapping[SSAValue, Tracked], of: _Of) -> list[Tracked] | None:
+    """What the branch yields that is taken: anything if roundings pick it."""
+    taken = op.then if condition.array.item() else op.otherwise
+    yielded = _tracked(taken.block, [], above, of)
+    if yielded is None or not condition.free.any():
+        return yielded if yielded is None else [replace(y, given=False) for y in yielded]
+    return [Tracked(y.array, np.full(y.array.shape, np.inf)) for y in yielded]
 
 
 def _element(sequence: Tracked, k: int) -> Tracked:

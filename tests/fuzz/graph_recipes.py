@@ -19,7 +19,6 @@ from onnx import helper, numpy_helper
 from dlc.dialects.dl.base import Array
 from tests.fuzz.draws import SMALL, Unsuitable
 from tests.fuzz.floats import finite_magnitudes, unit_of
-from tests.fuzz.graph_quantized import QUANTIZED
 from tests.fuzz.graph_windows import WINDOWS
 from tests.fuzz.random_graph import GraphValue, RandomGraph
 from tests.ops.sample import BOOL, F32, F64, I8, I32, I64, U8, is_float
@@ -552,21 +551,3 @@ RECIPES: dict[str, Recipe] = {
     "Range": _range,
     **WINDOWS,
 }
-# Of an operator that has two recipes either is taken.
-_ALL = [*RECIPES.items(), *QUANTIZED.items()]
-RECIPES |= {op: recipe for op, recipe in QUANTIZED.items() if op not in RECIPES}
-OPERATORS = list(RECIPES)
-
-
-def random_graph(seed: int) -> RandomGraph:
-    """The graph of a seed, of a few nodes."""
-    g = RandomGraph(seed)
-
-    def step() -> None:
-        op, recipe = g.random.choice(_ALL)
-        recipe(g, op)
-
-    size = g.random.choice([1, 1, 2, 3, 4, 6, 8])
-    while not g.made:
-        g.grow(step, size)
-    return g

@@ -8,13 +8,13 @@ dlc; `onnx.reference` rounds in each step of a formula.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import FunctionProto, ModelProto, NodeProto, helper, numpy_helper
 from onnx.defs import OpSchema, SchemaError, get_schema
 from onnx.reference import ReferenceEvaluator
 
@@ -23,8 +23,14 @@ from tests.fuzz.draws import ANY, LARGEST_ARRAY, RANKS, Draws, Unsuitable, is_ex
 from tests.ops.sample import F32, is_float
 
 OPSETS = range(7, 29)
-_OF_ONNX = {helper.tensor_dtype_to_np_dtype(t): t for t in onnx.TensorProto.DataType.values() if t not in (0, 8)}
-_NAMES = {d: "tensor(" + onnx.TensorProto.DataType.Name(_OF_ONNX[d]).lower() + ")" for d in ANY}
+OF_ONNX = {helper.tensor_dtype_to_np_dtype(t): t for t in onnx.TensorProto.DataType.values() if t}
+# Text is an array of Python's.
+TEXT = np.dtype(object)
+_NAMES = {d: "tensor(" + onnx.TensorProto.DataType.Name(OF_ONNX[d]).lower() + ")" for d in ANY}
+# The domain of the functions that a model brings along.
+FUNCTIONS = "random"
+# How many bodies may be within one another.
+DEPTH = 2
 # Nodes whose results have a type of their own, not that of the floats that they take.
 _CONVERTING = ("BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear")
 # Nodes that read no elements of inputs.
@@ -35,13 +41,15 @@ _OF_NO_ELEMENTS = ("ConstantOfShape", "EyeLike", "Range", "Shape", "Size")
 class GraphValue:
     """A tensor of the graph with its elements; `exact` if nothing computes it.
 
-    `apart` is how far `onnx.reference` may be from it besides; such a tensor is not read again.
+    `apart` is how far `onnx.reference` may be from it besides; such a tensor is not read again, and one whose sizes are
+    `by_data` is not: what has sizes of the same number need not fit it, as far as one knows when the graph is read.
     """
 
     name: str
     array: Array
     exact: bool
     apart: float = 0.0
+    by_data: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -53,7 +61,7 @@ class GraphValue:
 
     @property
     def may_be_read(self) -> bool:
-        return not self.apart
+        return not (self.apart or self.by_data)
 
 
 def is_finite(array: Array) -> bool:
@@ -62,7 +70,7 @@ def is_finite(array: Array) -> bool:
 
 
 class RandomGraph(Draws[GraphValue]):
-    """The graph of a seed: `model`, its `inputs`, and what its `results` should be.
+    """The graph of a seed: `model`, its `inputs`, and what its `results` should be; its weights are in a file if `external`.
 
     In the `open_model` what may be an input is one, the `open_inputs`: nothing is folded there that errors hang on.
     """
@@ -70,6 +78,13 @@ class RandomGraph(Draws[GraphValue]):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.opset = self.random.choice((self.random.choice(OPSETS), self.random.randint(13, 22)))
+        self.external = self.random.random() < 0.1
+        # What a step may draw: operators with their recipes.
+        self.recipes: Sequence[tuple[str, Callable[[Any, str], object]]] = ()
+        self.prefix, self.depth, self.bodies = "", DEPTH, 0
+        self.functions: list[FunctionProto] = []
+        # The weights in bodies, which may be inputs as well: names are of one graph.
+        self.in_bodies: dict[str, Array] = {}
         self.nodes: list[NodeProto] = []
         self.inputs: dict[str, Array] = {}
         self.weights: dict[str, Array] = {}
@@ -82,22 +97,36 @@ class RandomGraph(Draws[GraphValue]):
     @property
     def results(self) -> list[GraphValue]:
         """What nothing else reads."""
-        read = {name for node in self.nodes for name in node.input}
+        read = {name for node in all_nodes(self.nodes) for name in node.input}
         return [v for v in self.made if v.name not in read]
 
     @property
     def model(self) -> ModelProto:
-        return _model(self.nodes, self.inputs, [v.name for v in self.results], self.weights | self.settings, self.opset)
+        return self._model(self.nodes, self.inputs, self.weights | self.settings)
 
     @property
     def open_model(self) -> ModelProto:
-        nodes = [n for n in self.nodes if n.op_type not in _OF_NO_ELEMENTS]
-        return _model(nodes, self.open_inputs, [v.name for v in self.results], self.settings, self.opset)
+        nodes = [_without_weights(n, self.in_bodies) for n in self.nodes if n.op_type not in _OF_NO_ELEMENTS]
+        return self._model(nodes, self.open_inputs, self.settings)
+
+    def _model(self, nodes: Sequence[NodeProto], inputs: dict[str, Array], weights: dict[str, Array]) -> ModelProto:
+        return model_of(nodes, inputs, [v.name for v in self.results], weights, self.opset, self.functions)
 
     @property
     def open_inputs(self) -> dict[str, Array]:
         known = {name for n in self.nodes if n.op_type in _OF_NO_ELEMENTS for name in n.output}
-        return self.inputs | self.weights | {v.name: v.array for v in self.made if v.name in known}
+        return self.inputs | self.weights | self.in_bodies | {v.name: v.array for v in self.made if v.name in known}
+
+    @property
+    def has_text(self) -> bool:
+        return any(v.dtype == TEXT for v in self.values)
+
+    def step(self) -> None:
+        """A node of any of the recipes."""
+        if not self.recipes:
+            raise Unsuitable
+        op, recipe = self.random.choice(self.recipes)
+        recipe(self, op)
 
     # Values
 
@@ -108,7 +137,7 @@ class RandomGraph(Draws[GraphValue]):
         """An input or an initializer with these elements."""
         array = np.ascontiguousarray(array).reshape(np.shape(array))
         where = self.weights if self.random.random() < 0.3 and not is_extreme(array) else self.inputs
-        self.values.append(GraphValue(f"x{len(self.weights) + len(self.inputs)}", array, True))
+        self.values.append(GraphValue(f"{self.prefix}x{len(self.weights) + len(self.inputs)}", array, True))
         where[self.values[-1].name] = array
         return self.values[-1]
 
@@ -132,7 +161,7 @@ class RandomGraph(Draws[GraphValue]):
 
     def constant(self, array: Array) -> GraphValue:
         """An initializer that one node takes, of what must be known when the graph is read."""
-        name = f"c{len(self.settings)}"
+        name = f"{self.prefix}c{len(self.settings)}"
         self.settings[name] = array
         return GraphValue(name, array, True)
 
@@ -180,13 +209,29 @@ class RandomGraph(Draws[GraphValue]):
                 taken[place] = constants[-1]
             else:
                 raise Unsuitable
-        names = [f"{op.lower()}{len(self.nodes)}_{k}" for k in range(results)]
+        names = self.names(op, results)
         node = helper.make_node(op, [v.name if v is not None else "" for v in taken], names, **attributes)
-        arrays = evaluated(node, {v.name: v.array for v in taken if v is not None}, self.opset)
-        if arrays is None or any(a.size > LARGEST_ARRAY for a in arrays) or not accepted(arrays[0]):
+        arrays = evaluated([node], {v.name: v.array for v in taken if v is not None}, names, self.opset)
+        if arrays is None or not accepted(arrays[0]):
             raise Unsuitable
-        self.nodes.append(node)
-        made = [GraphValue(name, array, False, apart) for name, array in zip(names, arrays, strict=True)]
+        return self.insert([node], arrays, apart)
+
+    def names(self, op: str, count: int = 1) -> list[str]:
+        """Names for the results of the next node."""
+        return [f"{self.prefix}{op.lower()}{len(self.nodes)}_{k}" for k in range(count)]
+
+    def insert(
+        self, nodes: Sequence[NodeProto], arrays: Sequence[Array], apart: float = 0.0, by_data: Container[int] = ()
+    ) -> GraphValue:
+        """The first result of new nodes, of which the last has results with these elements.
+
+        Of those at the places in `by_data` the sizes are.
+        """
+        if any(a.size > LARGEST_ARRAY for a in arrays):
+            raise Unsuitable
+        self.nodes += nodes
+        named = enumerate(zip(nodes[-1].output, arrays, strict=True))
+        made = [GraphValue(name, array, False, apart, k in by_data) for k, (name, array) in named]
         self.values += made
         return made[0]
 
@@ -195,39 +240,70 @@ class RandomGraph(Draws[GraphValue]):
     ) -> GraphValue:
         """The result of a new node of another domain, of which `onnx.reference` knows nothing."""
         names = [v.name if v is not None else "" for v in operands]
-        name = f"{op.lower()}{len(self.nodes)}_0"
-        self.nodes.append(helper.make_node(op, names, [name], domain=domain, **attributes))
-        self.values.append(GraphValue(name, array, False))
-        return self.values[-1]
+        return self.insert([helper.make_node(op, names, self.names(op), domain=domain, **attributes)], [array])
 
 
-def evaluated(node: NodeProto, operands: dict[str, Array], opset: int) -> list[Array] | None:
-    """What `onnx.reference` makes of a node; None if it does nothing with it."""
+def _without_weights(node: NodeProto, names: Container[str]) -> NodeProto:
+    """The node without initializers of these names in its bodies."""
+    stripped = NodeProto()
+    stripped.CopyFrom(node)
+    for attribute in stripped.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            kept = [w for w in attribute.g.initializer if w.name not in names]
+            within = [_without_weights(n, names) for n in attribute.g.node]
+            del attribute.g.initializer[:], attribute.g.node[:]
+            attribute.g.initializer.extend(kept)
+            attribute.g.node.extend(within)
+    return stripped
+
+
+def evaluated(nodes: Sequence[NodeProto], operands: dict[str, Array], results: Sequence[str], opset: int) -> list[Array] | None:
+    """What `onnx.reference` makes of nodes; None if it does nothing with them."""
     narrow = next((x.dtype for x in operands.values() if is_float(x.dtype) and x.dtype.itemsize == 2), None)
-    widened = narrow is not None and node.op_type not in _CONVERTING
+    widened = narrow is not None and not any(node.op_type in _CONVERTING for node in nodes)
     given = {n: x.astype(F32) if widened and x.dtype == narrow else x for n, x in operands.items()}
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            evaluator = ReferenceEvaluator(_model([node], given, node.output, {}, opset))
-            results = [np.asarray(r) for r in evaluator.run(None, given)]
+            evaluator = ReferenceEvaluator(model_of(nodes, given, results, {}, opset))
+            arrays = [np.asarray(r) for r in evaluator.run(None, given)]
             if widened:
-                results = [r.astype(narrow) if r.dtype == F32 else r for r in results]
+                arrays = [a.astype(narrow) if a.dtype == F32 else a for a in arrays]
+            arrays = [a.astype(TEXT) if a.dtype.kind == "U" else a for a in arrays]
     except Exception:
         return None
-    return None if any(r.dtype not in ANY for r in results) else results
+    return None if any(a.dtype not in (*ANY, TEXT) for a in arrays) else arrays
 
 
-def _model(
-    nodes: Sequence[NodeProto], inputs: dict[str, Array], outputs: Sequence[str], weights: dict[str, Array], opset: int
+def model_of(
+    nodes: Sequence[NodeProto],
+    inputs: dict[str, Array],
+    outputs: Sequence[str],
+    weights: dict[str, Array],
+    opset: int,
+    functions: Sequence[FunctionProto] = (),
 ) -> ModelProto:
+    """A model of these nodes; inputs have the types of their arrays."""
     graph = helper.make_graph(
         nodes,
         "random",
-        [helper.make_tensor_value_info(n, _OF_ONNX[x.dtype], x.shape) for n, x in inputs.items()],
+        [helper.make_tensor_value_info(n, OF_ONNX[x.dtype], x.shape) for n, x in inputs.items()],
         [helper.make_empty_tensor_value_info(n) for n in outputs],
         [numpy_helper.from_array(w, n) for n, w in weights.items()],
     )
-    others = sorted({node.domain for node in nodes if node.domain})
-    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in others)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return helper.make_model(graph, opset_imports=opsets_of(nodes, opset), ir_version=10, functions=functions)
+
+
+def opsets_of(nodes: Sequence[NodeProto], opset: int) -> list[onnx.OperatorSetIdProto]:
+    """The versions of what nodes, and bodies in them, are of."""
+    others = sorted({node.domain for node in all_nodes(nodes) if node.domain})
+    return [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in others)]
+
+
+def all_nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
+    """Nodes, and those of bodies in them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from all_nodes(attribute.g.node)

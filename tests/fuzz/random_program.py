@@ -87,16 +87,20 @@ class RandomProgram(Draws[Known]):
     def given(self, array: Array) -> Known:
         """An input, weight or constant with these elements."""
         kind = self.random.random()
-        element = element_type(array.dtype)
         array = np.ascontiguousarray(array).reshape(array.shape)
         if kind < 0.6 or is_extreme(array):
-            value: SSAValue = self.block.insert_arg(tensor_type(array.shape, element), len(self.block.args))
             self.inputs.append(array)
-        elif kind < 0.85 or (array.size > 16 and (array != array.flat[0]).any()) or np.isnan(array.astype(np.float64)).any():
+            of_type = tensor_type(array.shape, element_type(array.dtype))
+            self.values.append(Known(self.block.insert_arg(of_type, len(self.block.args)), Tracked(array, given=True)))
+            return self.values[-1]
+        if kind < 0.85 or (array.size > 16 and (array != array.flat[0]).any()) or np.isnan(array.astype(np.float64)).any():
             return self.weight(array)
-        else:
-            value = self.build.constant(array, element)
-            self.ops.add(dl.ConstantOp)
+        return self.literal(array)
+
+    def literal(self, array: Array) -> Known:
+        """A constant with these elements."""
+        value = self.build.constant(array, element_type(array.dtype))
+        self.ops.add(dl.ConstantOp)
         self.values.append(Known(value, Tracked(array, given=True)))
         return self.values[-1]
 

@@ -17,8 +17,9 @@ from dlc.dialects.dl.movement.padding import PAD_MODES
 from dlc.dialects.dl.procedures.running import Running
 from dlc.dialects.dl.procedures.sorted import stable_order
 from dlc.dialects.dl.reductions.composite import CompositeReduction, FloatReduction
+from dlc.dialects.dl.reductions.extreme_places import ArgExtremum
 from dlc.dialects.dl.reductions.normalization import Softmaxes
-from dlc.dialects.dl.reductions.reduction import ArgExtremum, AxisReduction
+from dlc.dialects.dl.reductions.reduction import AxisReduction
 from dlc.dialects.dl.reductions.window import Pool
 from tests.fuzz.contractions import (
     conv,
@@ -124,7 +125,12 @@ def _sort(p: RandomProgram, op: type[DlOp]) -> Known:
 def _sort_integers(p: RandomProgram, op: type[DlOp]) -> Known:
     dtype, size = np.dtype(p.random.choice(["i1", "i2", "i4", "i8"])), p.random.choice([1, 2, 5, 8, 19, 33])
     if op is dl.SortColumnsOp:
-        return p.add(op, p.fresh(dtype, (p.random.choice([1, 3, 17]), size, p.random.choice([1, 5, 16]))))
+        dtype = np.dtype(p.random.choice([dtype, "f4", "f8"]))
+        columns = p.fresh(dtype, (p.random.choice([1, 3, 17]), size, p.random.choice([1, 5, 16])))
+        return p.add(op, columns, descending=p.flag())
+    if op is dl.OfRanksOp:
+        ranks = [p.random.randrange(size) for _ in range(p.random.choice([1, 2, 5]))]
+        return p.add(op, p.fresh(dtype, (p.random.choice(SMALL), size)), ranks=ranks)
     if op is dl.SmallestOp:
         return p.add(op, p.fresh(dtype, (p.random.choice(SMALL), size)), size=(p.random.randint(0, size),))
     most = 8 * dtype.itemsize
@@ -152,7 +158,8 @@ def _walk(p: RandomProgram, op: type[DlOp]) -> Known:
     wide = [d for d in NUMBERS if d.itemsize > 2 or d.kind in "iu"]
     x = p.fresh(p.dtype(wide), (p.random.choice([1, 3]), p.random.choice([1, 5, 40]), p.random.choice([1, 1, 3, 18])))
     if op is dl.ExtremePlaceOp:
-        return p.add(op, x, smallest=p.flag(), last=p.flag())
+        parts = p.random.choice([None, *range(1, x.shape[1] + 1)])
+        return p.add(op, x, smallest=p.flag(), last=p.flag(), parts=parts)
     return p.add(op, x, kind=p.random.choice(["add", "mul"]), exclusive=p.flag(), reverse=p.flag())
 
 
@@ -470,6 +477,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.SortColumnsOp: _sort_integers,
     dl.SortDigitsOp: _sort_integers,
     dl.SmallestOp: _sort_integers,
+    dl.OfRanksOp: _sort_integers,
     dl.SearchsortedOp: _searchsorted,
     dl.ForestOp: _forest,
     Softmaxes: _softmax,

@@ -90,6 +90,8 @@ def contracted(op: DlOp, operands: Sequence[Tracked], array: Array, precision: s
         error = error + _of_words(of, a.array, b.array, count)
     if precision != "f32" and a.array.dtype == b.array.dtype == F32:
         error = error + _of_rounded(of, a, b, count, precision)
+    if isinstance(op, dl.ModeProductOp) and op.numbers is not None:
+        error = error + _of_known_matrix(of, a.array, b.array)
     if isinstance(op, dl.MatmulOp) and flag(op.rounds_rows):
         error = error + _of_whole_rows(of, a, y)
     # A factor per channel that comes after it may be multiplied into each of the terms.
@@ -102,6 +104,20 @@ def _of_whole_rows(of: Callable[[Array, Array], Array], rows: Tracked, weights: 
     added = of(np.broadcast_to(largest / 254, rows.array.shape), weights)
     lost = of(np.where(np.isfinite(rows.array.astype(np.float64)), 0.0, 1.0), np.ones(weights.shape))
     return np.where(lost > 0, np.inf, added)
+
+
+def _of_known_matrix(of: Callable[[Array, Array], Array], x: Array, matrix: Array) -> Array:
+    """What a known matrix changes: nothing is multiplied by its zeros, and what rows share is a sum over one of its numbers."""
+    numbers, dtype = np.abs(matrix.astype(np.float64)), computed_in(x.dtype)
+    if not np.isfinite(numbers).all():
+        return np.zeros(())
+    undefined = of(np.where(np.isfinite(x.astype(np.float64)), 0.0, 1.0), np.where(numbers == 0, 1.0, 0.0))
+    least = np.min(np.where(numbers > 0, numbers, np.inf), 1, keepdims=True, initial=1.0)
+    parts = of(finite_magnitudes(x), numbers / least)
+    little = of(np.ones(x.shape), np.broadcast_to(np.max(numbers, 1, keepdims=True, initial=1.0), numbers.shape)) * least_of(
+        dtype
+    )
+    return np.where((undefined > 0) | (parts * 2 > largest_of(dtype)), np.inf, little)
 
 
 def _of_rounded(of: Callable[[Array, Array], Array], a: Tracked, b: Tracked, count: Array, precision: str) -> Array:
@@ -190,7 +206,7 @@ def _sum_of(op: DlOp) -> Callable[[Array], Array]:
 def _widened(op: DlOp) -> DlOp:
     """The op on f64."""
     block = Block(arg_types=[tensor_type(shape_of(v), f64) for v in op.operands])
-    properties = {k: v for k, v in op.properties.items() if k != "result"}
+    properties = {k: v for k, v in op.properties.items() if k not in ("result", "numbers")}
     wide = type(op).create(operands=block.args, properties=properties)
     wide.set_result_types(wide.infer())
     return wide

@@ -20,7 +20,8 @@ from tests.fuzz import control, counts, derivatives, files, graphs, lanes, progr
 from tests.fuzz.bounds import track
 from tests.fuzz.drawing import random_program, rounded_program
 from tests.fuzz.draws import Unsuitable
-from tests.fuzz.graph_recipes import OPERATORS, RECIPES
+from tests.fuzz.graph_control import CONTROL
+from tests.fuzz.graph_drawing import OPERATORS, RECIPES, random_graph
 from tests.fuzz.random_graph import RandomGraph
 from tests.fuzz.recipes import OPS
 from tests.fuzz.supervise import supervised
@@ -88,6 +89,19 @@ def test_graphs_beside_the_reference_of_onnx() -> None:
 
 def test_every_operator_is_drawn() -> None:
     assert not [op for op in OPERATORS if not any(draws(seed, op) for seed in range(1000))]
+
+
+def test_graphs_have_bodies_text_and_external_data() -> None:
+    found, seed = set[str](), 0
+    wanted = {*(f"a body in {outer}" for outer in CONTROL), "text", "external"}
+    while not wanted <= found and seed < 1000:
+        graph = random_graph(seed)
+        found |= {"text"} if graph.has_text else {"external"} if graph.external and graph.weights else set()
+        bodies = [(node.op_type, a.g.node) for node in graph.nodes for a in node.attribute if a.HasField("g")]
+        bodies += [(f.name, f.node) for f in graph.functions]
+        found |= {f"a body in {outer}" for outer, nodes in bodies for inner in nodes if inner.op_type in CONTROL}
+        seed += 1
+    assert wanted <= found, f"not drawn by {seed} seeds: {wanted - found}"
 
 
 def draws(seed: int, op: str) -> bool:

@@ -14,6 +14,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc.errors import DlcError
 from tests.numpy.cases import CASES, DATA
+from tests.targets import NATIVE
 
 
 def call(module: Any, family: str, name: str, text: str, data: dict[str, Any]) -> Any:
@@ -122,6 +123,25 @@ def test_top_k() -> None:
         values, places = dlc.jit(lambda x, axis=axis: dnp.top_k(x, 2, axis=axis))(x)
         np.testing.assert_array_equal(values, -np.sort(-x, axis).take([0, 1], axis))
         np.testing.assert_array_equal(np.take_along_axis(x, places, axis), values)
+
+
+@pytest.mark.parametrize("target", NATIVE)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint16", "bool"])
+@pytest.mark.parametrize("shape", [(300_007,), (3, 140_000), (70_001, 5)])
+def test_places_of_extrema_of_long_rows(shape: tuple[int, ...], dtype: str, target: str) -> None:
+    """Of many equal ones, and, last, with a NaN."""
+    axis = int(np.argmax(shape))
+    x = np.round(np.random.default_rng(0).standard_normal(shape) * 2).astype(dtype)
+    find = dlc.jit(lambda x: (dnp.argmax(x, axis), dnp.argmin(x, axis)), target=target, num_threads=2)
+
+    def check() -> None:
+        for place, expected in zip(find(x), (x.argmax(axis), x.argmin(axis)), strict=True):
+            np.testing.assert_array_equal(place, expected)
+
+    check()
+    if x.dtype.kind == "f":
+        np.moveaxis(x, axis, 0)[[66_666, 69_999]] = np.nan
+        check()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,10 @@ from dlc.compiler import Program, compile, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
 from dlc.dialects.dl.base import Array
+from dlc.errors import CompileError
+from dlc.ir import Context, ModuleOp, print_module
 from dlc.options import Options
+from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.pipelines import HOST
 from tests.fuzz.drawing import random_program
 from tests.fuzz.random_program import Batch
@@ -67,3 +72,18 @@ def test_model(name: str) -> None:
 def test_random_program(seed: int) -> None:
     made = Batch(partial(random_program, size=8), [seed])
     agree_at_every_stage(made.program, made.inputs, made.expected)
+
+
+def test_a_crash_at_the_end_shows_the_module_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def fails(self: PlanArenaPass, ctx: Context, op: ModuleOp) -> None:
+        seen.append(print_module(op))
+        raise ValueError("no room")
+
+    monkeypatch.setattr(PlanArenaPass, "apply", fails)
+    with pytest.raises(CompileError, match="no room") as crash:
+        compile(load_program(path_of("mnist_cnn")), "cpu", Options(workers=1, cache=False))
+    file = re.search(r"dlc opt (\S+)", str(crash.value))
+    assert file is not None
+    assert [Path(file[1]).read_text()] == seen

@@ -68,8 +68,9 @@ from dlc.dialects.dl.programs.control import *
 from dlc.dialects.dl.programs.identities import *
 from dlc.dialects.dl.programs.program import *
 from dlc.dialects.dl.programs.transformations import *
-from dlc.dialects.dl.reductions import composite, normalization, reduction, window
+from dlc.dialects.dl.reductions import composite, extreme_places, normalization, reduction, window
 from dlc.dialects.dl.reductions.composite import *
+from dlc.dialects.dl.reductions.extreme_places import *
 from dlc.dialects.dl.reductions.normalization import *
 from dlc.dialects.dl.reductions.reduction import *
 from dlc.dialects.dl.reductions.window import *
@@ -84,6 +85,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     functions,
     activation,
     reduction,
+    extreme_places,
     contraction,
     convolution,
     conv_transpose,

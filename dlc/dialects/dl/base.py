@@ -395,4 +395,4 @@ def _is_inferred(got: Attribute, expected: Tensor) -> bool:
 
 def has_open_sizes(op: IRDLOperation) -> bool:
     """Whether a property says sizes that come with a call."""
-    return any([type(value) is DimsAttr for value in op.properties.values()])
+    return DimsAttr in map(type, op.properties.values())

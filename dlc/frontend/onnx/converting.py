@@ -179,7 +179,9 @@ class Conversion:
             try:
                 results = self._subgraph(owner, graph, inputs, emit)
             except AlreadyNoted:
-                pass
+                # What it reads from around it may be what is not supported.
+                if not found:
+                    raise
             except ModelError as error:
                 self._note(place(owner), NodeProblem("shape", str(error)))
         return ([] if found else results), found

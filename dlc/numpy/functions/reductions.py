@@ -28,7 +28,7 @@ from dlc.numpy.apply import (
     refuse,
 )
 from dlc.numpy.by_parts import by_parts
-from dlc.numpy.functions.comparing import equal, isnan, logical_not, maximum, minimum, not_equal
+from dlc.numpy.functions.comparing import equal, isnan, logical_not, maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, multiply, sqrt, square, subtract
 from dlc.numpy.functions.elementwise import where as select
 
@@ -140,7 +140,7 @@ def all(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, where: Ar
 
 def count_nonzero(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """How many are not zero (or false)."""
-    return sum(not_equal(x, 0), axis, keepdims=keepdims)
+    return sum(convert(x, np.bool_), axis, keepdims=keepdims)
 
 
 def ptp(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:

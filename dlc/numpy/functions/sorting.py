@@ -25,9 +25,21 @@ from dlc.numpy.apply import (
     promote_to_float,
     refuse,
 )
-from dlc.numpy.functions.comparing import bitwise_xor, equal, greater, isnan, less, logical_and, logical_not, maximum, minimum
+from dlc.numpy.functions.comparing import (
+    bitwise_xor,
+    equal,
+    greater,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    maximum,
+    minimum,
+)
 from dlc.numpy.functions.elementwise import add, floor, multiply, subtract, where
 from dlc.numpy.functions.indexing import take, take_along_axis
+from dlc.numpy.functions.joining import stack
 from dlc.numpy.functions.reductions import any as any_true
 from dlc.numpy.functions.reductions import sum
 from dlc.numpy.functions.shaping import expand_dims, moveaxis, ravel, reshape
@@ -87,7 +99,30 @@ def searchsorted(x: ArrayLike, v: ArrayLike, /, side: str = "left", sorter: Arra
         a = take(a, sorter, axis=0)
     if a.dtype == np.bool_:
         a, v = (convert(array, np.int8) for array in (a, v))
+    if v.ndim and isinstance(a.size, int) and a.size * v.dtype.itemsize <= _COMPARED_BYTES:
+        return _numbers_before(a, v, right=side == "right")
     return reshape(apply(dl.SearchsortedOp, a, ravel(v), right=side == "right"), v.shape)
+
+
+# What a vector is compared with sooner, value by value, than each of its elements goes through a bisection.
+_COMPARED_BYTES = 512
+
+
+def _numbers_before(a: Operand, v: Operand, *, right: bool) -> Any:
+    """How many of a few values come before each of `v`, or are equal with `right`."""
+    known, sought = _in_order(a), expand_dims(_in_order(v), -1)
+    before = less_equal(known, sought) if right else less(known, sought)
+    return convert(apply(dl.ReduceSumOp, convert(before, np.int32), axes=(v.ndim,), keepdims=False), np.int64)
+
+
+def _in_order(x: Operand) -> Any:
+    """Floats as signed integers in their order, NaN as the largest; integers as they are."""
+    if not is_floating(x.dtype):
+        return x
+    wide = convert(x, np.float32) if x.dtype.itemsize == 2 else x
+    bits = apply(dl.BitcastOp, where(equal(wide, 0), 0, wide), to=element_type(f"int{8 * wide.dtype.itemsize}"))
+    most = np.iinfo(bits.dtype).max
+    return where(isnan(wide), most, where(less(bits, 0), bitwise_xor(bits, most), bits))
 
 
 def digitize(x: ArrayLike, bins: ArrayLike, /, right: bool = False) -> Any:
@@ -214,11 +249,19 @@ def _quantile(x: ArrayLike, q: ArrayLike, axis: Axes, method: str, keepdims: boo
     return _with_axes(result, part, x, axes) if keepdims else result
 
 
+# So many places are read one by one.
+_READ = 8
+
+
 def _at_places(rows: Operand, places: Any, part: Operand, of_each: bool) -> Any:
     """The elements at places along the first axis: the same in all columns, or each column's own."""
+    shape = (*part.shape, *rows.shape[1:])
+    known: list[int] = [] if of_each or isinstance(places, Tracer) else np.ravel(places).tolist()
+    if part.shape and 0 < len(known) <= _READ:
+        # Known to the compiler one by one, which sorts nothing for a few places.
+        return reshape(stack([take(rows, place, axis=0) for place in known]), shape)
     if not of_each:
         return take(rows, reshape(places, part.shape), axis=0)
-    shape = (*part.shape, *rows.shape[1:])
     return reshape(take_along_axis(rows, reshape(places, (-1, *rows.shape[1:])), 0), shape)
 
 

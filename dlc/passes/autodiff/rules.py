@@ -43,6 +43,7 @@ NO_DERIVATIVE: dict[type[DlOp], str] = {
     dl.MatmulWordsOp: _LATER,
     dl.MatmulDotsOp: _LATER,
     dl.AccumulateOp: _LATER,
+    dl.SortColumnsOp: _LATER,
 }
 
 

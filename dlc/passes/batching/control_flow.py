@@ -20,7 +20,8 @@ from dlc.dialects.dl.movement.indexing import GatherOp
 from dlc.dialects.dl.programs.control import FailOp, IfOp, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.dl.programs.transformations import NOT_BATCHED, CheckpointOp, CustomJvpOp, CustomVjpOp, with_lanes
-from dlc.dialects.dl.reductions.reduction import ArgmaxOp, ReduceAnyOp, ReduceSumOp
+from dlc.dialects.dl.reductions.extreme_places import ArgmaxOp
+from dlc.dialects.dl.reductions.reduction import ReduceAnyOp, ReduceSumOp
 from dlc.ir import Block, Operation, SSAValue, i64
 from dlc.passes.batching.differences import values_that_differ
 from dlc.passes.batching.lanes import Lanes

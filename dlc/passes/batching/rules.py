@@ -22,8 +22,8 @@ from dlc.dialects.dl.procedures.sorting import ArgsortOp, SortOp
 from dlc.dialects.dl.procedures.trees import ForestOp
 from dlc.dialects.dl.programs.identities import AfterOp
 from dlc.dialects.dl.reductions.composite import CompositeReduction
+from dlc.dialects.dl.reductions.extreme_places import ArgExtremum
 from dlc.dialects.dl.reductions.normalization import BatchNormOp, LrnOp, Softmaxes, TrailingNorm
-from dlc.dialects.dl.reductions.reduction import ArgExtremum
 from dlc.ir import SSAValue, i1
 from dlc.passes.batching.lanes import Lanes
 

@@ -17,7 +17,7 @@ from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp
 from dlc.dialects.dl.procedures.sorting import ArgsortOp
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.identities import AfterOp, StopGradientOp
-from dlc.dialects.dl.reductions.reduction import ArgExtremum
+from dlc.dialects.dl.reductions.extreme_places import ArgExtremum
 from dlc.dialects.dl.reductions.window import MaxPoolOp
 from dlc.dialects.dl.scalar import limits
 from dlc.ir import BlockArgument, SSAValue
@@ -74,7 +74,7 @@ def _iota(op: IotaOp, of: _Of) -> Interval | None:
 def _place(op: ArgExtremum | ArgsortOp, of: _Of) -> Interval | None:
     x = op.operands[0]
     size = shape_of(x)[op.reduction_axis if isinstance(op, ArgExtremum) else op.sorted_axis]
-    return (0, size - 1) if isinstance(size, int) else None
+    return (0, size - 1) if isinstance(size, int) and size > 0 else None
 
 
 def _cast(op: CastOp, of: _Of) -> Interval | None:

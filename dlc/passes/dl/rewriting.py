@@ -27,6 +27,7 @@ from dlc.ir import (
     SSAValue,
     UnknownLoc,
     func,
+    with_regions,
 )
 
 Op = TypeVar("Op", bound=Operation)
@@ -47,11 +48,9 @@ def with_nested(blocks: Iterable[Block]) -> Iterator[Block]:
     while pending:
         block = pending.pop(0)
         yield block
-        op = block.first_op
-        while op is not None:
-            if op.regions and isinstance(op, Control):
+        for op in with_regions(block):
+            if isinstance(op, Control):
                 pending += op.blocks
-            op = op.next_op
 
 
 def rewrite_forward(block: Block, rule: Rule, *kinds: type[DlOp]) -> None:
@@ -109,8 +108,8 @@ def erase_unused(ops: Iterable[Operation]) -> None:
         op = pending.pop()
         if not isinstance(op, DlOp | Control) or op.parent is None or not op.results:
             continue
-        if not any(r.first_use for r in op.results) and not has_effect(op):
-            read = dict.fromkeys(v for inner in (op.walk() if op.regions else (op,)) for v in inner.operands)
+        if not any([r.first_use for r in op.results]) and not has_effect(op):
+            read = dict.fromkeys([v for inner in op.walk() for v in inner.operands] if op.regions else op.operands)
             op.detach()
             op.erase()
             pending.extend(v.owner for v in read if isinstance(v.owner, Operation))

@@ -27,6 +27,7 @@ from dlc.ir import (
     Region,
     SSAValue,
     UnitAttr,
+    forget,
     func,
     memref,
 )
@@ -128,7 +129,8 @@ def _replace_body(main: func.FuncOp, block: Block, sizes: Sequence[Sequence[Size
     count = len(main.function_type.outputs.data)
     inputs = _attributes(main.arg_attrs, len(main.args))
     outputs = [DictionaryAttr({**d.data, OUTPUT: UnitAttr()}) for d in _attributes(main.res_attrs, count)]
-    main.detach_region(main.body).erase()
+    for op in main.detach_region(main.body).block.ops:
+        forget(op)
     main.add_region(Region(block))
     said = zip((*inputs, *outputs), map(say_sizes, sizes), strict=True)
     main.properties["arg_attrs"] = ArrayAttr([DictionaryAttr(dict(named.data) | dict(own.data)) for named, own in said])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -92,8 +91,10 @@ def _expression(root: SSAValue) -> Sequence[Operation]:
 
 def _evaluate(root: SSAValue, ops: Sequence[Operation], store: WeightStore) -> Array:
     # Values are dropped after their last use: the intermediates of a large expression would otherwise pile up.
-    uses = Counter(v for op in ops for v in op.operands)
-    uses[root] += 1
+    uses = {root: 1}
+    for op in ops:
+        for v in op.operands:
+            uses[v] = uses.get(v, 0) + 1
     values: dict[SSAValue, Array] = {}
     for op in ops:
         assert isinstance(op, DlOp)

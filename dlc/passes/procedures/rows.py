@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import shape_of, sizes
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import element_type_of, flag, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.procedures.rows import LANES, Digit
 from dlc.dims import Size
-from dlc.ir import i32
+from dlc.ir import Attribute, IntegerType, i32
 from dlc.passes.procedures.code import Buffer, Code, parts
 from dlc.passes.procedures.values import Index, Value, maximum, minimum, select
 from dlc.passes.types import vector_type
@@ -26,18 +28,44 @@ def sort_columns(code: Code, op: dl.SortColumnsOp, x: Buffer, y: Buffer) -> None
     n = int(n)
     turned = columns == 1
     outer, lanes = (1, rows) if turned else (rows, columns)
+    keys = _Keys(IntegerType(scalar.bits(element_type_of(op.x))), descending=flag(op.descending))
     for first, width, count in parts(lanes, LANES):
         with code.grid(outer * count, n * width * (n.bit_length() ** 2)) as part:
             row, tile = code.apart(part, count)
             start = tile * width + first
             # Registers are full: the lanes beside the columns hold anything.
             lanes_of_all = 1 << (width - 1).bit_length()
-            local = code.scratch(n, lanes_of_all)
+            local = code.scratch(n, lanes_of_all, element=keys.element)
             whole = (start, 0, 0) if turned else (row, 0, start)
-            _moved(code, x, local, whole, n, width, turned, into=True)
+            _moved(code, x, local, whole, n, width, turned, keys, into=True)
             if n > 1:
                 _exchange(code, local, n, lanes_of_all)
-            _moved(code, y, local, whole, n, width, turned, into=False)
+            _moved(code, y, local, whole, n, width, turned, keys, into=False)
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """What is compared in the place of elements: Note [Sorting integers]."""
+
+    element: IntegerType
+    descending: bool
+
+    def of(self, x: Value) -> Value:
+        keys = x
+        if x.is_float:
+            keys = select(x.differs(x), self._most, self._turned(x.bits_as(self.element)))
+        return keys ^ -1 if self.descending else keys
+
+    def back(self, keys: Value, element: Attribute) -> Value:
+        keys = keys ^ -1 if self.descending else keys
+        return keys if element == self.element else self._turned(keys).bits_as(element)
+
+    @property
+    def _most(self) -> int:
+        return (1 << (scalar.bits(self.element) - 1)) - 1
+
+    def _turned(self, bits: Value) -> Value:
+        return select(bits < 0, bits ^ self._most, bits)
 
 
 def _moved(
@@ -48,22 +76,23 @@ def _moved(
     n: int,
     width: int,
     turned: bool,
+    keys: _Keys,
     *,
     into: bool,
 ) -> None:
-    """Columns of a buffer into the local one, or back."""
+    """Columns of a buffer into the local one, as keys, or back."""
     step = min(n, _SQUARE) if turned else 1
     with code.loop(0, n, step, name="k") as counted:
         k = _moved_back(code, counted, n, step)
         place = (start[0], k, start[2])
         if not turned and into:
-            local.set_row(k, 0, row=buffer.row(*place, width=width))
+            local.set_row(k, 0, row=keys.of(buffer.row(*place, width=width)))
         elif not turned:
-            buffer.set_row(*place, row=local.row(k, 0, width=width))
+            buffer.set_row(*place, row=keys.back(local.row(k, 0, width=width), code.element))
         elif into:
-            local.set_block((k, 0), (0, 1), buffer.block(place, (step, width), (1, 0)))
+            local.set_block((k, 0), (0, 1), keys.of(buffer.block(place, (step, width), (1, 0))))
         else:
-            buffer.set_block(place, (0, 1), local.block((k, 0), (width, step), (1, 0)))
+            buffer.set_block(place, (0, 1), keys.back(local.block((k, 0), (width, step), (1, 0)), code.element))
 
 
 def _exchange(code: Code, local: Buffer, n: int, width: int) -> None:

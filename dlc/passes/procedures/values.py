@@ -144,6 +144,9 @@ class Value:
         """Bits moved down; zeros follow."""
         return self._binary(other, None, arith.ShRUIOp)
 
+    def __lshift__(self, other: Operand) -> Value:
+        return self._binary(other, None, arith.ShLIOp)
+
     def __and__(self, other: Operand) -> Value:
         return self._binary(other, None, arith.AndIOp)
 
@@ -208,8 +211,8 @@ class Value:
         return self.code.op(widen.create(operands=[self.ssa], result_types=[t]), signed=self.signed)
 
     def bits_as(self, element: Attribute) -> Value:
-        """The bits of a scalar as another type, which has as many."""
-        return self.code.op(arith.BitcastOp(self.ssa, element))
+        """The bits of each element as another type, which has as many."""
+        return self.code.op(arith.BitcastOp(self.ssa, of_element(self.type, element)))
 
     def extreme(self, *, smallest: bool) -> Value:
         """The smallest or the largest element of a vector; NaN if one is."""

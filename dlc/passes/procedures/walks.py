@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dlc.dialects import dl
@@ -47,18 +49,40 @@ def accumulate(code: Code, op: dl.AccumulateOp, x: Buffer, y: Buffer) -> None:
 
 
 def extreme_place(code: Code, op: dl.ExtremePlaceOp, x: Buffer, y: Buffer) -> None:
-    """Each lane has the best that it has seen, and where; where lanes are of one row, the best of them is the row's."""
+    """Each lane has the best that it has seen, and where; where lanes are of one row, the best of them is the row's.
+
+    Stretches are equally long: the last one begins within the one before where they would not fit.
+    """
     rows, n, columns = shape_of(op.x)
+    count = op.stretches
+    length: Size = n if count is None else op.stretch
     extreme = _Extreme(code, op)
+
+    def set_places(row: Value, stretch: Index, column: Index, places: Value, width: int) -> None:
+        at = (row, column) if count is None else (row, stretch, column)
+        if width:
+            y.set_row(*at, row=places.widened(i64))
+        else:
+            y[at] = places.widened(i64)
+
+    @contextmanager
+    def stretches(columns: Size, width: int) -> Generator[tuple[Value, Index, Index, Value]]:
+        """A row, a stretch of it and where that begins, and a part of its columns."""
+        of_row = columns if count is None else columns * count
+        with code.grid(rows * of_row, length * width) as part:
+            row, within = code.apart(part, of_row)
+            stretch, tile = (0, within) if count is None else code.apart(within, columns)
+            first = 0 if count is None else code.least(code.index(stretch) * op.stretch, int(n) - op.stretch)
+            yield row, stretch, first, tile
+
     if columns == 1:
-        with code.grid(rows, n) as row:
-            y[row, 0] = extreme.of_row(x, row, n).widened(i64)
+        with stretches(1, 1) as (row, stretch, first, _):
+            set_places(row, stretch, 0, extreme.of_row(x, row, first, length), 0)
         return
-    for first, width, count in parts(columns, _LANES):
-        with code.grid(rows * count, n * width) as part:
-            row, tile = code.apart(part, count)
-            column = tile * width + first
-            y.set_row(row, column, row=extreme.of_columns(x, row, column, n, width).widened(i64))
+    for begin, width, tiles in parts(columns, _LANES):
+        with stretches(tiles, width) as (row, stretch, first, tile):
+            column = tile * width + begin
+            set_places(row, stretch, column, extreme.of_columns(x, row, column, first, length, width), width)
 
 
 class _Extreme:
@@ -70,21 +94,21 @@ class _Extreme:
         low, high = scalar.limits(element_type_of(op.x))
         self.worst = high if self.smallest else low
 
-    def of_columns(self, x: Buffer, row: Value, column: Value, n: Size, width: int) -> Value:
+    def of_columns(self, x: Buffer, row: Value, column: Value, first: Index, n: Size, width: int) -> Value:
         """The places for columns side by side."""
-        best = self._nothing(x, width)
-        with self.code.loop(0, self.code.size(n), name="j") as j:
+        best, begin = self._nothing(x, width), self.code.index(first)
+        with self.code.loop(begin, begin + self.code.size(n), name="j") as j:
             best.take(x.row(row, j, column, width=width), j.as_integer(i32).spread((width,)))
         return best.place.value
 
-    def of_row(self, x: Buffer, row: Value, n: Size) -> Value:
-        """The place in a row, whose neighbours are lanes."""
+    def of_row(self, x: Buffer, row: Value, first: Index, n: Size) -> Value:
+        """The place in a stretch of a row, whose neighbours are lanes."""
         if not isinstance(n, int) or n < _PARTS * _PART:
-            return self._of_stretch(x, row, 0, n)
-        return self._of_stretch(x, row, self._part_of_best(x, row, n), _PART)
+            return self._of_stretch(x, row, first, n)
+        return self._of_stretch(x, row, self._part_of_best(x, row, first, n), _PART)
 
-    def _part_of_best(self, x: Buffer, row: Value, n: int) -> Value:
-        """Where the part of a row begins that has its best value: places beside all values would take as long again."""
+    def _part_of_best(self, x: Buffer, row: Value, begin: Index, n: int) -> Value:
+        """Where the part of a stretch begins that has its best value: places beside all values would take as long again."""
         code, choose = self.code, minimum if self.smallest else maximum
         worst = code.constant(self.worst, vector_type((_WIDE,), code.element), signed=x.signed)
         best = _Best(self, code.cell(worst.extreme(smallest=self.smallest)), code.cell(code.number(0, i32)))
@@ -97,10 +121,10 @@ class _Extreme:
             best.take(extreme, code.number(first, i32) if isinstance(first, int) else first.as_integer(i32))
 
         with code.loop(0, n - n % _PART, _PART, name="j") as first:
-            consider(first)
+            consider(first + begin)
         if n % _PART:
             # Elements that are considered twice change nothing.
-            consider(n - _PART)
+            consider(begin + (n - _PART))
         return best.place.value.as_index()
 
     def _of_stretch(self, x: Buffer, row: Value, first: Index, n: Size) -> Value:

@@ -13,6 +13,7 @@ from dlc.passes.linalg.on_buffers import function_on_buffers
 from dlc.passes.procedures import matrices
 from dlc.passes.procedures.code import Buffer, Code
 from dlc.passes.procedures.places import places
+from dlc.passes.procedures.ranks import of_ranks
 from dlc.passes.procedures.rows import smallest, sort_columns, sort_digits
 from dlc.passes.procedures.suppression import suppress
 from dlc.passes.procedures.trees import forest
@@ -26,6 +27,7 @@ _RULES: dict[type[Procedure], Callable[..., None]] = {
     dl.SortColumnsOp: sort_columns,
     dl.SortDigitsOp: sort_digits,
     dl.SmallestOp: smallest,
+    dl.OfRanksOp: of_ranks,
     dl.ForestOp: forest,
     dl.PlacesOp: places,
     dl.SuppressOp: matrices.along_problems(suppress),

@@ -1,8 +1,8 @@
-"""What register tiles ask for ahead: their share of what the next block of a contraction reads."""
+"""What register tiles ask for ahead: their share of what the next block of a contraction reads, or the next of a batch."""
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import chain, product
 from math import prod
 
 from dlc.arrays import ALIGNMENT
@@ -20,6 +20,8 @@ from dlc.passes.types import memref_of
 class NextBlock:
     """Asks for an operand's next block, of rows that are elements of each step of what is reduced.
 
+    What goes in no blocks is a product of a batch: the next one's rows are asked for.
+
     All register tiles that read the same columns of the operand share its rows:
     tile t of n asks for ⌈rows / n⌉ of them, from row t · ⌈rows / n⌉ on.
     """
@@ -35,8 +37,9 @@ class NextBlock:
         self.reduced = [d for d in stage.dims if d in self.axes and d in stage.reductions]
         self.row = next(d for d in self.axes if access.stride(d) == 1 and d not in self.reduced)
         self.sharing = [d for d in plan.order if d not in self.axes]
-        # The innermost loop over blocks.
-        self.along = next(d for d in reversed(stage.dims) if d in plan.blocks and plan.blocks[d] < nest.extents[d])
+        # The innermost loop over blocks, or over products.
+        blocks = (d for d in reversed(stage.dims) if d in plan.blocks and plan.blocks[d] < nest.extents[d])
+        self.along = next(chain(blocks, (d for d in reversed(plan.order) if stage.is_batch(d))))
 
     def ask(self, place: Place, part: Tile, tile: Tile, block: Tile) -> None:
         """The share of a register tile of a part of the task, for the block behind this one."""
@@ -55,7 +58,8 @@ class NextBlock:
             beside = iter(places)
             for d in self.axes:
                 if d not in at:
-                    at[d] = place.add(tile[d].offset, column if d == self.row else next(beside))
+                    within = column if d == self.row else next(beside)
+                    at[d] = place.add(tile[d].offset, within + 1 if d == self.along else within)
             indices = [place.value(at[d]) for d in self.axes]
             place.insert(PrefetchOp.create(operands=[self.source, *indices], properties=NEAR))
 

@@ -41,18 +41,26 @@ class PanelChooser(TileRules):
         panels = tuple(k for k in range(len(stage.accesses) - 1) if self.pays_as_panel(stage, k, register, lane))
         if not panels:
             return self.plan_in_order(stage, lane, register, order)
-        blocks = self.blocks(stage)
+        lies_near = self.lies_near(stage, panels)
+        blocks = {} if lies_near else self.blocks(stage)
         beside = (k for k in range(len(stage.accesses) - 1) if blocks and self.lies_in_rows(stage, k, panels, lane))
         panels = tuple(sorted({*panels, *beside}))
         register = self.contraction_tile(stage, lane, panels)
         if any(a is not None and a.uses(lane) for a in (stage.accesses[k] for k in panels)):
             # Rows are read and written as they lie, and stay while all panels pass by.
-            batch = [d for d in order if all(a.uses(d) for a in stage.inputs)]
+            batch = [d for d in order if d != lane and all(a.uses(d) for a in stage.inputs)]
             order = (*batch, *(d for d in order if d != lane and d not in batch), lane)
+        if lies_near:
+            # Their tiles and their order are as good as they lie.
+            panels = ()
         grid, parts = self.shared_grid(stage, register, order, blocks, panels)
         chunks, steps = self.chunks(lane), self.steps(register, lane)
-        ahead = self.ahead(stage) if blocks else ()
+        ahead = self.ahead(stage) if blocks or lies_near else ()
         return TilePlan(grid, register, order, chunks, steps, blocks=blocks, panels=panels, parts=parts, ahead=ahead)
+
+    def rows_go_first(self, stage: Stage, lane: int, batch: Sequence[int]) -> bool:
+        """What a task copies says what comes first."""
+        return False
 
     def plan_in_order(self, stage: Stage, lane: int, register: dict[int, int], order: tuple[int, ...]) -> TilePlan | None:
         """What reads a large operand for few tiles, in the order in which it lies in memory; None for others.
@@ -120,12 +128,10 @@ class PanelChooser(TileRules):
         large = prod(nest.extents[d] for d in stage.dims if d >= 0 and a.uses(d)) > machine.block_elements
         if tiles < (machine.block_tiles // 2 if large else machine.block_tiles):
             return False
-        row = a.stride(next(d for d in reversed(stage.dims) if d in stage.reductions))
         if a.uses(lane) and a.stride(lane) != 1:
-            return row == 1
-        apart = int(row) * numpy_dtype(memref_of(stage.op.operands[k]).element_type).itemsize
-        kept = machine.cache_ways * (machine.way_bytes // max(ALIGNMENT, gcd(machine.way_bytes, apart)))
-        return apart >= ALIGNMENT and prod(nest.extents[d] for d in stage.reductions) > kept
+            return a.stride(next(d for d in reversed(stage.dims) if d in stage.reductions)) == 1
+        far = self.apart(stage, k) >= ALIGNMENT
+        return far and prod(nest.extents[d] for d in stage.reductions) > self.kept(stage, k)
 
     def ahead(self, stage: Stage) -> tuple[int, ...]:
         """The operands of which each step reads pieces of rows, where the processor's own prefetching ends with each piece."""
@@ -133,6 +139,29 @@ class PanelChooser(TileRules):
             return ()
         operands, shared = enumerate(stage.accesses[:-1]), self.nest.shared
         return tuple(k for k, a in operands if a is not None and any(a.stride(d) == 1 for d in shared))
+
+    def lies_near(self, stage: Stage, panels: Sequence[int]) -> bool:
+        """Whether operands that would be copied are near as they lie: those of a product of a batch that fits the second level
+        beside the next one, which is asked for meanwhile, if the first level has room for half a block of their rows.
+        """
+        nest, machine = self.nest, self.target.machine
+        batch = [d for d in nest.shared if nest.extents[d] > 1 and stage.is_batch(d)]
+        if not batch or not {*panels} <= {*self.ahead(stage)}:
+            return False
+        of_product = [d for d in stage.dims if d >= 0 and d not in batch]
+        both = 2 * sum(prod(nest.extents[d] for d in of_product if a.uses(d)) for a in stage.inputs)
+        return both <= machine.block_elements and all(2 * self.kept(stage, k) >= machine.block_lines for k in panels)
+
+    def kept(self, stage: Stage, k: int) -> int:
+        """The steps of what is reduced for which the first-level cache holds a line of an operand."""
+        machine, apart = self.target.machine, self.apart(stage, k)
+        return machine.cache_ways * (machine.way_bytes // max(ALIGNMENT, gcd(machine.way_bytes, apart)))
+
+    def apart(self, stage: Stage, k: int) -> int:
+        """The bytes from an element of an operand to that of the next step of what is reduced."""
+        a, last = stage.accesses[k], next(d for d in reversed(stage.dims) if d in stage.reductions)
+        row = 0 if a is None else int(a.stride(last))
+        return row * numpy_dtype(memref_of(stage.op.operands[k]).element_type).itemsize
 
     def lies_in_rows(self, stage: Stage, k: int, panels: Sequence[int], lane: int) -> bool:
         """Whether an operand's rows are better copied beside panels of the lanes: parts of them lie in pages of their own."""
@@ -161,7 +190,7 @@ class PanelChooser(TileRules):
         def tiles(d: int, block: dict[int, int]) -> int:
             worth = most // (self.work_per_point() * prod(block.values()))
             if all(a.uses(d) for a in stage.inputs):
-                copies = (a for k in panels if (a := stage.accesses[k]) is not None)
+                copies = [a for k in panels if (a := stage.accesses[k]) is not None] or stage.inputs
                 copied = steps * sum(prod(size for x, size in block.items() if a.uses(x)) for a in copies)
                 return min(worth, machine.block_elements // (_OF_BATCH * copied))
             if d == inner:

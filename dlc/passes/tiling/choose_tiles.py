@@ -181,7 +181,9 @@ class _Chooser(TileRules):
     def goes_row_by_row(self, lane: int | None) -> bool:
         """Whether vectors along what a stage reduces, the last, are better than along `lane`, where its operands lie apart."""
         stage = next((s for s in reversed(self.nest.stages) if s.reductions), self.nest.stages[-1])
-        if lane in stage.reductions or any(a.stride(lane) == 1 for a in stage.inputs if lane is not None):
+        # What there is one of for each row, such as a mean, is read once: it may lie along any lane.
+        reduced = [a for a in stage.inputs if any(map(a.uses, stage.reductions))]
+        if lane in stage.reductions or any(a.stride(lane) == 1 for a in reduced if lane is not None):
             return False
         rows = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs) and self.splits(stage, d)]
         return any(self.nest.extents[d] >= max(self.lanes(stage), _TURNED) for d in rows)

@@ -21,10 +21,10 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
     summed = f", sums over {_product(reduced, extents)}" if reduced else ""
     steps = "1 step" if len(nest.stages) == 1 else f"{len(nest.stages)} steps"
     yield f"{what}, {steps} over {_product(shared, extents)}{summed}"
+    stage = contraction or nest.stages[-1]
+    lane = next((d for d in plan.register if stage.output.stride(d) == 1), None)
     if plan.register:
-        stage = contraction or nest.stages[-1]
         lanes = target.lanes(max(4, numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize))
-        lane = next((d for d in plan.register if stage.output.stride(d) == 1), None)
         wide = plan.register.get(lane, 1) if lane is not None else 1
         vectors = prod(plan.register.values()) // wide * -(-wide // lanes)
         tile = " × ".join(f"d{d}: {size}" for d, size in plan.register.items())
@@ -51,7 +51,8 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
     if plan.blocks:
         yield f"blocks of what is summed, so that what tiles share stays in a cache: {_sizes(plan.blocks.items())}"
     if plan.ahead:
-        yield f"operands {', '.join(map(str, plan.ahead))} of the next block are asked for while tiles go through one"
+        of_next = "block" if plan.blocks else "product of the batch"
+        yield f"operands {', '.join(map(str, plan.ahead))} of the next {of_next} are asked for while tiles go through one"
     if plan.spans is not None:
         yield f"zeros of operand {plan.spans} are left out at both ends of what is summed, where it has some when it runs"
     if plan.hidden is not None:
@@ -59,8 +60,11 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
     if plan.running is not None:
         d, size = plan.running
         yield f"d{d} goes by blocks of {size}, all that the cache holds: maxima and sums run, weighed anew by each block"
-    if contraction is not None and len(plan.order) > 1 and plan.order[0] in plan.register:
-        yield f"d{plan.order[0]} outermost: one panel of it serves all rows before the next is read"
+    if contraction is not None and len(plan.order) > 1 and lane is not None:
+        if plan.order[-1] == lane:
+            yield f"d{lane} innermost: all panels of it pass by a few rows before the next are read"
+        else:
+            yield f"d{lane} before rows: one panel of it serves all of them before the next is read"
 
 
 def _product(dims: Iterable[int], extents: Mapping[int, int]) -> str:

@@ -26,10 +26,9 @@ Terms = tuple[tuple[int, Fraction], ...]
 
 @dataclass(frozen=True)
 class KnownProduct:
-    """A stage that is a known matrix times what `operand` has along `column`; the matrix's rows are along `row`."""
+    """A stage that is a known matrix times what its first factor has along `column`; the matrix's rows are along `row`."""
 
     matrix: DenseIntOrFPElementsAttr
-    operand: int
     row: int
     column: int
 
@@ -44,7 +43,7 @@ class KnownProduct:
 
 
 def known_product(stage: Stage, nest: Nest) -> KnownProduct | None:
-    """What a stage is the product of, if it is the sum from 0 on of an operand times a matrix of known, finite numbers."""
+    """What a stage is the product of, if it is the sum from 0 on of a factor times a matrix of known, finite numbers."""
     known, initial = stage.op.attributes.get(MATRIX), initial_of(stage, nest)
     if not isinstance(known, DenseIntOrFPElementsAttr) or initial is None or len(stage.accesses) != 3:
         return None
@@ -58,14 +57,15 @@ def known_product(stage: Stage, nest: Nest) -> KnownProduct | None:
         return None
     if kinds not in ([arith.MulfOp, arith.AddfOp, linalg.YieldOp], [arith.MuliOp, arith.AddiOp, linalg.YieldOp]):
         return None
-    for k, a in enumerate(stage.accesses[:2]):
-        strides = {t.iterator: t.stride for t in a.terms} if a is not None and all(t.is_plain for t in a.terms) else {}
-        if sorted(strides.values(), key=str) != sorted((columns, 1), key=str):
-            continue
-        row, column = sorted(strides, key=lambda d: strides[d] != columns)
-        if set(stage.reductions) == {column} and (nest.extents[row], nest.extents[column]) == (rows, columns):
-            return KnownProduct(matrix, 1 - k, row, column)
-    return None
+    # The first factor may have the strides of such a matrix as well.
+    a = stage.accesses[1]
+    strides = {t.iterator: t.stride for t in a.terms} if a is not None and all(t.is_plain for t in a.terms) else {}
+    if sorted(strides.values(), key=str) != sorted((columns, 1), key=str):
+        return None
+    row, column = sorted(strides, key=lambda d: strides[d] != columns)
+    if set(stage.reductions) != {column} or (nest.extents[row], nest.extents[column]) != (rows, columns):
+        return None
+    return KnownProduct(matrix, row, column)
 
 
 @lru_cache(maxsize=256)

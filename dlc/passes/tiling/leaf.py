@@ -271,7 +271,7 @@ class Leaf:
         for k in range(product.shape[1]):
             if k in read:
                 at = {**tile, product.column: tile[product.column].part(place, k, 1)}
-                copy(place, self.operand(place, stage, product.operand, at), buffer(k))
+                copy(place, self.operand(place, stage, 0, at), buffer(k))
         for k, terms in enumerate(made, product.shape[1]):
             add_up(terms, buffer(k))
         for r, terms in enumerate(rows):

@@ -84,6 +84,10 @@ class Stage:
         d = neighbour_loads(self.op)
         return None if d is None else self.dims[d]
 
+    def is_batch(self, d: int) -> bool:
+        """Whether products of a batch lie along a dimension: each reads elements of its own of all inputs, in one piece."""
+        return all(a.uses(d) and a.stride(d) != 1 for a in self.inputs)
+
     @property
     def has_long_formulas(self) -> bool:
         """Whether its body calls functions that become polynomials."""

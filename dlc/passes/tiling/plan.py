@@ -56,7 +56,8 @@ class TilePlan:
     tiles read them.
     `parts`: for shared dimensions, what of a task goes through a block at once: operands along them are copied part by part.
 
-    `ahead`: the operands of it, by position, of which register tiles ask for the next block while they go through one.
+    `ahead`: the operands of it, by position, of which register tiles ask for the next block while they go through one, or for
+    the next product of a batch where all of what is reduced is one block.
 
     `spans`: the operand of the contraction, by position, of which zeros are left out at both ends of what is reduced, as each
     register tile reads it. `hidden`: the operand of the last stage by whose zeros a register tile is not computed at all.
@@ -209,12 +210,13 @@ class TilePlan:
         for d, size in self.parts.items():
             if d not in nest.shared or not self.panels or size % self.tile(d) or size < 1:
                 raise ValueError(f"parts[d{d}] = {size}: must be whole register tiles of a task that copies operands")
+        in_blocks = any(size < nest.extents[d] for d, size in self.blocks.items())
         for k in self.ahead:
             access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
             plain = access is not None and all(t.is_plain for t in access.terms)
             rows = access is not None and any(access.stride(d) == 1 for d in nest.shared)
-            if not plain or not rows or not any(size < nest.extents[d] for d, size in self.blocks.items()):
-                raise ValueError(f"ahead {self.ahead}: {k} is no operand in rows of a contraction that goes in blocks")
+            if not plain or not rows or not (in_blocks or any(map(reduction.is_batch, nest.shared))):
+                raise ValueError(f"ahead {self.ahead}: {k} is no operand in rows of a contraction in blocks, or of a batch")
         if self.spans is not None and (len(reduction.reductions) != 1 or not 0 <= self.spans < len(reduction.accesses) - 1):
             raise ValueError(f"spans {self.spans}: must be an operand of a contraction that reduces one dimension")
         if self.hidden is not None and (self.blocks or len(nest.stages) != 3):
@@ -227,7 +229,7 @@ class TilePlan:
     @property
     def is_blocked(self) -> bool:
         """Whether a task does something for its tiles: blocks that they go through together, copies, a look for zeros."""
-        return bool(self.blocks or self.panels or self.spans is not None or self.hidden is not None)
+        return bool(self.blocks or self.panels or self.ahead or self.spans is not None or self.hidden is not None)
 
     def tile(self, d: int) -> int:
         """The register tile along a shared dimension."""

@@ -170,7 +170,7 @@ class TileRules:
         return all(can_split(s, self.nest) for s in self.nest.stages if d in s.reductions)
 
     def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
-        """Panels of the lane dimension outermost, so that one panel of weights serves all rows; or as the variant says.
+        """Panels of the lane dimension before rows, so that one panel of weights serves all of them, or rows first.
 
         Products of a batch come one after the other: they share nothing, and the cache holds what their panels share.
         """
@@ -179,10 +179,32 @@ class TileRules:
         contraction = next((s for s in self.nest.stages if s.is_contraction), None)
         if lane is None or lane not in shared:
             return tuple(rows)
-        if contraction is None or not self.variant.panels_first:
+        if contraction is None:
             return (*rows, lane)
         batch = [d for d in rows if all(a.uses(d) for a in contraction.inputs)]
-        return (*batch, lane, *(d for d in rows if d not in batch))
+        beside = [d for d in rows if d not in batch]
+        if self.rows_go_first(contraction, lane, batch) != self.variant.other_order:
+            return (*batch, *beside, lane)
+        return (*batch, lane, *beside)
+
+    def rows_go_first(self, stage: Stage, lane: int, batch: Sequence[int]) -> bool:
+        """Whether all panels of a contraction pass by a few rows before the next ones, for each of its batch.
+
+        Packed weights in a row are one long piece of memory, and rows that each panel reads again many short ones: these
+        weights pass by where a cache holds them, others where the nearest one does. Where no cache holds the results it is
+        better to store those of one panel, whose equal distances the processor foresees. Lanes that share nothing read and
+        write lines of their own, of which caches get the next ones too: where results fill the second level, they go in the
+        order of memory.
+        """
+        machine, extents = self.target.machine, self.nest.extents
+        if self.nest.open:
+            return False
+        results = prod(extents[d] for d in self.nest.shared if stage.output.uses(d) and d not in batch)
+        if all(a.uses(lane) for a in stage.inputs):
+            return results >= machine.block_elements
+        far, weights = machine.far_blocks * machine.block_elements, prod(extents[d] for d in (lane, *stage.reductions))
+        packed = lane in packed_periods(self.nest) and weights <= far
+        return results <= far and (packed or self.stays_near(stage, extents[lane]))
 
     def grid(
         self, register: dict[int, int], order: Sequence[int], part: Callable[[int, int], int] = even_tile

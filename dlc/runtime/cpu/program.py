@@ -121,6 +121,10 @@ class TableProgram(ABC):
 
         return self._call(inputs, run_each)
 
+    def run_where(self, other: TableProgram) -> None:
+        """Runs from now on in the memory of a program of the same instructions and weights, which has other kernels."""
+        self._weights, self._free = other._weights, other._free
+
     def _run_all(self, context: Context, pool: int) -> None:
         record = self._go(self.start, LAUNCHES_AT_ONCE, context, pool)
         if record:

@@ -208,7 +208,8 @@ class Model:
         problems += [f"input {n!r} is missing" for n in names if n not in given]
         if problems:
             hint = "; what a file has as an initialiser is one if compile_model's `parameters` name it" if unknown else ""
-            raise DlcError(f"{self.name}: {'; '.join(problems)}; its inputs are {', '.join(map(str, self.inputs))}{hint}")
+            takes = f"its inputs are {', '.join(map(str, self.inputs))}" if self.inputs else "it has no inputs"
+            raise DlcError(f"{self.name}: {'; '.join(problems)}; {takes}{hint}")
         return given
 
 

@@ -159,6 +159,15 @@ def test_a_loop_without_iterations_collects_nothing() -> None:
     assert got["tops"].shape == (0,)
 
 
+def test_a_loop_without_iterations_whose_states_would_grow_collects_nothing() -> None:
+    nodes = [node("Concat", ["s", "s"], ["next"], axis=0), node("Exp", ["s"], ["row"]), node("Identity", ["c"], ["on"])]
+    body = graph(nodes, ["on", "next", "row"], ["i", "c", "s"])
+    loop = node("Loop", ["m", "", "x"], ["last", "rows"], body=body)
+    got = run(import_model(model([loop], {"x": [3, 2]}, ["last", "rows"], weights={"m": np.int64(0)})), {"x": X})
+    np.testing.assert_array_equal(got["last"], X)
+    assert (got["rows"].shape, got["rows"].dtype) == ((0, 3, 2), np.float32)
+
+
 def test_a_loop_reads_what_is_computed_before_it() -> None:
     body = graph([node("Add", ["s", "t"], ["next"]), *GROWS[1:]], ["on", "next"], ["i", "c", "s"])
     nodes = [node("Tanh", ["x"], ["t"]), node("Loop", ["", "", "x"], ["last"], body=body)]

@@ -38,6 +38,23 @@ def test_roots_and_logarithms_of_integers_are_cut_off(name: str, expected: list[
     np.testing.assert_array_equal(run(import_model(source), {"x": np.int32([[3, 4], [5, 12]])})["y"], np.int32(expected))
 
 
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("sizes", [(0, 3), (2, 0, 0), (2, 0)])
+@pytest.mark.parametrize("name", ["ArgMax", "ArgMin", "Hardmax"])
+def test_the_largest_of_nothing(name: str, sizes: tuple[int, ...], target: str) -> None:
+    """What has no elements has no places of them; one that is asked for is an error."""
+    x, axis = np.zeros(sizes, np.float32), sizes.index(0)
+    source = model([helper.make_node(name, ["x"], ["y"], axis=axis)], {"x": [f"n{k}" for k in range(x.ndim)]}, ["y"])
+    compiled = dlc.compile_model(source, target=target, num_threads=1, cache=False)
+    found = (*sizes[:axis], 1, *sizes[axis + 1 :])
+    if name != "Hardmax" and 0 not in found:
+        with pytest.raises(dlc.ShapeError, match="has no elements"):
+            compiled(x)
+        return
+    got = compiled(x)["y"]
+    assert (got.shape, got.dtype) == ((sizes, np.float32) if name == "Hardmax" else (found, np.int64))
+
+
 @pytest.mark.parametrize("scale", [np.inf, np.nan])
 def test_scales_that_are_not_finite_are_refused(scale: float) -> None:
     node = helper.make_node("Resize", ["x", "", "s"], ["y"], name="zoom", mode="nearest")

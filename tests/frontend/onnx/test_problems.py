@@ -55,6 +55,18 @@ def test_all_problems_in_one_message() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("limit", ["", "m"])
+def test_a_loop_that_reads_what_is_not_supported_is_no_problem_of_its_own(limit: str) -> None:
+    nodes = [helper.make_node("Add", ["s", "a"], ["next"]), helper.make_node("Not", ["c"], ["on"])]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("i", "c", "s")]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in ("on", "next")]
+    body = helper.make_graph(nodes, "body", infos, outputs)
+    loop = helper.make_node("Loop", [limit, "yes", "x"], ["y"], body=body)
+    unknown = helper.make_node("Frobnicate", ["x"], ["a"], name="unknown")
+    source = model([unknown, loop], {"x": [3], "m": []}, ["y"], dtypes={"m": INT64}, weights={"yes": np.bool_(True)})
+    assert kinds(source) == [("unknown", "operator")]
+
+
 def test_nodes_behind_a_problem_are_looked_at() -> None:
     nodes = [
         helper.make_node("Frobnicate", ["x"], ["a"], name="unknown"),

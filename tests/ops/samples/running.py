@@ -57,6 +57,22 @@ def _extreme_place(dtype: np.dtype, smallest: bool, last: bool, *shape: int) -> 
     return Sample(dl.ExtremePlaceOp, (x,), lambda x: np.apply_along_axis(place, 1, x), properties, label=label)
 
 
+def _extreme_places(dtype: np.dtype, smallest: bool, last: bool, parts: int, *shape: int) -> Sample:
+    """Of stretches, of which the last two overlap where they are not of one length."""
+    x = values(dtype, *shape)
+    size = -(-shape[1] // parts)
+    starts = [min(k * size, shape[1] - size) for k in range(parts)]
+
+    def places(x: np.ndarray) -> np.ndarray:
+        found = [np.flip(part, 1) if last else part for part in (x[:, start : start + size] for start in starts)]
+        places = np.stack([(np.argmin if smallest else np.argmax)(part, 1) for part in found], 1)
+        return (size - 1 - places if last else places) + np.reshape(starts, (1, -1, 1))
+
+    label = "x".join(map(str, shape)) + f"_of_{parts}" + "_smallest" * smallest + "_last" * last
+    properties = {"smallest": smallest, "last": last, "parts": parts}
+    return Sample(dl.ExtremePlaceOp, (x,), places, properties, label=label)
+
+
 SAMPLES = [
     *(_cumsum(F32, 1, e, r) for e in (False, True) for r in (False, True)),
     *(_cumsum(d, 2) for d in (F16, I8, I64)),
@@ -75,4 +91,8 @@ SAMPLES = [
     _extreme_place(F32, False, False, 2, 9, 3),
     _extreme_place(U8, False, False, 1, 21, 1),
     _extreme_place(I32, True, True, 2, 6, 1),
+    _extreme_places(F32, False, False, 3, 2, 12_400, 1),
+    _extreme_places(F32, True, True, 4, 1, 90, 1),
+    _extreme_places(I8, True, False, 7, 2, 50, 19),
+    _extreme_places(I32, False, True, 5, 1, 5, 2),
 ]

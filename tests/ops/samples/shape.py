@@ -89,6 +89,9 @@ def _reductions() -> list[Sample]:
             Sample(op, (ties.astype(F32),), lambda x, r=last: np.array(r), {"axis": 1, "select_last": True}, label="last")
         )
         nan = np.array([1, np.nan, 0, np.nan], np.float32)
+        # Nothing is looked for where there is no place for it.
+        none = values(F32, 2, 0, 0)
+        samples.append(Sample(op, (none,), lambda x: np.zeros((2, 0), np.int64), {"axis": 1}, label="empty"))
         samples.append(Sample(op, (nan,), lambda x: np.array(1), {"axis": 0}, label="nan"))
         samples.append(Sample(op, (nan,), lambda x: np.array(3), {"axis": 0, "select_last": True}, label="nan_last"))
     return samples

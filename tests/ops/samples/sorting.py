@@ -54,14 +54,34 @@ def _sort(dtype: np.dtype, axis: int, descending: bool, *shape: int) -> Sample:
     return Sample(dl.SortOp, (x,), expected, {"axis": axis, "descending": descending}, label=label)
 
 
-def _sort_columns(dtype: np.dtype, *shape: int) -> Sample:
-    x, label = values(dtype, *shape, scale=90.0), "x".join(map(str, shape))
-    return Sample(dl.SortColumnsOp, (x,), lambda x: np.apply_along_axis(sorted, 1, x).astype(dtype), label=label)
+def _sort_columns(dtype: np.dtype, *shape: int, descending: bool = False) -> Sample:
+    """Floats with NaN, zeros of both signs and infinities."""
+    x, label = values(dtype, *shape, scale=90.0), "x".join(map(str, shape)) + "_descending" * descending
+    if dtype.kind == "f":
+        x[0, :6, 0] = [0.0, -np.nan, np.inf, -0.0, -np.inf, np.nan]
+
+    def in_order(column: np.ndarray) -> list[float]:
+        return sorted(column, key=lambda v: (v != v, 0 if v != v else v, not np.signbit(v)), reverse=descending)
+
+    def expected(x: np.ndarray) -> np.ndarray:
+        return np.apply_along_axis(in_order, 1, x).astype(dtype)
+
+    return Sample(dl.SortColumnsOp, (x,), expected, {"descending": descending}, label=label)
 
 
 def _smallest(dtype: np.dtype, rows: int, n: int, count: int) -> Sample:
     x = values(dtype, rows, n, scale=90.0)
     return Sample(dl.SmallestOp, (x,), lambda x: np.sort(x, 1)[:, :count], {"size": (count,)}, label=f"{count}_of_{n}")
+
+
+def _of_ranks(dtype: np.dtype, n: int, ranks: tuple[int, ...], spread: float = 9e9) -> Sample:
+    """Rows of numbers at random, of few different ones, and with the ends of all numbers."""
+    limits = np.iinfo(dtype)
+    x = values(dtype, 3, n, scale=min(spread, limits.max))
+    x[1], x[2, n // 2 :] = x[1] % 3, limits.max
+    x[2, n // 3] = limits.min
+    label = f"{'_'.join(map(str, ranks))}_of_{n}"
+    return Sample(dl.OfRanksOp, (x,), lambda x: np.array([sorted(row) for row in x])[:, ranks], {"ranks": ranks}, label=label)
 
 
 def _sort_digits(dtype: np.dtype, ends: tuple[int, ...], signed: bool, n: int = 37, first: int | None = None) -> Sample:
@@ -125,9 +145,18 @@ SAMPLES = [
     _sort_columns(I32, 19, 21, 1),
     _sort_columns(I8, 3, 5, 1),
     _sort_columns(I64, 11, 20, 1),
+    *(_sort_columns(F32, *shape, descending=down) for shape in ((19, 33, 1), (2, 9, 21)) for down in (False, True)),
+    _sort_columns(F64, 3, 12, 1, descending=True),
+    _sort_columns(I8, 3, 12, 5, descending=True),
     _sort_columns(I64, 17, 1, 1),
     _sort_digits(I32, (0, 8), False),
     *(_smallest(I64, 3, 37, count) for count in (1, 2, 6, 37)),
+    _of_ranks(I32, 1000, (0, 499, 500, 999)),
+    _of_ranks(I32, 40_001, (20_000,)),
+    _of_ranks(I32, 37, (4, 4, 1), 5),
+    _of_ranks(I8, 700, (350, 20)),
+    _of_ranks(I64, 530, (265, 0, 400)),
+    _of_ranks(I8, 5, (3,)),
     _smallest(I8, 2, 9, 4),
     _sort_digits(I32, (0, 10, 21, 32), True),
     _sort_digits(I8, (0, 8), True),

@@ -150,7 +150,7 @@ _NO_FLOATS: dict[type[DlOp], str] = {
     ),
     **dict.fromkeys((dl.NonzeroOp, dl.PlacesOp, dl.SearchsortedOp, dl.ExtremePlaceOp), "its result is places"),
     **dict.fromkeys((dl.DecodePictureOp, *dl.ops_of(dl.text)), "of bytes, or of text"),
-    **dict.fromkeys((dl.SortColumnsOp, dl.SortDigitsOp, dl.SmallestOp, dl.WordsOp, dl.NumbersOp), "of integers"),
+    **dict.fromkeys((dl.SortDigitsOp, dl.SmallestOp, dl.OfRanksOp, dl.WordsOp, dl.NumbersOp), "of integers"),
     dl.RandomBitsOp: "its result is bits",
 }
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import dlc
+import dlc.numpy as dnp
 from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile
 from dlc.dialects import dl
-from dlc.dialects.dl.base import ints
+from dlc.dialects.dl.base import ints, shape_of
 from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp
 from dlc.options import Options
@@ -16,6 +20,7 @@ from dlc.passes.dl.contractions.block_sums import BlockSumsPass
 from dlc.weights import WeightStore
 from tests.ops.programs import module_of
 from tests.ops.sample import Sample
+from tests.targets import TARGETS
 
 
 def summing(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "float32", keepdims: bool = False) -> ModuleOp:
@@ -83,6 +88,42 @@ def test_extrema_of_very_many_are_those_of_blocks(
     assert np.array_equal(got, expected)
 
 
+def far_apart(x: Any, y: Any) -> Any:
+    """How many distances are further than a limit: what is made of them goes two ways, which meet."""
+    distance = x - y
+    return dnp.count_nonzero(distance * distance > abs(distance) + y)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("others", [1, 2])
+@pytest.mark.parametrize("shape", [(1 << 20,), (3, 700_000), (1 << 19, 3)])
+def test_what_is_made_for_a_reduction_is_made_in_its_blocks(shape: tuple[int, ...], others: int, target: str) -> None:
+    random = np.random.default_rng(0)
+    x, y = random.standard_normal(shape, np.float32), random.standard_normal(shape[others:], np.float32)
+    program = dlc.jit(far_apart).lower(x, y).program
+    blocked = program.module.clone()
+    BlockSumsPass().apply(make_context(), blocked)
+    blocked.verify()
+    (distance,) = (op for op in blocked.walk() if isinstance(op, dl.SubOp))
+    assert len(shape_of(distance.result)) == len(shape) + 1
+    distances = x - y
+    expected = np.count_nonzero(distances * distances > abs(distances) + y)
+    assert evaluate(blocked, [x, y])[0] == expected
+    assert dlc.jit(far_apart, target=target, num_threads=2)(x, y) == expected
+
+
+def test_what_others_read_and_movements_are_not_made_in_blocks() -> None:
+    def of_both(x: Any) -> tuple[Any, Any]:
+        double = x * 2
+        return double, double.max() + (x[::-1] * 3).max()
+
+    x = np.ones(1 << 20, np.float32)
+    module = dlc.jit(of_both).lower(x).program.module
+    BlockSumsPass().apply(make_context(), module)
+    products = [op for op in module.walk() if isinstance(op, dl.MulOp)]
+    assert [shape_of(op.result) for op in products] == [x.shape] * 2
+
+
 def test_what_has_tasks_is_no_reduction_of_blocks() -> None:
     module = module_of(Sample(dl.ReduceMaxOp, (np.zeros((64, 1000, 100), np.float32),), np.max, {"axes": (1,)}))
     before = str(module)
@@ -139,7 +180,7 @@ def test_products_of_very_many_terms_are_sums_of_blocks(a: tuple[int, ...], b: t
     np.testing.assert_allclose(got, exact, rtol=4e-5)
 
 
-@pytest.mark.parametrize(("rows", "k"), [((), 2048), ((1,), 1500), ((3,), 2048), ((2,), 1530)])
+@pytest.mark.parametrize(("rows", "k"), [((), 2048), ((1,), 1500), ((3,), 2048), ((2,), 1530), ((), 2003), ((3,), 1999)])
 def test_a_few_rows_by_a_large_matrix_have_blocks_for_tasks(rows: tuple[int, ...], k: int) -> None:
     random = np.random.default_rng(0)
     x, y = random.standard_normal((*rows, k), np.float32), random.standard_normal((k, 900), np.float32)

@@ -238,3 +238,34 @@ def test_stated_error() -> None:
         exact = np.tensordot(windows, w, ((2, 3, 4), (2, 0, 1)))
         assert "conv" not in p.ops
         assert np.abs(p.run()[0][0] - exact).max() < bound * np.abs(exact).max()
+
+
+@pytest.mark.parametrize(
+    "images, frames, taps, stride, dilation", [(1, 8, 3, 1, 1), (2, 7, 3, 2, 1), (2, 6, 2, 1, 3), (1, 4, 1, 1, 1)]
+)
+def test_frames_of_a_film_are_images(images: int, frames: int, taps: int, stride: int, dilation: int) -> None:
+    x, w, bias = randoms((images, frames, 22, 22, 32), (taps, 3, 3, 32, 64), (64,))
+    places = (images, (frames - (taps - 1) * dilation - 1) // stride + 1, 20, 20, 64)
+    (beside,) = randoms(places, seed=1)
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        weights = b.weight((w / np.sqrt(9 * taps * 32)).astype(w.dtype))
+        y = b(dl.ConvOp, x, weights, strides=(stride, 1, 1), dilations=(dilation, 1, 1), groups=1)
+        y = b(dl.AddOp, b(dl.AddOp, y, b.weight(bias.reshape(1, 1, 1, 1, 64))), b.weight(beside))
+        return b(dl.MaximumOp, y, b.scalar(0, like=y))
+
+    p = program(body, x).apply(WinogradPass(AVX512), tolerance=1e-4)
+    assert len(of_images(p)) >= 1 and "conv" not in p.ops
+    # What is elementwise goes with the images: all that is behind it are views.
+    behind = p.ops[len(p.ops) - p.ops[::-1].index("maximum") :]
+    assert set(behind) <= {"concat", "slice", "reshape"} and behind[-1] == "reshape"
+
+
+@pytest.mark.parametrize("strides, groups", [((1, 2, 1), 1), ((1, 1, 1), 2)])
+def test_other_films_stay(strides: tuple[int, int, int], groups: int) -> None:
+    x, w = randoms((1, 4, 22, 22, 32), (3, 3, 3, 32 // groups, 64))
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return b(dl.ConvOp, x, b.weight(w), strides=strides, dilations=(1, 1, 1), groups=groups)
+
+    assert program(body, x).apply(WinogradPass(AVX512)).ops == ["conv"]

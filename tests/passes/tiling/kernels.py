@@ -64,6 +64,25 @@ builtin.module {
 }
 """
 
+# Three neighbours of each channel by itself.
+DEPTHWISE = """
+builtin.module {
+  func.func @depthwise(%x: tensor<62x32xf32>, %w: tensor<3x32xf32>, %y: tensor<60x32xf32>) -> tensor<60x32xf32> attributes {kernel} {
+    %zero = arith.constant 0.0 : f32
+    %z = linalg.fill ins(%zero : f32) outs(%y : tensor<60x32xf32>) -> tensor<60x32xf32>
+    %r = linalg.generic {indexing_maps = [affine_map<(h, c, i) -> (h + i, c)>, affine_map<(h, c, i) -> (i, c)>,
+        affine_map<(h, c, i) -> (h, c)>], iterator_types = ["parallel", "parallel", "reduction"]}
+        ins(%x, %w : tensor<62x32xf32>, tensor<3x32xf32>) outs(%z : tensor<60x32xf32>) {
+    ^bb0(%xe: f32, %we: f32, %acc: f32):
+      %p = arith.mulf %xe, %we : f32
+      %n = arith.addf %p, %acc : f32
+      linalg.yield %n : f32
+    } -> tensor<60x32xf32>
+    func.return %r : tensor<60x32xf32>
+  }
+}
+"""
+
 # Each row minus its largest element, squared, as a share of the row's sum: five ops that share the rows.
 ROWS = """
 builtin.module {
@@ -197,6 +216,35 @@ builtin.module {
 }
 """
 
+# The squared distances of each row's elements from the sum of another row, summed up: a number for each row.
+DISTANCES = """
+builtin.module {
+  func.func @distances(%x: tensor<70x50xf32>, %y: tensor<70x50xf32>, %d: tensor<70xf32>) -> tensor<70xf32>
+      attributes {kernel} {
+    %zero = arith.constant 0.0 : f32
+    %e = tensor.empty() : tensor<70xf32>
+    %m0 = linalg.fill ins(%zero : f32) outs(%e : tensor<70xf32>) -> tensor<70xf32>
+    %m = linalg.generic {indexing_maps = [affine_map<(r, c) -> (r, c)>, affine_map<(r, c) -> (r)>],
+        iterator_types = ["parallel", "reduction"]} ins(%y : tensor<70x50xf32>) outs(%m0 : tensor<70xf32>) {
+    ^bb0(%v: f32, %acc: f32):
+      %n = arith.addf %acc, %v : f32
+      linalg.yield %n : f32
+    } -> tensor<70xf32>
+    %z = linalg.fill ins(%zero : f32) outs(%d : tensor<70xf32>) -> tensor<70xf32>
+    %r = linalg.generic {indexing_maps = [affine_map<(r, c) -> (r, c)>, affine_map<(r, c) -> (r)>, affine_map<(r, c) -> (r)>],
+        iterator_types = ["parallel", "reduction"]}
+        ins(%x, %m : tensor<70x50xf32>, tensor<70xf32>) outs(%z : tensor<70xf32>) {
+    ^bb0(%v: f32, %sum: f32, %acc: f32):
+      %n = arith.subf %v, %sum : f32
+      %q = arith.mulf %n, %n : f32
+      %s = arith.addf %acc, %q : f32
+      linalg.yield %s : f32
+    } -> tensor<70xf32>
+    func.return %r : tensor<70xf32>
+  }
+}
+"""
+
 TURNED = """
 builtin.module {
   func.func @turned(%x: tensor<19x21xf32>, %y: tensor<21x19xf32>) -> tensor<21x19xf32> attributes {kernel} {
@@ -214,11 +262,13 @@ builtin.module {
 KERNELS = {
     "matmul": MATMUL,
     "convolution": CONVOLUTION,
+    "depthwise": DEPTHWISE,
     "rows": ROWS,
     "columns": COLUMNS,
     "scatter": SCATTER,
     "scatter, turned": SCATTER_TURNED,
     "dots": DOTS,
+    "distances": DISTANCES,
     "turned": TURNED,
     "attention": ATTENTION,
     "attention, turned": TURNED_ATTENTION,

@@ -1,4 +1,5 @@
-"""While register tiles go through a block of what a contraction reduces they ask for all lines of the next one."""
+"""While register tiles go through a block of what a contraction reduces they ask for all lines of the next one, or of the next
+product of a batch."""
 
 from __future__ import annotations
 
@@ -8,16 +9,21 @@ import pytest
 from dlc.backends.reference import evaluate_function, machine
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.registry import make_context
-from dlc.ir import parse_module
+from dlc.ir import func, parse_module
 from dlc.passes.base import kernels_of
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
+from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import nests_of
+from dlc.passes.tiling.nests import OpenNest
 from dlc.passes.tiling.plan import TilePlan
+from dlc.target import CPU_LEVELS
 
 CONTEXT = make_context()
+RNG = np.random.default_rng(0)
+X, Y = (RNG.standard_normal((4, 6, n), dtype=np.float32) for n in (64, 96))
 # Images × places of an image × channels: sums over both, of whole rows of channels.
 GRADIENT = """
 builtin.module {
@@ -39,6 +45,39 @@ builtin.module {
   }
 }
 """
+# A sum over places for each of four images.
+BATCH = (
+    GRADIENT.replace("<64x96xf32>", "<4x64x96xf32>")
+    .replace("(m, n, i, p)", "(i, m, n, p)")
+    .replace("-> (m, n)>", "-> (i, m, n)>")
+    .replace('"parallel", "parallel", "reduction", "reduction"', '"parallel", "parallel", "parallel", "reduction"')
+)
+
+
+def nest_of(text: str) -> tuple[func.FuncOp, OpenNest]:
+    module = parse_module(CONTEXT, text)
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(CONTEXT, module)
+    (kernel,) = kernels_of(module)
+    (nest,) = nests_of(kernel)
+    return kernel, nest
+
+
+def asked_for(monkeypatch: pytest.MonkeyPatch, kernel: func.FuncOp, *arrays: np.ndarray) -> set[tuple[int, ...]]:
+    """The columns of an operand and the place in it of all that a kernel asks for."""
+    asked: set[tuple[int, ...]] = set()
+
+    def note(op: machine.Operation, frame: machine.Frame) -> tuple[()]:
+        assert isinstance(op, PrefetchOp)
+        columns = op.memref.type.get_shape()[-1]
+        # Tasks are evaluated in lockstep.
+        indices = np.broadcast_arrays(*(np.atleast_1d(frame.array(i)) for i in op.indices))
+        asked.update((columns, *map(int, place)) for place in zip(*indices, strict=True))
+        return ()
+
+    monkeypatch.setitem(machine._RULES, PrefetchOp, note)
+    evaluate_function(kernel, arrays)
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -50,30 +89,59 @@ builtin.module {
 def test_all_lines_of_the_next_block_are_asked_for(
     monkeypatch: pytest.MonkeyPatch, blocks: dict[int, int], steps: range, panels: tuple[int, ...]
 ) -> None:
-    module = parse_module(CONTEXT, GRADIENT)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(CONTEXT, module)
-    (kernel,) = kernels_of(module)
-    (nest,) = nests_of(kernel)
+    kernel, nest = nest_of(GRADIENT)
     plan = TilePlan({0: 32, 1: 64}, {0: 16, 1: 32}, (0, 1), blocks=blocks, panels=panels, ahead=(0, 1))
     apply_tiles(nest, plan, Constants(kernel))
-    asked: list[tuple[int, ...]] = []
-
-    def note(op: machine.Operation, frame: machine.Frame) -> tuple[()]:
-        assert isinstance(op, PrefetchOp)
-        columns = op.memref.type.get_shape()[-1]
-        # Tasks are evaluated in lockstep.
-        indices = np.broadcast_arrays(*(np.atleast_1d(frame.array(i)) for i in op.indices))
-        asked.extend((columns, *map(int, place)) for place in zip(*indices, strict=True))
-        return ()
-
-    monkeypatch.setitem(machine._RULES, PrefetchOp, note)
-    rng = np.random.default_rng(0)
-    x, y = (rng.standard_normal((4, 6, n), dtype=np.float32) for n in (64, 96))
     w = np.zeros((64, 96), np.float32)
-    evaluate_function(kernel, [x, y, w])
-    np.testing.assert_allclose(w, np.einsum("ipm,ipn->mn", x[:, :5], y[:, :5]), rtol=1e-4, atol=1e-4)
+    asked = asked_for(monkeypatch, kernel, X, Y, w)
+    np.testing.assert_allclose(w, np.einsum("ipm,ipn->mn", X[:, :5], Y[:, :5]), rtol=1e-4, atol=1e-4)
     for columns in (64, 96):
         # A step of what is reduced by its number, and the line in its row.
         lines = {(5 * i + p, column // 16) for size, i, p, column in asked if size == columns}
         assert {(step, line) for step in steps for line in range(columns // 16)} <= lines
+
+
+@pytest.mark.parametrize("panels", [(), (0, 1)])
+@pytest.mark.parametrize("images", [1, 2])
+def test_all_lines_of_the_next_product_of_a_batch_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, images: int, panels: tuple[int, ...]
+) -> None:
+    kernel, nest = nest_of(BATCH)
+    plan = TilePlan({0: images, 1: 32, 2: 64}, {1: 16, 2: 32}, (0, 1, 2), panels=panels, ahead=(0, 1))
+    apply_tiles(nest, plan, Constants(kernel))
+    w = np.zeros((4, 64, 96), np.float32)
+    asked = asked_for(monkeypatch, kernel, X, Y, w)
+    np.testing.assert_allclose(w, np.einsum("ipm,ipn->imn", X[:, :5], Y[:, :5]), rtol=1e-4, atol=1e-4)
+    for columns in (64, 96):
+        lines = {(i, p, column // 16) for size, i, p, column in asked if size == columns}
+        assert {(i, p, line) for i in range(1, 4) for p in range(5) for line in range(columns // 16)} <= lines
+
+
+def test_a_product_alone_has_no_next_one() -> None:
+    _, nest = nest_of(GRADIENT)
+    plan = TilePlan(order=(0, 1), register={0: 16, 1: 32}, ahead=(0,))
+    with pytest.raises(ValueError, match="no operand in rows of a contraction in blocks, or of a batch"):
+        plan.check(nest.at({}))
+
+
+@pytest.mark.parametrize(
+    ("steps", "channels", "near"), [(256, 64, True), (128, 128, True), (1024, 64, False), (128, 256, False)]
+)
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_products_of_a_batch_are_read_as_they_lie_where_the_next_one_fits_beside(
+    target: str, steps: int, channels: int, near: bool
+) -> None:
+    """Of 1,024 steps a cache holds one of them alone, and of rows of 1 KB the nearest one no more than 32."""
+    _, nest = nest_of(
+        BATCH.replace("4x64x96x", f"36x{channels}x{channels}x")
+        .replace("4x6x64x", f"36x{steps + 1}x{channels}x")
+        .replace("4x6x96x", f"36x{steps + 1}x{channels}x")
+        .replace("4x5x64x", f"36x{steps}x{channels}x")
+        .replace("4x5x96x", f"36x{steps}x{channels}x")
+        .replace("[4, 5, 64]", f"[36, {steps}, {channels}]")
+        .replace("[4, 5, 96]", f"[36, {steps}, {channels}]")
+    )
+    plan = choose_tiles(nest.at({}), CPU_LEVELS[target])
+    assert (not plan.panels, bool(plan.blocks)) == (near, not near and steps > 150)
+    assert plan.ahead == ((0, 1) if near or plan.blocks else ())
+    assert not near or plan.grid[nest.shared[0]] == 1

@@ -14,6 +14,7 @@ from dlc.options import Options
 from dlc.passes.dl.contractions.winograd_algorithms import OF_FLOATS
 from dlc.passes.tiling.forms import Terms, shared_forms
 from tests.passes.programs import Writer, program, randoms
+from tests.targets import NATIVE
 
 _INPUT, _OUTPUT = OF_FLOATS[-1].input, OF_FLOATS[-1].output
 
@@ -67,17 +68,32 @@ def test_factors_beyond_a_type_are_not_shared(dtype: str, large: float) -> None:
     assert all(np.isfinite(np.dtype(dtype).type(float(n))) for terms in (*made, *rows) for _, n in terms)
 
 
+def times(x: np.ndarray, matrix: np.ndarray, axis: int, target: str) -> np.ndarray:
+    """`x` times a known matrix along an axis, whose place the rows take."""
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        numbers = dense_attribute(matrix, tensor_type(matrix.shape, f32))
+        return b(dl.ModeProductOp, x, b(dl.ConstantOp, value=numbers), axis=axis, to=axis, numbers=numbers)
+
+    p = program(body, x)
+    model = dlc.compiler.compile(dlc.compiler.Program(p.module, p.weights), target, Options(num_threads=1))
+    return next(iter(model(x).values()))
+
+
+# What is square has the strides of the matrix itself.
+@pytest.mark.parametrize("target", [*NATIVE, "cpu:generic"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_data_of_the_shape_of_the_matrix(axis: int, target: str) -> None:
+    matrix = np.array([[1, 0, 1], [2, 0, 2], [1, 1, 1]], np.float32)
+    (x,) = randoms((3, 3))
+    expected = matrix @ x if axis == 0 else x @ matrix.T
+    np.testing.assert_allclose(times(x, matrix, axis, target), expected, 1e-5)
+
+
 # Where numbers are not finite the matrix is read like any other.
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
 def test_numbers_that_are_not_finite(number: float) -> None:
     matrix = np.array([[1, number], [1, 1]], np.float32)
     (x,) = randoms((2, 32))
-
-    def body(b: Writer, x: SSAValue) -> SSAValue:
-        numbers = dense_attribute(matrix, tensor_type(matrix.shape, f32))
-        return b(dl.ModeProductOp, x, b(dl.ConstantOp, value=numbers), axis=0, to=0, numbers=numbers)
-
-    p = program(body, x)
-    model = dlc.compiler.compile(dlc.compiler.Program(p.module, p.weights), "cpu", Options(num_threads=1))
     with np.errstate(invalid="ignore"):
-        np.testing.assert_allclose(next(iter(model(x).values())), matrix @ x, 1e-6)
+        np.testing.assert_allclose(times(x, matrix, 0, "cpu"), matrix @ x, 1e-6)

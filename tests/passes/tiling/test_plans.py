@@ -29,10 +29,11 @@ from dlc.passes.tiling.nests import Nest, Stage, can_split
 from dlc.passes.tiling.plan import Sweep, TilePlan, first_reduction, packed_periods, promoted_stage
 from dlc.passes.tiling.running import running_sums
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
+from dlc.passes.tiling.variants import Variant
 from dlc.passes.tiling.zeros import hiding
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 
-from .kernels import KERNELS, kernel_module
+from .kernels import DEPTHWISE, KERNELS, kernel_module
 
 CONTEXT = make_context()
 
@@ -82,8 +83,8 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     panels = tuple(k for k in plain if rng.random() < 0.7)
     parts = {d: plan.tile(d) * int(rng.integers(1, 4)) for d in shared if panels and rng.random() < 0.5}
     in_rows = [k for k in plain if any(reduction.accesses[k].stride(d) == 1 for d in shared)]
-    cut = any(n < extents[d] for d, n in blocks.items())
-    ahead = tuple(k for k in in_rows if rng.random() < 0.5) if cut else ()
+    has_next = any(n < extents[d] for d, n in blocks.items()) or any(map(reduction.is_batch, shared))
+    ahead = tuple(k for k in in_rows if rng.random() < 0.5) if has_next else ()
     return replace(
         plan,
         chunks={d: n for d, n in chunks.items() if d not in reduction.reductions},
@@ -219,6 +220,49 @@ def product_of(rows: int, steps: int) -> Nest:
     return nest.at({})
 
 
+@pytest.mark.parametrize(
+    ("rows", "steps", "columns", "rows_first"),
+    [(64, 64, 1 << 12, True), (64, 65, 1 << 12, False), (1 << 16, 64, 4, True), (1 << 16, 64, 5, False)],
+)
+@pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
+def test_rows_go_first_where_weights_and_results_are_near(
+    rows: int, steps: int, columns: int, rows_first: bool, target: str
+) -> None:
+    """Neither of them is more than 1 MiB of the second level, with 2¹⁸ floats."""
+    nest = product_of(rows, steps)
+    m, n = nest.shared
+    known = replace(nest, extents={**nest.extents, n: columns})
+    assert choose_tiles(known, CPU_LEVELS[target]).order == ((m, n) if rows_first else (n, m))
+    other = choose_tiles(known, CPU_LEVELS[target], Variant(other_order=True))
+    assert other.order == ((n, m) if rows_first else (m, n))
+
+
+@pytest.mark.parametrize(("steps", "rows_first"), [(102, True), (103, False)])
+def test_rows_go_first_through_weights_as_they_lie_where_the_nearest_cache_has_them(steps: int, rows_first: bool) -> None:
+    """Of 40 columns 102 rows are within half of 32 KiB."""
+    text = KERNELS["matmul"].replace("(n floordiv 16, k, n mod 16)", "(k, n)").replace("3x24x16", "24x40")
+    text = text.replace("13x", "60x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
+    module = parse_module(CONTEXT, text)
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(CONTEXT, module)
+    (nest,) = nests_of(next(iter(kernels_of(module))))
+    m, n = nest.shared
+    assert choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"]).order == ((m, n) if rows_first else (n, m))
+
+
+@pytest.mark.parametrize(("rows", "rows_first"), [(1 << 12, True), ((1 << 12) - 1, False)])
+def test_lanes_that_share_nothing_go_in_the_order_of_memory_where_that_is_far(rows: int, rows_first: bool) -> None:
+    """Of 32 channels 4,096 pixels are the 512 KiB that a task's blocks have of the second level."""
+    text = DEPTHWISE.replace("60x", f"{rows}x").replace("62x", f"{rows + 2}x")
+    module = parse_module(CONTEXT, text)
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(CONTEXT, module)
+    (nest,) = nests_of(next(iter(kernels_of(module))))
+    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
+    lane = next(d for d in nest.shared if nest.stages[-1].output.stride(d) == 1)
+    assert (plan.order[-1] == lane) is rows_first
+
+
 def test_rows_of_an_open_size_fill_the_registers() -> None:
     """512 rows are 32 times 16, which says nothing of 511."""
     nest = product_of(13, 260)
@@ -271,6 +315,14 @@ def test_products_row_by_row_have_vectors_along_the_rows() -> None:
     (row,), (reduced,) = nest.shared, nest.stages[-1].reductions
     plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
     assert (plan.tile(row), plan.chunks) == (1, {reduced: 32})
+
+
+def test_what_there_is_one_of_for_each_row_lies_along_no_lane() -> None:
+    (nest,) = nests_of(next(iter(kernels_of(buffered("distances")))))
+    (row,), reduced = nest.shared, {d for s in nest.stages for d in s.reductions}
+    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
+    assert plan.tile(row) == 1
+    assert set(plan.chunks) == reduced and min(plan.chunks.values()) >= 32
 
 
 @pytest.mark.parametrize(

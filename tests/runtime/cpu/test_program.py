@@ -155,6 +155,19 @@ def test_each_launch_is_noted(image):
     assert [at for _, at in noted if at == address_of(results[1])]
 
 
+def test_a_program_runs_where_another_one_does(image):
+    """Its own weights are none that it reads then, and its arena is the other one's."""
+    other = NativeProgram(host_program(), {"k": image}, weights(), NATIVE, 1)
+    program = NativeProgram(host_program(), {"k": image}, {"w": np.zeros(N, np.float32)}, NATIVE, 1)
+    program.run_where(other)
+    x, places = np.ones(N, np.float32), []
+    for each in (program, other):
+        check(each, x)
+        each.run_noting([x], lambda launch, at: places.append(at(launch.arguments[-1])) if launch.kernel else None)
+    first, second = places[:4], places[4:]
+    assert first[0] == second[0] and first[2] == second[2]
+
+
 def test_weights_that_do_not_fit_are_refused(image):
     with pytest.raises(ModelError, match="w: the store does not have it"):
         NativeProgram(host_program(), {"k": image}, {}, NATIVE)

@@ -57,6 +57,11 @@ def test_wrong_names(call, message):
         call()
 
 
+def test_a_model_without_inputs_says_so():
+    with pytest.raises(DlcError, match=r"1 inputs given; it has no inputs$"):
+        model()(X)
+
+
 def test_all_that_does_not_fit_is_in_one_error():
     with pytest.raises(ShapeError, match=r"input x: float32\[2, 3\]; got float32\[3, 2\]; expected input self.*got int64\[1\]"):
         PAIR(X.T, np.ones(1, np.int64))

@@ -21,6 +21,8 @@ from dlc.ir import (
     DenseArrayBase,
     SSAValue,
     TensorType,
+    f32,
+    f64,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -45,24 +47,45 @@ def _require(name: str, x: SSAValue, rank: int) -> tuple[Size, ...]:
 
 @irdl_op_definition
 class SortColumnsOp(Sequential):
-    """`x` [a, n, c] in ascending order along its middle axis: Batcher's merge exchange (Knuth, 5.2.2 M), several rows at once.
+    """`x` [a, n, c] in order along its middle axis: Batcher's merge exchange (Knuth, 5.2.2 M), several rows at once.
 
-    (C1) `x` is of signed integers, of three sizes; (C2) the middle one is not 0, and known in a kernel. n elements take
-    n·log²(n)/4 comparisons, whatever they are.
+    Ascending, or descending; NaN counts as the largest, -0 as below 0: see Note [Sorting integers].
+    (C1) `x` is of signed integers or floats of 32 or 64 bits, of three sizes; (C2) the middle one is not 0, and known in a
+    kernel. n elements take n·log²(n)/4 comparisons, whatever they are.
     """
 
     name = "dl.sort_columns"
     x = operand_def(TensorType)
+    descending = opt_prop_def(BoolAttr)
     result = result_def(TensorType)
 
+    @staticmethod
+    def takes(element: Attribute) -> bool:
+        """Whether elements of a type are sorted as they are."""
+        return (is_integer(element) and not is_unsigned(element)) or element in (f32, f64)
+
     def infer(self) -> Sequence[Tensor]:
-        shape = _require(self.name, self.x, 3)
-        if shape[1] == 0:
-            raise ShapeError(f"dl.sort_columns: x of shape {shape} has no element in a column (C2)")
-        return [tensor_type(shape, element_type_of(self.x))]
+        element, shape = element_type_of(self.x), shape_of(self.x)
+        if not self.takes(element):
+            raise DTypeError(f"{self.name}: x of {element}; expected signed integers or floats of 32 or 64 bits")
+        if rank_of(self.x) != 3 or shape[1] == 0:
+            raise ShapeError(f"{self.name}: x of shape {shape}; expected three sizes, the second not 0 (C1, C2)")
+        return [tensor_type(shape, element)]
 
     def reference(self, *operands: Array) -> Array:
-        return np.sort(operands[0], axis=1)
+        (x,) = operands
+        keys = x
+        if x.dtype.kind == "f":
+            bits = x.view(f"i{x.itemsize}")
+            keys = np.where(np.isnan(x), np.iinfo(bits.dtype).max, _turned(bits))
+        keys = np.sort(keys, axis=1)
+        keys = np.flip(keys, 1) if flag(self.descending) else keys
+        return _turned(keys).view(x.dtype) if x.dtype.kind == "f" else keys
+
+
+def _turned(bits: Array) -> Array:
+    """Bits of floats as ordered integers, and back."""
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
 @dataclass(frozen=True)
@@ -147,6 +170,36 @@ class SmallestOp(Sequential):
         return np.sort(operands[0], axis=1)[:, : int(sizes(self.size)[0])]
 
 
+@irdl_op_definition
+class OfRanksOp(Sequential):
+    """The elements of each row of `x` [a, n] that stand at some places when it is in order: `y[a, k] = sorted(x[a])[ranks[k]]`.
+
+    Elements are counted by the digits of their distance from the least, the highest digit first; of each digit behind it only
+    those count that are near an element that is looked for.
+    (C1) `x` is of signed integers, of two sizes; (C2) `ranks` are places of a row, whose size is known in a kernel.
+    """
+
+    name = "dl.of_ranks"
+    x = operand_def(TensorType)
+    ranks = prop_def(DenseArrayBase)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        (rows, n), ranks = _require(self.name, self.x, 2), ints(self.ranks)
+        if any(rank < 0 or known_less(n, rank + 1) for rank in ranks):
+            raise ShapeError(f"{self.name}: the elements at {list(ranks)} of {n} (C2)")
+        return [tensor_type((rows, len(ranks)), element_type_of(self.x))]
+
+    @property
+    def digit_bits(self) -> int:
+        """How many bits are counted by at once."""
+        # Each value of a digit is looked at for each rank.
+        return _LONG_DIGIT_BITS if int(shape_of(self.x)[1]) >= 4 * _LONG_ROW else _DIGIT_BITS
+
+    def reference(self, *operands: Array) -> Array:
+        return np.sort(operands[0], axis=1)[:, list(ints(self.ranks))]
+
+
 # A digit has as many bits as pays: what counts it stays in the first-level cache, and is not longer than the rows. Of rows that
 # no cache near by holds, each value of a digit has a line and a page of its own, and more of them than are kept cost more than
 # another digit does.
@@ -177,6 +230,17 @@ def network_is_quicker(before: Size, n: int, behind: Size, element: Attribute, b
     network = tiles * exchanges * (20 if scalar.bits(element) == 64 else 5)
     by_digits = before * behind * sum(6 * n + (4 << high - low) for low, high in pairwise(digit_ends(0, bits, n)))
     return network <= by_digits
+
+
+# So few elements are looked for by themselves, in rows of so many.
+_FEW_RANKS, _RANKED_ROW = 8, 512
+
+
+def ranks_are_quicker(before: Size, n: Size, behind: Size, element: Attribute, ranks: int) -> bool:
+    """Whether the elements of some ranks are found sooner than columns [before, n, behind] are sorted."""
+    if not isinstance(n, int) or n < _RANKED_ROW or ranks > _FEW_RANKS:
+        return False
+    return not network_is_quicker(before, n, behind, element, scalar.bits(element))
 
 
 # How many times as many elements as are wanted there are where selecting is quicker than sorting.

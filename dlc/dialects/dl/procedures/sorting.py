@@ -41,11 +41,13 @@ from dlc.dialects.dl.interfaces import Composite, is_unsigned
 from dlc.dialects.dl.movement.indexing import GatherElementsOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp, known_less
 from dlc.dialects.dl.procedures.rows import (
+    OfRanksOp,
     SmallestOp,
     SortColumnsOp,
     SortDigitsOp,
     digit_ends,
     network_is_quicker,
+    ranks_are_quicker,
     selection_is_quicker,
 )
 from dlc.dialects.dl.procedures.sorted import stable_order
@@ -119,8 +121,14 @@ class SortOp(_Order):
         shape = shape_of(x)
         if 0 in shape or shape[axis] == 1:
             return [b(ReshapeOp, x, shape=shape)]
+        n, element = shape[axis], element_type_of(x)
+        before, behind, bits = product(shape[:axis]), product(shape[axis + 1 :]), scalar.bits(element)
+        taken = isinstance(n, int) and SortColumnsOp.takes(element) and network_is_quicker(before, n, behind, element, bits)
+        if taken:
+            columns = b(ReshapeOp, x, shape=(before, n, behind))
+            return [b(ReshapeOp, b(SortColumnsOp, columns, descending=self.is_descending), shape=shape)]
         keys = _ascending(b, _keys(b, x, self.is_descending), axis)
-        return [_elements(b, keys, element_type_of(x), self.is_descending)]
+        return [_elements(b, keys, element, self.is_descending)]
 
 
 @irdl_op_definition
@@ -214,6 +222,21 @@ def _turned(b: Build, bits: SSAValue) -> SSAValue:
     element = element_type_of(bits)
     sign = b(ShiftRightOp, bits, b.scalar(scalar.bits(element) - 1, like=bits))
     return b(BitwiseXorOp, bits, b(BitwiseAndOp, sign, b.scalar(scalar.limits(element)[1], like=bits)))
+
+
+def of_ranks(sort: SortOp, ranks: Sequence[int]) -> SSAValue | None:
+    """What stands at these places of the sorted axis, without sorting it; None where sorting is quicker."""
+    b, axis, shape, element = Build(sort), sort.sorted_axis, shape_of(sort.x), element_type_of(sort.x)
+    before, behind = product(shape[:axis]), product(shape[axis + 1 :])
+    bits = IntegerType(8 if is_bool(element) else scalar.bits(element))
+    if 0 in shape or not ranks_are_quicker(before, shape[axis], behind, bits, len(ranks)):
+        return None
+    order = [*(a for a in range(len(shape)) if a != axis), axis]
+    keys = b(TransposeOp, _keys(b, sort.x, sort.is_descending), permutation=order)
+    rows = b(OfRanksOp, b(ReshapeOp, keys, shape=(product((before, behind)), shape[axis])), ranks=ranks)
+    found = b(ReshapeOp, rows, shape=(*(shape[a] for a in order[:-1]), len(ranks)))
+    found = b(TransposeOp, found, permutation=[order.index(a) for a in range(len(shape))])
+    return _elements(b, found, element, sort.is_descending)
 
 
 def _places(b: Build, keys: SSAValue, bits: int, axis: int, count: Size | None = None) -> SSAValue:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_bool
 from dlc.dialects.dl.interfaces import Sequential
 from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
+    IntegerAttr,
     SSAValue,
     StringAttr,
     TensorType,
@@ -74,24 +75,49 @@ class AccumulateOp(Sequential):
 class ExtremePlaceOp(Sequential):
     """The place `j` of the largest `x[a, j, b]`, as i64 [a, b]; of the smallest if `smallest`.
 
-    The first of equal ones, the last if `last`; NaN is extreme.
+    The first of equal ones, the last if `last`; NaN is extreme. With `parts`, the place in each of so many stretches of
+    ⌈n / parts⌉ elements, [a, parts, b]: stretch k begins at k times that many, or where the last one fits.
     (C1) `x` is of numbers, not of 16-bit floats; (C2) it has three axes, of sizes that are known in a kernel, the second
-    between 1 and 2^31 - 1.
+    below 2^31, and not 0 unless the result has no elements; (C3) there is a part, and no more than elements.
     """
 
     name = "dl.extreme_place"
     x = operand_def(TensorType)
     smallest = opt_prop_def(BoolAttr)
     last = opt_prop_def(BoolAttr)
+    parts = opt_prop_def(IntegerAttr)
     result = result_def(TensorType)
+
+    @property
+    def stretches(self) -> int | None:
+        """How many stretches there are, if they have places of their own."""
+        return None if self.parts is None else number(self.parts)
+
+    @property
+    def stretch(self) -> int:
+        """The elements of a stretch."""
+        return -(-int(shape_of(self.x)[1]) // (self.stretches or 1))
 
     def infer(self) -> Sequence[Tensor]:
         rows, n, columns = _require(self.name, self.x)
-        if n == 0 or (isinstance(n, int) and n >= 1 << 31):
+        if (n == 0 and 0 not in (rows, columns)) or (isinstance(n, int) and n >= 1 << 31):
             raise ShapeError(f"dl.extreme_place: {n} elements along the second axis of {shape_of(self.x)} (C2)")
-        return [tensor_type((rows, columns), i64)]
+        if self.stretches is None:
+            return [tensor_type((rows, columns), i64)]
+        if self.stretches < 1 or (isinstance(n, int) and n < self.stretches):
+            raise ShapeError(f"dl.extreme_place: {self.stretches} stretches of {n} elements (C3)")
+        return [tensor_type((rows, self.stretches, columns), i64)]
 
     def reference(self, *operands: Array) -> Array:
+        if self.stretches is None:
+            return self._places(*operands)
+        (x,), size = operands, self.stretch
+        starts = (min(k * size, x.shape[1] - size) for k in range(self.stretches))
+        return np.stack([start + self._places(x[:, start : start + size]) for start in starts], 1)
+
+    def _places(self, *operands: Array) -> Array:
         x = np.flip(operands[0], 1) if flag(self.last) else operands[0]
+        if not x.size:
+            return np.zeros((x.shape[0], x.shape[2]), np.int64)
         found = (np.argmin if flag(self.smallest) else np.argmax)(x, 1)
         return x.shape[1] - 1 - found if flag(self.last) else found

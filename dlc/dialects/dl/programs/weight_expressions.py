@@ -25,18 +25,22 @@ class WeightExpressions:
     def holds(self, owner: Operation | Block) -> bool:
         """Whether the results of an op are such values; arguments of a block are not."""
         known = self._known
-        if owner in known:
-            return known[owner]
-        pending = [owner]
-        while owner not in known:
+        pending = [owner] if owner not in known else []
+        while pending:
             last = pending.pop()
             if not isinstance(last, DlOp):
                 known[last] = False
                 continue
-            sources = [v.owner for v in last.operands]
-            possible = all([known.get(s, True) for s in sources]) and _is_evaluated(last)
-            unknown = [s for s in sources if s not in known] if possible else []
-            if unknown:
+            possible, unknown = True, list[Operation | Block]()
+            for value in last.operands:
+                source = known.get(value.owner)
+                if source is None:
+                    unknown.append(value.owner)
+                elif not source:
+                    possible = False
+                    break
+            possible = possible and _is_evaluated(last)
+            if possible and unknown:
                 pending += [last, *unknown]
             else:
                 known[last] = possible

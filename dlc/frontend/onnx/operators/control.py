@@ -200,7 +200,22 @@ def _unrolled(node: Node, body: GraphProto, limit: Value | None, going: Value, s
         for sequence, value in zip(elements, results[len(states) :], strict=True):
             sequence.append(value)
         step += 1
+    if not step and elements:
+        return [*states, *_collected_by_none(node, body, states)]
     return [*states, *(_stacked(node, sequence) for sequence in elements)]
+
+
+def _collected_by_none(node: Node, body: GraphProto, states: Sequence[Value]) -> list[Value]:
+    """What a loop without iterations collects: no elements, of the types that its first step would make."""
+    emit, block = node.emit, Block()
+    scratch = Emitter(block, emit.weights, emit)
+    results, problems = node.attempt(body, [scratch.constant(0, np.int64), scratch.constant(True), *states], scratch)
+    made = list(results[1 + len(states) :])
+    if problems or any(isinstance(v, NoTensor) or v.is_text for v in made) or _has_sizes_of(scratch, [v.type for v in made]):
+        raise NodeProblem("output", "a loop without iterations that collects values of unknown shape is not supported")
+    types = [v.type for v in made]
+    discard(block)
+    return [emit.full(0, (0, *shape_of(t)), element_type_of(t)) for t in types]
 
 
 def _by_data(node: Node, limit: Value) -> Size:
@@ -233,8 +248,6 @@ def _has_sizes_of(emit: Emitter, types: Sequence[Tensor]) -> bool:
 
 
 def _stacked(node: Node, values: Sequence[Value]) -> Value:
-    if not values:
-        raise NodeProblem("output", "a loop without iterations that collects values of unknown shape is not supported")
     return node.emit(dl.ConcatOp, *(node.emit.reshape(v, (1, *v.shape)) for v in values), axis=0)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -13,12 +13,13 @@ from dlc.dialects.dl.base import DlOp, element_type_of, ints, normalized_axes, r
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, TransposeOp
+from dlc.dialects.dl.interfaces import Elementwise, Movement
+from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, TransposeOp, WindowsOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import AxisReduction, ReduceProdOp, ReduceSumOp
 from dlc.dims import is_static
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, bf16, f16, f32
-from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, bf16, f16, f32
+from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, users
 
 # Terms of a block, and of a sum that is left whole: along memory, where a vector of accumulators shares the terms; and across.
 _ALONG, _ACROSS = (1024, 4096), (512, 16384)
@@ -46,6 +47,8 @@ class BlockSumsPass(ModulePass):
     What one accumulator adds up loses about the last bit of the sum with each term, and grows no more from 2^24 equal terms
     on. In blocks the error grows with the logarithm of the length, and the blocks are tasks of their own. Sums of f16 and bf16
     are rounded once, at the end. Sums whose length is open stay as they are.
+
+    What elementwise ops make for a reduction alone, they make in its blocks: a kernel ends where a reshape is.
 
     Of very many elements every reduction goes by blocks, such as maxima, unless there are tasks without: they are read in the
     order of memory, whole rows at a time.
@@ -93,13 +96,19 @@ def _blocked_product(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) ->
     rest = terms // size
     room = min(_OF_FEW, size // _TASKS) if of_few else max(_PRODUCT // rest, 1)
     part = next((p for p in range(room, 0, -1) if size % p == 0 and p * rest >= _LEAST), None)
-    if part is None and terms <= longest:
+    if part is None and terms <= longest and not of_few:
         return None
     if part is None:
         # No number of blocks divides the axis: what is left over is a product of its own.
-        ends = (0, size - size % room), (size - size % room, size)
-        sides = [[_between(b, v, a, *part) for v, a in ((op.lhs, i), (op.rhs, j))] for part in ends]
-        return [b(AddOp, *(_product(b, x, y, batch, contracted) for x, y in sides))]
+        whole = size - size % room
+        first = _between(b, op.lhs, i, 0, whole)
+        left = _product(b, _between(b, op.lhs, i, whole, size), _between(b, op.rhs, j, whole, size), batch, contracted)
+        if not of_few:
+            return [b(AddOp, _product(b, first, _between(b, op.rhs, j, 0, whole), batch, contracted), left)]
+        # The matrix is read where it lies.
+        blocks = b(WindowsOp, op.rhs, axes=(0,), sizes=(room,), strides=(room,))
+        sums = _product(b, _cut(b, first, i, room), blocks, [(i, 1)], [(i + 1, 0)])
+        return [b(AddOp, b(ReduceSumOp, sums, axes=(0,), keepdims=False), left)]
     lhs, rhs = _cut(b, op.lhs, i, part), _cut(b, op.rhs, j, part)
     # Blocks are one more pair of axes, in front of those that were cut.
     moved = [[(x + (x >= i), y + (y >= j)) for x, y in those] for those in (batch, contracted)]
@@ -178,7 +187,7 @@ def _blocked(op: AxisReduction) -> Sequence[SSAValue] | None:
         total = b(kind, sums, axes=axes[: cut + 1], keepdims=True)
         return [b(ReshapeOp, total, shape=shape_of(op.result))]
     if part >= _LEAST:
-        blocks = b(ReshapeOp, x, shape=(*shape[:axis], size // part, part, *shape[axis + 1 :]))
+        blocks = _in_blocks(op, axis, part)
         sums = b(kind, blocks, axes=[axis + 1, *(a + 1 for a in inner)], keepdims=True)
         sums = b(ReshapeOp, sums, shape=[size // part if a == axis else 1 if a in inner else n for a, n in enumerate(shape)])
         total = b(kind, sums, axes=axes[: cut + 1], keepdims=True)
@@ -188,6 +197,49 @@ def _blocked(op: AxisReduction) -> Sequence[SSAValue] | None:
     # No number of blocks divides the axis: what is left over is a sum of its own.
     parts = (_between(b, x, axis, low, high) for low, high in ((0, size - size % room), (size - size % room, size)))
     return [b(AddOp, *(b(kind, v, axes=axes, keepdims=op.keeps_axes) for v in parts))]
+
+
+def _in_blocks(op: AxisReduction, axis: int, part: int) -> SSAValue:
+    """What a reduction reads, with an axis in blocks of `part`; what elementwise ops make of it for it alone is made of blocks.
+
+    Otherwise it would be written first.
+    """
+    b, shape, known = Build(op), shape_of(op.x), dict[SSAValue, SSAValue]()
+    behind = len(shape) - axis
+
+    def blocks(value: SSAValue) -> SSAValue:
+        sizes = shape_of(value)
+        if value not in known and len(sizes) >= behind:
+            at = len(sizes) - behind
+            halves = (1, 1) if sizes[at] == 1 else (int(sizes[at]) // part, part)
+            known[value] = b(ReshapeOp, value, shape=(*sizes[:at], *halves, *sizes[at + 1 :]))
+        return known.get(value, value)
+
+    for maker in _makers(op):
+        made = type(maker).make(*map(blocks, maker.operands), **maker.properties)
+        known[maker.results[0]] = b.insert(made).results[0]
+    return blocks(op.x)
+
+
+def _makers(op: AxisReduction) -> list[Elementwise]:
+    """The elementwise ops that make what a reduction reads, of the same shape, for it alone, in program order."""
+    makers: dict[Operation, Elementwise] = {}
+    pending, before = {op.x.owner}, op.prev_op
+    while pending and before is not None:
+        if before in pending:
+            pending.remove(before)
+            # A movement is read through, where it is not reshaped.
+            moved = any(isinstance(v.owner, Movement) for v in before.operands)
+            if isinstance(before, Elementwise) and not moved and _is_for(before, op, makers):
+                makers[before] = before
+                pending |= {v.owner for v in before.operands}
+        before = before.prev_op
+    return list(reversed(makers.values()))
+
+
+def _is_for(maker: Elementwise, op: AxisReduction, others: Mapping[Operation, Elementwise]) -> bool:
+    """Whether what an op makes is of the shape of what a reduction reads, and for it or its other makers alone."""
+    return shape_of(maker.results[0]) == shape_of(op.x) and users(maker.results[0]) <= {op, *others}
 
 
 def _between(b: Build, x: SSAValue, axis: int, low: int, high: int) -> SSAValue:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
@@ -17,13 +18,15 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.packing import UnpackOp
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp, TransposeOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, TransposeOp
 from dlc.dialects.dl.programs.ranges import ranges_of, representative
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.dims import Range, Size, is_static, product
 from dlc.ir import Context, Float32Type, ModuleOp, Operation, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.contractions.frames import Frames
+from dlc.passes.dl.contractions.joined_strips import JoinedStrips
 from dlc.passes.dl.contractions.strips import strip_of, strips
 from dlc.passes.dl.contractions.winograd_algorithms import ALGORITHMS, OF_FLOATS, Algorithm, twos
 from dlc.passes.dl.index_ranges import interval_of
@@ -34,6 +37,15 @@ from dlc.target import Winograd
 _PART = ELEMENT_TYPES["int16"]
 # Bytes of a number of weights that each run transforms.
 _FLOAT = 4
+# Axes of images.
+_IMAGES = 4
+
+
+def has_windows_of_three(op: ConvOp) -> bool:
+    """Whether windows are of 3×3, or several such frames of a film, and move by one place of an image."""
+    *taps, height, width, _, _ = shape_of(op.w) if rank_of(op.w) >= _IMAGES else (0, 0, 0, 0)
+    steps = {*ints(op.strides)[-2:], *ints(op.dilations)[-2:], number(op.groups)}
+    return (height, width) == (3, 3) and len(taps) <= 1 and steps == {1}
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,8 @@ class WinogradPass(TargetPass):
     written in panels of output channels, so that no product copies them.
 
         %u = dl.winograd_input (dl.unpack (dl.transpose %w)), G;  %m = dl.matmul %v, (dl.unpack (dl.transpose %u))
+
+    What a window sees of other frames of a film lies beside a frame, as more channels (`frames.py`).
 
     The largest error is about 1e-5 of the largest result for tiles of 4×4, and 2e-6 for 2×2. An image that tiles
     do not divide is padded, and its result cut after the elementwise ops that follow. Run it after `fold-scales`, for targets
@@ -91,32 +105,30 @@ class _Rewriter:
         # The output channels side by side in weights that each run transforms.
         self.panel = panel
         self.crops: set[SSAValue] = set()
-        # Results of strips that were joined, and the convolution that they come from.
-        self.joins: dict[SSAValue, ConvOp] = {}
-        # The convolutions all of whose strips an op waits for, of all blocks: inner ones read what is around them.
-        self.awaited = awaited
+        self.strips, self.frames = JoinedStrips(awaited), Frames()
 
     def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
-        if self.joins:
-            self.awaited_by(op)
+        self.strips.passed(op)
         if isinstance(op, ConvOp):
             algorithm = self.algorithm(op)
-            return [self.convolved(op, algorithm)] if algorithm is not None else None
-        return self.cropped_later(op) or self.joined_later(op) if isinstance(op, Elementwise) else None
+            if algorithm is None:
+                return None
+            return [self.convolved(op, algorithm) if rank_of(op.x) == _IMAGES else self.frames.convolved(op)]
+        if isinstance(op, Elementwise):
+            return self.cropped_later(op) or self.strips.followed(op) or self.frames.followed(op)
+        return None
 
     def algorithm(self, op: ConvOp) -> Algorithm | None:
         """The cheapest algorithm for a convolution, if it is cheaper than the sum itself."""
         x, w = shape_of(op.x), shape_of(op.w)
-        if not is_static((*x[1:], *w)):
-            return None
-        if w[:2] != (3, 3) or len(w) != 4 or {*ints(op.strides), *ints(op.dilations), number(op.groups)} != {1}:
-            return None
-        algorithms = self.possible(op)
-        if not algorithms:
+        if not is_static((*x[1:], *w)) or not has_windows_of_three(op):
             return None
         # Whether it is less work depends little on how many images there are.
-        n, (height, width, c) = representative(x[0], self.ranges), map(int, x[1:])
-        o, costs = int(w[3]), self.costs
+        n = representative(x[0], self.ranges) * prod(map(int, shape_of(op.result)[1:-3]))
+        (height, width), c, o, costs = map(int, x[-3:-1]), prod(map(int, (*w[:-4], w[-2]))), int(w[-1]), self.costs
+        algorithms = self.possible(op, c)
+        if not algorithms:
+            return None
 
         def cost(a: Algorithm) -> float:
             tiles = n * -(-(height - 2) // a.step) * -(-(width - 2) // a.step)
@@ -131,14 +143,14 @@ class _Rewriter:
         direct = n * (height - 2) * (width - 2) * 9 * c * o
         return best if direct > costs.gain * cost(best) else None
 
-    def possible(self, op: ConvOp) -> Sequence[Algorithm]:
-        """The algorithms that give a convolution's results."""
+    def possible(self, op: ConvOp, c: int) -> Sequence[Algorithm]:
+        """The algorithms that give a convolution's results, of images of so many channels."""
         match [element_type_of(v) for v in (*op.operands, op.result)]:
             case [Float32Type(), Float32Type(), Float32Type()]:
                 return OF_FLOATS
             case [x, w, result] if x == w == _PART and result == i32 and op.w in self.constant:
                 ranges = interval_of(op.x), interval_of(op.w)
-                terms = 9 * int(shape_of(op.x)[-1])
+                terms = 9 * c
                 return [a for a in ALGORITHMS if a.fits(*ranges) and a.centre(*ranges, terms) is not None]
             case _:
                 return ()
@@ -164,8 +176,8 @@ class _Rewriter:
             products = b(MatmulOp, rows, flat, result=element_type_of(op.result))
             return of_known(b, WinogradOutputOp, b(ReshapeOp, products, shape=(t, t, *tiles, o)), of_output)
 
-        axis, parts = self.strips(op, x, algorithm)
-        y = self.join(b, [results(strip_of(b, x, axis, *place)) for place in parts], axis, op) if parts else results(x)
+        axis, parts = self.parts(op, x, algorithm)
+        y = self.strips.join(b, [results(strip_of(b, x, axis, *place)) for place in parts], axis, op) if parts else results(x)
         if integers:
             y = self.divided(b, op, algorithm, y)
         return self.crop(b, y, result) if any(missing) else y
@@ -186,7 +198,7 @@ class _Rewriter:
         u = b(ReshapeOp, of_known(b, WinogradInputOp, flat, matrix, step=kernel), shape=(numbers, o // panel, c, panel))
         return b(UnpackOp, b(TransposeOp, u, permutation=(1, 0, 2, 3)), axis=2, tile=panel, size=o)
 
-    def strips(self, op: ConvOp, x: SSAValue, algorithm: Algorithm) -> tuple[int, Sequence[tuple[int, int]]]:
+    def parts(self, op: ConvOp, x: SSAValue, algorithm: Algorithm) -> tuple[int, Sequence[tuple[int, int]]]:
         """An axis of images `x`, and parts of it whose tiles and products stay in a cache; none where all of them do.
 
         Several images are cut between two of them, one between rows of tiles, which share two rows of the image. Each part
@@ -235,54 +247,6 @@ class _Rewriter:
         b = Build(op)
         whole = b(type(op), *(inner.x if v is crops[0] else v for v in op.operands), **op.properties)
         return [self.crop(b, whole, shape)]
-
-    def join(self, b: Build, parts: Sequence[SSAValue], axis: int, origin: ConvOp) -> SSAValue:
-        joined = b(ConcatOp, *parts, axis=axis)
-        self.joins[joined] = origin
-        return joined
-
-    def joined_later(self, op: Elementwise) -> Sequence[SSAValue] | None:
-        """f(concat(x, …), b) = concat(f(x, b), …), so that f joins each part's kernel; not where b waits for all parts."""
-        shape = shape_of(op.results[0])
-        whole = next((v for v in op.operands if v in self.joins and shape_of(v) == shape and self.is_apart(op, v)), None)
-        joined = None if whole is None else defining(whole, ConcatOp)
-        if whole is None or joined is None:
-            return None
-        b, axis, start, parts = Build(op), joined.joined_axis, 0, list[SSAValue]()
-        for part in joined.values:
-            size = int(shape_of(part)[axis])
-            operands = [part if v is whole else _beside(b, v, axis - len(shape), start, size) for v in op.operands]
-            parts.append(b(type(op), *operands, **op.properties))
-            start += size
-        return [self.join(b, parts, axis, self.joins[whole])]
-
-    def is_apart(self, op: Elementwise, whole: SSAValue) -> bool:
-        """Whether what an op reads beside strips of a convolution is there when each of them is."""
-        origin = self.joins[whole]
-        others = [v.owner for v in op.operands if self.joins.get(v) is not origin]
-        return not any(isinstance(other, Operation) and origin in self.awaited_by(other) for other in others)
-
-    def awaited_by(self, op: Operation) -> frozenset[ConvOp]:
-        """The convolutions all of whose strips an op waits for."""
-        pending = [op]
-        while op not in self.awaited:
-            last = pending[-1]
-            values = {v for inner in last.walk() for v in inner.operands}
-            owners = [v.owner for v in values if isinstance(v.owner, Operation)]
-            unknown = [owner for owner in owners if owner not in self.awaited]
-            if unknown:
-                pending += unknown
-                continue
-            before = (self.awaited[owner] for owner in owners)
-            self.awaited[last] = frozenset[ConvOp]().union(*before, (self.joins[v] for v in values if v in self.joins))
-            pending.pop()
-        return self.awaited[op]
-
-
-def _beside(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
-    """What of an operand meets a part of another one, of an axis counted from the last; all of it if it is broadcast."""
-    axis += rank_of(value)
-    return value if axis < 0 or shape_of(value)[axis] == 1 else strip_of(b, value, axis, start, size)
 
 
 def _varies(value: SSAValue) -> bool:

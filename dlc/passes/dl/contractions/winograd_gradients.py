@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.arithmetic.elementwise import AddOp
 from dlc.dialects.dl.base import Array, element_type_of, ints, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp
 from dlc.dialects.dl.contractions.winograd import WinogradInputOp, WinogradOutputOp, of_known
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import ReshapeOp, WindowsOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, WindowsOp
 from dlc.dialects.dl.programs.ranges import ranges_of, representative
+from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.dims import Range, is_static, product
 from dlc.ir import Context, Float32Type, ModuleOp, SSAValue
 from dlc.passes.base import TargetPass
@@ -102,11 +102,12 @@ def _gradient(op: DotGeneralOp, x: SSAValue, algorithm: Algorithm, costs: Winogr
         axes = {"lhs_batch": (0,), "rhs_batch": (0,), "lhs_contract": (1,), "rhs_contract": (1,)}
         return b(DotGeneralOp, rows(x, of_x), rows(ct, of_ct), **axes)
 
-    u = None
-    for images, places in _parts(b, x, ct, algorithm, costs):
-        more = sums(images, places)
-        u = more if u is None else b(AddOp, more, u)
-    assert u is not None
+    parts = [sums(*part) for part in _parts(b, x, ct, algorithm, costs)]
+    u, *others = parts
+    if others:
+        # One beside the other, to be added up as they lie: a product that adds those of other strips waits for memory.
+        joined = b(ReshapeOp, b(ConcatOp, *parts, axis=0), shape=(len(parts), t * t, c, o))
+        u = b(ReduceSumOp, joined, axes=(0,), keepdims=False)
     tile = b(ReshapeOp, u, shape=(t, t, 1, 1, 1, c * o))
     return b(ReshapeOp, of_known(b, WinogradOutputOp, tile, of_sums), shape=shape_of(op.result))
 

@@ -60,6 +60,8 @@ def shrink(node: Node) -> Value:
 
 def _hardmax(node: Node, x: Value, axis: int) -> Value:
     """1 at the first largest element of a row, 0 elsewhere."""
+    if 0 in x.shape:
+        return x
     emit = node.emit
     largest = emit(dl.ArgmaxOp, x, axis=axis, keepdims=True, select_last=False)
     places = emit.reshape(emit.iota(x.shape[axis]), (x.shape[axis], *(1,) * (x.rank - 1 - axis)))

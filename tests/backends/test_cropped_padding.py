@@ -1,0 +1,55 @@
+"""Convolutions whose windows reach far into padding, in parts, on every target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dlc
+import dlc.numpy as dnp
+from dlc import nn
+from dlc.runtime.opencl.devices import all_devices
+
+RNG = np.random.default_rng(0)
+W = RNG.standard_normal((3, 3, 64, 128)).astype(np.float32) / 24
+PICTURES = RNG.standard_normal((2, 16, 16, 64)).astype(np.float32)
+OPENCL = pytest.param("opencl", marks=pytest.mark.skipif(not all_devices(), reason="no OpenCL device"))
+
+
+def pyramid(x, w):
+    """What a net that labels pixels has: windows of several widths, side by side."""
+    wide = [nn.relu(nn.conv(x, w, dilations=d, padding=[(d, d), (d, d)]) + x[..., :1]) for d in (12, 18)]
+    return dnp.concatenate(wide, -1)
+
+
+@pytest.mark.parametrize("target", ["cpu:generic", "cpu:avx2", "cpu", OPENCL])
+def test_windows_of_several_widths(target: str) -> None:
+    made = dlc.jit(pyramid, target=target)
+    # A window in parts, and one of which a single tap is left.
+    text = made.lower(PICTURES, W).as_text("dl")
+    assert text.count("dl.conv ") >= 5 and "tensor<1x1x64x128xf32>" in text
+    wanted = dlc.jit(pyramid, target="reference", numerics="strict")(PICTURES, W)
+    np.testing.assert_allclose(np.asarray(made(PICTURES, W)), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("target", ["cpu:generic", "cpu:avx2", "cpu", OPENCL])
+def test_films_of_few_frames(target: str) -> None:
+    """Frames by themselves, each of which sees two of the three that a window has, and then by tiles."""
+    film = RNG.standard_normal((1, 2, 20, 20, 64)).astype(np.float32)
+    w = RNG.standard_normal((3, 3, 3, 64, 64)).astype(np.float32) / 40
+
+    def layer(x):
+        return nn.relu(nn.conv(x, w, padding="same") + x)
+
+    made = dlc.jit(layer, target=target)
+    assert made.lower(film).as_text("dl").count("dl.winograd_output") >= 2
+    wanted = dlc.jit(layer, target="reference", numerics="strict")(film)
+    np.testing.assert_allclose(np.asarray(made(film)), wanted, rtol=0, atol=2e-5 * np.abs(wanted).max())
+
+
+def test_gradients_through_parts() -> None:
+    gradient = dlc.grad(lambda x, w: dnp.sum(pyramid(x, w) ** 2), argnums=(0, 1))
+    got = dlc.jit(gradient)(PICTURES, W)
+    wanted = dlc.jit(gradient, target="reference", numerics="strict")(PICTURES, W)
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.abs(b).max())
