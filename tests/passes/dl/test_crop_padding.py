@@ -79,6 +79,16 @@ def test_what_another_kernel_costs_is_not_saved() -> None:
     assert len(windows(apart(8, size=15, channels=(16, 64)))) < len(windows(apart(8, size=15, channels=(64, 256))))
 
 
+def test_no_images_have_no_parts() -> None:
+    x, w = np.zeros((0, 4, 4, 2), np.float32), np.ones((3, 3, 2, 3), np.float32)
+
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        padded = b(dl.PadOp, x, b.scalar(0, like=x), low=(0, 3, 3, 0), high=(0, 3, 3, 0))
+        return b(dl.ConvOp, padded, b.weight(w), strides=(1, 1), dilations=(3, 3), groups=1)
+
+    assert windows(program(body, x).apply(CropPaddingPass(AVX512))) == [(3, 3)]
+
+
 def test_frames_are_cut_by_themselves() -> None:
     def film(frames: int) -> list[tuple[int, ...]]:
         p = convolution([frames, 14, 14], [3, 3, 3], [1] * 3, [1] * 3, [1] * 3, [1] * 3, channels=(32, 64))

@@ -92,7 +92,7 @@ class _Rewriter:
         seen = [_seen(op, pad, axis, *own) for axis, own in enumerate(whole)]
         if self.machine.winograd is not None and has_windows_of_three(op) and _share(seen[-2:], whole[-2:]) > _MOST_BY_TILES:
             seen[-2:] = whole[-2:]
-        if _share(seen, whole) > _MOST:
+        if _share(seen, whole) > _MOST or not each:
             return None
         parts = whole
         for axis, own in enumerate(seen):
@@ -100,7 +100,7 @@ class _Rewriter:
             work = each * prod(sum(p.products for p in o) for o in others)
             parts = [*parts[:axis], _merged(own, work, kernel * prod(map(len, others))), *parts[axis + 1 :]]
         cost = each * prod(sum(p.products for p in own) for own in parts) + kernel * (prod(map(len, parts)) - 1)
-        return parts if cost <= _MOST * least else None
+        return parts if cost < _MOST * least else None
 
     def joined(self, op: ConvOp, pad: PadOp, parts: Sequence[Sequence[_Part]], chosen: tuple[_Part, ...]) -> SSAValue:
         """The result for the parts that are chosen of the first axes, and all of the others."""
