@@ -53,8 +53,8 @@ class Program:
 
     `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with; `read_for`
     reads it again where it came from, for known shapes of its inputs. `defaults` are for inputs that a call may leave out.
-    `border` is what users of the model give and get, where that is more than its tensors. `keeper` keeps a
-    module that nobody looks at who has neither the program nor one made of it.
+    `border` is what users of the model give and get, where that is more than its tensors. `keeper` keeps a module
+    that only those look at who have the program or one made of it.
     """
 
     module: ModuleOp

@@ -75,9 +75,7 @@ class _Rewriter:
         self.strips.passed(op)
         if isinstance(op, Elementwise):
             return self.strips.followed(op)
-        pad = _padding(op.x) if isinstance(op, ConvOp) else None
-        parts = self.parts(op, pad) if isinstance(op, ConvOp) and pad is not None else None
-        if not isinstance(op, ConvOp) or pad is None or parts is None:
+        if not isinstance(op, ConvOp) or (pad := _padding(op.x)) is None or (parts := self.parts(op, pad)) is None:
             return None
         return [self.joined(op, pad, parts, ())]
 
@@ -88,19 +86,18 @@ class _Rewriter:
             return None
         whole = [[_Part(0, int(places), 0, int(taps))] for places, taps in zip(y[1:-1], w[:-2], strict=True)]
         each = representative(y[0], self.ranges) * prod(map(int, w[-2:]))
-        kernel, least = _KERNEL * self.machine.task_work, each * prod(p.products for (p,) in whole)
+        kernel, most = _KERNEL * self.machine.task_work, _MOST * _products(whole)
         seen = [_seen(op, pad, axis, *own) for axis, own in enumerate(whole)]
-        if self.machine.winograd is not None and has_windows_of_three(op) and _share(seen[-2:], whole[-2:]) > _MOST_BY_TILES:
+        by_tiles = self.machine.winograd is not None and has_windows_of_three(op)
+        if by_tiles and _products(seen[-2:]) > _MOST_BY_TILES * _products(whole[-2:]):
             seen[-2:] = whole[-2:]
-        if _share(seen, whole) > _MOST or not each:
+        if not each or _products(seen) > most:
             return None
         parts = whole
         for axis, own in enumerate(seen):
             others = [o for k, o in enumerate(parts) if k != axis]
-            work = each * prod(sum(p.products for p in o) for o in others)
-            parts = [*parts[:axis], _merged(own, work, kernel * prod(map(len, others))), *parts[axis + 1 :]]
-        cost = each * prod(sum(p.products for p in own) for own in parts) + kernel * (prod(map(len, parts)) - 1)
-        return parts if cost < _MOST * least else None
+            parts = [*parts[:axis], _merged(own, each * _products(others), kernel * prod(map(len, others))), *parts[axis + 1 :]]
+        return parts if each * _products(parts) + kernel * (prod(map(len, parts)) - 1) < each * most else None
 
     def joined(self, op: ConvOp, pad: PadOp, parts: Sequence[Sequence[_Part]], chosen: tuple[_Part, ...]) -> SSAValue:
         """The result for the parts that are chosen of the first axes, and all of the others."""
@@ -110,10 +107,9 @@ class _Rewriter:
         return results[0] if len(results) == 1 else self.strips.join(Build(op), results, 1 + len(chosen), op)
 
 
-def _share(parts: Sequence[Sequence[_Part]], whole: Sequence[Sequence[_Part]]) -> float:
-    """The part of the products that is left."""
-    left, all_of_them = (prod(sum(p.products for p in own) for own in axes) for axes in (parts, whole))
-    return left / all_of_them
+def _products(axes: Sequence[Sequence[_Part]]) -> int:
+    """How many products of a place and a tap there are, of an input channel and an output channel."""
+    return prod(sum(p.products for p in parts) for parts in axes)
 
 
 def _padding(x: SSAValue) -> PadOp | None:

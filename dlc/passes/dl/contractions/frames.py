@@ -47,23 +47,26 @@ class Frames:
         result = op.results[0]
         film = next((v for v in op.operands if v in self._films and shape_of(v) == shape_of(result)), None)
         inner = None if film is None else defining(film, ReshapeOp)
-        if inner is None:
+        others = [v for v in op.operands if v is not film]
+        if inner is None or not all(shape_of(v) == shape_of(result) or not varies(v) for v in others):
             return None
         b, images = Build(op), shape_of(inner.x)
-        operands = list[SSAValue]()
-        for v in op.operands:
-            shape = shape_of(v)
+
+        def beside(v: SSAValue) -> SSAValue:
             if v is film:
-                operands.append(inner.x)
-            elif shape == shape_of(result):
-                operands.append(b(ReshapeOp, v, shape=images))
-            elif all(size == 1 for size in shape[:-1]):
-                operands.append(b(ReshapeOp, v, shape=shape[-len(images) :]) if rank_of(v) > len(images) else v)
-            else:
-                return None
-        return [self._film(b, b(type(op), *operands, **op.properties), result)]
+                return inner.x
+            if shape_of(v) == shape_of(result):
+                return b(ReshapeOp, v, shape=images)
+            return b(ReshapeOp, v, shape=shape_of(v)[1:]) if rank_of(v) > len(images) else v
+
+        return [self._film(b, b(type(op), *map(beside, op.operands), **op.properties), result)]
 
     def _film(self, b: Build, images: SSAValue, like: SSAValue) -> SSAValue:
         film = b(ReshapeOp, images, shape=shape_of(like))
         self._films.add(film)
         return film
+
+
+def varies(value: SSAValue) -> bool:
+    """Whether an operand has a value of its own at each place of an image [N, H, W, C], or of a film [N, T, H, W, C]."""
+    return any(size != 1 for size in shape_of(value)[:-1])

@@ -25,7 +25,7 @@ from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.dims import Range, Size, is_static, product
 from dlc.ir import Context, Float32Type, ModuleOp, Operation, SSAValue, f32, i32
 from dlc.passes.base import TargetPass
-from dlc.passes.dl.contractions.frames import Frames
+from dlc.passes.dl.contractions.frames import Frames, varies
 from dlc.passes.dl.contractions.joined_strips import JoinedStrips
 from dlc.passes.dl.contractions.strips import strip_of, strips
 from dlc.passes.dl.contractions.winograd_algorithms import ALGORITHMS, OF_FLOATS, Algorithm, twos
@@ -240,18 +240,13 @@ class _Rewriter:
         shape = shape_of(op.results[0])
         crops = [v for v in op.operands if v in self.crops and v.has_one_use()]
         others = [v for v in op.operands if v not in crops]
-        if len(crops) != 1 or shape_of(crops[0]) != shape or any(_varies(v) for v in others):
+        if len(crops) != 1 or shape_of(crops[0]) != shape or any(varies(v) for v in others):
             return None
         inner = defining(crops[0], SliceOp)
         assert inner is not None
         b = Build(op)
         whole = b(type(op), *(inner.x if v is crops[0] else v for v in op.operands), **op.properties)
         return [self.crop(b, whole, shape)]
-
-
-def _varies(value: SSAValue) -> bool:
-    """Whether an operand has a value of its own at each place of an image [N, H, W, C]."""
-    return any(size != 1 for size in shape_of(value)[:-1])
 
 
 def _signed(n: int) -> int:
