@@ -81,7 +81,9 @@ def resize(node: Node) -> Value:
     extrapolation = node.real("extrapolation_value", 0.0)
     if outside is not None:
         y = emit(dl.SelectOp, outside, emit.scalar(extrapolation, y), y)
-    return emit.cast(y, x.element_type)
+    # Of integers ONNX Runtime cuts off the fraction, but where a weight may be negative or the kernel is a wide one.
+    rounded = mode == "cubic" or (mode == "linear" and node.flag("antialias"))
+    return emit.cast(emit(dl.RoundOp, y) if rounded and not is_float(x.element_type) else y, x.element_type)
 
 
 def _in_order(axes: list[Axis]) -> list[Axis]:
