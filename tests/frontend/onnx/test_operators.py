@@ -104,3 +104,27 @@ def test_blocks_may_be_of_one_element(axis: int) -> None:
     node = helper.make_node("DequantizeLinear", ["x", "s"], ["y"], axis=axis, block_size=1)
     source = model([node], {"x": [3, 4]}, ["y"], weights={"s": scale}, dtypes={"x": TensorProto.INT8, "y": TensorProto.FLOAT})
     np.testing.assert_allclose(run(import_model(source), {"x": codes})["y"], codes * scale, rtol=1e-6)
+
+
+def test_the_edge_of_what_is_cropped_is_within_it() -> None:
+    """-0.1 · 5 + 0.5 is 0 in f32, below it in f64."""
+    settings = {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": -2.0}
+    node = helper.make_node("Resize", ["x", "roi", "", "sizes"], ["y"], **settings)
+    source = model([node], {"x": [6]}, ["y"], weights={"roi": np.float32([-0.1, 1]), "sizes": np.int64([12])})
+    got = run(import_model(source), {"x": np.arange(6, dtype=np.float32)})["y"]
+    np.testing.assert_array_equal(got, [-2, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(("sizes", "axes"), [([4, 3, 7], [0, 1, 2]), ([2, 6], [-1, 0]), ([5], [1])])
+def test_what_is_cropped_or_padded_stays_in_the_middle(sizes: list[int], axes: list[int], dtype: Any) -> None:
+    """Half a place to the left of it, where what is cut or added is odd."""
+    x = expected = NUMBERS.standard_normal((5, 4, 3)).astype(np.float32)
+    for axis, size in zip(axes, sizes, strict=True):
+        more, n = size - x.shape[axis], x.shape[axis]
+        by = [(max(more, 0) // 2, max(more, 0) - max(more, 0) // 2) if a == axis % 3 else (0, 0) for a in range(3)]
+        first = max(-more, 0) // 2
+        expected = np.pad(expected.take(np.arange(first, min(n, first + size)), axis), by)
+    node = helper.make_node("CenterCropPad", ["x", "sizes"], ["y"], **({"axes": axes} if len(axes) < 3 else {}))
+    source = model([node], {"x": [5, 4, 3]}, ["y"], weights={"sizes": np.asarray(sizes, dtype)})
+    np.testing.assert_array_equal(run(import_model(source), {"x": x})["y"], expected)

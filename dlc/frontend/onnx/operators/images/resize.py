@@ -146,10 +146,10 @@ def _align_corners(axis: Axis) -> Array:
 
 
 def _crop(axis: Axis) -> Array:
-    (start, end), last = axis.region, axis.size - 1
+    start, end, last = map(np.float32, (*axis.region, axis.size - 1))
     if axis.resized == 1:
-        return np.array([0.5 * (start + end) * last], np.float32)
-    return (start * last + np.arange(axis.resized) * ((end - start) * last / (axis.resized - 1))).astype(np.float32)
+        return np.array([np.float32(0.5) * (start + end) * last])
+    return start * last + _range(axis) * (end - start) * last / np.float32(axis.resized - 1)
 
 
 _TRANSFORMS: dict[str, Callable[[Axis], Array]] = {
