@@ -353,6 +353,10 @@ def _step(node: Node, body: GraphProto, count: int) -> Step:
         results = list(node.inline(body, [*states, *elements], inner))
         if _has_sizes_of(inner, [v.type for v in results]):
             raise NodeProblem("operator", "in its body data decides sizes of its results, other ones in each step")
+        for old, new in zip(states, results, strict=False):
+            if old.rank == new.rank:
+                # Of known sizes beside open ones a call says whether states keep them: UndecidableError.
+                _ = all(map(equal, old.shape, new.shape))
         return results[:count], results[count:]
 
     return step
