@@ -10,6 +10,7 @@ from dlc.backends.base import CodeListing, KernelBackend, Parts
 from dlc.backends.cpu.listings import asm_listing, llvm_listing
 from dlc.backends.cpu.llvm import assembly, compile_listed, compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
+from dlc.emission.llvm.aliases import joined
 from dlc.emission.llvm.kernel import KernelText, emit_kernel
 from dlc.emission.llvm.traced import traced_text
 from dlc.ir import Operation, func
@@ -73,7 +74,9 @@ class Cpu(ObjectBackend[KernelText]):
         return self._kernel(name, text, compile_text(text.text, self.target))
 
     def show(self, form: str, texts: Mapping[str, KernelText], headers: Mapping[str, str]) -> str:
-        return "\n".join(assembly(t.text, self.target) if form == "asm" else t.text for t in texts.values())
+        if form == "asm":
+            return "\n".join(assembly(text.text, self.target) for text in texts.values())
+        return joined(text.text for text in texts.values())
 
     def emit_traced(self, kernel: func.FuncOp, lines: Mapping[Operation, int]) -> KernelText:
         return traced_text(kernel, self.target, lines)
