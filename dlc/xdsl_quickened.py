@@ -46,7 +46,18 @@ from xdsl.ir import (
 )
 from xdsl.ir.affine import AffineExpr, AffineMap
 from xdsl.ir.core import IRWithName, RegionBlocks, SSAValues
-from xdsl.irdl import AnyAttr, BaseAttr, IRDLOperation, OpDef, OptionalDef, ParamAttrDef, RangeOf, VariadicDef
+from xdsl.irdl import (
+    AnyAttr,
+    AnyOf,
+    BaseAttr,
+    IRDLOperation,
+    OpDef,
+    OptionalDef,
+    ParamAttrDef,
+    RangeOf,
+    TypeVarConstraint,
+    VariadicDef,
+)
 from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
 
 
@@ -433,6 +444,11 @@ def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
     if type(constraint) is BaseAttr:
         kind = constraint.attr
         return lambda value: isinstance(value, kind)
+    if type(constraint) is AnyOf and all(type(one) is BaseAttr for one in constraint.attr_constrs):
+        kinds = tuple(cast(Any, one).attr for one in constraint.attr_constrs)
+        return lambda value: isinstance(value, kinds)
+    if type(constraint) is TypeVarConstraint:
+        return _by_class(constraint.base_constraint)
     if type(constraint) is ArrayOfConstraint and type(constraint.elem_range_constraint) is RangeOf:
         each = _by_class(constraint.elem_range_constraint.constr)
         return None if each is None else lambda value: type(value) is ArrayAttr and all(map(each, value.data))

@@ -12,7 +12,10 @@ from dlc.ir import Block, Kept, ModuleOp, arith, f32, forget, func, op_count, wi
 OBSERVE = """
 import sys
 from xdsl.dialects import arith, scf, test
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, StringAttr, TensorType, f32, i32, i64
+from xdsl.dialects.builtin import (
+    ArrayAttr, DenseArrayBase, FloatAttr, IntAttr, IntegerAttr, MemRefType, ModuleOp, NoneAttr, StridedLayoutAttr, StringAttr,
+    TensorType, f32, i32, i64,
+)
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.ir.affine import AffineExpr, AffineMap
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -108,6 +111,9 @@ ints = [DenseArrayBase.from_list(i64, v) for v in ([1, -2], [1, -2], [])]
 print([d.get_values() for d in ints for _ in range(2)], hash(ints[0]) == hash(ints[1]), ints[0] == ints[2])
 print(issubclass(arith.AddiOp, Operation), isinstance(total, Operation), isinstance(a.result, SSAValue), isinstance(a.result, BlockArgument),
       issubclass(OpResult, SSAValue), isinstance(3, Attribute))
+kept = [ArrayAttr([IntAttr(2)]), f32, StridedLayoutAttr([1]), NoneAttr()]
+print([refused(MemRefType.new, [*kept[:k], StringAttr("no"), *kept[k + 1 :]]) for k in range(4)], MemRefType.new(kept))
+print(refused(FloatAttr, 1.0, i32), refused(FloatAttr, 1.0, f32), refused(IntegerAttr, 1, f32), refused(ArrayAttr, [i32]))
 print(a == number(1), a == a, len({a, b, a}), a.result == b.result)
 
 # Affine maps: equal ones are equal keys; what does not compose is refused each time.

@@ -97,7 +97,7 @@ def _merged(nest: OpenNest, outer: int, inner: int) -> OpenNest:
     """The nest with `outer` and `inner` as one dimension, called as `inner`."""
 
     def access_of(a: Access | None) -> Access | None:
-        return None if a is None else replace(a, terms=tuple(t for t in a.terms if t.iterator != outer))
+        return None if a is None else a._replace(terms=tuple(t for t in a.terms if t.iterator != outer))
 
     stages = [
         replace(

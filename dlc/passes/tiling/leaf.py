@@ -323,7 +323,7 @@ class Leaf:
         earlier = stages[: sweep.first]
         for read in stage.inputs:
             used = [s for s in stages if any(a is not None and a.root is read.root for a in s.accesses)]
-            alike = replace(read, root=root) == stage.output and read.root.type == root.type
+            alike = read._replace(root=root) == stage.output and read.root.type == root.type
             if read.root in self.locals and alike and all(s is stage or s in earlier for s in used):
                 return read.root
         return None
