@@ -111,29 +111,6 @@ def _nested(op: Operation) -> Iterator[Operation]:
                 yield inner
 
 
-def op_count(op: Operation) -> int:
-    """How many ops an op is, with those in it; not by `walk`, whose generators take longer than some passes."""
-    count = 1
-    for region in op.regions:
-        for block in region.blocks:
-            inner: Any = block.first_op
-            while inner is not None:
-                count += op_count(inner) if inner.regions else 1
-                inner = inner._next_op
-    return count
-
-
-def with_regions(block: Block) -> list[Operation]:
-    """The ops of a block that have regions."""
-    found: list[Operation] = []
-    op: Any = block.first_op
-    while op is not None:
-        if op.regions:
-            found.append(op)
-        op = op._next_op
-    return found
-
-
 def _walk(self: Operation, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
     if reverse or region_first:
         yield from _walk_any(self, reverse=reverse, region_first=region_first)
@@ -374,12 +351,6 @@ def _set_item(self: Any, index: int, value: Any) -> None:
     use._operation._operands = SSAValues([*self[:index], value, *self[index + 1 :]])
 
 
-def _attach(self: Block, op: Operation) -> None:
-    if op.parent is not None or op.regions:
-        _attach_any(self, op)
-    op.parent = self
-
-
 # Values
 
 
@@ -509,7 +480,6 @@ _check_any_new = Attribute.__post_init__
 _verify_any_parameters = ParamAttrDef.verify
 _function_type_of = FunctionType.from_lists
 _any_single: Any = cast(Any, BeforeVariadicSingleAccessor).__get__
-_attach_any: Any = Block._attach_op  # pyright: ignore[reportPrivateUsage]
 _unpacked: Any = cast(Any, DenseArrayBase).get_values
 _verify_all = OpDef.verify
 _valid_name: Any = cast(Any, IRWithName.extract_valid_name).__func__
@@ -559,7 +529,6 @@ def quicken() -> None:
     cast(Any, BeforeVariadicSingleAccessor).__get__ = _single
     cast(Any, SSAValues).__getitem__, cast(Any, SSAValues).__setitem__ = _item, _set_item
     cast(Any, Operation).operands = property(attrgetter("_operands"), cast(Any, Operation).operands.fset)
-    cast(Any, Block)._attach_op = _attach
     for kind, name, field in _FIELDS:
         setattr(kind, name, property(attrgetter(field)))
     cast(Any, BlockOps).__iter__, cast(Any, RegionBlocks).__iter__ = _ops, _blocks
