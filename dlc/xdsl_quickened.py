@@ -410,16 +410,34 @@ def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
     return None
 
 
+def _hold(self: ParametrizedAttribute, *parameters: Any) -> None:
+    held, fields = self.__dict__, _fields(type(self))
+    for (name, converter), parameter in zip(fields, parameters, strict=True):
+        held[name] = parameter if converter is None else converter(parameter)
+    self.__post_init__()
+
+
+@cache
+def _fields(kind: type[ParametrizedAttribute]) -> Sequence[tuple[str, Callable[[Any], Attribute] | None]]:
+    return [(name, parameter.converter) for name, parameter in kind.get_irdl_definition().parameters]
+
+
 def _verify_parameters(self: ParamAttrDef, attr: ParametrizedAttribute) -> None:
-    """The constraints of an attribute's parameters, by their classes where these say that all is right."""
+    """The constraints of an attribute's parameters: by their classes where these say all, of others once for the same ones."""
     checks = _checks.get(id(self))
     if checks is None:
         checks = _checks[id(self)] = [(name, _by_class(parameter.constr)) for name, parameter in self.parameters]
-    held = attr.__dict__
+    held, asked = attr.__dict__, list[Attribute]()
     for name, right in checks:
-        if right is None or not right(held[name]):
+        if right is None:
+            asked.append(held[name])
+        elif not right(held[name]):
             _verify_any_parameters(self, attr)
             return
+    key = (id(self), *map(id, asked))
+    if asked and key not in _right:
+        _verify_any_parameters(self, attr)
+        _note_right(key, tuple(asked))
 
 
 # By the definitions of attributes, which stay.
@@ -449,8 +467,14 @@ def _shape(self: Any) -> tuple[int, ...]:
     return known
 
 
-# What was found right of ops: a definition, and the types and properties, which stand for themselves while they are here.
+# What was found right of ops and attributes: a definition, and what they are made of, which stands for itself while it is here.
 _right: dict[tuple[int | str, ...], tuple[Attribute, ...]] = {}
+
+
+def _note_right(key: tuple[int | str, ...], held: tuple[Attribute, ...]) -> None:
+    if len(_right) >= _MOST_KNOWN:
+        _right.clear()
+    _right[key] = held
 
 
 def _verify(self: OpDef, op: Operation) -> None:
@@ -466,9 +490,7 @@ def _verify(self: OpDef, op: Operation) -> None:
             trait.verify(op)
         return
     _verify_all(self, op)
-    if len(_right) >= _MOST_KNOWN:
-        _right.clear()
-    _right[key] = held
+    _note_right(key, held)
 
 
 _item_of = cast(Any, tuple).__getitem__
@@ -517,6 +539,7 @@ def quicken() -> None:
     for kind in (NoneAttr, StringAttr, SymbolRefAttr):
         cast(Any, kind).__class__ = _SharedMeta
     cast(Any, Attribute).__post_init__ = _check_new
+    cast(Any, ParametrizedAttribute).__init__ = _hold
     ParamAttrDef.verify = _verify_parameters
     cast(Any, FunctionType).from_lists = staticmethod(_from_lists)
     cast(Any, xdsl.irdl.operations).irdl_op_init = _initialize_defined
