@@ -173,11 +173,11 @@ def test_edges(name: str, t: str):
 
 
 @pytest.mark.parametrize("t", DTYPES)
-@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
-def test_angles_where_fma_rounds_twice(name: str, t: str):
+@pytest.mark.parametrize("name", BOUNDS)
+def test_error_bound_where_fma_rounds_twice(name: str, t: str):
     dtype = DTYPES[t]
-    x = [samples(name, dtype)[0][::12]]
-    module = expand(name, 1, t, x[0].size, fused=False)
+    x = [v[:: 12 if name in ("sin", "cos", "tan") else 1] for v in samples(name, dtype)]
+    module = expand(name, len(x), t, x[0].size, fused=False)
     for op in [op for op in module.walk() if isinstance(op, math.FmaOp)]:
         assert op.parent is not None
         product = arith.MulfOp(op.a, op.b)
@@ -188,7 +188,8 @@ def test_angles_where_fma_rounds_twice(name: str, t: str):
     (y,) = evaluate(module, x)
     expected = exact(name, *x)
     spacing = np.spacing(np.maximum(np.abs(expected.astype(dtype)), np.finfo(dtype).tiny))
-    assert (np.abs((y - expected) / spacing)).max() <= BOUNDS[name][t == "f64"]
+    more = {("exp2", "f32"): 0.2, ("exp2", "f64"): 0.2, ("erf", "f64"): 0.5}.get((name, t), 0)
+    assert (np.abs((y - expected) / spacing)).max() <= BOUNDS[name][t == "f64"] + more
 
 
 @pytest.mark.parametrize("target", ["cpu", "cpu:generic"])
