@@ -16,10 +16,10 @@ os.environ["DLC_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"dlc-tests-{o
 os.environ.setdefault("POCL_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"dlc-tests-pocl-{os.getuid()}"))
 
 # The stages of a ResNet-50; and where no room is left for its kernels, PoCL ends the process.
-_ROOM = 512 << 20
+ROOM = 512 << 20
 
 
 def pytest_runtest_setup() -> None:
     folder = os.environ.get("TMPDIR") or tempfile.gettempdir()  # which takes another one where that is full
-    if (free := shutil.disk_usage(folder).free) < _ROOM:
-        pytest.skip(f"{folder} has {free >> 20} MB left, tests need {_ROOM >> 20}: name a larger folder in TMPDIR")
+    if (free := shutil.disk_usage(folder).free) < ROOM:
+        pytest.skip(f"{folder} has {free >> 20} MB left, tests need {ROOM >> 20}: name a larger folder in TMPDIR")
