@@ -11,6 +11,7 @@ from dlc.dialects.prefetch import PrefetchOp
 from dlc.emission.llvm.core import (
     Writer,
     lane_literals,
+    literal,
     mask_literal,
     memory_kind,
     scalar_text,
@@ -132,9 +133,11 @@ class MemoryWriter(Writer):
     def read_lanes(self, a: Access, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
         memory, lanes = t.of(memory_kind(t.kind)), [*offsets, *offsets[-1:] * (t.width - t.used)]
         if piece is not None:
-            whole = memory.wide(piece[1])
-            loaded = self._load(whole, *self._pointer(a, piece[0]))
-            return self._taken(t, self._shuffled(whole, loaded, "poison", [k - piece[0] for k in lanes]))
+            first, count = piece
+            whole = Register(memory.kind, 1 << (count - 1).bit_length(), count)
+            mask = mask_literal(whole) if count < whole.width else ""
+            loaded = self._read_row(a, whole, first, mask, literal(whole.kind, 0))
+            return self._taken(t, self._shuffled(whole, loaded, "poison", [k - first for k in lanes]))
         elements = {k: self._read_element(a, t.kind, k, "1", "") for k in dict.fromkeys(lanes)}
         value = "poison"
         for lane, k in enumerate(lanes):
