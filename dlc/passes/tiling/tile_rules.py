@@ -12,6 +12,7 @@ from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dims import Size
 from dlc.ir import Float64Type, IntegerType
+from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.nests import Nest, Stage, can_split
 from dlc.passes.tiling.plan import equal_tile, even_tile, fitting_tile, packed_periods, repetitions
 from dlc.passes.tiling.variants import Variant
@@ -181,7 +182,8 @@ class TileRules:
     def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
         """Panels of the lane dimension before rows, so that one panel of weights serves all of them, or rows first.
 
-        Products of a batch come one after the other: they share nothing, and the cache holds what their panels share.
+        Products of a batch come one after the other: they share nothing, and the cache holds what their panels share. Groups of
+        a few channels do, as parts of lines.
         """
         stage = self.nest.stages[-1]
         rows = sorted((d for d in shared if d != lane), key=lambda d: -stage.output.stride(d))
@@ -190,7 +192,7 @@ class TileRules:
             return tuple(rows)
         if contraction is None:
             return (*rows, lane)
-        batch = [d for d in rows if all(a.uses(d) for a in contraction.inputs)]
+        batch = [d for d in rows if all(a.uses(d) and _lines_apart(a, d) for a in contraction.inputs)]
         beside = [d for d in rows if d not in batch]
         if self.rows_go_first(contraction, lane, batch) != self.variant.other_order:
             return (*batch, *beside, lane)
@@ -250,6 +252,11 @@ class TileRules:
             # A task that is nearly empty keeps the others waiting.
             whole[d] *= part(steps, wanted)
         return {d: whole[d] if d in self.nest.open else min(extents[d], whole[d]) for d in order}
+
+
+def _lines_apart(a: Access, d: int) -> bool:
+    """Whether elements along a dimension lie in lines of their own."""
+    return a.stride(d) * numpy_dtype(memref_of(a.root).element_type).itemsize >= ALIGNMENT
 
 
 def row_tile(extent: int, limit: int, least: float) -> int:
