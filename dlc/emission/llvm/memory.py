@@ -12,6 +12,7 @@ from dlc.emission.llvm.aliases import Aliases
 from dlc.emission.llvm.core import (
     Writer,
     lane_literals,
+    literal,
     mask_literal,
     memory_kind,
     scalar_text,
@@ -131,6 +132,20 @@ class MemoryWriter(Writer):
             value = self.insert(memory, value, element, lane)
         return self._taken(t, value)
 
+    def read_lanes(self, a: Access, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
+        memory, lanes = t.of(memory_kind(t.kind)), [*offsets, *offsets[-1:] * (t.width - t.used)]
+        if piece is not None:
+            first, count = piece
+            whole = Register(memory.kind, 1 << (count - 1).bit_length(), count)
+            mask = mask_literal(whole) if count < whole.width else ""
+            loaded = self._read_row(a, whole, first, mask, literal(whole.kind, 0))
+            return self._taken(t, self._shuffled(whole, loaded, "poison", [k - first for k in lanes]))
+        elements = {k: self._read_element(a, t.kind, k, "1", "") for k in dict.fromkeys(lanes)}
+        value = "poison"
+        for lane, k in enumerate(lanes):
+            value = self.insert(memory, value, elements[k], lane)
+        return self._taken(t, value)
+
     def read_turned(self, a: Access, result: SSAValue) -> list[str] | None:
         """A tile [k, lane] whose columns lie side by side in memory: squares of it are read by column, and transposed."""
         shape, types = vector_shape(result.type), self.layout(result.type)
@@ -173,7 +188,7 @@ class MemoryWriter(Writer):
     def _shuffled(self, t: Register, x: str, y: str, lanes: Sequence[int]) -> str:
         places = ", ".join(f"i32 {lane}" for lane in lanes)
         text = f"shufflevector {text_of(t)} {x}, {text_of(t)} {y}, <{len(lanes)} x i32> <{places}>"
-        return self.define(text, x, y, place=Place.MOVABLE)
+        return self.define(text, *(name for name in (x, y) if name != "poison"), place=Place.MOVABLE)
 
     def _write_element(self, a: Access, kind: str, value: str, offset: int, condition: str) -> None:
         """Writes an element as memory has it."""
