@@ -108,7 +108,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         **_for("angle imag", ("x_f4", "x_f8", "zero", "s")),
     },
     "floats": {
-        **_for("atan2 copysign hypot logaddexp logaddexp2 heaviside nextafter", (*_FLOAT_PAIRS, "x_u1, y_i1", "x_i2, y_u1")),
+        **_for("atan2 copysign hypot logaddexp logaddexp2 heaviside nextafter", (*_FLOAT_PAIRS, "x_u1, y_i1", "x_i2, y_u1", "x_b, 2", "x_b, y_i1")),
         "modf": ("x_f4", "x_f8", "x_f2", "f", "i", "zero"),
         "nan_to_num": ("x_f2", "x_f4", "x_f8", "i", "n, nan=7.0, posinf=1.0, neginf=-1.0"),
     },
@@ -133,7 +133,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         **_for("any all", ("t", "t, 0", "t, 1, keepdims=True", "f", "i, 1", "zero", "zero, 0", "t, 1, where=t")),
         "count_nonzero": ("t", "i, 1", "f, (0, 1)", "zero"),
         "ptp": ("f", "f, 1", "u, 1", "i, 0, keepdims=True"),
-        "average": ("f", "f, 1, row", "f, weights=abs(g)", "i, 0", "f, 0, w, keepdims=True"),
+        "average": ("f", "f, 1, row", "f, weights=abs(g)", "i, 0", "f, 0, w, keepdims=True", "i, 0, abs(w)", "t, 0, h[:, 0]"),
         **_for("argmax argmin", ("f", "f, 1", "c, -1, keepdims=True", "i", "ties", "n", "n, 1", "t, 1")),
         **_for("nanmax nanmin nansum nanprod nanmean nanvar nanstd", ("n", "n, 1", "n, 0, keepdims=True", "f, 1", "i")),
         **_for("nanargmax nanargmin", ("m3", "m3, 1", "f, 0")),

@@ -249,7 +249,8 @@ class Leaf:
         body = _clone_body(place, stage, tile, dims)
         op, last = generic(place, operands, maps, reduced, body), body.block.last_op
         adds = last is not None and isinstance(last.operands[0].owner, arith.AddfOp)
-        rows = prod(tile[d].size for d in self.plan.register if d in self.nest.open)
+        # A stage may lie along none of them, such as a copy of weights.
+        rows = prod(tile[d].size for d in self.plan.register if d in self.nest.open and d in tile)
         if adds and stage.is_contraction and rows < self.plan.even:
             op.attributes[IN_HALVES] = UnitAttr()
 

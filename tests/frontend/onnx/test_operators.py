@@ -128,3 +128,56 @@ def test_what_is_cropped_or_padded_stays_in_the_middle(sizes: list[int], axes: l
     node = helper.make_node("CenterCropPad", ["x", "sizes"], ["y"], **({"axes": axes} if len(axes) < 3 else {}))
     source = model([node], {"x": [5, 4, 3]}, ["y"], weights={"sizes": np.asarray(sizes, dtype)})
     np.testing.assert_array_equal(run(import_model(source), {"x": x})["y"], expected)
+
+
+BODY = helper.make_graph(
+    [helper.make_node("Add", ["s", "row"], ["next"]), helper.make_node("Neg", ["e"], ["made"])],
+    "body",
+    [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("s", "row", "e")],
+    [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("next", "made")],
+)
+# Nodes, and the shapes of what they read: that of a call, and how a file leaves it open.
+BESIDE_KNOWN: dict[str, tuple[dict[str, Any], list[tuple[tuple[int, ...], list[int | str]]]]] = {
+    "Conv": ({"kernel_shape": [3]}, [((1, 2, 5), [1, 2, "n"]), ((4, 2, 3), ["c", "d", "k"])]),
+    "ConvTranspose": ({"kernel_shape": [3]}, [((1, 2, 5), [1, 2, 5]), ((2, 4, 3), [2, 4, "k"])]),
+    "GRU": ({"hidden_size": 3}, [((2, 1, 5), [2, 1, 5]), ((1, 9, 5), [1, "g", 5]), ((1, 9, 3), ["one", 9, 3])]),
+    "PRelu": ({}, [((4, 7, 2), [4, "n", 2]), ((1, 7, 1), [1, 7, 1])]),
+    "GridSample": ({}, [((1, 2, 4, 5), [1, 2, 4, 5]), ((1, 3, 2, 2), [1, 3, "n", "two"])]),
+    "Scan": ({"body": BODY, "num_scan_inputs": 2}, [((3,), [3]), ((4, 3), ["n", "m"]), ((4, 2), [4, 2])]),
+}
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("op", BESIDE_KNOWN)
+def test_a_size_that_must_be_a_known_one_may_be_open(op: str, target: str) -> None:
+    """A call says whether it is."""
+    settings, shapes = BESIDE_KNOWN[op]
+    arrays = {f"x{k}": NUMBERS.standard_normal(shape).astype(np.float32) for k, (shape, _) in enumerate(shapes)}
+    node = helper.make_node(op, list(arrays), ["y", "more"] if op in ("GRU", "Scan") else ["y"], **settings)
+
+    def called(declared: list[Any]) -> Any:
+        source = model([node], dict(zip(arrays, declared, strict=True)), list(node.output))
+        return dlc.compile_model(source, target=target, num_threads=1, cache=False)(arrays)
+
+    got, expected = called([given for _, given in shapes]), called([shape for shape, _ in shapes])
+    for name in node.output:
+        np.testing.assert_allclose(got[name], expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_places_and_lengths_along_open_axes() -> None:
+    nodes = [
+        helper.make_node("GatherND", ["x", "places"], ["taken"]),
+        helper.make_node("ReverseSequence", ["x", "lengths"], ["turned"], batch_axis=0, time_axis=1),
+        helper.make_node("Slice", ["x", "begin", "end", "one"], ["none"]),
+    ]
+    inputs: dict[str, Any] = {"x": ["n", "m"], "places": [3, "d"], "lengths": [4]}
+    dtypes = {"places": TensorProto.INT64, "lengths": TensorProto.INT64, "taken": TensorProto.FLOAT}
+    weights = {"begin": np.int64([-3]), "end": np.int64([-6]), "one": np.int64([1])}
+    compiled = dlc.compile_model(
+        model(nodes, inputs, ["taken", "turned", "none"], dtypes=dtypes, weights=weights), target="reference", cache=False
+    )
+    x = NUMBERS.standard_normal((4, 5)).astype(np.float32)
+    got = compiled(x, np.int64([[0, 1], [3, 4], [2, 0]]), np.int64([1, 2, 5, 3]))
+    np.testing.assert_array_equal(got["taken"], x[[0, 3, 2], [1, 4, 0]])
+    np.testing.assert_array_equal(got["turned"], [[*row[:k][::-1], *row[k:]] for row, k in zip(x, (1, 2, 5, 3), strict=True)])
+    assert got["none"].shape == (4, 0)

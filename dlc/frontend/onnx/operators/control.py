@@ -17,6 +17,7 @@ from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.values import NoTensor
 from dlc.frontend.problems import NodeProblem
+from dlc.frontend.symbolic import equal
 from dlc.ir import Block, i64
 
 table = Table()
@@ -298,8 +299,8 @@ def scan(node: Node) -> Sequence[Value]:
         directed(emit, _moved(emit, x, node.axis(axis, x.rank), 0), bool(backward))
         for x, axis, backward in zip((node[first + k] for k in range(count)), axes, turned, strict=True)
     ]
-    lengths: set[Size] = {s.shape[0] for s in sequences}
-    if len(lengths) > 1:
+    lengths = dict.fromkeys(s.shape[0] for s in sequences)
+    if not all(equal(length, sequences[0].shape[0]) for length in lengths):
         raise ModelError(f"{node.place}: its sequences have {' and '.join(map(str, lengths))} elements")
 
     last, results = emit.scan([node[k] for k in range(first)], sequences, sequences[0].shape[0], _step(node, body, first))
@@ -352,6 +353,10 @@ def _step(node: Node, body: GraphProto, count: int) -> Step:
         results = list(node.inline(body, [*states, *elements], inner))
         if _has_sizes_of(inner, [v.type for v in results]):
             raise NodeProblem("operator", "in its body data decides sizes of its results, other ones in each step")
+        for old, new in zip(states, results, strict=False):
+            if old.rank == new.rank:
+                # Of known sizes beside open ones a call says whether states keep them: UndecidableError.
+                _ = all(map(equal, old.shape, new.shape))
         return results[:count], results[count:]
 
     return step

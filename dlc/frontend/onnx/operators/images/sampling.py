@@ -16,6 +16,7 @@ from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators.images.windows import channels_first, channels_last
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.symbolic import equal
 from dlc.ir import i64
 
 table = Table()
@@ -109,7 +110,7 @@ class Places:
 def grid_sample(node: Node) -> Value:
     emit, x, grid = node.emit, node[0], node[1]
     rank = x.rank - 2
-    if rank < 1 or grid.rank != x.rank or grid.shape[-1] != rank:
+    if rank < 1 or grid.rank != x.rank or not equal(grid.shape[-1], rank):
         raise ModelError(f"{node.place}: a grid of shape {list(grid.shape)} for an operand of shape {list(x.shape)}")
     named = node.choice("mode", "linear", ("linear", "nearest", "cubic", "bilinear", "bicubic"))
     mode, aligned = named.removeprefix("bi"), node.flag("align_corners")

@@ -106,8 +106,8 @@ def _sliced(
             continue
         if step < 0:
             backward.append(axis)
-        both = isinstance(first, int) and isinstance(last, int)
-        starts[axis], limits[axis], strides[axis] = first, max(first, last) if both else last, abs(step)
+        count = last - first
+        starts[axis], limits[axis], strides[axis] = first, first if isinstance(count, int) and count < 0 else last, abs(step)
     if backward:
         x = emit(dl.ReverseOp, x, axes=tuple(sorted(backward)))
     if starts == [0] * x.rank and limits == list(x.shape) and strides == [1] * x.rank:
