@@ -133,7 +133,7 @@ class MemoryWriter(Writer):
         return self._taken(t, value)
 
     def read_lanes(self, a: Access, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
-        memory, lanes = t.of(memory_kind(t.kind)), [*offsets, *offsets[-1:] * (t.width - t.used)]
+        memory, lanes = t.of(memory_kind(t.kind)), _filled(t, offsets)
         if piece is not None:
             first, count = piece
             whole = Register(memory.kind, 1 << (count - 1).bit_length(), count)

@@ -25,7 +25,7 @@ from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.choose_turned_sweeps import TurnedSweepChooser
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import nests_of
-from dlc.passes.tiling.nests import Nest, Stage, can_split
+from dlc.passes.tiling.nests import Nest, OpenNest, Stage, can_split
 from dlc.passes.tiling.plan import (
     Sweep,
     TilePlan,
@@ -299,12 +299,16 @@ def test_a_tile_has_sums_enough_to_work_on_at_once() -> None:
     assert choose_tiles(known, CPU_LEVELS["cpu:avx2"]).register[m] == 6
 
 
-def times_of(text: str, target: Target) -> dict[int, int]:
-    """How often operands of a kernel repeat elements along its dimensions, by their extents."""
+def merged(text: str, target: Target) -> list[OpenNest]:
     module = parse_module(CONTEXT, text)
     for p in (BufferizeKernelsPass(), CollapseIteratorsPass(target)):
         p.apply(CONTEXT, module)
-    (nest,) = nests_of(next(iter(kernels_of(module))))
+    return nests_of(next(iter(kernels_of(module))))
+
+
+def times_of(text: str, target: Target) -> dict[int, int]:
+    """How often operands of a kernel repeat elements along its dimensions, by their extents."""
+    (nest,) = merged(text, target)
     return {nest.at({}).extents[d]: times for d, times in repetitions(nest.at({})).items()}
 
 
@@ -341,6 +345,16 @@ def test_each_sum_of_groups_has_a_vector_of_what_they_read(target: str, tile: tu
     rows, lane = nest.shared
     known = replace(nest.at({}), extents={**nest.extents, rows: 42})
     assert choose_tiles(known, CPU_LEVELS[target]).register == {lane: tile[1], rows: tile[0]}
+
+
+@pytest.mark.parametrize(("channels", "first"), [(8, "rows"), (16, "groups")])
+def test_groups_of_a_part_of_a_line_go_pixel_by_pixel(channels: int, first: str) -> None:
+    """Groups of 16 channels have lines of their own, and come one after the other."""
+    text = GROUPS.replace("6x3xf32", f"6x{channels}xf32").replace("3x3x6x4", f"3x{channels}x6x{channels}")
+    (nest,) = merged(text.replace("6x4xf32", f"6x{channels}xf32"), CPU_LEVELS["cpu:avx512"])
+    groups = next(d for d in nest.shared if nest.extents[d] == 6)
+    order = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx512"]).order
+    assert (order[0] == groups) is (first == "groups")
 
 
 @pytest.mark.parametrize(("steps", "rows"), [(1024, 7), (1040, 28), (512, 14)])
