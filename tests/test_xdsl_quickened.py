@@ -12,7 +12,8 @@ from dlc.ir import Kept, ModuleOp, arith, f32, forget, func
 OBSERVE = """
 import sys
 from xdsl.dialects import arith, scf, test
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, MemRefType, ModuleOp, StringAttr, TensorType, f32, i32, i64
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, IntegerType, MemRefType, ModuleOp, NameLoc, NoneAttr
+from xdsl.dialects.builtin import StringAttr, SymbolRefAttr, TensorType, f32, i32, i64
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.ir.affine import AffineExpr, AffineMap
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -109,6 +110,13 @@ print([d.get_values() for d in ints for _ in range(2)], hash(ints[0]) == hash(in
 print(issubclass(arith.AddiOp, Operation), isinstance(total, Operation), isinstance(a.result, SSAValue), isinstance(a.result, BlockArgument),
       issubclass(OpResult, SSAValue), isinstance(3, Attribute))
 print(a == number(1), a == a, len({a, b, a}), a.result == b.result)
+
+# References and places: of texts and of attributes, of names in names; of what is no place, refused each time.
+print([str(SymbolRefAttr(*given)) for given in (("a",), (StringAttr("a"),), ("a", ["b", StringAttr("c")]), ("a", ArrayAttr([StringAttr("b")])))])
+print(SymbolRefAttr("a") == SymbolRefAttr("a", []), SymbolRefAttr("a").string_value(), hash(SymbolRefAttr("a")) == hash(SymbolRefAttr(StringAttr("a"))))
+print([refused(SymbolRefAttr, *given) for given in (("a", [i32]), (i32,), ("a", i32)) for _ in range(2)])
+print(NameLoc(StringAttr("n"), NoneAttr()), [refused(NameLoc, *given) for given in ((StringAttr("n"), i32), ("n", NoneAttr()), (StringAttr("n"),)) for _ in range(2)])
+print([refused(IntegerAttr, 300, kind) for kind in (IntegerType(8), i32) for _ in range(2)], IntegerAttr(1, i32) == IntegerAttr(1, i64))
 
 # Affine maps: equal ones are equal keys; what does not compose is refused each time.
 x, y = AffineExpr.dimension(0), AffineExpr.dimension(1)
