@@ -373,15 +373,16 @@ def _replace_all_uses(self: Any, value: Any) -> None:
         value._name = self._name
 
 
-# Attributes
+# Attributes: what is asked of one by `__dict__` costs it a dictionary of its own.
 
 
 def _hashed_once(compute: Callable[[Any], int]) -> Callable[[Any], int]:
     def hash_of(self: Any) -> int:
-        known: int | None = self.__dict__.get("_hash")
-        if known is None:
-            known = self.__dict__["_hash"] = compute(self)
-        return known
+        try:
+            return self._hash
+        except AttributeError:
+            _set(self, "_hash", known := compute(self))
+            return known
 
     return hash_of
 
@@ -414,9 +415,8 @@ def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
 
 
 def _hold(self: ParametrizedAttribute, *parameters: Any) -> None:
-    held, fields = self.__dict__, _fields(type(self))
-    for (name, converter), parameter in zip(fields, parameters, strict=True):
-        held[name] = parameter if converter is None else converter(parameter)
+    for (name, converter), parameter in zip(_fields(type(self)), parameters, strict=True):
+        _set(self, name, parameter if converter is None else converter(parameter))
     self.__post_init__()
 
 
@@ -428,11 +428,11 @@ def _fields(kind: type[ParametrizedAttribute]) -> Sequence[tuple[str, Callable[[
 def _verify_parametrized(self: ParametrizedAttribute) -> None:
     """The constraints of an attribute's parameters: by their classes where these say all, of others once for the same ones."""
     definition, checks = _checks(type(self))
-    held, asked = self.__dict__, list[Attribute]()
+    asked: list[Attribute] = []
     for name, right in checks:
         if right is None:
-            asked.append(held[name])
-        elif not right(held[name]):
+            asked.append(getattr(self, name))
+        elif not right(getattr(self, name)):
             definition.verify(self)
     key = (id(definition), *map(id, asked))
     if asked and key not in _right:
@@ -473,17 +473,19 @@ def _from_lists(inputs: Iterable[Attribute], outputs: Iterable[Attribute]) -> Fu
 
 
 def _values(self: Any) -> tuple[Any, ...]:
-    known = self.__dict__.get("_values")
-    if known is None:
-        known = self.__dict__["_values"] = _unpacked(self)
-    return known
+    try:
+        return self._values
+    except AttributeError:
+        _set(self, "_values", known := _unpacked(self))
+        return known
 
 
 def _shape(self: Any) -> tuple[int, ...]:
-    known = self.__dict__.get("_shape")
-    if known is None:
-        known = self.__dict__["_shape"] = tuple([size.data for size in self.shape.data])
-    return known
+    try:
+        return self._shape
+    except AttributeError:
+        _set(self, "_shape", known := tuple([size.data for size in self.shape.data]))
+        return known
 
 
 # What was found right of ops and attributes: a definition, and what they are made of, which stands for itself while it is here.
@@ -512,6 +514,7 @@ def _verify(self: OpDef, op: Operation) -> None:
     _note_right(key, held)
 
 
+_set = object.__setattr__
 _item_of = cast(Any, tuple).__getitem__
 _clone_any: Any = Operation.clone_without_regions
 _clone_whole: Any = Operation.clone
