@@ -116,7 +116,7 @@ def _blocked_product(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) ->
 
 def _is_of_few(op: MatmulOp | DotGeneralOp, batch: Sequence[Pair], contracted: Sequence[Pair]) -> bool:
     """Whether it is a few rows by a large matrix, which lies row by row."""
-    *rows, _ = shape_of(op.lhs)
+    rows = shape_of(op.lhs)[:-1]
     whole = not batch and list(contracted) == [(len(rows), 0)] and rank_of(op.rhs) == 2
     return whole and prod(map(int, shape_of(op.rhs))) >= _LARGE and prod(rows) <= _FEW and defining(op.rhs, TransposeOp) is None
 
