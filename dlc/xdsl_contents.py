@@ -27,7 +27,7 @@ def holds_any(block: Block, kinds: tuple[type, ...]) -> bool:
     return any([issubclass(kind, kinds) for kind in kinds_in(block)])
 
 
-def contains(op: Operation, *kinds: type) -> bool:
+def contains(op: Operation, *kinds: type[Operation]) -> bool:
     """Whether an op is of one of some classes, or one that is in it."""
     return next(all_of(op, *kinds), None) is not None
 

@@ -152,9 +152,10 @@ def _initialize(
     successors: Sequence[Block] = (),
     regions: Sequence[Region] = (),
 ) -> None:
-    self._operands = read = SSAValues(operands)
-    self._operand_uses = uses = tuple([Use(self, k) for k in range(len(read))])
-    for operand, use in zip(cast("tuple[Any, ...]", read), cast("tuple[Any, ...]", uses), strict=True):
+    read: Any = SSAValues(operands)
+    uses: Any = tuple([Use(self, k) for k in range(len(read))])
+    self._operands, self._operand_uses = read, uses
+    for operand, use in zip(read, uses, strict=True):
         use._next_use = first = operand.first_use
         if first is not None:
             first._prev_use = use
@@ -286,6 +287,8 @@ def _copied(
     copy = op.clone_without_regions(values, blocks, clone_name_hints=named)
     if not known:
         early.append((op, copy))
+    if not op.regions:
+        return copy
     for region, new_region in zip(op.regions, copy.regions, strict=True):
         for block in region.blocks:
             new_block = blocks[block] = Block(arg_types=[a.type for a in block.args])
@@ -381,22 +384,23 @@ def _replace_all_uses(self: Any, value: Any) -> None:
         value._name = self._name
 
 
-# Attributes
+# Attributes: what is asked of one by `__dict__` costs it a dictionary of its own.
 
 
 def _hashed_once(compute: Callable[[Any], int]) -> Callable[[Any], int]:
     def hash_of(self: Any) -> int:
-        known: int | None = self.__dict__.get("_hash")
-        if known is None:
-            known = self.__dict__["_hash"] = compute(self)
-        return known
+        try:
+            return self._hash
+        except AttributeError:
+            _set(self, "_hash", known := compute(self))
+            return known
 
     return hash_of
 
 
 def _check_new(self: Any) -> None:
     """What is asked of a new attribute: of one whose class asks nothing, nothing."""
-    kind = cast(Any, type)(self)
+    kind = self.__class__
     if kind not in _asks:
         _check_any_new(self)
         _asks[kind] = (kind._verify, kind.verify) != _asks_nothing
@@ -427,9 +431,8 @@ def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
 
 
 def _hold(self: ParametrizedAttribute, *parameters: Any) -> None:
-    held, fields = self.__dict__, _fields(type(self))
-    for (name, converter), parameter in zip(fields, parameters, strict=True):
-        held[name] = parameter if converter is None else converter(parameter)
+    for (name, converter), parameter in zip(_fields(type(self)), parameters, strict=True):
+        _set(self, name, parameter if converter is None else converter(parameter))
     self.__post_init__()
 
 
@@ -438,26 +441,42 @@ def _fields(kind: type[ParametrizedAttribute]) -> Sequence[tuple[str, Callable[[
     return [(name, parameter.converter) for name, parameter in kind.get_irdl_definition().parameters]
 
 
-def _verify_parameters(self: ParamAttrDef, attr: ParametrizedAttribute) -> None:
+def _verify_parametrized(self: ParametrizedAttribute) -> None:
     """The constraints of an attribute's parameters: by their classes where these say all, of others once for the same ones."""
-    checks = _checks.get(id(self))
-    if checks is None:
-        checks = _checks[id(self)] = [(name, _by_class(parameter.constr)) for name, parameter in self.parameters]
-    held, asked = attr.__dict__, list[Attribute]()
+    definition, checks = _checks(type(self))
+    asked: list[Attribute] = []
     for name, right in checks:
         if right is None:
-            asked.append(held[name])
-        elif not right(held[name]):
-            _verify_any_parameters(self, attr)
-            return
-    key = (id(self), *map(id, asked))
+            asked.append(getattr(self, name))
+        elif not right(getattr(self, name)):
+            definition.verify(self)
+    key = (id(definition), *map(id, asked))
     if asked and key not in _right:
-        _verify_any_parameters(self, attr)
+        definition.verify(self)
         _note_right(key, tuple(asked))
+    self.verify()
 
 
-# By the definitions of attributes, which stay.
-_checks: dict[int, list[tuple[str, Callable[[Any], bool] | None]]] = {}
+@cache
+def _checks(kind: type[ParametrizedAttribute]) -> tuple[ParamAttrDef, Sequence[tuple[str, Callable[[Any], bool] | None]]]:
+    definition = kind.get_irdl_definition()
+    return definition, [(name, _by_class(parameter.constr)) for name, parameter in definition.parameters]
+
+
+def _refer(self: SymbolRefAttr, root: str | StringAttr, nested: Sequence[Any] = ()) -> None:
+    """A reference to a name, and names in it."""
+    inside = ArrayAttr([StringAttr(name) if isinstance(name, str) else name for name in nested]) if nested else _NO_NAMES
+    _hold(self, StringAttr(root) if isinstance(root, str) else root, inside)
+
+
+_NO_NAMES = ArrayAttr[StringAttr](())
+
+
+def _same_or(equal: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def equals(self: Any, other: Any) -> bool:
+        return self is other or equal(self, other)
+
+    return equals
 
 
 @lru_cache(maxsize=1 << 12)
@@ -470,17 +489,19 @@ def _from_lists(inputs: Iterable[Attribute], outputs: Iterable[Attribute]) -> Fu
 
 
 def _values(self: Any) -> tuple[Any, ...]:
-    known = self.__dict__.get("_values")
-    if known is None:
-        known = self.__dict__["_values"] = _unpacked(self)
-    return known
+    try:
+        return self._values
+    except AttributeError:
+        _set(self, "_values", known := _unpacked(self))
+        return known
 
 
 def _shape(self: Any) -> tuple[int, ...]:
-    known = self.__dict__.get("_shape")
-    if known is None:
-        known = self.__dict__["_shape"] = tuple([size.data for size in self.shape.data])
-    return known
+    try:
+        return self._shape
+    except AttributeError:
+        _set(self, "_shape", known := tuple([size.data for size in self.shape.data]))
+        return known
 
 
 # What was found right of ops and attributes: a definition, and what they are made of, which stands for itself while it is here.
@@ -509,13 +530,13 @@ def _verify(self: OpDef, op: Operation) -> None:
     _note_right(key, held)
 
 
+_set = object.__setattr__
 _item_of = cast(Any, tuple).__getitem__
 _clone_any: Any = Operation.clone_without_regions
 _clone_whole: Any = Operation.clone
 _walk_any = Operation.walk
 _initialize_any: Any = xdsl.irdl.operations.irdl_op_init
 _check_any_new = Attribute.__post_init__
-_verify_any_parameters = ParamAttrDef.verify
 _function_type_of = FunctionType.from_lists
 _any_single: Any = cast(Any, BeforeVariadicSingleAccessor).__get__
 _unpacked: Any = cast(Any, DenseArrayBase).get_values
@@ -544,6 +565,8 @@ def quicken() -> None:
     for kind in _with_derived(Attribute):
         if own := kind.__dict__.get("__hash__"):
             cast(Any, kind).__hash__ = _hashed_once(own)
+        if own := kind.__dict__.get("__eq__"):
+            cast(Any, kind).__eq__ = _same_or(own)
     for kind in (AffineMap, *_with_derived(AffineExpr)):
         if own := kind.__dict__.get("__hash__"):
             cast(Any, kind).__hash__ = _hashed_once(own)
@@ -556,7 +579,7 @@ def quicken() -> None:
         cast(Any, kind).__class__ = _SharedMeta
     cast(Any, Attribute).__post_init__ = _check_new
     cast(Any, ParametrizedAttribute).__init__ = _hold
-    ParamAttrDef.verify = _verify_parameters
+    cast(Any, ParametrizedAttribute)._verify, cast(Any, SymbolRefAttr).__init__ = _verify_parametrized, _refer
     cast(Any, FunctionType).from_lists = staticmethod(_from_lists)
     cast(Any, xdsl.irdl.operations).irdl_op_init = _initialize_defined
     OpDef.verify = _verify

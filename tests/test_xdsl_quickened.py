@@ -13,8 +13,8 @@ OBSERVE = """
 import sys
 from xdsl.dialects import arith, scf, test
 from xdsl.dialects.builtin import (
-    ArrayAttr, DenseArrayBase, FloatAttr, IntAttr, IntegerAttr, MemRefType, ModuleOp, NoneAttr, StridedLayoutAttr, StringAttr,
-    TensorType, f32, i32, i64,
+    ArrayAttr, DenseArrayBase, FloatAttr, IntAttr, IntegerAttr, IntegerType, MemRefType, ModuleOp, NameLoc, NoneAttr,
+    StridedLayoutAttr, StringAttr, SymbolRefAttr, TensorType, f32, i32, i64,
 )
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.ir.affine import AffineExpr, AffineMap
@@ -115,6 +115,13 @@ kept = [ArrayAttr([IntAttr(2)]), f32, StridedLayoutAttr([1]), NoneAttr()]
 print([refused(MemRefType.new, [*kept[:k], StringAttr("no"), *kept[k + 1 :]]) for k in range(4)], MemRefType.new(kept))
 print(refused(FloatAttr, 1.0, i32), refused(FloatAttr, 1.0, f32), refused(IntegerAttr, 1, f32), refused(ArrayAttr, [i32]))
 print(a == number(1), a == a, len({a, b, a}), a.result == b.result)
+
+# References and places: of texts and of attributes, of names in names; of what is no place, refused each time.
+print([str(SymbolRefAttr(*given)) for given in (("a",), (StringAttr("a"),), ("a", ["b", StringAttr("c")]), ("a", ArrayAttr([StringAttr("b")])))])
+print(SymbolRefAttr("a") == SymbolRefAttr("a", []), SymbolRefAttr("a").string_value(), hash(SymbolRefAttr("a")) == hash(SymbolRefAttr(StringAttr("a"))))
+print([refused(SymbolRefAttr, *given) for given in (("a", [i32]), (i32,), ("a", i32)) for _ in range(2)])
+print(NameLoc(StringAttr("n"), NoneAttr()), [refused(NameLoc, *given) for given in ((StringAttr("n"), i32), ("n", NoneAttr()), (StringAttr("n"),)) for _ in range(2)])
+print([refused(IntegerAttr, 300, kind) for kind in (IntegerType(8), i32) for _ in range(2)], IntegerAttr(1, i32) == IntegerAttr(1, i64))
 
 # Affine maps: equal ones are equal keys; what does not compose is refused each time.
 x, y = AffineExpr.dimension(0), AffineExpr.dimension(1)

@@ -65,7 +65,7 @@ class Grouper:
         """Whether an op of the host program belongs in a kernel: views are parts of buffers, weight expressions run ahead."""
         if not isinstance(op, DlOp) or op.parent is not self.block or op in self.joined:
             return False
-        return not is_view(op, self.alignment) and not any(r in self.constant for r in op.results)
+        return not is_view(op, self.alignment) and not self.constant.holds(op)
 
     def _joins_results(self, op: ConcatOp) -> bool:
         """Whether all that is joined is made by kernels of their own, which may as well write it where it is joined."""

@@ -25,7 +25,9 @@ class WeightExpressions:
     def holds(self, owner: Operation | Block) -> bool:
         """Whether the results of an op are such values; arguments of a block are not."""
         known = self._known
-        pending = [owner] if owner not in known else []
+        if owner in known:
+            return known[owner]
+        pending = [owner]
         while pending:
             last = pending.pop()
             if not isinstance(last, DlOp):
