@@ -111,29 +111,6 @@ def _nested(op: Operation) -> Iterator[Operation]:
                 yield inner
 
 
-def op_count(op: Operation) -> int:
-    """How many ops an op is, with those in it; not by `walk`, whose generators take longer than some passes."""
-    count = 1
-    for region in op.regions:
-        for block in region.blocks:
-            inner: Any = block.first_op
-            while inner is not None:
-                count += op_count(inner) if inner.regions else 1
-                inner = inner._next_op
-    return count
-
-
-def with_regions(block: Block) -> list[Operation]:
-    """The ops of a block that have regions."""
-    found: list[Operation] = []
-    op: Any = block.first_op
-    while op is not None:
-        if op.regions:
-            found.append(op)
-        op = op._next_op
-    return found
-
-
 def _walk(self: Operation, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
     if reverse or region_first:
         yield from _walk_any(self, reverse=reverse, region_first=region_first)
@@ -374,12 +351,6 @@ def _set_item(self: Any, index: int, value: Any) -> None:
     use._operation._operands = SSAValues([*self[:index], value, *self[index + 1 :]])
 
 
-def _attach(self: Block, op: Operation) -> None:
-    if op.parent is not None or op.regions:
-        _attach_any(self, op)
-    op.parent = self
-
-
 # Values
 
 
@@ -439,16 +410,34 @@ def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
     return None
 
 
+def _hold(self: ParametrizedAttribute, *parameters: Any) -> None:
+    held, fields = self.__dict__, _fields(type(self))
+    for (name, converter), parameter in zip(fields, parameters, strict=True):
+        held[name] = parameter if converter is None else converter(parameter)
+    self.__post_init__()
+
+
+@cache
+def _fields(kind: type[ParametrizedAttribute]) -> Sequence[tuple[str, Callable[[Any], Attribute] | None]]:
+    return [(name, parameter.converter) for name, parameter in kind.get_irdl_definition().parameters]
+
+
 def _verify_parameters(self: ParamAttrDef, attr: ParametrizedAttribute) -> None:
-    """The constraints of an attribute's parameters, by their classes where these say that all is right."""
+    """The constraints of an attribute's parameters: by their classes where these say all, of others once for the same ones."""
     checks = _checks.get(id(self))
     if checks is None:
         checks = _checks[id(self)] = [(name, _by_class(parameter.constr)) for name, parameter in self.parameters]
-    held = attr.__dict__
+    held, asked = attr.__dict__, list[Attribute]()
     for name, right in checks:
-        if right is None or not right(held[name]):
+        if right is None:
+            asked.append(held[name])
+        elif not right(held[name]):
             _verify_any_parameters(self, attr)
             return
+    key = (id(self), *map(id, asked))
+    if asked and key not in _right:
+        _verify_any_parameters(self, attr)
+        _note_right(key, tuple(asked))
 
 
 # By the definitions of attributes, which stay.
@@ -478,8 +467,14 @@ def _shape(self: Any) -> tuple[int, ...]:
     return known
 
 
-# What was found right of ops: a definition, and the types and properties, which stand for themselves while they are here.
+# What was found right of ops and attributes: a definition, and what they are made of, which stands for itself while it is here.
 _right: dict[tuple[int | str, ...], tuple[Attribute, ...]] = {}
+
+
+def _note_right(key: tuple[int | str, ...], held: tuple[Attribute, ...]) -> None:
+    if len(_right) >= _MOST_KNOWN:
+        _right.clear()
+    _right[key] = held
 
 
 def _verify(self: OpDef, op: Operation) -> None:
@@ -495,9 +490,7 @@ def _verify(self: OpDef, op: Operation) -> None:
             trait.verify(op)
         return
     _verify_all(self, op)
-    if len(_right) >= _MOST_KNOWN:
-        _right.clear()
-    _right[key] = held
+    _note_right(key, held)
 
 
 _item_of = cast(Any, tuple).__getitem__
@@ -509,7 +502,6 @@ _check_any_new = Attribute.__post_init__
 _verify_any_parameters = ParamAttrDef.verify
 _function_type_of = FunctionType.from_lists
 _any_single: Any = cast(Any, BeforeVariadicSingleAccessor).__get__
-_attach_any: Any = Block._attach_op  # pyright: ignore[reportPrivateUsage]
 _unpacked: Any = cast(Any, DenseArrayBase).get_values
 _verify_all = OpDef.verify
 _valid_name: Any = cast(Any, IRWithName.extract_valid_name).__func__
@@ -547,6 +539,7 @@ def quicken() -> None:
     for kind in (NoneAttr, StringAttr, SymbolRefAttr):
         cast(Any, kind).__class__ = _SharedMeta
     cast(Any, Attribute).__post_init__ = _check_new
+    cast(Any, ParametrizedAttribute).__init__ = _hold
     ParamAttrDef.verify = _verify_parameters
     cast(Any, FunctionType).from_lists = staticmethod(_from_lists)
     cast(Any, xdsl.irdl.operations).irdl_op_init = _initialize_defined
@@ -559,7 +552,6 @@ def quicken() -> None:
     cast(Any, BeforeVariadicSingleAccessor).__get__ = _single
     cast(Any, SSAValues).__getitem__, cast(Any, SSAValues).__setitem__ = _item, _set_item
     cast(Any, Operation).operands = property(attrgetter("_operands"), cast(Any, Operation).operands.fset)
-    cast(Any, Block)._attach_op = _attach
     for kind, name, field in _FIELDS:
         setattr(kind, name, property(attrgetter(field)))
     cast(Any, BlockOps).__iter__, cast(Any, RegionBlocks).__iter__ = _ops, _blocks

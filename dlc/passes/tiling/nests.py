@@ -66,7 +66,8 @@ class Stage:
         return 2 if any(o not in _steps_of(self) for o in additions) else 1
 
     def _is_in_rows(self, a: Access) -> bool:
-        return all(a.uses(d) for d in self.dims if d >= 0) and any(a.stride(d) == 1 for d in self.reductions)
+        once = all(t.is_plain for t in a.terms) and all(a.uses(d) for d in self.dims if d >= 0)
+        return once and any(a.stride(d) == 1 for d in self.reductions)
 
     @cached_property
     def scattered(self) -> int | None:

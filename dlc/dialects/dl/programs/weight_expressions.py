@@ -49,4 +49,4 @@ class WeightExpressions:
 
 def _is_evaluated(op: DlOp) -> bool:
     """Whether an op gives such values of such operands."""
-    return not (isinstance(op, DataDependent) or has_open_sizes(op) or any([is_open(r) for r in op.results]))
+    return not (isinstance(op, DataDependent) or has_open_sizes(op) or any(map(is_open, op.results)))

@@ -75,7 +75,8 @@ class Places:
         emit = self.node.emit
         if mode == "nearest":
             return [(self.moved(emit(dl.RoundOp, x)), None)]
-        x = self.moved(x)
+        # The elements around a place beyond the border are padding each, and a cubic has others there than at the border.
+        x = self.moved(x) if mode == "linear" else x
         base = emit(dl.FloorOp, x)
         part = emit(dl.SubOp, x, base)
         offsets, weight = ((0, 1), self.linear) if mode == "linear" else ((-1, 0, 1, 2), self.cubic)
