@@ -106,7 +106,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, /, right: bool = False) -> Any:
 
     For descending edges bins[i - 1] > x ≥ bins[i], or ≥ and > if `right`. Others are an error where they are known.
     """
-    edges = operand(bins)
+    edges: Any = operand(bins)
     if edges.ndim != 1:
         refuse(ShapeError(f"digitize: bins of shape {edges.shape}; expected a vector of edges"))
     below, above = edges[:-1], edges[1:]
