@@ -352,6 +352,13 @@ def discard(body: Block) -> None:
     body.erase(safe_erase=False)
 
 
+def withdraw(value: Value) -> None:
+    """Drops the op that makes a value, which nothing reads."""
+    if value.ssa is not None and isinstance(owner := value.ssa.owner, Operation):
+        owner.detach()
+        owner.erase()
+
+
 def _symbols_in(value: Value) -> set[str]:
     """The names of the sizes among a value's elements."""
     entries = value.known.reshape(-1) if value.known is not None and value.known.dtype == object else ()

@@ -62,7 +62,8 @@ def _select(condition: bool, a: Size, b: Size) -> Size:
     return a if condition else b
 
 
-def _equal(a: Size, b: Size) -> bool:
+def equal(a: Size, b: Size) -> bool:
+    """Whether two sizes are equal. Raises UndecidableError for what only a call says."""
     difference = a - b
     if isinstance(difference, int):
         return difference == 0
@@ -72,7 +73,7 @@ def _equal(a: Size, b: Size) -> bool:
 
 
 def _differ(a: Size, b: Size) -> bool:
-    return not _equal(a, b)
+    return not equal(a, b)
 
 
 ELEMENTWISE: dict[type[DlOp], Callable[..., Any]] = {
@@ -85,7 +86,7 @@ ELEMENTWISE: dict[type[DlOp], Callable[..., Any]] = {
     dl.FloordivOp: operator.floordiv,
     dl.MaximumOp: _maximum,
     dl.MinimumOp: _minimum,
-    dl.EqualOp: _equal,
+    dl.EqualOp: equal,
     dl.NotEqualOp: _differ,
     dl.LessOp: operator.lt,
     dl.LessEqualOp: operator.le,

@@ -130,8 +130,9 @@ def promote_to_float(*xs: ArrayLike, least: Any = np.float64) -> list[Operand]:
     """The operands with one floating-point dtype: for integers the one that holds those of each, at least `least`."""
     dtype = dtype_of(*xs)
     if not is_floating(dtype):
-        typed = [x for x in xs if not is_number(x)] or xs
-        dtype = np.result_type(*(np.result_type(dtype_of(x), least) for x in typed))
+        # Numbers go by arrays of integers, bools by numbers.
+        typed = [d for x in xs if not is_number(x) and (d := dtype_of(x)) != np.bool_] or [dtype]
+        dtype = np.result_type(*(np.result_type(d, least) for d in typed))
     return [convert(x, dtype) for x in xs]
 
 

@@ -13,7 +13,18 @@ from dlc.numpy.absent import ABSENT, raise_absent
 from dlc.numpy.apply import is_weak
 from dlc.numpy.by_parts import PARTWISE
 from dlc.numpy.functions import comparing as cmp
-from dlc.numpy.functions import complex_numbers, counting, indexing, linear, reductions, running, shaping, sorting, updating
+from dlc.numpy.functions import (
+    complex_numbers,
+    counting,
+    creation,
+    indexing,
+    linear,
+    reductions,
+    running,
+    shaping,
+    sorting,
+    updating,
+)
 from dlc.numpy.functions import elementwise as ew
 
 
@@ -72,7 +83,7 @@ _UNARY: dict[str, Callable[..., Any]] = {
 _METHODS: dict[str, Callable[..., Any]] = {
     "compress": _compress, "nonzero": counting.nonzero,
     "__getitem__": indexing.getitem, "__round__": _rounded, "reshape": _reshape, "transpose": _transpose,
-    "flatten": shaping.ravel, "copy": ew.positive, "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
+    "flatten": shaping.ravel, "copy": creation.copy, "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
     **{f.__name__: f for f in (
         ew.astype, ew.clip, ew.round, linear.dot, linear.trace, indexing.choose, indexing.take, sorting.argsort,
         sorting.searchsorted, sorting.sort, shaping.diagonal, shaping.ravel, shaping.repeat, shaping.squeeze, shaping.swapaxes,

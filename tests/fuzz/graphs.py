@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -71,22 +72,35 @@ def run(trial: Trial) -> tuple[str, str | None]:
 def _of_numbers(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array, Tracked]]:
     """What is compared with what, of a graph of tensors. Raises UnsupportedError where it is not imported."""
     with tempfile.TemporaryDirectory() as folder:
-        known, program = _program(graph.open_model), _program(_saved(graph.model, folder) if graph.external else graph.model)
+        known, source = _program(graph.open_model), _saved(graph.model, folder) if graph.external else graph.model
         inputs = list(graph.open_inputs.values())
         known = known.with_sizes(sizes_decided(known.module, inputs, known.weights))
         expected = expected_of(known, inputs, trial.precision)
         assert expected is not None
-        try:
-            model = compile(program, trial.target, replace(OPTIONS, precision=trial.precision))
-        except UnsupportedError as error:
-            # What is imported can be compiled.
-            raise AssertionError(str(error)) from error
-        got = [np.asarray(a) for a in model.run_unchecked(list(graph.inputs.values()))]
+        got = _called(graph, source, trial) if graph.open_sizes else _compiled(graph, source, trial)
     compared = list[tuple[str, Array, Tracked]]()
     for value, want, array in zip(graph.results, expected, got, strict=True):
         theirs = Tracked(want.array, want.errors + value.apart) if value.apart else want
         compared += [(f"{value.name} of onnx.reference", value.array, theirs), (f"{value.name} of {trial.target}", array, want)]
     return compared
+
+
+def _compiled(graph: RandomGraph, source: ModelProto | Path, trial: Trial) -> list[Array]:
+    """The results of a graph of which all sizes are known."""
+    program = _program(source)
+    try:
+        model = compile(program, trial.target, replace(OPTIONS, precision=trial.precision))
+    except UnsupportedError as error:
+        # What is imported can be compiled.
+        raise AssertionError(str(error)) from error
+    return [np.asarray(a) for a in model.run_unchecked(list(graph.inputs.values()))]
+
+
+def _called(graph: RandomGraph, source: ModelProto | Path, trial: Trial) -> list[Array]:
+    """The results of a graph by a model whose sizes come with the call."""
+    settings: dict[str, Any] = {"num_threads": 1, "cache": False, "precision": trial.precision}
+    made = dlc.compile_model(source, target=trial.target, **settings)(graph.inputs)
+    return [np.asarray(made[value.name]) for value in graph.results]
 
 
 def _of_text(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array, Tracked]]:

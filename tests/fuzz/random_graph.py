@@ -79,6 +79,8 @@ class RandomGraph(Draws[GraphValue]):
         super().__init__(seed)
         self.opset = self.random.choice((self.random.choice(OPSETS), self.random.randint(13, 22)))
         self.external = self.random.random() < 0.1
+        # The sizes of inputs that are left open, equal ones by one name.
+        self.open_sizes = {n for n in range(64) if self.random.random() < 0.5} if self.random.random() < 0.2 else set[int]()
         # What a step may draw: operators with their recipes.
         self.recipes: Sequence[tuple[str, Callable[[Any, str], object]]] = ()
         self.prefix, self.depth, self.bodies = "", DEPTH, 0
@@ -102,15 +104,17 @@ class RandomGraph(Draws[GraphValue]):
 
     @property
     def model(self) -> ModelProto:
-        return self._model(self.nodes, self.inputs, self.weights | self.settings)
+        return self._model(self.nodes, self.inputs, self.weights | self.settings, self.open_sizes)
 
     @property
     def open_model(self) -> ModelProto:
         nodes = [_without_weights(n, self.in_bodies) for n in self.nodes if n.op_type not in _OF_NO_ELEMENTS]
         return self._model(nodes, self.open_inputs, self.settings)
 
-    def _model(self, nodes: Sequence[NodeProto], inputs: dict[str, Array], weights: dict[str, Array]) -> ModelProto:
-        return model_of(nodes, inputs, [v.name for v in self.results], weights, self.opset, self.functions)
+    def _model(
+        self, nodes: Sequence[NodeProto], inputs: dict[str, Array], weights: dict[str, Array], open_sizes: Container[int] = ()
+    ) -> ModelProto:
+        return model_of(nodes, inputs, [v.name for v in self.results], weights, self.opset, self.functions, open_sizes)
 
     @property
     def open_inputs(self) -> dict[str, Array]:
@@ -282,12 +286,14 @@ def model_of(
     weights: dict[str, Array],
     opset: int,
     functions: Sequence[FunctionProto] = (),
+    open_sizes: Container[int] = (),
 ) -> ModelProto:
-    """A model of these nodes; inputs have the types of their arrays."""
+    """A model of these nodes; inputs have the types of their arrays, but for sizes that are left open."""
+    shapes = {n: [f"n{size}" if size in open_sizes else size for size in x.shape] for n, x in inputs.items()}
     graph = helper.make_graph(
         nodes,
         "random",
-        [helper.make_tensor_value_info(n, OF_ONNX[x.dtype], x.shape) for n, x in inputs.items()],
+        [helper.make_tensor_value_info(n, OF_ONNX[x.dtype], shapes[n]) for n, x in inputs.items()],
         [helper.make_empty_tensor_value_info(n) for n in outputs],
         [numpy_helper.from_array(w, n) for n, w in weights.items()],
     )

@@ -177,7 +177,7 @@ def _forest(p: RandomProgram, op: type[DlOp]) -> Known:
 def _searchsorted(p: RandomProgram, op: type[DlOp]) -> Known:
     """A row in order to look values up in."""
     rows, dtype = p.shape(p.random.choice([0, 1, 2]), 16), p.dtype(NUMBERS)
-    x = p.numbers_of(dtype, (*rows, p.random.choice([0, 1, 5, 16, 33])))
+    x = p.numbers_of(dtype, (*rows, p.random.choice([0, 1, 5, 16, 33, 300])))
     x = np.take_along_axis(x, stable_order(x, -1, False), -1)
     return p.add(op, p.given(x), p.fresh(dtype, (*rows, p.random.choice(SMALL))), right=p.flag())
 
@@ -382,9 +382,12 @@ def _dilate(p: RandomProgram, op: type[DlOp]) -> Known:
 
 
 def _parameters(p: RandomProgram, x: Known, scale: np.dtype, zero: np.dtype) -> tuple[Known, Known, int]:
-    """Scale and zero point for an axis of `x`, or for all of it."""
+    """Scale and zero point for an axis of `x`, for blocks along one, or for all of it."""
     axis = p.random.randrange(len(x.shape)) if x.shape else 0
     shape = p.random.choice([(), (1,), (x.shape[axis],)]) if x.shape else ()
+    if len(x.shape) > 1 and x.shape[axis] > 0 and p.flag():
+        count = p.random.choice([n for n in range(1, x.shape[axis] + 1) if x.shape[axis] % n == 0])
+        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     scales = p.numbers.choice([0.25, 0.5, 1.0, 0.1, 3.0], shape)
     zeros = p.numbers.integers(0 if zero.kind == "u" else -3, 4, shape)
     return p.given(np.asarray(scales).astype(scale)), p.given(np.asarray(zeros).astype(zero)), axis
@@ -479,6 +482,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.SmallestOp: _sort_integers,
     dl.OfRanksOp: _sort_integers,
     dl.SearchsortedOp: _searchsorted,
+    dl.BisectOp: _searchsorted,
     dl.ForestOp: _forest,
     Softmaxes: _softmax,
     dl.LayerNormOp: _trailing_norm,

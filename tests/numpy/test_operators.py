@@ -190,9 +190,13 @@ def test_methods_and_properties() -> None:
             x.sum(axis=1, dtype=np.float64), x.cumsum(0), x.cumprod(axis=1), x.take([1, 0], axis=1), x.repeat(2, 0), x.T, x.trace(),
             x.diagonal(1), x.argsort(1), np.argsort(x, 0), x.mean((0, 1)), x.std(ddof=1), x.reshape((2, 6)), x.ravel(), x.copy(),
             x.max(0, keepdims=True), x.min(initial=-9.0), x.any(), x.all(axis=0), x.clip(0, 1), x.clip(min=0), x.astype("f8"),
-            x.dot(x.T), x.swapaxes(0, 1).mT, x.conj(), x.real,
+            x.dot(x.T), x.swapaxes(0, 1).mT, x.conj(), x.real, (x > 0).copy(),
         ), X,
     )  # fmt: skip
+
+
+def test_the_mean_as_an_integer_is_truncated() -> None:
+    agrees(lambda x: (np.mean(9 * x, dtype=np.int32), x.mean(1, np.int8), np.mean(x, 0, np.float64)), X)
 
 
 def test_numpys_functions_are_those_of_dlc() -> None:

@@ -209,6 +209,20 @@ def test_convolutions_and_windows(tmp_path: Path) -> None:
         np.testing.assert_allclose(model(images)["y"], expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:generic"])
+def test_one_weight_for_each_channel_of_open_images(target: str) -> None:
+    """The kernel turns the weights around first, along no open axis."""
+    source = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (uint8[N,2,H,W] x, uint8 z) => (int32[N,2,H,W] y) '
+        "<uint8[2,1,1,1] w = {75, 86}> { y = ConvInteger<group = 2>(x, w, z) }"
+    )
+    model = dlc.compile_model(source, target=target, num_threads=1, cache=False)
+    for shape in ((1, 2, 5, 5), (3, 2, 1, 40)):
+        x = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+        expected = (x.astype(np.int32) - 132) * np.int32([75, 86]).reshape(2, 1, 1)
+        np.testing.assert_array_equal(model(x, np.uint8(132))["y"], expected)
+
+
 def test_a_size_that_must_be_known_is_said_and_compiled_for() -> None:
     """A search by halves, as often as a row of known length can be halved."""
     report = Report()

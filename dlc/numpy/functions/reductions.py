@@ -24,6 +24,7 @@ from dlc.numpy.apply import (
     convert,
     is_floating,
     operand,
+    promote,
     promote_to_float,
     refuse,
 )
@@ -152,11 +153,10 @@ def ptp(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False) -> Any:
 def mean(
     x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepdims: bool = False, where: ArrayLike | None = None
 ) -> Any:
-    """The mean; integers become float64 first. The mean of nothing is NaN."""
+    """The mean; integers become float64 first. The mean of nothing is NaN. As an integer it is truncated."""
     (x,) = promote_to_float(x if dtype is None else convert(x, dtype))
-    if where is None:
-        return _reduce(dl.ReduceMeanOp, x, axis, keepdims)
-    return _mean_where(x, where, axis, keepdims)
+    y = _reduce(dl.ReduceMeanOp, x, axis, keepdims) if where is None else _mean_where(x, where, axis, keepdims)
+    return y if dtype is None else convert(y, dtype)
 
 
 def _mean_where(x: Operand, where: ArrayLike, axis: Axes, keepdims: bool, correction: float = 0) -> Any:
@@ -220,7 +220,8 @@ def average(x: ArrayLike, /, axis: Axes = None, weights: ArrayLike | None = None
         if w.shape != tuple(x.shape[a] for a in axes) or len(axes) != 1:
             refuse(ShapeError(f"average: weights of shape {w.shape} for {x.shape} and axis {axis}; give one for each element"))
         w = apply(dl.ReshapeOp, w, shape=[s if a in axes else 1 for a, s in enumerate(x.shape)])
-    x, w = promote_to_float(x, w)
+    # Integers are averaged in f64, whatever they are weighted with.
+    x, w = promote(*promote_to_float(x), w)
     total = sum(apply(dl.BroadcastToOp, w, shape=x.shape), axis, keepdims=keepdims)
     return divide(sum(multiply(x, w), axis, keepdims=keepdims), total)
 

@@ -137,12 +137,9 @@ def _merged(nest: OpenNest, outer: int, inner: int) -> OpenNest:
 
     def access_of(a: Access | None) -> Access | None:
         if a is None or a.uses(inner):
-            return None if a is None else replace(a, terms=tuple(t for t in a.terms if t.iterator != outer))
-        extent = nest.extents[inner]
-        return replace(
-            a,
-            terms=tuple(replace(t, iterator=inner, divisor=int(extent)) if t.iterator == outer else t for t in a.terms),
-        )
+            return None if a is None else a._replace(terms=tuple(t for t in a.terms if t.iterator != outer))
+        alone = {"iterator": inner, "divisor": int(nest.extents[inner])}
+        return a._replace(terms=tuple(t._replace(**alone) if t.iterator == outer else t for t in a.terms))
 
     stages = [
         replace(

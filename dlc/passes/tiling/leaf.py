@@ -249,7 +249,8 @@ class Leaf:
         body = _clone_body(place, stage, tile, dims)
         op, last = generic(place, operands, maps, reduced, body), body.block.last_op
         adds = last is not None and isinstance(last.operands[0].owner, arith.AddfOp)
-        rows = prod(tile[d].size for d in self.plan.register if d in self.nest.open)
+        # A stage may lie along none of them, such as a copy of weights.
+        rows = prod(tile[d].size for d in self.plan.register if d in self.nest.open and d in tile)
         if adds and stage.is_contraction and rows < self.plan.even:
             op.attributes[IN_HALVES] = UnitAttr()
 
@@ -327,7 +328,7 @@ class Leaf:
         earlier = stages[: sweep.first]
         for read in stage.inputs:
             used = [s for s in stages if any(a is not None and a.root is read.root for a in s.accesses)]
-            alike = replace(read, root=root) == stage.output and read.root.type == root.type
+            alike = read._replace(root=root) == stage.output and read.root.type == root.type
             if read.root in self.locals and alike and all(s is stage or s in earlier for s in used):
                 return read.root
         return None

@@ -122,16 +122,16 @@ class OpenNest:
         def known(a: Access | None) -> Access | None:
             if a is None:
                 return None
-            terms = tuple(replace(t, stride=substitute(t.stride, sizes)) for t in a.terms)
-            return replace(a, offset=substitute(a.offset, sizes), terms=terms)
+            terms = tuple(t._replace(stride=substitute(t.stride, sizes)) for t in a.terms)
+            return a._replace(offset=substitute(a.offset, sizes), terms=terms)
 
-        stages = [replace(s, accesses=tuple(map(known, s.accesses))) for s in self.stages]
+        stages = [replace(s, accesses=tuple(map(known, s.accesses))) for s in self.stages] if sizes else self.stages
         extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
         # An example may be none of the sizes that there are, and have no element.
         extents |= {d: max(extents[d], 1) for d in self.symbolic}
         return Nest(stages, extents, frozenset(self.symbolic), zeros=self.zeros)
 
-    @property
+    @cached_property
     def shared(self) -> list[int]:
         """The dimensions that every stage can be cut along: parallel in the last, reduced in none.
 

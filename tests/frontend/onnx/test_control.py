@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+import dlc
 from dlc.compiler import Program, compile
 from dlc.errors import DlcError, ModelError, UnsupportedError
 from dlc.frontend.onnx import check_model, import_model
@@ -181,13 +182,32 @@ def test_a_long_loop_is_not_written_out() -> None:
     assert op_names(imported).count("dl.while") == 1
 
 
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("limit", ["", "m"])
+def test_a_loop_that_only_data_ends_collects_values(limit: str, target: str) -> None:
+    """As many as there are: it runs once before, to count them."""
+    known = {"yes": np.bool_(True), "limit": np.float32(9), "step": np.float32([1, 2]), "m": np.int64(1 << 40)}
+    body = graph(GROWS, ["on", "next", "top"], ["i", "c", "s"])
+    source = model(
+        [node("Loop", [limit, "yes", "x"], ["last", "tops"], body=body)], {"x": ["n", 2]}, ["last", "tops"], weights=known
+    )
+    compiled = dlc.compile_model(source, target=target, num_threads=1, cache=False)
+    for x in (X, X - 40, X + 20):
+        s, tops = x, list[float]()
+        while not tops or tops[-1] < 9:
+            s = s + np.float32([1, 2])
+            tops.append(s.max())
+        got = compiled(x)
+        np.testing.assert_array_equal(got["last"], s)
+        np.testing.assert_array_equal(got["tops"], tops)
+
+
 def test_loops_that_are_refused() -> None:
-    collects = graph(GROWS, ["on", "next", "top"], ["i", "c", "s"])
-    known = {"yes": np.bool_(True), "limit": np.float32(9), "step": np.float32([1, 2])}
-    for limit in ("", "m"):
-        nodes = [node("Loop", [limit, "yes", "x"], ["last", "tops"], body=collects)]
-        with pytest.raises(UnsupportedError, match=r"Loop-last.*collects values of which nobody knows how many there may be"):
-            import_model(model(nodes, {"x": [3, 2]}, ["last", "tops"], weights={**known, "m": np.int64(1 << 40)}))
+    known = {"yes": np.bool_(True), "limit": np.float32(9)}
+    longer = [node("Concat", ["s", "s"], ["next"], axis=0), node("ReduceMax", ["s"], ["top"], keepdims=0)]
+    body = graph([*longer, node("Less", ["top", "limit"], ["on"])], ["on", "next"], ["i", "c", "s"])
+    with pytest.raises(UnsupportedError, match=r"Loop-last.*data ends it, and its states change their types"):
+        import_model(model([node("Loop", ["", "yes", "x"], ["last"], body=body)], {"x": [3, 2]}, ["last"], weights=known))
     empty = graph([], [], ["i", "c", "s"])
     nodes = [node("Loop", ["", "yes", "x"], ["last"], body=empty)]
     with pytest.raises(ModelError, match="0 results for a condition and 1 states"):

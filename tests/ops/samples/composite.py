@@ -214,6 +214,13 @@ def _quantisation() -> list[Sample]:
             "blocks",
             axis=0,
         ),
+        sample(
+            dl.DequantizeOp,
+            (values(I8, 2, 3), np.array([[0.5, 1, 4], [2, 0.25, 8]], np.float32), np.array(2, I8)),
+            lambda x, s, z: (x - z.astype(float)) * s,
+            "blocks_of_one",
+            axis=1,
+        ),
         Sample(
             dl.DynamicQuantizeLinearOp,
             (np.array([-1.0, 0.0, 2.1, 0.5, 3.0], np.float32),),

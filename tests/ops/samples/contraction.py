@@ -154,6 +154,13 @@ SAMPLES = [
         {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (1,), "rhs_contract": (1,), "result": i32},
         label="transposed",
     ),
+    Sample(
+        dl.DotGeneralOp,
+        (values(F32), values(F32, seed=1)),
+        exactly(lambda x, y: x * y),
+        {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (), "rhs_contract": ()},
+        label="numbers",
+    ),
     _conv("one_axis", (1, 12, 3), (4, 3, 5), (2,), (2,)),
     _conv("3x3", (2, 7, 6, 4), (3, 3, 4, 8)),
     _conv("3x3_stride", (1, 9, 8, 3), (3, 2, 3, 5), (2, 3), (1, 2)),

@@ -17,6 +17,7 @@ from dlc.dialects.dl.arithmetic.functions import ErfOp, Expm1Op, ExpOp, Log1pOp,
 from dlc.dialects.dl.arithmetic.logic import GreaterOp, LessOp
 from dlc.dialects.dl.base import Array, Tensor, broadcast_shapes, element_type_of, number, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contractions.contraction import compatible
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.scalar import wide_float
@@ -300,7 +301,7 @@ class PreluOp(Composite):
 
     def infer(self) -> Sequence[Tensor]:
         x, slope = shape_of(self.x), shape_of(self.slope)
-        if broadcast_shapes(self.name, x, slope) != x:
+        if not compatible(broadcast_shapes(self.name, x, slope), x):
             raise ShapeError(f"dl.prelu: slope {slope} does not broadcast to x {x}; reshape it to the channel axis")
         if element_type_of(self.x) != element_type_of(self.slope):
             raise DTypeError(f"dl.prelu: x is {element_type_of(self.x)}, slope {element_type_of(self.slope)}; cast one")

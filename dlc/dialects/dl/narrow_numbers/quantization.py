@@ -151,7 +151,9 @@ def _are_blocks(shape: Sequence[Size], x: Sequence[Size], axis: int) -> bool:
     if len(shape) != len(x) or not x or any(s != t for a, (s, t) in enumerate(zip(shape, x, strict=True)) if a != axis):
         return False
     count, size = shape[axis], x[axis]
-    return isinstance(count, int) and isinstance(size, int) and count != size and count > 0 and size % count == 0
+    # One entry per place of the only axis is the other form.
+    apart = len(x) > 1 or count != size
+    return isinstance(count, int) and isinstance(size, int) and apart and count > 0 and size % count == 0
 
 
 @irdl_op_definition

@@ -12,11 +12,12 @@ from dlc.dialects.dl.base import Tensor, element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dims import Dim, Size, product
 from dlc.errors import DTypeError, ModelError, ShapeError
-from dlc.frontend.emit import Emitter, Step, Value, discard
+from dlc.frontend.emit import Emitter, Step, Value, discard, withdraw
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.onnx.values import NoTensor
 from dlc.frontend.problems import NodeProblem
+from dlc.frontend.symbolic import equal
 from dlc.ir import Block, i64
 
 table = Table()
@@ -95,9 +96,11 @@ def _scanned(
             raise _AnotherForm
         return list(results[1 : 1 + len(states)]), list(results[1 + len(states) :])
 
+    numbers = emit.iota(count)
     try:
-        last, made = emit.scan(states, [emit.iota(count)], count, step)
+        last, made = emit.scan(states, [numbers], count, step)
     except (_AnotherForm, ShapeError, DTypeError):
+        withdraw(numbers)
         return None
     return [*last, *made]
 
@@ -105,10 +108,30 @@ def _scanned(
 def _conditional(
     node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value]
 ) -> Sequence[Value] | None:
-    """A loop that ends when its data says so; None if its states change their types, or it collects too much or for ever.
+    """A loop that ends when its data says so; None if its states change their types.
 
-    What it collects goes, step by step, into as many rows as there may be; those that were reached are the result.
+    What it collects goes, step by step, into as many rows as there may be; those that were reached are the result. Where
+    nobody knows how many that is, or it is too many, the loop runs once before, to count them.
     """
+    try:
+        kinds = _collected(node, body, states)
+        most = _most(node, limit, kinds)
+        if most is None:
+            if not _is_ended_by_data(node, body, going, states):
+                return None
+            limit, _ = _while(node, body, limit, going, states, [])
+            most = _by_data(node, limit)
+        room = [node.emit.full(0, (most, *shape_of(t)), element_type_of(t)) for t in kinds]
+        steps, last = _while(node, body, limit, going, states, room)
+    except (_AnotherForm, ShapeError, DTypeError):
+        return None
+    return [*last[: len(states)], *_first_rows(node.emit, last[len(states) :], steps)]
+
+
+def _while(
+    node: Node, body: GraphProto, limit: Value | None, going: Value, states: Sequence[Value], room: Sequence[Value]
+) -> tuple[Value, Sequence[Value]]:
+    """How many steps a loop took, its last states, and what it collected in `room`, if that is anything."""
     emit, count = node.emit, len(states)
 
     def within(inner: Emitter, step: Value, condition: Value) -> Value:
@@ -123,21 +146,17 @@ def _conditional(
         if problems:
             raise _AnotherForm
         condition, *following = results
-        rows = [_with_row(inner, all_, step, row) for all_, row in zip(before[count:], following[count:], strict=True)]
+        rows = [_with_row(inner, all_, step, row) for all_, row in zip(before[count:], following[count:], strict=False)]
         step = inner(dl.AddOp, step, inner.constant(1, np.int64))
         return [within(inner, step, condition), step, *following[:count], *rows]
 
     first = emit.constant(0, np.int64)
-    try:
-        room = _room(node, body, limit, states)
-        steps, *last = emit.while_(within(emit, first, going), [first, *states, *room], iteration)
-    except (_AnotherForm, ShapeError, DTypeError):
-        return None
-    return [*last[:count], *_first_rows(emit, last[count:], steps)]
+    steps, *last = emit.while_(within(emit, first, going), [first, *states, *room], iteration)
+    return steps, last
 
 
-def _room(node: Node, body: GraphProto, limit: Value | None, states: Sequence[Value]) -> list[Value]:
-    """A row for each value that a loop may collect. Raises _AnotherForm where nobody knows how many, or there are too many."""
+def _collected(node: Node, body: GraphProto, states: Sequence[Value]) -> list[Tensor]:
+    """The types of the values that a step collects. Raises _AnotherForm where the steps have different ones."""
     types: list[Tensor] = []
 
     def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
@@ -148,15 +167,29 @@ def _room(node: Node, body: GraphProto, limit: Value | None, states: Sequence[Va
             raise _AnotherForm
         return ()
 
-    if len(body.output) == 1 + len(states):
-        return []
-    discard(node.emit.body([tensor_type((), i64), *(s.type for s in states)], run))
+    if len(body.output) > 1 + len(states):
+        discard(node.emit.body([tensor_type((), i64), *(s.type for s in states)], run))
+    return types
+
+
+def _most(node: Node, limit: Value | None, kinds: Sequence[Tensor]) -> Size | None:
+    """How many values of each of these types a loop may collect; None where nobody knows, or they are too many."""
+    if not kinds:
+        return 0
     most = _count(limit)
     if most is None and limit is not None:
         most = _by_data(node, limit)
-    if most is None or any(isinstance(n := product((most, *shape_of(t))), int) and n > _MOST_COLLECTED for t in types):
-        raise _AnotherForm
-    return [node.emit.full(0, (most, *shape_of(t)), element_type_of(t)) for t in types]
+    too_many = most is None or any(isinstance(n := product((most, *shape_of(t))), int) and n > _MOST_COLLECTED for t in kinds)
+    return None if too_many else most
+
+
+def _is_ended_by_data(node: Node, body: GraphProto, going: Value, states: Sequence[Value]) -> bool:
+    """Whether nobody knows of a loop whether it goes on, even behind its first step."""
+    block = Block()
+    scratch = Emitter(block, node.emit.weights, node.emit)
+    results, problems = node.attempt(body, [scratch.constant(0, np.int64), going, *states], scratch)
+    discard(block)
+    return not problems and (going.known is None or results[0].known is None)
 
 
 def _with_row(emit: Emitter, rows: Value, step: Value, row: Value) -> Value:
@@ -186,11 +219,7 @@ def _unrolled(node: Node, body: GraphProto, limit: Value | None, going: Value, s
     step = 0
     while count is None or step < count:
         if going.known is None:
-            raise NodeProblem(
-                "value",
-                "data ends it, and its states change their types, or it collects values of which nobody knows how many there "
-                f"may be: a limit on its iterations, of at most {_MOST_COLLECTED:,} elements, must be known",
-            )
+            raise NodeProblem("value", "data ends it, and its states change their types, or what it collects does")
         if not going.known:
             break
         if step == _MOST_ITERATIONS:
@@ -270,8 +299,8 @@ def scan(node: Node) -> Sequence[Value]:
         directed(emit, _moved(emit, x, node.axis(axis, x.rank), 0), bool(backward))
         for x, axis, backward in zip((node[first + k] for k in range(count)), axes, turned, strict=True)
     ]
-    lengths: set[Size] = {s.shape[0] for s in sequences}
-    if len(lengths) > 1:
+    lengths = dict.fromkeys(s.shape[0] for s in sequences)
+    if not all(equal(length, sequences[0].shape[0]) for length in lengths):
         raise ModelError(f"{node.place}: its sequences have {' and '.join(map(str, lengths))} elements")
 
     last, results = emit.scan([node[k] for k in range(first)], sequences, sequences[0].shape[0], _step(node, body, first))
@@ -324,6 +353,10 @@ def _step(node: Node, body: GraphProto, count: int) -> Step:
         results = list(node.inline(body, [*states, *elements], inner))
         if _has_sizes_of(inner, [v.type for v in results]):
             raise NodeProblem("operator", "in its body data decides sizes of its results, other ones in each step")
+        for old, new in zip(states, results, strict=False):
+            if old.rank == new.rank:
+                # Of known sizes beside open ones a call says whether states keep them: UndecidableError.
+                _ = all(map(equal, old.shape, new.shape))
         return results[:count], results[count:]
 
     return step

@@ -19,6 +19,7 @@ from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.problems import NodeProblem
+from dlc.frontend.symbolic import equal
 from dlc.ir import i64
 
 table = Table()
@@ -134,7 +135,7 @@ def _layer(
     length, batch, hidden = x.shape[0], x.shape[1], int(r.shape[2])
     backward = _DIRECTIONS[node.choice("direction", "forward", tuple(_DIRECTIONS))]
     count = len(backward)
-    fit = r.shape[:2] == w.shape[:2] == (count, gates * hidden)
+    fit = all(map(equal, (*w.shape[:2], *r.shape[:2]), (count, gates * hidden) * 2))
     if node.integer("hidden_size", hidden) != hidden or not fit:
         raise ModelError(
             f"{node.place}: W {list(w.shape)} and R {list(r.shape)} do not fit {count} directions of {gates} gates"

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp
-from dlc.dialects.dl.base import DlOp, element_type_of, ints, normalized_axes, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, ints, normalized_axes, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.dtypes import is_float
@@ -63,13 +63,11 @@ class BlockSumsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         weights = WeightExpressions()
 
-        def rule(op: DlOp) -> Sequence[SSAValue] | None:
-            if isinstance(op, MatmulOp | DotGeneralOp):
-                return _blocked_product(op, weights)
-            return _blocked(op) if isinstance(op, AxisReduction) else None
+        def rule(op: MatmulOp | DotGeneralOp | AxisReduction) -> Sequence[SSAValue] | None:
+            return _blocked(op) if isinstance(op, AxisReduction) else _blocked_product(op, weights)
 
         for block in program_blocks(op):
-            rewrite_forward(block, rule)
+            rewrite_forward(block, rule, MatmulOp, DotGeneralOp, AxisReduction)
 
 
 def _blocked_product(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) -> Sequence[SSAValue] | None:
@@ -118,7 +116,7 @@ def _blocked_product(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) ->
 
 def _is_of_few(op: MatmulOp | DotGeneralOp, batch: Sequence[Pair], contracted: Sequence[Pair]) -> bool:
     """Whether it is a few rows by a large matrix, which lies row by row."""
-    *rows, _ = shape_of(op.lhs)
+    rows = shape_of(op.lhs)[:-1]
     whole = not batch and list(contracted) == [(len(rows), 0)] and rank_of(op.rhs) == 2
     return whole and prod(map(int, shape_of(op.rhs))) >= _LARGE and prod(rows) <= _FEW and defining(op.rhs, TransposeOp) is None
 

@@ -46,9 +46,9 @@ def _check_ranks(node: Node, x: Value, w: Value) -> None:
 
 
 def _kernel(node: Node, w: Value) -> tuple[int, ...]:
-    sizes = tuple(s for s in w.shape[2:] if isinstance(s, int))
+    sizes = tuple(map(int, w.shape))[2:]  # a symbolic size raises UndecidableError, which names it
     kernel = node.integers("kernel_shape", sizes)
-    if kernel != sizes or len(sizes) != w.rank - 2:
+    if kernel != sizes:
         raise ModelError(f"{node.place}: kernel_shape {list(kernel)} does not fit the weights {list(w.shape)}")
     return kernel
 

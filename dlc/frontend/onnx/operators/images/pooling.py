@@ -136,10 +136,10 @@ def average_pool(node: Node) -> Value:
 
 def _counted(node: Node, w: Windows) -> tuple[Sequence[int], Sequence[int]]:
     """The padding that counts as elements: all that pads asks for, but not what ceil_mode adds; or none."""
-    rank = len(w.kernel)
-    if not node.flag("count_include_pad"):
+    rank, auto = len(w.kernel), node.text("auto_pad", "NOTSET")
+    if not node.flag("count_include_pad") or auto == "VALID":
         return (0,) * rank, (0,) * rank
-    if node.text("auto_pad", "NOTSET") != "NOTSET":
+    if auto != "NOTSET":
         return w.low, w.high
     pads = node.integers("pads", (0,) * (2 * rank))
     return pads[:rank], pads[rank:]

@@ -81,7 +81,9 @@ def resize(node: Node) -> Value:
     extrapolation = node.real("extrapolation_value", 0.0)
     if outside is not None:
         y = emit(dl.SelectOp, outside, emit.scalar(extrapolation, y), y)
-    return emit.cast(y, x.element_type)
+    # Of integers ONNX Runtime cuts off the fraction, but where a weight may be negative or the kernel is a wide one.
+    rounded = mode == "cubic" or (mode == "linear" and node.flag("antialias"))
+    return emit.cast(emit(dl.RoundOp, y) if rounded and not is_float(x.element_type) else y, x.element_type)
 
 
 def _in_order(axes: list[Axis]) -> list[Axis]:
@@ -144,10 +146,10 @@ def _align_corners(axis: Axis) -> Array:
 
 
 def _crop(axis: Axis) -> Array:
-    (start, end), last = axis.region, axis.size - 1
+    start, end, last = map(np.float32, (*axis.region, axis.size - 1))
     if axis.resized == 1:
-        return np.array([0.5 * (start + end) * last], np.float32)
-    return (start * last + np.arange(axis.resized) * ((end - start) * last / (axis.resized - 1))).astype(np.float32)
+        return np.array([np.float32(0.5) * (start + end) * last])
+    return start * last + _range(axis) * (end - start) * last / np.float32(axis.resized - 1)
 
 
 _TRANSFORMS: dict[str, Callable[[Axis], Array]] = {

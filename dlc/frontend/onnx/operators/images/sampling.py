@@ -16,6 +16,7 @@ from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.operators.images.windows import channels_first, channels_last
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.symbolic import equal
 from dlc.ir import i64
 
 table = Table()
@@ -75,7 +76,8 @@ class Places:
         emit = self.node.emit
         if mode == "nearest":
             return [(self.moved(emit(dl.RoundOp, x)), None)]
-        x = self.moved(x)
+        # The elements around a place beyond the border are padding each, and a cubic has others there than at the border.
+        x = self.moved(x) if mode == "linear" else x
         base = emit(dl.FloorOp, x)
         part = emit(dl.SubOp, x, base)
         offsets, weight = ((0, 1), self.linear) if mode == "linear" else ((-1, 0, 1, 2), self.cubic)
@@ -108,7 +110,7 @@ class Places:
 def grid_sample(node: Node) -> Value:
     emit, x, grid = node.emit, node[0], node[1]
     rank = x.rank - 2
-    if rank < 1 or grid.rank != x.rank or grid.shape[-1] != rank:
+    if rank < 1 or grid.rank != x.rank or not equal(grid.shape[-1], rank):
         raise ModelError(f"{node.place}: a grid of shape {list(grid.shape)} for an operand of shape {list(x.shape)}")
     named = node.choice("mode", "linear", ("linear", "nearest", "cubic", "bilinear", "bicubic"))
     mode, aligned = named.removeprefix("bi"), node.flag("align_corners")

@@ -58,8 +58,8 @@ def gather_nd(node: Node) -> Value:
 
 def _axes_named(node: Node, batch: int = 0) -> Sequence[int]:
     """The axes that the last one of the indices has entries for, as far as there are such."""
-    depth = node[1].shape[-1] if node[1].rank else 0
-    return range(batch, min(batch + (depth if isinstance(depth, int) else 0), node[0].rank))
+    depth = int(node[1].shape[-1]) if node[1].rank else 0  # a symbolic size raises UndecidableError, which names it
+    return range(batch, min(batch + depth, node[0].rank))
 
 
 @table("Scatter", until=10)

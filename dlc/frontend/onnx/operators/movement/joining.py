@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import trunc
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import normalized_axes
@@ -105,8 +106,8 @@ def _sliced(
             continue
         if step < 0:
             backward.append(axis)
-        both = isinstance(first, int) and isinstance(last, int)
-        starts[axis], limits[axis], strides[axis] = first, max(first, last) if both else last, abs(step)
+        count = last - first
+        starts[axis], limits[axis], strides[axis] = first, first if isinstance(count, int) and count < 0 else last, abs(step)
     if backward:
         x = emit(dl.ReverseOp, x, axes=tuple(sorted(backward)))
     if starts == [0] * x.rank and limits == list(x.shape) and strides == [1] * x.rank:
@@ -199,6 +200,20 @@ def pad(node: Node) -> Value:
         low[axis], high[axis] = amounts[k], amounts[k + len(axes)]
     value = node.emit.reshape(fill, ()) if fill is not None else None
     return padded(node, x, low, high, value, mode)
+
+
+@table("CenterCropPad", since=18)
+def center_crop_pad(node: Node) -> Value:
+    x, wanted = node[0], node.integers_of(1, "shape")
+    axes = normalized_axes(None, node.integers("axes", range(x.rank)), x.rank)
+    if len(wanted) != len(axes):
+        raise ModelError(f"{node.place}: {len(wanted)} sizes for {len(axes)} axes")
+    low, high = [0] * x.rank, [0] * x.rank
+    for axis, size in zip(axes, wanted, strict=True):
+        more = size - int(x.shape[axis])  # a symbolic size raises UndecidableError, which names it
+        low[axis] = trunc(more / 2)
+        high[axis] = more - low[axis]
+    return padded(node, x, low, high)
 
 
 def padded(node: Node, x: Value, low: list[int], high: list[int], fill: Value | None = None, mode: str = "constant") -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import broadcast_shapes, normalized_axes
-from dlc.dims import Dim, Size, product
+from dlc.dims import Dim, Size, UndecidableError, product
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
@@ -55,9 +55,26 @@ def flatten(node: Node) -> Value:
     return node.emit.reshape(x, (product(x.shape[:axis]), product(x.shape[axis:])))
 
 
+def _is_one(node: Node, size: Size) -> bool:
+    """Whether an axis of this size is dropped where all of size 1 are.
+
+    What data decides keeps its axis: one element is an error of the call. Raises UndecidableError for another open size.
+    """
+    emit = node.emit
+    if not isinstance(size, Dim):
+        return size == 1
+    if not emit.is_by_data(size):
+        raise UndecidableError(f"whether there is an axis hangs on the size {size}")
+    number = emit.sizes(size)
+    several = emit(dl.NotEqualOp, number, emit.scalar(1, number))
+    emit.require(several, f"{node.place}: without axes, no axis is left of a size of {{}} that data decides", number)
+    return False
+
+
 def _squeezed(node: Node, axes: Sequence[int] | None) -> Value:
     x = node[0]
-    dropped = [k for k, s in enumerate(x.shape) if s == 1] if axes is None else normalized_axes(None, axes, x.rank)
+    ones = axes if axes is not None else [k for k, size in enumerate(x.shape) if _is_one(node, size)]
+    dropped = normalized_axes(None, ones, x.rank)
     if any(isinstance(x.shape[a], int) and x.shape[a] != 1 for a in dropped):
         raise ModelError(f"{node.place}: axes {list(dropped)} of shape {list(x.shape)} do not all have size 1")
     return node.emit.reshape(x, [s for k, s in enumerate(x.shape) if k not in dropped])

@@ -8,6 +8,7 @@ from dlc.errors import ModelError
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
+from dlc.frontend.symbolic import equal
 from dlc.ir import i64
 
 table = Table()
@@ -43,6 +44,8 @@ def _count(node: Node, size: Size) -> Size:
 def reverse_sequence(node: Node) -> Value:
     emit, x = node.emit, node[0]
     batch, time = (node.axis(node.integer(f"{name}_axis", k), x.rank) for k, name in ((1, "batch"), (0, "time")))
+    if node[1].rank != 1 or not equal(node[1].shape[0], x.shape[batch]):
+        raise ModelError(f"{node.place}: lengths of shape {list(node[1].shape)} for {x.shape[batch]} sequences")
 
     def along(v: Value, axis: int) -> Value:
         return emit.reshape(v, [v.shape[0] if a == axis else 1 for a in range(x.rank)])

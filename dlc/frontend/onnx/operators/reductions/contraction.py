@@ -48,6 +48,9 @@ def einsum(node: Node) -> Value:
         raise ModelError(f"{node.place}: the equation '{node.text('equation')}' does not fit its {len(operands)} inputs")
     for k in range(len(operands)):
         operands[k], terms[k] = _diagonals(node, operands[k], terms[k])
+    long = {c for v, t in zip(operands, terms, strict=True) for c, size in zip(t, v.shape, strict=True) if size != 1}
+    for k in range(len(operands)):
+        operands[k], terms[k] = _broadcast(node, operands[k], terms[k], long)
     value, labels = operands[0], terms[0]
     for k in range(1, len(operands)):
         needed = set(wanted).union(*terms[k + 1 :])
@@ -61,11 +64,10 @@ def _einsum_terms(node: Node) -> tuple[list[str], str]:
     equation = node.text("equation").replace(" ", "")
     left, arrow, wanted = equation.partition("->")
     terms = left.split(",")
-    ranks = [node[k].rank - len(t.replace("...", "")) for k, t in enumerate(terms) if "..." in t and k < len(node.inputs)]
-    if ranks and len(set(ranks)) > 1:
-        raise NodeProblem("attribute", f"ellipses of different ranks in the equation '{equation}' are not supported")
-    dots = "".join(chr(ord("α") + k) for k in range(ranks[0])) if ranks else ""
-    terms = [t.replace("...", dots) for t in terms]
+    ranks = {k: node[k].rank - len(t) + 3 for k, t in enumerate(terms) if "..." in t and k < len(node.inputs)}
+    dots = "".join(chr(ord("α") + k) for k in range(max(ranks.values(), default=0)))
+    # Those of an ellipsis are counted from its last axis, as shapes are that broadcast.
+    terms = [t.replace("...", dots[len(dots) - ranks.get(k, 0) :]) for k, t in enumerate(terms)]
     if not arrow:
         once = sorted(c for c in set("".join(terms)) if "".join(terms).count(c) == 1 and c not in dots)
         wanted = "..." + "".join(once) if dots else "".join(once)
@@ -83,6 +85,12 @@ def _diagonals(node: Node, x: Value, labels: str) -> tuple[Value, str]:
         chosen = emit(dl.SelectOp, emit(dl.EqualOp, rows, columns), x, emit.scalar(0, x))
         x, labels = emit(dl.ReduceSumOp, chosen, axes=(k,), keepdims=False), labels[:k] + labels[k + 1 :]
     return x, labels
+
+
+def _broadcast(node: Node, x: Value, labels: str, long: set[str]) -> tuple[Value, str]:
+    """A tensor without the axes of one element whose labels are `long` in other operands."""
+    kept = [k for k, (c, size) in enumerate(zip(labels, x.shape, strict=True)) if size != 1 or c not in long]
+    return node.emit.reshape(x, [x.shape[k] for k in kept]), "".join(labels[k] for k in kept)
 
 
 def _contracted(node: Node, lhs: tuple[Value, str], rhs: tuple[Value, str], needed: set[str]) -> tuple[Value, str]:

@@ -1,0 +1,183 @@
+"""What operators are by settings that few files have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import dlc
+from dlc.frontend.onnx import import_model
+from tests.frontend.onnx.build import model, run
+
+NUMBERS = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        (",->", [(), ()]),
+        ("ab,->", [(2, 3), ()]),
+        ("...a,...a->...", [(1, 3), (4, 3)]),
+        ("...ab,...bc->...ac", [(2, 1, 2, 3), (5, 3, 4)]),
+        ("a...,...bb->b...a", [(2, 3, 4), (4, 2, 2)]),
+        ("a...,b->ab...", [(2,), (3,)]),
+        ("ab,ab->a", [(1, 3), (4, 3)]),
+    ],
+)
+def test_einsum_broadcasts(equation: str, shapes: list[tuple[int, ...]], target: str) -> None:
+    """An ellipsis is for as many axes as its operand has, counted from the last; one element stands for many."""
+    operands = [NUMBERS.standard_normal(s).astype(np.float32) for s in shapes]
+    source = model(
+        [helper.make_node("Einsum", ["x", "y"], ["z"], equation=equation)], dict(zip("xy", shapes, strict=True)), ["z"]
+    )
+    got = dlc.compile_model(source, target=target, num_threads=1, cache=False)(*operands)["z"]
+    np.testing.assert_allclose(got, np.einsum(equation, *operands), rtol=1e-5, atol=1e-6)
+
+
+def test_without_axes_what_is_squeezed_hangs_on_open_sizes() -> None:
+    source = model([helper.make_node("Squeeze", ["x"], ["y"])], {"x": ["n", 1, 3]}, ["y"])
+    compiled = dlc.compile_model(source, target="reference", cache=False)
+    for n in (2, 1, 0):
+        x = NUMBERS.standard_normal((n, 1, 3)).astype(np.float32)
+        np.testing.assert_array_equal(compiled(x)["y"], x.squeeze(), strict=True)
+
+
+def test_without_axes_one_element_that_data_decides_on_is_an_error() -> None:
+    nodes = [helper.make_node("NonZero", ["x"], ["places"]), helper.make_node("Squeeze", ["places"], ["y"], name="flat")]
+    compiled = dlc.compile_model(model(nodes, {"x": ["n"]}, ["y"]), target="reference", cache=False)
+    np.testing.assert_array_equal(compiled(np.float32([1, 0, 1]))["y"], [0, 2], strict=True)
+    with pytest.raises(dlc.DlcError, match=r"flat.*a size of 1 that data decides"):
+        compiled(np.float32([0, 0, 1]))
+
+
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_a_cubic_reads_the_border_for_each_place_beyond_it(aligned: int) -> None:
+    """As PyTorch and ONNX Runtime have it: places are not moved to the border first."""
+    x, at = NUMBERS.standard_normal(5).astype(np.float32), np.float32([-1.7, -1.1, 0.3, 1.2, 1.9])
+    places = (at + 1) / 2 * 4 if aligned else (at + 1) / 2 * 5 - 0.5
+    base = np.floor(places).astype(int)
+    distances = np.abs(places - base - np.arange(-1, 3)[:, np.newaxis])
+    near = 1.25 * distances**3 - 2.25 * distances**2 + 1
+    far = -0.75 * (distances**3 - 5 * distances**2 + 8 * distances - 4)
+    taps = x[np.clip(base + np.arange(-1, 3)[:, np.newaxis], 0, 4)]
+    expected = (np.where(distances <= 1, near, far) * taps).sum(0)
+    settings: dict[str, Any] = {"mode": "cubic", "padding_mode": "border", "align_corners": aligned}
+    source = model(
+        [helper.make_node("GridSample", ["x", "grid"], ["y"], **settings)], {"x": [1, 1, 5], "grid": [1, 5, 1]}, ["y"]
+    )
+    got = run(import_model(source), {"x": x.reshape(1, 1, 5), "grid": at.reshape(1, 5, 1)})["y"]
+    np.testing.assert_allclose(got.reshape(-1), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("mode", "antialias"), [("cubic", 0), ("cubic", 1), ("linear", 1)])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_integers_between_integers_are_rounded_and_saturate(mode: str, antialias: int, dtype: Any) -> None:
+    x = NUMBERS.choice([np.iinfo(dtype).min, np.iinfo(dtype).max, 3], (1, 1, 6, 7)).astype(dtype)
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode=mode, antialias=antialias)
+    scales = {"s": np.float32([1, 1, 1.7, 0.6])}
+
+    def resized(to: int, x: Any) -> Any:
+        return run(
+            import_model(model([node], {"x": [1, 1, 6, 7]}, ["y"], weights=scales, dtypes={"x": to, "y": to})), {"x": x}
+        )["y"]
+
+    got = resized(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), x)
+    expected = np.clip(np.round(resized(TensorProto.FLOAT, x.astype(np.float32))), np.iinfo(dtype).min, np.iinfo(dtype).max)
+    np.testing.assert_array_equal(got, expected.astype(dtype))
+
+
+@pytest.mark.parametrize("auto_pad", ["VALID", "NOTSET"])
+def test_what_ceil_mode_adds_counts_for_no_average(auto_pad: str) -> None:
+    settings: dict[str, Any] = {"kernel_shape": [3], "strides": [3], "ceil_mode": 1, "count_include_pad": 1}
+    source = model([helper.make_node("AveragePool", ["x"], ["y"], auto_pad=auto_pad, **settings)], {"x": [1, 1, 5]}, ["y"])
+    got = run(import_model(source), {"x": np.float32([[[1, 2, 3, 4, 5]]])})["y"]
+    np.testing.assert_allclose(got, [[[2, 4.5]]])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_blocks_may_be_of_one_element(axis: int) -> None:
+    codes, scale = NUMBERS.integers(-9, 9, (3, 4)).astype(np.int8), NUMBERS.uniform(0.1, 1, (3, 4)).astype(np.float32)
+    node = helper.make_node("DequantizeLinear", ["x", "s"], ["y"], axis=axis, block_size=1)
+    source = model([node], {"x": [3, 4]}, ["y"], weights={"s": scale}, dtypes={"x": TensorProto.INT8, "y": TensorProto.FLOAT})
+    np.testing.assert_allclose(run(import_model(source), {"x": codes})["y"], codes * scale, rtol=1e-6)
+
+
+def test_the_edge_of_what_is_cropped_is_within_it() -> None:
+    """-0.1 · 5 + 0.5 is 0 in f32, below it in f64."""
+    settings = {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": -2.0}
+    node = helper.make_node("Resize", ["x", "roi", "", "sizes"], ["y"], **settings)
+    source = model([node], {"x": [6]}, ["y"], weights={"roi": np.float32([-0.1, 1]), "sizes": np.int64([12])})
+    got = run(import_model(source), {"x": np.arange(6, dtype=np.float32)})["y"]
+    np.testing.assert_array_equal(got, [-2, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(("sizes", "axes"), [([4, 3, 7], [0, 1, 2]), ([2, 6], [-1, 0]), ([5], [1])])
+def test_what_is_cropped_or_padded_stays_in_the_middle(sizes: list[int], axes: list[int], dtype: Any) -> None:
+    """Half a place to the left of it, where what is cut or added is odd."""
+    x = expected = NUMBERS.standard_normal((5, 4, 3)).astype(np.float32)
+    for axis, size in zip(axes, sizes, strict=True):
+        more, n = size - x.shape[axis], x.shape[axis]
+        by = [(max(more, 0) // 2, max(more, 0) - max(more, 0) // 2) if a == axis % 3 else (0, 0) for a in range(3)]
+        first = max(-more, 0) // 2
+        expected = np.pad(expected.take(np.arange(first, min(n, first + size)), axis), by)
+    node = helper.make_node("CenterCropPad", ["x", "sizes"], ["y"], **({"axes": axes} if len(axes) < 3 else {}))
+    source = model([node], {"x": [5, 4, 3]}, ["y"], weights={"sizes": np.asarray(sizes, dtype)})
+    np.testing.assert_array_equal(run(import_model(source), {"x": x})["y"], expected)
+
+
+BODY = helper.make_graph(
+    [helper.make_node("Add", ["s", "row"], ["next"]), helper.make_node("Neg", ["e"], ["made"])],
+    "body",
+    [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("s", "row", "e")],
+    [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("next", "made")],
+)
+# Nodes, and the shapes of what they read: that of a call, and how a file leaves it open.
+BESIDE_KNOWN: dict[str, tuple[dict[str, Any], list[tuple[tuple[int, ...], list[int | str]]]]] = {
+    "Conv": ({"kernel_shape": [3]}, [((1, 2, 5), [1, 2, "n"]), ((4, 2, 3), ["c", "d", "k"])]),
+    "ConvTranspose": ({"kernel_shape": [3]}, [((1, 2, 5), [1, 2, 5]), ((2, 4, 3), [2, 4, "k"])]),
+    "GRU": ({"hidden_size": 3}, [((2, 1, 5), [2, 1, 5]), ((1, 9, 5), [1, "g", 5]), ((1, 9, 3), ["one", 9, 3])]),
+    "PRelu": ({}, [((4, 7, 2), [4, "n", 2]), ((1, 7, 1), [1, 7, 1])]),
+    "GridSample": ({}, [((1, 2, 4, 5), [1, 2, 4, 5]), ((1, 3, 2, 2), [1, 3, "n", "two"])]),
+    "Scan": ({"body": BODY, "num_scan_inputs": 2}, [((3,), [3]), ((4, 3), ["n", "m"]), ((4, 2), [4, 2])]),
+}
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("op", BESIDE_KNOWN)
+def test_a_size_that_must_be_a_known_one_may_be_open(op: str, target: str) -> None:
+    """A call says whether it is."""
+    settings, shapes = BESIDE_KNOWN[op]
+    arrays = {f"x{k}": NUMBERS.standard_normal(shape).astype(np.float32) for k, (shape, _) in enumerate(shapes)}
+    node = helper.make_node(op, list(arrays), ["y", "more"] if op in ("GRU", "Scan") else ["y"], **settings)
+
+    def called(declared: list[Any]) -> Any:
+        source = model([node], dict(zip(arrays, declared, strict=True)), list(node.output))
+        return dlc.compile_model(source, target=target, num_threads=1, cache=False)(arrays)
+
+    got, expected = called([given for _, given in shapes]), called([shape for shape, _ in shapes])
+    for name in node.output:
+        np.testing.assert_allclose(got[name], expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_places_and_lengths_along_open_axes() -> None:
+    nodes = [
+        helper.make_node("GatherND", ["x", "places"], ["taken"]),
+        helper.make_node("ReverseSequence", ["x", "lengths"], ["turned"], batch_axis=0, time_axis=1),
+        helper.make_node("Slice", ["x", "begin", "end", "one"], ["none"]),
+    ]
+    inputs: dict[str, Any] = {"x": ["n", "m"], "places": [3, "d"], "lengths": [4]}
+    dtypes = {"places": TensorProto.INT64, "lengths": TensorProto.INT64, "taken": TensorProto.FLOAT}
+    weights = {"begin": np.int64([-3]), "end": np.int64([-6]), "one": np.int64([1])}
+    compiled = dlc.compile_model(
+        model(nodes, inputs, ["taken", "turned", "none"], dtypes=dtypes, weights=weights), target="reference", cache=False
+    )
+    x = NUMBERS.standard_normal((4, 5)).astype(np.float32)
+    got = compiled(x, np.int64([[0, 1], [3, 4], [2, 0]]), np.int64([1, 2, 5, 3]))
+    np.testing.assert_array_equal(got["taken"], x[[0, 3, 2], [1, 4, 0]])
+    np.testing.assert_array_equal(got["turned"], [[*row[:k][::-1], *row[k:]] for row, k in zip(x, (1, 2, 5, 3), strict=True)])
+    assert got["none"].shape == (4, 0)
