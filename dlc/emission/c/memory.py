@@ -122,13 +122,12 @@ class MemoryWriter(Writer):
         return self.compute(t, self.from_lanes(t, lanes), hint, movable=True)
 
     def read_lanes(self, a: Access, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
-        lanes = [*offsets, *offsets[-1:] * (t.width - t.used)]
         if piece is not None and piece[1] in (2, 4, 8, 16):
             whole = t.wide(piece[1])
             name = self.compute(whole, self._load(a, whole, piece[0]), hint, movable=True)
-            texts = [self.lane(whole, name, k - piece[0]) for k in lanes]
+            texts = [self.lane(whole, name, k - piece[0]) for k in offsets]
         else:
-            texts = [self._load(a, t.single, k) for k in lanes]
+            texts = [self._load(a, t.single, k) for k in offsets]
         return self.compute(t, self.from_lanes(t, texts), hint, movable=True)
 
     def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:

@@ -133,16 +133,16 @@ class MemoryWriter(Writer):
         return self._taken(t, value)
 
     def read_lanes(self, a: Access, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
-        memory, lanes = t.of(memory_kind(t.kind)), _filled(t, offsets)
+        memory = t.of(memory_kind(t.kind))
         if piece is not None:
             first, count = piece
             whole = Register(memory.kind, 1 << (count - 1).bit_length(), count)
             mask = mask_literal(whole) if count < whole.width else ""
             loaded = self._read_row(a, whole, first, mask, literal(whole.kind, 0))
-            return self._taken(t, self._shuffled(whole, loaded, "poison", [k - first for k in lanes]))
-        elements = {k: self._read_element(a, t.kind, k, "1", "") for k in dict.fromkeys(lanes)}
+            return self._taken(t, self._shuffled(whole, loaded, "poison", [k - first for k in offsets]))
+        elements = {k: self._read_element(a, t.kind, k, "1", "") for k in dict.fromkeys(offsets)}
         value = "poison"
-        for lane, k in enumerate(lanes):
+        for lane, k in enumerate(offsets):
             value = self.insert(memory, value, elements[k], lane)
         return self._taken(t, value)
 

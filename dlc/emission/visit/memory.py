@@ -200,7 +200,8 @@ def shape_cast(e: Visit, op: Operation) -> None:
             names.append(e.read_register(here, t, first, "1", start, "", hint))
             continue
         piece = None if before is None else (first - before, last - first + apart)
-        names.append(e.read_lanes(here, t, elements, piece, hint))
+        unused = [last] * (t.width - t.used)
+        names.append(e.read_lanes(here, t, [*elements, *unused], piece, hint))
     e.bind(op.result, names)
 
 
