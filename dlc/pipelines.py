@@ -148,7 +148,7 @@ def stages_of(
         Stage("linalg", (LowerKernelsToLinalgPass(), FuseGenericsPass()), _HOST, _SCALARS | _LOOPS | {"linalg", "tensor"}),
         Stage(
             "tiling",
-            (BufferizeKernelsPass(), CollapseIteratorsPass(), TileKernelsPass(target, exact=strict)),
+            (BufferizeKernelsPass(), CollapseIteratorsPass(target), TileKernelsPass(target, exact=strict)),
             _HOST,
             _SCALARS | _LOOPS | {"linalg"} | meeting,
         ),

@@ -72,7 +72,9 @@ class Machine:
 
     Registers: `vectors` are those of a step where no register tile is called for. A contraction with one vector per row is
     `single_vector` times as slow, since each multiply-add loads its own broadcast; one with up to `few_rows` rows has
-    registers to spare. Up to `pair_rows` rows that may be rounded go as pairs of 16 bits through weights of few bits.
+    registers to spare. Vectors of fewer than `short_bytes` take as long as those: groups of a convolution with so few outputs
+    share a longer one, in which what they read is spread, for an instruction each. Up to `pair_rows` rows that may be rounded
+    go as pairs of 16 bits through weights of few bits.
 
     Rows: `row_elements` are the most of a row that a kernel keeps in local buffers, a few of which must fit the second-level
     cache and the stack. `row_tiles` register tiles of such rows share what a contraction reads while another one waits for
@@ -93,6 +95,7 @@ class Machine:
     element_work: int = 16
     vectors: int = 4
     single_vector: float = 1.15
+    short_bytes: int = 32
     few_rows: int = 4
     pair_rows: int = 32
     row_elements: int = 1 << 16

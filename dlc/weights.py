@@ -38,6 +38,7 @@ _EXTENDED = {
 # What a large array is told from others by at first: so many pieces of so many bytes.
 _PIECES, _PIECE_BYTES = 16, 4096
 _BYTES_AT_ONCE = 1 << 20
+_BETWEEN_WORDS = re.compile(r"\W+")
 
 
 class WeightStore(Mapping[str, Array]):
@@ -69,7 +70,7 @@ class WeightStore(Mapping[str, Array]):
         for name in alike:
             if self._digest_of(name) == content:
                 return name
-        stem = re.sub(r"\W+", "_", hint) or "w"
+        stem = _BETWEEN_WORDS.sub("_", hint) or "w"
         name = stem
         while name in self._arrays:
             k = self._numbers[stem] = self._numbers.get(stem, 0) + 1

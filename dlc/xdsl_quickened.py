@@ -46,7 +46,18 @@ from xdsl.ir import (
 )
 from xdsl.ir.affine import AffineExpr, AffineMap
 from xdsl.ir.core import IRWithName, RegionBlocks, SSAValues
-from xdsl.irdl import AnyAttr, BaseAttr, IRDLOperation, OpDef, OptionalDef, ParamAttrDef, RangeOf, VariadicDef
+from xdsl.irdl import (
+    AnyAttr,
+    AnyOf,
+    BaseAttr,
+    IRDLOperation,
+    OpDef,
+    OptionalDef,
+    ParamAttrDef,
+    RangeOf,
+    TypeVarConstraint,
+    VariadicDef,
+)
 from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
 
 
@@ -111,29 +122,6 @@ def _nested(op: Operation) -> Iterator[Operation]:
                 yield inner
 
 
-def op_count(op: Operation) -> int:
-    """How many ops an op is, with those in it; not by `walk`, whose generators take longer than some passes."""
-    count = 1
-    for region in op.regions:
-        for block in region.blocks:
-            inner: Any = block.first_op
-            while inner is not None:
-                count += op_count(inner) if inner.regions else 1
-                inner = inner._next_op
-    return count
-
-
-def with_regions(block: Block) -> list[Operation]:
-    """The ops of a block that have regions."""
-    found: list[Operation] = []
-    op: Any = block.first_op
-    while op is not None:
-        if op.regions:
-            found.append(op)
-        op = op._next_op
-    return found
-
-
 def _walk(self: Operation, *, reverse: bool = False, region_first: bool = False) -> Iterator[Operation]:
     if reverse or region_first:
         yield from _walk_any(self, reverse=reverse, region_first=region_first)
@@ -164,9 +152,10 @@ def _initialize(
     successors: Sequence[Block] = (),
     regions: Sequence[Region] = (),
 ) -> None:
-    self._operands = read = SSAValues(operands)
-    self._operand_uses = uses = tuple([Use(self, k) for k in range(len(read))])
-    for operand, use in zip(cast("tuple[Any, ...]", read), cast("tuple[Any, ...]", uses), strict=True):
+    read: Any = SSAValues(operands)
+    uses: Any = tuple([Use(self, k) for k in range(len(read))])
+    self._operands, self._operand_uses = read, uses
+    for operand, use in zip(read, uses, strict=True):
         use._next_use = first = operand.first_use
         if first is not None:
             first._prev_use = use
@@ -298,6 +287,8 @@ def _copied(
     copy = op.clone_without_regions(values, blocks, clone_name_hints=named)
     if not known:
         early.append((op, copy))
+    if not op.regions:
+        return copy
     for region, new_region in zip(op.regions, copy.regions, strict=True):
         for block in region.blocks:
             new_block = blocks[block] = Block(arg_types=[a.type for a in block.args])
@@ -374,12 +365,6 @@ def _set_item(self: Any, index: int, value: Any) -> None:
     use._operation._operands = SSAValues([*self[:index], value, *self[index + 1 :]])
 
 
-def _attach(self: Block, op: Operation) -> None:
-    if op.parent is not None or op.regions:
-        _attach_any(self, op)
-    op.parent = self
-
-
 # Values
 
 
@@ -399,22 +384,23 @@ def _replace_all_uses(self: Any, value: Any) -> None:
         value._name = self._name
 
 
-# Attributes
+# Attributes: what is asked of one by `__dict__` costs it a dictionary of its own.
 
 
 def _hashed_once(compute: Callable[[Any], int]) -> Callable[[Any], int]:
     def hash_of(self: Any) -> int:
-        known: int | None = self.__dict__.get("_hash")
-        if known is None:
-            known = self.__dict__["_hash"] = compute(self)
-        return known
+        try:
+            return self._hash
+        except AttributeError:
+            _set(self, "_hash", known := compute(self))
+            return known
 
     return hash_of
 
 
 def _check_new(self: Any) -> None:
     """What is asked of a new attribute: of one whose class asks nothing, nothing."""
-    kind = cast(Any, type)(self)
+    kind = self.__class__
     if kind not in _asks:
         _check_any_new(self)
         _asks[kind] = (kind._verify, kind.verify) != _asks_nothing
@@ -433,26 +419,64 @@ def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
     if type(constraint) is BaseAttr:
         kind = constraint.attr
         return lambda value: isinstance(value, kind)
+    if type(constraint) is AnyOf and all(type(one) is BaseAttr for one in constraint.attr_constrs):
+        kinds = tuple(cast(Any, one).attr for one in constraint.attr_constrs)
+        return lambda value: isinstance(value, kinds)
+    if type(constraint) is TypeVarConstraint:
+        return _by_class(constraint.base_constraint)
     if type(constraint) is ArrayOfConstraint and type(constraint.elem_range_constraint) is RangeOf:
         each = _by_class(constraint.elem_range_constraint.constr)
         return None if each is None else lambda value: type(value) is ArrayAttr and all(map(each, value.data))
     return None
 
 
-def _verify_parameters(self: ParamAttrDef, attr: ParametrizedAttribute) -> None:
-    """The constraints of an attribute's parameters, by their classes where these say that all is right."""
-    checks = _checks.get(id(self))
-    if checks is None:
-        checks = _checks[id(self)] = [(name, _by_class(parameter.constr)) for name, parameter in self.parameters]
-    held = attr.__dict__
+def _hold(self: ParametrizedAttribute, *parameters: Any) -> None:
+    for (name, converter), parameter in zip(_fields(type(self)), parameters, strict=True):
+        _set(self, name, parameter if converter is None else converter(parameter))
+    self.__post_init__()
+
+
+@cache
+def _fields(kind: type[ParametrizedAttribute]) -> Sequence[tuple[str, Callable[[Any], Attribute] | None]]:
+    return [(name, parameter.converter) for name, parameter in kind.get_irdl_definition().parameters]
+
+
+def _verify_parametrized(self: ParametrizedAttribute) -> None:
+    """The constraints of an attribute's parameters: by their classes where these say all, of others once for the same ones."""
+    definition, checks = _checks(type(self))
+    asked: list[Attribute] = []
     for name, right in checks:
-        if right is None or not right(held[name]):
-            _verify_any_parameters(self, attr)
-            return
+        if right is None:
+            asked.append(getattr(self, name))
+        elif not right(getattr(self, name)):
+            definition.verify(self)
+    key = (id(definition), *map(id, asked))
+    if asked and key not in _right:
+        definition.verify(self)
+        _note_right(key, tuple(asked))
+    self.verify()
 
 
-# By the definitions of attributes, which stay.
-_checks: dict[int, list[tuple[str, Callable[[Any], bool] | None]]] = {}
+@cache
+def _checks(kind: type[ParametrizedAttribute]) -> tuple[ParamAttrDef, Sequence[tuple[str, Callable[[Any], bool] | None]]]:
+    definition = kind.get_irdl_definition()
+    return definition, [(name, _by_class(parameter.constr)) for name, parameter in definition.parameters]
+
+
+def _refer(self: SymbolRefAttr, root: str | StringAttr, nested: Sequence[Any] = ()) -> None:
+    """A reference to a name, and names in it."""
+    inside = ArrayAttr([StringAttr(name) if isinstance(name, str) else name for name in nested]) if nested else _NO_NAMES
+    _hold(self, StringAttr(root) if isinstance(root, str) else root, inside)
+
+
+_NO_NAMES = ArrayAttr[StringAttr](())
+
+
+def _same_or(equal: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def equals(self: Any, other: Any) -> bool:
+        return self is other or equal(self, other)
+
+    return equals
 
 
 @lru_cache(maxsize=1 << 12)
@@ -465,21 +489,29 @@ def _from_lists(inputs: Iterable[Attribute], outputs: Iterable[Attribute]) -> Fu
 
 
 def _values(self: Any) -> tuple[Any, ...]:
-    known = self.__dict__.get("_values")
-    if known is None:
-        known = self.__dict__["_values"] = _unpacked(self)
-    return known
+    try:
+        return self._values
+    except AttributeError:
+        _set(self, "_values", known := _unpacked(self))
+        return known
 
 
 def _shape(self: Any) -> tuple[int, ...]:
-    known = self.__dict__.get("_shape")
-    if known is None:
-        known = self.__dict__["_shape"] = tuple([size.data for size in self.shape.data])
-    return known
+    try:
+        return self._shape
+    except AttributeError:
+        _set(self, "_shape", known := tuple([size.data for size in self.shape.data]))
+        return known
 
 
-# What was found right of ops: a definition, and the types and properties, which stand for themselves while they are here.
+# What was found right of ops and attributes: a definition, and what they are made of, which stands for itself while it is here.
 _right: dict[tuple[int | str, ...], tuple[Attribute, ...]] = {}
+
+
+def _note_right(key: tuple[int | str, ...], held: tuple[Attribute, ...]) -> None:
+    if len(_right) >= _MOST_KNOWN:
+        _right.clear()
+    _right[key] = held
 
 
 def _verify(self: OpDef, op: Operation) -> None:
@@ -495,21 +527,18 @@ def _verify(self: OpDef, op: Operation) -> None:
             trait.verify(op)
         return
     _verify_all(self, op)
-    if len(_right) >= _MOST_KNOWN:
-        _right.clear()
-    _right[key] = held
+    _note_right(key, held)
 
 
+_set = object.__setattr__
 _item_of = cast(Any, tuple).__getitem__
 _clone_any: Any = Operation.clone_without_regions
 _clone_whole: Any = Operation.clone
 _walk_any = Operation.walk
 _initialize_any: Any = xdsl.irdl.operations.irdl_op_init
 _check_any_new = Attribute.__post_init__
-_verify_any_parameters = ParamAttrDef.verify
 _function_type_of = FunctionType.from_lists
 _any_single: Any = cast(Any, BeforeVariadicSingleAccessor).__get__
-_attach_any: Any = Block._attach_op  # pyright: ignore[reportPrivateUsage]
 _unpacked: Any = cast(Any, DenseArrayBase).get_values
 _verify_all = OpDef.verify
 _valid_name: Any = cast(Any, IRWithName.extract_valid_name).__func__
@@ -536,6 +565,8 @@ def quicken() -> None:
     for kind in _with_derived(Attribute):
         if own := kind.__dict__.get("__hash__"):
             cast(Any, kind).__hash__ = _hashed_once(own)
+        if own := kind.__dict__.get("__eq__"):
+            cast(Any, kind).__eq__ = _same_or(own)
     for kind in (AffineMap, *_with_derived(AffineExpr)):
         if own := kind.__dict__.get("__hash__"):
             cast(Any, kind).__hash__ = _hashed_once(own)
@@ -547,7 +578,8 @@ def quicken() -> None:
     for kind in (NoneAttr, StringAttr, SymbolRefAttr):
         cast(Any, kind).__class__ = _SharedMeta
     cast(Any, Attribute).__post_init__ = _check_new
-    ParamAttrDef.verify = _verify_parameters
+    cast(Any, ParametrizedAttribute).__init__ = _hold
+    cast(Any, ParametrizedAttribute)._verify, cast(Any, SymbolRefAttr).__init__ = _verify_parametrized, _refer
     cast(Any, FunctionType).from_lists = staticmethod(_from_lists)
     cast(Any, xdsl.irdl.operations).irdl_op_init = _initialize_defined
     OpDef.verify = _verify
@@ -559,7 +591,6 @@ def quicken() -> None:
     cast(Any, BeforeVariadicSingleAccessor).__get__ = _single
     cast(Any, SSAValues).__getitem__, cast(Any, SSAValues).__setitem__ = _item, _set_item
     cast(Any, Operation).operands = property(attrgetter("_operands"), cast(Any, Operation).operands.fset)
-    cast(Any, Block)._attach_op = _attach
     for kind, name, field in _FIELDS:
         setattr(kind, name, property(attrgetter(field)))
     cast(Any, BlockOps).__iter__, cast(Any, RegionBlocks).__iter__ = _ops, _blocks

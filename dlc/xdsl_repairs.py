@@ -31,6 +31,7 @@ from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.mlir_lexer import MLIRLexer
 from xdsl.utils.type import get_element_type_or_self, have_compatible_shape
 
+from dlc.xdsl_contents import count
 from dlc.xdsl_quickened import quicken
 
 
@@ -145,6 +146,7 @@ def repair() -> None:
         return
     _done = True
     quicken()
+    count()
     _literal.to_type = _literal_to_type
     cast(Any, MLIRLexer)._unescaped_characters_regex = _STRING
     _redefine(arith.CmpiOp, [arith.signlessIntegerLike, arith.signlessIntegerLike], _BOOL, _same_shape)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 from dlc.backends.registry import backend_of
-from dlc.compiler import Program, compile, emit, load_program
+from dlc.compiler import Program, compile, emit, kernels, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import plan
 from dlc.dialects.registry import make_context
@@ -18,6 +19,7 @@ from dlc.instrument.report import Report
 from dlc.ir import ModuleOp, parse_module
 from dlc.options import Environment, Options
 from dlc.passes.loops.vectorize import VectorizePass
+from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.load import load
 from dlc.runtime.saving.container import to_bytes
 from dlc.target import CPU_LEVELS, flags_of, host_flags, require_host, resolve
@@ -73,6 +75,24 @@ def test_workers_change_nothing() -> None:
     assert len(reports[1].kernels) > 3
     one, shared = (dict(model(feeds)) for model in models)
     assert one.keys() == shared.keys() and all(np.array_equal(one[k], shared[k]) for k in one)
+
+
+def test_kernels_compiled_together_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    feeds, _ = next(recordings("mnist_cnn"))
+    alone = compile(load_program(path_of("mnist_cnn")))
+    monkeypatch.setattr(kernels, "_SHARES", 2)
+    together = compile(load_program(path_of("mnist_cnn")))
+    together.save(tmp_path / "together.dlc")
+    loaded = load(tmp_path / "together.dlc")
+    loaded.save(tmp_path / "again.dlc")
+    assert (tmp_path / "again.dlc").read_bytes() == (tmp_path / "together.dlc").read_bytes()
+    expected = dict(alone(feeds))
+    for model in (together, loaded):
+        assert all(np.array_equal(value, expected[name]) for name, value in model(feeds).items())
+    one, some, read = (cast(Artifact, model.artifact).kernels for model in (alone, together, loaded))
+    assert len({k.code for k in some}) < len(some) == len({k.code for k in one})
+    sizes = [{k.name: k.size for k in made} for made in (one, some, read)]
+    assert sizes[0] == sizes[1] == sizes[2]
 
 
 def test_the_report_has_every_phase() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from time import perf_counter
@@ -15,7 +15,7 @@ from dlc.dialects.dl.programs.program import KernelOp
 from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.manager import Observer, PassManager
 from dlc.instrument.provenance import dispatches
-from dlc.instrument.recording import Record
+from dlc.instrument.recording import Record, Recorder
 from dlc.instrument.report import KernelReport, PassRecord, Report
 from dlc.ir import Context, ModuleOp, Operation, f64, forget, func
 from dlc.machine.cpus import usable_cpus
@@ -26,6 +26,9 @@ T = TypeVar("T")
 
 # LLVM must not be at work in another thread when workers are forked: they would inherit its lock, held for ever.
 _compiling = Lock()
+# A module costs LLVM one to two milliseconds however little is in it. Kernels are compiled together, so many at most, where
+# so many shares are left that no process waits long for another's last one.
+_MOST_TOGETHER, _SHARES = 16, 128
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,10 @@ def compile_kernels(
     others have begun.
     """
 
-    def compiled(kernel: Operation) -> CompiledKernel:
-        return _compile_kernel(kernel, stages(symbol_of(kernel)), c, backend, context)
+    def compiled(together: Sequence[Operation]) -> list[CompiledKernel]:
+        if c.recorder is None:
+            return _compile_together(together, stages, c, backend, context)
+        return [_compile_watched(kernel, stages(symbol_of(kernel)), c, backend, context, c.recorder) for kernel in together]
 
     return map_kernels(compiled, kernels, c.options.workers or usable_cpus(), partial(c.tell, "kernels"), meanwhile)
 
@@ -84,21 +89,28 @@ def all_kernels(module: ModuleOp) -> list[Operation]:
 
 
 def map_kernels(
-    function: Callable[[Operation], T],
+    function: Callable[[Sequence[Operation]], list[T]],
     kernels: Sequence[Operation],
     processes: int,
     tell: Callable[[str, int, int], None] = lambda name, done, total: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[T]:
-    """`function` of each kernel, shared out to processes, since Python and LLVM's binding run one thread at a time.
+    """`function` of kernels, shared out to processes, since Python and LLVM's binding run one thread at a time.
 
-    Results come in the order of the kernels' sizes. `tell` is told which kernel comes next, and how many there are. What is
-    to be done `meanwhile` is done by this process, which takes part later then.
+    Results come in the order of the kernels' sizes; where there are many kernels, some are computed together. `tell` is told
+    which kernel comes next, and how many there are. What is to be done `meanwhile` is done by this process, which takes part
+    later then.
     """
     # The largest first, so that no process is left with it at the end.
     ordered = sorted(kernels, key=lambda op: -sum(1 for _ in op.walk()))
+    together = max(1, min(len(ordered) // _SHARES, _MOST_TOGETHER))
+    shares = [ordered[k : k + together] for k in range(0, len(ordered), together)]
+
+    def begins(k: int) -> None:
+        tell(symbol_of(shares[k][0]), k * together, len(ordered))
+
     with _compiling:
-        return forked_map(function, ordered, processes, lambda k: tell(symbol_of(ordered[k]), k, len(ordered)), meanwhile)
+        return [made for share in forked_map(function, shares, processes, begins, meanwhile) for made in share]
 
 
 def lower_kernel(
@@ -136,21 +148,46 @@ def require_numbers(c: Compilation, module: ModuleOp) -> None:
         raise UnsupportedError(f"{c.backend}: strict numerics need f64, which it lacks; use numerics='default'")
 
 
-def _compile_kernel(
-    kernel: Operation, stages: Sequence[Stage], c: Compilation, backend: KernelBackend[Any, Any], context: Context
-) -> CompiledKernel:
-    watch = c.recorder.of_kernel(kernel, stages) if c.recorder is not None else None
-    observer = watch.after_pass if watch is not None else None
-    lowered, passes = lower_kernel(kernel, stages, context, check=c.options.verify, observer=observer)
-    name, began = lowered.sym_name.data, perf_counter()
-    text = backend.emit(lowered) if watch is None else backend.emit_traced(lowered, watch.lines)
-    emitted = perf_counter()
-    code, listings = (backend.compile_kernel(name, text), ()) if watch is None else backend.compile_listed(name, text)
-    made = CompiledKernel(name, text, code, passes, emitted - began, perf_counter() - emitted)
-    if watch is None:
+def _compile_together(
+    kernels: Sequence[Operation],
+    stages: Callable[[str], Sequence[Stage]],
+    c: Compilation,
+    backend: KernelBackend[Any, Any],
+    context: Context,
+) -> list[CompiledKernel]:
+    texts: dict[str, Any] = {}
+    made: list[tuple[tuple[PassRecord, ...], float]] = []
+    for kernel in kernels:
+        lowered, passes = lower_kernel(kernel, stages(symbol_of(kernel)), context, check=c.options.verify)
+        began = perf_counter()
+        texts[lowered.sym_name.data] = backend.emit(lowered)
+        made.append((passes, perf_counter() - began))
         forget(cast(Operation, lowered.parent_op()))
-        return made
+    began = perf_counter()
+    codes = backend.compile_kernels(texts)
+    each = (perf_counter() - began) / len(kernels)
+    return [
+        CompiledKernel(name, text, code, passes, emission, each)
+        for (name, text), code, (passes, emission) in zip(texts.items(), codes, made, strict=True)
+    ]
+
+
+def _compile_watched(
+    kernel: Operation,
+    stages: Sequence[Stage],
+    c: Compilation,
+    backend: KernelBackend[Any, Any],
+    context: Context,
+    recorder: Recorder,
+) -> CompiledKernel:
+    watch = recorder.of_kernel(kernel, stages)
+    lowered, passes = lower_kernel(kernel, stages, context, check=c.options.verify, observer=watch.after_pass)
+    name, began = lowered.sym_name.data, perf_counter()
+    text = backend.emit_traced(lowered, watch.lines)
+    emitted = perf_counter()
+    code, listings = backend.compile_listed(name, text)
+    seconds = emitted - began, perf_counter() - emitted
     for listing in listings:
         watch.add_code(listing.form, backend.compiler, listing.text, listing.places, listing.lines)
     watch.record.passes = passes
-    return replace(made, record=watch.record)
+    return CompiledKernel(name, text, code, passes, *seconds, watch.record)

@@ -16,7 +16,7 @@ from dlc.instrument.check import Checker
 from dlc.instrument.dump import DumpFolder
 from dlc.instrument.manager import PassManager
 from dlc.instrument.verify import illegal_ops
-from dlc.ir import ModuleOp
+from dlc.ir import ModuleOp, contains
 from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.passes.dl.programs.count_selections import counted
@@ -97,7 +97,7 @@ class Lowering:
     def to_kernels(self) -> None:
         """Runs the stages before those of kernels; where data decides sizes, on the parts between, each by itself."""
         stages = self.stages(kernels=False)
-        if not any(isinstance(op, DataDependent) for op in self.module.walk()):
+        if not contains(self.module, DataDependent):
             self.run(stages)
             return
         segments = split(replace(self._c.program, module=counted(self.module)))

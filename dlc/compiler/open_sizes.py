@@ -19,7 +19,7 @@ from dlc.dialects.dl.programs.ranges import ranges_of, state_ranges
 from dlc.dialects.entry import entry_of
 from dlc.dims import Dim, Range, Size, substitute
 from dlc.errors import DlcError
-from dlc.ir import TensorType
+from dlc.ir import TensorType, all_of
 from dlc.runtime.sizes.domain import Domain
 
 # Around what is small, what divides, and where a threshold is likely; the last is beyond any.
@@ -48,10 +48,9 @@ def domain_of(program: Program) -> tuple[Domain | None, str | None]:
 def decided_sizes(program: Program) -> dict[str, Size | None]:
     """The sizes of a program that data decides, and what they are at most."""
     found: dict[str, Size | None] = {}
-    for op in entry_of(program.module).walk():
-        if isinstance(op, DataDependent):
-            most = op.most if isinstance(op, Selection) else None
-            found |= {str(size): most for size in op.decided if isinstance(size, Dim)}
+    for op in all_of(entry_of(program.module), DataDependent):
+        most = op.most if isinstance(op, Selection) else None
+        found |= {str(size): most for size in op.decided if isinstance(size, Dim)}
     return found
 
 

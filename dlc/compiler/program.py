@@ -40,6 +40,7 @@ from dlc.ir import (
     SSAValue,
     StringAttr,
     VerifyException,
+    contains,
     parse_module,
 )
 from dlc.runtime.program.host_program import weight_array
@@ -84,8 +85,7 @@ class Program:
     @property
     def is_static(self) -> bool:
         """Whether every size is known before the program runs."""
-        decided = any(isinstance(op, DataDependent) for op in entry_of(self.module).walk())
-        return not decided and all(is_static(info.shape) for info in self.inputs)
+        return not contains(entry_of(self.module), DataDependent) and all(is_static(info.shape) for info in self.inputs)
 
     @property
     def sizes(self) -> set[str]:

@@ -36,6 +36,7 @@ from dlc.ir import (
     StringAttr,
     TensorType,
     UnitAttr,
+    contains,
     func,
 )
 from dlc.options import Options
@@ -133,7 +134,7 @@ def split(program: Program) -> Segments:
 
 def is_hosted(op: Operation) -> bool:
     """Whether an op is between parts: what data decides the sizes of, and loops and branches with such ops inside."""
-    return any(isinstance(inner, DataDependent | DecideOp) for inner in op.walk())
+    return contains(op, DataDependent, DecideOp)
 
 
 def _sources(op: Operation) -> list[SSAValue]:

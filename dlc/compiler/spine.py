@@ -29,7 +29,7 @@ from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import Progress, Report
-from dlc.ir import print_module
+from dlc.ir import contains, print_module
 from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 from dlc.passes.base import kernels_of
@@ -90,7 +90,7 @@ def recorded(c: Compilation) -> Served | None:
 
 def _to_be_cut(c: Compilation) -> Compilation:
     """The compilation of a program that can be cut where data decides a size, which may be in what a derivative is taken of."""
-    if not any(isinstance(op, DataDependent) for op in c.program.module.walk()):
+    if not contains(c.program.module, DataDependent):
         return c
     return replace(c, program=replace(c.program, module=expanded(c.program.module)))
 

@@ -42,7 +42,7 @@ from dlc.passes.base import Stage
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.tiling.variants import VARIANTS
 from dlc.runtime.cpu.code.native import runtime
-from dlc.runtime.cpu.kernel_object import KernelObject
+from dlc.runtime.cpu.kernel_object import KernelObject, images_of
 from dlc.runtime.cpu.program import NativeProgram
 from dlc.runtime.program.host_program import FIRST_INPUT, HostProgram, Launch
 
@@ -203,7 +203,7 @@ class Tuner:
         launches = (Launch(code.name, tuple(arguments[k::runs]), sizes) for k in range(runs))
         memory = TensorInfo("memory", (end,), np.dtype(np.uint8))
         host = HostProgram((memory,), (), (), 0, FIRST_INPUT + 1, tuple(launches))
-        program = NativeProgram(host, {code.name: code.image()}, {}, runtime(runtime_object()), self.threads)
+        program = NativeProgram(host, images_of([code]), {}, runtime(runtime_object()), self.threads)
         return Alone(program, list(zip(places, (info for info in infos for _ in range(runs)), strict=True)), runs)
 
 

@@ -6,6 +6,7 @@ from dlc.dialects.dl import Dl
 from dlc.dialects.host import Host
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.remainder import RemFOp
+from dlc.dialects.shape_cast import ShapeCastOp
 from dlc.dialects.workgroup import WorkgroupMemory
 from dlc.ir import Builtin, Context, Linalg, arith, func, gpu, math, memref, scf, tensor, vector
 
@@ -20,6 +21,7 @@ def make_context() -> Context:
     for dialect in (*STANDARD, Dl, Host):
         context.load_dialect(dialect)
     context.load_op(PrefetchOp)
+    context.load_op(ShapeCastOp)
     context.load_op(RemFOp)
     context.load_op(gpu.BarrierOp)
     context.load_attr_or_type(WorkgroupMemory)

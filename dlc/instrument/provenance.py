@@ -14,7 +14,7 @@ from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.host import LaunchOp
-from dlc.ir import ArrayAttr, Attribute, FileLineColLoc, FusedLoc, ModuleOp, NameLoc
+from dlc.ir import ArrayAttr, Attribute, FileLineColLoc, FusedLoc, ModuleOp, NameLoc, all_of
 
 
 def origins(location: Attribute) -> tuple[str, ...]:
@@ -35,19 +35,14 @@ def origins(location: Attribute) -> tuple[str, ...]:
 def dispatches(module: ModuleOp) -> dict[str, list[tuple[str, ...]]]:
     """For each kernel, the origins of every dispatch or launch of it, in program order."""
     result: dict[str, list[tuple[str, ...]]] = {}
-    for op in module.walk():
-        if isinstance(op, DispatchOp | LaunchOp):
-            result.setdefault(op.symbol, []).append(origins(op.location))
+    for op in all_of(module, DispatchOp, LaunchOp):
+        result.setdefault(op.symbol, []).append(origins(op.location))
     return result
 
 
 def results_of(module: ModuleOp) -> dict[str, tuple[np.dtype[Any], ...]]:
     """The dtypes of what each kernel gives, as far as the module is one on tensors."""
-    return {
-        op.symbol: tuple(numpy_dtype(element_type_of(value)) for value in op.results)
-        for op in module.walk()
-        if isinstance(op, DispatchOp)
-    }
+    return {op.symbol: tuple(numpy_dtype(element_type_of(value)) for value in op.results) for op in all_of(module, DispatchOp)}
 
 
 def header(kernel: str, runs: list[tuple[str, ...]]) -> str:

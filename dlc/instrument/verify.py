@@ -8,6 +8,7 @@ xDSL does not verify.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from typing import TypeAlias, cast
@@ -37,6 +38,8 @@ from dlc.ir import (
     TensorType,
     VerifyException,
     func,
+    kinds_in,
+    with_regions,
 )
 from dlc.passes.base import Stage, kernels_of
 
@@ -94,17 +97,20 @@ def verify_legal(module: ModuleOp, stage: Stage) -> None:
 def illegal_ops(module: ModuleOp, stage: Stage) -> Iterator[str]:
     """Names of the ops that a stage does not allow."""
     inside = {id(kernel) for kernel in kernels_of(module)}
-    open_ops: list[tuple[Operation, frozenset[str] | None]] = [(module, stage.host)]
-    while open_ops:
-        op, legal = open_ops.pop()
+    pending: list[tuple[Operation, frozenset[str] | None]] = [(module, stage.host)]
+    while pending:
+        op, legal = pending.pop()
         if id(op) in inside or isinstance(op, KernelOp):
             legal = stage.kernels
         if legal is None:
             continue
         if not _is_among(op.name, legal):
             yield op.name
-        held = [o for region in op.regions for block in region.blocks for o in block.ops]
-        open_ops += [(o, legal) for o in held if o.regions or not _is_among(o.name, legal)]
+        for block in [block for region in op.regions for block in region.blocks]:
+            held = with_regions(block)
+            others = Counter(kinds_in(block)) - Counter(map(type, held))
+            yield from (kind.name for kind in others if not _is_among(kind.name, legal))
+            pending += [(inner, legal) for inner in held]
 
 
 @cache

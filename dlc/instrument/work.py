@@ -8,15 +8,14 @@ from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dims import Size, product
-from dlc.ir import ModuleOp, Operation
+from dlc.ir import ModuleOp, Operation, all_of
 
 
 def runs(module: ModuleOp) -> Counter[str]:
     """How often the program runs each kernel, as far as sizes tell: a body that data repeats counts once."""
     counts = Counter[str]()
-    for op in module.walk():
-        if isinstance(op, DispatchOp):
-            counts[op.symbol] += _times(op)
+    for op in all_of(module, DispatchOp):
+        counts[op.symbol] += _times(op)
     return counts
 
 

@@ -23,7 +23,7 @@ from dlc.backends.cpu.llvm import compile_text
 from dlc.errors import UnsupportedError
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.cpu.code.loader import CODE_ALIGNMENT, Code, LoadedCode, linked
-from dlc.runtime.cpu.kernel_object import KernelObject
+from dlc.runtime.cpu.kernel_object import KernelObject, images_of
 from dlc.runtime.cpu.program import KernelImage
 from dlc.runtime.cpu.table import COPY_BYTES
 from dlc.runtime.program.host_program import Branch, Compute, Decide, Fail, Instruction, Launch, Loop, OpenLaunch, Print, While
@@ -120,7 +120,7 @@ class Watch:
         self._inputs = inputs
         # How many tasks were noted, for how many there is room, and where.
         self._state, self._room = np.zeros(3, np.int64), np.zeros((0, _WORDS), np.int64)
-        images, native = {kernel.name: kernel.image() for kernel in artifact.kernels}, artifact.native()
+        images, native = images_of(artifact.kernels), artifact.native()
         grids = [(name, address) for name, image in images.items() for address, _ in image.grids]
         self._kernels: list[str | None] = [None, *(name for name, _ in grids)]
         addresses = [native.copy, *(address for _, address in grids)]
@@ -202,7 +202,7 @@ def _watched(addresses: Sequence[int], state: int, target: Target) -> LoadedCode
         entries[f"watched.{k}"] = len(watched) + code.entries["watched"]
         watched += code.bytes.replace(_UNSAID, struct.pack("<3Q", address, k, state))
         watched += bytes(-len(watched) % CODE_ALIGNMENT)
-    return LoadedCode(Code(bytes(watched), entries))
+    return LoadedCode(bytes(watched), entries)
 
 
 @cache

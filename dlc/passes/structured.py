@@ -8,8 +8,7 @@ view = place.subview(buffer, (offset, 0), (1, 32), drop=(0,))
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from dlc.dialects.sizes import size_arguments, sizes_of, strides_of, symbol
 from dlc.dims import Dim, Size, UndecidableError
@@ -114,8 +113,7 @@ class Constants:
         return place.value(total)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Appends ops to the end of `block`, or before `anchor` where one is given; every op gets `location`."""
 
     constants: Constants
@@ -125,10 +123,10 @@ class Place:
 
     def inside(self, block: Block) -> Place:
         """The end of another block of the same function."""
-        return replace(self, block=block, anchor=None)
+        return self._replace(block=block, anchor=None)
 
     def located(self, location: LocationAttr) -> Place:
-        return replace(self, location=location)
+        return self._replace(location=location)
 
     def insert(self, op: Operation) -> Operation:
         if self.location is not None:
@@ -219,7 +217,7 @@ class Place:
         """The inside of an scf.if without results, ended; ops go before its end."""
         inner = Block([scf.YieldOp()])
         self.insert(scf.IfOp(condition, [], Region(inner)))
-        return replace(self, block=inner, anchor=inner.last_op)
+        return self._replace(block=inner, anchor=inner.last_op)
 
     def alloca(
         self, element: Attribute, shape: tuple[Size, ...], name: str | None = None, space: Attribute = PRIVATE

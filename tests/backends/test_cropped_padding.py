@@ -8,7 +8,7 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc import nn
-from tests.targets import NATIVE
+from tests.targets import NATIVE, level
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((3, 3, 64, 128)).astype(np.float32) / 24
@@ -21,7 +21,7 @@ def pyramid(x, w):
     return dnp.concatenate(wide, -1)
 
 
-@pytest.mark.parametrize("target", ["cpu:generic", "cpu:avx2", *NATIVE])
+@pytest.mark.parametrize("target", ["cpu:generic", level("cpu:avx2"), *NATIVE])
 def test_windows_of_several_widths(target: str) -> None:
     made = dlc.jit(pyramid, target=target)
     # A window in parts, and one of which a single tap is left.
@@ -31,7 +31,7 @@ def test_windows_of_several_widths(target: str) -> None:
     np.testing.assert_allclose(np.asarray(made(PICTURES, W)), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("target", ["cpu:generic", "cpu:avx2", *NATIVE])
+@pytest.mark.parametrize("target", ["cpu:generic", level("cpu:avx2"), *NATIVE])
 def test_films_of_few_frames(target: str) -> None:
     """Frames by themselves, each of which sees two of the three that a window has, and then by tiles."""
     film = RNG.standard_normal((1, 2, 20, 20, 64)).astype(np.float32)

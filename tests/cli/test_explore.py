@@ -15,11 +15,9 @@ from dlc.cli import explore, main
 from dlc.dialects import dl
 from dlc.errors import DlcError
 from dlc.explore import Page
-from dlc.target import host_supports, resolve
 from tests.explore.programs import LIMITS, rows, tiny, windows
+from tests.targets import SHORT
 
-# Whose plans these pages are of, and which this machine runs.
-SHORT = next(name for name in ("cpu:avx2", "cpu:generic") if host_supports(resolve(name)))
 FUNCTION = """
 import dlc
 import dlc.numpy as dnp

@@ -23,7 +23,7 @@ from dlc.ir import parse_module, print_module
 from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
 from tests.sizes.test_counts import BRANCHES, FEW
-from tests.targets import NATIVE
+from tests.targets import NATIVE, SHORT
 
 TEXT = """
 func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
@@ -42,7 +42,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program at the end of each stage, and as it was."""
     folder = tmp_path_factory.mktemp("stages")
     (folder / "start.mlir").write_text(TEXT)
-    lowering = Lowering(Compilation(Program(parse_module(make_context(), TEXT), WeightStore()), backend_of("cpu:avx2")))
+    lowering = Lowering(Compilation(Program(parse_module(make_context(), TEXT), WeightStore()), backend_of(SHORT)))
     for stage in lowering.plan:
         if stage.name == "host":
             lowering.host()
@@ -108,7 +108,7 @@ def test_what_is_inside_of_a_kernel_is_not_missed(stages: Path) -> None:
 
 
 def test_a_kernel_is_named_and_no_view_of_its_result(stages: Path) -> None:
-    lowering = Lowering(Compilation(Program(parse_module(make_context(), VIEWED), WeightStore()), backend_of("cpu:avx2")))
+    lowering = Lowering(Compilation(Program(parse_module(make_context(), VIEWED), WeightStore()), backend_of(SHORT)))
     lowering.until("linalg")
     (stages / "viewed.mlir").write_text(print_module(lowering.module))
     file = stages / "viewed.mlir"
@@ -122,7 +122,7 @@ def compiled(stages: Path) -> dict[str, Path]:
     files = {"right": stages / "start.mlir", "wrong": edited(stages / "start.mlir", "dl.add", "dl.sub")}
     artifacts = {f"compiled {name}": stages / f"{name}.dlc" for name in files}
     for file, artifact in zip(files.values(), artifacts.values(), strict=True):
-        dlc.compile_model(file, target="cpu:avx2").save(artifact)
+        dlc.compile_model(file, target=SHORT).save(artifact)
     return {**files, **artifacts}
 
 
@@ -167,7 +167,7 @@ func.func @main(%x: tensor<2x3xf32> {dl.name = "x"}) -> tensor<2x3xf32> {
 def test_masks_are_known_by_their_places(tmp_path: Path, stages: tuple[str, str]) -> None:
     """As many are true in both, at other places."""
     for name, text in {"right": MASKED, "wrong": MASKED.replace("dl.greater", "dl.less")}.items():
-        lowering = Lowering(Compilation(Program(parse_module(make_context(), text), WeightStore()), backend_of("cpu:avx2")))
+        lowering = Lowering(Compilation(Program(parse_module(make_context(), text), WeightStore()), backend_of(SHORT)))
         (tmp_path / f"{name}-start.mlir").write_text(print_module(lowering.module))
         lowering.until("fusion")
         (tmp_path / f"{name}-fusion.mlir").write_text(print_module(lowering.module))
@@ -195,9 +195,9 @@ def test_masks_are_known_by_their_places_in_machine_code(tmp_path: Path) -> None
         Program(parse_module(make_context(), text), WeightStore()) for text in (FLAT, FLAT.replace("greater", "less"))
     )
     x = np.array([[0, 1, 0.25], [0.75, 0.3, 0.8]], np.float32)
-    found = difference(right, compile(wrong, "cpu:avx2"), [x])
+    found = difference(right, compile(wrong, SHORT), [x])
     assert found.first is not None and found.first.origins == ("mask",)
-    assert difference(right, compile(right, "cpu:avx2"), [x]).agrees
+    assert difference(right, compile(right, SHORT), [x]).agrees
 
 
 SELECTED = """
@@ -232,7 +232,7 @@ def test_stages_of_what_data_decides(tmp_path: Path) -> None:
     start, dump, given = tmp_path / "selected.mlir", tmp_path / "ir", tmp_path / "x.npy"
     start.write_text(SELECTED)
     np.save(given, np.array([0, 0.6, 1, 0.6, 0, 1], np.float32))
-    dlc.compile_model(start, target="cpu:avx2", dump_ir=dump)
+    dlc.compile_model(start, target=SHORT, dump_ir=dump)
     files = [dump / f"stage-{stage}.mlir" for stage in ("fusion", "linalg", "loops", "host")]
     for file in files:
         assert diff(start, file, "--input", f"x={given}").exit_code == 0, file
@@ -288,7 +288,7 @@ def test_bisect_against_an_edited_module(stages: Path) -> None:
     result = CliRunner().invoke(main, ["bisect", str(start), "--against", str(edited(start, "dl.add", "dl.sub"))])
     assert result.exit_code == 1 and "before any pass the programs differ" in result.stderr
     assert "= dl.add %" in result.stderr and "from sum" in result.stderr
-    result = CliRunner().invoke(main, ["bisect", str(start), "--against", str(stages / "fusion.mlir"), "--target", "cpu:avx2"])
+    result = CliRunner().invoke(main, ["bisect", str(start), "--against", str(stages / "fusion.mlir"), "--target", SHORT])
     assert result.exit_code == 0 and "keeps the numbers" in " ".join(result.stdout.split())
 
 
@@ -296,7 +296,7 @@ def test_where_data_decides_sizes_outputs_are_compared(tmp_path: Path) -> None:
     other = FEW.replace("y = Gather(x, places)", "e = Exp(x) y = Gather(e, places)")
     for name, text in {"few": FEW, "other": other, "branches": BRANCHES}.items():
         onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
-    dlc.compile_model(tmp_path / "few.onnx", target="cpu:avx2").save(tmp_path / "few.dlc")
+    dlc.compile_model(tmp_path / "few.onnx", target=SHORT).save(tmp_path / "few.dlc")
     assert diff(tmp_path / "few.onnx", tmp_path / "few.dlc", "--shape", "x=6").exit_code == 0
     assert diff(tmp_path / "branches.onnx", tmp_path / "branches.onnx", "--shape", "x=6").exit_code == 0
     result = diff(tmp_path / "few.dlc", tmp_path / "other.onnx", "--shape", "x=6")

@@ -25,9 +25,9 @@ from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.border import BorderedModel
 from dlc.runtime.models.model import Model
 from dlc.runtime.saving.container import PREFIX, VERSION, Container
-from dlc.target import host_supports, resolve
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, printing, served, several, sizes_of, update
 from tests.sizes import test_counts as counts
+from tests.targets import SHORT
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler of C is there")
 STRICT = ["-O1", "-pthread", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{HEADER.parent}"]
@@ -347,7 +347,7 @@ def test_memory_is_in_order(folder: Path) -> None:
     """For a processor that valgrind knows: none of AVX-512."""
     if (valgrind := shutil.which("valgrind")) is None:
         pytest.skip("valgrind is not there")
-    model = loops("cpu:avx2" if host_supports(resolve("cpu:avx2")) else "cpu:generic")
+    model = loops(SHORT)
     model.save(folder / "checked.dlc")
     inputs = [np.ones((2, 3, 4), np.float32)]
     inputs[0].tofile(folder / "v.in")

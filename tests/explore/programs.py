@@ -19,13 +19,14 @@ from dlc.explore.data import Exploration, Step, Unit
 from dlc.explore.sources import onnx_listing
 from dlc.model_files import program_of
 from dlc.options import Options
+from tests.targets import SHORT
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
 # Measuring the machine's own takes longer than a test should.
 LIMITS = Limits(1e11, 5e10, 1e10)
 
 
-@dlc.jit(target="cpu:avx2", num_threads=1)
+@dlc.jit(target=SHORT, num_threads=1)
 def recurrence(w, xs):
     def step(h, x):
         h = dnp.tanh(h @ w + x)
@@ -100,7 +101,7 @@ def three_rows() -> ModelProto:
 def explored() -> Exploration:
     """The function."""
     limits.measured_limits = lambda target, threads=1: LIMITS
-    return collect(recurrence.lower(W, XS).program, "cpu:avx2", Options.of(num_threads=1), inputs=[W, XS])
+    return collect(recurrence.lower(W, XS).program, SHORT, Options.of(num_threads=1), inputs=[W, XS])
 
 
 def _until(tanh):
@@ -112,7 +113,7 @@ def until() -> Exploration:
     """A loop that data ends, whose input is called as a kernel is."""
     limits.measured_limits = lambda target, threads=1: LIMITS
     tanh = np.ones((4, 8), np.float32)
-    return collect(dlc.jit(_until).lower(tanh).program, "cpu:avx2", Options.of(num_threads=1), inputs=[tanh])
+    return collect(dlc.jit(_until).lower(tanh).program, SHORT, Options.of(num_threads=1), inputs=[tanh])
 
 
 @cache
@@ -122,7 +123,7 @@ def mnist() -> Exploration:
     x = np.zeros((1, 1, 28, 28), np.float32)
     program = program_of(MNIST, None, None, None)
     options = Options.of(num_threads=1)
-    return collect(program, "cpu:avx2", options, inputs=[x], source=onnx_listing(MNIST))
+    return collect(program, SHORT, options, inputs=[x], source=onnx_listing(MNIST))
 
 
 def _residual(x, w):
@@ -166,7 +167,7 @@ ROWS = np.ones((6, 8), np.float32) * np.array([[1], [-1], [1], [1], [-1], [-1]],
 def page_of_counts() -> Page:
     """The model of which data decides a size."""
     limits.measured_limits = lambda target, threads=1: LIMITS
-    return dlc.compile_model(chosen_rows(), target="cpu:avx2", num_threads=1).explore(ROWS)
+    return dlc.compile_model(chosen_rows(), target=SHORT, num_threads=1).explore(ROWS)
 
 
 @cache
@@ -176,7 +177,7 @@ def explored_function(name: str) -> Exploration:
     function, arguments = FUNCTIONS[name]
     jitted = dlc.jit(function)
     program, arrays = jitted.lower(*arguments).program, jitted.arrays(*arguments)
-    return collect(program, "cpu:avx2", Options.of(num_threads=1), inputs=arrays)
+    return collect(program, SHORT, Options.of(num_threads=1), inputs=arrays)
 
 
 def changed() -> Exploration:

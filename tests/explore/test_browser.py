@@ -14,6 +14,7 @@ import pytest
 import dlc
 from dlc.explore import Page
 from tests.explore.programs import FUNCTIONS, changed, explored, explored_function, mnist, page_of_counts, tiny, until
+from tests.targets import SHORT
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -208,7 +209,7 @@ def test_two_pages_are_compared(browser: Any, tmp_path: Path) -> None:
 
 
 def test_a_program_without_kernels(browser: Any, tmp_path: Path) -> None:
-    model = dlc.compile_model(tiny("Identity"), target="cpu:avx2", num_threads=1)
+    model = dlc.compile_model(tiny("Identity"), target=SHORT, num_threads=1)
     model.explore(np.ones(4, np.float32)).save(tmp_path / "page.html")
     opened = Opened(browser, tmp_path / "page.html")
     assert opened.audit() == []

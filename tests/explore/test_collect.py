@@ -27,6 +27,7 @@ from dlc.model_files import program_of
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.devices import all_devices
+from dlc.target import resolve
 from tests.explore.programs import (
     ROWS,
     XS,
@@ -42,6 +43,7 @@ from tests.explore.programs import (
     tiny,
     until,
 )
+from tests.targets import SHORT
 
 
 def test_boxes_are_runs_of_kernels_in_their_loops() -> None:
@@ -80,7 +82,7 @@ def test_kernels_of_one_line_say_why_each_of_them_ended() -> None:
         return x
 
     x, w = np.ones((4, 8), np.float32), np.ones((8, 8), np.float32)
-    boxes = [box for box in collect(dlc.jit(twice).lower(x, w).program, "cpu:avx2").graph.boxes if box.name == "softmax"]
+    boxes = [box for box in collect(dlc.jit(twice).lower(x, w).program, SHORT).graph.boxes if box.name == "softmax"]
     assert [box.before.partition(" ")[0] for box in boxes] == ["matmul", "return"]
 
 
@@ -88,7 +90,7 @@ def test_plans_are_explained() -> None:
     plan = next(k.plan for k in mnist().kernels if k.name == "conv_add_relu_1")
     assert plan[0].startswith("nest 0: grid {")
     assert "  a contraction, 3 steps over d0 = 14 × d1 = 14 × d2 = 16, sums over d3 = 3 × d4 = 24" in plan
-    assert any("of 16 registers of 8 lanes, vectors along d2" in line for line in plan)
+    assert any(f"of 16 registers of {resolve(SHORT).lanes(4)} lanes, vectors along d2" in line for line in plan)
 
 
 def test_memory_is_that_of_the_arena() -> None:
@@ -103,7 +105,7 @@ def test_memory_is_that_of_the_arena() -> None:
 
 
 def test_memory_of_open_sizes_is_that_of_a_call() -> None:
-    model = dlc.compile_model(rows(), target="cpu:avx2", num_threads=1)
+    model = dlc.compile_model(rows(), target=SHORT, num_threads=1)
     planned, given = model.explore().program, model.explore(np.ones((100, 8), np.float32)).program
     for shown, n in ((planned, 4), (given, 100)):
         assert shown.sizes == {"n": n} and shown.memory.input_bytes == shown.memory.output_bytes == n * 32
@@ -219,7 +221,7 @@ def test_from_python(tmp_path: Path) -> None:
 
 def test_loaded_models_say_what_they_lack(tmp_path: Path) -> None:
     x = np.zeros(4, np.float32)
-    model = dlc.compile_model(tiny("Relu"), target="cpu:avx2", num_threads=1)
+    model = dlc.compile_model(tiny("Relu"), target=SHORT, num_threads=1)
     assert all("<title>tiny · dlc</title>" in page.html for page in (model.explore(x), model.explore()))
     model.save(tmp_path / "m.dlc")
     loaded: Model = dlc.load(tmp_path / "m.dlc")
@@ -239,13 +241,13 @@ def test_sizes_that_data_decides_are_those_of_a_call() -> None:
     assert beside == [("cast_reduce_sum", "nonzero_0"), ("nonzero_0", "places")]
     assert all(box.reason for box in boxes if box.kind == "kernel")
     # Without inputs, as plans take it.
-    planned = dlc.compile_model(chosen_rows(), target="cpu:avx2").explore().program
+    planned = dlc.compile_model(chosen_rows(), target=SHORT).explore().program
     assert planned.sizes == {"n": 4, "nonzero_0": 4} and planned.measured is None
 
 
 def test_sizes_that_no_other_is_compiled_with() -> None:
     """It goes on for three chosen rows alone: shown is what is compiled for a call that has them."""
-    model = dlc.compile_model(three_rows(), target="cpu:avx2", num_threads=1)
+    model = dlc.compile_model(three_rows(), target=SHORT, num_threads=1)
     shown = model.explore(ROWS).program
     assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measured is not None
     with pytest.raises(dlc.ShapeError, match="24 elements"):
@@ -259,13 +261,13 @@ def test_what_python_computes_is_a_box() -> None:
     )
     imported = import_model(onnx.parser.parse_model(text), {})
     options = Options.of(num_threads=1)
-    shown = collect(Program(imported.module, imported.weights), "cpu:avx2", options, inputs=None)
+    shown = collect(Program(imported.module, imported.weights), SHORT, options, inputs=None)
     boxes = [(box.kind, box.name) for box in shown.graph.boxes]
     assert ("host", "text_split") in boxes and ("kernel", "add") in boxes
 
 
 def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
-    model = dlc.compile_model(sums(), target="cpu:avx2", num_threads=1)
+    model = dlc.compile_model(sums(), target=SHORT, num_threads=1)
     x = np.ones((4, 8), np.float32)
     assert [model.explore(x, np.array([axis])).program.outputs for axis in (0, 1)] == [("y: float32[8]",), ("y: float32[4]",)]
     with pytest.raises(dlc.UnsupportedError, match="input 'axes'"):

@@ -14,6 +14,7 @@ from dlc.explore.data import Exploration, Pair
 from dlc.explore.encode import decoded
 from dlc.explore.matching import matched
 from tests.explore.programs import changed, explored, mnist
+from tests.targets import SHORT
 
 
 def test_what_is_the_same_is_a_pair() -> None:
@@ -66,6 +67,6 @@ def test_what_is_no_page_or_path() -> None:
 
 def test_labels_tell_pages_apart() -> None:
     mine, other = Page(mnist()), Page(replace(mnist(), target="opencl:0:0 (a device) as opencl:small"))
-    assert ">cpu:avx2</button>" in mine.against(other).html and ">opencl:0:0</button>" in mine.against(other).html
+    assert f">{SHORT}</button>" in mine.against(other).html and ">opencl:0:0</button>" in mine.against(other).html
     assert ">mnist_cnn</button>" in mine.against(Page(explored())).html
     assert ">this one</button>" in mine.against(mine).html

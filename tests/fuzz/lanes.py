@@ -35,7 +35,7 @@ SECONDS = 120
 # Panels are made when no function is in lanes any more; what is sorted is so no longer in another order.
 LEFT_OUT = {
     *(dl.PackOp, dl.UnpackOp, dl.WordsOp, dl.MatmulWordsOp, dl.MatmulDotsOp),
-    *(dl.SortColumnsOp, dl.SortDigitsOp, dl.SmallestOp, dl.OfRanksOp, dl.SearchsortedOp),
+    *(dl.SortColumnsOp, dl.SortDigitsOp, dl.SmallestOp, dl.OfRanksOp, dl.SearchsortedOp, dl.BisectOp),
 }
 
 

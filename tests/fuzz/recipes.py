@@ -177,7 +177,7 @@ def _forest(p: RandomProgram, op: type[DlOp]) -> Known:
 def _searchsorted(p: RandomProgram, op: type[DlOp]) -> Known:
     """A row in order to look values up in."""
     rows, dtype = p.shape(p.random.choice([0, 1, 2]), 16), p.dtype(NUMBERS)
-    x = p.numbers_of(dtype, (*rows, p.random.choice([0, 1, 5, 16, 33])))
+    x = p.numbers_of(dtype, (*rows, p.random.choice([0, 1, 5, 16, 33, 300])))
     x = np.take_along_axis(x, stable_order(x, -1, False), -1)
     return p.add(op, p.given(x), p.fresh(dtype, (*rows, p.random.choice(SMALL))), right=p.flag())
 
@@ -482,6 +482,7 @@ RECIPES: dict[type[DlOp], Recipe] = {
     dl.SmallestOp: _sort_integers,
     dl.OfRanksOp: _sort_integers,
     dl.SearchsortedOp: _searchsorted,
+    dl.BisectOp: _searchsorted,
     dl.ForestOp: _forest,
     Softmaxes: _softmax,
     dl.LayerNormOp: _trailing_norm,

@@ -15,6 +15,7 @@ from dlc import lax
 from dlc.cli import main
 from dlc.measure.timeline import Watch
 from tests.explore.programs import LIMITS, MNIST, XS, W, recurrence, tiny
+from tests.targets import SHORT
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,7 @@ def test_profile_of_a_function() -> None:
 
 
 def test_profile_of_the_branch_that_is_taken() -> None:
-    @dlc.jit(target="cpu:avx2", num_threads=1)
+    @dlc.jit(target=SHORT, num_threads=1)
     def either(x):
         return lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x / 3, x)
 
@@ -44,7 +45,7 @@ def test_profile_of_the_branch_that_is_taken() -> None:
 
 
 def test_profile_counts_compilations() -> None:
-    @dlc.jit(target="cpu:avx2", num_threads=1)
+    @dlc.jit(target=SHORT, num_threads=1)
     def doubled(x):
         return x + x
 
@@ -55,7 +56,7 @@ def test_profile_counts_compilations() -> None:
 
 
 def test_profile_of_a_model() -> None:
-    model = dlc.compile_model(MNIST, target="cpu:avx2", num_threads=1)
+    model = dlc.compile_model(MNIST, target=SHORT, num_threads=1)
     profile = model.profile(np.zeros((1, 1, 28, 28), np.float32))
     assert profile.weight_bytes == 4 * (9 * 8 + 8 + 9 * 8 * 16 + 16 + 784 * 10 + 10)
     assert sum(k.flops for k in profile.kernels) == 2 * (28 * 28 * 8 * 9 + 14 * 14 * 16 * 8 * 9 + 784 * 10)
@@ -82,7 +83,7 @@ def test_trace(tmp_path: Path) -> None:
 def test_each_task_is_noted_once() -> None:
     """On two threads, which share tasks out as it happens."""
     x = np.ones((1 << 16,), np.float32)
-    model = dlc.compile_model(tiny("Exp", size=len(x)), target="cpu:avx2", num_threads=2)
+    model = dlc.compile_model(tiny("Exp", size=len(x)), target=SHORT, num_threads=2)
     watch = Watch(model.artifact, [x], 2)
     (kernel,) = model.artifact.kernels
     for _ in range(3):

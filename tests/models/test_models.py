@@ -15,9 +15,10 @@ import dlc
 from dlc.dims import Dim
 from dlc.errors import ShapeError
 from dlc.runtime.models.model import Model
-from dlc.target import CPU_LEVELS, host_supports, resolve
+from dlc.target import resolve
 from tests.models.alone import answers_alone
 from tests.models.skeletons import PRETRAINED, deviation, path_of, recordings
+from tests.targets import LEVELS, level
 
 TARGETS = ("cpu", "reference")
 LABELS = json.loads((PRETRAINED / "magika_v3_3.config.json").read_text())["target_labels_space"]
@@ -135,7 +136,7 @@ def runs_where_no_compiler_is(name: str, model: Model, path: Path) -> None:
 
 
 # The best of this machine is what other tests compile for.
-@pytest.mark.parametrize("target", [t for t in CPU_LEVELS if host_supports(CPU_LEVELS[t]) and CPU_LEVELS[t] != resolve("cpu")])
+@pytest.mark.parametrize("target", [level(name) for name in LEVELS if name != resolve("cpu").name])
 @pytest.mark.parametrize("name", SMALL)
 def test_forced_instruction_sets(name: str, target: str) -> None:
     first, _ = next(recordings(name))

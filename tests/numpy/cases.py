@@ -159,7 +159,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "argsort": ("f", "f, 0", "ties, stable=True", "n", "v"),
         "lexsort": ("m.stack([ties, ties[::-1]])", "f"),
         "searchsorted": ("edges, f", "edges, f, 'right'", "m.sort(ties), 2", "m.sort(v), v", "edges, n", "v, f, 'left', m.argsort(v)", "m.sort(x_f2), x_f2", "m.sort(x_f8), x_f8, 'right'", "m.sort(x_i1), x_i1", "m.linspace(-2, 2, 200, dtype=m.float32), n", "edges, 0.5"),
-        "digitize": ("f, edges", "f, edges, True"),
+        "digitize": ("f, edges", "f, edges, True", "n, edges[::-1]", "f, edges[::-1], True", "ties, m.sort(v)[::-1]", "f, edges[:0]"),
         "isin": ("i, [3, 5]", "ties, v", "f, f[:2]", "t, True", "i, j, invert=True", "zero, w", "n, list(range(-70, 70))"),
         "interp": ("f, m.sort(v), v", "f, m.sort(v), v, -9, 9.5", "x_f4, m.sort(v), v"),
         "median": ("f", "f, 1", "v", "c, (0, 2), keepdims=True", "n, 1", "i", "h, 0"),

@@ -126,6 +126,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     "solve": (lambda x: dnp.linalg.solve(x, x), ShapeError, "expected square matrices"),
     "qr": (lambda x: dnp.linalg.qr(x, mode="raw"), UnsupportedError, 'expected "reduced"'),
     "norm": (lambda x: dnp.linalg.norm(x, 3), UnsupportedError, r"matrix_norm: ord 3; expected"),
+    "no_order": (lambda x: dnp.digitize(x, [1, 3, 2]), ShapeError, r"digitize: edges \[1, 3, 2\]; expected ascending"),
     "numpy_only": (lambda x: np.histogram2d(x, x), UnsupportedError, r"no .histogram2d.: use digitize"),
     "numpy_eig": (lambda x: np.linalg.eig(x), UnsupportedError, r"numpy\.linalg\.eig.*complex"),
     "numpy_setting": (

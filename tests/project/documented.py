@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dlc.cli import main
 from dlc.runtime.opencl.devices import all_devices
+from dlc.target import host_lacks, resolve
 from tests.frontend.tflite.recorded import recorded
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +82,8 @@ class Piece:
         """Why it is not run, if it is not."""
         needs_device = self.language == "command" and "opencl" in self.text and "--target opencl:" not in self.text
         absent = [name for name in PACKAGES.get(self.text, ()) if find_spec(name) is None]
+        if target := re.match(r"dlc (?:bench|run) .*--target (cpu:\w+)", self.text):
+            absent += host_lacks(resolve(target[1]))
         missing = f"no {', '.join(absent)}" if absent else "no OpenCL device" if needs_device and not all_devices() else None
         return UNDONE.get(self.text) or missing
 

@@ -143,7 +143,7 @@ def test_operators_know_nothing_of_the_importer() -> None:
 
 def test_xdsl_is_imported_in_one_place() -> None:
     importers = {module_name(path) for path in FILES for name, _ in imports(path) if within(name, "xdsl")}
-    assert importers == {"ir", "xdsl_quickened", "xdsl_repairs"}
+    assert importers == {"ir", "xdsl_contents", "xdsl_quickened", "xdsl_repairs"}
 
 
 def test_environment_is_read_in_one_place() -> None:

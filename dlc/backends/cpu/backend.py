@@ -10,10 +10,12 @@ from dlc.backends.base import CodeListing, KernelBackend, Parts
 from dlc.backends.cpu.listings import asm_listing, llvm_listing
 from dlc.backends.cpu.llvm import assembly, compile_listed, compile_text
 from dlc.backends.cpu.runtime_code import runtime_object
+from dlc.emission.llvm.aliases import joined
 from dlc.emission.llvm.kernel import KernelText, emit_kernel
 from dlc.emission.llvm.traced import traced_text
 from dlc.ir import Operation, func
 from dlc.runtime.cpu.artifact import Artifact
+from dlc.runtime.cpu.code.loader import Code, linked
 from dlc.runtime.cpu.kernel_object import KernelObject
 from dlc.runtime.program.host_program import OpenKernel
 from dlc.runtime.program.open_program import OpenProgram
@@ -70,17 +72,25 @@ class Cpu(ObjectBackend[KernelText]):
         return emit_kernel(kernel, self.target)
 
     def compile_kernel(self, name: str, text: KernelText) -> KernelObject:
-        return self._kernel(name, text, compile_text(text.text, self.target))
+        (made,) = self.compile_kernels({name: text})
+        return made
+
+    def compile_kernels(self, texts: Mapping[str, KernelText]) -> list[KernelObject]:
+        code = linked(compile_text(joined(text.text for text in texts.values()), self.target))
+        return [_within(code, name, text) for name, text in texts.items()]
 
     def show(self, form: str, texts: Mapping[str, KernelText], headers: Mapping[str, str]) -> str:
-        return "\n".join(assembly(t.text, self.target) if form == "asm" else t.text for t in texts.values())
+        if form == "asm":
+            return "\n".join(assembly(text.text, self.target) for text in texts.values())
+        return joined(text.text for text in texts.values())
 
     def emit_traced(self, kernel: func.FuncOp, lines: Mapping[Operation, int]) -> KernelText:
         return traced_text(kernel, self.target, lines)
 
     def compile_listed(self, name: str, text: KernelText) -> tuple[KernelObject, list[CodeListing]]:
         object, assembly = compile_listed(text.text, self.target)
-        return self._kernel(name, text, object), [llvm_listing(text.text), asm_listing(assembly)]
+        return _within(linked(object), name, text), [llvm_listing(text.text), asm_listing(assembly)]
 
-    def _kernel(self, name: str, text: KernelText, object: bytes) -> KernelObject:
-        return KernelObject.of(name, object, text.grids, OpenKernel(text.sizes, text.bytes))
+
+def _within(code: Code, name: str, text: KernelText) -> KernelObject:
+    return KernelObject.within(code, name, text.grids, OpenKernel(text.sizes, text.bytes))

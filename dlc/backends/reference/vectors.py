@@ -11,6 +11,7 @@ import numpy as np
 from dlc.backends.reference.machine import Frame, elementwise, rule
 from dlc.backends.reference.scalars import fma, signed, unsigned
 from dlc.backends.reference.values import Array, Value, View, describe, expand, gather, rank, scatter, shape_of
+from dlc.dialects.shape_cast import ShapeCastOp
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, Operation, SSAValue, vector
 
@@ -127,6 +128,13 @@ def broadcast(op: vector.BroadcastOp, frame: Frame) -> Sequence[Value]:
     lead = source.ndim - rank(op.source.type)
     source = source.reshape(source.shape[:lead] + (1,) * (len(shape) - (source.ndim - lead)) + source.shape[lead:])
     return (np.broadcast_to(source, source.shape[:lead] + shape),)
+
+
+@rule(ShapeCastOp)
+def shape_cast(op: ShapeCastOp, frame: Frame) -> Sequence[Value]:
+    source = frame.array(op.source)
+    lead = source.ndim - rank(op.source.type)
+    return (source.reshape((*source.shape[:lead], *shape_of(op.result))),)
 
 
 @rule(vector.ExtractOp)

@@ -3,6 +3,7 @@ store per register; other rows, and those that may leave the buffer, are read el
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 
 from dlc.dialects.prefetch import PrefetchOp
@@ -119,6 +120,15 @@ class MemoryWriter(Writer):
             return self.splat(t, first, hint) if t.width > 1 else first
         lanes = [element(i, condition) for i, condition in enumerate(conditions)]
         return self.compute(t, self.from_lanes(t, lanes), hint, movable=True)
+
+    def read_lanes(self, a: Access, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
+        if piece is not None and piece[1] in (2, 4, 8, 16):
+            whole = t.wide(piece[1])
+            name = self.compute(whole, self._load(a, whole, piece[0]), hint, movable=True)
+            texts = [self.lane(whole, name, k - piece[0]) for k in offsets]
+        else:
+            texts = [self._load(a, t.single, k) for k in offsets]
+        return self.compute(t, self.from_lanes(t, texts), hint, movable=True)
 
     def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
         conditions = [lane_condition(self, a, row, start + i) for i in range(t.width)]

@@ -7,11 +7,10 @@
 
 Each top-level parallel loop becomes one function that computes the point number `task` of its grid, row-major; `args`
 points to the buffers' addresses in the order of the arguments. Top-level code between grids is a grid of one point.
-Constants, casts and views at the top level are written again in each function that uses them. The body is an inner
-function, because only arguments can be `noalias`; it is inlined, which keeps that, for each function goes through all of the
-code generator's passes.
+Constants, casts and views at the top level are written again in each function that uses them. That buffers do not overlap
+is said of each access (aliases.py).
 
-The text has no module header and no numbered attribute groups, so texts of kernels can be joined.
+The text has no module header and no numbered attribute groups, so texts of kernels can be joined (`aliases.joined`).
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from dlc.dialects.sizes import size_arguments
 from dlc.dims import Size, product
 from dlc.emission.llvm import arith
+from dlc.emission.llvm.aliases import Aliases
 from dlc.emission.llvm.control import ControlWriter
 from dlc.emission.llvm.dots import DotWriter, Facts
 from dlc.emission.llvm.memory import MemoryWriter, prefetch
@@ -34,7 +33,7 @@ from dlc.emission.visit.grids import buffer_bytes, grids_of, is_grid
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.registers import Register, element_bytes, memref_type
 from dlc.emission.visit.visit import Handlers
-from dlc.ir import DYNAMIC_INDEX, IndexType, Operation, SSAValue, func, scf
+from dlc.ir import IndexType, Operation, SSAValue, func, scf
 from dlc.target import Target
 
 HANDLERS: Handlers = {
@@ -70,20 +69,19 @@ def emit_kernel(kernel: func.FuncOp, target: Target, grid_writer: GridWriter | N
     for ops in grids_of(kernel):
         grid = (grid_writer or Grid)(kernel, target, facts, len(counts))
         counts.append(grid.write(ops))
-        texts.append(grid.body_function() + grid.task_function())
+        texts.append(grid.function())
+    texts.append(Aliases(kernel).text())
     return KernelText("\n".join(texts), tuple(counts), len(size_arguments(kernel.body.block)), buffer_bytes(kernel))
 
 
 class Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
-    """Writes the function of one grid; for debuggers, what stands behind the attributes of its body and of itself, and where
-    it calls that.
-    """
+    """Writes the function of one grid; `debug` stands behind its attributes, for debuggers."""
 
-    body_debug = task_debug = call_debug = ""
+    debug = ""
 
     def __init__(self, kernel: func.FuncOp, target: Target, facts: Facts, number: int) -> None:
         super().__init__(kernel, target, facts, HANDLERS)
-        self.name, self.body_name = (_global(f"{self.kernel}.{number}{part}") for part in ("", ".body"))
+        self.name = _global(f"{self.kernel}.{number}")
         self.used: list[int] = []  # arguments
 
     def write(self, ops: Sequence[Operation]) -> Size:
@@ -129,44 +127,22 @@ class Grid(DotWriter, MemoryWriter, VectorWriter, ControlWriter):
         align = element_bytes(self.kind(memref_type(value).element_type))
         self.views[value] = memory.view_of(self, f"%a{argument}", align, value)
 
-    def body_function(self) -> str:
-        parameters = "".join(f"{self.parameter(i)}, " for i in self.used)
+    def function(self) -> str:
         self.emit("ret void")
-        lines = [*self.allocas, *ordered(self.scopes[0].lines)]
+        lines = [*self.allocas]
+        for i in self.used:
+            kind = "i64" if self.is_size(i) else "ptr"
+            lines += [f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}", f"  %a{i} = load {kind}, ptr %p{i}, align 8"]
+        lines += ordered(self.scopes[0].lines)
         return (
-            f"define internal void {self.body_name}({parameters}i64 %task) alwaysinline {attributes(self.target)}"
-            + f"{self.body_debug} {{\nentry:\n"
+            f"define void {self.name}(ptr %args, i64 %task) {attributes(self.target)}{self.debug} {{\nentry:\n"
             + "\n".join(lines)
             + "\n}\n"
         )
 
-    def parameter(self, argument: int) -> str:
-        name = f"%a{argument}"
-        if self.is_size(argument):
-            return f"i64 {name}"
-        type = memref_type(self.block.args[argument])
-        align = element_bytes(self.kind(type.element_type))
-        # What is as large as the kernel's sizes say may be empty.
-        size = prod(type.get_shape()) * align if DYNAMIC_INDEX not in type.get_shape() else 0
-        access = "" if name in self.stored else "readonly "
-        # A caller's array is read and written where it is, and NumPy's are rarely more aligned than their elements.
-        sized = f"dereferenceable({size}) " if size else ""
-        return f"ptr noalias nonnull align {align} {sized}{access}{name}"
-
     def is_size(self, argument: int) -> bool:
         """Whether an argument is a number, in place of an address."""
         return isinstance(self.block.args[argument].type, IndexType)
-
-    def task_function(self) -> str:
-        lines: list[str] = []
-        for i in self.used:
-            kind = "i64" if self.is_size(i) else "ptr"
-            lines.append(f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}\n  %a{i} = load {kind}, ptr %p{i}, align 8\n")
-        passed = "".join(f"{'i64' if self.is_size(i) else 'ptr'} %a{i}, " for i in self.used)
-        return (
-            f"define void {self.name}(ptr %args, i64 %task) {attributes(self.target)}{self.task_debug} {{\n{''.join(lines)}"
-            f"  call void {self.body_name}({passed}i64 %task){self.call_debug}\n  ret void\n}}\n"
-        )
 
 
 # Of a kernel, for a target, with what is known of it, its grid of a number.

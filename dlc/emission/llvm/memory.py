@@ -8,9 +8,11 @@ from math import gcd
 from typing import cast
 
 from dlc.dialects.prefetch import PrefetchOp
+from dlc.emission.llvm.aliases import Aliases
 from dlc.emission.llvm.core import (
     Writer,
     lane_literals,
+    literal,
     mask_literal,
     memory_kind,
     scalar_text,
@@ -29,12 +31,12 @@ from dlc.target import Target
 
 
 class MemoryWriter(Writer):
-    """Reads and writes; `stored` are the buffers that are written to."""
+    """Reads and writes."""
 
     def __init__(self, kernel: func.FuncOp, target: Target, lanes: int, handlers: Handlers) -> None:
         super().__init__(kernel, target, lanes, handlers)
         self.allocas: list[str] = []
-        self.stored: set[str] = set()
+        self.aliases = Aliases(kernel)
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
         name = f"%{self.fresh('local')}"
@@ -75,8 +77,9 @@ class MemoryWriter(Writer):
         constant = a.form.constant + offset
         return self.displace(a.view.kind, a.pointer, constant), gcd(a.align, constant * element_bytes(a.view.kind))
 
-    def _load(self, t: Register, pointer: str, align: int) -> str:
-        return self.define(f"load {text_of(t)}, ptr {pointer}, align {align}", pointer, place=Place.MOVABLE)
+    def _load(self, a: Access, t: Register, pointer: str, align: int) -> str:
+        text = f"load {text_of(t)}, ptr {pointer}, align {align}{self.aliases.behind(a.view.base)}"
+        return self.define(text, pointer, place=Place.MOVABLE)
 
     def _stored(self, t: Register, value: str) -> str:
         """A value as memory has it."""
@@ -96,19 +99,19 @@ class MemoryWriter(Writer):
             pointer = self.define(f"select i1 {condition}, ptr {pointer}, ptr {a.view.base}", condition, pointer)
             align = element_bytes(a.view.kind)
         memory = Register(memory_kind(kind))
-        value = self._load(memory, pointer, align)
+        value = self._load(a, memory, pointer, align)
         return value if condition == "1" else self.select(memory, condition, value, self._stored(Register(kind), padding))
 
     def _read_row(self, a: Access, t: Register, offset: int, mask: str, padding: str) -> str:
         pointer, align = self._pointer(a, offset)
         memory = t.of(memory_kind(t.kind))
         if not mask:
-            value = self._load(memory, pointer, align)
+            value = self._load(a, memory, pointer, align)
         else:
             other = self._stored(t, self.splat(t, padding))
             value = self.define(
                 f"call {text_of(memory)} @llvm.masked.load.{suffix_of(memory)}.p0(ptr align {align} {pointer}, "
-                f"{text_of(t.of('i1'))} {mask}, {text_of(memory)} {other})",
+                f"{text_of(t.of('i1'))} {mask}, {text_of(memory)} {other}){self.aliases.behind(a.view.base)}",
                 *(pointer, mask, other),
             )
         return self._taken(t, value)
@@ -129,6 +132,20 @@ class MemoryWriter(Writer):
             value = self.insert(memory, value, element, lane)
         return self._taken(t, value)
 
+    def read_lanes(self, a: Access, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
+        memory = t.of(memory_kind(t.kind))
+        if piece is not None:
+            first, count = piece
+            whole = Register(memory.kind, 1 << (count - 1).bit_length(), count)
+            mask = mask_literal(whole) if count < whole.width else ""
+            loaded = self._read_row(a, whole, first, mask, literal(whole.kind, 0))
+            return self._taken(t, self._shuffled(whole, loaded, "poison", [k - first for k in offsets]))
+        elements = {k: self._read_element(a, t.kind, k, "1", "") for k in dict.fromkeys(offsets)}
+        value = "poison"
+        for lane, k in enumerate(offsets):
+            value = self.insert(memory, value, elements[k], lane)
+        return self._taken(t, value)
+
     def read_turned(self, a: Access, result: SSAValue) -> list[str] | None:
         """A tile [k, lane] whose columns lie side by side in memory: squares of it are read by column, and transposed."""
         shape, types = vector_shape(result.type), self.layout(result.type)
@@ -145,7 +162,7 @@ class MemoryWriter(Writer):
             rows: list[list[str]] = [[] for _ in range(side)]
             for lane in range(0, shape[1], side):
                 places = (self._pointer(a, first + (lane + j) * a.strides[1]) for j in range(side))
-                for row, piece in zip(rows, self._transposed(square, [self._load(square, *p) for p in places]), strict=True):
+                for row, piece in zip(rows, self._transposed(square, [self._load(a, square, *p) for p in places]), strict=True):
                     row.append(piece)
             names += [name for row in rows for name in self._joined(square, row, width)]
         return names
@@ -171,12 +188,13 @@ class MemoryWriter(Writer):
     def _shuffled(self, t: Register, x: str, y: str, lanes: Sequence[int]) -> str:
         places = ", ".join(f"i32 {lane}" for lane in lanes)
         text = f"shufflevector {text_of(t)} {x}, {text_of(t)} {y}, <{len(lanes)} x i32> <{places}>"
-        return self.define(text, x, y, place=Place.MOVABLE)
+        return self.define(text, *(name for name in (x, y) if name != "poison"), place=Place.MOVABLE)
 
     def _write_element(self, a: Access, kind: str, value: str, offset: int, condition: str) -> None:
         """Writes an element as memory has it."""
         pointer, align = self._pointer(a, offset)
-        store = f"store {text_of(Register(memory_kind(kind)))} {value}, ptr {pointer}, align {align}"
+        stored = f"store {text_of(Register(memory_kind(kind)))} {value}, ptr {pointer}, align {align}"
+        store = stored + self.aliases.behind(a.view.base)
         if condition == "1":
             self.emit(store)
             return
@@ -188,7 +206,6 @@ class MemoryWriter(Writer):
         self.start_block(done)
 
     def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
-        self.stored.add(a.view.base)
         memory, value = t.of(memory_kind(t.kind)), self._stored(t, value)
         if t.width == 1:
             self._write_element(a, t.kind, value, offset, lane_condition(self, a, row, start))
@@ -198,14 +215,14 @@ class MemoryWriter(Writer):
                 element, condition = self.extract(memory, value, lane), lane_condition(self, a, row, start + lane)
                 self._write_element(a, t.kind, element, offset + lane * a.stride, condition)
             return
-        pointer, align = self._pointer(a, offset)
+        (pointer, align), behind = self._pointer(a, offset), self.aliases.behind(a.view.base)
         if mask := self._mask(a, t, row, start):
             self.emit(
                 f"call void @llvm.masked.store.{suffix_of(memory)}.p0({text_of(memory)} {value}, ptr align {align} {pointer}, "
-                f"{text_of(t.of('i1'))} {mask})"
+                f"{text_of(t.of('i1'))} {mask}){behind}"
             )
         else:
-            self.emit(f"store {text_of(memory)} {value}, ptr {pointer}, align {align}")
+            self.emit(f"store {text_of(memory)} {value}, ptr {pointer}, align {align}{behind}")
 
     def prefetch(self, op: PrefetchOp) -> None:
         pointer, _ = self._pointer(access(self, op.memref, op.indices), 0)

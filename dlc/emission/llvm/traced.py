@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dlc.emission.llvm.aliases import Aliases
 from dlc.emission.llvm.dots import Facts
 from dlc.emission.llvm.kernel import Grid, KernelText, emit_kernel
 from dlc.emission.llvm.order import Line, Place
@@ -17,44 +18,43 @@ from dlc.ir import Operation, func
 from dlc.target import Target
 
 _COMMON = """
-!llvm.dbg.cu = !{!0}
-!llvm.module.flags = !{!2}
-!0 = distinct !DICompileUnit(language: DW_LANG_C, file: !1, producer: "dlc", isOptimized: true, runtimeVersion: 0, \
+!llvm.dbg.cu = !{{!{0}}}
+!llvm.module.flags = !{{!{2}}}
+!{0} = distinct !DICompileUnit(language: DW_LANG_C, file: !{1}, producer: "dlc", isOptimized: true, runtimeVersion: 0, \
 emissionKind: LineTablesOnly)
-!1 = !DIFile(filename: "loops", directory: "")
-!2 = !{i32 2, !"Debug Info Version", i32 3}
-!3 = !DISubroutineType(types: !4)
-!4 = !{null}
+!{1} = !DIFile(filename: "loops", directory: "")
+!{2} = !{{i32 2, !"Debug Info Version", i32 3}}
+!{3} = !DISubroutineType(types: !{4})
+!{4} = !{{null}}
 """
-# Of the first grid's body, then of the function that it is inlined into; those of the others follow.
-_FIRST = 5
+_NODES = 5
 
 
 def traced_text(kernel: func.FuncOp, target: Target, lines: Mapping[Operation, int]) -> KernelText:
     """What `emit_kernel` gives; each instruction has the line of its op."""
-    numbers: list[int] = []
+    first = Aliases(kernel).nodes
+    unit, file, _, type, _ = common = range(first, first + _NODES)
+    functions: list[str] = []
 
     def grid(kernel: func.FuncOp, target: Target, facts: Facts, number: int) -> Grid:
-        numbers.append(number)
-        return _TracedGrid(kernel, target, facts, number, lines)
+        scope = f"!{first + _NODES + number}"
+        functions.append(
+            f'{scope} = distinct !DISubprogram(name: "{kernel.sym_name.data}.{number}", scope: !{file}, file: !{file}, '
+            f"line: 1, type: !{type}, unit: !{unit}, spFlags: DISPFlagDefinition | DISPFlagOptimized)\n"
+        )
+        return _TracedGrid(kernel, target, facts, number, scope, lines)
 
     plain = emit_kernel(kernel, target, grid)
-    functions = [
-        f'!{_FIRST + 2 * k + j} = distinct !DISubprogram(name: "{kernel.sym_name.data}.{k}{part}", scope: !1, file: !1, '
-        "line: 1, type: !3, unit: !0, spFlags: DISPFlagDefinition | DISPFlagOptimized)\n"
-        for k in numbers
-        for j, part in enumerate((".body", ""))
-    ]
-    return replace(plain, text=plain.text + _COMMON + "".join(functions))
+    return replace(plain, text=plain.text + _COMMON.format(*common) + "".join(functions))
 
 
 class _TracedGrid(Grid):
-    def __init__(self, kernel: func.FuncOp, target: Target, facts: Facts, number: int, places: Mapping[Operation, int]) -> None:
+    def __init__(
+        self, kernel: func.FuncOp, target: Target, facts: Facts, number: int, scope: str, places: Mapping[Operation, int]
+    ) -> None:
         super().__init__(kernel, target, facts, number)
         self.places, self.line = places, places[kernel]
-        self.scope, task = (f"!{_FIRST + 2 * number + j}" for j in range(2))
-        self.body_debug, self.task_debug = f" !dbg {self.scope}", f" !dbg {task}"
-        self.call_debug = f", !dbg !DILocation(line: {self.line + 1}, scope: {task})"
+        self.scope, self.debug = scope, f" !dbg {scope}"
 
     def visit(self, op: Operation) -> None:
         outer, self.line = self.line, self.places[op]

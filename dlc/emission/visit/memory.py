@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import gcd, prod
 
+from dlc.dialects.shape_cast import ShapeCastOp
 from dlc.dialects.sizes import strides_of
 from dlc.dialects.workgroup import is_workgroup
 from dlc.emission.visit.linear import Linear
@@ -176,7 +177,42 @@ def _transfer(e: Visit, op: vector.TransferReadOp | vector.TransferWriteOp) -> A
 
 def transfer_read(e: Visit, op: Operation) -> None:
     assert isinstance(op, vector.TransferReadOp)
-    _read(e, _transfer(e, op), op.result, e.scalar(op.padding), "read")
+    if not any(isinstance(use.operation, ShapeCastOp) for use in op.result.uses):
+        _read(e, _transfer(e, op), op.result, e.scalar(op.padding), "read")
+
+
+def shape_cast(e: Visit, op: Operation) -> None:
+    """vector.shape_cast of a read that repeats each element of a row: it is read in that shape."""
+    assert isinstance(op, ShapeCastOp)
+    read, shape = op.source.owner, vector_shape(op.source.type)
+    if not isinstance(read, vector.TransferReadOp) or vector_shape(op.result.type) != (*shape[:-2], shape[-2] * shape[-1]):
+        raise UnsupportedError(f"kernel @{e.kernel}: only a read is cast to another shape, its last two axes to one")
+    a = _transfer(e, read)
+    apart, repeated = a.strides[-2:]
+    if not isinstance(apart, int) or repeated != 0 or any(bound is not None for bound in a.bounds):
+        raise UnsupportedError(f"kernel @{e.kernel}: only a read that repeats elements of a buffer is cast to another shape")
+    before, rows = _elements_before(e, read, apart), a._replace(strides=(*a.strides[:-2], 0), bounds=())
+    names: list[str] = []
+    for (here, t, offset, _, start), hint in zip(_places(e, rows, op.result), e.hints(op.result, "read"), strict=False):
+        elements = [offset + (start + lane) // shape[-1] * apart for lane in range(t.used)]
+        first, last = elements[0], elements[-1]
+        if first == last:
+            names.append(e.read_register(here, t, first, "1", start, "", hint))
+            continue
+        piece = None if before is None else (first - before, last - first + apart)
+        unused = [last] * (t.width - t.used)
+        names.append(e.read_lanes(here, t, [*elements, *unused], piece, hint))
+    e.bind(op.result, names)
+
+
+def _elements_before(e: Visit, read: vector.TransferReadOp, apart: int) -> int | None:
+    """How many elements are in the buffer before each that is read, of as many as these are apart; None if not all are."""
+    view, places = e.view(read.source), [e.linear(i) for i in read.indices]
+    neighbours = (k for k, (n, stride) in enumerate(zip(view.shape, view.strides, strict=True)) if (n, stride) == (apart, 1))
+    axis = next(neighbours, None)
+    if apart == 1:
+        return 0
+    return None if axis is None or places[axis].terms else places[axis].constant
 
 
 def transfer_write(e: Visit, op: Operation) -> None:
@@ -202,4 +238,5 @@ HANDLERS: Handlers = {
     "memref.store": store,
     "vector.transfer_read": transfer_read,
     "vector.transfer_write": transfer_write,
+    "vector.shape_cast": shape_cast,
 }

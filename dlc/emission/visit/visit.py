@@ -277,6 +277,11 @@ class Visit(ABC):
         `row` is the condition for all of the row to be read; what lies outside the buffer is `padding`.
         """
 
+    @abstractmethod
+    def read_lanes(self, a: Access, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
+        """The register whose lanes are so many elements into a tile; all are in a piece of the buffer, its first element and
+        how many there are, if one is given."""
+
     def read_turned(self, a: Access, result: SSAValue) -> list[str] | None:
         """The registers of a tile whose rows run across memory, if the language has a way to read it along memory."""
         return None

@@ -29,7 +29,7 @@ from dlc.frontend.onnx.registry import FIRST_OPSET, LAST_OPSET
 from dlc.frontend.onnx.signature import signature
 from dlc.frontend.problems import NodeProblem, Problem, refusal
 from dlc.given_shapes import GivenShapes
-from dlc.ir import ModuleOp
+from dlc.ir import ModuleOp, contains
 from dlc.weights import WeightStore
 
 
@@ -164,15 +164,14 @@ class _Importer:
         if missing := next((name for name, value in values.items() if value is None), None):
             raise ModelError(f"{self.model.name}: no tensor is called '{missing}'")
         made = [Output(name, value) for name in asked if (value := values[name]) is not None]
-        border = None
         outputs = tuple(told(output.name, output.form) for output in made)
-        has_text = any(isinstance(op, OnText) for op in conversion.block.walk())
-        if has_text or any(info.dtype == OBJECTS for info in (*taken, *outputs)):
-            border = Border(taken, outputs, tuple(conversion.emit.texts))
         found = [(name, conversion.emit.ssa(value)) for output in made for name, value in output.tensors]
         names, results = [name for name, _ in found], [result for _, result in found]
         inputs, returned = tensor_infos(arguments, conversion.block.args), tensor_infos(names, results)
         main = entry_function(conversion.block, arguments, results, names)
+        border = None
+        if contains(main, OnText) or any(info.dtype == OBJECTS for info in (*taken, *outputs)):
+            border = Border(taken, outputs, tuple(conversion.emit.texts))
         conversion.tensors.release()
         files = conversion.tensors.files
         return ImportedModel(ModuleOp([main]), conversion.weights, inputs, returned, files, self._defaults, border)

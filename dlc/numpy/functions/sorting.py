@@ -31,7 +31,6 @@ from dlc.numpy.functions.comparing import (
     greater,
     isnan,
     less,
-    less_equal,
     logical_and,
     logical_not,
     maximum,
@@ -42,7 +41,7 @@ from dlc.numpy.functions.indexing import take, take_along_axis
 from dlc.numpy.functions.joining import stack
 from dlc.numpy.functions.reductions import any as any_true
 from dlc.numpy.functions.reductions import sum
-from dlc.numpy.functions.shaping import expand_dims, moveaxis, ravel, reshape
+from dlc.numpy.functions.shaping import expand_dims, flip, moveaxis, ravel, reshape
 
 __all__ = [
     "argsort", "digitize", "interp", "isin", "lexsort", "median", "nanmedian", "nanpercentile", "nanquantile", "percentile",
@@ -99,35 +98,23 @@ def searchsorted(x: ArrayLike, v: ArrayLike, /, side: str = "left", sorter: Arra
         a = take(a, sorter, axis=0)
     if a.dtype == np.bool_:
         a, v = (convert(array, np.int8) for array in (a, v))
-    if v.ndim and isinstance(a.size, int) and a.size * v.dtype.itemsize <= _COMPARED_BYTES:
-        return _numbers_before(a, v, right=side == "right")
     return reshape(apply(dl.SearchsortedOp, a, ravel(v), right=side == "right"), v.shape)
 
 
-# What a vector is compared with sooner, value by value, than each of its elements goes through a bisection.
-_COMPARED_BYTES = 512
-
-
-def _numbers_before(a: Operand, v: Operand, *, right: bool) -> Any:
-    """How many of a few values come before each of `v`, or are equal with `right`."""
-    known, sought = _in_order(a), expand_dims(_in_order(v), -1)
-    before = less_equal(known, sought) if right else less(known, sought)
-    return convert(apply(dl.ReduceSumOp, convert(before, np.int32), axes=(v.ndim,), keepdims=False), np.int64)
-
-
-def _in_order(x: Operand) -> Any:
-    """Floats as signed integers in their order, NaN as the largest; integers as they are."""
-    if not is_floating(x.dtype):
-        return x
-    wide = convert(x, np.float32) if x.dtype.itemsize == 2 else x
-    bits = apply(dl.BitcastOp, where(equal(wide, 0), 0, wide), to=element_type(f"int{8 * wide.dtype.itemsize}"))
-    most = np.iinfo(bits.dtype).max
-    return where(isnan(wide), most, where(less(bits, 0), bitwise_xor(bits, most), bits))
-
-
 def digitize(x: ArrayLike, bins: ArrayLike, /, right: bool = False) -> Any:
-    """The number of the bin of each element, for ascending edges: bins[i - 1] ≤ x < bins[i], or < and ≤ if `right`."""
-    return searchsorted(bins, x, side="left" if right else "right")
+    """The number of the bin of each element, for ascending edges: bins[i - 1] ≤ x < bins[i], or < and ≤ if `right`.
+
+    For descending edges bins[i - 1] > x ≥ bins[i], or ≥ and > if `right`. Others are an error where they are known.
+    """
+    edges: Any = operand(bins)
+    if edges.ndim != 1:
+        refuse(ShapeError(f"digitize: bins of shape {edges.shape}; expected a vector of edges"))
+    below, above = edges[:-1], edges[1:]
+    if not isinstance(edges, Tracer) and np.any(below < above) and np.any(below > above):
+        refuse(ShapeError(f"digitize: edges {edges.tolist()!r:.60}; expected ascending or descending ones"))
+    descending = any_true(greater(below, above))
+    place = searchsorted(where(descending, flip(edges), edges), x, side="left" if right else "right")
+    return where(descending, subtract(edges.size, place), place)
 
 
 # More values than that are sorted to look elements up among them.

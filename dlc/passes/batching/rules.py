@@ -17,7 +17,7 @@ from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp, WindowsOp
 from dlc.dialects.dl.narrow_numbers.quantization import Scaled
 from dlc.dialects.dl.procedures.running import Running
-from dlc.dialects.dl.procedures.sorted import SearchsortedOp
+from dlc.dialects.dl.procedures.sorted import Searched
 from dlc.dialects.dl.procedures.sorting import ArgsortOp, SortOp
 from dlc.dialects.dl.procedures.trees import ForestOp
 from dlc.dialects.dl.programs.identities import AfterOp
@@ -160,7 +160,7 @@ RULES: dict[type, Rule] = {
     ),
     **dict.fromkeys((TrailingNorm, BatchNormOp, PreluOp), beside_axes_of_first),
     Scaled: scaled,
-    **dict.fromkeys((SearchsortedOp, RandomBitsOp, Procedure), rows),
+    **dict.fromkeys((Searched, RandomBitsOp, Procedure), rows),
     Sequential: more_rows,
     ForestOp: forest,
     TransposeOp: transpose,

@@ -27,6 +27,7 @@ from dlc.ir import (
     SSAValue,
     UnknownLoc,
     func,
+    holds_any,
     with_regions,
 )
 
@@ -60,8 +61,8 @@ def rewrite_forward(block: Block, rule: Rule, *kinds: type[DlOp]) -> None:
     Operands are therefore rewritten before their users. Producers that a replacement leaves without users are erased, so
     that a rule may ask whether a value has one use. Raises CompileError if rules undo one another without end.
     """
-    op, rewrites, most = block.first_op, 0, 0
     kinds = kinds or (DlOp,)
+    op, rewrites, most = block.first_op if holds_any(block, kinds) else None, 0, 0
     while op is not None:
         following = op.next_op
         if isinstance(op, kinds):

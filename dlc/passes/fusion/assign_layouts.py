@@ -17,7 +17,7 @@ from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empt
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.sizes import symbol
 from dlc.dims import is_static, substitute
-from dlc.ir import Block, BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr
+from dlc.ir import Block, BlockArgument, Context, FunctionType, ModuleOp, NameLoc, NoneAttr, SSAValue, StringAttr, ops_of
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.fold_scales import weight_axes
 from dlc.passes.dl.rewriting import program_blocks
@@ -55,9 +55,7 @@ class AssignLayoutsPass(TargetPass):
         constant = WeightExpressions()
         packed: dict[str, list[_Packed]] = {}
         for block in program_blocks(op):
-            for dispatch in list(block.ops):
-                if not isinstance(dispatch, DispatchOp):
-                    continue
+            for dispatch in ops_of(block, DispatchOp):
                 if dispatch.symbol not in packed:
                     packed[dispatch.symbol] = self._pack_weights(op, dispatch, kernels[dispatch.symbol], constant)
                     continue

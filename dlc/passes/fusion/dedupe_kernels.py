@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, written_over
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr, all_of
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class DedupeKernelsPass(ModulePass):
                 kernel.detach()
                 kernel.erase()
         _number(first.values())
-        for dispatch in op.walk():
-            if isinstance(dispatch, DispatchOp) and dispatch.symbol in shared:
+        for dispatch in all_of(op, DispatchOp):
+            if dispatch.symbol in shared:
                 dispatch.callee = SymbolRefAttr(shared[dispatch.symbol].symbol)
 
 

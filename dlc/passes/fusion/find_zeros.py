@@ -115,6 +115,8 @@ def _note(op: DlOp, known: dict[SSAValue, str]) -> None:
     select(mask, x, -∞) and less are lowest;  exp(lowest) = softmax(lowest) = 0;  0·x = 0/x = f(0) = 0
     """
     facts = [known.get(v) for v in op.operands]
+    if not any(facts) and not isinstance(op, SelectOp):
+        return
     match op, facts:
         case SelectOp(), [_, _, None] if (number := splat(op.operands[2])) is not None and number <= _HIDES:
             fact = _LOWEST

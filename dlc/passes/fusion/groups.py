@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeGuard
 
 from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
@@ -65,7 +66,7 @@ class Grouper:
         """Whether an op of the host program belongs in a kernel: views are parts of buffers, weight expressions run ahead."""
         if not isinstance(op, DlOp) or op.parent is not self.block or op in self.joined:
             return False
-        return not is_view(op, self.alignment) and not any(r in self.constant for r in op.results)
+        return not is_view(op, self.alignment) and not self.constant.holds(op)
 
     def _joins_results(self, op: ConcatOp) -> bool:
         """Whether all that is joined is made by kernels of their own, which may as well write it where it is joined."""
@@ -96,14 +97,31 @@ class Grouper:
             return all(absorbs(use.operation, use.index, root) for r in root.results for use in r.uses)
         if not isinstance(root, Elementwise):
             return False
-        last, reader = root, only_user(root.results[0])
+        last, reader = root, self._next(root)
         for _ in range(MAX_OPS):
             if not isinstance(reader, Elementwise) or shape_of(reader.results[0]) != shape_of(root.results[0]):
                 return takes_makers(reader, self.longest_row)
             if any(self._belongs_to_heavy(v, last) for v in reader.operands):
                 return True
-            last, reader = reader, only_user(reader.results[0])
+            last, reader = reader, self._next(reader)
         return False
+
+    def _next(self, op: Elementwise) -> Operation | None:
+        """What reads all that is made of an elementwise op's result: its only reader, or where several ways meet again.
+
+        Ops on these ways are elementwise and of its shape.
+        """
+        shape = shape_of(op.results[0])
+        ways = {reader: self._place(reader) for reader in users(op.results[0])}
+        for _ in range(MAX_OPS):
+            if len(ways) < 2:
+                return next(iter(ways), None)
+            first = min(ways, key=ways.__getitem__)
+            if not isinstance(first, Elementwise) or shape_of(first.results[0]) != shape or not self.is_candidate(first):
+                return None
+            del ways[first]
+            ways |= {reader: self._place(reader) for reader in users(first.results[0])}
+        return None
 
     def _belongs_to_heavy(self, value: SSAValue, besides: Operation) -> bool:
         """Whether an elementwise chain leads to `value` from a contraction or the like that has no kernel yet."""
@@ -164,19 +182,22 @@ class Grouper:
         """`root` and those of its users, and theirs, that fit its space."""
         members: dict[DlOp, None] = {root: None}
         if takes_makers(root, self.longest_row):
-            members = dict.fromkeys([*(op for value in root.operands for op in self._makers(value, root)), root])
+            makers = (self._makers([value], root, (), Space(shape_of(value))) for value in root.operands)
+            members = dict.fromkeys([*(op for group in makers for op in group), root])
         # The values that others read now, in the group's order, and those of the longest group so far that may be one.
         stored = dict.fromkeys(results_of(members))
         best, kept = len(members), list(stored)
         queue: list[tuple[int, int, Operation]] = []
         queued: set[Operation] = set()
+        # What members alone read, and what makes it; others read what makes that, and may join yet.
+        waiting: list[SSAValue] = []
         refused: End | None = None
         self._enqueue(root, queue, queued)
         while queue and not space.closed and len(members) < MAX_OPS:
             user = heapq.heappop(queue)[-1]
             if user in members:
                 continue
-            joining = self._joining(user, members, space)
+            joining = self._joining(user, members, space, waiting)
             if joining is None:
                 refused = End(user, self._refusal(user, space))
                 break
@@ -189,6 +210,8 @@ class Grouper:
                             stored[value] = None
                         else:
                             stored.pop(value, None)
+            read = (*waiting, *(v for op in joining for v in op.operands))
+            waiting = [v for v in read if v.owner not in members and all(use.operation in members for use in v.uses)]
             if not space.holds([shape_of(r) for r in stored]):
                 continue
             if not self._only_widens(kept, list(stored), list(members)[best:], members, space):
@@ -271,8 +294,10 @@ class Grouper:
                 queued.add(user)
                 heapq.heappush(queue, (self.position[user], len(queued), user))
 
-    def _joining(self, user: Operation, members: Container[Operation | Block], space: Space) -> list[DlOp] | None:
-        """`user`, after producers that join with it; None if it must stay outside."""
+    def _joining(
+        self, user: Operation, members: Container[Operation | Block], space: Space, waiting: Iterable[SSAValue]
+    ) -> list[DlOp] | None:
+        """`user`, after producers that join with it, of what is `waiting` among them; None if it must stay outside."""
         if not isinstance(user, DlOp) or not self.is_candidate(user):
             return None
         rows = row_axes(user, self.longest_row)
@@ -283,45 +308,68 @@ class Grouper:
             return [user]
         if not isinstance(user, Elementwise) or shape_of(user.results[0]) not in space.shapes:
             return None
-        joining: dict[Operation | Block, None] = {}
-        for value in user.operands:
-            _ = self._pull(value, user, members, space, joining)
-        return [*(op for op in joining if isinstance(op, DlOp)), user]
+        return [*self._makers([*waiting, *user.operands], user, members, space), user]
 
-    def _pull(
-        self,
-        value: SSAValue,
-        user: DlOp,
-        members: Container[Operation | Block],
-        space: Space,
-        joining: dict[Operation | Block, None],
-    ) -> bool:
-        """Adds the ops that make `value` for `user` alone, or besides for who called; False if another kernel had better do so.
+    def _makers(
+        self, values: Iterable[SSAValue], user: DlOp, members: Container[Operation | Block], space: Space
+    ) -> list[DlOp]:
+        """The ops that make `values` for a group and `user` alone, in program order; others another kernel had better compute.
 
-        What the program returns is stored by whichever kernel makes it.
+        They are the most that make what only they, the group and `user` read, and read nothing that others compute in a kernel
+        of elementwise ops or a heavier one. What the program returns is stored by whichever kernel makes it.
         """
-        op = value.owner
-        if op in members or op in joining or not isinstance(op, DlOp) or not self.is_candidate(op):
-            return True
-        if isinstance(op, Movement) or space_of(op, self.longest_row).closed or not shape_of(value):
-            return True
-        joins = isinstance(op, Elementwise) and shape_of(value) in space.shapes
-        reduces = bool(space.rows) and row_axes(op, self.longest_row) == space.rows and shape_of(op.operands[0]) == space.shape
-        others = users(value) - {user}
-        if not (joins or reduces) or any(space.max_results == 1 or not isinstance(u, func.ReturnOp) for u in others):
-            return False
-        inner = dict(joining)
-        if not all(self._pull(v, op, members, space, inner) for v in op.operands):
-            return False
-        joining |= inner
-        joining[op] = None
-        return True
+        made: dict[Operation | Block, None] = {}
 
-    def _makers(self, value: SSAValue, user: DlOp) -> list[DlOp]:
-        """The elementwise ops that make `value` for `user` alone, which may be of another shape."""
-        joining: dict[Operation | Block, None] = {}
-        _ = self._pull(value, user, (), Space(shape_of(value)), joining)
-        return [op for op in joining if isinstance(op, DlOp)]
+        def read_elsewhere(op: DlOp) -> bool:
+            for result in op.results:
+                for use in result.uses:
+                    reader = use.operation
+                    if reader is user or reader in made or reader in members:
+                        continue
+                    if space.max_results == 1 or not isinstance(reader, func.ReturnOp):
+                        return True
+            return False
+
+        # The last first: who reads an op has been met before it.
+        queue: list[tuple[int, int, Operation]] = []
+        queued: set[Operation] = set()
+        pending = [value.owner for value in values]
+        while (queue or pending) and len(made) < MAX_OPS:
+            for op in pending:
+                if isinstance(op, Operation) and op not in queued:
+                    queued.add(op)
+                    heapq.heappush(queue, (-self._place(op), len(queued), op))
+            pending = []
+            if queue:
+                op = heapq.heappop(queue)[-1]
+                if op not in members and self._fits(op, space) and not read_elsewhere(op):
+                    made[op] = None
+                    pending = [value.owner for value in op.operands]
+        pending = list(made)
+        while pending:
+            op = pending.pop()
+            if op not in made or not isinstance(op, DlOp):
+                continue
+            if read_elsewhere(op) or any(v.owner not in made and not self._is_there(v, members) for v in op.operands):
+                del made[op]
+                pending += [*(r for result in op.results for r in users(result)), *(v.owner for v in op.operands)]
+        return sorted((op for op in made if isinstance(op, DlOp)), key=self._place)
+
+    def _fits(self, op: Operation | Block, space: Space) -> TypeGuard[DlOp]:
+        """Whether what an op makes may be made in a kernel that goes over `space`, for what reads it there."""
+        if isinstance(op, Elementwise):
+            shape = shape_of(op.results[0])
+            return bool(shape) and shape in space.shapes and self.is_candidate(op)
+        if not space.rows or not isinstance(op, DlOp) or row_axes(op, self.longest_row) != space.rows:
+            return False
+        return shape_of(op.operands[0]) == space.shape and self.is_candidate(op)
+
+    def _is_there(self, value: SSAValue, members: Container[Operation | Block]) -> bool:
+        """Whether a kernel can read a value that it does not make without taking its maker from a kernel it belongs to."""
+        op = value.owner
+        if op in members or not isinstance(op, DlOp) or not self.is_candidate(op) or not shape_of(value):
+            return True
+        return isinstance(op, Movement) or space_of(op, self.longest_row).closed
 
     def _finishing(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
         """A transpose and a pad that the group's only result goes through before it is stored."""

@@ -14,7 +14,7 @@ from dlc.dialects.dl.interfaces import Contraction, Elementwise, Movement
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.dl.scalar import limits
-from dlc.ir import Context, FunctionType, ModuleOp, ModulePass, Operation, SSAValue, i32
+from dlc.ir import Context, FunctionType, ModuleOp, ModulePass, Operation, SSAValue, i32, ops_of
 from dlc.passes.dl.index_ranges import interval_of
 from dlc.passes.dl.rewriting import erase_unused, program_blocks, splat
 
@@ -36,8 +36,8 @@ class MasksByPlacesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp) and _is_attention(k)}
-        for block in program_blocks(op):
-            for dispatch in [d for d in block.ops if isinstance(d, DispatchOp)]:
+        for block in program_blocks(op) if kernels else ():
+            for dispatch in ops_of(block, DispatchOp):
                 if (kernel := kernels.get(dispatch.symbol)) is not None:
                     _bring(dispatch, kernel)
 

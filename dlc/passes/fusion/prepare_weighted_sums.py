@@ -12,7 +12,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Composite, Contraction
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
-from dlc.ir import BlockArgument, BoolAttr, Context, ModuleOp, SSAValue
+from dlc.ir import BlockArgument, BoolAttr, Context, ModuleOp, SSAValue, ops_of
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward, users
 from dlc.passes.dl.simplification.cse import share
@@ -56,8 +56,8 @@ class PrepareWeightedSumsPass(TargetPass):
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
         found = {name: [c for c in k.body.block.ops if isinstance(c, Contraction)] for name, k in kernels.items()}
         pairs = {name: contractions for name, contractions in found.items() if len(contractions) == 2}
-        for block in program_blocks(op):
-            for dispatch in [d for d in block.ops if isinstance(d, DispatchOp) and d.symbol in pairs]:
+        for block in program_blocks(op) if pairs else ():
+            for dispatch in [d for d in ops_of(block, DispatchOp) if d.symbol in pairs]:
                 kernel = kernels[dispatch.symbol]
                 first, second = pairs[dispatch.symbol]
                 if not self.exact:

@@ -11,7 +11,7 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.entry import entry_of
-from dlc.ir import Attribute, Context, DenseIntOrFPElementsAttr, FunctionType, ModuleOp, ModulePass, SSAValue
+from dlc.ir import Attribute, Context, DenseIntOrFPElementsAttr, FunctionType, ModuleOp, ModulePass, SSAValue, all_of
 from dlc.passes.fusion.dedupe_kernels import structure_of
 
 # As many kernels are made one. Fewer are soon compiled, and a literal in a kernel is never read from memory.
@@ -75,8 +75,8 @@ def _give(module: ModuleOp, taken: dict[str, list[DenseIntOrFPElementsAttr]]) ->
     block, values = entry_of(module).body.block, dict[Attribute, SSAValue]()
     first = block.first_op
     assert first is not None
-    for op in list(module.walk()):
-        if isinstance(op, DispatchOp) and op.symbol in taken:
+    for op in all_of(module, DispatchOp) if taken else ():
+        if op.symbol in taken:
             for number in taken[op.symbol]:
                 if number not in values:
                     constant = ConstantOp.create(properties={"value": number}, result_types=[number.type])

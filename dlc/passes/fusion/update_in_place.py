@@ -8,7 +8,7 @@ from dlc.dialects.dl.base import attribute, ints
 from dlc.dialects.dl.interfaces import Scattering
 from dlc.dialects.dl.programs.control import Loop, ScanOp
 from dlc.dialects.dl.programs.program import OVER, DispatchOp, KernelOp, YieldOp
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, all_of
 from dlc.passes.fusion.reuse_donated import readers
 from dlc.passes.views import source_of
 
@@ -33,9 +33,8 @@ class UpdateInPlacePass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
-        for loop in op.walk():
-            if isinstance(loop, Loop):
-                _mark(loop, kernels)
+        for loop in all_of(op, Loop):
+            _mark(loop, kernels)
 
 
 def _mark(loop: Loop, kernels: dict[str, KernelOp]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from dlc.dialects.shape_cast import ShapeCastOp
 from dlc.dialects.sizes import strides_of
 from dlc.ir import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
     AffineConstantExpr,
     AffineDimExpr,
     AffineExpr,
@@ -64,8 +67,15 @@ class VectorizePass(KernelPass):
 
     The parallel iterators are the vector's dimensions, in the order in which the output stores them; the reduced ones are
     loops. A product added to an accumulator is one fused operation, and so is one that says it may. A body that loads from
-    memory at places that it computes runs element by element. Requires static shapes and maps that select iterators. Leaves no
-    `linalg`.
+    memory at places that it computes runs element by element.
+
+        (w, p, c): (w, p floordiv 4, c)   →   %xv = vector.shape_cast (vector.transfer_read %x[0, 0, 1]
+                                                  {(w, g, c) -> (w, g, 0)} : vector<8x4x4xf32>) to vector<8x16xf32>
+
+    An operand that repeats elements along an iterator is read with an axis for the repetitions. What is reduced between these
+    elements is no loop: at known places a whole piece of memory can be read, of which each step takes its lanes.
+
+    Requires static shapes and maps that select iterators, or repeat elements along them. Leaves no `linalg`.
     """
 
     name = "vectorize"
@@ -100,6 +110,7 @@ class _Vectorizer:
         self.loads_lanes = bool(self.axes) and loads
         self.shape = tuple(self.extents[d] for d in self.axes)
         self.loops = [d for d in range(len(self.extents)) if d not in self.axes]
+        self.unrolled = set(self.between())
 
     def run(self) -> None:
         if isinstance(self.op, linalg.FillOp):
@@ -125,6 +136,10 @@ class _Vectorizer:
         if not dims:
             return self.compute(place, carried, at)
         d, *rest = dims
+        if d in self.unrolled:
+            for k in range(self.extents[d]):
+                carried = self.reduction(place, rest, carried, {**at, d: k})
+            return carried
         if not rest and IN_HALVES in self.op.attributes and self.extents[d] % 2 == 0:
             return self.halves(place, d, carried, at)
         loop = place.loop(0, self.extents[d], 1, [carried], name=f"k{d}")
@@ -282,16 +297,33 @@ class _Vectorizer:
         if not isinstance(operand.type, MemRefType):
             return self.spread(place, operand)
         positions = [_position(e) for e in self.maps[k].results]
+        times = {d: n for d, n in zip(positions, map(_repetitions, self.maps[k].results), strict=True) if n > 1}
         indices: list[Index] = [at.get(d, 0) for d in positions]
         if not any(d in positions for d in self.axes):
             load = memref.LoadOp.create(
                 operands=[operand, *map(place.value, indices)], result_types=[memref_of(operand).element_type]
             )
             return self.spread(place, place.op(load))
-        results: list[AffineExpr] = [
-            AffineDimExpr(positions.index(d)) if d in positions else AffineConstantExpr(0) for d in self.axes
-        ]
-        return place.transfer_read(operand, indices, self.shape, AffineMap(len(positions), 0, tuple(results)))
+        results: list[AffineExpr] = []
+        shape: list[int] = []
+        for d, size in zip(self.axes, self.shape, strict=True):
+            results.append(AffineDimExpr(positions.index(d)) if d in positions else AffineConstantExpr(0))
+            shape.append(size // times.get(d, 1))
+            if d in times:
+                results.append(AffineConstantExpr(0))
+                shape.append(times[d])
+        read = place.transfer_read(operand, indices, tuple(shape), AffineMap(len(positions), 0, tuple(results)))
+        if not times:
+            return read
+        element = memref_of(operand).element_type
+        return place.op(ShapeCastOp.create(operands=[read], result_types=[vector_type(self.shape, element)]))
+
+    def between(self) -> Iterator[int]:
+        """The loops along which an operand that repeats elements has neighbours."""
+        for operand, map_ in zip(self.op.operands, self.maps, strict=True):
+            if any(_repetitions(e) > 1 for e in map_.results):
+                steps = zip(map(_position, map_.results), strides_of(operand), strict=True)
+                yield from (d for d, stride in steps if stride == 1 and d in self.loops)
 
     def write(self, place: Place, value: SSAValue, at: dict[int, Index]) -> None:
         positions = [_position(e) for e in self.maps[-1].results]
@@ -338,9 +370,18 @@ def _from(place: Place, op: Operation) -> Place:
 
 
 def _position(expr: AffineExpr) -> int:
-    if not isinstance(expr, AffineDimExpr):
-        raise ValueError(f"vectorize: access by {expr}; run collapse-iterators and tile-kernels before")
-    return expr.position
+    match expr:
+        case AffineDimExpr(position) | AffineBinaryOpExpr(
+            AffineBinaryOpKind.FloorDiv, AffineDimExpr(position), AffineConstantExpr()
+        ):
+            return position
+        case _:
+            raise ValueError(f"vectorize: access by {expr}; run collapse-iterators and tile-kernels before")
+
+
+def _repetitions(expr: AffineExpr) -> int:
+    """How often an operand has each element along the iterator that it is read by."""
+    return expr.rhs.value if isinstance(expr, AffineBinaryOpExpr) and isinstance(expr.rhs, AffineConstantExpr) else 1
 
 
 def _owner(value: SSAValue) -> Operation | None:

@@ -8,8 +8,7 @@ collapsing of iterators and the linking of ops through temporaries are questions
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from dlc.dialects.sizes import offset_of, strides_of
 from dlc.dims import Size, growth
@@ -27,8 +26,7 @@ from dlc.ir import (
 )
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """`stride · ((iterator floordiv divisor) mod modulus)`; modulus 0 means none."""
 
     iterator: int
@@ -41,8 +39,7 @@ class Term:
         return self.divisor == 1 and self.modulus == 0
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """The elements of `root` that an operand touches."""
 
     root: SSAValue

@@ -14,7 +14,7 @@ from math import prod
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
-from dlc.passes.tiling.plan import TilePlan, even_tile, packed_periods, promoted_stage
+from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_stage
 from dlc.passes.types import memref_of
 from dlc.target import Groups, Target
 
@@ -75,11 +75,9 @@ class _Chooser:
         return -(-self.nest.extents[d] // tile)
 
     def fitting(self, d: int, wanted: int) -> int:
-        """The largest tile up to `wanted` that a dimension may have: within its extent, and a part of a packed panel; of one
-        whose extent is open, an item takes one place, or none."""
-        wanted = 1 if d in self.nest.open else min(wanted, self.nest.extents[d])
-        period = packed_periods(self.nest).get(d)
-        return wanted if period is None else next(tile for tile in range(min(wanted, period), 0, -1) if period % tile == 0)
+        """The largest tile up to `wanted` that a dimension may have; of one whose extent is open, an item takes one place, or
+        none."""
+        return fitting_tile(self.nest, d, 1 if d in self.nest.open else wanted)
 
     def near_first(self, dims: Sequence[int]) -> list[int]:
         """Dimensions from the nearest in memory to the farthest, in what the nest writes."""

@@ -6,7 +6,7 @@ order in which it lies in memory instead, and so does what a reduction reads acr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import gcd, prod
 
 from dlc.arrays import ALIGNMENT
@@ -43,8 +43,22 @@ class PanelChooser(TileRules):
             return self.plan_in_order(stage, lane, register, order)
         lies_near = self.lies_near(stage, panels)
         blocks = {} if lies_near else self.blocks(stage)
-        beside = (k for k in range(len(stage.accesses) - 1) if blocks and self.lies_in_rows(stage, k, panels, lane))
-        panels = tuple(sorted({*panels, *beside}))
+        beside = [k for k in range(len(stage.accesses) - 1) if blocks and self.lies_in_rows(stage, k, panels, lane)]
+        if beside and self.serves_many((rows := self.in_panels(stage, lane, order, blocks, {*panels, *beside})), lane):
+            return rows
+        return self.in_panels(stage, lane, order, blocks, panels, lies_near)
+
+    def in_panels(
+        self,
+        stage: Stage,
+        lane: int,
+        order: tuple[int, ...],
+        blocks: dict[int, int],
+        copied: Iterable[int],
+        lies_near: bool = False,
+    ) -> TilePlan:
+        """The plan in which a task copies these operands, or has tiles as if it did, where they lie near."""
+        panels = tuple(sorted(copied))
         register = self.contraction_tile(stage, lane, panels)
         if any(a is not None and a.uses(lane) for a in (stage.accesses[k] for k in panels)):
             # Rows are read and written as they lie, and stay while all panels pass by.
@@ -57,6 +71,11 @@ class PanelChooser(TileRules):
         chunks, steps = self.chunks(lane), self.steps(register, lane)
         ahead = self.ahead(stage) if blocks or lies_near else ()
         return TilePlan(grid, register, order, chunks, steps, blocks=blocks, panels=panels, parts=parts, ahead=ahead)
+
+    def serves_many(self, plan: TilePlan, lane: int) -> bool:
+        """Whether a copy of rows pays: more than twice as many tiles of a part read it as are many for a copy of lanes."""
+        columns = plan.parts.get(lane, plan.grid[lane])
+        return columns > 2 * self.target.machine.block_tiles * plan.register[lane]
 
     def rows_go_first(self, stage: Stage, lane: int, batch: Sequence[int]) -> bool:
         """What a task copies says what comes first."""

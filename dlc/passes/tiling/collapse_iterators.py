@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import cast
 
+from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.sizes import sizes_of
 from dlc.dims import Size, row_major
 from dlc.ir import (
@@ -25,17 +26,18 @@ from dlc.ir import (
     linalg,
     memref,
 )
-from dlc.passes.base import KernelPass
+from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import Constants, Place
 from dlc.passes.tiling.access import Access, Term, view_order
 from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.nests import OpenNest, Stage
 from dlc.passes.tiling.structured_ops import is_read, iterator_extents
 from dlc.passes.types import iterator_types, map_attribute, memref_of, segments
+from dlc.target import Target
 
 
 @dataclass(frozen=True)
-class CollapseIteratorsPass(KernelPass):
+class CollapseIteratorsPass(TargetPass, KernelPass):
     """Merges iterators and makes every operand a view with one dimension per iterator that it uses.
 
         linalg.generic (h, w, o, kh, kw, c): (h + kh, w + kw, c), (kh, kw, c, o) → (h, w, o)  ins(%x : memref<58x58x64xf32>, …)
@@ -45,7 +47,15 @@ class CollapseIteratorsPass(KernelPass):
 
     Dimensions i, j merge when, for every operand of every op of the nest, stride(i) = extent(j) · stride(j): then a 1×1
     convolution is a matrix product and an elementwise op is flat, without special cases. Iterators of extent 1 go.
-    Afterwards every map is a selection of iterators, but for packed operands, which keep (o floordiv t, …, o mod t).
+
+        linalg.generic (w, g, o, k, c): (w + k, g, c), (k, c, g, o) → (w, g, o)  ins(%x : memref<58x32x4xf32>, …)
+      →
+        linalg.generic (w, p, k, c): (w, k, p floordiv 4, c), (k, c, p) → (w, p)
+
+    So do the groups of a convolution and the outputs of each where these are too few for a vector: an operand that has no
+    outputs repeats its elements along them then. What several groups, which fill a vector, read of it must be one, too.
+    Afterwards every map is a selection of iterators, but for such operands, and for packed ones, which keep
+    (o floordiv t, …, o mod t).
     """
 
     name = "collapse-iterators"
@@ -54,7 +64,7 @@ class CollapseIteratorsPass(KernelPass):
         _drop_empty(kernel)
         constants = Constants(kernel)
         for nest in nests_of(kernel):
-            merged = _merge(nest)
+            merged = _merge(_with_groups(nest, self.target))
             views = _local_views(merged, constants)
             for stage in merged.stages:
                 _rewrite(stage, merged, constants, views)
@@ -93,11 +103,43 @@ def _can_merge(nest: OpenNest, outer: int, inner: int) -> bool:
     return True
 
 
+def _with_groups(nest: OpenNest, target: Target) -> OpenNest:
+    """The nest with groups and the outputs of each as one dimension, where these are too few for a vector."""
+    pairs = ((g, o) for s in nest.stages if s.is_contraction and target.groups is None for g, o in permutations(s.dims, 2))
+    found = next((pair for pair in pairs if -1 not in pair and _are_groups(nest, target, *pair)), None)
+    return nest if found is None else _merged(nest, *found)
+
+
+def _are_groups(nest: OpenNest, target: Target, group: int, output: int) -> bool:
+    """Whether every op sees the two as digits of one iterator, but for contractions with an operand without outputs, of which
+    several groups are a vector."""
+    extent, machine, repeats = nest.extents[output], target.machine, False
+    for stage in nest.stages:
+        if not {group, output}.issubset(stage.dims) or {group, output} & (stage.asked | stage.reductions):
+            return False
+        size = max(4, numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize)
+        fits = isinstance(extent, int) and target.lanes(size) % extent == 0
+        if not fits or extent * size >= min(target.vector_bytes, machine.short_bytes) or stage.reads_at_computed_places:
+            return False
+        for a in stage.accesses:
+            if a is None or a.stride(group) == extent * a.stride(output):
+                continue
+            between = [nest.extents[d] for d in stage.reductions if a.stride(d) == 1] or [1]
+            of_group = stage.is_contraction and a is not stage.output and not a.uses(output) and a.root not in nest.locals()
+            if not of_group or a.stride(group) != between[0] or not isinstance(between[0], int) or between[0] > extent:
+                return False
+            repeats = True
+    return repeats
+
+
 def _merged(nest: OpenNest, outer: int, inner: int) -> OpenNest:
-    """The nest with `outer` and `inner` as one dimension, called as `inner`."""
+    """The nest with `outer` and `inner` as one dimension, called as `inner`; what has `outer` alone repeats along it."""
 
     def access_of(a: Access | None) -> Access | None:
-        return None if a is None else replace(a, terms=tuple(t for t in a.terms if t.iterator != outer))
+        if a is None or a.uses(inner):
+            return None if a is None else a._replace(terms=tuple(t for t in a.terms if t.iterator != outer))
+        alone = {"iterator": inner, "divisor": int(nest.extents[inner])}
+        return a._replace(terms=tuple(t._replace(**alone) if t.iterator == outer else t for t in a.terms))
 
     stages = [
         replace(

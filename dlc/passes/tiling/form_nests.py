@@ -33,13 +33,15 @@ class _Walk:
             if isinstance(inner, memref.LoadOp) and isinstance(root_of(inner.memref)[0].owner, memref.AllocaOp):
                 raise UnsupportedError(f"{op.name} loads from a local buffer at computed places; form two kernels of it")
         extents = iterator_extents(op)
+
+        def simplified(a: Access) -> Access:
+            return a._replace(terms=tuple(_simplified(a.terms, extents)))
+
         accesses = [
-            access(operand, map_) if isinstance(operand.type, MemRefType) else None
+            simplified(access(operand, map_)) if isinstance(operand.type, MemRefType) else None
             for operand, map_ in zip(op.operands, operand_maps(op), strict=True)
         ]
-        walk = _Walk(op, extents, reduction_iterators(op), accesses)
-        walk.accesses = [None if a is None else replace(a, terms=tuple(_simplified(a.terms, extents))) for a in accesses]
-        return walk
+        return _Walk(op, extents, reduction_iterators(op), accesses)
 
     @property
     def output(self) -> Access:
@@ -61,10 +63,10 @@ class _Walk:
                 return (t,)
             if not t.is_plain:
                 raise UnsupportedError(f"{self.op.name}: an iterator of a packed operand must be split; form two kernels of it")
-            return replace(t, stride=t.stride * inner), Term(new, t.stride)
+            return t._replace(stride=t.stride * inner), Term(new, t.stride)
 
         self.accesses = [
-            None if a is None else replace(a, terms=tuple(d for t in a.terms for d in digits(t))) for a in self.accesses
+            None if a is None else a._replace(terms=tuple(d for t in a.terms for d in digits(t))) for a in self.accesses
         ]
 
 
@@ -155,7 +157,7 @@ def _simplified(terms: Sequence[Term], extents: Sequence[Size]) -> Iterator[Term
         extent = extents[t.iterator]
         if extent == 1 or (isinstance(extent, int) and t.divisor >= extent):
             continue
-        yield replace(t, modulus=0) if isinstance(extent, int) and t.modulus >= extent else t
+        yield t._replace(modulus=0) if isinstance(extent, int) and t.modulus >= extent else t
 
 
 def _nest(members: list[tuple[int, _Walk]], union: _Union) -> OpenNest:
@@ -171,7 +173,7 @@ def _nest(members: list[tuple[int, _Walk]], union: _Union) -> OpenNest:
             if d >= 0:
                 extents[d] = extent
         renamed = tuple(
-            None if a is None else replace(a, terms=tuple(replace(t, iterator=dims[t.iterator]) for t in a.terms))
+            None if a is None else a._replace(terms=tuple(t._replace(iterator=dims[t.iterator]) for t in a.terms))
             for a in walk.accesses
         )
         reductions = frozenset(d for d, r in zip(dims, walk.reduced, strict=True) if r and d >= 0)

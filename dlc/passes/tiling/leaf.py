@@ -224,7 +224,11 @@ class Leaf:
             if isinstance(operand.type, MemRefType):
                 view, output = windows[k] if k in windows else self.operand(place, stage, k, tile)
             operands.append(view)
-            maps.append(AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in output)))
+            sizes = memref_of(view).get_shape() if isinstance(view.type, MemRefType) else ()
+            repeated = (tile[d].size // size for d, size in zip(output, sizes, strict=True))
+            maps.append(
+                AffineMap(len(dims), 0, tuple(_repeated(dims.index(d), n) for d, n in zip(output, repeated, strict=True)))
+            )
         lane = output[-1] if output else None
         if lane is not None and any(_lies_apart(v, m, dims.index(lane)) for v, m in zip(operands, maps, strict=True)):
             for at, one in steps(place, Range(0, tile[lane].size), 1, f"j{lane}"):
@@ -324,7 +328,7 @@ class Leaf:
         earlier = stages[: sweep.first]
         for read in stage.inputs:
             used = [s for s in stages if any(a is not None and a.root is read.root for a in s.accesses)]
-            alike = replace(read, root=root) == stage.output and read.root.type == root.type
+            alike = read._replace(root=root) == stage.output and read.root.type == root.type
             if read.root in self.locals and alike and all(s is stage or s in earlier for s in used):
                 return read.root
         return None
@@ -343,14 +347,21 @@ def _lies_apart(operand: SSAValue, map_: AffineMap, iterator: int) -> bool:
     return any(e == AffineDimExpr(iterator) and not isinstance(stride, int) for e, stride in strides)
 
 
+def _repeated(iterator: int, times: int) -> AffineExpr:
+    """Where an operand is read that has each element so many times along an iterator."""
+    expr = AffineDimExpr(iterator)
+    return expr if times == 1 else AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, expr, AffineConstantExpr(times))
+
+
 def part_of(place: Place | None, expr: AffineExpr, dims: Sequence[int], tile: Tile) -> tuple[int, Range]:
     """The dimension that a map result follows, and the part of the operand's axis that the tile covers."""
     match expr:
         case AffineDimExpr(i):
             return dims[i], tile[dims[i]]
         case AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, AffineDimExpr(i), AffineConstantExpr(panel)) if place:
-            # A tile lies inside one panel (TilePlan.check).
-            return dims[i], Range(place.floordiv(tile[dims[i]].offset, panel), 1)
+            # A tile lies inside one panel, or has all of some (TilePlan.check).
+            r = tile[dims[i]]
+            return dims[i], Range(place.floordiv(r.offset, panel), max(1, r.size // panel))
         case AffineBinaryOpExpr(AffineBinaryOpKind.Mod, AffineDimExpr(i), AffineConstantExpr(panel)) if place:
             r = tile[dims[i]]
             return dims[i], Range(place.remainder(r.offset, panel) if r.size < panel else 0, r.size)

@@ -66,7 +66,8 @@ class Stage:
         return 2 if any(o not in _steps_of(self) for o in additions) else 1
 
     def _is_in_rows(self, a: Access) -> bool:
-        return all(a.uses(d) for d in self.dims if d >= 0) and any(a.stride(d) == 1 for d in self.reductions)
+        once = all(t.is_plain for t in a.terms) and all(a.uses(d) for d in self.dims if d >= 0)
+        return once and any(a.stride(d) == 1 for d in self.reductions)
 
     @cached_property
     def scattered(self) -> int | None:
@@ -121,16 +122,16 @@ class OpenNest:
         def known(a: Access | None) -> Access | None:
             if a is None:
                 return None
-            terms = tuple(replace(t, stride=substitute(t.stride, sizes)) for t in a.terms)
-            return replace(a, offset=substitute(a.offset, sizes), terms=terms)
+            terms = tuple(t._replace(stride=substitute(t.stride, sizes)) for t in a.terms)
+            return a._replace(offset=substitute(a.offset, sizes), terms=terms)
 
-        stages = [replace(s, accesses=tuple(map(known, s.accesses))) for s in self.stages]
+        stages = [replace(s, accesses=tuple(map(known, s.accesses))) for s in self.stages] if sizes else self.stages
         extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
         # An example may be none of the sizes that there are, and have no element.
         extents |= {d: max(extents[d], 1) for d in self.symbolic}
         return Nest(stages, extents, frozenset(self.symbolic), zeros=self.zeros)
 
-    @property
+    @cached_property
     def shared(self) -> list[int]:
         """The dimensions that every stage can be cut along: parallel in the last, reduced in none.
 

@@ -112,6 +112,9 @@ class TilePlan:
             name, tile = ("register", self.tile(d)) if d in shared else ("chunks", self.chunks.get(d, nest.extents[d]))
             if d not in swept and period % tile:
                 raise ValueError(f"{name}[d{d}] = {tile}: an operand is packed in panels of {period}")
+        for d, times in repetitions(nest).items():
+            if self.tile(d) % times and times % self.tile(d):
+                raise ValueError(f"register[d{d}] = {self.tile(d)}: an operand repeats each element {times} times")
         self.check_items(nest)
         self.check_promote(nest)
         self.check_rounds(nest)
@@ -277,6 +280,22 @@ def packed_periods(nest: Nest) -> dict[int, int]:
         # 0, for a dimension not yet seen, divides nothing: gcd(0, n) = n.
         periods[t.iterator] = gcd(periods.get(t.iterator, 0), t.modulus)
     return periods
+
+
+def repetitions(nest: Nest) -> dict[int, int]:
+    """Dimensions along which an operand repeats elements, and how often: a tile has whole ones of these, or a part of one."""
+    packed = packed_periods(nest)
+    terms = (t for s in nest.stages for a in s.accesses if a is not None for t in a.terms)
+    return {t.iterator: t.divisor for t in terms if t.divisor > 1 and t.iterator not in packed}
+
+
+def fitting_tile(nest: Nest, d: int, wanted: int) -> int:
+    """The largest tile up to `wanted` that a dimension may have: within its extent, a part of a packed panel, and whole
+    repetitions of an operand's elements or a part of one."""
+    wanted, period, times = min(wanted, nest.extents[d]), packed_periods(nest).get(d), repetitions(nest).get(d, 1)
+    if period is None and wanted >= times:
+        return wanted - wanted % times
+    return next(tile for tile in range(min(wanted, period or times), 0, -1) if (period or times) % tile == 0)
 
 
 def first_contraction(nest: Nest) -> Stage | None:

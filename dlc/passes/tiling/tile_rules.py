@@ -12,8 +12,9 @@ from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dims import Size
 from dlc.ir import Float64Type, IntegerType
+from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.nests import Nest, Stage, can_split
-from dlc.passes.tiling.plan import equal_tile, even_tile, packed_periods
+from dlc.passes.tiling.plan import equal_tile, even_tile, fitting_tile, packed_periods, repetitions
 from dlc.passes.tiling.variants import Variant
 from dlc.passes.types import memref_of
 from dlc.target import Target
@@ -40,10 +41,21 @@ class TileRules:
 
     def rows_beside(self, stage: Stage, vectors: int) -> int:
         """How many rows of so many vectors a register tile of a contraction holds."""
-        # One operand's vectors or broadcasts are held, the fewer of them, and those of the other pass by.
+        # One operand's vectors or broadcasts are held, the fewer of them, and those of the other pass by. Of an operand that
+        # repeats elements each sum has a vector of its own, from which step by step others are made.
         sums, registers = stage.sums, self.target.vector_registers
-        fitting = (r for r in range(registers, 0, -1) if sums * (r * vectors + 1) + min(r, vectors) <= registers)
+        own, beside = (1, True) if self.repeats(stage) else (0, False)
+        fitting = (
+            r
+            for r in range(registers, 0, -1)
+            if (sums + own) * r * vectors + sums + (vectors if beside else min(r, vectors)) <= registers
+        )
         return max(1, int(self.variant.rows * next(fitting, 1)))
+
+    def repeats(self, stage: Stage) -> bool:
+        """Whether an operand of a stage repeats elements along a dimension."""
+        times = repetitions(self.nest)
+        return any(t.iterator in times and t.divisor > 1 for a in stage.inputs for t in a.terms)
 
     def lanes(self, stage: Stage) -> int:
         t = memref_of(stage.op.operands[-1]).element_type
@@ -58,10 +70,8 @@ class TileRules:
         return self.target.lanes(max(width, self.nest.element_bytes))
 
     def fitting(self, d: int, wanted: int) -> int:
-        """The largest tile up to `wanted` that a dimension may have: within its extent, and a part of a packed panel."""
-        wanted = min(wanted, self.nest.extents[d])
-        period = packed_periods(self.nest).get(d)
-        return wanted if period is None else next(tile for tile in range(min(wanted, period), 0, -1) if period % tile == 0)
+        """The largest tile up to `wanted` that a dimension may have."""
+        return fitting_tile(self.nest, d, wanted)
 
     def lane_tile(self, lane: int) -> int:
         return self.fitting(lane, self.target.machine.vectors * self.lanes(self.nest.stages[-1]))
@@ -172,7 +182,8 @@ class TileRules:
     def order(self, shared: list[int], lane: int | None) -> tuple[int, ...]:
         """Panels of the lane dimension before rows, so that one panel of weights serves all of them, or rows first.
 
-        Products of a batch come one after the other: they share nothing, and the cache holds what their panels share.
+        Products of a batch come one after the other: they share nothing, and the cache holds what their panels share. Groups of
+        a few channels do, as parts of lines.
         """
         stage = self.nest.stages[-1]
         rows = sorted((d for d in shared if d != lane), key=lambda d: -stage.output.stride(d))
@@ -181,7 +192,7 @@ class TileRules:
             return tuple(rows)
         if contraction is None:
             return (*rows, lane)
-        batch = [d for d in rows if all(a.uses(d) for a in contraction.inputs)]
+        batch = [d for d in rows if all(a.uses(d) and _lines_apart(a, d) for a in contraction.inputs)]
         beside = [d for d in rows if d not in batch]
         if self.rows_go_first(contraction, lane, batch) != self.variant.other_order:
             return (*batch, *beside, lane)
@@ -241,6 +252,11 @@ class TileRules:
             # A task that is nearly empty keeps the others waiting.
             whole[d] *= part(steps, wanted)
         return {d: whole[d] if d in self.nest.open else min(extents[d], whole[d]) for d in order}
+
+
+def _lines_apart(a: Access, d: int) -> bool:
+    """Whether elements along a dimension lie in lines of their own."""
+    return a.stride(d) * numpy_dtype(memref_of(a.root).element_type).itemsize >= ALIGNMENT
 
 
 def row_tile(extent: int, limit: int, least: float) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dlc.dialects import dl
 from dlc.dialects.dl.programs.transformations import Custom, Transformation
-from dlc.ir import Context, ModuleOp, ModulePass
+from dlc.ir import Context, ModuleOp, ModulePass, all_of
 from dlc.passes.autodiff.forward import add_tangents
 from dlc.passes.autodiff.reverse import add_cotangents
 from dlc.passes.batching.expand_vmap import expand_vmap
@@ -55,7 +55,7 @@ def expanded(module: ModuleOp) -> ModuleOp:
 
 
 def _transformations(module: ModuleOp) -> list[Transformation]:
-    return [op for op in module.walk() if isinstance(op, Transformation)]
+    return list(all_of(module, Transformation))
 
 
 def _tidy(op: Transformation) -> None:

@@ -17,7 +17,7 @@ from dlc.arrays import named_dtype
 from dlc.dims import Size
 from dlc.runtime.cpu.code.native import Runtime, runtime
 from dlc.runtime.cpu.image import Image, kernels_of
-from dlc.runtime.cpu.kernel_object import KernelObject
+from dlc.runtime.cpu.kernel_object import KernelObject, images_of
 from dlc.runtime.cpu.open_program import OpenNativeProgram
 from dlc.runtime.cpu.program import KernelImage, NativeProgram
 from dlc.runtime.models.model import Model, Run
@@ -58,7 +58,7 @@ class Artifact:
         Raises DeviceError on a machine that is none for it.
         """
         require_host(self.target, self.name)
-        images = images or {kernel.name: kernel.image() for kernel in self.kernels}
+        images = images or images_of(self.kernels)
         native = native or self.native()
         if isinstance(self.host, HostProgram):
             return NativeProgram(self.host, images, self.weights, native, num_threads)
@@ -111,8 +111,8 @@ class Artifact:
         Raises ModelError, or KeyError, TypeError, ValueError, IndexError, AttributeError, for a part that describes none.
         """
         common = container.common
-        code = kernels_of(container.section(fields["image"]), common.target)
-        kernels = tuple(_kernel_from_json(kernel, code) for kernel in fields["kernels"])
+        code, found = kernels_of(container.section(fields["image"]), common.target)
+        kernels = tuple(_kernel_from_json(kernel, code, found) for kernel in fields["kernels"])
         infos, arrays = arrays_from_json(fields["weights"], container)
         host = program_from_json(fields, infos, {k.name for k in kernels if k.open}, {k.name for k in kernels})
         return Artifact(text(fields["name"]), common.target, host, kernels, arrays, common.runtime, common.numerics)
@@ -128,16 +128,17 @@ def _kernel_to_json(kernel: KernelObject) -> dict[str, Any]:
     return fields
 
 
-def _kernel_from_json(fields: Mapping[str, Any], code: Mapping[str, tuple[bytes, tuple[int, ...]]]) -> KernelObject:
+def _kernel_from_json(fields: Mapping[str, Any], code: bytes, found: Mapping[str, tuple[tuple[int, ...], int]]) -> KernelObject:
     sizes = fields.get("sizes")
-    own, entries = code[fields["name"]]
+    entries, size = found[fields["name"]]
     if len(entries) != len(fields["tasks"]):
         raise ValueError(f"kernel {fields['name']}: {len(entries)} grids, not {len(fields['tasks'])}")
     return KernelObject(
         text(fields["name"]),
-        own,
+        code,
         entries,
         tuple(_tasks(count(n) if sizes is None else read_size(n)) for n in fields["tasks"]),
+        size,
         tuple(map(text, fields["origins"])),
         read_size(fields["flops"]),
         None if sizes is None else OpenKernel(count(sizes), tuple(map(read_size, fields["bytes"]))),

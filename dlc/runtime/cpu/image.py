@@ -65,8 +65,8 @@ class Image:
         return _Writer(self, weights, defaults).block()
 
 
-def kernels_of(image: memoryview, target: Target) -> dict[str, tuple[bytes, tuple[int, ...]]]:
-    """The kernels of a block by name: their code, and where their grids begin in it.
+def kernels_of(image: memoryview, target: Target) -> tuple[bytes, dict[str, tuple[tuple[int, ...], int]]]:
+    """The code of a block's kernels, and for each of them by name, where its grids begin in it, and how many bytes it is.
 
     Raises ValueError or IndexError for a block that is none, or whose code is not of the target's architecture.
     """
@@ -81,14 +81,15 @@ def kernels_of(image: memoryview, target: Target) -> dict[str, tuple[bytes, tupl
         return list(struct.iter_unpack(f"<{width}q", image[start:end]))
 
     text = bytes(image[fields["text"] : fields["code"]])
-    entries = [at for (at,) in rows("entries", "entry_count", 1)]
-    found: dict[str, tuple[bytes, tuple[int, ...]]] = {}
-    for name, start, size, first, count in rows("kernels", "kernel_count", 5):
-        own = tuple(at - start for at in entries[first : first + count])
-        if not 0 <= start <= start + size <= len(image) or not all(0 <= at < size for at in own):
-            raise ValueError("a kernel outside of the block")
-        found[text[name : text.index(b"\0", name)].decode()] = bytes(image[start : start + size]), own
-    return found
+    begin, end = fields["code"] + _aligned(fields["runtime_bytes"]), fields["code"] + fields["code_bytes"]
+    code = bytes(image[begin:end])
+    entries = [at - begin for (at,) in rows("entries", "entry_count", 1)]
+    if end > len(image) or not all(0 <= at < len(code) for at in entries):
+        raise ValueError("a kernel outside of the block")
+    return code, {
+        text[name : text.index(b"\0", name)].decode(): (tuple(entries[first : first + count]), size)
+        for name, _, size, first, count in rows("kernels", "kernel_count", 5)
+    }
 
 
 def memory_of(image: bytes) -> int:
@@ -129,8 +130,9 @@ class _Writer:
         self.text = bytearray()
         self.runtime = linked_runtime(program.runtime)
         self.code = bytearray(self.runtime.bytes)
-        self.kernels = [(kernel, self._placed(kernel.code)) for kernel in program.kernels]
-        self.entries = {(k.name, grid): place + at for k, place in self.kernels for grid, at in enumerate(k.entries)}
+        places = {code: self._placed(code) for code in dict.fromkeys(kernel.code for kernel in program.kernels)}
+        self.kernels = [(k, [places[k.code] + at for at in k.entries]) for k in program.kernels]
+        self.entries = {(k.name, grid): at for k, entries in self.kernels for grid, at in enumerate(entries)}
 
     def _assembled(self, kernels: Sequence[KernelObject]) -> Table:
         instructions = self.host.instructions
@@ -140,10 +142,9 @@ class _Writer:
         return assemble(instructions, self.host.slots, {k.name: k.tasks for k in kernels})
 
     def _placed(self, code: bytes) -> int:
-        """Where in all code a kernel's is."""
-        self.code += bytes(-len(self.code) % CODE_ALIGNMENT)
-        at = len(self.code)
-        self.code += code
+        """Where in all code that of some kernels is."""
+        at = _aligned(len(self.code))
+        self.code += bytes(at - len(self.code)) + code
         return at
 
     def block(self) -> bytes:
@@ -210,8 +211,7 @@ class _Writer:
         words, grids = len(self.table.words), sum(len(kernel.entries) for kernel, _ in self.kernels)
         place = HEADER_BYTES + len(self.tables)
         text = place + 8 * (words + 5 * len(names) + grids)
-        code = text + len(self.text)
-        code += -code % CODE_ALIGNMENT
+        code = _aligned(text + len(self.text))
 
         def at(task: Task) -> int:
             kernel, grid = task
@@ -219,9 +219,9 @@ class _Writer:
 
         self._table("records", "record_words", [(word,) for word in self.table.placed(place, at)])
         rows, entries = list[tuple[int, ...]](), list[tuple[int]]()
-        for name, (kernel, start) in zip(names, self.kernels, strict=True):
-            rows.append((name, code + start, len(kernel.code), len(entries), len(kernel.entries)))
-            entries += [(code + start + entry,) for entry in kernel.entries]
+        for name, (kernel, own) in zip(names, self.kernels, strict=True):
+            rows.append((name, code + min(own, default=0), kernel.size, len(entries), len(own)))
+            entries += [(code + entry,) for entry in own]
         self._table("kernels", "kernel_count", rows)
         self._table("entries", "entry_count", entries)
         self.fields |= {"text": text, "code": code}
@@ -243,6 +243,10 @@ class _Writer:
         # Of the block with 0 in its place.
         self.fields["checksum"] = zlib.crc32(whole())
         return whole()
+
+
+def _aligned(place: int) -> int:
+    return -(-place // CODE_ALIGNMENT) * CODE_ALIGNMENT
 
 
 def _without_python(stop: Decide | Hosted) -> str:

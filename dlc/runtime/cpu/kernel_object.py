@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +19,17 @@ from dlc.runtime.program.host_program import OpenKernel
 class KernelObject:
     """A kernel's code, which runs wherever it lies; its grid `g` has `tasks[g]` tasks and begins at `entries[g]` in it.
 
-    `origins`: the layers in it; `results`: the dtypes of what it gives, which are its last buffers (none: not known);
-    `flops`: the floating-point operations of its contractions in one run; `open`: what it makes of the sizes that it takes, in
-    a program whose sizes come with a call.
+    Kernels that were compiled together have the same `code`, of which `size` bytes are this one's functions. `origins`: the
+    layers in it; `results`: the dtypes of what it gives, which are its last buffers (none: not known); `flops`: the
+    floating-point operations of its contractions in one run; `open`: what it makes of the sizes that it takes, in a program
+    whose sizes come with a call.
     """
 
     name: str
     code: bytes
     entries: tuple[int, ...]
     tasks: tuple[Size, ...]
+    size: int
     origins: tuple[str, ...] = ()
     flops: Size = 0
     open: OpenKernel | None = None
@@ -38,18 +41,26 @@ class KernelObject:
 
         Raises CompileError for one that lacks a symbol.
         """
-        code = linked(object)
+        return KernelObject.within(linked(object), name, tasks, open)
+
+    @staticmethod
+    def within(code: Code, name: str, tasks: tuple[Size, ...], open: OpenKernel | None = None) -> KernelObject:
+        """As `of`, of an object's code, in which there may be others."""
         grids = [f"{name}.{g}" for g in range(len(tasks))]
         if missing := [grid for grid in grids if grid not in code.entries]:
             raise CompileError(f"kernel {name}: its object does not define {', '.join(missing)}")
-        return KernelObject(name, code.bytes, tuple(code.entries[grid] for grid in grids), tasks, open=open)
+        entries, size = tuple(code.entries[grid] for grid in grids), sum(code.sizes[grid] for grid in grids)
+        return KernelObject(name, code.bytes, entries, tasks, size, open=open)
 
-    @property
-    def size(self) -> int:
-        """The bytes of its code."""
-        return len(self.code)
 
-    def image(self) -> KernelImage:
-        """The kernel in executable memory."""
-        loaded = LoadedCode(Code(self.code, {str(g): at for g, at in enumerate(self.entries)}))
-        return KernelImage(tuple((loaded.address(str(g)), tasks) for g, tasks in enumerate(self.tasks)), loaded)
+def images_of(kernels: Sequence[KernelObject]) -> dict[str, KernelImage]:
+    """Kernels in executable memory, by name."""
+    loaded = {code: LoadedCode(code, {}) for code in {kernel.code for kernel in kernels}}
+
+    def image(kernel: KernelObject) -> KernelImage:
+        code = loaded[kernel.code]
+        return KernelImage(
+            tuple((code.begin + at, tasks) for at, tasks in zip(kernel.entries, kernel.tasks, strict=True)), code
+        )
+
+    return {kernel.name: image(kernel) for kernel in kernels}

@@ -6,19 +6,18 @@ import ctypes
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 
 from dlc.backends.cpu.llvm import compile_text
 from dlc.dialects.registry import make_context
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.ir import func, parse_module
 from dlc.runtime.cpu.code.loader import load_object
-from dlc.target import CPU_LEVELS, Target, host_supports
+from dlc.target import CPU_LEVELS, Target
+from tests import targets
+from tests.targets import level
 
-LEVELS = [
-    pytest.param(t, id=t.name, marks=pytest.mark.skipif(not host_supports(t), reason="not in this processor"))
-    for t in CPU_LEVELS.values()
-]
+# As records.
+LEVELS = [level(name, CPU_LEVELS[name]) for name in targets.LEVELS]
 
 
 def parse_kernel(text: str) -> func.FuncOp:

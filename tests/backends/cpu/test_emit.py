@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dlc.backends.cpu.llvm import assembly, compile_text
+from dlc.emission.llvm.aliases import joined
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import CompileError, UnsupportedError
 from dlc.runtime.cpu.code.loader import load_object, undefined_symbols
@@ -109,10 +111,24 @@ def test_several_grids_and_code_between_them(target: Target) -> None:
     np.testing.assert_array_equal(y, [7, 15, 7])
 
 
+COPY = "%v = memref.load %x[%p] : memref<4xf32>\nmemref.store %v, %y[%p] : memref<4xf32>"
+BUFFERS = "%x: memref<4xf32>, %y: memref<4xf32>"
+
+
 def test_texts_of_kernels_can_be_joined() -> None:
-    texts = [emit_kernel(parse_kernel(grid("", "%x: memref<4xf32>").replace("@k", f"@{name}")), GENERIC).text for name in "ab"]
-    loaded = load_object(compile_text("\n".join(texts), GENERIC))
+    kernels = [parse_kernel(grid(COPY, BUFFERS).replace("@k", f"@{name}")) for name in "ab"]
+    loaded = load_object(compile_text(joined(emit_kernel(kernel, GENERIC).text for kernel in kernels), GENERIC))
     assert loaded.address("a.0") != loaded.address("b.0")
+
+
+def test_buffers_are_said_not_to_overlap() -> None:
+    text = emit_kernel(parse_kernel(grid(COPY, BUFFERS)), GENERIC).text
+    nodes = dict(re.findall(r"^(!\d+) = (?:distinct )?!{(.*)}$", text, re.MULTILINE))
+    load, store = (
+        re.search(rf"{word} .*, !alias.scope (!\d+), !noalias (!\d+)$", text, re.MULTILINE) for word in ("load", "store")
+    )
+    assert load is not None and store is not None
+    assert nodes[load[1]] == nodes[store[2]] != nodes[load[2]] == nodes[store[1]]
 
 
 def test_ops_that_cannot_be_emitted_are_named() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from dlc.backends.reference import evaluate_function
 from dlc.emission.llvm.kernel import emit_kernel
-from dlc.target import Target
+from dlc.errors import UnsupportedError
+from dlc.target import CPU_LEVELS, Target
 from tests.backends.cpu.native import LEVELS, grid, parse_kernel, run
 
 
@@ -66,6 +67,54 @@ def test_transfers(name: str, target: Target) -> None:
 def strides(shape: str) -> str:
     sizes = list(map(int, shape.split("x")))
     return ", ".join(str(int(np.prod(sizes[i + 1 :]))) for i in range(len(sizes)))
+
+
+# Groups, of so many elements, each of which is there so many times; which element, and whether that is known.
+REPEATED = {
+    "four of four": (8, 4, 4, "%two"),
+    "three of four": (8, 3, 4, "%two"),
+    "what is left of a register": (5, 4, 4, "%one"),
+    "pairs": (9, 2, 2, "%zero"),
+    "one of each": (12, 1, 4, "%zero"),
+    "a place that the kernel computes": (8, 4, 4, "%p"),
+    "far apart": (4, 9, 4, "%one"),
+}
+
+
+@pytest.mark.parametrize("target", LEVELS)
+@pytest.mark.parametrize("dtype", ["f32", "i32", "f64"])
+@pytest.mark.parametrize("name", REPEATED)
+def test_reads_that_repeat_elements(name: str, dtype: str, target: Target) -> None:
+    groups, inputs, times, place = REPEATED[name]
+    zero = "0.0" if dtype.startswith("f") else "0"
+    body = f"""
+        %pad = arith.constant {zero} : {dtype}
+        %two = arith.constant 2 : index
+        %v = vector.transfer_read %x[%zero, %zero, {place}], %pad {{in_bounds = [true, true, true],
+            permutation_map = affine_map<(d0, d1, d2) -> (d0, d1, 0)>}}
+          : memref<3x{groups}x{inputs}x{dtype}>, vector<3x{groups}x{times}x{dtype}>
+        %s = vector.shape_cast %v : vector<3x{groups}x{times}x{dtype}> to vector<3x{groups * times}x{dtype}>
+        %out = memref.subview %y[%p, 0, 0] [1, 3, {groups * times}] [1, 1, 1] : memref<2x3x{groups * times}x{dtype}> to
+          memref<3x{groups * times}x{dtype}, strided<[{groups * times}, 1], offset: ?>>
+        vector.transfer_write %s, %out[%zero, %zero] {{in_bounds = [true, true]}}
+          : vector<3x{groups * times}x{dtype}>, memref<3x{groups * times}x{dtype}, strided<[{groups * times}, 1], offset: ?>>"""
+    text = grid(body, f"%x: memref<3x{groups}x{inputs}x{dtype}>, %y: memref<2x3x{groups * times}x{dtype}>", points=2)
+    kind = {"f32": np.float32, "f64": np.float64, "i32": np.int32}[dtype]
+    result = check(text, [numbers(3, groups, inputs, dtype=kind), np.zeros((2, 3, groups * times), kind)], target)[1]
+    assert (result != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("3x4x4", "12x4"), ("3x4x4", "3x16"), ("3x4x4", "48")], ids=["outer", "of others", "all"]
+)
+def test_other_casts_of_shapes_are_told(before: str, after: str) -> None:
+    body = f"""
+        %pad = arith.constant 0.0 : f32
+        %v = vector.transfer_read %x[%zero, %zero, %zero], %pad {{in_bounds = [true, true, true]}}
+          : memref<3x4x4xf32>, vector<{before}xf32>
+        %s = vector.shape_cast %v : vector<{before}xf32> to vector<{after}xf32>"""
+    with pytest.raises(UnsupportedError, match="cast to another shape"):
+        emit_kernel(parse_kernel(grid(body, "%x: memref<3x4x4xf32>", points=2)), CPU_LEVELS["cpu:avx2"])
 
 
 @pytest.mark.parametrize("target", LEVELS)

@@ -94,6 +94,12 @@ def test_sums_of_one_block_or_more_go_row_by_row_of_tiles() -> None:
         assert (not plan.blocks, plan.order[-1]) == (whole, lane)
 
 
+@pytest.mark.parametrize(("columns", "panels"), [(256, (1,)), (1024, (1,)), (2048, (0, 1))])
+def test_rows_are_copied_for_many_tiles_of_a_part(columns: int, panels: tuple[int, ...]) -> None:
+    """Of 4, 16 and 32 tiles of 16 columns that a task has."""
+    assert planned(dnp.matmul, (64, 3136), (3136, columns))[1].panels == panels
+
+
 def test_rows_are_asked_for_where_sums_wait_for_the_next_block() -> None:
     columns, *_ = CASES["both operands reduced along their first axis"]
     for function, shapes, ahead in (

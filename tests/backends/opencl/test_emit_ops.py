@@ -63,6 +63,12 @@ def test_transfers(name: str, profile: Target) -> None:
     memory.test_transfers(name, profile)
 
 
+@pytest.mark.parametrize("profile", WIDE)
+@pytest.mark.parametrize("name", memory.REPEATED)
+def test_reads_that_repeat_elements(name: str, profile: Target) -> None:
+    memory.test_reads_that_repeat_elements(name, "f32", profile)
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("dtype", ["f32", "i1"])
 def test_padding(dtype: str, profile: Target) -> None:

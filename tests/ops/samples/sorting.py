@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp
 from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8, Sample, values
 
 
@@ -108,11 +109,14 @@ def _sort_digits(dtype: np.dtype, ends: tuple[int, ...], signed: bool, n: int = 
     return Sample(dl.SortDigitsOp, (x,), expected, {"ends": ends, "signed": signed}, label=label)
 
 
-def _searchsorted(dtype: np.dtype, right: bool) -> Sample:
-    x, wanted = np.sort(values(dtype, 2, 3, 21, scale=4.0), 2), values(dtype, 2, 3, 9, seed=1, scale=4.0)
-    wanted[..., :3] = x[..., 4:7]
-    if dtype.kind == "f":
-        x[..., -2:] = wanted[..., 4:5] = np.nan
+def _searched(op: type[DlOp], dtype: np.dtype, right: bool, size: int = 21) -> Sample:
+    """Ties, and of floats zeros of both signs, infinities and NaN."""
+    x, wanted = (values(dtype, 2, 3, n, seed=n, scale=4.0) for n in (size, 15))
+    if dtype.kind in "fV":
+        special = np.array([np.nan, -0.0, 0.0, np.inf, -np.inf, -np.nan], dtype)
+        x[..., :6], wanted[..., -6:] = special, special
+    x = np.take_along_axis(x, argsort(x, -1, False, None), -1)
+    wanted[..., :3] = x[..., size // 2 : size // 2 + 3]
 
     def expected(x: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         def before(a: float, b: float) -> bool:
@@ -121,7 +125,7 @@ def _searchsorted(dtype: np.dtype, right: bool) -> Sample:
         counts = [sum(before(a, w) for a in x[place[:-1]]) for place, w in np.ndenumerate(wanted)]
         return np.array(counts).reshape(wanted.shape)
 
-    return Sample(dl.SearchsortedOp, (x, wanted), expected, {"right": right}, label="right" if right else "left")
+    return Sample(op, (x, wanted), expected, {"right": right}, label=f"{size}_" + ("right" if right else "left"))
 
 
 SAMPLES = [
@@ -166,7 +170,10 @@ SAMPLES = [
     _sort_digits(I32, (0, 10, 21, 32), True, 37, 1 << 30),
     _sort_digits(I32, (0, 10, 21, 32), True, 9, -3),
     _sort_digits(I64, (0, 8, 16, 24, 32, 40, 48, 56, 64), True, 37, 100),
-    *(_searchsorted(F32, right) for right in (False, True)),
-    _searchsorted(I32, True),
-    _searchsorted(U8, False),
+    *(_searched(op, F32, right) for op in (dl.SearchsortedOp, dl.BisectOp) for right in (False, True)),
+    *(_searched(op, I32, True) for op in (dl.SearchsortedOp, dl.BisectOp)),
+    *(_searched(op, U8, False) for op in (dl.SearchsortedOp, dl.BisectOp)),
+    *(_searched(dl.SearchsortedOp, d, True) for d in (F16, BF16, F64, I8, I64)),
+    _searched(dl.SearchsortedOp, F32, False, 300),
+    _searched(dl.SearchsortedOp, U8, True, 300),
 ]

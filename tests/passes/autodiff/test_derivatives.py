@@ -148,7 +148,7 @@ _NO_FLOATS: dict[type[DlOp], str] = {
         ),
         "of integers",
     ),
-    **dict.fromkeys((dl.NonzeroOp, dl.PlacesOp, dl.SearchsortedOp, dl.ExtremePlaceOp), "its result is places"),
+    **dict.fromkeys((dl.NonzeroOp, dl.PlacesOp, dl.BisectOp, dl.ExtremePlaceOp), "its result is places"),
     **dict.fromkeys((dl.DecodePictureOp, *dl.ops_of(dl.text)), "of bytes, or of text"),
     **dict.fromkeys((dl.SortDigitsOp, dl.SmallestOp, dl.OfRanksOp, dl.WordsOp, dl.NumbersOp), "of integers"),
     dl.RandomBitsOp: "its result is bits",

@@ -194,6 +194,39 @@ def test_what_is_returned_is_made_where_it_is_needed() -> None:
     assert kernels(p) == [["sqrt"], ["mul", "add", "mul", "mul", "add", "div", "div"]]
 
 
+def test_what_goes_two_ways_and_meets_again_is_in_the_kernel_where_it_meets() -> None:
+    def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
+        near = b(dl.SubOp, x, y)
+        size = b(dl.AbsOp, y)
+        limit = b(dl.ExpOp, size)
+        inside = b(dl.LessOp, near, limit)
+        return b(dl.AndOp, inside, b(dl.LessOp, size, x))
+
+    p = formed(body, *randoms((5, 8), (5, 8)))
+    assert kernels(p) == [["sub", "abs", "exp", "less", "less", "and"]]
+
+
+def test_makers_that_others_read_too_stay_outside() -> None:
+    def body(b: Writer, x: SSAValue, y: SSAValue) -> list[SSAValue]:
+        near = b(dl.SubOp, x, y)
+        size = b(dl.AbsOp, y)
+        limit = b(dl.ExpOp, size)
+        inside = b(dl.AddOp, near, limit)
+        return [inside, b(dl.MatmulOp, size, b.weight(randoms((8, 3))[0]))]
+
+    p = formed(body, *randoms((5, 8), (5, 8)))
+    assert kernels(p) == [["abs", "exp"], ["sub", "add"], ["matmul"]]
+
+
+def test_makers_of_a_reduction_may_meet_again() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        size = b(dl.AbsOp, x)
+        both = b(dl.MulOp, b(dl.ExpOp, size), b(dl.SinOp, size))
+        return b(dl.ReduceSumOp, both, axes=(0,), keepdims=True)
+
+    assert kernels(formed(body, *randoms((5, 8)))) == [["abs", "exp", "sin", "mul", "reduce_sum"]]
+
+
 def test_a_reduction_of_other_axes_takes_what_it_reads() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         total = b(dl.ReduceSumOp, b(dl.ExpOp, b(dl.MulOp, x, x)), axes=(0,), keepdims=True)

@@ -173,11 +173,11 @@ def test_edges(name: str, t: str):
 
 
 @pytest.mark.parametrize("t", DTYPES)
-@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
-def test_angles_where_fma_rounds_twice(name: str, t: str):
+@pytest.mark.parametrize("name", BOUNDS)
+def test_error_bound_where_fma_rounds_twice(name: str, t: str):
     dtype = DTYPES[t]
-    x = [samples(name, dtype)[0][::12]]
-    module = expand(name, 1, t, x[0].size, fused=False)
+    x = [v[:: 12 if name in ("sin", "cos", "tan") else 1] for v in samples(name, dtype)]
+    module = expand(name, len(x), t, x[0].size, fused=False)
     for op in [op for op in module.walk() if isinstance(op, math.FmaOp)]:
         assert op.parent is not None
         product = arith.MulfOp(op.a, op.b)
@@ -188,17 +188,21 @@ def test_angles_where_fma_rounds_twice(name: str, t: str):
     (y,) = evaluate(module, x)
     expected = exact(name, *x)
     spacing = np.spacing(np.maximum(np.abs(expected.astype(dtype)), np.finfo(dtype).tiny))
-    assert (np.abs((y - expected) / spacing)).max() <= BOUNDS[name][t == "f64"] + 1
+    more = {("exp2", "f32"): 0.2, ("exp2", "f64"): 0.2, ("erf", "f64"): 0.5}.get((name, t), 0)
+    assert (np.abs((y - expected) / spacing)).max() <= BOUNDS[name][t == "f64"] + more
 
 
+@pytest.mark.parametrize("target", ["cpu", "cpu:generic"])
 @pytest.mark.parametrize("t", DTYPES)
-def test_compiled_angles_of_all_magnitudes(t: str):
-    """The same, many more of them."""
+def test_compiled_angles_of_all_magnitudes(t: str, target: str):
+    """The same, many more of them, and those next to multiples of π/2."""
     dtype, rng = DTYPES[t], np.random.default_rng(2)
     greatest = libm.log10(np.finfo(dtype).max)
-    x = (rng.choice([-1.0, 1.0], 20_003) * 10 ** rng.uniform(-6, greatest, 20_003)).astype(dtype)
+    x = rng.choice([-1.0, 1.0], 20_003) * 10 ** rng.uniform(-6, greatest, 20_003)
+    x = np.concatenate([x, np.arange(1, 3000) * (np.pi / 2), rng.integers(1, 3_000_000, 3000) * (np.pi / 2)]).astype(dtype)
     names = ("sin", "cos", "tan")
-    for name, y in zip(names, dlc.jit(lambda x: tuple(getattr(dlc.numpy, name)(x) for name in names))(x), strict=True):
+    compiled = dlc.jit(lambda x: tuple(getattr(dlc.numpy, name)(x) for name in names), target=target)
+    for name, y in zip(names, compiled(x), strict=True):
         expected = exact(name, x)
         error = np.abs((y - expected) / np.spacing(np.abs(expected.astype(dtype))))
         assert error.max() <= BOUNDS[name][t == "f64"], f"{name}({x[error.argmax()]})"

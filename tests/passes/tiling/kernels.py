@@ -83,6 +83,36 @@ builtin.module {
 }
 """
 
+# Six groups of four channels from three each, with a bias, then with a ReLU.
+GROUPS = """
+builtin.module {
+  func.func @groups(%x: tensor<11x6x3xf32>, %w: tensor<3x3x6x4xf32>, %b: tensor<6x4xf32>, %y: tensor<9x6x4xf32>)
+      -> tensor<9x6x4xf32> attributes {kernel} {
+    %zero = arith.constant 0.0 : f32
+    %e = tensor.empty() : tensor<9x6x4xf32>
+    %z = linalg.fill ins(%zero : f32) outs(%e : tensor<9x6x4xf32>) -> tensor<9x6x4xf32>
+    %c = linalg.generic {indexing_maps = [affine_map<(w, g, o, i, k) -> (w + i, g, k)>,
+        affine_map<(w, g, o, i, k) -> (i, k, g, o)>, affine_map<(w, g, o, i, k) -> (w, g, o)>],
+        iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
+        ins(%x, %w : tensor<11x6x3xf32>, tensor<3x3x6x4xf32>) outs(%z : tensor<9x6x4xf32>) {
+    ^bb0(%xe: f32, %we: f32, %acc: f32):
+      %p = arith.mulf %xe, %we : f32
+      %n = arith.addf %p, %acc : f32
+      linalg.yield %n : f32
+    } -> tensor<9x6x4xf32>
+    %r = linalg.generic {indexing_maps = [affine_map<(w, g, o) -> (w, g, o)>, affine_map<(w, g, o) -> (g, o)>,
+        affine_map<(w, g, o) -> (w, g, o)>], iterator_types = ["parallel", "parallel", "parallel"]}
+        ins(%c, %b : tensor<9x6x4xf32>, tensor<6x4xf32>) outs(%y : tensor<9x6x4xf32>) {
+    ^bb0(%ce: f32, %be: f32, %old: f32):
+      %p = arith.addf %ce, %be : f32
+      %t = arith.maximumf %p, %zero : f32
+      linalg.yield %t : f32
+    } -> tensor<9x6x4xf32>
+    func.return %r : tensor<9x6x4xf32>
+  }
+}
+"""
+
 # Each row minus its largest element, squared, as a share of the row's sum: five ops that share the rows.
 ROWS = """
 builtin.module {
@@ -263,6 +293,7 @@ KERNELS = {
     "matmul": MATMUL,
     "convolution": CONVOLUTION,
     "depthwise": DEPTHWISE,
+    "groups": GROUPS,
     "rows": ROWS,
     "columns": COLUMNS,
     "scatter": SCATTER,

@@ -1,19 +1,23 @@
-"""What is sorted already: merged and searched, by bisection.
-
-A bisection is unrolled: as many steps as halve the longest run to nothing.
-"""
+"""What is sorted already: searched by comparing or by bisection."""
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Sequence
 
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, shape_of, tensor_type
+from dlc.dialects.dl.arithmetic.activation import casted
+from dlc.dialects.dl.arithmetic.logic import LessEqualOp, LessOp
+from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, flag, shape_of, tensor_type
+from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import differ
 from dlc.dialects.dl.dtypes import is_bool, is_float
-from dlc.dialects.dl.interfaces import Body, Gathering
+from dlc.dialects.dl.interfaces import Body, Composite, Gathering
+from dlc.dialects.dl.movement.shaping import ReshapeOp
+from dlc.dialects.dl.procedures.keys import keys_of_numbers
+from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -22,6 +26,7 @@ from dlc.ir import (
     TensorType,
     arith,
     i1,
+    i32,
     i64,
     index,
     irdl_op_definition,
@@ -50,15 +55,9 @@ def _before(body: Body, x: SSAValue, y: SSAValue, element: Attribute, descending
     return scalar.either(body, before, only)
 
 
-@irdl_op_definition
-class SearchsortedOp(Gathering):
-    """Where `values` [.., n] belong in the ascending rows of `x` [.., m], as i64: how many elements come before each of them.
+class Searched(DlOp, ABC):
+    """(C1) `x` and `values` have one element type, not bool; (C2) and equal axes but the last."""
 
-    With `right`, how many come before it or are equal. NaN counts as the largest: NumPy's `searchsorted` for every row.
-    (C1) `x` and `values` have one element type, not bool; (C2) and equal axes but the last.
-    """
-
-    name = "dl.searchsorted"
     x = operand_def(TensorType)
     values = operand_def(TensorType)
     right = opt_prop_def(BoolAttr)
@@ -67,11 +66,9 @@ class SearchsortedOp(Gathering):
     def infer(self) -> Sequence[Tensor]:
         x, values, element = shape_of(self.x), shape_of(self.values), element_type_of(self.x)
         if element != element_type_of(self.values) or is_bool(element):
-            raise DTypeError(
-                f"dl.searchsorted: x of {element}, values of {element_type_of(self.values)}; expected one, not bool"
-            )
+            raise DTypeError(f"{self.name}: x of {element}, values of {element_type_of(self.values)}; expected one, not bool")
         if not x or len(x) != len(values) or any(differ(n, m) for n, m in zip(x[:-1], values[:-1], strict=True)):
-            raise ShapeError(f"dl.searchsorted: values {values} for rows {x} (C2)")
+            raise ShapeError(f"{self.name}: values {values} for rows {x} (C2)")
         return [tensor_type(values, i64)]
 
     def reference(self, *operands: Array) -> Array:
@@ -80,6 +77,43 @@ class SearchsortedOp(Gathering):
         for row in np.ndindex(*x.shape[:-1]):
             result[row] = np.searchsorted(x[row], values[row], "right" if flag(self.right) else "left")
         return result
+
+
+# What a row is compared with sooner, value by value, than each of its elements goes through a bisection.
+_COMPARED_BYTES = 512
+
+
+@irdl_op_definition
+class SearchsortedOp(Searched, Composite):
+    """Where `values` [.., n] belong in the ascending rows of `x` [.., m], as i64: how many elements come before each of them.
+
+    With `right`, how many come before it or are equal. NaN counts as the largest: NumPy's `searchsorted` for every row. Of a
+    row that is not in order any place may come out. Values are compared with all of a short row; longer ones are bisected.
+    (C1) `x` and `values` have one element type, not bool; (C2) and equal axes but the last.
+    """
+
+    name = "dl.searchsorted"
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, (x, values) = Build(self), operands
+        *rows, size = shape_of(x)
+        if not isinstance(size, int) or size * scalar.bits(element_type_of(x)) > 8 * _COMPARED_BYTES:
+            return [b(BisectOp, x, values, right=flag(self.right))]
+        known = keys_of_numbers(b, b(ReshapeOp, x, shape=(*rows, 1, size)))
+        sought = keys_of_numbers(b, b(ReshapeOp, values, shape=(*shape_of(values), 1)))
+        before = b(LessEqualOp if flag(self.right) else LessOp, known, sought)
+        counted = b(ReduceSumOp, casted(b, before, i32), axes=(len(rows) + 1,), keepdims=False)
+        return [casted(b, counted, i64)]
+
+
+@irdl_op_definition
+class BisectOp(Searched, Gathering):
+    """What `dl.searchsorted` is, by bisection: as many steps, written out, as halve a row to nothing.
+
+    (C1) `x` and `values` have one element type, not bool; (C2) and equal axes but the last.
+    """
+
+    name = "dl.bisect"
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         """Shar's bisection (Knuth, 6.2.1 C): steps of powers of two from the start, or from where the last one ends there."""

@@ -8,16 +8,10 @@ import numpy as np
 
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.activation import casted
-from dlc.dialects.dl.arithmetic.conversion import BitcastOp
-from dlc.dialects.dl.arithmetic.elementwise import SelectOp
-from dlc.dialects.dl.arithmetic.functions import IsnanOp
 from dlc.dialects.dl.arithmetic.logic import (
     BitwiseAndOp,
-    BitwiseNotOp,
     BitwiseOrOp,
     BitwiseXorOp,
-    EqualOp,
-    NotEqualOp,
     ShiftLeftOp,
     ShiftRightOp,
 )
@@ -37,9 +31,10 @@ from dlc.dialects.dl.base import (
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_float
-from dlc.dialects.dl.interfaces import Composite, is_unsigned
+from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.indexing import GatherElementsOp
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp, known_less
+from dlc.dialects.dl.procedures.keys import elements_of, keys_of, keys_of_numbers
 from dlc.dialects.dl.procedures.rows import (
     OfRanksOp,
     SmallestOp,
@@ -54,14 +49,12 @@ from dlc.dialects.dl.procedures.sorted import stable_order
 from dlc.dims import Size, product
 from dlc.errors import ShapeError
 from dlc.ir import (
-    Attribute,
     BoolAttr,
     DenseArrayBase,
     IntegerAttr,
     IntegerType,
     SSAValue,
     TensorType,
-    i8,
     i64,
     irdl_op_definition,
     operand_def,
@@ -69,13 +62,6 @@ from dlc.ir import (
     prop_def,
     result_def,
 )
-
-# Note [Sorting integers]
-#
-# Every element becomes a signed integer of its width, its key: of floats the bits, those behind the sign turned around where it
-# is set, NaN the largest. Keys are sorted and become elements again. The order of elements is that of keys with the numbers
-# of their places below them, in one integer of 64 bits: equal elements keep their order, and sorting by digits leaves out
-# the places, which are in order as they stand. Keys of 64 bits are ordered by their lower half first, then by their upper.
 
 
 class _Order(Composite):
@@ -127,8 +113,8 @@ class SortOp(_Order):
         if taken:
             columns = b(ReshapeOp, x, shape=(before, n, behind))
             return [b(ReshapeOp, b(SortColumnsOp, columns, descending=self.is_descending), shape=shape)]
-        keys = _ascending(b, _keys(b, x, self.is_descending), axis)
-        return [_elements(b, keys, element, self.is_descending)]
+        keys = _ascending(b, keys_of(b, x, self.is_descending), axis)
+        return [elements_of(b, keys, element, self.is_descending)]
 
 
 @irdl_op_definition
@@ -164,11 +150,7 @@ class ArgsortOp(_Order):
         first = (*shape[:axis], count, *shape[axis + 1 :])
         if 0 in first or shape[axis] == 1:
             return [b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=first)]
-        if is_float(element_type_of(x)):
-            # -0 and 0 are equal.
-            zero = b.scalar(0, like=x)
-            x = b(SelectOp, b(EqualOp, x, zero), zero, x)
-        keys = _keys(b, x, self.is_descending)
+        keys = keys_of_numbers(b, x, self.is_descending)
         if scalar.bits(element_type_of(keys)) == 64:
             half = b.scalar(32, like=keys)
             # The lower half is unsigned: its highest bit turned around, it is in order as a signed number.
@@ -183,47 +165,6 @@ class ArgsortOp(_Order):
         return [places if count == shape_of(places)[axis] else b(SliceOp, places, **ends)]
 
 
-def _keys(b: Build, x: SSAValue, descending: bool) -> SSAValue:
-    """Signed integers in the order of the elements, or the opposite."""
-    element = element_type_of(x)
-    if is_bool(element):
-        keys = casted(b, x, i8)
-    elif is_float(element):
-        signed = IntegerType(scalar.bits(element))
-        bits = b(BitcastOp, x, to=signed)
-        keys = b(SelectOp, b(IsnanOp, x), b.scalar(scalar.limits(signed)[1], like=bits), _turned(b, bits))
-    elif is_unsigned(element):
-        signed = IntegerType(scalar.bits(element))
-        bits = b(BitcastOp, x, to=signed)
-        keys = b(BitwiseXorOp, bits, b.scalar(scalar.limits(signed)[0], like=bits))
-    else:
-        keys = x
-    return b(BitwiseNotOp, keys) if descending else keys
-
-
-def _elements(b: Build, keys: SSAValue, element: Attribute, descending: bool) -> SSAValue:
-    """The elements whose keys these are."""
-    keys = b(BitwiseNotOp, keys) if descending else keys
-    if is_bool(element):
-        return b(NotEqualOp, keys, b.scalar(0, like=keys))
-    if is_float(element):
-        # The largest key is a NaN by its bits too.
-        return b(BitcastOp, _turned(b, keys), to=element)
-    if is_unsigned(element):
-        return b(BitcastOp, b(BitwiseXorOp, keys, b.scalar(scalar.limits(element_type_of(keys))[0], like=keys)), to=element)
-    return keys
-
-
-def _turned(b: Build, bits: SSAValue) -> SSAValue:
-    """Bits of floats as ordered integers, and back: those behind the sign turned around where it is set.
-
-    y = x xor (x < 0 ? 0x7f…f : 0)
-    """
-    element = element_type_of(bits)
-    sign = b(ShiftRightOp, bits, b.scalar(scalar.bits(element) - 1, like=bits))
-    return b(BitwiseXorOp, bits, b(BitwiseAndOp, sign, b.scalar(scalar.limits(element)[1], like=bits)))
-
-
 def of_ranks(sort: SortOp, ranks: Sequence[int]) -> SSAValue | None:
     """What stands at these places of the sorted axis, without sorting it; None where sorting is quicker."""
     b, axis, shape, element = Build(sort), sort.sorted_axis, shape_of(sort.x), element_type_of(sort.x)
@@ -232,11 +173,11 @@ def of_ranks(sort: SortOp, ranks: Sequence[int]) -> SSAValue | None:
     if 0 in shape or not ranks_are_quicker(before, shape[axis], behind, bits, len(ranks)):
         return None
     order = [*(a for a in range(len(shape)) if a != axis), axis]
-    keys = b(TransposeOp, _keys(b, sort.x, sort.is_descending), permutation=order)
+    keys = b(TransposeOp, keys_of(b, sort.x, sort.is_descending), permutation=order)
     rows = b(OfRanksOp, b(ReshapeOp, keys, shape=(product((before, behind)), shape[axis])), ranks=ranks)
     found = b(ReshapeOp, rows, shape=(*(shape[a] for a in order[:-1]), len(ranks)))
     found = b(TransposeOp, found, permutation=[order.index(a) for a in range(len(shape))])
-    return _elements(b, found, element, sort.is_descending)
+    return elements_of(b, found, element, sort.is_descending)
 
 
 def _places(b: Build, keys: SSAValue, bits: int, axis: int, count: Size | None = None) -> SSAValue:

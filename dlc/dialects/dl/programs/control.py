@@ -44,6 +44,7 @@ from dlc.ir import (
     StringAttr,
     TensorType,
     VerifyException,
+    contains,
     i1,
     i64,
     irdl_op_definition,
@@ -323,7 +324,7 @@ class PrintOp(Control):
 
 def has_effect(op: Operation) -> bool:
     """Whether an op does something that is seen without its results: it prints, or something in its bodies does."""
-    return isinstance(op, Control) and any(isinstance(inner, PrintOp) for inner in op.walk())
+    return isinstance(op, Control) and contains(op, PrintOp)
 
 
 def require_condition(op: Control, condition: SSAValue) -> None:

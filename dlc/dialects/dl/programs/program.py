@@ -31,6 +31,7 @@ from dlc.ir import (
     SymbolOpInterface,
     SymbolRefAttr,
     VerifyException,
+    contains,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
@@ -109,7 +110,7 @@ class KernelOp(IRDLOperation):
             raise VerifyException(f"dl.kernel @{self.symbol}: block arguments do not have the types of its inputs (C1)")
         if tuple(v.type for v in self.yielded) != self.function_type.outputs.data:
             raise VerifyException(f"dl.kernel @{self.symbol}: dl.yield does not have the types of its results (C2)")
-        if any(isinstance(op, DispatchOp) for op in self.body.walk()):
+        if contains(self, DispatchOp):
             raise VerifyException(f"dl.kernel @{self.symbol}: a kernel runs no other one (C3)")
 
     def print(self, printer: Printer) -> None:

@@ -25,7 +25,9 @@ class WeightExpressions:
     def holds(self, owner: Operation | Block) -> bool:
         """Whether the results of an op are such values; arguments of a block are not."""
         known = self._known
-        pending = [owner] if owner not in known else []
+        if owner in known:
+            return known[owner]
+        pending = [owner]
         while pending:
             last = pending.pop()
             if not isinstance(last, DlOp):
@@ -49,4 +51,4 @@ class WeightExpressions:
 
 def _is_evaluated(op: DlOp) -> bool:
     """Whether an op gives such values of such operands."""
-    return not (isinstance(op, DataDependent) or has_open_sizes(op) or any([is_open(r) for r in op.results]))
+    return not (isinstance(op, DataDependent) or has_open_sizes(op) or any(map(is_open, op.results)))

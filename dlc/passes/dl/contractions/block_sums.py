@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp
-from dlc.dialects.dl.base import DlOp, element_type_of, ints, normalized_axes, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, ints, normalized_axes, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.dtypes import is_float
@@ -63,13 +63,11 @@ class BlockSumsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         weights = WeightExpressions()
 
-        def rule(op: DlOp) -> Sequence[SSAValue] | None:
-            if isinstance(op, MatmulOp | DotGeneralOp):
-                return _blocked_product(op, weights)
-            return _blocked(op) if isinstance(op, AxisReduction) else None
+        def rule(op: MatmulOp | DotGeneralOp | AxisReduction) -> Sequence[SSAValue] | None:
+            return _blocked(op) if isinstance(op, AxisReduction) else _blocked_product(op, weights)
 
         for block in program_blocks(op):
-            rewrite_forward(block, rule)
+            rewrite_forward(block, rule, MatmulOp, DotGeneralOp, AxisReduction)
 
 
 def _blocked_product(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) -> Sequence[SSAValue] | None:

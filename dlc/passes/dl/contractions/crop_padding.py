@@ -15,7 +15,7 @@ from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.ranges import ranges_of, representative
 from dlc.dims import Range, Size, is_static
-from dlc.ir import Context, ModuleOp, Operation, SSAValue
+from dlc.ir import Context, ModuleOp, Operation, SSAValue, contains
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.joined_strips import JoinedStrips
 from dlc.passes.dl.contractions.winograd import has_windows_of_three
@@ -48,7 +48,7 @@ class CropPaddingPass(TargetPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         ranges, awaited = ranges_of(op), dict[Operation, frozenset[ConvOp]]()
-        for block in program_blocks(op):
+        for block in program_blocks(op) if contains(op, PadOp) else ():
             rewrite_forward(block, _Rewriter(ranges, self.target.machine, awaited).rewritten)
 
 

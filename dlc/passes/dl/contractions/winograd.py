@@ -23,7 +23,7 @@ from dlc.dialects.dl.programs.ranges import ranges_of, representative
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import ReduceSumOp
 from dlc.dims import Range, Size, is_static, product
-from dlc.ir import Context, Float32Type, ModuleOp, Operation, SSAValue, f32, i32
+from dlc.ir import Context, Float32Type, ModuleOp, Operation, SSAValue, contains, f32, i32
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.frames import Frames, varies
 from dlc.passes.dl.contractions.joined_strips import JoinedStrips
@@ -82,7 +82,7 @@ class WinogradPass(TargetPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         costs = self.target.machine.winograd
-        if costs is None:
+        if costs is None or not contains(op, ConvOp):
             return
         constant, ranges, awaited = WeightExpressions(), ranges_of(op), dict[Operation, frozenset[ConvOp]]()
         # Pieces of rows, each written to another page: as wide as register tiles of panels are. Groups bring tiles near by

@@ -19,7 +19,7 @@ from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp,
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import AxisReduction
 from dlc.dims import Size
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, contains
 from dlc.passes.dl.rewriting import (
     defining,
     inverse,
@@ -58,7 +58,7 @@ class ChannelsLastPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant = WeightExpressions()
-        for block in program_blocks(op):
+        for block in program_blocks(op) if contains(op, TransposeOp) else ():
             rewrite_forward(block, _Sinker(constant).sink)
             rewrite_forward(block, _tidied, TransposeOp)
 

@@ -8,7 +8,7 @@ from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.movement.indexed import Indexed, fail_outside
 from dlc.dialects.dl.programs.control import Control
-from dlc.ir import Context, ModuleOp, ModulePass, Operation
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, ops_of
 from dlc.passes.dl.index_ranges import interval_of
 from dlc.passes.dl.rewriting import program_blocks
 
@@ -34,8 +34,8 @@ class CheckIndicesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
-            for inner in list(block.ops):
-                if isinstance(inner, Indexed) and inner.is_checked:
+            for inner in ops_of(block, Indexed):
+                if inner.is_checked:
                     _check(inner)
 
 

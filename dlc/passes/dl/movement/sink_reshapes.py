@@ -12,7 +12,7 @@ from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dims import Size
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, contains
 from dlc.passes.dl.rewriting import defining, program_blocks, reshaped, rewrite_forward, users
 from dlc.passes.views import is_view
 
@@ -33,7 +33,7 @@ class SinkReshapesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant = WeightExpressions()
-        for block in program_blocks(op):
+        for block in program_blocks(op) if contains(op, ReshapeOp) else ():
             rewrite_forward(block, _Sinker(constant).sink)
 
 

@@ -44,12 +44,11 @@ class PackWordsPass(TargetPass):
 def dot_of(op: ConvOp | MatmulOp, constant: WeightExpressions, dots: Sequence[str]) -> str | None:
     """The product of words that data and weights of a contraction can go by; None where there is none."""
     x, w = op.operands
-    if x in constant or w not in constant or min(rank_of(x), rank_of(w)) < 2:
-        return None
-    if isinstance(op, ConvOp) and number(op.groups) != 1:
-        return None
     types = element_type_of(x), element_type_of(w)
-    return next((d for d in dots if types == (DOTS[d].data, DOTS[d].weights)), None)
+    name = next((d for d in dots if types == (DOTS[d].data, DOTS[d].weights)), None)
+    if name is None or x in constant or w not in constant or min(rank_of(x), rank_of(w)) < 2:
+        return None
+    return None if isinstance(op, ConvOp) and number(op.groups) != 1 else name
 
 
 def _packed(op: ConvOp | MatmulOp, constant: WeightExpressions, dots: Sequence[str]) -> Sequence[SSAValue] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
-from dlc.dialects.dl.base import DlOp, element_type_of, number, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import element_type_of, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
@@ -63,22 +63,20 @@ class _Rewriter:
         self.data: dict[SSAValue, dict[Attribute, SSAValue]] = {}
 
     def run(self) -> None:
-        rewrite_forward(self.block, self.rewritten)
+        rewrite_forward(self.block, self.rewritten, DynamicQuantizeLinearOp, QuantizeOp, ConvOp, MatmulOp)
         for stored, by_type in self.data.items():
             data = next(iter(by_type.values()))
             if data is not stored:
                 _read_as(data, stored)
 
-    def rewritten(self, op: DlOp) -> Sequence[SSAValue] | None:
+    def rewritten(self, op: DynamicQuantizeLinearOp | QuantizeOp | ConvOp | MatmulOp) -> Sequence[SSAValue] | None:
         match op:
             case DynamicQuantizeLinearOp():
                 return op.decompose(*op.operands)
             case QuantizeOp():
                 return _kept(op)
-            case ConvOp() | MatmulOp():
-                return self.contracted(op)
             case _:
-                return None
+                return self.contracted(op)
 
     def contracted(self, op: ConvOp | MatmulOp) -> Sequence[SSAValue] | None:
         element = element_type_of(op.results[0])

@@ -11,7 +11,7 @@ from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp,
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dims import Size
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, ops_of
 from dlc.passes.dl.rewriting import program_blocks
 
 
@@ -31,9 +31,9 @@ class UnrollScansPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in reversed(list(program_blocks(op))):
-            for inner in list(block.ops):
-                if isinstance(inner, ScanOp) and isinstance(inner.steps, int) and inner.steps <= self.most:
-                    _unroll(inner, inner.steps)
+            for scan in ops_of(block, ScanOp):
+                if isinstance(scan.steps, int) and scan.steps <= self.most:
+                    _unroll(scan, scan.steps)
 
 
 def _unroll(scan: ScanOp, length: int) -> None:

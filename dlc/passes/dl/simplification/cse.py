@@ -33,12 +33,12 @@ class CsePass(ModulePass):
 
 def share(block: Block) -> None:
     """Makes equal ops of a block one."""
-    seen: dict[tuple[str, tuple[SSAValue, ...], tuple[tuple[str, Attribute], ...]], DlOp] = {}
+    seen: dict[tuple[type[DlOp], tuple[SSAValue, ...], frozenset[tuple[str, Attribute]]], DlOp] = {}
     joined: _Joined = {}
     for inner in list(block.ops):
         if not isinstance(inner, DlOp):
             continue
-        key = (inner.name, tuple(inner.operands), tuple(sorted(inner.properties.items(), key=lambda item: item[0])))
+        key = type(inner), tuple(inner.operands), frozenset(inner.properties.items())
         first = seen.setdefault(key, inner)
         if first is not inner:
             replace(inner, first.results)

@@ -12,7 +12,7 @@ from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.movement.indexing import GatherOp, clamped_places
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.procedures.sorting import SortOp, of_ranks
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, i64
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, i64, ops_of
 from dlc.passes.dl.rewriting import defining, program_blocks, replace, users
 
 
@@ -31,7 +31,7 @@ class SelectRanksPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
-            for sort in [inner for inner in block.ops if isinstance(inner, SortOp)]:
+            for sort in ops_of(block, SortOp):
                 _select(sort)
 
 

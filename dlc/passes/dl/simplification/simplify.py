@@ -59,9 +59,11 @@ def _folded(op: DlOp) -> Sequence[SSAValue] | None:
     """f(constants) = constant."""
     if isinstance(op, ConstantOp | WeightOp | DataDependent) or len(op.results) != 1:
         return None
-    constants = [c for v in op.operands if (c := defining(v, ConstantOp)) is not None]
-    if len(constants) < len(op.operands):
-        return None
+    constants: list[ConstantOp] = []
+    for value in op.operands:
+        if (constant := defining(value, ConstantOp)) is None:
+            return None
+        constants.append(constant)
     size = product(shape_of(op.results[0]))
     if not isinstance(size, int) or size > LITERAL_ELEMENTS or has_open_sizes(op):
         return None

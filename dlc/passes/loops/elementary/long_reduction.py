@@ -61,11 +61,17 @@ def reduce(x: Float) -> tuple[Bits, Float]:
         lost = lost + (behind[0].to_float() * 2.0**-_LIMB + behind[1].to_float() * 2.0 ** (-2 * _LIMB))
     high = total + lost
     low = (total - high) + lost
-    pi_2_high, pi_2_low = x.by_format((1.5707964, -4.371139e-08), (1.5707963267948966, 6.123233995736766e-17))
+    high, low = (Float(x.place, f, part.value) for part in (high, low))
+    # The heads of both factors are so short that their product is exact, so that r is rounded once also without fma.
+    bits, pi_2_head, pi_2_tail = x.by_format(
+        (12, 1.5703125, 0.00048382679489661926), (31, 1.5707963267341256, 6.077100506506192e-11)
+    )
     unit = 2.0 ** (-2 * _LIMB)
-    r = fma(high, pi_2_high * unit, fma(high, pi_2_low * unit, low * (pi_2_high * unit)))
+    head = (high.bits() & -(1 << bits)).as_float()
+    tail = (high - head) + low
+    r = fma(head, pi_2_head * unit, fma(head, pi_2_tail * unit, tail * ((pi_2_head + pi_2_tail) * unit)))
     # x − x is 0, or NaN for what is not finite.
-    r = Float(x.place, f, r.value) + (x - x)
+    r = r + (x - x)
     narrow, negative = _as_bits(n, x), x < 0.0
     return (0 - narrow).choose(negative, narrow), select(negative, -r, r)
 

@@ -103,11 +103,11 @@ def _log2(a: Float) -> tuple[Float, Float]:
     d = mantissa + 1.0
     d_low = mantissa - (d - 1.0)
     s = f / d
-    s_low = fma(s, -d_low, fma(-s, d, f)) / d
+    s_low = -fma(s, d_low, _rest(s, d, f)) / d
     z = s * s
     series = s * z * polynomial(z, logarithm.LOG_F64)
     high = s * (2 * LOG2E_HIGH)
-    low = fma(s, 2 * LOG2E_HIGH, -high) + fma(s_low, 2 * LOG2E_HIGH, fma(s, 2 * LOG2E_LOW, series * LOG2E_HIGH))
+    low = _rest(s, s.constant(2 * LOG2E_HIGH), high) + fma(s_low, 2 * LOG2E_HIGH, fma(s, 2 * LOG2E_LOW, series * LOG2E_HIGH))
     # Dekker's sum, twice: |e| is 0 or exceeds |high|, which exceeds |low|.
     head = e + high
     tail = (high - (head - e)) + low
@@ -118,8 +118,17 @@ def _log2(a: Float) -> tuple[Float, Float]:
 def _product(y: Float, high: Float, low: Float) -> tuple[Float, Float]:
     """y·(high + low) as a sum of two floats; the second is 0 where the first is beyond the exponents of the format."""
     p = y * high
-    rest = fma(y, low, fma(y, high, -p))
+    rest = fma(y, low, _rest(y, high, p))
     return p, select(abs(p) < 1100.0, rest, p.constant(0.0))
+
+
+def _rest(a: Float, b: Float, p: Float) -> Float:
+    """a·b − p for a p next to a·b: exact by fma, and but for a bit of 2⁻¹⁰⁶ of it by Dekker's product of halves."""
+    if p.place.fused:
+        return fma(a, b, -p)
+    a_high, b_high = _half(a), _half(b)
+    a_low, b_low = a - a_high, b - b_high
+    return ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
 def _exp2_of_sum(high: Float, low: Float) -> Float:

@@ -2,7 +2,7 @@
 
 x = n·π/2 + r with |r| ≤ π/4: sine and cosine of r by polynomials, which of them and its sign by n. π/2 has three parts, so
 that r is good to its last bits for |x| ≤ 10⁵ in f32 and |x| ≤ 10⁹ in f64. Where fma rounds twice it has four, so short that
-their products with n are exact for |x| ≤ 3·10³ and 5·10⁶. Greater elements go the long way (long_reduction.py).
+the products of three with n are exact for |x| ≤ 3·10³ and 5·10⁶. Greater elements go the long way (long_reduction.py).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dlc.passes.loops.rare import where_any
 
 PI_2_F32 = (1.5707964, -4.371139e-08, -1.7151245e-15)
 PI_2_F64 = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
-# 12 and 31 bits each, but for the last.
+# Of at most 12 and 31 bits, but for the last. The second ends where a number just below 1 does: a difference is exact.
 PI_2_SHORT_F32 = (1.5703125, 0.0004837512969970703, 7.549533620476723e-08, 2.5633440682570896e-12)
-PI_2_SHORT_F64 = (1.5707963267341256, 6.07710050359346e-11, 2.9127320548227e-20, 1.2706558760139879e-29)
+PI_2_SHORT_F64 = (1.5707963267341256, 6.077105485502443e-11, -4.978996249574486e-17, -9.403137205957857e-27)
 
 # (sin r − r)/r³ and (cos r − 1 + r²/2)/r⁴ in r², minimax in sin and cos: relative errors 3.8e-9, 3.7e-18; 1.2e-10, 5.7e-20.
 SIN_F32 = (-0.16666655, 0.008332156, -0.00019514632)
@@ -49,15 +49,19 @@ ATAN_F64 = (
 
 def reduce(x: Float) -> tuple[Bits, Float]:
     """n in the low bits of an integer, and r; NaN for infinities."""
-    if x.place.fused:
-        parts, bound = x.by_format((PI_2_F32, 1e5), (PI_2_F64, 1e9))
-    else:
-        parts, bound = x.by_format((PI_2_SHORT_F32, 3e3), (PI_2_SHORT_F64, 5e6))
     shifted = fma(x, 2 / math.pi, x.format.rounder)
     n = shifted - x.format.rounder
-    r = x
-    for part in parts:
-        r = fma(n, -part, r)
+    if x.place.fused:
+        parts, bound = x.by_format((PI_2_F32, 1e5), (PI_2_F64, 1e9))
+        r = x
+        for part in parts:
+            r = fma(n, -part, r)
+    else:
+        (first, second, third, last), bound = x.by_format((PI_2_SHORT_F32, 3e3), (PI_2_SHORT_F64, 5e6))
+        start, taken = (x - n * first) - n * second, n * third
+        # The third difference is the first that is rounded. What it loses goes with the last part: r is rounded once.
+        near = start - taken
+        r = near + (((start - near) - taken) - n * last)
 
     def is_large(x: Float) -> Bool:
         return abs(x) > bound

@@ -42,6 +42,7 @@ class _Symbol(NamedTuple):
     name: str
     section: int
     value: int
+    size: int
     is_function: bool
 
 
@@ -71,8 +72,8 @@ def _symbols(data: bytes, sections: list[_Section]) -> list[_Symbol]:
     strings = sections[table.link].offset
     entries = struct.iter_unpack("<IBBHQQ", data[table.offset : table.offset + table.size])
     return [
-        _Symbol(_string(data, strings + name), section, value, info & 15 == _FUNCTION)
-        for name, info, _, section, value, _ in entries
+        _Symbol(_string(data, strings + name), section, value, size, info & 15 == _FUNCTION)
+        for name, info, _, section, value, size in entries
     ]
 
 
@@ -82,10 +83,13 @@ def undefined_symbols(data: bytes) -> list[str]:
 
 
 class Code(NamedTuple):
-    """Code and its constants, to be placed at any multiple of CODE_ALIGNMENT; where its functions begin, by their names."""
+    """Code and its constants, to be placed at any multiple of CODE_ALIGNMENT; by the names of its functions, where they begin,
+    and how many bytes they are.
+    """
 
     bytes: bytes
     entries: Mapping[str, int]
+    sizes: Mapping[str, int]
 
 
 def linked(data: bytes) -> Code:
@@ -116,7 +120,9 @@ def linked(data: bytes) -> Code:
             memory[place : place + s.size] = data[s.offset : s.offset + s.size]
     tables = [s for s in sections if s.type == _RELA and s.info in places]
     relocate(memory, [r for table in tables for r in _relocations(data, table, places, symbols)])
-    return Code(bytes(memory), {s.name: places[s.section] + s.value for s in symbols if s.is_function and s.section in places})
+    functions = [s for s in symbols if s.is_function and s.section in places]
+    entries = {s.name: places[s.section] + s.value for s in functions}
+    return Code(bytes(memory), entries, {s.name: s.size for s in functions})
 
 
 def _relocations(data: bytes, table: _Section, places: dict[int, int], symbols: list[_Symbol]) -> Iterator[Relocation]:
@@ -128,27 +134,28 @@ def _relocations(data: bytes, table: _Section, places: dict[int, int], symbols: 
 
 
 class LoadedCode:
-    """Code in executable memory; it lives as long as this value."""
+    """Code in executable memory, from the address `begin` on; it lives as long as this value."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: bytes, entries: Mapping[str, int]) -> None:
         """Raises DeviceError if the system refuses."""
-        self._memory = mmap.mmap(-1, max(-(-len(code.bytes) // _PAGE) * _PAGE, _PAGE))
-        self._memory[: len(code.bytes)] = code.bytes
+        self._memory = mmap.mmap(-1, max(-(-len(code) // _PAGE) * _PAGE, _PAGE))
+        self._memory[: len(code)] = code
         anchor = ctypes.c_char.from_buffer(self._memory)
-        base = ctypes.addressof(anchor)
+        self.begin = ctypes.addressof(anchor)
         del anchor  # else the mapping could not be closed
         size, executable = ctypes.c_size_t(len(self._memory)), _PROT_READ | _PROT_EXEC
-        if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(base), size, executable):
+        if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(self.begin), size, executable):
             raise DeviceError(f"the system refuses executable memory: errno {ctypes.get_errno()}")
-        self._addresses = {name: base + at for name, at in code.entries.items()}
+        self._entries = entries
 
     def address(self, entry: str) -> int:
         """The address of a function; raises KeyError for a name that the code does not define."""
-        return self._addresses[entry]
+        return self.begin + self._entries[entry]
 
 
 def load_object(data: bytes) -> LoadedCode:
     """An object's code in executable memory; raises what `linked` and LoadedCode raise, DeviceError for another processor's."""
     if (machine := _machine(data)) != ARCHITECTURES[HOST].machine:
         raise DeviceError(f"the object is for machine {machine} of ELF files, and code of {HOST} runs here")
-    return LoadedCode(linked(data))
+    code = linked(data)
+    return LoadedCode(code.bytes, code.entries)
