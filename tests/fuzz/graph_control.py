@@ -91,6 +91,9 @@ def _loop(g: RandomGraph, op: str) -> GraphValue:
             condition = body.add("And", condition, body.like(BOOL, lambda s: s == (), ()))
     following = [body.picked_like(s) if g.random.random() < 0.1 else body.fitted(s.dtype, s.shape) for s in before]
     collected = [body.picked() for _ in range(g.random.choice([0, 0, 1, 2]) if states else 1)]
+    if by_data and collected and g.prefix:
+        # Each step of what is around it decides other sizes, of which the bounds know one.
+        raise Unsuitable
     graph = body.graph([body.result(condition), *following, *collected])
     operands = [limit, going, *states]
     names = ["" if v is None else v.name for v in operands]
