@@ -462,11 +462,41 @@ def _gemm(g: RandomGraph, op: str) -> GraphValue:
 def _einsum(g: RandomGraph, op: str) -> GraphValue:
     sizes = dict(zip("ijk", (g.random.choice(SMALL) for _ in range(3)), strict=True))
     equation = g.random.choice(
-        ["ij,jk->ik", "ij,kj->ki", "ij->ji", "ij->i", "ij,ij->", "i,j->ij", "ijk,kj->i", "iik->ik", "ii->"]
+        [
+            "ij,jk->ik",
+            "ij,kj->ki",
+            "ij->ji",
+            "ij->i",
+            "ij,ij->",
+            "i,j->ij",
+            "ijk,kj->i",
+            "iik->ik",
+            "ii->",
+            ",->",
+            "ij,->j",
+            "...ij,...jk->...ik",
+            "i...,...j->j...i",
+            "...,i->...",
+            "...i->...",
+        ]
     )
     terms = equation.split("->")[0].split(",")
-    dtype = g.dtype(g.types_of(op))
-    return g.add(op, *(g.fresh(dtype, [sizes[c] for c in t]) for t in terms), equation=equation)
+    dtype, wide = g.dtype(g.types_of(op)), g.random.choices(SMALL, k=2)
+
+    def shape(term: str) -> list[int]:
+        """An ellipsis is for the last axes of `wide`, of which one may have one element."""
+        before, dots, behind = term.partition("...")
+        axes = [n if g.random.random() < 0.8 else 1 for n in wide[g.random.choice([0, 0, 1, 2]) :]] if dots else []
+        return [*(sizes[c] for c in before), *axes, *(sizes[c] for c in behind)]
+
+    return g.add(op, *(g.fresh(dtype, shape(t)) for t in terms), equation=equation)
+
+
+def _crop_or_pad(g: RandomGraph, op: str) -> GraphValue:
+    x = g.any(suits=lambda s: len(s) > 0 and 0 not in s)
+    axes = g.axes(x) or [0]
+    sizes = np.asarray([g.random.randint(1, x.shape[a] + 4) for a in axes], g.random.choice([np.int32, np.int64]))
+    return g.add(op, x, shape=sizes, axes=[a - len(x.shape) if g.flag() else a for a in axes])
 
 
 # Quantisation and creation
@@ -530,6 +560,7 @@ RECIPES: dict[str, Recipe] = {
     "Split": _split,
     "Slice": _slice,
     "Pad": _pad,
+    "CenterCropPad": _crop_or_pad,
     "Expand": _expand,
     "Tile": _tile,
     "Flatten": _flatten,

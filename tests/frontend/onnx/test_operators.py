@@ -181,3 +181,13 @@ def test_places_and_lengths_along_open_axes() -> None:
     np.testing.assert_array_equal(got["taken"], x[[0, 3, 2], [1, 4, 0]])
     np.testing.assert_array_equal(got["turned"], [[*row[:k][::-1], *row[k:]] for row, k in zip(x, (1, 2, 5, 3), strict=True)])
     assert got["none"].shape == (4, 0)
+
+
+def test_bounds_and_matrices_of_open_sizes() -> None:
+    nodes = [helper.make_node("RoiAlign", ["x", "r", "i"], ["y"]), helper.make_node("AffineGrid", ["m", "s"], ["g"])]
+    inputs: dict[str, Any] = {"x": [1, 1, 4, 4], "r": ["r", "four"], "m": ["n", "two", "three"]}
+    source = model(nodes, inputs, ["y", "g"], weights={"i": np.int64([0]), "s": np.int64([1, 1, 2, 2])})
+    compiled = dlc.compile_model(source, target="reference", cache=False)
+    got = compiled(np.ones((1, 1, 4, 4), np.float32), np.float32([[0, 0, 3, 3]]), np.zeros((1, 2, 3), np.float32))
+    np.testing.assert_allclose(got["y"], np.ones((1, 1, 1, 1)), rtol=1e-6)
+    assert got["g"].shape == (1, 2, 2, 2)

@@ -18,6 +18,7 @@ from dlc.frontend.onnx.operators.images.sampling import Places, sampled
 from dlc.frontend.onnx.operators.images.windows import channels_first, channels_last
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.problems import NodeProblem
+from dlc.frontend.symbolic import equal
 from dlc.ir import i64
 
 table = Table()
@@ -61,7 +62,7 @@ class _Span:
 @table("RoiAlign", since=10)
 def roi_align(node: Node) -> Value:
     emit, x, rois = node.emit, node[0], node[1]
-    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4:
+    if x.rank != 4 or rois.rank != 2 or not equal(rois.shape[1], 4):
         raise ModelError(f"{node.place}: expected x [N, C, H, W] and rois [n, 4], got {list(x.shape)} and {list(rois.shape)}")
     count, bins = node.integer("sampling_ratio", 0), [node.integer(f"output_{a}", 1) for a in ("height", "width")]
     regions, channels = rois.shape[0], x.shape[1]
@@ -156,7 +157,7 @@ def _span(node: Node, size: int, axis: int) -> _Span:
 def max_roi_pool(node: Node) -> Value:
     """The largest element in each bin of a region, first of rows, then of columns; 0 where there is none."""
     emit, x, rois = node.emit, node[0], node[1]
-    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 5:
+    if x.rank != 4 or rois.rank != 2 or not equal(rois.shape[1], 5):
         raise ModelError(f"{node.place}: expected x [N, C, H, W] and rois [n, 5], got {list(x.shape)} and {list(rois.shape)}")
     bins, regions = node.integers("pooled_shape"), rois.shape[0]
     own = emit.reshape(emit.cast(emit.slice(rois, 1, 0, 1), i64), (regions,))

@@ -28,7 +28,7 @@ _CUBIC_A = -0.75
 def affine_grid(node: Node) -> Value:
     emit, theta, size = node.emit, node[0], node.integers_of(1, "size")
     spatial, rank = size[2:], len(size) - 2
-    if theta.shape[1:] != (rank, rank + 1):
+    if theta.rank != 3 or not all(map(equal, theta.shape[1:], (rank, rank + 1))):
         raise ModelError(f"{node.place}: theta of shape {list(theta.shape)} for a size of {list(size)}")
     dtype, aligned = numpy_dtype(theta.element_type), node.flag("align_corners")
     ranges = [np.linspace(-1, 1, n) if aligned else (2 * np.arange(n) + 1) / n - 1 for n in spatial]
