@@ -32,8 +32,8 @@ from dlc.ir import ModuleOp, ModulePass
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Options
 from dlc.passes.base import kernels_of
+from dlc.passes.fusion.endings import RETURNED
 from dlc.passes.fusion.form_kernels import Formed, FormKernelsPass
-from dlc.passes.fusion.groups import RETURNED
 from dlc.passes.tiling.explain_plan import explain_plan
 from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.tile_kernels import TileKernelsPass, planned_sizes

@@ -14,6 +14,7 @@ from dlc.dims import Size
 from dlc.ir import Attribute, Block, Context, ModuleOp, Operation, func
 from dlc.passes.base import TargetPass, TellingPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks
+from dlc.passes.fusion.candidates import Candidates
 from dlc.passes.fusion.groups import Grouper, results_of
 from dlc.passes.fusion.outline import Outline
 from dlc.target import Target
@@ -78,7 +79,7 @@ def form_kernels(module: ModuleOp, target: Target, exact: bool = False) -> list[
     shared: dict[Hashable, str] = {}
     formed: list[Formed] = []
     for block in list(program_blocks(module)):
-        _KernelFormer(module, Grouper(block, target, ranges_of(module), exact), block, names, shared, formed).run()
+        _KernelFormer(module, block, target, exact, names, shared, formed).run()
     return formed
 
 
@@ -86,15 +87,18 @@ class _KernelFormer:
     def __init__(
         self,
         module: ModuleOp,
-        grouper: Grouper,
         block: Block,
+        target: Target,
+        exact: bool,
         names: dict[str, int],
         shared: dict[Hashable, str],
         formed: list[Formed],
     ) -> None:
         self.module = module
         self.block = block
-        self.grouper = grouper
+        self.candidates = Candidates(block, target)
+        self.grouper = Grouper(self.candidates, target, exact)
+        self.ranges = ranges_of(module)
         self.names = names
         # Kernels by what equal ones have in common. Those of loops may yet become others than those around them.
         self.shared = shared
@@ -105,7 +109,7 @@ class _KernelFormer:
         # What waited the first time and was taken by nobody starts a group the second time.
         for may_wait in (True, False):
             for op in list(self.block.ops):
-                if op.parent is None or not isinstance(op, DlOp) or not self.grouper.is_candidate(op):
+                if op.parent is None or not isinstance(op, DlOp) or op not in self.candidates:
                     continue
                 if not any(r.first_use for r in op.results):
                     erase_unused([op])
@@ -119,7 +123,7 @@ class _KernelFormer:
         if isinstance(last, PadOp) and len(members) > 1:
             # Others may read the value before the pad does.
             last, pad, results = members[-2], last, [last.result]
-        outline = Outline(members, self.grouper)
+        outline = Outline(members, self.candidates, self.ranges)
         structure = outline.structure(results) if self.shares else None
         name = self.shared.get(structure) if structure is not None else None
         if name is None:
@@ -133,7 +137,7 @@ class _KernelFormer:
         before = (_called(end.op), end.op.location) if end.op is not None else None
         self.formed.append(Formed(name, dispatch.location, before, end.reason))
         self.block.insert_op_after(dispatch, last)
-        self.grouper.position[dispatch] = self.grouper.position[last]
+        self.candidates.position[dispatch] = self.candidates.position[last]
         for old, new in zip(results, dispatch.outputs, strict=True):
             new.name_hint = old.name_hint
             old.replace_all_uses_with(new)
@@ -153,7 +157,7 @@ class _KernelFormer:
         limits: list[Size] = [a + s for a, s in zip(low, shape, strict=True)]
         slice_ = SliceOp.make(dispatch.outputs[0], starts=low, limits=limits, strides=(1,) * len(low))
         self.block.insert_op_after(slice_, dispatch)
-        self.grouper.position[slice_] = self.grouper.position[dispatch]
+        self.candidates.position[slice_] = self.candidates.position[dispatch]
         pad.x.replace_uses_with_if(slice_.result, lambda use: use.operation not in members)
 
     def unique(self, members: Sequence[DlOp]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import cast
 
@@ -10,9 +10,10 @@ from dlc.dialects.dl.base import DlOp, attribute
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.interfaces import Contraction, Movement, Procedure
 from dlc.dialects.dl.programs.program import REPRESENTATIVE, KernelOp, YieldOp, empty_kernel
+from dlc.dims import Range
 from dlc.ir import ArrayAttr, Attribute, FusedLoc, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
 from dlc.passes.dl.rewriting import splat
-from dlc.passes.fusion.groups import Grouper
+from dlc.passes.fusion.candidates import Candidates
 from dlc.passes.fusion.kernel_sizes import KernelSizes, require_decided
 
 
@@ -20,13 +21,14 @@ class Outline:
     """The content of a kernel: a group's ops, with copies of the movements and known numbers that they read.
 
     `inputs` are the values that the kernel's arguments stand for, `location` lists the origins of its ops in order, `sizes`
-    are what the kernel's own names for sizes stand for.
+    are what the kernel's own names for sizes stand for; `ranges` say what is known of the program's.
     """
 
-    def __init__(self, members: Sequence[DlOp], grouper: Grouper) -> None:
+    def __init__(self, members: Sequence[DlOp], candidates: Candidates, ranges: Mapping[str, Range]) -> None:
         self.inputs: list[SSAValue] = []
         self._members = set(members)
-        self._grouper = grouper
+        self._candidates = candidates
+        self._ranges = ranges
         # Ops in the kernel's order, each after those that it reads, with what they come from.
         self._ops: dict[DlOp, list[LocationAttr]] = {}
         for op in members:
@@ -46,7 +48,7 @@ class Outline:
             if source in self._members:
                 continue
             known = isinstance(source, ConstantOp) and splat(value) is not None and not isinstance(op, Procedure)
-            if isinstance(source, DlOp) and (known or self._grouper.reads_through(op, index)):
+            if isinstance(source, DlOp) and (known or self._candidates.reads_through(op, index)):
                 # A number that many ops share, or a crop, comes from the op that reads it here.
                 self._add(source, parts if known else origins(source.location) or parts)
             elif value not in self.inputs:
@@ -70,7 +72,7 @@ class Outline:
             ops.append((type(op), read, tuple(op.properties.items()), made, self._origins[parts[0]] if parts else None))
             for result in op.results:
                 numbers[result] = len(numbers)
-        given = tuple([(v.type, v in self._grouper.constant) for v in self.inputs])
+        given = tuple([(v.type, v in self._candidates.constant) for v in self.inputs])
         return given, tuple(ops), tuple([numbers[r] for r in results])
 
     @property
@@ -82,10 +84,10 @@ class Outline:
         typed = self._sizes.typed
         kernel = empty_kernel(name, [typed(v.type) for v in self.inputs], [typed(r.type) for r in results])
         if self.sizes:
-            kernel.attributes[REPRESENTATIVE] = attribute(self._sizes.representative(self._grouper.ranges))
+            kernel.attributes[REPRESENTATIVE] = attribute(self._sizes.representative(self._ranges))
         values: dict[SSAValue, SSAValue] = dict(zip(self.inputs, kernel.body.block.args, strict=True))
         for outer, inner in values.items():
-            inner.name_hint = outer.name_hint or ("w" if outer in self._grouper.constant else "x")
+            inner.name_hint = outer.name_hint or ("w" if outer in self._candidates.constant else "x")
         for op, parts in self._ops.items():
             copy = type(op).create(
                 operands=[values[v] for v in op.operands],
