@@ -121,10 +121,12 @@ KEYS: list[Any] = [
     (..., ROWS), (None, ROWS, ..., 1), (slice(1, None), COLUMNS, None, slice(None, None, 2)), [0, 2], (slice(None), [1, 1]),
     (0, ROWS), (ROWS, 1), (ROWS, None, 1), (..., None, 2), ([],), (FLAGS,), (slice(None), np.arange(4) > 1), (2, FLAGS[0]),
     (CUBE > 30,), (slice(5, 1), ROWS), (np.int64(2), ..., np.array(1)), (slice(None, None, -2), ROWS, slice(3, 0, -1)),
+    (slice(None), ROWS, ..., 1), (None, ROWS, ROWS, ..., ROWS),
 ]  # fmt: skip
 TRACED_KEYS: list[Callable[[Any], Any]] = [
     lambda i: (i, i), lambda i: (i, slice(None), i), lambda i: (slice(None), i, 0), lambda i: (i[:, None], i), lambda i: i[0],
     lambda i: (..., i[0], i[1]), lambda i: (None, i, None),
+    lambda i: (slice(None), i, ..., i[0]),
 ]  # fmt: skip
 
 

@@ -54,6 +54,7 @@ def getitem(x: ArrayLike, key: Any, /) -> Any:
     if isinstance(key, Tracer) and _is_mask(key) and key.ndim:
         _require_mask(x, 0, key)
         return apply(dl.GatherOp, reshape(x, (key.size, *x.shape[key.ndim :])), places_of(reshape(key, (key.size,)))[0], axis=0)
+    apart = _is_apart(key)
     x, key = _counted(x, key)
     entries = entries_of(x, key)
     result = _sliced(x, [e for e in entries if isinstance(e, Along)])
@@ -65,13 +66,18 @@ def getitem(x: ArrayLike, key: Any, /) -> Any:
     axes = [a for a, e in enumerate(kept) if isinstance(e, tuple)]
     said, places = zip(*(cast("tuple[int, Operand]", kept[a]) for a in axes), strict=True)
     taken = _taken(result, axes, places, said)
-    # NumPy: the new axes stand where the places stood, or first if those were apart; integers count among them.
-    advanced = [k for k, e in enumerate(entries) if isinstance(e, tuple) or is_dropped(e)]
-    together = advanced[-1] - advanced[0] + 1 == len(advanced)
-    if not together or axes[0] == 0:
+    # NumPy: the new axes stand where the places stood, or first if those were apart.
+    if apart or axes[0] == 0:
         return taken
     new = taken.ndim - (result.ndim - len(axes))
     return moveaxis(taken, list(range(new)), list(range(axes[0], axes[0] + new)))
+
+
+def _is_apart(key: Any) -> bool:
+    """Whether anything stands between the integers and arrays of a key: an Ellipsis does, for however many axes."""
+    parts = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
+    advanced = [p for p, k in enumerate(parts) if k is not None and not isinstance(k, EllipsisType | slice)]
+    return bool(advanced) and advanced[-1] - advanced[0] + 1 > len(advanced)
 
 
 def is_dropped(entry: Entry) -> bool:

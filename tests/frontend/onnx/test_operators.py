@@ -106,6 +106,26 @@ def test_blocks_may_be_of_one_element(axis: int) -> None:
     np.testing.assert_allclose(run(import_model(source), {"x": codes})["y"], codes * scale, rtol=1e-6)
 
 
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize(("axis", "size", "block"), [(0, 5, 2), (1, 7, 3), (1, 4, 9)])
+def test_the_last_block_may_have_fewer_places(axis: int, size: int, block: int, target: str) -> None:
+    shape = tuple(size if a == axis else 3 for a in range(2))
+    blocks = tuple(-(-size // block) if a == axis else 3 for a in range(2))
+    x = NUMBERS.standard_normal(shape).astype(np.float32)
+    weights = {"s": NUMBERS.uniform(0.1, 1, blocks).astype(np.float32), "z": NUMBERS.integers(-3, 4, blocks).astype(np.int8)}
+    settings = {"axis": axis, "block_size": block}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], **settings),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], **settings),
+    ]
+    source = model(nodes, {"x": shape}, ["q", "y"], weights=weights, dtypes={"q": TensorProto.INT8})
+    got = dlc.compile_model(source, target=target, num_threads=1, cache=False)(x)
+    scale, zero = (w.repeat(block, axis)[: shape[0], : shape[1]] for w in weights.values())
+    codes = np.clip(np.rint(x / scale) + zero, -128, 127)
+    np.testing.assert_array_equal(got["q"], codes.astype(np.int8), strict=True)
+    np.testing.assert_allclose(got["y"], (codes - zero) * scale, rtol=1e-6)
+
+
 def test_the_edge_of_what_is_cropped_is_within_it() -> None:
     """-0.1 · 5 + 0.5 is 0 in f32, below it in f64."""
     settings = {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": -2.0}

@@ -8,6 +8,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.arithmetic.powers import POWERS
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import UndecidableError
 from dlc.errors import ModelError
 from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
@@ -48,10 +49,17 @@ def _scaled(node: Node, op: type[DlOp], x: Value, scale: Value, default: Attribu
         return emit.unfolded(op, x, scale, zero_point(node, 2, default), axis=along)[0]
     axis, zero = node.axis(axis, x.rank), node.get(2)
     size = x.shape[axis]
-    if scale.shape != tuple(size // block if a == axis else s for a, s in enumerate(x.shape)) or size % block != 0:
+    if scale.shape != tuple(-(-size // block) if a == axis else s for a, s in enumerate(x.shape)):
         raise NodeProblem(
             "input", f"scales of shape {list(scale.shape)} for blocks of {block} in {list(x.shape)} are not supported"
         )
+    if size % block != 0:
+        # The last block has fewer places than the others: one entry for each place.
+        if not isinstance(size, int):
+            raise UndecidableError(f"the blocks of {block} along axis {axis} depend on the size {size}")
+        of_place = emit.constant(np.arange(size) // block, np.int64, f"{node.proto.output[0]}_blocks")
+        scale = emit(dl.GatherOp, scale, of_place, axis=axis)
+        zero = None if zero is None else emit(dl.GatherOp, zero, of_place, axis=axis)
     return emit.unfolded(op, x, scale, emit.scalar(0, default) if zero is None else zero, axis=axis)[0]
 
 
