@@ -26,4 +26,5 @@ def random_graph(seed: int) -> RandomGraph:
     size = g.random.choice([1, 1, 2, 3, 4, 6, 8])
     while not g.made:
         g.grow(g.step, size)
+    g.in_sequences = g.opset >= 11 and g.random.random() < 0.1
     return g

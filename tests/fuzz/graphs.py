@@ -22,6 +22,7 @@ from dlc.errors import UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
 from tests.fuzz.expected import expected_of
+from tests.fuzz.graph_borders import InSequences
 from tests.fuzz.graph_drawing import random_graph
 from tests.fuzz.random_graph import RandomGraph, all_nodes
 from tests.fuzz.supervise import supervised
@@ -72,12 +73,14 @@ def run(trial: Trial) -> tuple[str, str | None]:
 def _of_numbers(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array, Tracked]]:
     """What is compared with what, of a graph of tensors. Raises UnsupportedError where it is not imported."""
     with tempfile.TemporaryDirectory() as folder:
-        known, source = _program(graph.open_model), _saved(graph.model, folder) if graph.external else graph.model
+        lists = InSequences(graph) if graph.in_sequences else None
+        model = lists.model if lists else graph.model
+        known, source = _program(graph.open_model), _saved(model, folder) if graph.external else model
         inputs = list(graph.open_inputs.values())
         known = known.with_sizes(sizes_decided(known.module, inputs, known.weights))
         expected = expected_of(known, inputs, trial.precision)
         assert expected is not None
-        got = _called(graph, source, trial) if graph.open_sizes else _compiled(graph, source, trial)
+        got = _called(graph, source, trial, lists) if graph.open_sizes or lists else _compiled(graph, source, trial)
     compared = list[tuple[str, Array, Tracked]]()
     for value, want, array in zip(graph.results, expected, got, strict=True):
         theirs = Tracked(want.array, want.errors + value.apart) if value.apart else want
@@ -96,10 +99,11 @@ def _compiled(graph: RandomGraph, source: ModelProto | Path, trial: Trial) -> li
     return [np.asarray(a) for a in model.run_unchecked(list(graph.inputs.values()))]
 
 
-def _called(graph: RandomGraph, source: ModelProto | Path, trial: Trial) -> list[Array]:
-    """The results of a graph by a model whose sizes come with the call."""
+def _called(graph: RandomGraph, source: ModelProto | Path, trial: Trial, lists: InSequences | None) -> list[Array]:
+    """The results of a graph by a model whose sizes, and sequences, come with the call."""
     settings: dict[str, Any] = {"num_threads": 1, "cache": False, "precision": trial.precision}
-    made = dlc.compile_model(source, target=trial.target, **settings)(graph.inputs)
+    made = dlc.compile_model(source, target=trial.target, **settings)(lists.inputs if lists else graph.inputs)
+    made = lists.of(made) if lists else made
     return [np.asarray(made[value.name]) for value in graph.results]
 
 

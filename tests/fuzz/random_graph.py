@@ -81,6 +81,8 @@ class RandomGraph(Draws[GraphValue]):
         self.external = self.random.random() < 0.1
         # The sizes of inputs that are left open, equal ones by one name.
         self.open_sizes = {n for n in range(64) if self.random.random() < 0.5} if self.random.random() < 0.2 else set[int]()
+        # Whether inputs come as a sequence, and results go as one.
+        self.in_sequences = False
         # What a step may draw: operators with their recipes.
         self.recipes: Sequence[tuple[str, Callable[[Any, str], object]]] = ()
         self.prefix, self.depth, self.bodies = "", DEPTH, 0

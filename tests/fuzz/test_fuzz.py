@@ -91,12 +91,13 @@ def test_every_operator_is_drawn() -> None:
     assert not [op for op in OPERATORS if not any(draws(seed, op) for seed in range(1000))]
 
 
-def test_graphs_have_bodies_text_and_external_data() -> None:
+def test_graphs_have_bodies_text_sequences_and_external_data() -> None:
     found, seed = set[str](), 0
-    wanted = {*(f"a body in {outer}" for outer in CONTROL), "text", "external"}
+    wanted = {*(f"a body in {outer}" for outer in CONTROL), "text", "sequences", "external"}
     while not wanted <= found and seed < 1000:
         graph = random_graph(seed)
         found |= {"text"} if graph.has_text else {"external"} if graph.external and graph.weights else set()
+        found |= {"sequences"} if graph.in_sequences and not graph.has_text else set()
         bodies = [(node.op_type, a.g.node) for node in graph.nodes for a in node.attribute if a.HasField("g")]
         bodies += [(f.name, f.node) for f in graph.functions]
         found |= {f"a body in {outer}" for outer, nodes in bodies for inner in nodes if inner.op_type in CONTROL}
