@@ -123,3 +123,18 @@ def test_derivatives_of_what_is_selected() -> None:
     for limit in LIMITS:
         np.testing.assert_allclose(gradient(ROWS, limit), 3 * ROWS**2 * (limit < ROWS), 1e-6)
         np.testing.assert_allclose(curvature(ROWS, limit), 6 * ROWS * (limit < ROWS), 1e-6)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_derivatives_of_what_is_written_where_data_says(target: str) -> None:
+    """One value for each element that is selected: each has its own slope, and what it replaces has none."""
+
+    def written(x: Any, limit: Any) -> Any:
+        mask = x > limit
+        return (x.at[mask].set(x[mask] ** 2) ** 2).sum()
+
+    gradient = dlc.jit(dlc.grad(written), target=target)
+    curvature = dlc.jit(dlc.grad(lambda x, limit: dlc.grad(written)(x, limit).sum()), target=target)
+    for limit in map(np.float32, LIMITS):
+        np.testing.assert_allclose(gradient(ROWS, limit), np.where(limit < ROWS, 4 * ROWS**3, 2 * ROWS), 1e-6)
+        np.testing.assert_allclose(curvature(ROWS, limit), np.where(limit < ROWS, 12 * ROWS**2, 2), 1e-6)

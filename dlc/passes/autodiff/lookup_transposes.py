@@ -117,12 +117,11 @@ def scatter_rows(op: dl.ScatterRowsOp, ct: Term, index: int) -> Term:
 
 def _arrives(op: dl.ScatterRowsOp, indices: Term) -> Term:
     """Which updates are in the result, with an axis for each of theirs."""
-    rows, count = static_shape(op, op.x)[0], prod(static_shape(op, op.indices))
-    numbers = _numbered(indices.b, (count,), 1).reshape(*indices.shape)
+    rows, numbers = shape_of(op.x)[0], _numbered(indices.b, indices.shape, len(indices.shape))
     # Each row holds the number of the last update that it took; with add every one arrives that has a place.
     if op.mode.data == "add":
         inside = indices.op(dl.CastOp, to=i64)
-        found = ~(inside > rows - 1) & ~(inside < -rows)
+        found = ~(inside > _number(indices.b, rows - 1)) & ~(inside < _number(indices.b, -rows))
     else:
         last = numbers.like(-1).broadcast(rows).op(dl.ScatterRowsOp, indices, numbers, mode="none", clamped=op.clamped)
         found = last.op(dl.GatherOp, indices, axis=0).equals(numbers)
