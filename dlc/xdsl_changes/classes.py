@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, cast
 
 from xdsl.dialects.builtin import NoneAttr, StringAttr, SymbolRefAttr
@@ -41,11 +41,12 @@ class _SharedMeta(_PlainMeta):
 _shared: dict[tuple[type, tuple[Any, ...]], Any] = {}
 
 
-def with_derived(base: type) -> Iterator[type]:
-    """A class and those that derive from it, however far."""
-    yield base
-    for derived in type.__subclasses__(base):
-        yield from with_derived(derived)
+def with_derived(base: type) -> Sequence[type]:
+    """A class and those that derive from it, however far, each once."""
+    found = [base]
+    for kind in found:
+        found += [derived for derived in type.__subclasses__(kind) if derived not in found]
+    return found
 
 
 def change_classes() -> None:
