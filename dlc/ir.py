@@ -114,9 +114,10 @@ from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 
 from dlc.errors import DlcError
-from dlc.xdsl_contents import all_of, contains, holds_any, kinds_in, op_count, ops_of, with_regions
-from dlc.xdsl_quickened import Kept, forget
-from dlc.xdsl_repairs import repair, shaped_like
+from dlc.xdsl_changes import change_xdsl
+from dlc.xdsl_changes.arith import shaped_like
+from dlc.xdsl_changes.contents import all_of, contains, holds_any, kinds_in, op_count, ops_of, with_regions
+from dlc.xdsl_changes.copying import Kept, forget
 
 __all__ = [
     "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
@@ -137,7 +138,7 @@ __all__ = [
     "vector", "with_regions",
 ]  # fmt: skip
 
-repair()
+change_xdsl()
 
 index = IndexType()
 

@@ -220,6 +220,16 @@ class Cache:
         places = [path.parent for path in self.folder.glob(f"{kind}/*{_MARK}/{_ENTRY}") if path.parts[-3] != _NEW]
         return sorted((e for place in places if (e := _entry(place)) is not None), key=lambda e: -e.used)
 
+    def problem(self) -> str | None:
+        """Why nothing can be kept, and what to do; None where something can, or there is no folder."""
+        if self.folder is None:
+            return None
+        try:
+            shutil.rmtree(self._new(), ignore_errors=True)
+        except (OSError, DlcError) as error:
+            return self._nothing_kept(error)
+        return None
+
     def _place(self, kind: str, key: str) -> Path:
         assert self.folder is not None
         return self.folder / kind / f"{key}{_MARK}"
@@ -247,10 +257,11 @@ class Cache:
         assert self.folder is not None
         if self.folder not in _unusable:
             _unusable.add(self.folder)
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            log.warning(
-                "dlc: nothing is cached: %s: %s; set DLC_CACHE_DIR to another folder, or DLC_CACHE=0", self.folder, reason
-            )
+            log.warning("dlc: %s", self._nothing_kept(error))
+
+    def _nothing_kept(self, error: Exception) -> str:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        return f"nothing is cached: {self.folder}: {reason}; set DLC_CACHE_DIR to another folder, or DLC_CACHE=0"
 
 
 def _entry(place: Path) -> Entry | None:

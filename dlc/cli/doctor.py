@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
+from dlc.caching.cache import Cache
 from dlc.cli.shared import json_option, out, reports_errors
 from dlc.errors import DeviceError
 from dlc.options import Environment
@@ -31,13 +32,13 @@ def doctor_command(as_json: bool) -> None:
     It looks at the processor, the OpenCL platforms and devices, and the cache, and runs a small kernel on each device.
     """
     cpu, devices = _cpu(), [_device(d) for d in all_devices()]
-    advice = _advice(devices)
-    environment = Environment.read()
+    environment, cache = Environment.read(), Cache.standard()
+    advice = _advice(devices, cache)
     state: dict[str, Any] = {
         "packages": {name: _version(name) for name in PACKAGES},
         "cpu": cpu,
         "opencl": devices,
-        "cache": str(environment.cache_folder) if environment.cache and environment.cache_folder else None,
+        "cache": str(cache.folder) if cache.folder else None,
         "advice": advice,
     }
     if as_json:
@@ -82,7 +83,7 @@ def _device(device: Device) -> dict[str, Any]:
     }
 
 
-def _advice(devices: list[dict[str, Any]]) -> list[str]:
+def _advice(devices: list[dict[str, Any]], cache: Cache) -> list[str]:
     """What to do about what is missing."""
     advice: list[str] = []
     if not devices:
@@ -93,4 +94,6 @@ def _advice(devices: list[dict[str, Any]]) -> list[str]:
             f"Intel's runtime is installed, and OpenCL's loader does not know of it: with OCL_ICD_VENDORS={library} in the "
             "environment it is the platform."
         )
+    if problem := cache.problem():
+        advice.append(f"{problem[0].upper()}{problem[1:]}.")
     return advice

@@ -240,6 +240,8 @@ def test_a_folder_that_cannot_be_used_is_warned_of_once(tmp_path: Path, caplog: 
         assert cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {}) == ("one", False)
     assert [r.levelname for r in caplog.records] == ["WARNING"]
     assert "nothing is cached" in caplog.text and "DLC_CACHE_DIR" in caplog.text
+    assert (problem := cache.problem()) is not None and problem in caplog.text
+    assert Cache(tmp_path / "another").problem() is None and Cache(None).problem() is None
 
 
 def test_a_full_disk_is_warned_of_once(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:

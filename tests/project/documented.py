@@ -78,14 +78,13 @@ class Piece:
     text: str
 
     @property
-    def reason(self) -> str | None:
-        """Why it is not run, if it is not."""
+    def missing(self) -> str | None:
+        """What of this machine it needs and is not here, if something is not."""
         needs_device = self.language == "command" and "opencl" in self.text and "--target opencl:" not in self.text
         absent = [name for name in PACKAGES.get(self.text, ()) if find_spec(name) is None]
         if target := re.match(r"dlc (?:bench|run) .*--target (cpu:\w+)", self.text):
             absent += host_lacks(resolve(target[1]))
-        missing = f"no {', '.join(absent)}" if absent else "no OpenCL device" if needs_device and not all_devices() else None
-        return UNDONE.get(self.text) or missing
+        return f"no {', '.join(absent)}" if absent else "no OpenCL device" if needs_device and not all_devices() else None
 
 
 def pieces(page: Path) -> Iterator[Piece]:

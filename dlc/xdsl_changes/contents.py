@@ -1,4 +1,4 @@
-"""Blocks of xDSL 0.74 that know what is in them: how many ops of each class.
+"""Blocks that know what is in them: how many ops of each class.
 
 It is counted as ops come and go, so that nobody walks over all ops to see that what is looked for is not there. A walk over
 50,000 of them waits for memory at each one: 25 ms for a question that most programs answer with no.
@@ -110,8 +110,8 @@ _detach_any: Any = Block.detach_op
 _split_any: Any = Block.split_before
 
 
-def count() -> None:
-    """Puts it in place; to be called once, before there are blocks."""
+def change_contents() -> None:
+    """Blocks count what is put into them and taken out; to be called before there are any."""
     cast(Any, Block).__init__, cast(Any, Block)._attach_op = _begin, _attach
     cast(Any, Block).detach_op, cast(Any, Block).split_before = _detach, _split
     cast(Any, BlockOps).__len__ = _length

@@ -23,7 +23,7 @@ from xdsl.builder import ImplicitBuilder
 
 if sys.argv[1] == "quicker":
     before = Operation.walk
-    from dlc.xdsl_quickened import quicken
+    from dlc.xdsl_changes import quicken
     quicken()
     assert Operation.walk is not before
 

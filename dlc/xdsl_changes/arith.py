@@ -1,14 +1,11 @@
-"""xDSL 0.74 knows comparison, selection and conversion of scalars only; MLIR's are elementwise on vectors and tensors too.
+"""xDSL knows comparison, selection and conversion of scalars only; MLIR's are elementwise on vectors and tensors too.
 
-`repair` widens those `arith` ops in place, since every tool that reads the IR knows them by their classes: constraints of
-operands and results, the result type of a comparison, and the syntax of a selection by a vector of conditions. It also
-corrects the parser, which reads a float inside a dense constant that is written as its bits, as infinities are, as a number,
-and takes time exponential in the length of a line for a string that nothing ends. What is slow is `xdsl_quickened.py`'s.
+Those `arith` ops are widened: constraints of operands and results, the result type of a comparison, and the syntax of a
+selection by a vector of conditions.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any, cast
 
 from xdsl.dialects import arith
@@ -25,14 +22,10 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import AnyAttr, AttrConstraint, OperandDef, ResultDef
 from xdsl.irdl.operations import get_accessors_from_op_def
-from xdsl.parser import AttrParser, Parser
+from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
-from xdsl.utils.mlir_lexer import MLIRLexer
 from xdsl.utils.type import get_element_type_or_self, have_compatible_shape
-
-from dlc.xdsl_contents import count
-from dlc.xdsl_quickened import quicken
 
 
 def shaped_like(value_type: Attribute, element_type: Attribute) -> Attribute:
@@ -123,32 +116,12 @@ def _select_shape(op: arith.SelectOp) -> None:
         raise VerifyException("arith.select: the conditions and the values differ in shape")
 
 
-def _literal_to_type(self: Any, parser: AttrParser, type: Any) -> Any:
-    """One element of a dense literal: `0x7f800000` of a float type is an infinity, not 2139095040."""
-    if isinstance(type, AnyFloat) and self.span.text[:2].lower() == "0x":
-        return next(type.iter_unpack(self.value.to_bytes(type.compile_time_size, "little")))
-    return _decimal_to_type(self, parser, type)
-
-
-# What is between quotes, with no way of matching it but one.
-_STRING = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
-_literal: Any = AttrParser._TensorLiteralElement  # pyright: ignore[reportPrivateUsage]
-_decimal_to_type = _literal.to_type
 _scalar_cmpi = arith.CmpiOp.__init__
 _scalar_cmpf = arith.CmpfOp.__init__
-_done = False
 
 
-def repair() -> None:
-    """Widens the ops, corrects the parser and quickens all, once per process."""
-    global _done
-    if _done:
-        return
-    _done = True
-    quicken()
-    count()
-    _literal.to_type = _literal_to_type
-    cast(Any, MLIRLexer)._unescaped_characters_regex = _STRING
+def change_arith() -> None:
+    """Comparison, selection and conversion are of vectors and tensors, too."""
     _redefine(arith.CmpiOp, [arith.signlessIntegerLike, arith.signlessIntegerLike], _BOOL, _same_shape)
     _redefine(arith.CmpfOp, [arith.floatingPointLike, arith.floatingPointLike], _BOOL, _same_shape)
     arith.CmpiOp.__init__ = cast(Any, _initialize_cmpi)

@@ -1,0 +1,61 @@
+"""Whose instance something of xDSL is, and which of its objects are one and the same."""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Sequence
+from typing import Any, cast
+
+from xdsl.dialects.builtin import NoneAttr, StringAttr, SymbolRefAttr
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue, Use
+from xdsl.ir.affine import AffineExpr
+from xdsl.irdl import IRDLOperation, VariadicDef
+
+# How many of what may be made anew are remembered.
+MOST_KNOWN = 1 << 16
+
+
+class _PlainMeta(ABCMeta):
+    """Abstract classes whose instances are those of the classes that derive from them, and no registered ones besides."""
+
+    __instancecheck__ = type.__instancecheck__
+    __subclasscheck__ = type.__subclasscheck__
+
+
+class _SharedMeta(_PlainMeta):
+    """Attributes of a text, or of such ones, that are one object as long as they are made of the same."""
+
+    def __call__(cls, *parameters: Any) -> Any:
+        try:
+            known = _shared.get((cls, parameters))
+        except TypeError:  # a list of names
+            return super().__call__(*parameters)
+        if known is None:
+            if len(_shared) >= MOST_KNOWN:
+                _shared.clear()
+            known = _shared[cls, parameters] = super().__call__(*parameters)
+        return known
+
+
+# What was made last by the classes of shared attributes.
+_shared: dict[tuple[type, tuple[Any, ...]], Any] = {}
+
+
+def with_derived(base: type) -> Sequence[type]:
+    """A class and those that derive from it, however far, each once."""
+    found = [base]
+    for kind in found:
+        found += [derived for derived in type.__subclasses__(kind) if derived not in found]
+    return found
+
+
+def change_classes() -> None:
+    """`isinstance` of xDSL's abstract classes is that of others; ops and values are told apart as objects are."""
+    for base in (Operation, SSAValue, Attribute, Block, Region, AffineExpr, VariadicDef):
+        for derived in with_derived(base):
+            if type(derived) is ABCMeta:
+                derived.__class__ = _PlainMeta
+    for same in (Operation, IRDLOperation, Block, Region, SSAValue, Use):
+        cast(Any, same).__hash__, cast(Any, same).__eq__ = object.__hash__, object.__eq__
+    for kind in (NoneAttr, StringAttr, SymbolRefAttr):
+        cast(Any, kind).__class__ = _SharedMeta
