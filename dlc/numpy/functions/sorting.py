@@ -8,6 +8,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import product
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
@@ -204,8 +205,8 @@ def _quantile(x: ArrayLike, q: ArrayLike, axis: Axes, method: str, keepdims: boo
     (x,) = promote_to_float(x)
     axes = axes_of("quantile", x, axis)
     kept = [a for a in range(x.ndim) if a not in axes]
-    rows = reshape(moveaxis(x, axes, range(len(axes))) if axes else x, (-1, *(x.shape[a] for a in kept)))
-    size = rows.shape[0]
+    size = product([x.shape[a] for a in axes])
+    rows = reshape(moveaxis(x, axes, range(len(axes))) if axes else x, (size, *(x.shape[a] for a in kept)))
     if size == 0:
         refuse(ShapeError(f"quantile: no elements along axis {axis} of {x.shape}"))
     rows = sort(rows, 0)
@@ -249,7 +250,7 @@ def _at_places(rows: Operand, places: Any, part: Operand, of_each: bool) -> Any:
         return reshape(stack([take(rows, place, axis=0) for place in known]), shape)
     if not of_each:
         return take(rows, reshape(places, part.shape), axis=0)
-    return reshape(take_along_axis(rows, reshape(places, (-1, *rows.shape[1:])), 0), shape)
+    return reshape(take_along_axis(rows, reshape(places, (part.size, *rows.shape[1:])), 0), shape)
 
 
 def _between(below: Operand, above: Operand, weight: Operand) -> Any:
