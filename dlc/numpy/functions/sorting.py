@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import product
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import (
@@ -205,7 +205,7 @@ def _quantile(x: ArrayLike, q: ArrayLike, axis: Axes, method: str, keepdims: boo
     (x,) = promote_to_float(x)
     axes = axes_of("quantile", x, axis)
     kept = [a for a in range(x.ndim) if a not in axes]
-    size = product([x.shape[a] for a in axes])
+    size = math.prod(x.shape[a] for a in axes)
     rows = reshape(moveaxis(x, axes, range(len(axes))) if axes else x, (size, *(x.shape[a] for a in kept)))
     if size == 0:
         refuse(ShapeError(f"quantile: no elements along axis {axis} of {x.shape}"))
