@@ -136,8 +136,10 @@ def _merged(nest: OpenNest, outer: int, inner: int) -> OpenNest:
     """The nest with `outer` and `inner` as one dimension, called as `inner`; what has `outer` alone repeats along it."""
 
     def access_of(a: Access | None) -> Access | None:
-        if a is None or a.uses(inner):
-            return None if a is None else a._replace(terms=tuple(t for t in a.terms if t.iterator != outer))
+        if a is None or not a.uses(outer):
+            return a
+        if a.uses(inner):
+            return a._replace(terms=tuple(t for t in a.terms if t.iterator != outer))
         alone = {"iterator": inner, "divisor": int(nest.extents[inner])}
         return a._replace(terms=tuple(t._replace(**alone) if t.iterator == outer else t for t in a.terms))
 
