@@ -232,7 +232,7 @@ class BatchNormOp(Composite):
         same_floats(self, *self.operands)
         x = shape_of(self.x)
         for v in self.operands[1:]:
-            if len(shape_of(v)) != 1 or broadcast_shapes(self.name, shape_of(v), (x[self.channel_axis],)) != shape_of(v):
+            if shape_of(v) != (x[self.channel_axis],):
                 raise ShapeError(
                     f"dl.batch_norm: statistics {shape_of(v)} for axis {self.channel_axis} of x {x}; expected its size"
                 )

@@ -14,6 +14,7 @@ from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 from dlc.frontend.problems import NodeProblem
+from dlc.frontend.symbolic import equal
 from dlc.ir import f32
 
 table = Table()
@@ -27,6 +28,9 @@ def batch_normalization(node: Node) -> Sequence[Value]:
     # From opset 15 on the statistics may be wider than the data.
     parameters = [node.emit.cast(node[k], kind) for k in range(1, 5)]
     axis, momentum, running = min(1, x.rank - 1), node.real("momentum", 0.9), list[Value]()
+    if any(v.rank != 1 or not equal(v.shape[0], x.shape[axis]) for v in parameters):
+        given = ", ".join(str(list(v.shape)) for v in parameters)
+        raise ModelError(f"{node.place}: statistics of shapes {given} for axis {axis} of x {list(x.shape)}; expected its size")
     if node.flag("training_mode"):
         # The batch has statistics of its own, towards which those of the model move.
         axes = [a for a in range(x.rank) if a != axis]
