@@ -44,12 +44,12 @@ class TileRules:
         # One operand's vectors or broadcasts are held, the fewer of them, and those of the other pass by. Of an operand that
         # repeats elements each sum has a vector of its own, from which step by step others are made.
         sums, registers = stage.sums, self.target.vector_registers
-        own, beside = (1, True) if self.repeats(stage) else (0, False)
-        fitting = (
-            r
-            for r in range(registers, 0, -1)
-            if (sums + own) * r * vectors + sums + (vectors if beside else min(r, vectors)) <= registers
-        )
+        repeats = self.repeats(stage)
+
+        def needed(rows: int) -> int:
+            return (sums + repeats) * rows * vectors + sums + (vectors if repeats else min(rows, vectors))
+
+        fitting = (r for r in range(registers, 0, -1) if needed(r) <= registers)
         return max(1, int(self.variant.rows * next(fitting, 1)))
 
     def repeats(self, stage: Stage) -> bool:
