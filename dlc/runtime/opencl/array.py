@@ -146,7 +146,7 @@ def new_buffer(session: Session, size: int) -> Any:
         raise DeviceError(f"{session.device}: a buffer of {size} bytes; it holds {session.device.buffer_bytes} in one")
     with reported(f"{session.device}: {size} bytes of memory"):
         if session.device.kind == "cpu" and size >= _LARGE_BYTES:
-            return _buffer_in(aligned_empty((size,), np.uint8, session.device.alignment), session, cl.mem_flags.READ_WRITE)
+            return _buffer_in(aligned_empty((size,), np.uint8), session, cl.mem_flags.READ_WRITE)
         # There are no empty buffers.
         return cl.Buffer(session.context, cl.mem_flags.READ_WRITE, max(1, size))
 

@@ -26,7 +26,7 @@ from dlc.runtime.opencl.driver import opencl, reported
 
 @dataclass(frozen=True)
 class FunctionRun:
-    """How a function is run: `groups` groups of `items` items, on buffers of these sizes in bytes, and on numbers; `kernel` has
+    """How a function is run: `groups` groups of `items` items, on arrays of these sizes in bytes, and on numbers; `kernel` has
     it."""
 
     name: str
@@ -97,7 +97,8 @@ def _run_once(program: Any, run: FunctionRun, session: Session) -> str:
                 return f"{local} bytes of local memory, and the device has {device.local_bytes}"
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
             zeros = [cl.Buffer(session.context, flags, hostbuf=np.zeros(max(1, size), np.uint8)) for size in run.sizes]
-            kernel(session.queue, (run.groups * run.items,), (run.items,), *zeros, *map(np.int64, run.numbers))
+            arguments = [argument for buffer in zeros for argument in (buffer, np.int64(0))]
+            kernel(session.queue, (run.groups * run.items,), (run.items,), *arguments, *map(np.int64, run.numbers))
             session.queue.finish()
     except DeviceError as error:
         return str(error)
