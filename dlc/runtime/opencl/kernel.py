@@ -20,8 +20,8 @@ class KernelText:
 
     The functions take each array as a buffer and the byte at which it begins there, then sizes. `pieces`: the text, definitions
     first; several kernels of a program have some in common. `shape`: the sizes that it takes, and the bytes of its arrays.
-    `computes`: the kinds of numbers in it that not every device computes with (f16, f64). `origins`, `flops`, `results`: as of a
-    KernelObject.
+    `computes`: the kinds of numbers in it that not every device computes with (f16, f64). `origins`, `flops`, `results`: as of
+    a KernelObject.
     """
 
     name: str
