@@ -68,7 +68,7 @@ class DeviceArtifact:
         """
         device, known = self.builder.device, self.known
         built, session = build(self.name, self.kernels, self.planned.launches, self.builder), self.builder.session
-        with reported(f"{device}: {self.name}"):
+        with reported(device, ": ", self.name):
             kernels, weights = built.kernels(self.kernels), weights_on(session, self.host.weights, self.weights)
             if isinstance(known, KnownSizes):
                 return OpenOpenCLProgram(known, kernels, weights, session)

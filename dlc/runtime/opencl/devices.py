@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dlc.errors import DeviceError
-from dlc.runtime.opencl.driver import opencl, reported
+from dlc.runtime.opencl.driver import compiling, opencl, reported
 from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, without
 
 INSTALL = (
@@ -57,7 +57,7 @@ class Session:
     def __init__(self, device: Device) -> None:
         cl = opencl()
         self.device = device
-        with reported(f"{device}: cannot be used"):
+        with reported(device, ": cannot be used"):
             self.context: Any = cl.Context([device.handle])
             self.queue: Any = cl.CommandQueue(self.context)
 
@@ -206,7 +206,7 @@ def problem_of(device: Device) -> str:
     got = np.zeros(4, np.int32)
     try:
         session = open_device(device)
-        with reported(f"{device}: a small kernel fails"):
+        with compiling(device, ": a small kernel fails"):
             program = cl.Program(session.context, _PROBE).build(cache_dir=False)
             out = cl.Buffer(session.context, cl.mem_flags.WRITE_ONLY, got.nbytes)
             cl.Kernel(program, "probe")(session.queue, (4,), None, out)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from threading import Lock
 from time import perf_counter
 from typing import Any, TypeAlias, cast
@@ -22,9 +23,9 @@ from dlc.dims import Size
 from dlc.errors import DeviceError
 from dlc.runtime.opencl.array import DeviceArray, buffer_of, new_buffer, upload
 from dlc.runtime.opencl.devices import Session
-from dlc.runtime.opencl.driver import opencl, reported
+from dlc.runtime.opencl.driver import opencl, reported, set_number
 from dlc.runtime.program.execute import Held, at, execute
-from dlc.runtime.program.host_program import ARENA, HostProgram, Launch, Place, Printing, weight_array
+from dlc.runtime.program.host_program import FIRST_INPUT, HostProgram, Launch, Place, Printing, weight_array
 
 # Puts something into the queue, given what the slots hold.
 Command: TypeAlias = Callable[[list[Held]], None]
@@ -65,7 +66,7 @@ class GridCode:
             self.objects[number] = self.make()
         kernel = self.objects[number]
         for place, size in enumerate(launch.numbers, 2 * len(launch.arguments)):
-            kernel.set_arg(place, np.int64(size))
+            set_number(kernel, place, size)
         return kernel
 
     def total(self, launch: Launch) -> int:
@@ -120,6 +121,11 @@ class OpenCLProgram:
         calls = len(host.inputs) + len(host.outputs)
         arena = arena if arena is not None else new_buffer(session, host.arena_bytes)
         self._buffers: list[Any] = [None, arena, *[None] * calls, *weights]
+        # What slots hold before a call.
+        slots = [*self._buffers, *[None] * (host.slots - len(self._buffers))]
+        self._held: list[Held] = [(buffer, 0) for buffer in slots]
+        shapes = [(cast("tuple[int, ...]", info.shape), info.dtype) for info in host.outputs]
+        self._outputs = [(shape, dtype, prod(shape) * dtype.itemsize) for shape, dtype in shapes]
         self._patches: list[tuple[Any, int, int]] = []
         self._commands = {id(launch): self._commands_of(k, launch, kernels) for k, launch in enumerate(host.launches)}
 
@@ -140,7 +146,7 @@ class OpenCLProgram:
         """As `run`, by somebody who sees what is launched and read."""
         call = self.begin(inputs)
         launch, read = partial(launcher.launch, self), partial(launcher.read, self)
-        with self._lock, reported(f"{self.session.device}: a call"):
+        with self._lock, reported(self.session.device, ": a call"):
             self.patch(call)
             execute(lambda: self.host.instructions, call.held, launch, read, self.write, known, Printing())
             self.session.queue.flush()
@@ -161,16 +167,15 @@ class OpenCLProgram:
                     f".to('opencl:{self.session.device.place[0]}:{self.session.device.place[1]}')"
                 )
         outputs = [self.output(k) for k in range(len(self.outputs))]
-        call = [None, None, *(a.buffer for a in arrays), *(o.buffer for o in outputs)]
-        held: list[Held] = [(buffer, 0) for buffer in (*call, *self._buffers[len(call) :])]
-        held[ARENA] = self._buffers[ARENA], 0
-        held += [(None, 0)] * (self.host.slots - len(held))
+        held = self._held.copy()
+        for slot, array in enumerate((*arrays, *outputs), FIRST_INPUT):
+            held[slot] = array.buffer, 0
         return Call(arrays, outputs, held)
 
     def output(self, k: int) -> DeviceArray:
         """A new array for an output."""
-        info = self.outputs[k]
-        return _output(self.session, cast("tuple[int, ...]", info.shape), info.dtype)
+        shape, dtype, size = self._outputs[k]
+        return DeviceArray(self.session, new_buffer(self.session, size), shape, dtype)
 
     def patch(self, call: Call) -> None:
         """Gives launches the inputs and outputs of a call."""
@@ -204,7 +209,7 @@ class OpenCLProgram:
             if number >= len(self._buffers):
                 moving.append((k, (number, offset)))
                 continue
-            kernel.set_arg(2 * k + 1, np.int64(offset))
+            set_number(kernel, 2 * k + 1, offset)
             if self._buffers[number] is None:
                 self._patches.append((kernel, k, number))
             else:
@@ -216,7 +221,7 @@ class OpenCLProgram:
             for k, place in moving:
                 buffer, offset = at(held, place)
                 kernel.set_arg(2 * k, buffer)
-                kernel.set_arg(2 * k + 1, np.int64(offset))
+                set_number(kernel, 2 * k + 1, offset)
             enqueue(queue, kernel, total, items)
 
         return run
@@ -230,7 +235,3 @@ class OpenCLProgram:
             copy(queue, into, buffer, byte_count=size, src_offset=offset, dst_offset=start)
 
         return run
-
-
-def _output(session: Session, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
-    return DeviceArray(session, new_buffer(session, int(np.prod(shape)) * dtype.itemsize), shape, dtype)
