@@ -214,11 +214,11 @@ _OF_GROUPS = Machine(winograd=None, prefetch=None, row_tiles=0)
 _OF_DRIVERS = Machine(row_tiles=0, winograd=Winograd(input=30))
 # OpenCL devices by kind: a processor takes a grid's points as tasks, a GPU as groups of items; `small` is the least of GPUs.
 OPENCL_PROFILES = {
-    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, alignment=128, machine=_OF_DRIVERS),
-    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, alignment=128, machine=_OF_DRIVERS),
-    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, alignment=128, machine=_OF_DRIVERS),
+    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, machine=_OF_DRIVERS),
+    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, machine=_OF_DRIVERS),
+    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, machine=_OF_DRIVERS),
     "opencl:gpu": Target(
-        "opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=512, machine=_OF_GROUPS
+        "opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=128, machine=_OF_GROUPS
     ),
     "opencl:small": Target(
         "opencl:small",
@@ -230,7 +230,7 @@ OPENCL_PROFILES = {
         groups=Groups(64, 16 << 10),
         halves=False,
         doubles=False,
-        alignment=512,
+        alignment=128,
         machine=_OF_GROUPS,
     ),
 }

@@ -84,6 +84,7 @@ OPENCL = Syntax(
     group="get_group_id(0)",
     item="get_local_id(0)",
     barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    starts=True,
     spaces={"global": "__global ", "local": "__local ", "private": ""},
     words="kernel global local constant private half uchar ushort uint ulong image2d_t sampler_t event_t size_t "
     "step mix sign dot length normalize cross distance clamp radians degrees smoothstep exp log pow sin cos tan tanh",

@@ -137,9 +137,18 @@ class Writer(Vocabulary):
         return self.expression("literal.i64", Register("i64"), str(form.constant))
 
     def advance(self, view: View, pointer: str, form: Linear) -> str:
-        name = self.define(self.pointers[view.base], code(pointer, " + ", self.index(form)), view.base, movable=True)
+        name = self.define(self.pointers[view.base], self.displaced(pointer, form), view.base, movable=True)
         self.pointers[name] = self.pointers[view.base]
         return name
+
+    def displaced(self, pointer: str, form: Linear) -> str:
+        """A pointer so many elements further: by one number, since compilers follow few steps back to the buffer that it is of,
+        and add ints in fewer instructions than pointers."""
+        index = self.index(form)
+        if index == "0":
+            return pointer
+        is_one = len(form.terms) + (form.constant != 0) == 1 and not index.startswith("-")
+        return code(pointer, " + ", index) if is_one else code(pointer, " + (", index, ")")
 
     # Shared by what follows
 

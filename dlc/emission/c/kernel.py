@@ -95,7 +95,7 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
         sizes = [self.size_argument(argument, symbol(k)) for k, argument in enumerate(size_arguments(self.block))]
         buffers = self.block.args[: len(self.block.args) - len(sizes)]
         self.parameters = [
-            *(self.buffer_argument(a, a.name_hint or f"a{k}", written=a in written) for k, a in enumerate(buffers)),
+            *(self.array_argument(a, a.name_hint or f"a{k}", written=a in written) for k, a in enumerate(buffers)),
             *sizes,
         ]
 

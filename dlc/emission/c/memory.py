@@ -8,8 +8,9 @@ from math import gcd
 
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
+from dlc.dims import is_multiple, product
 from dlc.emission.c.core import Writer
-from dlc.emission.c.text import code
+from dlc.emission.c.text import Define, Name, code
 from dlc.emission.visit import memory
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition, view_of
@@ -23,7 +24,7 @@ _SIZES = (-(1 << 62), (1 << 62) - 1)
 
 
 class MemoryWriter(Writer):
-    def _buffer(self, space: str, qualifier: str, kind: str, hint: str) -> str:
+    def _buffer(self, space: str, qualifier: str, kind: str, hint: str) -> Name:
         """The name of a new buffer in a space."""
         name = self.name(hint)
         self.pointers[name] = f"{self.syntax.spaces[space]}{qualifier}{self.memory_type(kind)} *"
@@ -35,13 +36,21 @@ class MemoryWriter(Writer):
         self.ranges[name], self.linears[value] = _SIZES, self.term(name)
         return f"const {self.syntax.types['i64']} {name}"
 
-    def buffer_argument(self, value: SSAValue, hint: str, *, written: bool) -> str:
-        """As `size_argument`, for a buffer."""
-        kind = self.kind(memref_type(value).element_type)
-        name = self._buffer("global", "" if written else "const ", kind, hint)
-        self.views[value] = view_of(self, name, ARRAY_ALIGN, value)
-        shape = "x".join(map(str, sizes_of(value))) or "scalar"
-        return f"{self.pointers[name]}{self.syntax.restrict}{name} /* {shape} */"
+    def array_argument(self, value: SSAValue, hint: str, *, written: bool) -> str:
+        """As `size_argument`, for an array: a pointer to it, or to a buffer and where it begins there."""
+        kind, qualifier = self.kind(memref_type(value).element_type), "" if written else "const "
+        name = self._buffer("global", qualifier, kind, hint)
+        bytes = product(sizes_of(value)) * element_bytes(kind)
+        # It may be an element of a sequence, and these lie side by side.
+        align = next(n for n in (ARRAY_ALIGN, 32, 16, 8, 4, 2, 1) if is_multiple(bytes, n))
+        self.views[value] = view_of(self, name, align, value)
+        pointer, said = self.pointers[name], f"/* {'x'.join(map(str, sizes_of(value))) or 'scalar'} */"
+        if not self.syntax.starts:
+            return f"{pointer}{self.syntax.restrict}{name} {said}"
+        memory, start = self.name(f"{name}_memory"), self.name(f"{name}_start")
+        self.scopes[-1].lines.append(Define(name, pointer, code(f"({pointer})(", memory, " + ", start, ")")))
+        char, long = self.syntax.types["i8"], self.syntax.types["i64"]
+        return f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}, const {long} {start} {said}"
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
         space = "local" if workgroup else "private"
@@ -75,13 +84,12 @@ class MemoryWriter(Writer):
 
     def _words(self, a: Access, offset: int) -> dict[str, str]:
         """The words of templates for a load or store: pointer {p}, index {i}, address {a}, how its type begins {space}."""
-        index = self.index(a.form.plus(Linear(offset)))
+        place = a.form.plus(Linear(offset))
         space = self.pointers[a.view.base].removesuffix("*").removesuffix(f"{self.memory_type(a.view.kind)} ")
-        separator = " " if index.startswith("-") else " + "
         return {
             "p": a.pointer,
-            "i": index,
-            "a": a.pointer if index == "0" else code(a.pointer, separator, index),
+            "i": self.index(place),
+            "a": self.displaced(a.pointer, place),
             "space": space,
         }
 

@@ -52,6 +52,8 @@ class Syntax:
     barrier: str = ""
     spaces: Mapping[str, str] = field(default_factory=lambda: {"global": "", "local": "", "private": ""})
     """How a pointer's type begins that points to a buffer, to the memory of a group, or to that of an item."""
+    starts: bool = False
+    """Whether an array may begin inside of a buffer: a function has, behind each buffer, at which of its bytes that is."""
     restrict: str = "restrict "
     aligned: str = "__attribute__((aligned({bytes})))"
     words: str = ""

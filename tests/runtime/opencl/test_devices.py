@@ -34,7 +34,6 @@ def handle(kind: str = "GPU", **changes: Any) -> Any:
         "max_work_group_size": 1024,
         "local_mem_size": 48 << 10,
         "max_mem_alloc_size": 1 << 30,
-        "mem_base_addr_align": 4096,
         "name": "some device ",
         "version": "OpenCL 3.0",
         "driver_version": "7",
@@ -108,7 +107,6 @@ def test_a_device_is_asked_for_what_a_profile_needs() -> None:
         fitted(GPU, tiny)
     with pytest.raises(DeviceError, match=r"16384 bytes of local memory, it has 8192"):
         fitted(SMALL, device(local_mem_size=8 << 10))
-    assert fitted(OPENCL_PROFILES["opencl:cpu512"], tiny).alignment == 512
 
 
 @pytest.mark.usefixtures("two")
