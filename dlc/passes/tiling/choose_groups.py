@@ -243,11 +243,17 @@ class _Chooser:
         for (height, width), (down, across) in ((t, b) for t in _TILES for b in _BLOCKS):
             if down * across > self.groups.items:
                 continue
-            register = {lane: 1 if lane in nest.open else min(width, nest.extents[lane])}
+            register = {lane: 1 if lane in nest.open else min(width, nest.extents[lane], _LANES)}
             if blocked:
                 register[blocked[0]] = 1 if blocked[0] in nest.open else even_tile(nest.extents[blocked[0]], height)
             items = {**self.fill(blocked, register, down), **self.fill([lane], register, across)}
-            yield self.finish(TilePlan(register=register, items=items, promote={inner: chunk}, chunks=self.chunks(())))
+            pieces = (
+                {lane: n}
+                if (n := min(width // register[lane], self.steps(lane, register[lane] * items.get(lane, 1)))) > 1
+                else {}
+            )
+            plan = TilePlan(register=register, items=items, promote={inner: chunk}, pieces=pieces, chunks=self.chunks(()))
+            yield self.finish(plan)
 
     def local_bytes(self, plan: TilePlan, stage: Stage) -> int:
         """What the promoted operands take of local memory, with some room for padding."""
