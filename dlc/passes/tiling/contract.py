@@ -16,6 +16,7 @@ from math import prod
 from typing import NamedTuple
 
 from dlc.dialects.unrolled import UNROLLED
+from dlc.dims import Size
 from dlc.ir import UnitAttr, gpu
 from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.group import Group, GroupLeaf
@@ -105,15 +106,18 @@ class Contraction(GroupLeaf):
         """Adds up products: whole steps of the promoted dimension, then what remains of it."""
         stage, d = self.contraction, self.promoted
         whole, rest = divmod(self.nest.extents[d], self.step)
-        sizes = {x: {self.whole[x].size} for x in self.plan.order} | {d: {self.step, rest} if rest else {self.step}}
-        for x in self.group.ragged:
-            sizes[x].add(self.nest.extents[x] % self.whole[x].size)
-        items = Fetchers(self.group.count, self.group.number, self.group.shared, self.group.lengths)
+        items = Fetchers(self.group.count, self.group.number, self.group.shared)
+        origin = {x: self.whole[x].offset for x in self.plan.order}
         inputs = [k for k, a in enumerate(stage.accesses[:-1]) if a is not None and a.terms]
-        operands = {k: Promoted(place, self.plan, stage, k, d, sizes, items) for k in inputs}
+        operands = {k: Promoted(self.plan, stage, k, d, origin, self.ends(), items) for k in inputs}
         self.in_parts(place, operands, pieces, Range(0, self.step), whole)
         if rest:
             self.in_parts(place, operands, pieces, Range(whole * self.step, rest), 1)
+
+    def ends(self) -> dict[int, Size]:
+        """The extents along which a group may cover more than there is."""
+        short = {x for x in self.plan.order if self.whole[x].size < self.plan.covered(x)}
+        return {x: self.nest.extents[x] for x in (*self.group.ragged, *short)} | dict(self.group.lengths)
 
     def in_parts(
         self, place: Place, operands: Mapping[int, Promoted], pieces: Sequence[_Piece], first: Range, count: int
@@ -127,37 +131,30 @@ class Contraction(GroupLeaf):
             return {self.promoted: along, **{x: Range(i, 1) for x, i in zip(self.others, outer, strict=True)}}
 
         def fetch(p: Place, number: Index) -> None:
-            for at, operand, tile in self.each_case(p, operands, part(p, number)):
-                operand.fetch(at, tile)
+            for operand in operands.values():
+                operand.fetch(p, part(p, number))
 
-        def put(p: Place, number: Index) -> None:
+        def put(p: Place) -> None:
             p.insert(gpu.BarrierOp())
-            for at, operand, tile in self.each_case(p, operands, part(p, number)):
-                operand.put(at, tile)
+            for operand in operands.values():
+                operand.put(p, first.size)
             p.insert(gpu.BarrierOp())
 
+        for operand in operands.values():
+            operand.prepare(place, first.size)
         fetch(place, 0)
         last = prod(counts) - 1
         if last == 0:
-            put(place, 0)
+            put(place)
             self.multiply(place, operands, pieces, part(place, 0))
             return
         loop = place.loop(0, last + 1, 1, name="part")
         inside, number = place.inside(loop.body.block), loop.body.block.args[0]
-        put(inside, number)
+        put(inside)
         more = inside.branch(inside.compare(number, "ult", last))
         fetch(more, more.add(number, 1))
         self.multiply(inside, operands, pieces, part(inside, number))
         inside.yield_()
-
-    def each_case(
-        self, place: Place, operands: Mapping[int, Promoted], reduced: Tile
-    ) -> Iterator[tuple[Place, Promoted, Tile]]:
-        """Each operand, in branches for what the group covers of it."""
-        for operand in operands.values():
-            ragged = [d for d in self.group.ragged if d in operand.axes]
-            for at, whole in self.cases(place, self.whole, ragged):
-                yield at, operand, {**self.tile, **whole, **reduced}
 
     def multiply(self, place: Place, operands: Mapping[int, Promoted], pieces: Sequence[_Piece], part: Tile) -> None:
         """Adds the products of a part that is in local memory to the sums of each piece, iteration by iteration."""

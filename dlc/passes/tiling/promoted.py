@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 from dlc.dialects.sizes import strides_of
@@ -31,21 +30,24 @@ _PADDING = 4
 class Fetchers:
     """The items of a group that fetch together: how many there are, and the number of each.
 
-    `shared` gives a buffer that they share, for a key, with elements like another's and of a shape and name. `lengths` are the
-    extents that are known only when the kernel runs.
+    `shared` gives a buffer that they share, for a key, with elements like another's and of a shape and name.
     """
 
     count: int
     number: Index
     shared: Callable[[object, SSAValue, tuple[int, ...], str | None], SSAValue]
-    lengths: Mapping[int, Size]
 
 
 @dataclass(frozen=True)
 class _Share:
-    """What an item fetches at once: a range of each dimension, from the start of the part; `items` of the group have one."""
+    """What an item fetches at once: `widths` of the operand at `places`, which it puts at `starts`.
 
-    ranges: Mapping[int, Range]
+    Along what is reduced places count from the start of a part. `items` of the group have such a share.
+    """
+
+    places: Mapping[int, Index]
+    starts: Mapping[int, Index]
+    widths: Mapping[int, int]
     items: int
     registers: SSAValue
 
@@ -53,77 +55,94 @@ class _Share:
 class Promoted:
     """Operand `k`: the part of it that a group needs, some iterations of dimension `d` at a time.
 
-    `sizes` are those that a part may have along each dimension: at the end of a ragged one it has fewer.
+    `origin` is where the group begins along the dimensions that stages share. Of those in `ends` there may be less than it
+    covers, of this extent: what is fetched from behind the end is the last elements instead, which enter no sum that is kept.
     """
 
     def __init__(
-        self, place: Place, plan: TilePlan, stage: Stage, k: int, d: int, sizes: Mapping[int, Sequence[int]], items: Fetchers
+        self,
+        plan: TilePlan,
+        stage: Stage,
+        k: int,
+        d: int,
+        origin: Mapping[int, Index],
+        ends: Mapping[int, Size],
+        items: Fetchers,
     ) -> None:
         self.items = items
+        self.origin = origin
+        self.ends = ends
         self.source = stage.op.operands[k]
-        whole = {x: Range(0, 1) for x in stage.dims if x >= 0}
-        self.axes = [part_of(None, e, stage.dims, whole)[0] for e in operand_maps(stage.op)[k].results]
+        one = {x: Range(0, 1) for x in stage.dims if x >= 0}
+        self.axes = [part_of(None, e, stage.dims, one)[0] for e in operand_maps(stage.op)[k].results]
+        self.sizes = {x: plan.covered(x) if x in plan.order else 1 for x in self.axes}
         # The reduced dimension first, so that a register tile reads adjacent elements. Items that fetch along it write to
         # columns: a longer row puts these in different banks.
         dims = (*(x for x in self.axes if x == d), *(x for x in self.axes if x in plan.order))
-        shape = tuple(plan.promote[d] if x == d else plan.covered(x) for x in dims)
+        shape = tuple(plan.promote[d] if x == d else self.sizes[x] for x in dims)
         turned = self.axes[-1] == d and len(dims) > 1
         padded = (*shape[:-1], shape[-1] + _PADDING) if turned else shape
         self.local = Local(items.shared((stage.op, k), self.source, padded, self.source.name_hint), dims, shared=True)
-        # What is fetched in one branch or in another is in the same registers.
-        self._registers: dict[tuple[int, int], SSAValue] = {}
-        each = [sizes.get(x, (1,)) for x in self.axes]
-        self._shares = {part: list(self._shared_out(place, part)) for part in product(*each)}
+        self.reduced = d
+        self._shares: dict[int, list[_Share]] = {}
+
+    def prepare(self, place: Place, size: int) -> None:
+        """Finds out where the items begin to fetch parts of so many iterations, before any of these."""
+        self._shares[size] = list(self._shared_out(place, {**self.sizes, self.reduced: size}))
 
     def fetch(self, place: Place, part: Tile) -> None:
         """Each item reads its share of a part of the operand; items that are neighbours read what is adjacent in memory."""
-        for at, share in self._mine(place, part):
-            ranges = [(x, share.ranges[x]) for x in self.axes]
-            source = _window(at, self.source, [(x, Range(at.add(part[x].offset, r.offset), r.size)) for x, r in ranges])
+        for at, share in self._mine(place, part[self.reduced].size):
+            reduced = {x: at.add(r.offset, share.places[x]) for x, r in part.items() if x in share.places}
+            places = {**share.places, **reduced}
+            source = _window(at, self.source, [(x, Range(places[x], share.widths[x])) for x in self.axes])
             copy(at, source, (share.registers, source[1]))
 
-    def put(self, place: Place, part: Tile) -> None:
-        """Each item writes what it has fetched to the memory of the group."""
-        for at, share in self._mine(place, part):
-            target = _window(at, self.local.buffer, [(x, share.ranges[x]) for x in self.local.dims])
+    def put(self, place: Place, size: int) -> None:
+        """Each item writes what it has fetched, of a part of so many iterations, to the memory of the group."""
+        for at, share in self._mine(place, size):
+            target = _window(at, self.local.buffer, [(x, Range(share.starts[x], share.widths[x])) for x in self.local.dims])
             copy(at, (share.registers, target[1]), target)
 
     def window(self, place: Place, tile: Tile) -> Window:
         """What a register tile reads of the group's memory, at a part of the reduced dimension that counts from its start."""
         return _window(place, self.local.buffer, [(x, Range(tile[x].grouped, tile[x].size)) for x in self.local.dims])
 
-    def _mine(self, place: Place, part: Tile) -> Iterator[tuple[Place, _Share]]:
+    def _mine(self, place: Place, size: int) -> Iterator[tuple[Place, _Share]]:
         """The shares that an item has of a part, where it has them."""
-        for share in self._shares[tuple(part[x].size for x in self.axes)]:
+        for share in self._shares[size]:
             at = place
             if share.items < self.items.count:
                 at = at.branch(at.compare(self.items.number, "ult", share.items))
-            for x in self.axes:
-                if (extent := self.items.lengths.get(x)) is not None:
-                    at = at.branch(at.compare(at.add(part[x].offset, share.ranges[x].offset), "ult", at.size(extent)))
             yield at, share
 
-    def _shared_out(self, place: Place, sizes: Sequence[int]) -> Iterator[_Share]:
+    def _shared_out(self, place: Place, sizes: Mapping[int, int]) -> Iterator[_Share]:
         """A part of these sizes in shares of a few adjacent elements, and where each share of an item begins."""
-        lanes = self._lanes(sizes[-1])
-        widths = [*(1 for _ in sizes[1:]), lanes]
-        counts = [size // width for size, width in zip(sizes, widths, strict=True)]
+        lanes = self._lanes(sizes)
+        widths = {x: lanes if x == self.axes[-1] else 1 for x in self.axes}
+        counts = [sizes[x] // widths[x] for x in self.axes]
         element = memref_of(self.source).element_type
         for first in range(0, prod(counts), self.items.count):
-            starts = digits(place, self.items.number, first, counts)
-            each = zip(self.axes, starts, widths, strict=True)
-            ranges = {x: Range(place.multiply(start, width), width) for x, start, width in each}
-            if (first, lanes) not in self._registers:
-                name = f"{self.source.name_hint or 'x'}_next"
-                self._registers[first, lanes] = place.alloca(element, (lanes,) if lanes > 1 else (), name)
-            yield _Share(ranges, min(self.items.count, prod(counts) - first), self._registers[first, lanes])
+            numbers = zip(self.axes, digits(place, self.items.number, first, counts), strict=True)
+            starts = {x: place.multiply(number, widths[x]) for x, number in numbers}
+            places = {x: self._known(place, x, start, widths[x]) for x, start in starts.items()}
+            name = f"{self.source.name_hint or 'x'}_next"
+            registers = place.alloca(element, (lanes,) if lanes > 1 else (), name)
+            yield _Share(places, starts, widths, min(self.items.count, prod(counts) - first), registers)
 
-    def _lanes(self, size: int) -> int:
+    def _known(self, place: Place, x: int, start: Index, width: int) -> Index:
+        """Where in the operand an item reads that begins at `start` of what the group covers: within its end."""
+        at = place.add(self.origin.get(x, 0), start)
+        if x not in self.ends:
+            return at
+        return place.minimum(at, place.subtract(place.size(self.ends[x]), width))
+
+    def _lanes(self, sizes: Mapping[int, int]) -> int:
         """How many elements are read at once of a row: as many as all rows have, one behind the other, at aligned places."""
         *apart, last = strides_of(self.source)
-        if last != 1 or self.axes[-1] in self.items.lengths:
-            return 1
-        return max(n for n in _LANES if size % n == 0 and all(isinstance(s, int) and s % n == 0 for s in apart))
+        inner = self.axes[-1]
+        whole = [sizes[inner], *apart, *([self.ends[inner]] if inner in self.ends else [])]
+        return max(n for n in _LANES if all(isinstance(s, int) and s % n == 0 for s in whole)) if last == 1 else 1
 
 
 def digits(place: Place, number: Index, more: int, counts: Sequence[int]) -> list[Index]:
