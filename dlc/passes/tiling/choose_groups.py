@@ -16,7 +16,7 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
-from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_stage
+from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_stage, whole_parts
 from dlc.passes.types import memref_of
 from dlc.target import Groups, Target
 
@@ -252,7 +252,7 @@ class _Chooser:
             plan = TilePlan(
                 register=register,
                 items={**self.fill(blocked, register, down), **across_items},
-                promote={inner: even_tile(nest.extents[inner], chunk)},
+                promote={inner: whole_parts(nest.extents[inner], chunk)},
                 pieces={lane: pieces} if pieces > 1 else {},
                 chunks=self.chunks(()),
             )
