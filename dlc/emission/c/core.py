@@ -24,6 +24,11 @@ Range = tuple[int, int]
 _INT = (-(1 << 31), (1 << 31) - 1)
 
 
+def fits_int(range: Range) -> bool:
+    """Whether all of a range is ints."""
+    return _INT[0] <= range[0] and range[1] <= _INT[1]
+
+
 class Writer(Vocabulary):
     """Definitions and indices; what it lacks is in the other files of this folder."""
 
@@ -40,6 +45,7 @@ class Writer(Vocabulary):
         self.declarations: list[str] = []
         self.items = 1
         self.local_bytes: int = 0  # that the items of a group share
+        self.meets_globally = False  # whether they write and read a buffer of all groups
         self._taken = set[str]()
         self._place = ""
 
@@ -90,12 +96,14 @@ class Writer(Vocabulary):
 
     # Indices
 
-    def define_index(self, value: str, hint: str, range: Range | None) -> Linear:
-        """Computes an index that lies in `range`, both ends included."""
-        fits = range is not None and _INT[0] <= range[0] and range[1] <= _INT[1]
+    def define_index(self, value: str, hint: str, range: Range | None, multiple: int = 1) -> Linear:
+        """Computes an index that lies in `range`, both ends included, and is a multiple of some number."""
+        fits = range is not None and fits_int(range)
         name = self.define(self.syntax.types["i32" if fits else "i64"], value, hint)
         if range is not None:
             self.ranges[name] = range
+        if multiple > 1:
+            self.multiples[name] = multiple
         return self.term(name)
 
     def range(self, form: Linear) -> Range | None:

@@ -114,6 +114,7 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
     else:
         profiles = (OPENCL_PROFILES["opencl:gpu"], OPENCL_PROFILES["opencl:small"])
         profile = next((t for t in profiles if not _lacks(t, handle.max_work_group_size, handle.local_mem_size)), profiles[-1])
+        profile = _with_units(profile, handle.max_compute_units)
     return Device(
         place=place,
         name=handle.name.strip(),
@@ -128,6 +129,10 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
     )
 
 
+def _with_units(target: Target, units: int) -> Target:
+    return target if target.groups is None else replace(target, groups=replace(target.groups, units=units))
+
+
 def _lacks(target: Target, items: int, local_bytes: int) -> str:
     """What `target` takes for granted that a device does not have; empty if nothing."""
     groups = target.groups
@@ -139,12 +144,14 @@ def _lacks(target: Target, items: int, local_bytes: int) -> str:
 
 
 def fitted(target: Target, device: Device) -> Target:
-    """`target` without what the device does not have, as a version of this device's own.
+    """`target` without what the device does not have and with as many units, as a version of this device's own.
 
     Raises DeviceError for one that is too large for it.
     """
     if lacking := _lacks(target, device.group_items, device.local_bytes):
         raise DeviceError(f"{device}: {target.name} needs {lacking}; compile for opencl:small")
+    if device.target.groups is not None:
+        target = _with_units(target, device.target.groups.units)
     # What becomes of text is its driver's affair.
     target = replace(target, version=f"{device.name}, {device.platform}, {device.driver}")
     return without(target, halves=device.target.halves, doubles=device.target.doubles)
