@@ -110,7 +110,7 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
         self.meets_globally = any(buffer in shared for buffer in self.block.args)
         if groups != 0:
             self.visit_block(ops[0].regions[0].block)
-        return Grid(groups, self.items, self.local_bytes)
+        return Grid(groups, self.items, self.group_bytes)
 
     def text(self, name: str, grid: Grid) -> str:
         parameters = ",".join(f"\n    {parameter}" for parameter in self.parameters)
@@ -118,7 +118,7 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
             f"// {grid.groups} group{'s' * (grid.groups != 1)} of {grid.items}",
             self.syntax.function.format(name=name, parameters=parameters, items=grid.items),
             "{",
-            *(f"    {line}" for line in self.declarations),
+            *(f"    {line}" for line in self.arrays),
             *render(tidy(self.scopes[0].lines)),
             "}",
             "",
