@@ -15,10 +15,14 @@ from dlc.options import Environment
 
 @dataclass(frozen=True)
 class Groups:
-    """Items of a group run at once and share local memory: at most `items` of them, and `local_bytes` of it."""
+    """Items of a group run at once and share local memory: at most `items` of them, and `local_bytes` of it.
+
+    A device has something to do for each of its multiprocessors from `at_once` groups on.
+    """
 
     items: int
     local_bytes: int
+    at_once: int = 128
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ from dlc.passes.types import memref_of
 # Elements that an item copies at once, where they are contiguous.
 _LANES = (1, 2, 4)
 _PADDING = 4
+# Rounds of a team that are code of their own each.
+_ROUNDS = 4
 
 
 class Group:
@@ -214,13 +216,15 @@ class _GroupLeaf(Leaf):
             return
         rounds, rest = divmod(self.nest.extents[d], n * chunk)
         own = place.multiply(member, chunk)
-        if rounds == 1:
-            yield place, Range(own, chunk)
-        elif rounds:
-            loop = place.loop(0, rounds, 1, name=f"j{d}")
-            inside, k = place.inside(loop.body.block), loop.body.block.args[0]
-            offset = inside.add(inside.multiply(k, n * chunk), own)
-            yield inside, Range(offset, chunk, inside.multiply(k, chunk))
+        if rounds <= _ROUNDS:
+            # What an item keeps of each is in registers, which have no computed numbers, and loads do not wait for one another.
+            for k in range(rounds):
+                yield place, Range(place.add(own, k * n * chunk), chunk, k * chunk)
+        else:
+            # From its own place on: PoCL takes a loop that is the same for all items for one in which they meet.
+            loop = place.loop(own, place.add(own, rounds * n * chunk), n * chunk, name=f"j{d}")
+            inside, offset = place.inside(loop.body.block), loop.body.block.args[0]
+            yield inside, Range(offset, chunk, inside.multiply(inside.floordiv(offset, n * chunk), chunk))
             inside.yield_()
         if rest:
             yield from shares(place, Range(rounds * n * chunk, rest, rounds * chunk), member, n, chunk)
