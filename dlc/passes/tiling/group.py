@@ -200,6 +200,15 @@ class _GroupLeaf(Leaf):
                 place = place.branch(place.compare(i, "eq", 0))
         return place
 
+    def is_inner(self) -> bool:
+        """Whether items of one team are neighbours in memory."""
+        return self.group.axes[-1][0] in self.plan.team_dims(self.nest)
+
+    def partial_results(self, d: int) -> int:
+        """Where neighbours have other results, what is reduced lies across: it has no lanes."""
+        across = d in self.plan.team_dims(self.nest) and not self.is_inner()
+        return 1 if across else super().partial_results(d)
+
     def spread(self, place: Place, stage: Stage, tile: Tile, d: int) -> None:
         """A stage along the team's dimension, each item its chunks."""
         for at, part in self.chunks(place, d):
@@ -239,8 +248,7 @@ class _GroupLeaf(Leaf):
         axes = [x for x in self.axes_of(stage.output.root) if sizes[x] > 1]
         n, member = self.group.team, self.group.member
         # Items that are neighbours have neighbouring results.
-        inner = self.group.axes[-1][0] in self.plan.team_dims(self.nest)
-        order = [*axes, d] if inner else [d, *axes]
+        order = [*axes, d] if self.is_inner() else [d, *axes]
         shape = tuple({**sizes, d: n}[x] for x in order)
         partials = self.group.shared((stage.op, "partials"), stage.op.operands[output], shape, "partials")
 
