@@ -38,6 +38,8 @@ _BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
 _KEPT = 64
 # Elements of a reduction in local memory at a time.
 _CHUNKS = (8, 16, 32)
+# Rows of a matrix that an item of a team reads at once.
+_DEEP = 8
 # Rows of a contraction that are too few to share what its columns read.
 _FEW_ROWS = 4
 # Where the profile of a device has no groups: the items of a naive one.
@@ -163,15 +165,18 @@ class _Chooser:
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
         # Neighbours read neighbouring elements only as a team, where what is reduced is contiguous.
         worth = 2 * _LINE if lane is None else _WORTH_A_TEAM
-        if nest.extents[dims[0]] < worth or (lane is not None and rows >= _BUSY):
+        busy = self.groups.units * self.groups.items
+        if nest.extents[dims[0]] < worth or (lane is not None and rows >= busy):
             return None
-        chunks = self.chunks(dims)
-        pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
         # Enough for the device, and for neighbours to read whole lines.
         side = min(self.steps(lane, register[lane]), _LINE) if lane is not None else 1
         kept = max(nest.extents[d] if self.is_kept(d) else 1 for d in dims)
-        wanted = max(_BUSY // rows, kept // _KEPT, 2 * _LINE if lane is None else 1)
-        team = 1 << (max(1, min(wanted, pieces, self.groups.items // side)).bit_length() - 1)
+        wanted = min(max(busy // rows, kept // _KEPT, 2 * _LINE if lane is None else 1), self.groups.items // side)
+        chunks = self.chunks(dims)
+        if lane is not None:
+            chunks |= {d: self.deep(d, wanted) for d in dims}
+        pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
+        team = 1 << (max(1, min(wanted, pieces)).bit_length() - 1)
         if team == 1:
             return None
         limit = max(side, min(self.groups.items, _TEAM_GROUP) // team)
@@ -181,6 +186,12 @@ class _Chooser:
         items = {**items, **own} if lane is None else {**own, **items}
         plan = self.finish(TilePlan(register=register, chunks=chunks, items=items))
         return plan if self.team_bytes(plan) <= self.groups.local_bytes else None
+
+    def deep(self, d: int, items: int) -> int:
+        """Elements along a dimension that lies across that one of so many items takes at once: none waits for another."""
+        if d in self.nest.open or any(d not in s.reductions for s in self.nest.stages if d in s.dims):
+            return 1
+        return max(1, min(_DEEP, self.nest.extents[d] // items))
 
     def is_kept(self, d: int) -> bool:
         """Whether an item keeps what it computes along a dimension for a later stage."""
