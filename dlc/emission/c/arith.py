@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import gcd
 from typing import Any, cast
 
 from dlc.emission.c.core import Range, Writer
@@ -227,15 +228,20 @@ def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[Writer, 
         if not isinstance(result.type, IndexType):
             apply(e, op, expression(name))
             return
-        a, b = (e.range(e.linear(v)) for v in op.operands)
-        signed = name.endswith("si") or all(_natural(e, e.linear(v)) for v in op.operands)
+        forms = [e.linear(v) for v in op.operands]
+        a, b = map(e.range, forms)
+        signed = name.endswith("si") or all(_natural(e, form) for form in forms)
         known = None if a is None or b is None else (choice(a[0], b[0]), choice(a[1], b[1]))
         if known is not None and not signed:
             # As naturals the smaller of two is no larger than the one that surely is natural.
             naturals = [high for low, high in filter(None, (a, b)) if low >= 0]
             known = (0, min(naturals)) if naturals and name == "minui" else None
-        value = e.expression(f"{name[:3]}si" if signed else name, Register("i64"), *map(e.scalar, op.operands))
+        ints = signed and all(e.fits(form) for form in forms)
+        texts = map(e.index, forms) if ints else map(e.scalar, op.operands)
+        value = e.expression(f"{name[:3]}si" if signed else name, Register("i32" if ints else "i64"), *texts)
         e.linears[result] = e.define_index(value, result.name_hint or name, known)
+        ((_, found, _),) = e.linears[result].terms
+        e.multiples[found] = gcd(*(e.multiple_of(form) for form in forms))
 
     return handle
 

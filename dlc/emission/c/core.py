@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
+from math import gcd
 from typing import cast
 
 from dlc.emission.c.syntax import Syntax
@@ -111,10 +112,21 @@ class Writer(Vocabulary):
     def multiple(self, name: str, coefficient: int) -> int:
         return coefficient * self.multiples.get(name, 1)
 
+    def multiple_of(self, form: Linear) -> int:
+        """A number that an index is surely a multiple of."""
+        return gcd(form.constant, *(self.multiple(name, c) for _, name, c in form.terms))
+
+    def fits(self, form: Linear) -> bool:
+        """Whether an index, and each part of it, surely is an int."""
+        known = [self.ranges.get(name) for _, name, _ in form.terms]
+        return None not in known and self._reach(form) <= _INT[1]
+
+    def _reach(self, form: Linear) -> int:
+        return abs(form.constant) + sum(abs(c) * max(map(abs, self.ranges.get(name, (0,)))) for _, name, c in form.terms)
+
     def index(self, form: Linear) -> str:
         """An index as an expression of ints, or of longs where it, or a part of it, might not fit."""
-        reach = abs(form.constant) + sum(abs(c) * max(map(abs, self.ranges.get(name, (0,)))) for _, name, c in form.terms)
-        start = "" if reach <= _INT[1] else f"({self.syntax.types['i64']})"
+        start = "" if self._reach(form) <= _INT[1] else f"({self.syntax.types['i64']})"
         parts: list[tuple[int, str]] = []
         for _, name, c in form.terms:
             parts.append((c, code(start, name, f" * {abs(c)}") if abs(c) != 1 else code(start, name)))

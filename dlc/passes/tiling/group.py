@@ -19,6 +19,7 @@ from dlc.dims import Size
 from dlc.ir import SSAValue, gpu
 from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.leaf import Continuation, Leaf, Local, part_of
+from dlc.passes.tiling.matrices import MatrixLeaf
 from dlc.passes.tiling.nests import Nest, Stage, identity_of, initial_of
 from dlc.passes.tiling.plan import TilePlan, promoted_stage
 from dlc.passes.tiling.ranges import Range, Tile, steps, whole_or_end
@@ -43,7 +44,8 @@ class Group:
         self.lengths = lengths
         # Where the last group has less to do than the others.
         self.ragged = ragged
-        self.axes = _axes(nest, plan)
+        # Who multiplies matrices with others is told by the number alone.
+        self.axes = [(plan.order[-1], prod((plan.items or {}).values()))] if plan.matrices else _axes(nest, plan)
         loop = task.parallel("item", [(n, 1) for _, n in self.axes] or [(1, 1)], [f"t{d}" for d, _ in self.axes] or ["t"])
         arguments = loop.body.block.args
         self.place = task.inside(loop.body.block)
@@ -71,7 +73,10 @@ class Group:
         if self.repeats:
             # Others may still read what the next round overwrites.
             place.insert(gpu.BarrierOp())
-        _GroupLeaf(self, tile).run(place)
+        if self.plan.matrices:
+            MatrixLeaf(self.nest, self.plan, tile, self.shared, self.number).run(place)
+        else:
+            _GroupLeaf(self, tile).run(place)
 
 
 def _axes(nest: Nest, plan: TilePlan) -> list[tuple[int, int]]:
