@@ -15,10 +15,14 @@ from dlc.options import Environment
 
 @dataclass(frozen=True)
 class Groups:
-    """Items of a group run at once and share local memory: at most `items` of them, and `local_bytes` of it."""
+    """Items of a group run at once and share local memory: at most `items` of them, and `local_bytes` of it.
+
+    A device has so many `units`, each of which runs a few groups at once.
+    """
 
     items: int
     local_bytes: int
+    units: int = 96
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,9 @@ OPENCL = Syntax(
     function="__kernel __attribute__((reqd_work_group_size({items}, 1, 1)))\nvoid {name}({parameters})",
     group="get_group_id(0)",
     item="get_local_id(0)",
-    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    barrier="barrier({fences});",
+    fences={"local": "CLK_LOCAL_MEM_FENCE", "global": "CLK_GLOBAL_MEM_FENCE"},
+    unrolled="#pragma unroll",
     spaces={"global": "__global ", "local": "__local ", "private": ""},
     words="kernel global local constant private half uchar ushort uint ulong image2d_t sampler_t event_t size_t "
     "step mix sign dot length normalize cross distance clamp radians degrees smoothstep exp log pow sin cos tan tanh",

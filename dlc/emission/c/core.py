@@ -41,6 +41,7 @@ class Writer(Vocabulary):
         self.declarations: list[str] = []
         self.items = 1
         self.local_bytes: int = 0  # that the items of a group share
+        self.meets_globally = False  # whether they write and read a buffer of all groups
         self._taken = set[str]()
         self._place = ""
 

@@ -19,7 +19,7 @@ from dlc.dialects.sizes import size_arguments, symbol
 from dlc.dims import Size
 from dlc.emission.c import arith, control, convert, matrices, memory
 from dlc.emission.c.control import ControlWriter
-from dlc.emission.c.memory import MemoryWriter, written_by
+from dlc.emission.c.memory import MemoryWriter, read_by, written_by
 from dlc.emission.c.syntax import Syntax
 from dlc.emission.c.text import render, tidy
 from dlc.emission.c.vectors import VectorWriter
@@ -107,6 +107,8 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
                 self.visit(op)
             return Grid(1, 1)
         groups = self.positions(ops[0], self.number("group"))
+        shared = read_by(ops[0]) & written_by(ops[0])
+        self.meets_globally = any(buffer in shared for buffer in self.block.args)
         if groups != 0:
             self.visit_block(ops[0].regions[0].block)
         return Grid(groups, self.items, self.local_bytes)

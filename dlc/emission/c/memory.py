@@ -16,7 +16,7 @@ from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition, view_
 from dlc.emission.visit.records import Access
 from dlc.emission.visit.registers import Register, element_bytes, memref_type
 from dlc.emission.visit.visit import Handlers
-from dlc.ir import IndexType, Operation, OpResult, SSAValue, func, memref, vector
+from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
 
 # Of a kernel's sizes; who gives them sees to it, so that sums of a few do not overflow.
 _SIZES = (-(1 << 62), (1 << 62) - 1)
@@ -144,27 +144,50 @@ class MemoryWriter(Writer):
         text = self._load(access(self, op.memref, op.indices), Register("i64"), 0)
         self.linears[op.res] = self.define_index(text, op.res.name_hint or "element", None)
 
+    def meet(self) -> None:
+        """A barrier: what items tell each other by is the memory of the group, and buffers that they write and read."""
+        spaces = ("local", "global") if self.meets_globally else ("local",)
+        fences = " | ".join(self.syntax.fences[space] for space in spaces if space in self.syntax.fences)
+        self.emit(self.syntax.barrier.format(fences=fences))
+
     def prefetch(self, op: PrefetchOp) -> None:
         if self.has("prefetch"):
             a = access(self, op.memref, op.indices)
             self.emit(self.expression("prefetch", self.held(Register(a.view.kind)), words=self._words(a, 0)), ";")
 
 
-def written_by(kernel: func.FuncOp) -> set[SSAValue]:
-    """The buffers that a kernel writes to."""
+def written_by(kernel: Operation) -> set[SSAValue]:
+    """The buffers that a kernel, or a part of it, writes to."""
     written = set[SSAValue]()
     for op in kernel.walk():
         match op:
             case memref.StoreOp():
-                buffer = op.memref
+                written.add(_root(op.memref))
             case vector.TransferWriteOp():
-                buffer = op.source
+                written.add(_root(op.source))
             case _:
                 continue
-        while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
-            buffer = buffer.op.source
-        written.add(buffer)
     return written
+
+
+def read_by(kernel: Operation) -> set[SSAValue]:
+    """The buffers that a kernel, or a part of it, reads from."""
+    read = set[SSAValue]()
+    for op in kernel.walk():
+        match op:
+            case memref.LoadOp():
+                read.add(_root(op.memref))
+            case vector.TransferReadOp():
+                read.add(_root(op.source))
+            case _:
+                continue
+    return read
+
+
+def _root(buffer: SSAValue) -> SSAValue:
+    while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
+        buffer = buffer.op.source
+    return buffer
 
 
 def load(e: MemoryWriter, op: Operation) -> None:
@@ -181,7 +204,7 @@ def prefetch(e: MemoryWriter, op: Operation) -> None:
 
 
 def barrier(e: MemoryWriter, op: Operation) -> None:
-    e.emit(e.syntax.barrier)
+    e.meet()
 
 
 HANDLERS: Handlers = {**memory.HANDLERS, "memref.load": load, "memref.prefetch": prefetch, "gpu.barrier": barrier}

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.choose_matrices import choose_matrices
+from dlc.passes.tiling.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_stage
 from dlc.passes.types import memref_of
 from dlc.target import Groups, Target
 
-# Items and groups at work at once on a device of some size.
-_BUSY, _GROUPS = 8192, 96
+# Items at work at once on a device of some size.
+_BUSY = 8192
 # A group of no more than these is worth its start.
 _FEWEST = 32
 # Elements that an item takes at once along contiguous memory.
@@ -31,14 +33,12 @@ _LINE = 8
 _WORTH_A_TEAM = 64
 _TEAM_GROUP = 128
 # Register tiles of a contraction (rows, columns), and items of a group along them.
-_TILES = ((8, 8), (8, 4), (4, 4), (2, 4), (1, 4))
+_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (1, 4))
 _BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
 # Elements that an item of a team may keep to itself.
 _KEPT = 64
 # Elements of a reduction in local memory at a time.
-_CHUNK = 16
-# What a load from local memory and one from global memory cost, in multiply-adds.
-_LOCAL_COST, _GLOBAL_COST = 1.5, 16
+_CHUNKS = (8, 16, 32)
 # Rows of a contraction that are too few to share what its columns read.
 _FEW_ROWS = 4
 # Where the profile of a device has no groups: the items of a naive one.
@@ -232,23 +232,32 @@ class _Chooser:
         if lane not in again or not set(rows).intersection(again):
             return None
         plans = [p for p in self.candidates(stage, rows, lane) if self.local_bytes(p, stage) <= self.groups.local_bytes]
-        return min(plans, key=lambda p: self.cost(p, rows, lane), default=None)
+        return min(plans, key=lambda p: cost_of_contraction(p, nest, stage, self.groups), default=None)
 
     def candidates(self, stage: Stage, rows: list[int], lane: int) -> Iterator[TilePlan]:
         nest = self.nest
         reduced = [d for d in stage.dims if d in stage.reductions]
         inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in stage.inputs), -nest.extents[d]))
-        chunk = even_tile(nest.extents[inner], _CHUNK)
         # Rows that all operands tell apart are products of their own.
         blocked = [d for d in rows if any(not a.uses(d) for a in stage.inputs)]
-        for (height, width), (down, across) in ((t, b) for t in _TILES for b in _BLOCKS):
+        for (height, width), (down, across), chunk in product(_TILES, _BLOCKS, _CHUNKS):
             if down * across > self.groups.items:
                 continue
-            register = {lane: 1 if lane in nest.open else min(width, nest.extents[lane])}
+            # Neighbours read and write a few columns each side by side, and the next ones behind those of all.
+            columns = 1 if lane in nest.open else min(_LANES, nest.extents[lane])
+            pieces = 1 if lane in nest.open else max(1, min(width, nest.extents[lane]) // columns)
+            register = {lane: columns}
             if blocked:
                 register[blocked[0]] = 1 if blocked[0] in nest.open else even_tile(nest.extents[blocked[0]], height)
-            items = {**self.fill(blocked, register, down), **self.fill([lane], register, across)}
-            yield self.finish(TilePlan(register=register, items=items, promote={inner: chunk}, chunks=self.chunks(())))
+            across_items = self.fill([lane], {lane: columns * pieces}, across)
+            plan = TilePlan(
+                register=register,
+                items={**self.fill(blocked, register, down), **across_items},
+                promote={inner: even_tile(nest.extents[inner], chunk)},
+                pieces={lane: pieces} if pieces > 1 else {},
+                chunks=self.chunks(()),
+            )
+            yield self.finish(plan)
 
     def local_bytes(self, plan: TilePlan, stage: Stage) -> int:
         """What the promoted operands take of local memory, with some room for padding."""
@@ -259,14 +268,3 @@ class _Chooser:
                 size = prod(plan.covered(d) for d in plan.order if a.uses(d)) + _LANES
                 total += chunk * size * numpy_dtype(memref_of(operand).element_type).itemsize
         return total
-
-    def cost(self, plan: TilePlan, rows: list[int], lane: int) -> float:
-        """The time of a contraction, relative: what is computed, what is loaded for it, and how much of the device works."""
-        nest = self.nest
-        computed = prod(plan.covered(d) * self.steps(d, plan.covered(d)) / nest.extents[d] for d in (*rows, lane))
-        height, width = prod(plan.tile(d) for d in rows), plan.tile(lane)
-        block = prod(plan.covered(d) for d in rows), plan.covered(lane)
-        loads = _LOCAL_COST * (1 / height + 1 / width) + _GLOBAL_COST * (1 / block[0] + 1 / block[1])
-        groups = prod(self.steps(d, plan.covered(d)) for d in nest.shared)
-        busy = min(1.0, groups * prod((plan.items or {}).values()) / _BUSY, groups / _GROUPS)
-        return computed * (1 + loads) / busy

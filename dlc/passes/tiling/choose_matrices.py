@@ -1,7 +1,8 @@
 """Choosing a tile plan for a contraction of words on a device whose items multiply matrices together.
 
-As for other contractions: what is computed for nothing at ragged ends, loads for each product, and whether there are groups
-enough for the whole device, here by the shapes of tiles that were found to be the quickest ones on one.
+Each unit of the device goes through its groups, step by step of what is reduced; a step takes as long as the units of its
+groups multiply, and longer by what is brought for it, but never less than it takes to bring anything and to meet. What these
+cost was measured on one device (docs/performance.md); how many units there are the target says.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dlc.target import Groups, Target
 
 # Rows and columns of a group's tile, and of the part of it that 32 items multiply.
 TILES = (
-    (128, 128, 64, 32),
+    (128, 256, 64, 64),
+    (128, 128, 64, 64),
     (128, 64, 32, 32),
     (64, 128, 32, 32),
     (64, 64, 32, 32),
@@ -28,10 +30,10 @@ TILES = (
 )
 # Rows of which the second operand is read once, and decides.
 _FEW_ROWS = 4
-# Groups that keep the whole of a device busy.
-_GROUPS = 132
-# What a word from local memory and one from global memory cost, in products of words.
-_LOCAL_COST, _GLOBAL_COST = 4, 32
+# Of a step, in products that a unit makes in the same time: what a row or column costs that is brought, and the least of all.
+_BROUGHT, _LEAST = 60, 31000
+# Parts that a unit has at once, and sums in their registers.
+_PARTS, _SUMS = 16, 1 << 15
 
 
 def choose_matrices(nest: Nest, target: Target) -> TilePlan | None:
@@ -64,14 +66,13 @@ class _Chooser:
         return items <= self.groups.items and local <= self.groups.local_bytes and shared
 
     def cost(self, rows: int, columns: int, down: int, right: int) -> float:
-        """The time that the products take, relative."""
-        m, n = self.nest.extents[self.product.row], self.nest.extents[self.product.column]
-        steps = -(-m // rows), -(-n // columns)
-        computed = steps[0] * rows * steps[1] * columns / (m * n)
-        loads = _LOCAL_COST * (1 / down + 1 / right) + _GLOBAL_COST * (1 / rows + 1 / columns)
-        others = [d for d in self.nest.shared if d not in (self.product.row, self.product.column)]
-        groups = prod(steps) * prod(self.nest.extents[d] for d in others)
-        return computed * (1 + loads) / min(1.0, groups / _GROUPS)
+        """The time that a step takes of all groups, relative."""
+        extents, of_both = self.nest.extents, (self.product.row, self.product.column)
+        parts = (-(-extents[d] // size) for d, size in zip(of_both, (rows, columns), strict=True))
+        groups = prod(parts) * prod(extents[d] for d in self.nest.shared if d not in of_both)
+        in_turn = -(-groups // self.groups.units)
+        at_once = max(1, min(_PARTS, _SUMS // (down * right)) * down * right // (rows * columns))
+        return in_turn * (rows * columns + _BROUGHT * (rows + columns)) + -(-in_turn // at_once) * _LEAST
 
     def planned(self, rows: int, columns: int, down: int, right: int) -> TilePlan:
         row, column, extents = self.product.row, self.product.column, self.nest.extents

@@ -33,7 +33,7 @@ from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.ranges import Range, Tile, open_steps, steps, steps_between
 from dlc.passes.tiling.scatter import scatter_of
 from dlc.passes.tiling.scatter import split as split_scatter
-from dlc.passes.tiling.structured_ops import IN_HALVES, operand_maps
+from dlc.passes.tiling.structured_ops import IN_HALVES, ONE_STEP, operand_maps
 from dlc.passes.tiling.windows import Window, combine, copy, element_of, fill, generic, without_units
 from dlc.passes.types import memref_of
 
@@ -248,6 +248,8 @@ class Leaf:
         reduced = [d in stage.reductions and d not in output for d in dims]
         body = _clone_body(place, stage, tile, dims)
         op, last = generic(place, operands, maps, reduced, body), body.block.last_op
+        if stage.reductions and all(tile[d].size == 1 for d in stage.reductions):
+            op.attributes[ONE_STEP] = UnitAttr()
         adds = last is not None and isinstance(last.operands[0].owner, arith.AddfOp)
         # A stage may lie along none of them, such as a copy of weights.
         rows = prod(tile[d].size for d in self.plan.register if d in self.nest.open and d in tile)

@@ -13,7 +13,7 @@ them is not stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -23,9 +23,10 @@ from dlc.dialects.dl.narrow_numbers.words import DOTS
 from dlc.dialects.matrices import COLUMNS, ITEMS, OWN_COLUMNS, OWN_ROWS, OWN_SUMS, OWN_WORDS, ROWS, WORDS, MultiplyWordsOp
 from dlc.ir import AffineDimExpr, AffineMap, Block, Operation, SSAValue, StringAttr, arith, f32, gpu, i32, linalg
 from dlc.passes.structured import DOT, Index, Place
+from dlc.passes.tiling.group import Group
 from dlc.passes.tiling.leaf import Leaf, Local, part_of
 from dlc.passes.tiling.nests import Nest, Stage, identity_of
-from dlc.passes.tiling.plan import TilePlan, promoted_stage
+from dlc.passes.tiling.plan import promoted_stage
 from dlc.passes.tiling.ranges import Range, Tile
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.windows import copy
@@ -80,18 +81,16 @@ def _steps(name: str) -> list[type[Operation]]:
 
 
 class MatrixLeaf(Leaf):
-    """A contraction on the tile of a group, whose parts begin where `whole` says, and the stages after it.
+    """A contraction on the tile of a group, and the stages after it."""
 
-    `shared` makes buffers of the group, `number` is the item's in it.
-    """
-
-    def __init__(self, nest: Nest, plan: TilePlan, whole: Tile, shared: Callable[..., SSAValue], number: Index) -> None:
+    def __init__(self, group: Group, whole: Tile) -> None:
+        nest, plan, shared = group.nest, group.plan, group.shared
         stage = promoted_stage(nest)
         assert stage is not None
         product = matrix_product(stage, nest)
         assert product is not None
         super().__init__(nest, plan, {**whole, product.row: Range(0, 1), product.column: Range(0, OWN_SUMS)})
-        self.contraction, self.product, self.number = stage, product, number
+        self.contraction, self.product, self.number = stage, product, group.number
         self.origin = {d: r.offset for d, r in whole.items()}
         self.size = {d: plan.covered(d) for d in (product.row, product.column)}
         a, b = (stage.op.operands[k] for k in (product.a, product.b))

@@ -49,7 +49,8 @@ class TilePlan:
     Along a shared dimension each item has its own register tile. The entries of dimensions of single stages, of one size,
     are a team: its items share the work of a stage along its dimension chunk by chunk, and add up what they reduce.
     `promote`: for one dimension that a contraction reduces, the part of it whose operands are brought to the group's memory
-    at a time.
+    at a time. `pieces`: then an item may have several register tiles along shared dimensions, so many; the next one is behind
+    those of all items.
 
     `matrices`, of a contraction that is promoted: for two shared dimensions, the rows and the columns that 32 items multiply
     together. Each has as many of them as its register tile says, where `gpu.multiply_words` wants them.
@@ -80,6 +81,7 @@ class TilePlan:
     steps: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
     items: Mapping[int, int] | None = None
     promote: Mapping[int, int] = field(default_factory=dict[int, int])
+    pieces: Mapping[int, int] = field(default_factory=dict[int, int])
     matrices: Mapping[int, int] = field(default_factory=dict[int, int])
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
@@ -191,6 +193,9 @@ class TilePlan:
                 )
 
     def check_promote(self, nest: Nest) -> None:
+        for d, n in self.pieces.items():
+            if not self.promote or d not in nest.shared or n < 1:
+                raise ValueError(f"pieces[d{d}] = {n}: must be of a shared dimension where a contraction is promoted")
         if not self.promote:
             return
         contraction = promoted_stage(nest)
@@ -256,9 +261,13 @@ class TilePlan:
         """The register tile along a shared dimension."""
         return self.register.get(d, 1)
 
+    def apart(self, d: int) -> int:
+        """What the items of a group cover of a shared dimension with one register tile each."""
+        return self.tile(d) * (self.items or {}).get(d, 1)
+
     def covered(self, d: int) -> int:
         """What the items of a group, or the one thread of a task, cover of a shared dimension at once."""
-        return self.tile(d) * (self.items or {}).get(d, 1)
+        return self.apart(d) * self.pieces.get(d, 1)
 
     def team_dims(self, nest: Nest) -> list[int]:
         """The dimensions of single stages that items share."""
@@ -281,6 +290,7 @@ class TilePlan:
         steps = "".join(f" steps[{k}] {{{sizes(s)}}}" for k, s in self.steps.items())
         items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
+        promote += f" pieces {{{sizes(self.pieces)}}}" if self.pieces else ""
         promote += f" matrices {{{sizes(self.matrices)}}}" if self.matrices else ""
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
         blocks += f" parts {{{sizes(self.parts)}}}" if self.parts else ""

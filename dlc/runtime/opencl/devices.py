@@ -116,6 +116,7 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
     else:
         profiles = (OPENCL_PROFILES["opencl:gpu"], OPENCL_PROFILES["opencl:small"])
         profile = next((t for t in profiles if not _lacks(t, handle.max_work_group_size, handle.local_mem_size)), profiles[-1])
+        profile = _with_units(profile, handle.max_compute_units)
     target = without(profile, halves="cl_khr_fp16" in extensions, doubles="cl_khr_fp64" in extensions)
     return Device(
         place=place,
@@ -130,6 +131,10 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
         target=with_matrices(target) if profile.groups is not None and _multiplies_matrices(handle) else target,
         handle=handle,
     )
+
+
+def _with_units(target: Target, units: int) -> Target:
+    return target if target.groups is None else replace(target, groups=replace(target.groups, units=units))
 
 
 def _multiplies_matrices(handle: Any) -> bool:
@@ -148,7 +153,7 @@ def _lacks(target: Target, items: int, local_bytes: int) -> str:
 
 
 def fitted(target: Target, device: Device) -> Target:
-    """`target` without what the device does not have, as a version of this device's own.
+    """`target` without what the device does not have and with as many units, as a version of this device's own.
 
     Raises DeviceError for one that is too large for it.
     """
@@ -156,6 +161,8 @@ def fitted(target: Target, device: Device) -> Target:
         raise DeviceError(f"{device}: {target.name} needs {lacking}; compile for opencl:small")
     if target.alignment % device.alignment:
         target = replace(target, alignment=device.alignment)
+    if device.target.groups is not None:
+        target = _with_units(target, device.target.groups.units)
     # What becomes of text is its driver's affair.
     target = replace(target, version=f"{device.name}, {device.platform}, {device.driver}")
     if target.dots and not device.target.dots:
