@@ -76,7 +76,7 @@ def stages_of(
     contractions with weights round their operands to.
     """
     strict = numerics == "strict"
-    meeting = frozenset({"gpu.barrier"}) if target.groups is not None else frozenset[str]()
+    meeting = frozenset({"gpu.barrier", "gpu.multiply_words"}) if target.groups is not None else frozenset[str]()
     prefetch = () if target.machine.prefetch is None else (PrefetchPanelsPass(target),)
     by_tiles = target.machine.winograd is not None and not strict
     winograd = (WinogradPass(target),) if by_tiles else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlc.backends.opencl.functions import DEFINITIONS
+from dlc.backends.opencl.functions import DEFINITIONS, MATRICES
 from dlc.emission.c.syntax import OPERATORS, Syntax
 
 _TYPES = {
@@ -16,6 +16,7 @@ _UNSIGNED_COMPARISONS = {
     for name, sign in (("ult", "<"), ("ule", "<="), ("ugt", ">"), ("uge", ">="))
 }
 
+_OPERANDS = ", ".join(f"{{{k}}}" for k in range(10))
 _EXPRESSIONS = {
     **OPERATORS,
     **_UNSIGNED_COMPARISONS,
@@ -70,6 +71,8 @@ _EXPRESSIONS = {
     "maxui": "as_{T}(max(as_{U}({0}), as_{U}({1})))",
     "minui": "as_{T}(min(as_{U}({0}), as_{U}({1})))",
     **{name: f"{name}_{{T}}({{0}}, {{1}})" for name in ("shli", "shrsi", "shrui")},
+    # Matrices
+    **{f"multiply_words.{dot}": f"multiply_words_{dot}({_OPERANDS})" for dot in MATRICES},
 }
 
 OPENCL = Syntax(

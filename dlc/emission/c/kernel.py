@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dlc.dialects.sizes import size_arguments, symbol
 from dlc.dims import Size
-from dlc.emission.c import arith, control, convert, memory
+from dlc.emission.c import arith, control, convert, matrices, memory
 from dlc.emission.c.control import ControlWriter
 from dlc.emission.c.memory import MemoryWriter, read_by, written_by
 from dlc.emission.c.syntax import Syntax
@@ -36,6 +36,7 @@ HANDLERS: Handlers = {
     **control.HANDLERS,
     **arith.HANDLERS,
     **convert.HANDLERS,
+    **matrices.HANDLERS,
 }
 
 

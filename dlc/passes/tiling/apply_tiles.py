@@ -11,6 +11,7 @@ from dlc.passes.tiling.blocked import BlockedTask, TaskBuffers
 from dlc.passes.tiling.contract import Contraction
 from dlc.passes.tiling.group import Group, GroupLeaf
 from dlc.passes.tiling.leaf import Leaf
+from dlc.passes.tiling.matrices import MatrixLeaf
 from dlc.passes.tiling.nests import Nest, OpenNest
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.ranges import Range, Tile, even_steps, open_steps, steps, whole_or_end
@@ -112,7 +113,8 @@ class _Tiler:
                 run_stages(leaf, at)
             else:
                 self.group.meet_again(at)
-                (Contraction if self.plan.promote else GroupLeaf)(self.group, part).run(at)
+                kind = MatrixLeaf if self.plan.matrices else Contraction if self.plan.promote else GroupLeaf
+                kind(self.group, part).run(at)
 
     def tiles(self, place: Place, tile: Tile) -> Iterator[tuple[Place, Tile]]:
         """Loops over what is computed at once of the task's part, dimension by dimension."""

@@ -14,6 +14,7 @@ from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.access import Access
+from dlc.passes.tiling.choose_matrices import choose_matrices
 from dlc.passes.tiling.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
 from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_stage, whole_parts
@@ -49,7 +50,7 @@ _NAIVE = Groups(64, 0)
 def choose_groups(nest: Nest, target: Target) -> TilePlan:
     """The plan for a nest on a target with groups."""
     assert target.groups is not None
-    return _Chooser(nest, target.groups).plan()
+    return choose_matrices(nest, target) or _Chooser(nest, target.groups).plan()
 
 
 def naive_groups(nest: Nest, target: Target) -> TilePlan:

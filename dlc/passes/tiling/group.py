@@ -39,7 +39,8 @@ class Group:
         self.lengths = lengths
         # Where the last group has less to do than the others.
         self.ragged = ragged
-        self.axes = _axes(nest, plan)
+        # Who multiplies matrices with others is told by the number alone.
+        self.axes = [(plan.order[-1], prod((plan.items or {}).values()))] if plan.matrices else _axes(nest, plan)
         loop = task.parallel("item", [(n, 1) for _, n in self.axes] or [(1, 1)], [f"t{d}" for d, _ in self.axes] or ["t"])
         arguments = loop.body.block.args
         self.place = task.inside(loop.body.block)

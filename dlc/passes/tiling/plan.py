@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, prod
 
+from dlc.dialects.matrices import COLUMNS, ITEMS, ROWS
 from dlc.passes.tiling.nests import Nest, Stage, can_split, initial_of
 from dlc.passes.tiling.running import running_sums
 
@@ -51,6 +52,9 @@ class TilePlan:
     at a time. `pieces`: then an item may have several register tiles along shared dimensions, so many; the next one is behind
     those of all items.
 
+    `matrices`, of a contraction that is promoted: for two shared dimensions, the rows and the columns that 32 items multiply
+    together. Each has as many of them as its register tile says, where `gpu.multiply_words` wants them.
+
     `blocks`: for dimensions that the first reduction reduces, the part of them that all register tiles of a task go through
     before the next part, so that what it reads stays in a cache; sums wait in memory meanwhile, and are added up in the same
     order. `panels`: the operands of a contraction, by position, of which a task copies each block, in the order in which its
@@ -78,6 +82,7 @@ class TilePlan:
     items: Mapping[int, int] | None = None
     promote: Mapping[int, int] = field(default_factory=dict[int, int])
     pieces: Mapping[int, int] = field(default_factory=dict[int, int])
+    matrices: Mapping[int, int] = field(default_factory=dict[int, int])
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
     parts: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -119,6 +124,7 @@ class TilePlan:
                 raise ValueError(f"register[d{d}] = {self.tile(d)}: an operand repeats each element {times} times")
         self.check_items(nest)
         self.check_promote(nest)
+        self.check_matrices(nest)
         self.check_rounds(nest)
         self.check_blocks(nest)
 
@@ -202,6 +208,18 @@ class TilePlan:
                     f"promote[d{d}] = {size}: must be one dimension that is reduced, all of them known, 1 ≤ size ≤ its extent"
                 )
 
+    def check_matrices(self, nest: Nest) -> None:
+        """Which operands there must be is `matrix_product`'s to say."""
+        if not self.matrices:
+            return
+        if not self.promote or len(self.matrices) != 2 or nest.open:
+            raise ValueError(f"matrices {self.matrices}: must be two dimensions of a contraction that is promoted, all known")
+        for (d, size), of_one in zip(self.matrices.items(), (ROWS, COLUMNS), strict=True):
+            if size % of_one or self.covered(d) % size or d not in nest.shared:
+                raise ValueError(f"matrices[d{d}] = {size}: must be whole matrices of {of_one}, and whole in a group")
+        if prod((self.items or {}).values()) != ITEMS * prod(self.covered(d) // size for d, size in self.matrices.items()):
+            raise ValueError(f"items {self.items}: must be {ITEMS} for each part of a group's tile {self.matrices}")
+
     def check_blocks(self, nest: Nest) -> None:
         if not self.is_blocked:
             return
@@ -273,6 +291,7 @@ class TilePlan:
         items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
         promote += f" pieces {{{sizes(self.pieces)}}}" if self.pieces else ""
+        promote += f" matrices {{{sizes(self.matrices)}}}" if self.matrices else ""
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
         blocks += f" parts {{{sizes(self.parts)}}}" if self.parts else ""
         blocks += f" ahead {self.ahead}" if self.ahead else ""

@@ -70,7 +70,7 @@ def test_how_many_parts(rows: int, columns: int, terms: int, least: int, most: i
 def test_products_of_their_own_and_small_devices_need_fewer_parts() -> None:
     parts = [parts_of(64, 512, times, 4608, 4608, Groups(256, 32 << 10)) for times in (1, 4, 64)]
     assert parts[0] > parts[1] > parts[2] == 1
-    assert parts_of(64, 512, 1, 4608, 4608, Groups(256, 32 << 10, at_once=16)) < parts[0]
+    assert parts_of(64, 512, 1, 4608, 4608, Groups(256, 32 << 10, units=16)) < parts[0]
 
 
 def test_a_product_and_its_bias() -> None:
