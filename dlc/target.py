@@ -22,7 +22,7 @@ class Groups:
 
     items: int
     local_bytes: int
-    units: int = 96
+    units: int = 128
 
 
 @dataclass(frozen=True)
