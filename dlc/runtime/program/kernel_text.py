@@ -23,7 +23,7 @@ BUFFER_START = 64
 
 
 def start_of(bytes: Size) -> int:
-    """Kernels expect an array of so many bytes at a multiple of this: it may be an element of a sequence, which lie side by side."""
+    """Kernels expect an array of so many bytes at a multiple of this: elements of sequences lie side by side."""
     return next(n for n in (BUFFER_START, 32, 16, 8, 4, 2, 1) if is_multiple(bytes, n))
 
 
