@@ -51,6 +51,8 @@ from dlc.passes.types import (
 Index: TypeAlias = "int | SSAValue"
 # Says of a product what is in the matrix that one operand is, where that is known.
 MATRIX = "dl.matrix"
+# Says of a product by which words its factors go (`DOTS`).
+DOT = "dl.dot"
 # What places and known numbers are computed with in bodies.
 PLACE_ARITHMETIC = (
     linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,
@@ -219,6 +221,13 @@ class Place(NamedTuple):
         self.insert(scf.IfOp(condition, [], Region(inner)))
         return self._replace(block=inner, anchor=inner.last_op)
 
+    def either(self, condition: SSAValue) -> tuple[Place, Place]:
+        """As `branch`, and where the condition does not hold."""
+        blocks = Block([scf.YieldOp()]), Block([scf.YieldOp()])
+        self.insert(scf.IfOp(condition, [], *map(Region, blocks)))
+        first, second = (self._replace(block=b, anchor=b.last_op) for b in blocks)
+        return first, second
+
     def alloca(
         self, element: Attribute, shape: tuple[Size, ...], name: str | None = None, space: Attribute = PRIVATE
     ) -> SSAValue:
@@ -300,6 +309,22 @@ class Place(NamedTuple):
     def yield_(self, *values: SSAValue) -> None:
         self.insert(scf.YieldOp.create(operands=values))
 
+    def divided(self, size: Size) -> Index:
+        """As `size`, for a size that floor divisions may be in, computed here."""
+        if isinstance(size, int) or not size.is_divided:
+            return self.size(size)
+        total: Index = 0
+        for monomial, coefficient in size.terms.items():
+            product: Index = coefficient
+            for atom in monomial:
+                if isinstance(atom, str):
+                    factor = self.value(self.size(Dim.symbol(atom)))
+                else:
+                    factor = self.quotient(self.divided(atom[0]), self.value(self.divided(atom[1])))
+                product = self.times(factor, product)
+            total = self.add(total, product)
+        return total
+
     def parallel(self, level: str, bounds: Sequence[tuple[Size, int]], names: Sequence[str]) -> scf.ParallelOp:
         """An scf.parallel over (extent, step) pairs, its body empty: a `grid`, or the `item`s of one of its points."""
         body = Block(arg_types=[index] * len(bounds))
@@ -310,7 +335,7 @@ class Place(NamedTuple):
         op = scf.ParallelOp.create(
             operands=[
                 *[zero] * n,
-                *(self.value(self.size(e)) for e, _ in bounds),
+                *(self.value(self.divided(e)) for e, _ in bounds),
                 *(self.constants.index(s) for _, s in bounds),
             ],
             properties=segments(n, n, n, 0),

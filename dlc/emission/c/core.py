@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import cast
 
 from dlc.emission.c.syntax import Syntax
@@ -22,6 +23,20 @@ from dlc.target import Target
 
 Range = tuple[int, int]
 _INT = (-(1 << 31), (1 << 31) - 1)
+
+
+def fits_int(range: Range) -> bool:
+    """Whether all of a range is ints."""
+    return _INT[0] <= range[0] and range[1] <= _INT[1]
+
+
+@dataclass
+class GroupArray:
+    """An array that the items of a group share: of one kind of elements, as many as the largest use of it needs."""
+
+    name: Name
+    kind: str
+    count: int
 
 
 class Writer(Vocabulary):
@@ -39,7 +54,12 @@ class Writer(Vocabulary):
         self.variables = set[SSAValue]()  # values that live in variables of their own
         self.declarations: list[str] = []
         self.items = 1
-        self.local_bytes: int = 0  # that the items of a group share
+        self.meets_globally = False  # whether they write and read a buffer of all groups
+        # What the items of a group share: all, that of the branch that is written, and that of other branches, which a group
+        # of this one has for itself.
+        self.group_arrays: list[GroupArray] = []
+        self.own_arrays: list[GroupArray] = []
+        self.free_arrays: list[GroupArray] = []
         self._taken = set[str]()
         self._place = ""
 
@@ -90,12 +110,14 @@ class Writer(Vocabulary):
 
     # Indices
 
-    def define_index(self, value: str, hint: str, range: Range | None) -> Linear:
-        """Computes an index that lies in `range`, both ends included."""
-        fits = range is not None and _INT[0] <= range[0] and range[1] <= _INT[1]
+    def define_index(self, value: str, hint: str, range: Range | None, multiple: int = 1) -> Linear:
+        """Computes an index that lies in `range`, both ends included, and is a multiple of some number."""
+        fits = range is not None and fits_int(range)
         name = self.define(self.syntax.types["i32" if fits else "i64"], value, hint)
         if range is not None:
             self.ranges[name] = range
+        if multiple > 1:
+            self.multiples[name] = multiple
         return self.term(name)
 
     def range(self, form: Linear) -> Range | None:

@@ -9,7 +9,7 @@ from math import gcd
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
 from dlc.dims import product
-from dlc.emission.c.core import Writer
+from dlc.emission.c.core import GroupArray, Writer
 from dlc.emission.c.text import Define, Name, code
 from dlc.emission.visit import memory
 from dlc.emission.visit.linear import Linear
@@ -17,7 +17,7 @@ from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition, view_
 from dlc.emission.visit.records import Access
 from dlc.emission.visit.registers import Register, element_bytes, memref_type
 from dlc.emission.visit.visit import Handlers
-from dlc.ir import IndexType, Operation, OpResult, SSAValue, func, memref, vector
+from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
 from dlc.runtime.program.kernel_text import start_of
 
 # Of a kernel's sizes; who gives them sees to it, so that sums of a few do not overflow.
@@ -52,14 +52,39 @@ class MemoryWriter(Writer):
         return f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}, const {long} {byte} {said}"
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
-        space = "local" if workgroup else "private"
-        name = self._buffer(space, "", kind, result.name_hint or "local")
-        aligned = self.syntax.aligned.format(bytes=ARRAY_ALIGN)
-        text = f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{max(1, count)}] {aligned};"
-        self.declarations.append(text)
+        hint, count = result.name_hint or "local", max(1, count)
         if workgroup:
-            self.local_bytes += -(-max(1, count) * element_bytes(kind) // ARRAY_ALIGN) * ARRAY_ALIGN
+            return self._group_array(kind, count, hint)
+        name = self._buffer("private", "", kind, hint)
+        self.declarations.append(self._declaration("private", kind, name, count))
         return name
+
+    def _group_array(self, kind: str, count: int, hint: str) -> str:
+        """An array of a group, which may be one that the groups of another branch have."""
+        free = (a for a in self.free_arrays if a.kind == kind)
+        array = min(free, key=lambda a: abs(a.count - count), default=None)
+        if array is None:
+            array = GroupArray(Name(self._buffer("local", "", kind, hint)), kind, count)
+            self.group_arrays.append(array)
+        else:
+            self.free_arrays.remove(array)
+            array.count = max(array.count, count)
+        self.own_arrays.append(array)
+        return array.name
+
+    def _declaration(self, space: str, kind: str, name: str, count: int) -> str:
+        aligned = self.syntax.aligned.format(bytes=ARRAY_ALIGN)
+        return f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{count}] {aligned};"
+
+    @property
+    def arrays(self) -> list[str]:
+        """The declarations of all arrays."""
+        return [*(self._declaration("local", a.kind, a.name, a.count) for a in self.group_arrays), *self.declarations]
+
+    @property
+    def group_bytes(self) -> int:
+        """What the items of a group share."""
+        return sum(-(-a.count * element_bytes(a.kind) // ARRAY_ALIGN) * ARRAY_ALIGN for a in self.group_arrays)
 
     # Conditions
 
@@ -151,27 +176,50 @@ class MemoryWriter(Writer):
         text = self._load(access(self, op.memref, op.indices), Register("i64"), 0)
         self.linears[op.res] = self.define_index(text, op.res.name_hint or "element", None)
 
+    def meet(self) -> None:
+        """A barrier: what items tell each other by is the memory of the group, and buffers that they write and read."""
+        spaces = ("local", "global") if self.meets_globally else ("local",)
+        fences = " | ".join(self.syntax.fences[space] for space in spaces if space in self.syntax.fences)
+        self.emit(self.syntax.barrier.format(fences=fences))
+
     def prefetch(self, op: PrefetchOp) -> None:
         if self.has("prefetch"):
             a = access(self, op.memref, op.indices)
             self.emit(self.expression("prefetch", self.held(Register(a.view.kind)), words=self._words(a, 0)), ";")
 
 
-def written_by(kernel: func.FuncOp) -> set[SSAValue]:
-    """The buffers that a kernel writes to."""
+def written_by(kernel: Operation) -> set[SSAValue]:
+    """The buffers that a kernel, or a part of it, writes to."""
     written = set[SSAValue]()
     for op in kernel.walk():
         match op:
             case memref.StoreOp():
-                buffer = op.memref
+                written.add(_root(op.memref))
             case vector.TransferWriteOp():
-                buffer = op.source
+                written.add(_root(op.source))
             case _:
                 continue
-        while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
-            buffer = buffer.op.source
-        written.add(buffer)
     return written
+
+
+def read_by(kernel: Operation) -> set[SSAValue]:
+    """The buffers that a kernel, or a part of it, reads from."""
+    read = set[SSAValue]()
+    for op in kernel.walk():
+        match op:
+            case memref.LoadOp():
+                read.add(_root(op.memref))
+            case vector.TransferReadOp():
+                read.add(_root(op.source))
+            case _:
+                continue
+    return read
+
+
+def _root(buffer: SSAValue) -> SSAValue:
+    while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
+        buffer = buffer.op.source
+    return buffer
 
 
 def load(e: MemoryWriter, op: Operation) -> None:
@@ -188,7 +236,7 @@ def prefetch(e: MemoryWriter, op: Operation) -> None:
 
 
 def barrier(e: MemoryWriter, op: Operation) -> None:
-    e.emit(e.syntax.barrier)
+    e.meet()
 
 
 HANDLERS: Handlers = {**memory.HANDLERS, "memref.load": load, "memref.prefetch": prefetch, "gpu.barrier": barrier}

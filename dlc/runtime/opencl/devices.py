@@ -11,7 +11,7 @@ import numpy as np
 
 from dlc.errors import DeviceError
 from dlc.runtime.opencl.driver import compiling, opencl, reported
-from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, without
+from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, with_matrices, without
 
 INSTALL = (
     "Debian's and Ubuntu's `apt install pocl-opencl-icd` installs one that runs on the processor, and so does "
@@ -116,6 +116,8 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
     else:
         profiles = (OPENCL_PROFILES["opencl:gpu"], OPENCL_PROFILES["opencl:small"])
         profile = next((t for t in profiles if not _lacks(t, handle.max_work_group_size, handle.local_mem_size)), profiles[-1])
+        profile = _with_units(profile, handle.max_compute_units)
+    target = without(profile, halves="cl_khr_fp16" in extensions, doubles="cl_khr_fp64" in extensions)
     return Device(
         place=place,
         name=handle.name.strip(),
@@ -125,9 +127,18 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
         group_items=handle.max_work_group_size,
         local_bytes=handle.local_mem_size,
         buffer_bytes=handle.max_mem_alloc_size,
-        target=without(profile, halves="cl_khr_fp16" in extensions, doubles="cl_khr_fp64" in extensions),
+        target=with_matrices(target) if profile.groups is not None and _multiplies_matrices(handle) else target,
         handle=handle,
     )
+
+
+def _with_units(target: Target, units: int) -> Target:
+    return target if target.groups is None else replace(target, groups=replace(target.groups, units=units))
+
+
+def _multiplies_matrices(handle: Any) -> bool:
+    """Whether it is a GPU of NVIDIA's that has `mma.sync` for bf16."""
+    return "cl_nv_device_attribute_query" in handle.extensions.split() and handle.compute_capability_major_nv >= 8
 
 
 def _lacks(target: Target, items: int, local_bytes: int) -> str:
@@ -141,14 +152,18 @@ def _lacks(target: Target, items: int, local_bytes: int) -> str:
 
 
 def fitted(target: Target, device: Device) -> Target:
-    """`target` without what the device does not have, as a version of this device's own.
+    """`target` without what the device does not have and with as many units, as a version of this device's own.
 
     Raises DeviceError for one that is too large for it.
     """
     if lacking := _lacks(target, device.group_items, device.local_bytes):
         raise DeviceError(f"{device}: {target.name} needs {lacking}; compile for opencl:small")
+    if device.target.groups is not None:
+        target = _with_units(target, device.target.groups.units)
     # What becomes of text is its driver's affair.
     target = replace(target, version=f"{device.name}, {device.platform}, {device.driver}")
+    if target.dots and not device.target.dots:
+        target = replace(target, name=target.name.removesuffix(":mma"), dots=())
     return without(target, halves=device.target.halves, doubles=device.target.doubles)
 
 

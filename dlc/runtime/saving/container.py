@@ -235,7 +235,7 @@ def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sectio
 
 
 def _read_groups(written: Any) -> Groups | None:
-    return None if written is None else Groups(count(written["items"]), count(written["local_bytes"]))
+    return None if written is None else Groups(*(count(written[name]) for name in ("items", "local_bytes", "units")))
 
 
 def damaged(path: Path, what: str) -> ModelError:

@@ -218,11 +218,28 @@ def test_items_share_local_memory() -> None:
     const int group = get_group_id(0);
     const int item = get_local_id(0);
     shared[item] = x[group * 64 + item];
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    barrier(CLK_LOCAL_MEM_FENCE);
     y[group * 64 + item] = shared[63 - item];
 """
         in source.text
     )
+    # What others have written is read behind a barrier of that memory too.
+    other = body.replace("memref.store %f, %shared[%i]", "memref.store %f, %x[%p, %i]").replace(
+        "%x[%p, %i] : memref<64xf32, #gpu.address_space<workgroup>>", "%x[%p, %i] : memref<4x64xf32>"
+    )
+    text = emit_kernel(parse_kernel(grid(other, "%x: memref<4x64xf32>, %y: memref<4x64xf32>", points=4)), GPU).text
+    assert "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" in text
+
+
+def test_a_loop_that_is_to_be_unrolled_says_so() -> None:
+    body = """
+        %four = arith.constant 4 : index
+        scf.for %i = %zero to %four step %one {
+          %f = memref.load %x[%i] : memref<4xf32>
+          memref.store %f, %y[%i] : memref<4xf32>
+        } {unrolled}"""
+    text = text_of(body, "%x: memref<4xf32>, %y: memref<4xf32>")
+    assert "    #pragma unroll\n    for (int i = 0; i < 4; ++i) {\n        y[i] = x[i];\n    }\n" in text
 
 
 def test_kernels_of_a_program_share_what_they_need() -> None:
