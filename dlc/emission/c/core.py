@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import cast
 
 from dlc.emission.c.syntax import Syntax
@@ -23,15 +22,6 @@ from dlc.target import Target
 
 Range = tuple[int, int]
 _INT = (-(1 << 31), (1 << 31) - 1)
-
-
-@dataclass
-class GroupArray:
-    """An array that the items of a group share: of one kind of elements, as many as the largest use of it needs."""
-
-    name: Name
-    kind: str
-    count: int
 
 
 class Writer(Vocabulary):
@@ -49,11 +39,7 @@ class Writer(Vocabulary):
         self.variables = set[SSAValue]()  # values that live in variables of their own
         self.declarations: list[str] = []
         self.items = 1
-        # What the items of a group share: all, that of the branch that is written, and that of other branches, which a group
-        # of this one has for itself.
-        self.group_arrays: list[GroupArray] = []
-        self.own_arrays: list[GroupArray] = []
-        self.free_arrays: list[GroupArray] = []
+        self.local_bytes: int = 0  # that the items of a group share
         self._taken = set[str]()
         self._place = ""
 

@@ -108,7 +108,7 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
         groups = self.positions(ops[0], self.number("group"))
         if groups != 0:
             self.visit_block(ops[0].regions[0].block)
-        return Grid(groups, self.items, self.group_bytes)
+        return Grid(groups, self.items, self.local_bytes)
 
     def text(self, name: str, grid: Grid) -> str:
         parameters = ",".join(f"\n    {parameter}" for parameter in self.parameters)
@@ -116,7 +116,7 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
             f"// {grid.groups} group{'s' * (grid.groups != 1)} of {grid.items}",
             self.syntax.function.format(name=name, parameters=parameters, items=grid.items),
             "{",
-            *(f"    {line}" for line in self.arrays),
+            *(f"    {line}" for line in self.declarations),
             *render(tidy(self.scopes[0].lines)),
             "}",
             "",
