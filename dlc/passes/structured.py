@@ -51,6 +51,8 @@ from dlc.passes.types import (
 Index: TypeAlias = "int | SSAValue"
 # Says of a product what is in the matrix that one operand is, where that is known.
 MATRIX = "dl.matrix"
+# Says of a product by which words its factors go (`DOTS`).
+DOT = "dl.dot"
 # What places and known numbers are computed with in bodies.
 PLACE_ARITHMETIC = (
     linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,

@@ -229,6 +229,6 @@ def render(lines: Sequence[Line], indent: str = _INDENT) -> Iterator[str]:
                 yield indent + text
             case Nest(parts):
                 for head, inner in parts:
-                    yield indent + head
+                    yield from (indent + line for line in head.split("\n"))
                     yield from render(inner, indent + _INDENT)
                 yield indent + "}"

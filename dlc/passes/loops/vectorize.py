@@ -34,6 +34,7 @@ from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants, Index, Place
 from dlc.passes.tiling.structured_ops import (
     IN_HALVES,
+    ONE_STEP,
     iterator_extents,
     loads_at_computed_places,
     neighbour_loads,
@@ -258,7 +259,7 @@ class _Vectorizer:
 
     def fused(self, product: Operation) -> Operation | None:
         """The addition that a product is fused into, with one rounding: to the accumulator, or within what is added to it."""
-        if not isinstance(product, arith.MulfOp) or not any(self.reduced):
+        if not isinstance(product, arith.MulfOp) or not (any(self.reduced) or ONE_STEP in self.op.attributes):
             return None
         uses = list(product.result.uses)
         if len(uses) != 1 or not isinstance(uses[0].operation, arith.AddfOp):

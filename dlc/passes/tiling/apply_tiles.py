@@ -8,8 +8,10 @@ from dlc.dims import UndecidableError, is_multiple
 from dlc.ir import Operation, scf
 from dlc.passes.structured import Constants, Place
 from dlc.passes.tiling.blocked import BlockedTask, TaskBuffers
-from dlc.passes.tiling.group import Group
+from dlc.passes.tiling.contract import Contraction
+from dlc.passes.tiling.group import Group, GroupLeaf
 from dlc.passes.tiling.leaf import Leaf
+from dlc.passes.tiling.matrices import MatrixLeaf
 from dlc.passes.tiling.nests import Nest, OpenNest
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.ranges import Range, Tile, even_steps, open_steps, steps, whole_or_end
@@ -110,7 +112,9 @@ class _Tiler:
                 leaf.allocate(at)
                 run_stages(leaf, at)
             else:
-                self.group.run(at, part)
+                self.group.meet_again(at)
+                kind = MatrixLeaf if self.plan.matrices else Contraction if self.plan.promote else GroupLeaf
+                kind(self.group, part).run(at)
 
     def tiles(self, place: Place, tile: Tile) -> Iterator[tuple[Place, Tile]]:
         """Loops over what is computed at once of the task's part, dimension by dimension."""

@@ -53,7 +53,7 @@ class DeviceArtifact:
         """The program of known sizes, or what makes one for those of a call. Raises ModelError for one that is none."""
         if isinstance(self.host, HostProgram):
             return self.host
-        return KnownSizes(self.host, {kernel.name: kernel.shape for kernel in self.kernels}, self.builder.device.alignment)
+        return KnownSizes(self.host, {kernel.name: kernel.shape for kernel in self.kernels}, self.target.alignment)
 
     @property
     def planned(self) -> HostProgram:
@@ -67,13 +67,8 @@ class DeviceArtifact:
         Raises TooLargeError, naming them, for kernels that it does not hold, and DeviceError for one that refuses them.
         """
         device, known = self.builder.device, self.known
-        if self.target.alignment % device.alignment:
-            raise DeviceError(
-                f"{self.name}: its buffers begin at multiples of {self.target.alignment} bytes, those of {device} at multiples "
-                f"of {device.alignment}; compile it for this device"
-            )
         built, session = build(self.name, self.kernels, self.planned.launches, self.builder), self.builder.session
-        with reported(f"{device}: {self.name}"):
+        with reported(device, ": ", self.name):
             kernels, weights = built.kernels(self.kernels), weights_on(session, self.host.weights, self.weights)
             if isinstance(known, KnownSizes):
                 return OpenOpenCLProgram(known, kernels, weights, session)

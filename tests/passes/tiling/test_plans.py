@@ -135,15 +135,18 @@ def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     plan = replace(random_plan(nest, rng), blocks={}, panels=(), parts={}, ahead=(), spans=None, hidden=None)
     items = {d: int(rng.integers(1, 5)) for d in nest.shared if rng.random() < 0.8}
     # One round of all items, where what is ragged needs it.
-    once = {d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in plan.grid.items()}
-    plan = replace(plan, grid=once)
+    cut = plan.grid
+    plan = replace(plan, grid={d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in cut.items()})
     scattered = {s.scattered for s in nest.stages}
     own = [d for d in nest.extents if d not in nest.shared and d not in scattered]
     kind = rng.choice(["alone", "team", "promote"])
     contraction = promoted_stage(nest)
     if kind == "promote" and contraction is not None:
         d = int(rng.choice(sorted(contraction.reductions)))
-        return replace(plan, items=items, promote={d: int(rng.integers(1, nest.extents[d] + 1))})
+        pieces = {d: int(rng.integers(2, 4)) for d in nest.shared if rng.random() < 0.4}
+        plan = replace(plan, grid=cut, items=items, promote={d: int(rng.integers(1, nest.extents[d] + 1))}, pieces=pieces)
+        # One round where it is ragged, also of the pieces of all items.
+        return replace(plan, grid={d: min(n, plan.covered(d)) if nest.extents[d] % n else n for d, n in plan.grid.items()})
     if kind == "team" and own:
         size = int(2 ** rng.integers(1, 4))
         # At most one dimension of each stage.

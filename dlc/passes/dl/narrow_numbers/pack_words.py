@@ -27,10 +27,10 @@ class PackWordsPass(TargetPass):
         %y = dl.conv %x, %w {result = i32}
     →   %y = dl.conv (dl.words %x), %words {dot = "i16"}
 
-    Integers with sums of i32, or bf16 with sums of f32. The words of weights are an expression of weights. What has no multiple
-    of a word's numbers along the axis that is summed over is padded; channels of fewer, as pictures have them, lie in words
-    together with those of the next pixels, if windows begin with a word and they are integers: of floats the next pixel may be
-    infinite, and the weight 0. Convolutions in groups multiply numbers one by one. Requires channels last.
+    Integers with sums of i32, or floats of 16 bits with sums of f32. The words of weights are an expression of weights. What
+    has no multiple of a word's numbers along the axis that is summed over is padded; channels of fewer, as pictures have them,
+    lie in words together with those of the next pixels, if windows begin with a word and they are integers: of floats the next
+    pixel may be infinite, and the weight 0. Convolutions in groups multiply numbers one by one. Requires channels last.
     """
 
     name = "pack-words"
