@@ -9,8 +9,8 @@ from math import gcd
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
 from dlc.dims import product
-from dlc.emission.c.core import GroupArray, Writer
-from dlc.emission.c.text import Define, Name, code
+from dlc.emission.c.core import Writer
+from dlc.emission.c.text import Define, code
 from dlc.emission.visit import memory
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition, view_of
@@ -52,39 +52,14 @@ class MemoryWriter(Writer):
         return f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}, const {long} {byte} {said}"
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
-        hint, count = result.name_hint or "local", max(1, count)
-        if workgroup:
-            return self._group_array(kind, count, hint)
-        name = self._buffer("private", "", kind, hint)
-        self.declarations.append(self._declaration("private", kind, name, count))
-        return name
-
-    def _group_array(self, kind: str, count: int, hint: str) -> str:
-        """An array of a group, which may be one that the groups of another branch have."""
-        free = (a for a in self.free_arrays if a.kind == kind)
-        array = min(free, key=lambda a: abs(a.count - count), default=None)
-        if array is None:
-            array = GroupArray(Name(self._buffer("local", "", kind, hint)), kind, count)
-            self.group_arrays.append(array)
-        else:
-            self.free_arrays.remove(array)
-            array.count = max(array.count, count)
-        self.own_arrays.append(array)
-        return array.name
-
-    def _declaration(self, space: str, kind: str, name: str, count: int) -> str:
+        space = "local" if workgroup else "private"
+        name = self._buffer(space, "", kind, result.name_hint or "local")
         aligned = self.syntax.aligned.format(bytes=ARRAY_ALIGN)
-        return f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{count}] {aligned};"
-
-    @property
-    def arrays(self) -> list[str]:
-        """The declarations of all arrays."""
-        return [*(self._declaration("local", a.kind, a.name, a.count) for a in self.group_arrays), *self.declarations]
-
-    @property
-    def group_bytes(self) -> int:
-        """What the items of a group share."""
-        return sum(-(-a.count * element_bytes(a.kind) // ARRAY_ALIGN) * ARRAY_ALIGN for a in self.group_arrays)
+        text = f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{max(1, count)}] {aligned};"
+        self.declarations.append(text)
+        if workgroup:
+            self.group_bytes += -(-max(1, count) * element_bytes(kind) // ARRAY_ALIGN) * ARRAY_ALIGN
+        return name
 
     # Conditions
 

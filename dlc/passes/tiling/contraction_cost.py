@@ -23,7 +23,7 @@ from dlc.target import Groups
 # Items that run in step.
 _WARP = 32
 # Sums and other numbers that the items of a unit keep at once, and how many items there can be; what an item needs besides.
-_REGISTERS, _MOST_ITEMS, _OWN_REGISTERS = 1 << 16, 2048, 32
+_REGISTERS, _MOST_ITEMS, _OWN_REGISTERS = 1 << 16, 2048, 24
 # Cycles of a unit for a multiply-add of each item of a warp, for a number that each of them reads from local memory, and for
 # one that the group has from global memory.
 _MULTIPLY, _LOCAL, _GLOBAL = 0.25, 0.63, 0.08
