@@ -251,14 +251,14 @@ class _Chooser:
         inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in stage.inputs), -nest.extents[d]))
         # Rows that all operands tell apart are products of their own.
         blocked = [d for d in rows if any(not a.uses(d) for a in stage.inputs)]
-        for (height, width), (down, across), chunk in product(_TILES, _BLOCKS, _CHUNKS):
+        for (height, width), (down, across), chunk, cut in product(_TILES, _BLOCKS, _CHUNKS, (even_tile, min)):
             if down * across > self.groups.items:
                 continue
             # Neighbours read and write a few columns each side by side, and the next ones behind those of all.
             columns = min(_LANES, nest.extents[lane])
             tile = {lane: (columns, max(1, min(width, nest.extents[lane]) // columns))}
             if blocked:
-                tile[blocked[0]] = even_tile(nest.extents[blocked[0]], height), 1
+                tile[blocked[0]] = cut(nest.extents[blocked[0]], height), 1
             # Of an open size an item takes places one by one.
             tile |= {d: (1, min(height if d != lane else width, nest.extents[d])) for d in nest.open.intersection(tile)}
             own = {d: size * count for d, (size, count) in tile.items()}
