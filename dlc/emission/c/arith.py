@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from math import gcd
 from typing import Any, cast
 
 from dlc.emission.c.core import Range, Writer
@@ -240,8 +239,6 @@ def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[Writer, 
         texts = map(e.index, forms) if ints else map(e.scalar, op.operands)
         value = e.expression(f"{name[:3]}si" if signed else name, Register("i32" if ints else "i64"), *texts)
         e.linears[result] = e.define_index(value, result.name_hint or name, known)
-        ((_, found, _),) = e.linears[result].terms
-        e.multiples[found] = gcd(*(e.multiple_of(form) for form in forms))
 
     return handle
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from math import gcd
 from typing import cast
 
 from dlc.emission.c.syntax import Syntax
@@ -112,10 +111,6 @@ class Writer(Vocabulary):
 
     def multiple(self, name: str, coefficient: int) -> int:
         return coefficient * self.multiples.get(name, 1)
-
-    def multiple_of(self, form: Linear) -> int:
-        """A number that an index is surely a multiple of."""
-        return gcd(form.constant, *(self.multiple(name, c) for _, name, c in form.terms))
 
     def fits(self, form: Linear) -> bool:
         """Whether an index, and each part of it, surely is an int."""
