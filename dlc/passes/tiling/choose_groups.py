@@ -40,6 +40,8 @@ _BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
 _KEPT = 64
 # Elements of a reduction in local memory at a time.
 _CHUNKS = (8, 16, 32)
+# Multiply-adds of an item in a part, written one by one: more of them were slow on a GPU.
+_UNROLLED = 1024
 # Rows of a matrix that an item of a team reads at once.
 _DEEP = 8
 # Rows of a contraction that are too few to share what its columns read.
@@ -267,6 +269,8 @@ class _Chooser:
             # Of an open size an item takes places one by one.
             tile |= {d: (1, min(height if d != lane else width, nest.extents[d])) for d in nest.open.intersection(tile)}
             own = {d: size * count for d, (size, count) in tile.items()}
+            if prod(own.values()) * chunk > _UNROLLED:
+                continue
             plan = TilePlan(
                 register={d: size for d, (size, _) in tile.items()},
                 items={**self.fill(blocked, own, down), **self.fill([lane], own, across)},
