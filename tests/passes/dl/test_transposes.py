@@ -146,7 +146,14 @@ def test_heads_are_read_where_they_lie() -> None:
 
 @pytest.mark.parametrize(
     ("shapes", "matrix"),
-    [(((6, 4), (6,)), 0), (((4,), (6, 4)), 1), (((1, 4), (6, 4)), 1), (((2, 6, 4), (6,)), 0), (((4,), (2, 6, 4)), 1)],
+    [
+        (((6, 4), (6,)), 0),
+        (((4,), (6, 4)), 1),
+        (((1, 4), (6, 4)), 1),
+        (((2, 1, 4), (2, 6, 4)), 1),
+        (((2, 6, 4), (6,)), 0),
+        (((4,), (2, 6, 4)), 1),
+    ],
 )
 def test_products_of_one_vector_read_a_transposed_matrix_where_it_lies(shapes: list[tuple[int, ...]], matrix: int) -> None:
     def body(b: Writer, *operands: SSAValue) -> SSAValue:
