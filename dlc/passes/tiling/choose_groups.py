@@ -21,8 +21,6 @@ from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_s
 from dlc.passes.types import memref_of
 from dlc.target import Groups, Target
 
-# Items at work at once on a device of some size.
-_BUSY = 8192
 # A group of no more than these is worth its start.
 _FEWEST = 32
 # Elements that an item takes at once along contiguous memory.
@@ -104,8 +102,9 @@ class _Chooser:
         return replace(plan, grid=grid, order=order)
 
     def limit(self, pieces: int) -> int:
-        """Items in a group, so that all of the device has some."""
-        return min(self.groups.items, max(_FEWEST, pieces * self.groups.items // _BUSY))
+        """Items in a group, so that all of the device has some: whole runs of those that go in step."""
+        each = pieces // self.groups.units
+        return min(self.groups.items, max(_FEWEST, each - each % _FEWEST))
 
     # Plans
 

@@ -23,6 +23,8 @@ from dlc.passes.tiling.ranges import Range, Tile, whole_or_end
 from dlc.passes.tiling.windows import Window, combine, copy, fill
 from dlc.passes.types import memref_of
 
+# What an item of a team adds up between two barriers.
+_WAYS = 8
 # Rounds of a team that are code of their own each.
 _ROUNDS = 4
 
@@ -231,9 +233,10 @@ class GroupLeaf(Leaf):
             yield from shares(place, Range(rounds * n * chunk, rest, rounds * chunk), member, n, chunk)
 
     def reduce(self, place: Place, stage: Stage, d: int) -> None:
-        """Each item reduces its chunks; then, as a tree, half of the items add to what they have what the others have.
+        """Each item reduces its chunks; then, as a tree, an eighth of the items add to what they have what the others have.
 
-        p[t] = reduce(own chunks);  for s = team/2, …, 1: barrier;  if t < s: p[t] = combine(p[t], p[t + s]);  y = p[0]
+        p[t] = reduce(own chunks);  for s = team/8, …, 1: barrier;  if t < s: p[t] = combine(p[t], p[t + s], …, p[t + 7s]);
+        y = p[0]
         """
         output = len(stage.op.operands) - 1
         sizes = self.grouped()
@@ -259,13 +262,14 @@ class GroupLeaf(Leaf):
             copy(alone, of(alone, t, 0), self.operand(alone, stage, output, t))
 
         self.each_item(place, own)
-        half = n // 2
-        while half:
+        while n > 1:
+            ways = min(_WAYS, n)
+            n //= ways
             place.insert(gpu.BarrierOp())
-            low = place.branch(place.compare(member, "ult", half))
+            low = place.branch(place.compare(member, "ult", n))
             tile = self.nominal(low)
-            combine(low, stage, of(low, tile, low.add(member, half)), of(low, tile, member))
-            half //= 2
+            for k in range(1, ways):
+                combine(low, stage, of(low, tile, low.add(member, k * n)), of(low, tile, member))
         self.each_item(place, finish)
 
     def nominal(self, place: Place) -> Tile:
