@@ -23,7 +23,7 @@ class Groups:
 
     items: int
     local_bytes: int
-    units: int = 96
+    units: int = 128
     team_items: int = 256
 
 

@@ -193,6 +193,12 @@ class Place(NamedTuple):
             return min(a, b)
         return self._binary(arith.MinUIOp, a, b)
 
+    def maximum(self, a: Index, b: Index) -> SSAValue:
+        """The larger of two indices that are not negative."""
+        if isinstance(a, int) and isinstance(b, int):
+            return self.value(max(a, b))
+        return self._binary(arith.MaxUIOp, a, b)
+
     def multiply(self, a: Index, b: int) -> Index:
         return a * b if isinstance(a, int) else self.times(a, b)
 

@@ -12,7 +12,7 @@ from math import gcd
 from typing import NamedTuple
 
 from dlc.dims import Size, product
-from dlc.emission.c.core import GroupArray, Range, Writer
+from dlc.emission.c.core import Range, Writer
 from dlc.emission.c.text import Line, Name, Nest, code
 from dlc.emission.visit import control
 from dlc.emission.visit.control import Axis, axes_of, bind_all, region, registers_of, types_of
@@ -122,16 +122,10 @@ class ControlWriter(Writer):
         results = self._declare(op.output)
         regions = [part for part in (op.true_region, op.false_region) if part.blocks]
         branches: list[list[Line]] = []
-        before, arrays = self.own_arrays, list[GroupArray]()
         for part, known in zip(regions, self._where(op.cond), strict=False):
-            ranges, self.ranges, self.own_arrays = self.ranges, {**self.ranges, **known}, []
+            ranges, self.ranges = self.ranges, {**self.ranges, **known}
             branches.append(self._lines(results, lambda p=part: self.visit_block(p.block)))
             self.ranges = {**self.ranges, **ranges}
-            self.free_arrays += self.own_arrays
-            arrays += [a for a in self.own_arrays if a not in arrays]
-        # Items of a group that is behind the branches may still be in them.
-        self.free_arrays = [a for a in self.free_arrays if a not in arrays]
-        self.own_arrays = [*before, *arrays]
         heads = [code("if (", condition, ") {"), "} else {"]
         self.scopes[-1].lines.append(Nest([(h, b) for h, b in zip(heads, branches, strict=False) if b or h == heads[0]]))
         self._carry(op.output, results.names)

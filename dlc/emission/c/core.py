@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import cast
 
 from dlc.emission.c.syntax import Syntax
@@ -30,15 +29,6 @@ def fits_int(range: Range) -> bool:
     return _INT[0] <= range[0] and range[1] <= _INT[1]
 
 
-@dataclass
-class GroupArray:
-    """An array that the items of a group share: of one kind of elements, as many as the largest use of it needs."""
-
-    name: Name
-    kind: str
-    count: int
-
-
 class Writer(Vocabulary):
     """Definitions and indices; what it lacks is in the other files of this folder."""
 
@@ -54,12 +44,8 @@ class Writer(Vocabulary):
         self.variables = set[SSAValue]()  # values that live in variables of their own
         self.declarations: list[str] = []
         self.items = 1
+        self.group_bytes = 0  # that the items of a group share
         self.meets_globally = False  # whether they write and read a buffer of all groups
-        # What the items of a group share: all, that of the branch that is written, and that of other branches, which a group
-        # of this one has for itself.
-        self.group_arrays: list[GroupArray] = []
-        self.own_arrays: list[GroupArray] = []
-        self.free_arrays: list[GroupArray] = []
         self._taken = set[str]()
         self._place = ""
 

@@ -119,7 +119,7 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
             f"// {grid.groups} group{'s' * (grid.groups != 1)} of {grid.items}",
             self.syntax.function.format(name=name, parameters=parameters, items=grid.items),
             "{",
-            *(f"    {line}" for line in self.arrays),
+            *(f"    {line}" for line in self.declarations),
             *render(tidy(self.scopes[0].lines)),
             "}",
             "",

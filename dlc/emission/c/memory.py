@@ -8,8 +8,8 @@ from math import gcd
 
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
-from dlc.dims import is_multiple, product
-from dlc.emission.c.core import GroupArray, Writer
+from dlc.dims import product
+from dlc.emission.c.core import Writer
 from dlc.emission.c.text import Define, Name, code
 from dlc.emission.visit import memory
 from dlc.emission.visit.linear import Linear
@@ -18,6 +18,7 @@ from dlc.emission.visit.records import Access
 from dlc.emission.visit.registers import Register, element_bytes, memref_type
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
+from dlc.runtime.program.kernel_text import start_of
 
 # Of a kernel's sizes; who gives them sees to it, so that sums of a few do not overflow.
 _SIZES = (-(1 << 62), (1 << 62) - 1)
@@ -40,52 +41,25 @@ class MemoryWriter(Writer):
         """As `size_argument`, for an array: a pointer to it, or to a buffer and where it begins there."""
         kind, qualifier = self.kind(memref_type(value).element_type), "" if written else "const "
         name = self._buffer("global", qualifier, kind, hint)
-        bytes = product(sizes_of(value)) * element_bytes(kind)
-        # It may be an element of a sequence, and these lie side by side.
-        align = next(n for n in (ARRAY_ALIGN, 32, 16, 8, 4, 2, 1) if is_multiple(bytes, n))
-        self.views[value] = view_of(self, name, align, value)
+        start = start_of(product(sizes_of(value)) * element_bytes(kind))
+        self.views[value] = view_of(self, name, start, value)
         pointer, said = self.pointers[name], f"/* {'x'.join(map(str, sizes_of(value))) or 'scalar'} */"
         if not self.syntax.starts:
             return f"{pointer}{self.syntax.restrict}{name} {said}"
-        memory, start = self.name(f"{name}_memory"), self.name(f"{name}_start")
-        self.scopes[-1].lines.append(Define(name, pointer, code(f"({pointer})(", memory, " + ", start, ")")))
+        memory, byte = self.name(f"{name}_memory"), self.name(f"{name}_start")
+        self.scopes[-1].lines.append(Define(name, pointer, code(f"({pointer})(", memory, " + ", byte, ")")))
         char, long = self.syntax.types["i8"], self.syntax.types["i64"]
-        return f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}, const {long} {start} {said}"
+        return f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}, const {long} {byte} {said}"
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
-        hint, count = result.name_hint or "local", max(1, count)
-        if workgroup:
-            return self._group_array(kind, count, hint)
-        name = self._buffer("private", "", kind, hint)
-        self.declarations.append(self._declaration("private", kind, name, count))
-        return name
-
-    def _group_array(self, kind: str, count: int, hint: str) -> str:
-        """An array of a group, which may be one that the groups of another branch have."""
-        free = (a for a in self.free_arrays if a.kind == kind)
-        array = min(free, key=lambda a: abs(a.count - count), default=None)
-        if array is None:
-            array = GroupArray(Name(self._buffer("local", "", kind, hint)), kind, count)
-            self.group_arrays.append(array)
-        else:
-            self.free_arrays.remove(array)
-            array.count = max(array.count, count)
-        self.own_arrays.append(array)
-        return array.name
-
-    def _declaration(self, space: str, kind: str, name: str, count: int) -> str:
+        space = "local" if workgroup else "private"
+        name = self._buffer(space, "", kind, result.name_hint or "local")
         aligned = self.syntax.aligned.format(bytes=ARRAY_ALIGN)
-        return f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{count}] {aligned};"
-
-    @property
-    def arrays(self) -> list[str]:
-        """The declarations of all arrays."""
-        return [*(self._declaration("local", a.kind, a.name, a.count) for a in self.group_arrays), *self.declarations]
-
-    @property
-    def group_bytes(self) -> int:
-        """What the items of a group share."""
-        return sum(-(-a.count * element_bytes(a.kind) // ARRAY_ALIGN) * ARRAY_ALIGN for a in self.group_arrays)
+        text = f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{max(1, count)}] {aligned};"
+        self.declarations.append(text)
+        if workgroup:
+            self.group_bytes += -(-max(1, count) * element_bytes(kind) // ARRAY_ALIGN) * ARRAY_ALIGN
+        return name
 
     # Conditions
 

@@ -255,21 +255,22 @@ class _Chooser:
         inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in stage.inputs), -nest.extents[d]))
         # Rows that all operands tell apart are products of their own.
         blocked = [d for d in rows if any(not a.uses(d) for a in stage.inputs)]
-        for (height, width), (down, across), chunk in product(_TILES, _BLOCKS, _CHUNKS):
+        for (height, width), (down, across), chunk, cut in product(_TILES, _BLOCKS, _CHUNKS, (even_tile, min)):
             if down * across > self.groups.items:
                 continue
             # Neighbours read and write a few columns each side by side, and the next ones behind those of all.
-            columns = 1 if lane in nest.open else min(_LANES, nest.extents[lane])
-            pieces = 1 if lane in nest.open else max(1, min(width, nest.extents[lane]) // columns)
-            register = {lane: columns}
+            columns = min(_LANES, nest.extents[lane])
+            tile = {lane: (columns, max(1, min(width, nest.extents[lane]) // columns))}
             if blocked:
-                register[blocked[0]] = 1 if blocked[0] in nest.open else even_tile(nest.extents[blocked[0]], height)
-            across_items = self.fill([lane], {lane: columns * pieces}, across)
+                tile[blocked[0]] = cut(nest.extents[blocked[0]], height), 1
+            # Of an open size an item takes places one by one.
+            tile |= {d: (1, min(height if d != lane else width, nest.extents[d])) for d in nest.open.intersection(tile)}
+            own = {d: size * count for d, (size, count) in tile.items()}
             plan = TilePlan(
-                register=register,
-                items={**self.fill(blocked, register, down), **across_items},
+                register={d: size for d, (size, _) in tile.items()},
+                items={**self.fill(blocked, own, down), **self.fill([lane], own, across)},
                 promote={inner: whole_parts(nest.extents[inner], chunk)},
-                pieces={lane: pieces} if pieces > 1 else {},
+                pieces={d: count for d, (_, count) in tile.items() if count > 1},
                 chunks=self.chunks(()),
             )
             yield self.finish(plan)

@@ -1,18 +1,26 @@
-"""Grids of a kernel that do not depend on one another, as one: their groups share a range of numbers.
+"""Grids of a kernel that do not depend on one another, as one.
 
-    scf.parallel (%i0) = 0 to 56 {level = "grid"} { scf.parallel (%t0, %t1) = … {level = "item"} { …, gpu.barrier, … } }
-    scf.parallel (%i1) = 0 to 17 {level = "grid"} { scf.parallel (%t0) = 0 to 31 {level = "item"} { … } }
+Where items of one of them meet, the points of the others are shared out to all of its items, which compute them first; no
+barrier comes to stand behind a branch, where some drivers get it wrong:
+
+    scf.parallel (%i0) = 0 to 56 {level = "grid"} { scf.parallel (%t0) = 0 to 64 {level = "item"} { …, gpu.barrier, … } }
+    scf.parallel (%i1) = 0 to 17 {level = "grid"} { scf.parallel (%t1) = 0 to 31 {level = "item"} { A } }
   →
+    scf.parallel (%i0) = 0 to 56 {level = "grid"} {
+      scf.parallel (%t0) = 0 to 64 {level = "item"} {
+        %point = %i0 · 64 + %t0
+        scf.if (%point < 527) { A at (%point floordiv 31, %point mod 31) }
+        …, gpu.barrier, … } }
+
+Where none meet, their groups, which have as many items then, share a range of numbers:
+
     scf.parallel (%group) = 0 to 61 {level = "grid"} {
       scf.if (%group < 56) {
-        scf.parallel (%t0, %t1) = … {level = "item"} { …, gpu.barrier, … }
+        scf.parallel (%t0) = 0 to 64 {level = "item"} { … }
       } else {
-        scf.parallel (%item) = 0 to 112 {level = "item"} {
-          %point = (%group - 56) · 112 + %item
-          scf.if (%point < 527) { … } } } }
-
-All items of a group take the same branch, so they may meet in it. All groups have as many items: what meets keeps its own, and
-points of a grid whose items do not meet, nor share memory, are those of groups of any size.
+        scf.parallel (%item) = 0 to 64 {level = "item"} {
+          %point = (%group - 56) · 64 + %item
+          scf.if (%point < 527) { A at … } } } }
 """
 
 from __future__ import annotations
@@ -75,8 +83,11 @@ def _parts(size: Size, step: int) -> Size:
 def join_grids(kernel: func.FuncOp, touched: dict[Operation, Touched], constants: Constants) -> None:
     """Joins neighbours among a kernel's grids of groups; what each of them touches is said."""
     for run in _runs(kernel, touched):
-        if len(run) > 1:
-            _Joined(run, constants).write()
+        meeting = next((g for g in run if g.meets), None)
+        if len(run) > 1 and meeting is not None:
+            _share(meeting, run, constants)
+        elif len(run) > 1:
+            _Ranges(run, constants).write()
 
 
 def _runs(kernel: func.FuncOp, touched: dict[Operation, Touched]) -> list[list[_Grid]]:
@@ -89,19 +100,54 @@ def _runs(kernel: func.FuncOp, touched: dict[Operation, Touched]) -> list[list[_
                 runs.append([])
             continue
         grid, run = _Grid.of(cast(scf.ParallelOp, op)), runs[-1]
-        counts = {g.count for g in (*run, grid) if g.meets}
-        if len(counts) > 1 or not all(touched[op].is_independent(touched[g.op]) for g in run):
+        if sum(g.meets for g in (*run, grid)) > 1 or not all(touched[op].is_independent(touched[g.op]) for g in run):
             runs.append([])
         runs[-1].append(grid)
     return runs
 
 
-class _Joined:
+def _share(meeting: _Grid, run: Sequence[_Grid], constants: Constants) -> None:
+    """Shares out points of the other grids of a run to the items of the one that meet."""
+    block, outside, last = meeting.items.body.block, meeting.op.parent, run[-1].op
+    first = block.first_op
+    assert first is not None and outside is not None
+    if meeting.op is not last:
+        # Views of what the others write may stand between them.
+        meeting.op.detach()
+        outside.insert_op_before(meeting.op, last)
+    for grid in run:
+        if grid is meeting:
+            continue
+        place = Place(constants, block, grid.op.location, anchor=first)
+        groups, items = _number(place, meeting.op), _number(place, meeting.items)
+        own = place.add(place.multiply(groups, meeting.count), items)
+        total, at_once = grid.groups * grid.count, meeting.groups * meeting.count
+        if isinstance(total, int) and isinstance(at_once, int) and total <= at_once:
+            _spread(place if total == at_once else place.branch(place.compare(own, "ult", total)), grid, own)
+            continue
+        # None of them runs where there is no group, but how many rounds there are is computed.
+        rounds = place.quotient(place.divided(total + (at_once - 1)), place.maximum(place.divided(at_once), 1))
+        loop = place.loop(0, rounds, 1, name="round")
+        inside = place.inside(loop.body.block)
+        step = place.value(place.divided(at_once))
+        point = inside.add(inside.times(step, loop.body.block.args[0]), own)
+        _spread(inside.branch(inside.compare(point, "ult", inside.divided(total))), grid, point)
+        inside.yield_()
+
+
+def _spread(place: Place, grid: _Grid, point: Index) -> None:
+    """One of a grid's points, those of each group in turn."""
+    _move(place, grid.op, place.floordiv(point, grid.count))
+    _move(place, grid.items, place.remainder(point, grid.count))
+
+
+class _Ranges:
+    """Grids whose items do not meet, group behind group."""
+
     def __init__(self, grids: Sequence[_Grid], constants: Constants) -> None:
-        self.count = next((g.count for g in grids if g.meets), max(g.count for g in grids))
-        # What meets comes first: it takes longest.
-        self.grids = sorted(grids, key=lambda g: not g.meets)
-        self.sizes = [g.groups_of(self.count) for g in self.grids]
+        self.grids = grids
+        self.count = max(g.count for g in grids)
+        self.sizes = [g.groups_of(self.count) for g in grids]
         last = grids[-1].op
         block = last.parent
         assert block is not None
@@ -120,23 +166,17 @@ class _Joined:
             if k + 1 < len(self.grids):
                 inside, at = inner.either(inner.compare(group, "ult", inner.divided(first)))
             if grid.count == self.count:
-                self.whole(inside, grid, number)
+                _move(inside, grid.op, number)
             else:
-                self.spread(inside, grid, number)
+                self.points(inside, grid, number)
         place.insert(scf.ReduceOp())
 
-    def whole(self, place: Place, grid: _Grid, group: Index) -> None:
-        """All of a grid, group by group."""
-        _move(place, grid.op, group)
-
-    def spread(self, place: Place, grid: _Grid, group: Index) -> None:
+    def points(self, place: Place, grid: _Grid, group: Index) -> None:
         """The points of a grid, spread over groups of another size."""
         loop = place.parallel("item", [(self.count, 1)], ["item"])
         inside = place.inside(loop.body.block)
         point = inside.add(inside.multiply(group, self.count), loop.body.block.args[0])
-        there = inside.branch(inside.compare(point, "ult", inside.divided(grid.groups * grid.count)))
-        _move(there, grid.op, there.floordiv(point, grid.count))
-        _move(there, grid.items, there.remainder(point, grid.count))
+        _spread(inside.branch(inside.compare(point, "ult", inside.divided(grid.groups * grid.count))), grid, point)
         inside.insert(scf.ReduceOp())
 
 
@@ -166,6 +206,16 @@ def _digits(place: Place, loop: scf.ParallelOp, number: Index) -> list[Index]:
             number, digit = _divided(place, number, by)
         found.insert(0, place.multiply(digit, int(step)))
     return found
+
+
+def _number(place: Place, loop: scf.ParallelOp) -> Index:
+    """The number of the point of a parallel loop that a place is in, row-major."""
+    number: Index = 0
+    for induction, size, step in zip(loop.body.block.args, points(loop), map(size_of, loop.step), strict=True):
+        by = place.divided(size)
+        number = place.multiply(number, by) if isinstance(by, int) else place.times(by, number)
+        number = place.add(number, place.floordiv(induction, int(step)))
+    return number
 
 
 def _divided(place: Place, a: Index, b: Index) -> tuple[Index, Index]:

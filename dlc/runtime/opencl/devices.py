@@ -53,7 +53,8 @@ class Device:
 class Session:
     """A device in use: its context, and one queue that does everything in order.
 
-    Since the queue keeps the order, what one call writes another may read without a word between them.
+    Since the queue keeps the order, what one call writes another may read without a word between them. New buffers are filled
+    by way of `uploads`, which waits for nothing.
     """
 
     def __init__(self, device: Device) -> None:
@@ -62,6 +63,7 @@ class Session:
         with reported(device, ": cannot be used"):
             self.context: Any = cl.Context([device.handle])
             self.queue: Any = cl.CommandQueue(self.context)
+            self.uploads: Any = cl.CommandQueue(self.context)
 
 
 @lru_cache
