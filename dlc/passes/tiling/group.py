@@ -25,8 +25,8 @@ from dlc.passes.types import memref_of
 
 # What an item of a team adds up between two barriers.
 _WAYS = 8
-# Rounds of a team that are code of their own each.
-_ROUNDS = 4
+# Rounds of a team that are code of their own each, and rows of a matrix that an item reads at once.
+_ROUNDS, _TOGETHER = 4, 8
 
 
 class Group:
@@ -208,8 +208,9 @@ class GroupLeaf(Leaf):
         for at, part in self.chunks(place, d):
             self.stage(at, stage, {**{x: tile[x] for x in stage.dims if x >= 0}, d: part})
 
-    def chunks(self, place: Place, d: int) -> Iterator[tuple[Place, Range]]:
-        """An item's parts of a team's dimension: every so many chunks one, neighbours side by side."""
+    def chunks(self, place: Place, d: int, together: int = 1) -> Iterator[tuple[Place, Range]]:
+        """An item's parts of a team's dimension: every so many chunks one, neighbours side by side, and several in a loop's
+        step, if they are to go `together`."""
         member, n, chunk = self.group.member, self.group.team, self.plan.chunks.get(d, 1)
         if d in self.group.lengths:
             loop = place.loop(member, place.size(self.group.lengths[d]), n, name=f"j{d}")
@@ -219,16 +220,18 @@ class GroupLeaf(Leaf):
             return
         rounds, rest = divmod(self.nest.extents[d], n * chunk)
         own = place.multiply(member, chunk)
-        if rounds <= _ROUNDS:
-            # What an item keeps of each is in registers, which have no computed numbers, and loads do not wait for one another.
-            for k in range(rounds):
-                yield place, Range(place.add(own, k * n * chunk), chunk, k * chunk)
-        else:
+        # A few rounds have no loop: what an item keeps is in registers, which have no computed numbers.
+        looped = 0 if rounds <= max(_ROUNDS, 2 * together - 1) else rounds - rounds % together
+        if looped:
             # From its own place on: PoCL takes a loop that is the same for all items for one in which they meet.
-            loop = place.loop(own, place.add(own, rounds * n * chunk), n * chunk, name=f"j{d}")
-            inside, offset = place.inside(loop.body.block), loop.body.block.args[0]
-            yield inside, Range(offset, chunk, inside.multiply(inside.floordiv(offset, n * chunk), chunk))
+            loop = place.loop(own, place.add(own, looped * n * chunk), together * n * chunk, name=f"j{d}")
+            inside = place.inside(loop.body.block)
+            for k in range(together):
+                offset = inside.add(loop.body.block.args[0], k * n * chunk)
+                yield inside, Range(offset, chunk, inside.multiply(inside.floordiv(offset, n * chunk), chunk))
             inside.yield_()
+        for k in range(looped, rounds):
+            yield place, Range(place.add(own, k * n * chunk), chunk, k * chunk)
         if rest:
             yield from shares(place, Range(rounds * n * chunk, rest, rounds * chunk), member, n, chunk)
 
@@ -255,7 +258,9 @@ class GroupLeaf(Leaf):
             mine = of(p, t, member)
             fill(p, identity_of(stage, self.nest), mine[0])
             part = {**{x: t[x] for x in stage.dims if x >= 0}, d: self.tile[d]}
-            self.split_reduction(p, stage, part, d, mine, self.chunks(p, d))
+            # Loads of rows that lie apart are under way together.
+            together = 1 if self.is_inner() else _TOGETHER
+            self.split_reduction(p, stage, part, d, mine, self.chunks(p, d, together))
 
         def finish(p: Place, t: Tile) -> None:
             alone = self.alone(p, stage)
