@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
+from dlc.dialects.unrolled import ROLLED
 from dlc.dialects.workgroup import WORKGROUP
 from dlc.dims import Size
-from dlc.ir import SSAValue, gpu
+from dlc.ir import SSAValue, UnitAttr, gpu
 from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.leaf import Continuation, Leaf, Local
 from dlc.passes.tiling.nests import Nest, Stage, identity_of, initial_of
@@ -221,10 +222,13 @@ class GroupLeaf(Leaf):
         rounds, rest = divmod(self.nest.extents[d], n * chunk)
         own = place.multiply(member, chunk)
         # A few rounds have no loop: what an item keeps is in registers, which have no computed numbers.
-        looped = 0 if rounds <= max(_ROUNDS, 2 * together - 1) else rounds - rounds % together
+        looped = 0 if rounds <= max(_ROUNDS, together) else rounds - rounds % together
         if looped:
             # From its own place on: PoCL takes a loop that is the same for all items for one in which they meet.
             loop = place.loop(own, place.add(own, looped * n * chunk), together * n * chunk, name=f"j{d}")
+            if together > 1:
+                # More loads under way would take more registers than a large group has.
+                loop.attributes[ROLLED] = UnitAttr()
             inside = place.inside(loop.body.block)
             for k in range(together):
                 offset = inside.add(loop.body.block.args[0], k * n * chunk)

@@ -32,7 +32,7 @@ def gpu(units: int, team_items: int) -> Target:
     return replace(target, groups=replace(target.groups, units=units, team_items=team_items))
 
 
-LARGE = gpu(132, 1024)
+LARGE = gpu(132, 512)
 
 
 def product(rows: int, terms: int, columns: int, *, turned: bool = False) -> tuple[ModuleOp, func.FuncOp, Nest]:
@@ -100,9 +100,10 @@ def loads(shape: tuple[int, int, int]) -> tuple[int, int]:
 
 
 def test_an_item_reads_several_rows_at_once() -> None:
-    # 64 items have twelve rows each, and 4,096 rows are 32 of 128 items.
-    assert loads((1, 768, 768)) == (0, 12)
+    # Of 64 items, which have eight rows each, then 64, then 36.
+    assert loads((1, 512, 768)) == (0, 8)
     assert loads((1, 4096, 768)) == (1, 8)
+    assert loads((1, 2304, 768)) == (1, 12)
 
 
 @pytest.mark.parametrize("turned", [False, True])
