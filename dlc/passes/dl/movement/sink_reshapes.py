@@ -9,6 +9,7 @@ from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import Elementwise
+from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dims import Size
@@ -26,7 +27,8 @@ class SinkReshapesPass(ModulePass):
 
     Reshapes cost nothing, but they end a kernel. An op moves where its other operands have the result's shape, or repeat
     along axes that the reshape leaves alone; unless its value goes several ways that do not meet again, as a gradient does in
-    an optimiser: the kernel that makes it has one result and takes none of them.
+    an optimiser: the kernel that makes it has one result and takes none of them. A pad moves above a reshape that adds or drops
+    axes of size 1, since a kernel can store its result inside of it.
     """
 
     name = "sink-reshapes"
@@ -47,6 +49,8 @@ class _Sinker:
         """The result of an elementwise op as a reshape of what it computes from the values before a reshape."""
         if isinstance(op, ReshapeOp) and defining(op.x, ReshapeOp) is not None:
             return [reshaped(Build(op), op.x, shape_of(op.result))]
+        if isinstance(op, PadOp):
+            return self.padded(op)
         if not isinstance(op, Elementwise) or op in self.moved:
             return None
         for value in op.operands:
@@ -61,6 +65,28 @@ class _Sinker:
                 self.moved.add(inner)
                 return [b(ReshapeOp, b.insert(inner).results[0], shape=shape_of(op.results[0]))]
         return None
+
+    def padded(self, op: PadOp) -> Sequence[SSAValue] | None:
+        """A pad of a value without some axes of size 1, which alone reads it, as one of the value with them."""
+        reshape = defining(op.x, ReshapeOp)
+        if reshape is None or not op.x.has_one_use() or reshape.x in self.constant:
+            return None
+        source, shape = shape_of(reshape.x), shape_of(op.x)
+        long = [a for a, size in enumerate(shape) if size != 1]
+        if [n for n in source if n != 1] != [shape[a] for a in long]:
+            return None
+        if any(edges != (0, 0) for a, edges in enumerate(op.padding) if a not in long):
+            return None
+        edges = iter([op.padding[a] for a in long])
+        low, high = zip(*((0, 0) if size == 1 else next(edges) for size in source), strict=True)
+        b = Build(op)
+        return [
+            b(
+                ReshapeOp,
+                b(PadOp, reshape.x, op.value, **{**op.properties, "low": low, "high": high}),
+                shape=shape_of(op.result),
+            )
+        ]
 
     def cuts_a_chain(self, reshape: ReshapeOp) -> bool:
         """Whether the reshape keeps nothing but elementwise ops from the kernel that makes its operand."""
