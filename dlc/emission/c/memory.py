@@ -10,7 +10,7 @@ from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
 from dlc.dims import is_multiple, product
 from dlc.emission.c.core import Writer
-from dlc.emission.c.text import Define, code
+from dlc.emission.c.text import Define, Name, code
 from dlc.emission.visit import memory
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition, view_of
