@@ -102,6 +102,29 @@ def test_convolutions(kernel: int, stride: int, shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(got, convolve(rounded(x, "bf16"), rounded(w, "bf16"), (stride, stride), (1, 1), 1), 1e-5, 1e-4)
 
 
+@pytest.mark.parametrize("precision", TYPES)
+@pytest.mark.parametrize("heads, queries, keys, size", [(2, 32, 32, 64), (3, 40, 64, 32)])
+def test_attention(heads: int, queries: int, keys: int, size: int, precision: str) -> None:
+    """Products of data with data, in a model of halves: what moves heads makes words, once for each operand."""
+    q, k, v = (numbers(2, n, heads, size, seed=i, dtype=TYPES[precision]) for i, n in enumerate((queries, keys, keys)))
+    # Small scores, whose rounding changes weights little.
+    q = q * TYPES[precision](0.125)
+
+    def body(b: Writer, q: SSAValue, k: SSAValue, v: SSAValue) -> SSAValue:
+        q, k, v = (b(dl.TransposeOp, x, permutation=p) for x, p in ((q, (0, 2, 1, 3)), (k, (0, 2, 3, 1)), (v, (0, 2, 1, 3))))
+        return b(dl.MatmulOp, b(dl.SoftmaxOp, b(dl.MatmulOp, q, k), axis=3), v)
+
+    lowering = lowered(body, q, k, v, precision="f32")
+    kernels = [(sum(isinstance(op, MultiplyWordsOp) for op in k.walk()), k.sym_name.data) for k in kernels_of(lowering.module)]
+    assert [bool(n) for n, _ in kernels] == [False, True, False, False, True], kernels
+    (got,) = evaluate(lowering.module, [q, k, v], lowering.weights)
+    wide = [x.astype(np.float32) for x in (q, k, v)]
+    scores = np.exp(np.einsum("bqhd,bkhd->bhqk", *wide[:2]))
+    expected = np.einsum("bhqk,bkhd->bhqd", scores / scores.sum(-1, keepdims=True), wide[2])
+    tolerance = 5e-2 if precision == "bf16" else 5e-3
+    np.testing.assert_allclose(got.astype(np.float32), expected, tolerance, tolerance)
+
+
 @pytest.mark.parametrize("rows, n", [((1, 64), 64), ((40, 40), 64), ((17, 65), 66)])
 def test_products_of_words_without_matrices(rows: tuple[int, ...], n: int) -> None:
     """One row, and words that are no multiple of what a step takes: as on every device with groups."""

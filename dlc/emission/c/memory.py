@@ -8,7 +8,7 @@ from math import gcd
 
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
-from dlc.dims import is_multiple, product
+from dlc.dims import product
 from dlc.emission.c.core import Writer
 from dlc.emission.c.text import Define, Name, code
 from dlc.emission.visit import memory
@@ -18,6 +18,7 @@ from dlc.emission.visit.records import Access
 from dlc.emission.visit.registers import Register, element_bytes, memref_type
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
+from dlc.runtime.program.kernel_text import start_of
 
 # Of a kernel's sizes; who gives them sees to it, so that sums of a few do not overflow.
 _SIZES = (-(1 << 62), (1 << 62) - 1)
@@ -40,17 +41,15 @@ class MemoryWriter(Writer):
         """As `size_argument`, for an array: a pointer to it, or to a buffer and where it begins there."""
         kind, qualifier = self.kind(memref_type(value).element_type), "" if written else "const "
         name = self._buffer("global", qualifier, kind, hint)
-        bytes = product(sizes_of(value)) * element_bytes(kind)
-        # It may be an element of a sequence, and these lie side by side.
-        align = next(n for n in (ARRAY_ALIGN, 32, 16, 8, 4, 2, 1) if is_multiple(bytes, n))
-        self.views[value] = view_of(self, name, align, value)
+        start = start_of(product(sizes_of(value)) * element_bytes(kind))
+        self.views[value] = view_of(self, name, start, value)
         pointer, said = self.pointers[name], f"/* {'x'.join(map(str, sizes_of(value))) or 'scalar'} */"
         if not self.syntax.starts:
             return f"{pointer}{self.syntax.restrict}{name} {said}"
-        memory, start = self.name(f"{name}_memory"), self.name(f"{name}_start")
-        self.scopes[-1].lines.append(Define(name, pointer, code(f"({pointer})(", memory, " + ", start, ")")))
+        memory, byte = self.name(f"{name}_memory"), self.name(f"{name}_start")
+        self.scopes[-1].lines.append(Define(name, pointer, code(f"({pointer})(", memory, " + ", byte, ")")))
         char, long = self.syntax.types["i8"], self.syntax.types["i64"]
-        return f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}, const {long} {start} {said}"
+        return f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}, const {long} {byte} {said}"
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
         space = "local" if workgroup else "private"

@@ -14,6 +14,7 @@ Measured on an H100, by 106 plans for 18 products of 2 to 137 GFLOP: in the mean
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from dlc.passes.tiling.nests import Nest, Stage
@@ -27,6 +28,8 @@ _REGISTERS, _MOST_ITEMS, _OWN_REGISTERS = 1 << 16, 2048, 24
 # Cycles of a unit for a multiply-add of each item of a warp, for a number that each of them reads from local memory, and for
 # one that the group has from global memory.
 _MULTIPLY, _LOCAL, _GLOBAL = 0.25, 0.63, 0.08
+# Numbers that are read one by one, since those of an item begin anywhere, cost more.
+_ONE_BY_ONE = 1.6
 # Of the shorter of multiplying and reading this share is not hidden.
 _UNHIDDEN = 0.16
 # Cycles in which a group waits between two parts, for each step of a part besides, and the warps that hide half of it.
@@ -42,7 +45,7 @@ def cost_of_contraction(plan: TilePlan, nest: Nest, stage: Stage, groups: Groups
     own = {x: plan.tile(x) * plan.pieces.get(x, 1) for x in plan.order}
     read = [[x for x in plan.order if a.uses(x)] for a in stage.inputs]
     sums = prod(own.values())
-    loads = sum(prod(own[x] for x in dims) for dims in read)
+    loads = sum(_read(plan, dims) for dims in read)
     fetched = sum(prod(plan.covered(x) for x in dims) for dims in read) * step
     count = prod(-(-nest.extents[x] // plan.covered(x)) for x in plan.order)
     registers = sums + 2 * loads + fetched / items + _OWN_REGISTERS
@@ -55,3 +58,9 @@ def cost_of_contraction(plan: TilePlan, nest: Nest, stage: Stage, groups: Groups
     rounds = -(-each // at_once)
     waiting = (_WAITING + _STEP * step) / (1 + at_once * warps / _HIDING)
     return parts * (each * work + rounds * waiting) + rounds * _START
+
+
+def _read(plan: TilePlan, dims: Sequence[int]) -> float:
+    """What of an operand an item reads for each step, as numbers of which several are read at once."""
+    count = prod(plan.tile(x) * plan.pieces.get(x, 1) for x in dims)
+    return count * (_ONE_BY_ONE if dims and plan.tile(dims[-1]) % 2 else 1)

@@ -27,6 +27,7 @@ from dlc.passes.tiling.group import Group
 from dlc.passes.tiling.leaf import Leaf, Local, part_of
 from dlc.passes.tiling.nests import Nest, Stage, identity_of
 from dlc.passes.tiling.plan import promoted_stage
+from dlc.passes.tiling.promoted import digits
 from dlc.passes.tiling.ranges import Range, Tile
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.windows import copy
@@ -43,13 +44,13 @@ Values = Sequence[SSAValue]
 class MatrixProduct:
     """Which operands of a contraction, by position, are the matrices `a` and `b`, and which dimensions their axes follow.
 
-    `words` are what is reduced, `dot` says how they are multiplied.
+    `rows` are all that only `a` has, the outermost first; `words` are what is reduced, `dot` says how they are multiplied.
     """
 
     dot: str
     a: int
     b: int
-    row: int
+    rows: tuple[int, ...]
     column: int
     words: int
 
@@ -66,8 +67,8 @@ def matrix_product(stage: Stage, nest: Nest) -> MatrixProduct | None:
         rows = [d for d in nest.shared if a.uses(d) and not b.uses(d) and stage.output.uses(d)]
         words = [d for d in stage.reductions if a.stride(d) == 1 and b.uses(d) and nest.extents[d] % WORDS == 0]
         if columns and rows and words:
-            row = max(rows, key=lambda d: nest.extents[d])
-            return MatrixProduct(name.data, k, 1 - k, row, columns[0], words[0])
+            rows.sort(key=lambda d: int(stage.output.stride(d)), reverse=True)
+            return MatrixProduct(name.data, k, 1 - k, tuple(rows), columns[0], words[0])
     return None
 
 
@@ -86,16 +87,15 @@ class MatrixLeaf(Leaf):
     def __init__(self, group: Group, whole: Tile) -> None:
         nest, plan, shared = group.nest, group.plan, group.shared
         stage = promoted_stage(nest)
-        assert stage is not None
+        assert stage is not None and plan.matrices is not None
         product = matrix_product(stage, nest)
         assert product is not None
-        super().__init__(nest, plan, {**whole, product.row: Range(0, 1), product.column: Range(0, OWN_SUMS)})
-        self.contraction, self.product, self.number = stage, product, group.number
+        super().__init__(nest, plan, {**dict.fromkeys(whole, Range(0, 1)), product.column: Range(0, OWN_SUMS)})
+        self.contraction, self.product, self.matrices, self.number = stage, product, plan.matrices, group.number
         self.origin = {d: r.offset for d, r in whole.items()}
-        self.size = {d: plan.covered(d) for d in (product.row, product.column)}
         a, b = (stage.op.operands[k] for k in (product.a, product.b))
-        self.a = shared((stage.op, product.a), a, (self.size[product.row], WORDS), a.name_hint)
-        width = self.size[product.column] + PADDING
+        self.a = shared((stage.op, product.a), a, (self.matrices.rows, WORDS), a.name_hint)
+        width = self.matrices.columns + PADDING
         self.b = shared((stage.op, product.b), b, (OWN_WORDS, _ACROSS, width), b.name_hint)
 
     def run(self, place: Place) -> None:
@@ -104,75 +104,74 @@ class MatrixLeaf(Leaf):
         for root in self.local_roots():
             if root is not stage.output.root:
                 self.make_local(place, root, own)
-        sums = [at.splat(identity_of(stage, self.nest), (OWN_SUMS,))] * len(list(self.places(at)))
-        loops = [d for d in stage.dims if d in stage.reductions and d != self.product.words]
-        self.finish(at, self.accumulated(at, loops, {}, sums))
+        zero = at.splat(identity_of(stage, self.nest), (OWN_SUMS,))
+        self.finish(at, self.accumulated(at, [zero for _ in self.places(at)]))
 
     # Who has what
 
-    def across(self) -> int:
-        """How many parts of a group's tile, each of 32 items, lie side by side."""
-        column = self.product.column
-        return self.size[column] // self.plan.matrices[column]
-
     def corner(self, place: Place) -> tuple[Index, Index, Index, Index]:
         """Where the part of an item's 32 begins in the group's tile, in rows and columns; and the item's g and t in it."""
+        m = self.matrices
         part, item = place.floordiv(self.number, ITEMS), place.remainder(self.number, ITEMS)
-        down, right = place.floordiv(part, self.across()), place.remainder(part, self.across())
-        rows, columns = (self.plan.matrices[d] for d in (self.product.row, self.product.column))
+        across = m.columns // m.right
+        down, right = place.floordiv(part, across), place.remainder(part, across)
         g, t = place.floordiv(item, _ACROSS), place.remainder(item, _ACROSS)
-        return place.multiply(down, rows), place.multiply(right, columns), g, t
+        return place.multiply(down, m.down), place.multiply(right, m.right), g, t
 
     def places(self, place: Place) -> Iterator[tuple[Index, Index]]:
         """The row and the first column in the group's tile of each of an item's vectors of sums."""
         row, column, g, t = self.corner(place)
         row, column = place.add(row, g), place.add(column, place.multiply(t, OWN_SUMS))
-        rows, columns = (self.plan.matrices[d] for d in (self.product.row, self.product.column))
-        for i in range(0, rows, ROWS):
-            for j in range(0, columns, COLUMNS):
+        for i in range(0, self.matrices.down, ROWS):
+            for j in range(0, self.matrices.right, COLUMNS):
                 for h in range(0, ROWS, ROWS // OWN_ROWS):
                     yield place.add(row, i + h), place.add(column, j)
 
+    def along(self, place: Place, row: Index) -> dict[int, Index]:
+        """Where a row of the group's tile lies along its dimensions; one behind them has the last number of the outermost."""
+        counts = [self.plan.grid[d] for d in self.product.rows]
+        counts[0] = max(counts[0], -(-self.matrices.rows // prod(counts[1:])))
+        places = digits(place, row, 0, counts)
+        return {d: place.add(self.origin[d], i) for d, i in zip(self.product.rows, places, strict=True)}
+
+    def has_rest(self, d: int) -> bool:
+        """Whether the last group has less of a dimension than others."""
+        return self.nest.extents[d] % self.plan.grid[d] != 0
+
     # The sums
 
-    def accumulated(self, place: Place, loops: Sequence[int], at: Mapping[int, Index], sums: Values) -> Values:
-        """The sums after all that is reduced."""
-        if loops:
-            d, *rest = loops
-            loop = place.loop(0, self.nest.extents[d], 1, sums, name=f"k{d}")
-            inside, (k, *carried) = place.inside(loop.body.block), loop.body.block.args
-            inside.yield_(*self.accumulated(inside, rest, {**at, d: k}, carried))
-            return loop.res
-        extent = self.nest.extents[self.product.words]
-        first = self.read(place, at, 0)
-        loop = place.loop(0, extent, WORDS, [*sums, *first], name=f"k{self.product.words}")
-        inside, (k, *carried) = place.inside(loop.body.block), loop.body.block.args
+    def accumulated(self, place: Place, sums: Values) -> Values:
+        """The sums after all that is reduced, part by part: numbers of the parts are those of all others, then of words."""
+        others = [d for d in self.contraction.dims if d in self.contraction.reductions and d != self.product.words]
+        counts = [*(self.nest.extents[d] for d in others), self.nest.extents[self.product.words] // WORDS]
+
+        def part(p: Place, number: Index) -> Values:
+            *at, step = digits(p, number, 0, counts)
+            return self.read(p, dict(zip(others, at, strict=True)), p.multiply(step, WORDS))
+
+        loop = place.loop(0, prod(counts), 1, [*sums, *part(place, 0)], name="part")
+        inside, (number, *carried) = place.inside(loop.body.block), loop.body.block.args
         inside.insert(gpu.BarrierOp())
         self.write(inside, carried[len(sums) :])
         inside.insert(gpu.BarrierOp())
         # The last part is read once more, by which nothing is asked of loops and branches.
-        following = self.read(inside, at, inside.minimum(inside.add(k, WORDS), extent - WORDS))
+        following = part(inside, inside.minimum(inside.add(number, 1), prod(counts) - 1))
         inside.yield_(*self.multiplied(inside, carried[: len(sums)]), *following)
         return loop.res[: len(sums)]
 
     def pieces(self, place: Place, count: int, across: int) -> Iterator[tuple[Index, Index]]:
         """Which of `count` pieces an item brings, so many in a row: row, and piece of the row."""
-        for k in range(0, count, self.items):
+        for k in range(0, count, self.matrices.items):
             number = place.add(self.number, k)
             yield place.floordiv(number, across), place.remainder(number, across)
 
-    @property
-    def items(self) -> int:
-        return prod((self.plan.items or {}).values())
-
     def pieces_of(self, place: Place) -> Iterator[tuple[int, Index, Index]]:
         """The pieces of both operands that an item brings: the operand, and where a piece begins in the group's part of it."""
-        width, row, column = self.width(), self.product.row, self.product.column
-        for r, w in self.pieces(place, self.size[row] * _ACROSS, _ACROSS):
-            yield self.product.a, r, place.multiply(w, OWN_WORDS)
-        across = self.size[column] // width
-        for w, c in self.pieces(place, WORDS * across, across):
-            yield self.product.b, w, place.multiply(c, width)
+        for row, word in self.pieces(place, self.matrices.rows * _ACROSS, _ACROSS):
+            yield self.product.a, row, place.multiply(word, OWN_WORDS)
+        across = self.matrices.columns // self.width()
+        for word, column in self.pieces(place, WORDS * across, across):
+            yield self.product.b, word, place.multiply(column, self.width())
 
     def width(self) -> int:
         """How many columns lie side by side in each row, wherever it begins."""
@@ -180,26 +179,29 @@ class MatrixLeaf(Leaf):
 
     def read(self, place: Place, at: Mapping[int, Index], word: Index) -> Values:
         """An item's pieces of the part of the operands whose first word this is."""
-        row, column, words = self.product.row, self.product.column, self.product.words
+        column, words = self.product.column, self.product.words
         read: list[SSAValue] = []
         for k, first, second in self.pieces_of(place):
             if k == self.product.a:
-                own, width = {row: self.inside(place, row, first, 1), words: place.add(word, second)}, OWN_WORDS
+                along, lane, width = self.along(place, first), words, OWN_WORDS
+                own = {words: place.add(word, second), **{d: self.inside(place, d, i, 1) for d, i in along.items()}}
             else:
-                width = self.width()
-                own = {words: place.add(word, first), column: self.inside(place, column, second, width)}
+                lane, width = column, self.width()
+                start = place.add(self.origin[column], second)
+                own = {words: place.add(word, first), column: self.inside(place, column, start, width)}
             ranges = {d: Range(i, 1) for d, i in {**self.origin, **at, **own}.items()}
             parts = [part_of(place, e, self.contraction.dims, ranges) for e in operand_maps(self.contraction.op)[k].results]
-            lane = next(i for i, (d, _) in enumerate(parts) if d == (words if k == self.product.a else column))
-            along = AffineMap(len(parts), 0, (AffineDimExpr(lane),))
-            source = self.contraction.op.operands[k]
-            read.append(place.transfer_read(source, [r.offset for _, r in parts], (width,), along))
+            axis = next(i for i, (d, _) in enumerate(parts) if d == lane)
+            source, along_lane = self.contraction.op.operands[k], AffineMap(len(parts), 0, (AffineDimExpr(axis),))
+            read.append(place.transfer_read(source, [r.offset for _, r in parts], (width,), along_lane))
         return read
 
     def inside(self, place: Place, d: int, start: Index, width: int) -> Index:
-        """A place of the group's tile in all of the dimension; of what is outside of it the last one."""
-        extent, found = self.nest.extents[d], place.add(self.origin[d], start)
-        return place.minimum(found, extent - width) if extent % self.size[d] else found
+        """A place along a dimension; instead of one that may be outside of it the last one."""
+        m, grid = self.matrices, self.plan.grid
+        outer = d == m.along[0] and prod(grid[x] for x in m.along) < m.rows
+        outside = outer or self.has_rest(d) or (d == m.column and grid[d] < m.columns)
+        return place.minimum(start, self.nest.extents[d] - width) if outside else start
 
     def write(self, place: Place, pieces: Values) -> None:
         for (k, first, second), value in zip(self.pieces_of(place), pieces, strict=True):
@@ -212,15 +214,14 @@ class MatrixLeaf(Leaf):
     def multiplied(self, place: Place, sums: Values) -> Values:
         """The sums after a part of the operands that is in local memory."""
         top, left, g, t = self.corner(place)
-        rows, columns = (self.plan.matrices[d] for d in (self.product.row, self.product.column))
         row, column = place.add(top, g), place.add(left, place.multiply(g, OWN_COLUMNS))
         both = AffineMap(3, 0, (AffineDimExpr(0), AffineDimExpr(2)))
         words = [
             place.transfer_read(self.b, [0, t, place.add(column, j)], (OWN_WORDS, OWN_COLUMNS), both)
-            for j in range(0, columns, COLUMNS)
+            for j in range(0, self.matrices.right, COLUMNS)
         ]
         results: list[SSAValue] = []
-        for i in range(0, rows, ROWS):
+        for i in range(0, self.matrices.down, ROWS):
             upper, lower = (
                 place.transfer_read(self.a, [place.add(row, i + h), place.multiply(t, OWN_WORDS)], (OWN_WORDS,), _lane(2))
                 for h in (0, ROWS // OWN_ROWS)
@@ -252,18 +253,23 @@ class MatrixLeaf(Leaf):
 
     def stored(self, place: Place, first: Index, second: Index) -> Iterator[tuple[Place, Tile]]:
         """Where, and how much, there is to store of a vector of sums: guarded where the tile is ragged."""
-        row, column = self.product.row, self.product.column
-        r, c = place.add(self.origin[row], first), place.add(self.origin[column], second)
-        if self.nest.extents[row] % self.size[row]:
-            place = place.branch(place.compare(r, "ult", self.nest.extents[row]))
-        extent = self.nest.extents[column]
-        if extent % self.size[column] == 0:
-            yield place, {row: Range(r, 1), column: Range(c, OWN_SUMS)}
+        m, column = self.matrices, self.product.column
+        rows = prod(self.plan.grid[d] for d in m.along)
+        if rows < m.rows:
+            place = place.branch(place.compare(first, "ult", rows))
+        along, c = self.along(place, first), place.add(self.origin[column], second)
+        for d, i in along.items():
+            if self.has_rest(d):
+                place = place.branch(place.compare(i, "ult", self.nest.extents[d]))
+        tile, extent = {d: Range(i, 1) for d, i in along.items()}, self.nest.extents[column]
+        if extent % m.columns == 0:
+            yield place, {**tile, column: Range(c, OWN_SUMS)}
             return
         rest = extent % OWN_SUMS
-        for relation, limit, size in (("ult", extent - rest, OWN_SUMS), ("eq", extent - rest, rest)):
-            if size and limit >= 0:
-                yield place.branch(place.compare(c, relation, limit)), {row: Range(r, 1), column: Range(c, size)}
+        for relation, size in (("ult", OWN_SUMS), ("eq", rest)):
+            if size and extent >= size:
+                at = place.branch(place.compare(c, relation, extent - rest))
+                yield at, {**tile, column: Range(c, size)}
 
 
 def _lane(rank: int) -> AffineMap:

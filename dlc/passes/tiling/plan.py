@@ -35,6 +35,28 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class Matrices:
+    """The product of matrices that a group makes: of up to `rows` along some dimensions of the task, the outermost first, which
+    its parts of these dimensions are counted through, by up to `columns` along another; 32 items have `down` by `right` of it.
+    """
+
+    along: tuple[int, ...]
+    column: int
+    rows: int
+    columns: int
+    down: int
+    right: int
+
+    @property
+    def items(self) -> int:
+        return ITEMS * (self.rows // self.down) * (self.columns // self.right)
+
+    def __str__(self) -> str:
+        along = " ".join(f"d{d}" for d in self.along)
+        return f"{self.rows} ({along}) by {self.columns} (d{self.column}), {self.down} by {self.right} at once"
+
+
+@dataclass(frozen=True)
 class TilePlan:
     """How one nest is cut; dimensions are the nest's, sizes in iterations.
 
@@ -52,8 +74,7 @@ class TilePlan:
     at a time. `pieces`: then an item may have several register tiles along shared dimensions, so many; the next one is behind
     those of all items.
 
-    `matrices`, of a contraction that is promoted: for two shared dimensions, the rows and the columns that 32 items multiply
-    together. Each has as many of them as its register tile says, where `gpu.multiply_words` wants them.
+    `matrices`, where a contraction is promoted: how items multiply matrices together; a group has all of its task at once.
 
     `blocks`: for dimensions that the first reduction reduces, the part of them that all register tiles of a task go through
     before the next part, so that what it reads stays in a cache; sums wait in memory meanwhile, and are added up in the same
@@ -82,7 +103,7 @@ class TilePlan:
     items: Mapping[int, int] | None = None
     promote: Mapping[int, int] = field(default_factory=dict[int, int])
     pieces: Mapping[int, int] = field(default_factory=dict[int, int])
-    matrices: Mapping[int, int] = field(default_factory=dict[int, int])
+    matrices: Matrices | None = None
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
     parts: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -210,15 +231,16 @@ class TilePlan:
 
     def check_matrices(self, nest: Nest) -> None:
         """Which operands there must be is `matrix_product`'s to say."""
-        if not self.matrices:
+        if (m := self.matrices) is None:
             return
-        if not self.promote or len(self.matrices) != 2 or nest.open:
-            raise ValueError(f"matrices {self.matrices}: must be two dimensions of a contraction that is promoted, all known")
-        for (d, size), of_one in zip(self.matrices.items(), (ROWS, COLUMNS), strict=True):
-            if size % of_one or self.covered(d) % size or d not in nest.shared:
-                raise ValueError(f"matrices[d{d}] = {size}: must be whole matrices of {of_one}, and whole in a group")
-        if prod((self.items or {}).values()) != ITEMS * prod(self.covered(d) // size for d, size in self.matrices.items()):
-            raise ValueError(f"items {self.items}: must be {ITEMS} for each part of a group's tile {self.matrices}")
+        if not self.promote or nest.open or set(self.grid) != set(nest.shared):
+            raise ValueError(f"matrices {m}: must be of a contraction that is promoted, of known sizes, all of it in the grid")
+        if m.rows % m.down or m.columns % m.right or m.down % ROWS or m.right % COLUMNS:
+            raise ValueError(f"matrices {m}: parts must be whole ones of {ROWS} by {COLUMNS}, and a group have whole parts")
+        if prod(self.grid[d] for d in m.along) > m.rows or self.grid[m.column] > m.columns:
+            raise ValueError(f"grid {self.grid}: more than the matrices {m} hold")
+        if prod((self.items or {}).values()) != m.items or self.register or self.pieces:
+            raise ValueError(f"items {self.items}: must be {m.items} for matrices {m}, without register tiles")
 
     def check_blocks(self, nest: Nest) -> None:
         if not self.is_blocked:
@@ -267,7 +289,7 @@ class TilePlan:
 
     def covered(self, d: int) -> int:
         """What the items of a group, or the one thread of a task, cover of a shared dimension at once."""
-        return self.apart(d) * self.pieces.get(d, 1)
+        return self.grid[d] if self.matrices is not None else self.apart(d) * self.pieces.get(d, 1)
 
     def team_dims(self, nest: Nest) -> list[int]:
         """The dimensions of single stages that items share."""
@@ -291,7 +313,7 @@ class TilePlan:
         items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
         promote += f" pieces {{{sizes(self.pieces)}}}" if self.pieces else ""
-        promote += f" matrices {{{sizes(self.matrices)}}}" if self.matrices else ""
+        promote += "" if self.matrices is None else f" matrices {{{self.matrices}}}"
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
         blocks += f" parts {{{sizes(self.parts)}}}" if self.parts else ""
         blocks += f" ahead {self.ahead}" if self.ahead else ""

@@ -18,6 +18,7 @@ from dlc.runtime.opencl.driver import opencl, reported
 from dlc.target import is_opencl
 
 # From this size on NumPy asks the system for large pages, as drivers for processors do not: a third of resnet18's time on PoCL.
+# Drivers also take longer to make a buffer of host memory than to make one and to fill it.
 _LARGE_BYTES = 4 << 20
 
 
@@ -129,7 +130,11 @@ def buffer_of(array: NDArray[Any], session: Session, *, constant: bool = False) 
     with reported(session.device, ": ", array.nbytes, " bytes of memory"):
         if constant and session.device.kind == "cpu":
             return _buffer_in(host, session, access)
-        return cl.Buffer(session.context, access | cl.mem_flags.COPY_HOST_PTR, hostbuf=host)
+        if host.nbytes < _LARGE_BYTES:
+            return cl.Buffer(session.context, access | cl.mem_flags.COPY_HOST_PTR, hostbuf=host)
+        buffer = new_buffer(session, host.nbytes)
+        cl.enqueue_copy(session.uploads, buffer, host)
+        return buffer
 
 
 def _buffer_in(host: NDArray[np.uint8], session: Session, access: int) -> Any:

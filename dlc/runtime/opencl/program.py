@@ -71,7 +71,8 @@ class GridCode:
 
     def total(self, launch: Launch) -> int:
         """The items of all groups in a launch."""
-        return launch.number(self.groups) * self.items
+        groups = self.groups if isinstance(self.groups, int) else launch.number(self.groups)
+        return groups * self.items
 
 
 class Launcher:
@@ -200,10 +201,12 @@ class OpenCLProgram:
         """The commands of the launch of this number."""
         if launch.kernel is None:
             return [self._copy(launch)] if launch.sizes[0] else []
-        return [self._grid(launch, grid, grid.object(number, launch)) for grid in kernels[launch.kernel] if grid.total(launch)]
+        totals = ((grid, grid.total(launch)) for grid in kernels[launch.kernel])
+        return [self._grid(launch, grid.object(number, launch), total, grid.items) for grid, total in totals if total]
 
-    def _grid(self, launch: Launch, grid: GridCode, kernel: Any) -> Command:
-        """A grid whose arguments are set once, but for the call's own buffers and what slots point to."""
+    def _grid(self, launch: Launch, kernel: Any, total: int, items: int) -> Command:
+        """A grid of so many items, and in a group, whose arguments are set once, but for the call's own buffers and what slots
+        point to."""
         moving: list[tuple[int, Place]] = []
         for k, (number, offset) in enumerate(launch.arguments):
             if number >= len(self._buffers):
@@ -215,14 +218,14 @@ class OpenCLProgram:
             else:
                 kernel.set_arg(2 * k, self._buffers[number])
         enqueue, queue = opencl().enqueue_nd_range_kernel, self.session.queue
-        total, items = (grid.total(launch),), (grid.items,)
+        all_items, group_items = (total,), (items,)
 
         def run(held: list[Held]) -> None:
             for k, place in moving:
                 buffer, offset = at(held, place)
                 kernel.set_arg(2 * k, buffer)
                 set_number(kernel, 2 * k + 1, offset)
-            enqueue(queue, kernel, total, items)
+            enqueue(queue, kernel, all_items, group_items)
 
         return run
 

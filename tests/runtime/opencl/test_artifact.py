@@ -176,6 +176,8 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
     "text that is none": lambda h: h["model"].__setitem__("text", 1000),
     "text for a number": lambda h: h["model"]["kernels"][0]["grids"][0].__setitem__(1, "64"),
     "no grids": lambda h: h["model"]["kernels"][0].pop("grids"),
+    "an array that begins between two places": lambda h: h["model"]["instructions"][0][1][1].__setitem__(1, 4),
+    "memory that begins between two places": lambda h: h["target"].__setitem__("alignment", 32),
     "a target that is none": lambda h: h["target"].__setitem__("alignment", 0),
     "another kind of target": lambda h: h["target"].__setitem__("name", "cpu:avx2"),
 }

@@ -167,9 +167,10 @@ def test_one_compilation_serves_the_sizes_of_every_call() -> None:
     assert all(seconds > 0 for _, seconds in model.run_unchecked.__self__.profile([inputs[3]]))
 
 
-def test_read_only_arrays_are_weights_and_inputs() -> None:
+@pytest.mark.parametrize("size", [5, 1 << 20])
+def test_read_only_arrays_are_weights_and_inputs(size: int) -> None:
     session = open_device(choose("opencl")[0])
-    x = np.arange(5, dtype=np.float32)
+    x = np.arange(size, dtype=np.float32)
     x.flags.writeable = False
     for constant in (False, True):
         there = dlc.DeviceArray(session, array.buffer_of(x, session, constant=constant), x.shape, x.dtype)
