@@ -34,6 +34,8 @@ _AT_ONCE = 4
 # Register tiles of a contraction (rows, columns), and items of a group along them.
 _TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (1, 4))
 _BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
+# Rows that share weights, for an item.
+_ROWS = (4, 2)
 # Elements that an item of a team may keep to itself.
 _KEPT = 64
 # Elements of a reduction in local memory at a time.
@@ -134,8 +136,21 @@ class _Chooser:
             shared.sort(key=lambda d: d != other)
             items = {**self.fill(shared, register, limit // side.get(lane, 1)), **side}
         else:
+            register |= self.rows_at_once(lane, register)
             items = self.fill(shared, register, limit)
         return self.finish(TilePlan(register=register, items=items, chunks=self.chunks(())))
+
+    def rows_at_once(self, lane: int | None, register: dict[int, int]) -> dict[int, int]:
+        """Rows of what a window moves over that share its weights: a few for each item, where there are items enough."""
+        nest = self.nest
+        shared = [d for d in self.near_first(nest.shared) if d != lane and d not in nest.open]
+        again = (d for d in shared if any(not a.uses(d) for s in nest.stages if s.reductions for a in s.inputs))
+        pieces = prod(self.steps(d, register.get(d, 1)) for d in nest.shared)
+        busy = _AT_ONCE * self.groups.units * self.groups.items
+        for d in again:
+            fitting = (n for n in _ROWS if nest.extents[d] % n == 0 and self.fitting(d, n) == n and pieces // n >= busy)
+            return {d: n} if (n := next(fitting, None)) is not None else {}
+        return {}
 
     def chunks(self, team: Sequence[int]) -> dict[int, int]:
         """Steps along the dimensions of single stages."""

@@ -230,6 +230,17 @@ def test_an_operand_across_split_axes_keeps_the_reshape() -> None:
     assert program(body, *randoms((12,))).apply(SinkReshapesPass()).ops == ["exp", "reshape", "add"]
 
 
+@pytest.mark.parametrize(("before", "moves"), [((2, 1, 3, 1, 4), True), ((2, 12), False)])
+def test_a_border_moves_above_a_reshape_that_leaves_out_axes_of_one_place(before: tuple[int, ...], moves: bool) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReshapeOp, b(dl.ExpOp, x), shape=(2, 3, 4))
+        y = b(dl.ReluOp, b(dl.AddOp, y, b.weight(randoms((4,))[0])))
+        return b(dl.PadOp, y, b.scalar(0.5, like=y), low=(0, 1, 2), high=(1, 0, 3), pad_mode="constant")
+
+    p = program(body, *randoms(before)).apply(SinkReshapesPass())
+    assert p.ops[-2:] == (["pad", "reshape"] if moves else ["relu", "pad"])
+
+
 def test_reshape_groups() -> None:
     assert reshape_groups((2, 3, 4), (6, 4)) == [([0, 1], [0]), ([2], [1])]
     assert reshape_groups((1, 6), (2, 3, 1)) == [([0], []), ([1], [0, 1]), ([], [2])]

@@ -275,6 +275,17 @@ def test_lanes_that_share_nothing_go_in_the_order_of_memory_where_that_is_far(ro
     assert (plan.order[-1] == lane) is rows_first
 
 
+@pytest.mark.parametrize(("rows", "tile"), [(1 << 18, 4), ((1 << 18) + 2, 2), ((1 << 18) + 1, 1), (1 << 10, 1)])
+def test_items_read_the_weights_of_a_window_once_for_several_rows(rows: int, tile: int) -> None:
+    """Of 32 channels eight items have four each; 131,072 items keep the device busy."""
+    (nest,) = nests_of(next(iter(kernels_of(buffered("depthwise")))))
+    (row,) = [d for d in nest.shared if nest.stages[-1].output.stride(d) == 32]
+    known = replace(nest.at({}), extents={**nest.at({}).extents, row: rows})
+    plan = choose_groups(known, OPENCL_PROFILES["opencl:gpu"])
+    plan.check(known)
+    assert plan.tile(row) == tile
+
+
 def test_rows_of_an_open_size_fill_the_registers() -> None:
     """512 rows are 32 times 16, which says nothing of 511."""
     nest = product_of(13, 260)

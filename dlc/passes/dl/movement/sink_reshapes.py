@@ -27,8 +27,8 @@ class SinkReshapesPass(ModulePass):
 
     Reshapes cost nothing, but they end a kernel. An op moves where its other operands have the result's shape, or repeat
     along axes that the reshape leaves alone; unless its value goes several ways that do not meet again, as a gradient does in
-    an optimiser: the kernel that makes it has one result and takes none of them. A pad moves above a reshape that adds or drops
-    axes of size 1, since a kernel can store its result inside of it.
+    an optimiser: the kernel that makes it has one result and takes none of them. So does a border around what has gained or
+    lost axes of size 1.
     """
 
     name = "sink-reshapes"
@@ -67,34 +67,24 @@ class _Sinker:
         return None
 
     def padded(self, op: PadOp) -> Sequence[SSAValue] | None:
-        """A pad of a value without some axes of size 1, which alone reads it, as one of the value with them."""
+        """A border around what has gained or lost axes of size 1, as a border before that."""
         reshape = defining(op.x, ReshapeOp)
-        if reshape is None or not op.x.has_one_use() or reshape.x in self.constant:
+        if reshape is None or not self.cuts_a_chain(reshape):
             return None
-        source, shape = shape_of(reshape.x), shape_of(op.x)
-        long = [a for a, size in enumerate(shape) if size != 1]
-        if [n for n in source if n != 1] != [shape[a] for a in long]:
+        edges = _edges_before(op.padding, shape_of(op.x), shape_of(reshape.x))
+        if not edges:
             return None
-        if any(edges != (0, 0) for a, edges in enumerate(op.padding) if a not in long):
-            return None
-        edges = iter([op.padding[a] for a in long])
-        low, high = zip(*((0, 0) if size == 1 else next(edges) for size in source), strict=True)
-        b = Build(op)
-        return [
-            b(
-                ReshapeOp,
-                b(PadOp, reshape.x, op.value, **{**op.properties, "low": low, "high": high}),
-                shape=shape_of(op.result),
-            )
-        ]
+        b, (low, high) = Build(op), zip(*edges, strict=True)
+        inner = b(PadOp, reshape.x, op.value, **{**op.properties, "low": low, "high": high})
+        return [b(ReshapeOp, inner, shape=shape_of(op.result))]
 
     def cuts_a_chain(self, reshape: ReshapeOp) -> bool:
-        """Whether the reshape keeps nothing but elementwise ops from the kernel that makes its operand."""
+        """Whether the reshape keeps nothing but elementwise ops and borders from the kernel that makes its operand."""
         source = reshape.x
         if not isinstance(source.owner, DlOp) or source in self.constant or is_view(source.owner, ALIGNMENT):
             return False
         readers = _readers(source)
-        return all(isinstance(r, Elementwise) for r in readers) and (len(readers) == 1 or _meet(readers))
+        return all(isinstance(r, Elementwise | PadOp) for r in readers) and (len(readers) == 1 or _meet(readers))
 
 
 def _readers(value: SSAValue) -> set[Operation]:
@@ -125,6 +115,20 @@ def _seen_before(b: Build, value: SSAValue, reshape: ReshapeOp) -> SSAValue | No
     repeated = next((a for a, s in enumerate(shape) if s != 1), len(shape))
     kept = shape[repeated:]
     return reshaped(b, value, kept) if len(kept) <= _common_tail(before, after) else None
+
+
+def _edges_before(
+    edges: Sequence[tuple[int, int]], after: Sequence[Size], before: Sequence[Size]
+) -> list[tuple[int, int]] | None:
+    """The edges of a pad before a reshape that adds or leaves out axes of size 1; None before another one, and where such an
+    axis has edges itself."""
+    long = [a for a, size in enumerate(after) if size != 1]
+    if [size for size in before if size != 1] != [after[a] for a in long]:
+        return None
+    if any(edges[a] != (0, 0) for a in range(len(after)) if a not in long):
+        return None
+    own = iter([edges[a] for a in long])
+    return [(0, 0) if size == 1 else next(own) for size in before]
 
 
 def _common_tail(x: Sequence[Size], y: Sequence[Size]) -> int:
