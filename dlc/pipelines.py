@@ -11,6 +11,7 @@ from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.contractions.block_sums import BlockSumsPass
 from dlc.passes.dl.contractions.crop_padding import CropPaddingPass
 from dlc.passes.dl.contractions.fold_scales import FoldScalesPass
+from dlc.passes.dl.contractions.split_reductions import SplitReductionsPass
 from dlc.passes.dl.contractions.winograd import WinogradPass
 from dlc.passes.dl.contractions.winograd_gradients import WinogradGradientsPass
 from dlc.passes.dl.movement.channels_last import ChannelsLastPass
@@ -117,6 +118,8 @@ def stages_of(
                 # Winograd's algorithm is for numbers, of i16 too.
                 PackWordsPass(target),
                 FoldTransposesIntoContractionsPass(),
+                # Contractions are those that kernels compute by then, and what follows the sum of their parts joins it.
+                SplitReductionsPass(target),
                 SinkReshapesPass(),
                 SimplifyPass(),
                 CsePass(),

@@ -22,7 +22,7 @@ class Groups:
 
     items: int
     local_bytes: int
-    units: int = 96
+    units: int = 128
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Prefetch:
 class Machine:
     """What things cost on a device, as far as passes choose by it; work is counted in multiply-adds of a contraction.
 
-    Tasks: `task_work` makes one, about 5 µs on one core, ten times a hand-over between threads. `element_work` is one element
-    of anything but a contraction, which is bound by memory or by long formulas. `stack_bytes` is what a thread's stack surely
-    holds, with room for the caller's frames.
+    Tasks: `task_work` makes one, about 5 µs on one core, ten times a hand-over between threads. `kernel_work` is a kernel more:
+    what it costs to start, and that its tiles are fewer. `element_work` is one element of anything but a contraction, which is
+    bound by memory or by long formulas. `stack_bytes` is what a thread's stack surely holds, with room for the caller's frames.
 
     Registers: `vectors` are those of a step where no register tile is called for. A contraction with one vector per row is
     `single_vector` times as slow, since each multiply-add loads its own broadcast; one with up to `few_rows` rows has
@@ -96,6 +96,7 @@ class Machine:
     """
 
     task_work: int = 1 << 19
+    kernel_work: int = 1 << 20
     element_work: int = 16
     vectors: int = 4
     single_vector: float = 1.15
@@ -215,16 +216,17 @@ CPU_LEVELS = {
     )
 }
 # Items meet at barriers; no processor of theirs prefetches by hand. What it costs to go by tiles was measured on processors.
-_OF_GROUPS = Machine(winograd=None, prefetch=None, row_tiles=0)
+# A launch takes about 4 µs, whatever it does, and a kernel of few products leaves most of the device idle.
+_OF_GROUPS = Machine(winograd=None, prefetch=None, row_tiles=0, kernel_work=1 << 26)
 # What waits in a thread's memory would take more of it than drivers give.
 _OF_DRIVERS = Machine(row_tiles=0, winograd=Winograd(input=30))
 # OpenCL devices by kind: a processor takes a grid's points as tasks, a GPU as groups of items; `small` is the least of GPUs.
 OPENCL_PROFILES = {
-    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, alignment=128, machine=_OF_DRIVERS),
-    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, alignment=128, machine=_OF_DRIVERS),
-    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, alignment=128, machine=_OF_DRIVERS),
+    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, machine=_OF_DRIVERS),
+    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, machine=_OF_DRIVERS),
+    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, machine=_OF_DRIVERS),
     "opencl:gpu": Target(
-        "opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=512, machine=_OF_GROUPS
+        "opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=128, machine=_OF_GROUPS
     ),
     "opencl:small": Target(
         "opencl:small",
@@ -236,7 +238,7 @@ OPENCL_PROFILES = {
         groups=Groups(64, 16 << 10),
         halves=False,
         doubles=False,
-        alignment=512,
+        alignment=128,
         machine=_OF_GROUPS,
     ),
 }

@@ -24,6 +24,11 @@ Range = tuple[int, int]
 _INT = (-(1 << 31), (1 << 31) - 1)
 
 
+def fits_int(range: Range) -> bool:
+    """Whether all of a range is ints."""
+    return _INT[0] <= range[0] and range[1] <= _INT[1]
+
+
 class Writer(Vocabulary):
     """Definitions and indices; what it lacks is in the other files of this folder."""
 
@@ -39,7 +44,7 @@ class Writer(Vocabulary):
         self.variables = set[SSAValue]()  # values that live in variables of their own
         self.declarations: list[str] = []
         self.items = 1
-        self.local_bytes: int = 0  # that the items of a group share
+        self.group_bytes = 0  # that the items of a group share
         self.meets_globally = False  # whether they write and read a buffer of all groups
         self._taken = set[str]()
         self._place = ""
@@ -91,12 +96,14 @@ class Writer(Vocabulary):
 
     # Indices
 
-    def define_index(self, value: str, hint: str, range: Range | None) -> Linear:
-        """Computes an index that lies in `range`, both ends included."""
-        fits = range is not None and _INT[0] <= range[0] and range[1] <= _INT[1]
+    def define_index(self, value: str, hint: str, range: Range | None, multiple: int = 1) -> Linear:
+        """Computes an index that lies in `range`, both ends included, and is a multiple of some number."""
+        fits = range is not None and fits_int(range)
         name = self.define(self.syntax.types["i32" if fits else "i64"], value, hint)
         if range is not None:
             self.ranges[name] = range
+        if multiple > 1:
+            self.multiples[name] = multiple
         return self.term(name)
 
     def range(self, form: Linear) -> Range | None:
@@ -112,17 +119,10 @@ class Writer(Vocabulary):
     def multiple(self, name: str, coefficient: int) -> int:
         return coefficient * self.multiples.get(name, 1)
 
-    def fits(self, form: Linear) -> bool:
-        """Whether an index, and each part of it, surely is an int."""
-        known = [self.ranges.get(name) for _, name, _ in form.terms]
-        return None not in known and self._reach(form) <= _INT[1]
-
-    def _reach(self, form: Linear) -> int:
-        return abs(form.constant) + sum(abs(c) * max(map(abs, self.ranges.get(name, (0,)))) for _, name, c in form.terms)
-
     def index(self, form: Linear) -> str:
         """An index as an expression of ints, or of longs where it, or a part of it, might not fit."""
-        start = "" if self._reach(form) <= _INT[1] else f"({self.syntax.types['i64']})"
+        reach = abs(form.constant) + sum(abs(c) * max(map(abs, self.ranges.get(name, (0,)))) for _, name, c in form.terms)
+        start = "" if reach <= _INT[1] else f"({self.syntax.types['i64']})"
         parts: list[tuple[int, str]] = []
         for _, name, c in form.terms:
             parts.append((c, code(start, name, f" * {abs(c)}") if abs(c) != 1 else code(start, name)))
@@ -145,9 +145,18 @@ class Writer(Vocabulary):
         return self.expression("literal.i64", Register("i64"), str(form.constant))
 
     def advance(self, view: View, pointer: str, form: Linear) -> str:
-        name = self.define(self.pointers[view.base], code(pointer, " + ", self.index(form)), view.base, movable=True)
+        name = self.define(self.pointers[view.base], self.displaced(pointer, form), view.base, movable=True)
         self.pointers[name] = self.pointers[view.base]
         return name
+
+    def displaced(self, pointer: str, form: Linear) -> str:
+        """A pointer so many elements further: by one number, since compilers follow few steps back to the buffer that it is of,
+        and add ints in fewer instructions than pointers."""
+        index = self.index(form)
+        if index == "0":
+            return pointer
+        is_one = len(form.terms) + (form.constant != 0) == 1 and not index.startswith("-")
+        return code(pointer, " + ", index) if is_one else code(pointer, " + (", index, ")")
 
     # Shared by what follows
 

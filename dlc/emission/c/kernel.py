@@ -96,7 +96,7 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
         sizes = [self.size_argument(argument, symbol(k)) for k, argument in enumerate(size_arguments(self.block))]
         buffers = self.block.args[: len(self.block.args) - len(sizes)]
         self.parameters = [
-            *(self.buffer_argument(a, a.name_hint or f"a{k}", written=a in written) for k, a in enumerate(buffers)),
+            *(self.array_argument(a, a.name_hint or f"a{k}", written=a in written) for k, a in enumerate(buffers)),
             *sizes,
         ]
 
@@ -111,7 +111,7 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
         self.meets_globally = any(buffer in shared for buffer in self.block.args)
         if groups != 0:
             self.visit_block(ops[0].regions[0].block)
-        return Grid(groups, self.items, self.local_bytes)
+        return Grid(groups, self.items, self.group_bytes)
 
     def text(self, name: str, grid: Grid) -> str:
         parameters = ",".join(f"\n    {parameter}" for parameter in self.parameters)

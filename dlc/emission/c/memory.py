@@ -8,8 +8,9 @@ from math import gcd
 
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
+from dlc.dims import product
 from dlc.emission.c.core import Writer
-from dlc.emission.c.text import code
+from dlc.emission.c.text import Define, Name, code
 from dlc.emission.visit import memory
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition, view_of
@@ -17,13 +18,14 @@ from dlc.emission.visit.records import Access
 from dlc.emission.visit.registers import Register, element_bytes, memref_type
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
+from dlc.runtime.program.kernel_text import start_of
 
 # Of a kernel's sizes; who gives them sees to it, so that sums of a few do not overflow.
 _SIZES = (-(1 << 62), (1 << 62) - 1)
 
 
 class MemoryWriter(Writer):
-    def _buffer(self, space: str, qualifier: str, kind: str, hint: str) -> str:
+    def _buffer(self, space: str, qualifier: str, kind: str, hint: str) -> Name:
         """The name of a new buffer in a space."""
         name = self.name(hint)
         self.pointers[name] = f"{self.syntax.spaces[space]}{qualifier}{self.memory_type(kind)} *"
@@ -35,13 +37,19 @@ class MemoryWriter(Writer):
         self.ranges[name], self.linears[value] = _SIZES, self.term(name)
         return f"const {self.syntax.types['i64']} {name}"
 
-    def buffer_argument(self, value: SSAValue, hint: str, *, written: bool) -> str:
-        """As `size_argument`, for a buffer."""
-        kind = self.kind(memref_type(value).element_type)
-        name = self._buffer("global", "" if written else "const ", kind, hint)
-        self.views[value] = view_of(self, name, ARRAY_ALIGN, value)
-        shape = "x".join(map(str, sizes_of(value))) or "scalar"
-        return f"{self.pointers[name]}{self.syntax.restrict}{name} /* {shape} */"
+    def array_argument(self, value: SSAValue, hint: str, *, written: bool) -> str:
+        """As `size_argument`, for an array: a pointer to it, or to a buffer and where it begins there."""
+        kind, qualifier = self.kind(memref_type(value).element_type), "" if written else "const "
+        name = self._buffer("global", qualifier, kind, hint)
+        start = start_of(product(sizes_of(value)) * element_bytes(kind))
+        self.views[value] = view_of(self, name, start, value)
+        pointer, said = self.pointers[name], f"/* {'x'.join(map(str, sizes_of(value))) or 'scalar'} */"
+        if not self.syntax.starts:
+            return f"{pointer}{self.syntax.restrict}{name} {said}"
+        memory, byte = self.name(f"{name}_memory"), self.name(f"{name}_start")
+        self.scopes[-1].lines.append(Define(name, pointer, code(f"({pointer})(", memory, " + ", byte, ")")))
+        char, long = self.syntax.types["i8"], self.syntax.types["i64"]
+        return f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}, const {long} {byte} {said}"
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
         space = "local" if workgroup else "private"
@@ -50,7 +58,7 @@ class MemoryWriter(Writer):
         text = f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{max(1, count)}] {aligned};"
         self.declarations.append(text)
         if workgroup:
-            self.local_bytes += -(-max(1, count) * element_bytes(kind) // ARRAY_ALIGN) * ARRAY_ALIGN
+            self.group_bytes += -(-max(1, count) * element_bytes(kind) // ARRAY_ALIGN) * ARRAY_ALIGN
         return name
 
     # Conditions
@@ -75,13 +83,12 @@ class MemoryWriter(Writer):
 
     def _words(self, a: Access, offset: int) -> dict[str, str]:
         """The words of templates for a load or store: pointer {p}, index {i}, address {a}, how its type begins {space}."""
-        index = self.index(a.form.plus(Linear(offset)))
+        place = a.form.plus(Linear(offset))
         space = self.pointers[a.view.base].removesuffix("*").removesuffix(f"{self.memory_type(a.view.kind)} ")
-        separator = " " if index.startswith("-") else " + "
         return {
             "p": a.pointer,
-            "i": index,
-            "a": a.pointer if index == "0" else code(a.pointer, separator, index),
+            "i": self.index(place),
+            "a": self.displaced(a.pointer, place),
             "space": space,
         }
 

@@ -55,6 +55,8 @@ class Syntax:
     """How these are called, where there is something to say; joined by `|`."""
     spaces: Mapping[str, str] = field(default_factory=lambda: {"global": "", "local": "", "private": ""})
     """How a pointer's type begins that points to a buffer, to the memory of a group, or to that of an item."""
+    starts: bool = False
+    """Whether an array may begin inside of a buffer: a function has, behind each buffer, at which of its bytes that is."""
     unrolled: str = ""
     """What stands before a loop whose iterations are to be written one by one."""
     restrict: str = "restrict "

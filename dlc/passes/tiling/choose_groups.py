@@ -17,7 +17,7 @@ from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.choose_matrices import choose_matrices
 from dlc.passes.tiling.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
-from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_stage
+from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_stage, whole_parts
 from dlc.passes.types import memref_of
 from dlc.target import Groups, Target
 
@@ -39,6 +39,8 @@ _BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
 _KEPT = 64
 # Elements of a reduction in local memory at a time.
 _CHUNKS = (8, 16, 32)
+# Rows of a matrix that an item of a team reads at once.
+_DEEP = 8
 # Rows of a contraction that are too few to share what its columns read.
 _FEW_ROWS = 4
 # Where the profile of a device has no groups: the items of a naive one.
@@ -164,15 +166,18 @@ class _Chooser:
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
         # Neighbours read neighbouring elements only as a team, where what is reduced is contiguous.
         worth = 2 * _LINE if lane is None else _WORTH_A_TEAM
-        if nest.extents[dims[0]] < worth or (lane is not None and rows >= _BUSY):
+        busy = self.groups.units * self.groups.items
+        if nest.extents[dims[0]] < worth or (lane is not None and rows >= busy):
             return None
-        chunks = self.chunks(dims)
-        pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
         # Enough for the device, and for neighbours to read whole lines.
         side = min(self.steps(lane, register[lane]), _LINE) if lane is not None else 1
         kept = max(nest.extents[d] if self.is_kept(d) else 1 for d in dims)
-        wanted = max(_BUSY // rows, kept // _KEPT, 2 * _LINE if lane is None else 1)
-        team = 1 << (max(1, min(wanted, pieces, self.groups.items // side)).bit_length() - 1)
+        wanted = min(max(busy // rows, kept // _KEPT, 2 * _LINE if lane is None else 1), self.groups.items // side)
+        chunks = self.chunks(dims)
+        if lane is not None:
+            chunks |= {d: self.deep(d, wanted) for d in dims}
+        pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
+        team = 1 << (max(1, min(wanted, pieces)).bit_length() - 1)
         if team == 1:
             return None
         limit = max(side, min(self.groups.items, _TEAM_GROUP) // team)
@@ -182,6 +187,12 @@ class _Chooser:
         items = {**items, **own} if lane is None else {**own, **items}
         plan = self.finish(TilePlan(register=register, chunks=chunks, items=items))
         return plan if self.team_bytes(plan) <= self.groups.local_bytes else None
+
+    def deep(self, d: int, items: int) -> int:
+        """Elements along a dimension that lies across that one of so many items takes at once: none waits for another."""
+        if d in self.nest.open or any(d not in s.reductions for s in self.nest.stages if d in s.dims):
+            return 1
+        return max(1, min(_DEEP, self.nest.extents[d] // items))
 
     def is_kept(self, d: int) -> bool:
         """Whether an item keeps what it computes along a dimension for a later stage."""
@@ -240,21 +251,22 @@ class _Chooser:
         inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in stage.inputs), -nest.extents[d]))
         # Rows that all operands tell apart are products of their own.
         blocked = [d for d in rows if any(not a.uses(d) for a in stage.inputs)]
-        for (height, width), (down, across), chunk in product(_TILES, _BLOCKS, _CHUNKS):
+        for (height, width), (down, across), chunk, cut in product(_TILES, _BLOCKS, _CHUNKS, (even_tile, min)):
             if down * across > self.groups.items:
                 continue
             # Neighbours read and write a few columns each side by side, and the next ones behind those of all.
-            columns = 1 if lane in nest.open else min(_LANES, nest.extents[lane])
-            pieces = 1 if lane in nest.open else max(1, min(width, nest.extents[lane]) // columns)
-            register = {lane: columns}
+            columns = min(_LANES, nest.extents[lane])
+            tile = {lane: (columns, max(1, min(width, nest.extents[lane]) // columns))}
             if blocked:
-                register[blocked[0]] = 1 if blocked[0] in nest.open else even_tile(nest.extents[blocked[0]], height)
-            across_items = self.fill([lane], {lane: columns * pieces}, across)
+                tile[blocked[0]] = cut(nest.extents[blocked[0]], height), 1
+            # Of an open size an item takes places one by one.
+            tile |= {d: (1, min(height if d != lane else width, nest.extents[d])) for d in nest.open.intersection(tile)}
+            own = {d: size * count for d, (size, count) in tile.items()}
             plan = TilePlan(
-                register=register,
-                items={**self.fill(blocked, register, down), **across_items},
-                promote={inner: even_tile(nest.extents[inner], chunk)},
-                pieces={lane: pieces} if pieces > 1 else {},
+                register={d: size for d, (size, _) in tile.items()},
+                items={**self.fill(blocked, own, down), **self.fill([lane], own, across)},
+                promote={inner: whole_parts(nest.extents[inner], chunk)},
+                pieces={d: count for d, (_, count) in tile.items() if count > 1},
                 chunks=self.chunks(()),
             )
             yield self.finish(plan)

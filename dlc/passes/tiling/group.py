@@ -23,6 +23,9 @@ from dlc.passes.tiling.ranges import Range, Tile, whole_or_end
 from dlc.passes.tiling.windows import Window, combine, copy, fill
 from dlc.passes.types import memref_of
 
+# Rounds of a team that are code of their own each.
+_ROUNDS = 4
+
 
 class Group:
     """The items of a grid's point: `place` is where their code goes; buffers that they share stand before them.
@@ -189,6 +192,15 @@ class GroupLeaf(Leaf):
                 place = place.branch(place.compare(i, "eq", 0))
         return place
 
+    def is_inner(self) -> bool:
+        """Whether items of one team are neighbours in memory."""
+        return self.group.axes[-1][0] in self.plan.team_dims(self.nest)
+
+    def partial_results(self, d: int) -> int:
+        """Where neighbours have other results, what is reduced lies across: it has no lanes."""
+        across = d in self.plan.team_dims(self.nest) and not self.is_inner()
+        return 1 if across else super().partial_results(d)
+
     def spread(self, place: Place, stage: Stage, tile: Tile, d: int) -> None:
         """A stage along the team's dimension, each item its chunks."""
         for at, part in self.chunks(place, d):
@@ -205,13 +217,15 @@ class GroupLeaf(Leaf):
             return
         rounds, rest = divmod(self.nest.extents[d], n * chunk)
         own = place.multiply(member, chunk)
-        if rounds == 1:
-            yield place, Range(own, chunk)
-        elif rounds:
-            loop = place.loop(0, rounds, 1, name=f"j{d}")
-            inside, k = place.inside(loop.body.block), loop.body.block.args[0]
-            offset = inside.add(inside.multiply(k, n * chunk), own)
-            yield inside, Range(offset, chunk, inside.multiply(k, chunk))
+        if rounds <= _ROUNDS:
+            # What an item keeps of each is in registers, which have no computed numbers, and loads do not wait for one another.
+            for k in range(rounds):
+                yield place, Range(place.add(own, k * n * chunk), chunk, k * chunk)
+        else:
+            # From its own place on: PoCL takes a loop that is the same for all items for one in which they meet.
+            loop = place.loop(own, place.add(own, rounds * n * chunk), n * chunk, name=f"j{d}")
+            inside, offset = place.inside(loop.body.block), loop.body.block.args[0]
+            yield inside, Range(offset, chunk, inside.multiply(inside.floordiv(offset, n * chunk), chunk))
             inside.yield_()
         if rest:
             yield from shares(place, Range(rounds * n * chunk, rest, rounds * chunk), member, n, chunk)
@@ -226,8 +240,7 @@ class GroupLeaf(Leaf):
         axes = [x for x in self.axes_of(stage.output.root) if sizes[x] > 1]
         n, member = self.group.team, self.group.member
         # Items that are neighbours have neighbouring results.
-        inner = self.group.axes[-1][0] in self.plan.team_dims(self.nest)
-        order = [*axes, d] if inner else [d, *axes]
+        order = [*axes, d] if self.is_inner() else [d, *axes]
         shape = tuple({**sizes, d: n}[x] for x in order)
         partials = self.group.shared((stage.op, "partials"), stage.op.operands[output], shape, "partials")
 

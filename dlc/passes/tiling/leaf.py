@@ -170,7 +170,7 @@ class Leaf:
 
         What is left over has partial results of its own: those of all of a chunk, written in part, would be read as a whole.
         """
-        width = min(self.plan.chunks.get(d, 1), tile[d].size)
+        width = min(self.partial_results(d), tile[d].size)
         kept = [t for t in target[1] if tile[t].size > 1]
         partial = self.partial(place, stage, tile, kept, width)
         for at, part in parts:
@@ -186,6 +186,10 @@ class Leaf:
                 axes = [*kept, d] if part.size > 1 else kept
             self.emit(at, stage, {**tile, d: part}, {len(stage.op.operands) - 1: (window, axes)})
         combine(place, stage, (partial, [*kept, d] if width > 1 else kept), target)
+
+    def partial_results(self, d: int) -> int:
+        """How many of each result there are along a dimension that is reduced."""
+        return self.plan.chunks.get(d, 1)
 
     def partial(self, place: Place, stage: Stage, tile: Tile, kept: Sequence[int], width: int) -> SSAValue:
         """A buffer of partial results: of what is kept, and so many of each along what is reduced."""

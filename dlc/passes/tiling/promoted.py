@@ -142,7 +142,9 @@ class Promoted:
         *apart, last = strides_of(self.source)
         inner = self.axes[-1]
         whole = [sizes[inner], *apart, *([self.ends[inner]] if inner in self.ends else [])]
-        return max(n for n in _LANES if all(isinstance(s, int) and s % n == 0 for s in whole)) if last == 1 else 1
+        if last != 1 or not all(isinstance(size, int) for size in whole):
+            return 1
+        return max(n for n in _LANES if all(int(size) % n == 0 for size in whole))
 
 
 def digits(place: Place, number: Index, more: int, counts: Sequence[int]) -> list[Index]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dlc.errors import DeviceError
-from dlc.runtime.opencl.driver import opencl, reported
+from dlc.runtime.opencl.driver import compiling, opencl, reported
 from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, with_matrices, without
 
 INSTALL = (
@@ -30,8 +30,7 @@ __kernel void probe(__global int *restrict out) {
 class Device:
     """A device of a platform, and the target that code for it is compiled for; `handle` is PyOpenCL's.
 
-    `group_items`, `local_bytes` and `buffer_bytes` are the most that a group and one buffer may have; buffers inside a buffer
-    start at multiples of `alignment` bytes.
+    `group_items`, `local_bytes` and `buffer_bytes` are the most that a group and one buffer may have.
     """
 
     place: tuple[int, int]
@@ -42,7 +41,6 @@ class Device:
     group_items: int
     local_bytes: int
     buffer_bytes: int
-    alignment: int
     target: Target
     handle: Any = field(repr=False, compare=False)
 
@@ -53,15 +51,17 @@ class Device:
 class Session:
     """A device in use: its context, and one queue that does everything in order.
 
-    Since the queue keeps the order, what one call writes another may read without a word between them.
+    Since the queue keeps the order, what one call writes another may read without a word between them. New buffers are filled
+    by way of `uploads`, which waits for nothing.
     """
 
     def __init__(self, device: Device) -> None:
         cl = opencl()
         self.device = device
-        with reported(f"{device}: cannot be used"):
+        with reported(device, ": cannot be used"):
             self.context: Any = cl.Context([device.handle])
             self.queue: Any = cl.CommandQueue(self.context)
+            self.uploads: Any = cl.CommandQueue(self.context)
 
 
 @lru_cache
@@ -127,7 +127,6 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
         group_items=handle.max_work_group_size,
         local_bytes=handle.local_mem_size,
         buffer_bytes=handle.max_mem_alloc_size,
-        alignment=handle.mem_base_addr_align // 8,
         target=with_matrices(target) if profile.groups is not None and _multiplies_matrices(handle) else target,
         handle=handle,
     )
@@ -159,8 +158,6 @@ def fitted(target: Target, device: Device) -> Target:
     """
     if lacking := _lacks(target, device.group_items, device.local_bytes):
         raise DeviceError(f"{device}: {target.name} needs {lacking}; compile for opencl:small")
-    if target.alignment % device.alignment:
-        target = replace(target, alignment=device.alignment)
     if device.target.groups is not None:
         target = _with_units(target, device.target.groups.units)
     # What becomes of text is its driver's affair.
@@ -226,7 +223,7 @@ def problem_of(device: Device) -> str:
     got = np.zeros(4, np.int32)
     try:
         session = open_device(device)
-        with reported(f"{device}: a small kernel fails"):
+        with compiling(device, ": a small kernel fails"):
             program = cl.Program(session.context, _PROBE).build(cache_dir=False)
             out = cl.Buffer(session.context, cl.mem_flags.WRITE_ONLY, got.nbytes)
             cl.Kernel(program, "probe")(session.queue, (4,), None, out)

@@ -23,9 +23,10 @@ def matrices_of(dot: str) -> str:
 class KernelText:
     """A kernel as functions `<name>_<g>`, one for each of its grids.
 
-    `pieces`: the text, definitions first; several kernels of a program have some in common. `shape`: the sizes that it takes
-    behind its buffers, and what these have. `computes`: the kinds of numbers in it that not every device computes with (f16,
-    f64, `matrices_of` pairs of such). `origins`, `flops`, `results`: as of a KernelObject.
+    The functions take each array as a buffer and the byte at which it begins there, then sizes. `pieces`: the text, definitions
+    first; several kernels of a program have some in common. `shape`: the sizes that it takes, and the bytes of its arrays.
+    `computes`: the kinds of numbers in it that not every device computes with (f16, f64, `matrices_of` pairs of such).
+    `origins`, `flops`, `results`: as of a KernelObject.
     """
 
     name: str

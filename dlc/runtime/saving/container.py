@@ -35,7 +35,7 @@ from dlc.target import Groups, Target, architecture_of, is_opencl
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 16
+VERSION = 17
 PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
 # Why there is none: it is for another device than a processor, there is text around it, or data decides which one it is.
 _ON_DEVICE, _BORDERED, _BY_SIZES = -3, -2, -1

@@ -34,8 +34,8 @@ def handle(kind: str = "GPU", **changes: Any) -> Any:
         "native_vector_width_float": 8,
         "max_work_group_size": 1024,
         "local_mem_size": 48 << 10,
+        "max_compute_units": 20,
         "max_mem_alloc_size": 1 << 30,
-        "mem_base_addr_align": 4096,
         "name": "some device ",
         "version": "OpenCL 3.0",
         "driver_version": "7",
@@ -117,15 +117,24 @@ def test_a_device_is_asked_for_what_a_profile_needs() -> None:
         fitted(GPU, tiny)
     with pytest.raises(DeviceError, match=r"16384 bytes of local memory, it has 8192"):
         fitted(SMALL, device(local_mem_size=8 << 10))
-    assert fitted(OPENCL_PROFILES["opencl:cpu512"], tiny).alignment == 512
+
+
+def test_plans_are_for_the_units_that_a_device_has() -> None:
+    assert GPU.groups is not None and GPU.groups.units != 20
+    for target in (device().target, fitted(GPU, device())):
+        assert target.groups == replace(GPU.groups, units=20)
+    # As if the device were like that: a processor that runs groups says nothing of it.
+    assert fitted(GPU, device(kind="CPU")).groups == GPU.groups
 
 
 @pytest.mark.usefixtures("two")
 def test_opencl_is_the_first_that_works() -> None:
     assert choose("opencl")[0].name == "sound"
     device, target = choose("opencl:small")
-    # What is compiled for a device is for its driver.
-    assert device == choose("opencl")[0] and target == replace(SMALL, version="sound, some platform, OpenCL 3.0, 7")
+    # What is compiled for a device is for its driver, and its units.
+    assert SMALL.groups is not None
+    own = replace(SMALL, version="sound, some platform, OpenCL 3.0, 7", groups=replace(SMALL.groups, units=20))
+    assert device == choose("opencl")[0] and target == own
     assert choose("opencl:0:0")[0].name == choose("opencl", "0")[0].name == "broken"
     assert choose("opencl", "1:2")[0].name == "sound"
     assert choose("opencl:0:0", "1:2")[0].name == "broken"
