@@ -17,12 +17,14 @@ from dlc.options import Environment
 class Groups:
     """Items of a group run at once and share local memory: at most `items` of them, and `local_bytes` of it.
 
-    A device has so many `units`, each of which runs a few groups at once.
+    A device has so many `units`, each of which runs a few groups at once. Where there are fewer groups than that, those whose
+    items share rows of what they read may have up to `team_items`, so that more loads are under way.
     """
 
     items: int
     local_bytes: int
     units: int = 128
+    team_items: int = 256
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,7 @@ OPENCL_PROFILES = {
         16,
         64,
         has_fma=True,
-        groups=Groups(64, 16 << 10),
+        groups=Groups(64, 16 << 10, team_items=64),
         halves=False,
         doubles=False,
         alignment=128,

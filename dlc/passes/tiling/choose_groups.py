@@ -29,9 +29,10 @@ _FEWEST = 32
 _LANES = 4
 # Items that read a line of memory together.
 _LINE = 8
-# The reduction that is worth a team, and the items of a group of teams.
+# The reduction that is worth a team, the items of a group of teams, and groups that a unit has items for.
 _WORTH_A_TEAM = 64
 _TEAM_GROUP = 128
+_AT_ONCE = 4
 # Register tiles of a contraction (rows, columns), and items of a group along them.
 _TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (1, 4))
 _BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
@@ -166,33 +167,37 @@ class _Chooser:
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
         # Neighbours read neighbouring elements only as a team, where what is reduced is contiguous.
         worth = 2 * _LINE if lane is None else _WORTH_A_TEAM
-        busy = self.groups.units * self.groups.items
+        busy = _AT_ONCE * self.groups.units * self.groups.items
         if nest.extents[dims[0]] < worth or (lane is not None and rows >= busy):
             return None
         # Enough for the device, and for neighbours to read whole lines.
         side = min(self.steps(lane, register[lane]), _LINE) if lane is not None else 1
         kept = max(nest.extents[d] if self.is_kept(d) else 1 for d in dims)
-        wanted = min(max(busy // rows, kept // _KEPT, 2 * _LINE if lane is None else 1), self.groups.items // side)
+        wanted = min(max(busy // rows, kept // _KEPT, 2 * _LINE if lane is None else 1), self.groups.team_items // side)
         chunks = self.chunks(dims)
-        if lane is not None:
-            chunks |= {d: self.deep(d, wanted) for d in dims}
         pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
+        if lane is not None:
+            pieces = min(pieces, max(2 * _LINE, nest.extents[dims[0]] // _DEEP))
         team = 1 << (max(1, min(wanted, pieces)).bit_length() - 1)
-        if team == 1:
-            return None
-        limit = max(side, min(self.groups.items, _TEAM_GROUP) // team)
-        items = self.fill(shared, register, limit)
-        own = {d: team for d in dims}
-        # The items that are neighbours in memory are neighbours in the group.
-        items = {**items, **own} if lane is None else {**own, **items}
-        plan = self.finish(TilePlan(register=register, chunks=chunks, items=items))
-        return plan if self.team_bytes(plan) <= self.groups.local_bytes else None
+        while team > 1:
+            if lane is not None:
+                chunks |= {d: self.deep(d, team) for d in dims}
+            limit = max(side, min(self.groups.items, _TEAM_GROUP) // team)
+            items = self.fill(shared, register, limit)
+            own = {d: team for d in dims}
+            # The items that are neighbours in memory are neighbours in the group.
+            items = {**items, **own} if lane is None else {**own, **items}
+            plan = self.finish(TilePlan(register=register, chunks=chunks, items=items))
+            if self.team_bytes(plan) <= self.groups.local_bytes:
+                return plan
+            team //= 2
+        return None
 
     def deep(self, d: int, items: int) -> int:
         """Elements along a dimension that lies across that one of so many items takes at once: none waits for another."""
         if d in self.nest.open or any(d not in s.reductions for s in self.nest.stages if d in s.dims):
             return 1
-        return max(1, min(_DEEP, self.nest.extents[d] // items))
+        return even_tile(max(1, self.nest.extents[d] // items), _DEEP)
 
     def is_kept(self, d: int) -> bool:
         """Whether an item keeps what it computes along a dimension for a later stage."""

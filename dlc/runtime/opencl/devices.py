@@ -17,6 +17,8 @@ INSTALL = (
     "Debian's and Ubuntu's `apt install pocl-opencl-icd` installs one that runs on the processor, and so does "
     "`pip install 'dlc[opencl-intel]'`; a GPU's comes with its vendor's driver"
 )
+# Items of a group that share rows: of more of them each has too few registers.
+_MOST_ITEMS = 1024
 # Runs on any device; a driver that cannot do it is of no use.
 _PROBE = """
 __kernel void probe(__global int *restrict out) {
@@ -116,7 +118,7 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
     else:
         profiles = (OPENCL_PROFILES["opencl:gpu"], OPENCL_PROFILES["opencl:small"])
         profile = next((t for t in profiles if not _lacks(t, handle.max_work_group_size, handle.local_mem_size)), profiles[-1])
-        profile = _with_units(profile, handle.max_compute_units)
+        profile = _with_teams(_with_units(profile, handle.max_compute_units), handle.max_work_group_size)
     target = without(profile, halves="cl_khr_fp16" in extensions, doubles="cl_khr_fp64" in extensions)
     return Device(
         place=place,
@@ -134,6 +136,13 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
 
 def _with_units(target: Target, units: int) -> Target:
     return target if target.groups is None else replace(target, groups=replace(target.groups, units=units))
+
+
+def _with_teams(target: Target, items: int) -> Target:
+    """A profile with as many items that share rows as a group of a device may have: a power of two, as teams are."""
+    assert target.groups is not None
+    most = 1 << (min(items, _MOST_ITEMS).bit_length() - 1)
+    return replace(target, groups=replace(target.groups, team_items=max(most, target.groups.team_items)))
 
 
 def _multiplies_matrices(handle: Any) -> bool:

@@ -20,6 +20,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from dataclasses import fields as fields_of
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
@@ -235,7 +236,7 @@ def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sectio
 
 
 def _read_groups(written: Any) -> Groups | None:
-    return None if written is None else Groups(*(count(written[name]) for name in ("items", "local_bytes", "units")))
+    return None if written is None else Groups(*(count(written[f.name]) for f in fields_of(Groups)))
 
 
 def damaged(path: Path, what: str) -> ModelError:
