@@ -25,6 +25,7 @@ from dlc.ir import SSAValue, parse_module
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.tiling import choose_matrices
+from dlc.runtime.opencl.kernel import matrices_of
 from dlc.target import resolve
 from tests.passes.programs import Writer, program
 
@@ -146,6 +147,8 @@ def test_text(precision: str) -> None:
     kernel = next(k for k in kernels_of(lowering.module) if "matmul" in k.sym_name.data)
     source = emit_kernel(kernel, resolve(TARGET))
     text = source.functions
+    # A file says what it needs of a device.
+    assert OpenCL(TARGET).compile_kernel("k", source).computes == (matrices_of(precision),)
     assert f"mma.sync.aligned.m16n8k16.row.col.f32.{precision}.{precision}.f32" in "".join(source.definitions)
     assert text.count(f"multiply_words_{precision}(&") == count(lowering)
     assert "[8]" not in text and "vload" not in text and "(long)" not in text
