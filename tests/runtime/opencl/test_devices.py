@@ -20,6 +20,8 @@ from dlc.options import Environment
 from dlc.runtime.opencl import devices
 from dlc.runtime.opencl.devices import Device, all_devices, choose, fitted, problem_of, target_of
 from dlc.runtime.opencl.driver import opencl
+from dlc.runtime.opencl.kernel import KernelText, matrices_of
+from dlc.runtime.program.host_program import OpenKernel
 from dlc.target import OPENCL_PROFILES, OpenCLName, Target, resolve
 
 SMALL, GPU = OPENCL_PROFILES["opencl:small"], OPENCL_PROFILES["opencl:gpu"]
@@ -109,6 +111,12 @@ def test_a_name_says_what_is_missing() -> None:
 )
 def test_what_a_device_is_compiled_for(said: dict[str, Any], name: str) -> None:
     assert device(**said).target.name == name
+
+
+def test_a_kernel_says_what_a_device_lacks() -> None:
+    kernel = KernelText("k", (), (), OpenKernel(0, ()), (matrices_of("bf16"),))
+    assert kernel.lacking(device()) == "it computes in matrices of bf16, which the device does not"
+    assert not kernel.lacking(device(extensions=NVIDIA, compute_capability_major_nv=9))
 
 
 def test_a_device_is_asked_for_what_a_profile_needs() -> None:
