@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from dlc.backends.opencl.backend import OpenCL
 from dlc.backends.opencl.emit import emit_kernel
+from dlc.backends.opencl.functions import MATRICES
 from dlc.backends.reference import EvaluationError, evaluate
 from dlc.compiler import Program
 from dlc.compiler.compilation import Compilation
@@ -23,6 +25,7 @@ from dlc.ir import SSAValue, parse_module
 from dlc.options import Options
 from dlc.passes.base import kernels_of
 from dlc.passes.tiling import choose_matrices
+from dlc.runtime.opencl.kernel import matrices_of
 from dlc.target import resolve
 from tests.passes.programs import Writer, program
 
@@ -144,6 +147,8 @@ def test_text(precision: str) -> None:
     kernel = next(k for k in kernels_of(lowering.module) if "matmul" in k.sym_name.data)
     source = emit_kernel(kernel, resolve(TARGET))
     text = source.functions
+    # A file says what it needs of a device.
+    assert OpenCL(TARGET).compile_kernel("k", source).computes == (matrices_of(precision),)
     assert f"mma.sync.aligned.m16n8k16.row.col.f32.{precision}.{precision}.f32" in "".join(source.definitions)
     assert text.count(f"multiply_words_{precision}(&") == count(lowering)
     assert "[8]" not in text and "vload" not in text and "(long)" not in text
@@ -155,7 +160,7 @@ builtin.module {{ func.func @main(%x: memref<32xf32>) attributes {{kernel}} {{
   %c1 = arith.constant 1 : index
   %c9 = arith.constant 9 : index
   %items = arith.constant {items} : index
-  %a = arith.constant dense<1> : vector<4xi32>
+  %a = arith.constant dense<1> : vector<2x4xi32>
   %b = arith.constant dense<1> : vector<4x4xi32>
   %c = arith.constant dense<0.0> : vector<8xf32>
   "scf.parallel"(%c0, %c1, %c1) <{{operandSegmentSizes = array<i32: 1, 1, 1, 0>}}> ({{
@@ -164,8 +169,8 @@ builtin.module {{ func.func @main(%x: memref<32xf32>) attributes {{kernel}} {{
     ^bb0(%j: index):
       %some = arith.cmpi ult, %j, {limit} : index
       scf.if %some {{
-        %r, %s = "gpu.multiply_words"(%a, %a, %b, %c, %c) <{{dot = "bf16"}}>
-          : (vector<4xi32>, vector<4xi32>, vector<4x4xi32>, vector<8xf32>, vector<8xf32>) -> (vector<8xf32>, vector<8xf32>)
+        %r, %s = "gpu.multiply_words"(%a, %b, %c, %c) <{{dot = "bf16"}}>
+          : (vector<2x4xi32>, vector<4x4xi32>, vector<8xf32>, vector<8xf32>) -> (vector<8xf32>, vector<8xf32>)
       }}
       scf.reduce
     }}) {{level = "item"}} : (index, index, index) -> ()
@@ -180,3 +185,74 @@ def test_all_items_come_to_it(items: int, limit: str) -> None:
     module.verify()
     with pytest.raises(EvaluationError, match="some of 32 items reach it"):
         evaluate(module, [np.zeros(32, np.float32)])
+
+
+_MMA = re.compile(r'"\+f"\(s(\d)\.s(\d)\)|"r"\((a|b)(\d)\.s(\d)\)')
+
+
+def mma_sync(sums: np.ndarray, a: np.ndarray, b: np.ndarray, kind: Any) -> np.ndarray:
+    """What PTX says that mma.sync.m16n8k16 does to 32 items' registers: [item, register], four of A, two of B, four sums."""
+    g, t = np.divmod(np.arange(32), 4)
+    rows, columns, total = np.zeros((16, 16), np.float32), np.zeros((16, 8), np.float32), np.zeros((16, 8), np.float32)
+    for r in range(4):
+        for e in range(2):
+            rows[g + 8 * (r % 2), 2 * t + e + 8 * (r // 2)] = a[:, r].copy().view(kind).reshape(32, 2)[:, e]
+            if r < 2:
+                columns[2 * t + e + 8 * r, g] = b[:, r].copy().view(kind).reshape(32, 2)[:, e]
+        total[g + 8 * (r // 2), 2 * t + r % 2] = sums[:, r]
+    total += rows @ columns
+    return np.stack([total[g + 8 * (r // 2), 2 * t + r % 2] for r in range(4)], 1)
+
+
+@pytest.mark.parametrize("precision", TYPES)
+def test_instructions(precision: str) -> None:
+    """The text in PTX does to the registers of 32 items what the op does."""
+    random, kind = np.random.default_rng(0), TYPES[precision]
+    words = random.standard_normal((32, 6, 4, 2)).astype(kind).view(np.int32)[..., 0]
+    sums = random.standard_normal((32, 2, 8)).astype(np.float32)
+    registers = {("s", i): sums.reshape(32, 4, 4)[:, i].copy() for i in range(4)}
+    registers |= {("a", i): words[:, i] for i in range(2)} | {("b", i): words[:, 2 + i] for i in range(4)}
+    lines = [line for line in MATRICES[precision].splitlines() if "mma.sync" in line]
+    assert len(lines) == 8
+    for line in lines:
+        assert (
+            f"m16n8k16.row.col.f32.{precision}.{precision}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0" in line
+        )
+        of = [("s", int(m[1]), int(m[2])) if m[1] else (m[3], int(m[4]), int(m[5])) for m in _MMA.finditer(line)]
+        values = [registers[name, i][:, k] for name, i, k in of]
+        total = mma_sync(*(np.stack(v, 1) for v in (values[:4], values[4:8], values[8:])), kind)
+        for (name, i, k), value in zip(of[:4], total.T, strict=True):
+            registers[name, i][:, k] = value
+    got = np.stack([registers["s", i] for i in range(4)], 1).reshape(32, 2, 8)
+    expected = np.empty_like(sums)
+    module = parse_module(make_context(), ONE.replace("bf16", precision))
+    module.verify()
+    evaluate(module, [words[:, :2].copy(), words[:, 2:].copy(), sums, expected])
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+ONE = """
+builtin.module { func.func @main(%a: memref<32x2x4xi32>, %b: memref<32x4x4xi32>, %c: memref<32x2x8xf32>, %d: memref<32x2x8xf32>)
+    attributes {kernel} {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c32 = arith.constant 32 : index
+  %i0 = arith.constant 0 : i32
+  %f0 = arith.constant 0.0 : f32
+  "scf.parallel"(%c0, %c1, %c1) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>}> ({
+  ^bb0(%i: index):
+    "scf.parallel"(%c0, %c32, %c1) <{operandSegmentSizes = array<i32: 1, 1, 1, 0>}> ({
+    ^bb0(%j: index):
+      %x = vector.transfer_read %a[%j, %c0, %c0], %i0 {in_bounds = [true, true]} : memref<32x2x4xi32>, vector<2x4xi32>
+      %y = vector.transfer_read %b[%j, %c0, %c0], %i0 {in_bounds = [true, true]} : memref<32x4x4xi32>, vector<4x4xi32>
+      %u = vector.transfer_read %c[%j, %c0, %c0], %f0 {in_bounds = [true]} : memref<32x2x8xf32>, vector<8xf32>
+      %l = vector.transfer_read %c[%j, %c1, %c0], %f0 {in_bounds = [true]} : memref<32x2x8xf32>, vector<8xf32>
+      %r, %s = "gpu.multiply_words"(%x, %y, %u, %l) <{dot = "bf16"}>
+        : (vector<2x4xi32>, vector<4x4xi32>, vector<8xf32>, vector<8xf32>) -> (vector<8xf32>, vector<8xf32>)
+      vector.transfer_write %r, %d[%j, %c0, %c0] {in_bounds = [true]} : vector<8xf32>, memref<32x2x8xf32>
+      vector.transfer_write %s, %d[%j, %c1, %c0] {in_bounds = [true]} : vector<8xf32>, memref<32x2x8xf32>
+      scf.reduce
+    }) {level = "item"} : (index, index, index) -> ()
+    scf.reduce
+  }) {level = "grid"} : (index, index, index) -> ()
+  func.return } }"""

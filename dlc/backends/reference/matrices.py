@@ -33,8 +33,9 @@ def multiply_words(op: MultiplyWordsOp, frame: Frame) -> Sequence[Value]:
         kind: np.dtype[Any] = numpy_dtype(DOTS[op.dot.data].data)
         return np.ascontiguousarray(words)[..., None].view(kind).astype(np.float32)
 
-    a = np.stack([numbers(parts(rows, 4)) for rows in (op.upper, op.lower)], 1)
-    b = numbers(parts(op.words, 4, 4)).transpose(0, 2, 3, 5, 1, 4)
+    # Words of rows g and g + 8 in turns: [matrices, row of two, g, t, word, number] is wanted.
+    a = numbers(parts(op.rows, 2, 4).reshape(-1, _G, _T, 4, 2)).transpose(0, 4, 1, 2, 3, 5)
+    b = numbers(parts(op.words, 4, 4)).transpose(0, 2, 4, 5, 1, 3)
     product = np.matmul(a.reshape(-1, ROWS, 2 * WORDS), b.reshape(-1, 2 * WORDS, COLUMNS)).reshape(-1, 2, _G, _T, 8)
     sums = (parts(v, 8) + product[:, k] for k, v in enumerate((op.upper_sums, op.lower_sums)))
     return [s.reshape(points, 8) for s in sums]

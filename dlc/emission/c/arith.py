@@ -129,7 +129,8 @@ def compare(prefix: str, predicates: tuple[str, ...]) -> Callable[[Writer, Opera
             name = f"s{predicate[1:]}" if natural and predicate.startswith("u") else predicate
             texts = map(e.scalar, op.operands) if name.startswith("u") else (e.index(e.linear(v)) for v in op.operands)
             value = e.expression(f"{prefix}.{name}", Register("i64"), *texts)
-            e.bind(op.results[0], [e.compute(Register("i1"), value, op.results[0].name_hint or "test")])
+            hint = op.results[0].name_hint or "test"
+            e.bind(op.results[0], [e.define(e.type(Register("i1")), value, hint, movable=True, loose=True)])
             return
         apply(e, op, primitive)
 

@@ -66,10 +66,10 @@ class Writer(Vocabulary):
         """A statement with effects."""
         self.scopes[-1].lines.append(Effect(code(*parts)))
 
-    def define(self, type: str, value: str, hint: str, *, movable: bool = False) -> Name:
+    def define(self, type: str, value: str, hint: str, *, movable: bool = False, loose: bool = False) -> Name:
         """Computes a value; returns its name."""
         name = self.name(hint)
-        self.scopes[-1].lines.append(Define(name, type, value, movable))
+        self.scopes[-1].lines.append(Define(name, type, value, movable, loose))
         return name
 
     def compute(self, t: Register, value: str, hint: str, *, movable: bool = False) -> Name:

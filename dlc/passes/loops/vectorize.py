@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from dlc.dialects.shape_cast import ShapeCastOp
 from dlc.dialects.sizes import strides_of
+from dlc.dialects.unrolled import UNROLLED
 from dlc.ir import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -21,6 +22,7 @@ from dlc.ir import (
     MemRefType,
     Operation,
     SSAValue,
+    UnitAttr,
     UnknownLoc,
     arith,
     func,
@@ -144,6 +146,8 @@ class _Vectorizer:
         if not rest and IN_HALVES in self.op.attributes and self.extents[d] % 2 == 0:
             return self.halves(place, d, carried, at)
         loop = place.loop(0, self.extents[d], 1, [carried], name=f"k{d}")
+        if UNROLLED in self.op.attributes:
+            loop.attributes[UNROLLED] = UnitAttr()
         inside = place.inside(loop.body.block)
         i, accumulator = loop.body.block.args
         accumulator.name_hint = "acc"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from dlc.dialects.matrices import ITEMS, OWN_COLUMNS, OWN_WORDS, WORDS
-from dlc.passes.tiling.matrices import PADDING, MatrixProduct, matrix_product
+from dlc.dialects.matrices import WORDS
+from dlc.passes.tiling.matrices import MatrixProduct, brings_whole, matrix_product
 from dlc.passes.tiling.nests import Nest
 from dlc.passes.tiling.plan import Matrices, TilePlan, promoted_stage
 from dlc.target import Groups, Target
@@ -60,10 +60,9 @@ class _Chooser:
 
     def fits(self, rows: int, columns: int, down: int, right: int) -> bool:
         """Whether a group may be so large, and its items bring whole pieces of both operands."""
-        items = ITEMS * (rows // down) * (columns // right)
-        local = 4 * WORDS * (rows + columns + PADDING)
-        shared = rows * (WORDS // OWN_WORDS) % items == 0 == WORDS * columns // OWN_COLUMNS % items
-        return items <= self.groups.items and local <= self.groups.local_bytes and shared
+        m = Matrices(self.product.rows, self.product.column, rows, columns, down, right)
+        local = 4 * WORDS * (rows + columns)
+        return m.items <= self.groups.items and local <= self.groups.local_bytes and brings_whole(m)
 
     def planned(self, rows: int, columns: int, down: int, right: int) -> TilePlan:
         """Rows are those of the inner dimensions, as far as they go, and several of the outer ones."""

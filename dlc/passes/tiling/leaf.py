@@ -8,6 +8,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from dlc.dialects.sizes import strides_of
+from dlc.dialects.unrolled import UNROLLED
 from dlc.dims import Size, is_multiple
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -36,6 +37,9 @@ from dlc.passes.tiling.scatter import split as split_scatter
 from dlc.passes.tiling.structured_ops import IN_HALVES, ONE_STEP, operand_maps
 from dlc.passes.tiling.windows import Window, combine, copy, element_of, fill, generic, without_units
 from dlc.passes.types import memref_of
+
+# Steps of a reduction by an item that are written one by one.
+_WRITTEN_OUT = 64
 
 
 @dataclass(frozen=True)
@@ -259,6 +263,10 @@ class Leaf:
         rows = prod(tile[d].size for d in self.plan.register if d in self.nest.open and d in tile)
         if adds and stage.is_contraction and rows < self.plan.even:
             op.attributes[IN_HALVES] = UnitAttr()
+        read = [k for k in windows if k < len(stage.op.operands) - 1]
+        if self.plan.items is not None and not read and 1 < prod(tile[d].size for d in stage.reductions) <= _WRITTEN_OUT:
+            # Loads from far away do not wait for one another then.
+            op.attributes[UNROLLED] = UnitAttr()
 
     def emit_forms(self, place: Place, stage: Stage, tile: Tile, product: KnownProduct, dims: Sequence[int]) -> None:
         """The product with a known matrix, all of it: what its rows, of these dimensions, share comes first.

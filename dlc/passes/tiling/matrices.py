@@ -2,10 +2,11 @@
 
     for k: barrier; local a, b = what was read; barrier; read the next part of a and b; for i, j: c[i, j] += a[i] · b[j]
 
-All items bring parts of both operands to local memory, four words at a time, as they lie: rows of `a` are of words along k, of
+All items bring parts of both operands to local memory, a few words at a time, as they lie: rows of `a` are of words along k, of
 `b` along columns. While they multiply one part, the next one is on its way from memory to their registers. Local memory is laid
-out for `gpu.multiply_words`: an item reads all of its words of a row of `a` at once, and those of four columns of `b`, whose
-rows stand in the order in which an item takes them; items that read together read from different banks.
+out for `gpu.multiply_words`: four words that an item has of two rows of `a`, or of a column of `b`, lie side by side, and
+behind them those of its neighbour. So an item brings pieces of both of these rows, or of the four rows of `b` that have these
+words.
 
 What is ragged is computed for nothing: from outside of an operand its last row or columns are read instead, and what comes of
 them is not stored.
@@ -17,27 +18,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import cast
 
 from dlc.dialects.dl.interfaces import Body
 from dlc.dialects.dl.narrow_numbers.words import DOTS
 from dlc.dialects.matrices import COLUMNS, ITEMS, OWN_COLUMNS, OWN_ROWS, OWN_SUMS, OWN_WORDS, ROWS, WORDS, MultiplyWordsOp
-from dlc.ir import AffineDimExpr, AffineMap, Block, Operation, SSAValue, StringAttr, arith, f32, gpu, i32, linalg
+from dlc.ir import (
+    AffineDimExpr,
+    AffineMap,
+    Attribute,
+    Block,
+    Operation,
+    SSAValue,
+    StringAttr,
+    VectorType,
+    arith,
+    f32,
+    gpu,
+    i32,
+    linalg,
+    vector,
+)
 from dlc.passes.structured import DOT, Index, Place
 from dlc.passes.tiling.group import Group
 from dlc.passes.tiling.leaf import Leaf, Local, part_of
 from dlc.passes.tiling.nests import Nest, Stage, identity_of
-from dlc.passes.tiling.plan import promoted_stage
+from dlc.passes.tiling.plan import Matrices, promoted_stage
 from dlc.passes.tiling.promoted import digits
 from dlc.passes.tiling.ranges import Range, Tile
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.windows import copy
+from dlc.passes.types import i64s, vector_type
 
-# Words beside a row of columns, which put rows that are read together in different banks.
-PADDING = 8
-# Items that have words of one row, or columns; and columns that items bring at once.
+# Items that have words of one row, or column; and columns that items bring at once, at most.
 _ACROSS = WORDS // OWN_WORDS
 _LANES = (4, 2, 1)
 Values = Sequence[SSAValue]
+# How local memory has 16 rows of the first operand, and 32 columns of the second: for each pair of words, or column of four,
+# what items have of them.
+_OF_A = (OWN_WORDS // 2, 8, _ACROSS, OWN_WORDS)
+_OF_B = (OWN_COLUMNS, 8, _ACROSS, OWN_WORDS)
+_TURNS = AffineMap(5, 0, (AffineDimExpr(1), AffineDimExpr(4)))
 
 
 @dataclass(frozen=True)
@@ -81,6 +102,21 @@ def _steps(name: str) -> list[type[Operation]]:
     return [*(type(op) for op in block.ops if not isinstance(op, arith.ConstantOp)), linalg.YieldOp]
 
 
+def words_at_once(m: Matrices) -> int:
+    """How many words of two rows an item brings, so that all items have some."""
+    return OWN_WORDS if m.rows * _ACROSS // 2 % m.items == 0 else OWN_WORDS // 2
+
+
+def columns_at_once(m: Matrices) -> int:
+    """How many columns of four rows an item brings, so that all items have some."""
+    return next((n for n in _LANES if m.columns // n * _ACROSS % m.items == 0), 0)
+
+
+def brings_whole(m: Matrices) -> bool:
+    """Whether its items bring whole pieces, all as many."""
+    return m.rows * WORDS // (2 * words_at_once(m)) % m.items == 0 and columns_at_once(m) > 0
+
+
 class MatrixLeaf(Leaf):
     """A contraction on the tile of a group, and the stages after it."""
 
@@ -94,9 +130,8 @@ class MatrixLeaf(Leaf):
         self.contraction, self.product, self.matrices, self.number = stage, product, plan.matrices, group.number
         self.origin = {d: r.offset for d, r in whole.items()}
         a, b = (stage.op.operands[k] for k in (product.a, product.b))
-        self.a = shared((stage.op, product.a), a, (self.matrices.rows, WORDS), a.name_hint)
-        width = self.matrices.columns + PADDING
-        self.b = shared((stage.op, product.b), b, (OWN_WORDS, _ACROSS, width), b.name_hint)
+        self.a = shared((stage.op, product.a), a, (self.matrices.rows // ROWS, *_OF_A), a.name_hint)
+        self.b = shared((stage.op, product.b), b, (self.matrices.columns // COLUMNS, *_OF_B), b.name_hint)
 
     def run(self, place: Place) -> None:
         stage, own = self.contraction, {d: r.size for d, r in self.tile.items()}
@@ -159,42 +194,51 @@ class MatrixLeaf(Leaf):
         inside.yield_(*self.multiplied(inside, carried[: len(sums)]), *following)
         return loop.res[: len(sums)]
 
-    def pieces(self, place: Place, count: int, across: int) -> Iterator[tuple[Index, Index]]:
-        """Which of `count` pieces an item brings, so many in a row: row, and piece of the row."""
+    def pieces(self, place: Place, count: int, *sizes: int) -> Iterator[list[Index]]:
+        """The digits of the numbers of an item's pieces, of `count` that there are."""
         for k in range(0, count, self.matrices.items):
-            number = place.add(self.number, k)
-            yield place.floordiv(number, across), place.remainder(number, across)
+            yield digits(place, self.number, k, [count // prod(sizes), *sizes])
 
-    def pieces_of(self, place: Place) -> Iterator[tuple[int, Index, Index]]:
-        """The pieces of both operands that an item brings: the operand, and where a piece begins in the group's part of it."""
-        for row, word in self.pieces(place, self.matrices.rows * _ACROSS, _ACROSS):
-            yield self.product.a, row, place.multiply(word, OWN_WORDS)
-        across = self.matrices.columns // self.width()
-        for word, column in self.pieces(place, WORDS * across, across):
-            yield self.product.b, word, place.multiply(column, self.width())
+    def of_rows(self, place: Place) -> Iterator[tuple[Index, Index, Index]]:
+        """The number of 16 rows, which of these two that are 8 apart, and the first word of what an item brings of them."""
+        width = words_at_once(self.matrices)
+        for block, g, word in self.pieces(place, self.matrices.rows * WORDS // (2 * width), 8, WORDS // width):
+            yield block, g, place.multiply(word, width)
+
+    def of_columns(self, place: Place) -> Iterator[tuple[Index, Index]]:
+        """The first column, and the first of the four words in it, of what an item brings of columns."""
+        width = self.width()
+        for column, t in self.pieces(place, self.matrices.columns // width * _ACROSS, _ACROSS):
+            yield place.multiply(column, width), place.multiply(t, OWN_WORDS)
 
     def width(self) -> int:
-        """How many columns lie side by side in each row, wherever it begins."""
-        return next(n for n in _LANES if self.nest.extents[self.product.column] % n == 0)
+        """How many columns that lie side by side in each row, wherever it begins, an item brings at once."""
+        wanted = columns_at_once(self.matrices)
+        return next(n for n in _LANES if n <= wanted and self.nest.extents[self.product.column] % n == 0)
 
     def read(self, place: Place, at: Mapping[int, Index], word: Index) -> Values:
         """An item's pieces of the part of the operands whose first word this is."""
-        column, words = self.product.column, self.product.words
-        read: list[SSAValue] = []
-        for k, first, second in self.pieces_of(place):
-            if k == self.product.a:
-                along, lane, width = self.along(place, first), words, OWN_WORDS
-                own = {words: place.add(word, second), **{d: self.inside(place, d, i, 1) for d, i in along.items()}}
-            else:
-                lane, width = column, self.width()
-                start = place.add(self.origin[column], second)
-                own = {words: place.add(word, first), column: self.inside(place, column, start, width)}
-            ranges = {d: Range(i, 1) for d, i in {**self.origin, **at, **own}.items()}
-            parts = [part_of(place, e, self.contraction.dims, ranges) for e in operand_maps(self.contraction.op)[k].results]
-            axis = next(i for i, (d, _) in enumerate(parts) if d == lane)
-            source, along_lane = self.contraction.op.operands[k], AffineMap(len(parts), 0, (AffineDimExpr(axis),))
-            read.append(place.transfer_read(source, [r.offset for _, r in parts], (width,), along_lane))
+        column, words, read = self.product.column, self.product.words, list[SSAValue]()
+        for block, g, first in self.of_rows(place):
+            for h in range(0, ROWS, ROWS // OWN_ROWS):
+                row = place.add(place.add(place.multiply(block, ROWS), g), h)
+                along = {d: self.inside(place, d, i, 1) for d, i in self.along(place, row).items()}
+                own = {**along, words: place.add(word, first)}
+                read.append(self.piece(place, self.product.a, {**at, **own}, words, words_at_once(self.matrices)))
+        for start, first in self.of_columns(place):
+            c = self.inside(place, column, place.add(self.origin[column], start), self.width())
+            for q in range(OWN_WORDS):
+                own = {words: place.add(place.add(word, first), q), column: c}
+                read.append(self.piece(place, self.product.b, {**at, **own}, column, self.width()))
         return read
+
+    def piece(self, place: Place, k: int, at: Mapping[int, Index], lane: int, width: int) -> SSAValue:
+        """So many elements of an operand along a dimension."""
+        ranges = {d: Range(i, 1) for d, i in {**self.origin, **at}.items()}
+        parts = [part_of(place, e, self.contraction.dims, ranges) for e in operand_maps(self.contraction.op)[k].results]
+        axis = next(i for i, (d, _) in enumerate(parts) if d == lane)
+        along = AffineMap(len(parts), 0, (AffineDimExpr(axis),))
+        return place.transfer_read(self.contraction.op.operands[k], [r.offset for _, r in parts], (width,), along)
 
     def inside(self, place: Place, d: int, start: Index, width: int) -> Index:
         """A place along a dimension; instead of one that may be outside of it the last one."""
@@ -204,31 +248,51 @@ class MatrixLeaf(Leaf):
         return place.minimum(start, self.nest.extents[d] - width) if outside else start
 
     def write(self, place: Place, pieces: Values) -> None:
-        for (k, first, second), value in zip(self.pieces_of(place), pieces, strict=True):
-            if k == self.product.a:
-                place.transfer_write(value, self.a, [first, second], _lane(2))
+        left, width = list(pieces), words_at_once(self.matrices)
+        for block, g, first in self.of_rows(place):
+            t, half = place.floordiv(first, OWN_WORDS), place.floordiv(place.remainder(first, OWN_WORDS), 2)
+            own, left = left[:OWN_ROWS], left[OWN_ROWS:]
+            for s, value in enumerate(self.in_turns(place, own)):
+                place.transfer_write(value, self.a, [block, s if width == OWN_WORDS else half, g, t, 0], _lane(5))
+        for column, first in self.of_columns(place):
+            own, left = left[:OWN_WORDS], left[OWN_WORDS:]
+            block, rest = place.floordiv(column, COLUMNS), place.remainder(column, COLUMNS)
+            g, j = place.floordiv(rest, OWN_COLUMNS), place.remainder(rest, OWN_COLUMNS)
+            t = place.floordiv(first, OWN_WORDS)
+            for c, value in enumerate(self.in_turns(place, own)):
+                place.transfer_write(value, self.b, [block, place.add(j, c), g, t, 0], _lane(5))
+
+    def in_turns(self, place: Place, pieces: Values) -> Values:
+        """Vectors of four words: the first ones of two or four pieces, then the second ones, and so on."""
+        (width,), results = cast("VectorType[Attribute]", pieces[0].type).get_shape(), list[SSAValue]()
+
+        def of_two(a: SSAValue, b: SSAValue, start: int, count: int) -> SSAValue:
+            return shuffled(place, a, b, [k for i in range(start, start + count) for k in (i, width + i)])
+
+        first, second, *more = pieces
+        for k in range(0, width, 1 if more else 2):
+            if more:
+                two = of_two(first, second, k, 1), of_two(more[0], more[1], k, 1)
+                results.append(shuffled(place, *two, range(OWN_WORDS)))
             else:
-                turn = place.remainder(first, OWN_WORDS), place.floordiv(first, OWN_WORDS)
-                place.transfer_write(value, self.b, [*turn, second], _lane(3))
+                results.append(of_two(first, second, k, 2))
+        return results
 
     def multiplied(self, place: Place, sums: Values) -> Values:
         """The sums after a part of the operands that is in local memory."""
         top, left, g, t = self.corner(place)
-        row, column = place.add(top, g), place.add(left, place.multiply(g, OWN_COLUMNS))
-        both = AffineMap(3, 0, (AffineDimExpr(0), AffineDimExpr(2)))
-        words = [
-            place.transfer_read(self.b, [0, t, place.add(column, j)], (OWN_WORDS, OWN_COLUMNS), both)
-            for j in range(0, self.matrices.right, COLUMNS)
-        ]
+        block, right = place.floordiv(top, ROWS), place.floordiv(left, COLUMNS)
+
+        def own(buffer: SSAValue, number: Index, count: int) -> SSAValue:
+            return place.transfer_read(buffer, [number, 0, g, t, 0], (count, OWN_WORDS), _TURNS)
+
+        words = [own(self.b, place.add(right, j), OWN_COLUMNS) for j in range(self.matrices.right // COLUMNS)]
         results: list[SSAValue] = []
-        for i in range(0, self.matrices.down, ROWS):
-            upper, lower = (
-                place.transfer_read(self.a, [place.add(row, i + h), place.multiply(t, OWN_WORDS)], (OWN_WORDS,), _lane(2))
-                for h in (0, ROWS // OWN_ROWS)
-            )
+        for i in range(self.matrices.down // ROWS):
+            rows = own(self.a, place.add(block, i), OWN_ROWS)
             for b in words:
                 of_two = sums[len(results)], sums[len(results) + 1]
-                results += place.insert(MultiplyWordsOp.of((upper, lower), b, of_two, self.product.dot)).results
+                results += place.insert(MultiplyWordsOp.of(rows, b, of_two, self.product.dot)).results
         return results
 
     # What becomes of them
@@ -270,6 +334,14 @@ class MatrixLeaf(Leaf):
             if size and extent >= size:
                 at = place.branch(place.compare(c, relation, extent - rest))
                 yield at, {**tile, column: Range(c, size)}
+
+
+def shuffled(place: Place, a: SSAValue, b: SSAValue, order: Sequence[int]) -> SSAValue:
+    """Elements of two rows, those of the first numbered first."""
+    t = cast("VectorType[Attribute]", a.type)
+    properties = {"mask": i64s(tuple(order))}
+    result = vector_type((len(order),), t.element_type)
+    return place.op(vector.ShuffleOp.create(operands=[a, b], properties=properties, result_types=[result]))
 
 
 def _lane(rank: int) -> AffineMap:

@@ -78,7 +78,8 @@ class Promoted:
         self.sizes = {x: plan.covered(x) if x in plan.order else 1 for x in self.axes}
         # The reduced dimension first, so that a register tile reads adjacent elements. Items that fetch along it write to
         # columns: a longer row puts these in different banks.
-        dims = (*(x for x in self.axes if x == d), *(x for x in self.axes if x in plan.order))
+        # What has one place is no axis: there would be nothing between columns but padding.
+        dims = (*(x for x in self.axes if x == d), *(x for x in self.axes if x in plan.order and self.sizes[x] > 1))
         shape = tuple(plan.promote[d] if x == d else self.sizes[x] for x in dims)
         turned = self.axes[-1] == d and len(dims) > 1
         padded = (*shape[:-1], shape[-1] + _PADDING) if turned else shape

@@ -9,16 +9,19 @@ import pytest
 
 from dlc.backends.reference import evaluate_function
 from dlc.dialects.unrolled import UNROLLED
-from dlc.ir import ModuleOp, Operation, func, gpu, parse_module, scf, vector
+from dlc.dialects.workgroup import is_workgroup
+from dlc.ir import ModuleOp, Operation, func, gpu, memref, parse_module, scf, vector
 from dlc.passes.base import kernels_of
 from dlc.passes.structured import Constants, Place
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
+from dlc.passes.tiling.choose_groups import choose_groups
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.nests import Nest
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.promoted import digits
+from dlc.target import OPENCL_PROFILES
 
 from .test_plans import CONTEXT, lowered
 
@@ -161,3 +164,14 @@ def test_digits(counts: tuple[int, ...], more: int) -> None:
     for number in range(max(0, total - more)):
         expected = np.unravel_index(number + more, counts)
         assert digits(place, number, more, counts) == list(map(int, expected))
+
+
+def test_what_a_batch_has_one_of_is_no_axis_of_a_group_s_memory() -> None:
+    """Rows of a product of a batch lie apart by its size: columns of 16 rows are 20 places apart for their banks, not 80."""
+    module, kernel = Product("mbkl", "bkln", {"b": 3, "m": 32, "n": 32, "k": 64, "l": 1}).kernel()
+    (nest,) = nests_of(kernel)
+    known = nest.at({})
+    apply_tiles(nest, choose_groups(known, OPENCL_PROFILES["opencl:gpu"]), Constants(kernel))
+    module.verify()
+    local = [op.memref.type.get_shape() for op in kernel.walk() if isinstance(op, memref.AllocaOp) and is_workgroup(op.memref)]
+    assert local and all(1 not in shape for shape in local)

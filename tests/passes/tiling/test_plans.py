@@ -275,6 +275,17 @@ def test_lanes_that_share_nothing_go_in_the_order_of_memory_where_that_is_far(ro
     assert (plan.order[-1] == lane) is rows_first
 
 
+@pytest.mark.parametrize(("rows", "tile"), [(1 << 18, 4), ((1 << 18) + 2, 2), ((1 << 18) + 1, 1), (1 << 10, 1)])
+def test_items_read_the_weights_of_a_window_once_for_several_rows(rows: int, tile: int) -> None:
+    """Of 32 channels eight items have four each; 131,072 items keep the device busy."""
+    (nest,) = nests_of(next(iter(kernels_of(buffered("depthwise")))))
+    (row,) = [d for d in nest.shared if nest.stages[-1].output.stride(d) == 32]
+    known = replace(nest.at({}), extents={**nest.at({}).extents, row: rows})
+    plan = choose_groups(known, OPENCL_PROFILES["opencl:gpu"])
+    plan.check(known)
+    assert plan.tile(row) == tile
+
+
 def test_rows_of_an_open_size_fill_the_registers() -> None:
     """512 rows are 32 times 16, which says nothing of 511."""
     nest = product_of(13, 260)
@@ -499,8 +510,9 @@ def test_items_have_a_loop_and_meet_around_what_they_bring() -> None:
     # 24 in two parts, in one loop.
     promoted = TilePlan(order=(0, 1), items={0: 13, 1: 10}, register={1: 4}, promote={2: 12})
     assert items_and_barriers(promoted) == ([13, 10], 2)
-    # A tree of four, over what they share.
-    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 4, 1: 10}, register={1: 4, 0: 13})) == ([4, 10], 2)
+    # A tree of eight branches at most, over what they share.
+    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 4, 1: 10}, register={1: 4, 0: 13})) == ([4, 10], 1)
+    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 16, 1: 10}, register={1: 4, 0: 13})) == ([16, 10], 2)
 
 
 def test_the_nest_of_a_convolution_shares_what_its_epilogue_has() -> None:

@@ -20,7 +20,9 @@ from dlc.options import Environment
 from dlc.runtime.opencl import devices
 from dlc.runtime.opencl.devices import Device, all_devices, choose, fitted, problem_of, target_of
 from dlc.runtime.opencl.driver import opencl
-from dlc.target import OPENCL_PROFILES, OpenCLName, resolve
+from dlc.runtime.opencl.kernel import KernelText, matrices_of
+from dlc.runtime.program.host_program import OpenKernel
+from dlc.target import OPENCL_PROFILES, OpenCLName, Target, resolve
 
 SMALL, GPU = OPENCL_PROFILES["opencl:small"], OPENCL_PROFILES["opencl:gpu"]
 NVIDIA = "cl_khr_fp64 cl_nv_device_attribute_query"
@@ -111,6 +113,12 @@ def test_what_a_device_is_compiled_for(said: dict[str, Any], name: str) -> None:
     assert device(**said).target.name == name
 
 
+def test_a_kernel_says_what_a_device_lacks() -> None:
+    kernel = KernelText("k", (), (), OpenKernel(0, ()), (matrices_of("bf16"),))
+    assert kernel.lacking(device()) == "it computes in matrices of bf16, which the device does not"
+    assert not kernel.lacking(device(extensions=NVIDIA, compute_capability_major_nv=9))
+
+
 def test_a_device_is_asked_for_what_a_profile_needs() -> None:
     tiny = device(max_work_group_size=32)
     with pytest.raises(DeviceError, match=r"opencl:gpu needs groups of 256 items, it has 32"):
@@ -125,6 +133,16 @@ def test_plans_are_for_the_units_that_a_device_has() -> None:
         assert target.groups is not None and target.groups.units == 20
     # As if the device were like that: a processor that runs groups says nothing of it.
     assert fitted(GPU, device(kind="CPU")).groups == GPU.groups
+
+
+@pytest.mark.parametrize(
+    ("items", "profile", "teams"),
+    [(256, GPU, 256), (1024, GPU, 512), (500, GPU, 256), (4096, GPU, 512), (64, SMALL, 64), (192, SMALL, 128)],
+)
+def test_items_that_share_rows_are_as_many_as_a_group_may_have(items: int, profile: Target, teams: int) -> None:
+    groups = device(max_work_group_size=items).target.groups
+    assert groups is not None and profile.groups is not None
+    assert (groups.items, groups.team_items) == (profile.groups.items, teams)
 
 
 @pytest.mark.usefixtures("two")
