@@ -44,7 +44,7 @@ class Writer(Vocabulary):
         self.variables = set[SSAValue]()  # values that live in variables of their own
         self.declarations: list[str] = []
         self.items = 1
-        self.group_bytes = 0  # that the items of a group share
+        self.group_bytes: int = 0  # that the items of a group share
         self.meets_globally = False  # whether they write and read a buffer of all groups
         self._taken = set[str]()
         self._place = ""
