@@ -1,3 +1,3 @@
-"""An attribute of `scf.for`: whoever compiles its text writes its iterations one by one."""
+"""Attributes of `scf.for`: whoever compiles its text writes its iterations one by one, or keeps it a loop."""
 
-UNROLLED = "unrolled"
+UNROLLED, ROLLED = "unrolled", "rolled"

@@ -89,6 +89,7 @@ OPENCL = Syntax(
     barrier="barrier({fences});",
     fences={"local": "CLK_LOCAL_MEM_FENCE", "global": "CLK_GLOBAL_MEM_FENCE"},
     unrolled="#pragma unroll",
+    rolled="#pragma unroll 1",
     starts=True,
     spaces={"global": "__global ", "local": "__local ", "private": ""},
     words="kernel global local constant private half uchar ushort uint ulong image2d_t sampler_t event_t size_t "

@@ -113,8 +113,8 @@ class ControlWriter(Writer):
         start = (self.syntax.types["i32" if fits else "i64"], " ", counter, " = ", self.index(low))
         by = ("++", counter) if step == Linear(1) else (counter, " += ", self.index(step))
         head = code("for (", *start, "; ", counter, " < ", self.index(high), "; ", *by, ") {")
-        if loop.unrolled and self.syntax.unrolled:
-            head = code(self.syntax.unrolled, "\n", head)
+        if hint := self.syntax.unrolled if loop.unrolled else self.syntax.rolled if loop.rolled else "":
+            head = code(hint, "\n", head)
         self.scopes[-1].lines.append(Nest([(head, lines)]))
         self._carry(loop.after, variables.names)
 

@@ -4,7 +4,7 @@ store per register; other rows, and those that may leave the buffer, are read el
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
+from math import gcd, prod
 
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
@@ -15,11 +15,13 @@ from dlc.emission.visit import memory
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition, view_of
 from dlc.emission.visit.records import Access
-from dlc.emission.visit.registers import Register, element_bytes, memref_type
+from dlc.emission.visit.registers import Register, element_bytes, memref_type, vector_shape
 from dlc.emission.visit.visit import Handlers
 from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
 from dlc.runtime.program.kernel_text import start_of
 
+# Elements that an item reads at once.
+_AT_ONCE = 4
 # Of a kernel's sizes; who gives them sees to it, so that sums of a few do not overflow.
 _SIZES = (-(1 << 62), (1 << 62) - 1)
 
@@ -136,6 +138,30 @@ class MemoryWriter(Writer):
         else:
             texts = [self._load(a, t.single, k) for k in offsets]
         return self.compute(t, self.from_lanes(t, texts), hint, movable=True)
+
+    def read_turned(self, a: Access, result: SSAValue) -> list[str] | None:
+        """A tile each of whose rows is one element, side by side in memory: items read a few at once, and spread them.
+
+        Processors read and spread one element in an instruction.
+        """
+        shape, types = vector_shape(result.type), self.layout(result.type)
+        if self.target.groups is None or len(shape) < 2 or a.strides[-2:] != (1, 0) or any(b is not None for b in a.bounds):
+            return None
+        several, apart = types[0].wide(gcd(shape[-2], _AT_ONCE)), a.strides[:-2]
+        stored = several.of(self.stored(several.kind))
+        if not all(isinstance(s, int) and self._is_aligned(a, stored, s) for s in (0, *apart)):
+            return None
+        row, names = types[: len(types) // prod(shape[:-1])], list[str]()
+        hint, *_ = self.hints(result, "read")
+        whole = ""
+        for index in self.rows(result.type):
+            lane = index[-1] % several.width
+            if lane == 0:
+                offset = sum(i * s for i, s in zip(index, (*apart, 1), strict=True) if isinstance(s, int))
+                whole = self.compute(several, self._load(a, several, offset), hint, movable=True)
+            element = self.lane(several, whole, lane)
+            names += [self.compute(t, self.splat_literal(t, element), "row", movable=True) for t in row]
+        return names
 
     def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
         conditions = [lane_condition(self, a, row, start + i) for i in range(t.width)]

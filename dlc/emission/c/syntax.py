@@ -59,6 +59,8 @@ class Syntax:
     """Whether an array may begin inside of a buffer: a function has, behind each buffer, at which of its bytes that is."""
     unrolled: str = ""
     """What stands before a loop whose iterations are to be written one by one."""
+    rolled: str = ""
+    """And before one that is to stay a loop."""
     restrict: str = "restrict "
     aligned: str = "__attribute__((aligned({bytes})))"
     words: str = ""

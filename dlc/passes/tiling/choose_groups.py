@@ -21,8 +21,6 @@ from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_s
 from dlc.passes.types import memref_of
 from dlc.target import Groups, Target
 
-# Items at work at once on a device of some size.
-_BUSY = 8192
 # A group of no more than these is worth its start.
 _FEWEST = 32
 # Elements that an item takes at once along contiguous memory.
@@ -42,8 +40,10 @@ _ROWS = (4, 2)
 _KEPT = 64
 # Elements of a reduction in local memory at a time.
 _CHUNKS = (8, 16, 32)
-# Rows of a matrix that an item of a team reads at once.
-_DEEP = 8
+# Multiply-adds of an item in a part, written one by one: more of them were slow on a GPU.
+_UNROLLED = 1024
+# Rows of a matrix that are worth an item of a team.
+_ROWS = 8
 # Rows of a contraction that are too few to share what its columns read.
 _FEW_ROWS = 4
 # Where the profile of a device has no groups: the items of a naive one.
@@ -106,8 +106,9 @@ class _Chooser:
         return replace(plan, grid=grid, order=order)
 
     def limit(self, pieces: int) -> int:
-        """Items in a group, so that all of the device has some."""
-        return min(self.groups.items, max(_FEWEST, pieces * self.groups.items // _BUSY))
+        """Items in a group, so that all of the device has some: whole runs of those that go in step."""
+        each = pieces // self.groups.units
+        return min(self.groups.items, max(_FEWEST, each - each % _FEWEST))
 
     # Plans
 
@@ -192,11 +193,11 @@ class _Chooser:
         chunks = self.chunks(dims)
         pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
         if lane is not None:
-            pieces = min(pieces, max(2 * _LINE, nest.extents[dims[0]] // _DEEP))
+            # What is reduced lies across: an item goes from row to row.
+            chunks |= dict.fromkeys(dims, 1)
+            pieces = max(2 * _LINE, nest.extents[dims[0]] // _ROWS)
         team = 1 << (max(1, min(wanted, pieces)).bit_length() - 1)
         while team > 1:
-            if lane is not None:
-                chunks |= {d: self.deep(d, team) for d in dims}
             limit = max(side, min(self.groups.items, _TEAM_GROUP) // team)
             items = self.fill(shared, register, limit)
             own = {d: team for d in dims}
@@ -207,12 +208,6 @@ class _Chooser:
                 return plan
             team //= 2
         return None
-
-    def deep(self, d: int, items: int) -> int:
-        """Elements along a dimension that lies across that one of so many items takes at once: none waits for another."""
-        if d in self.nest.open or any(d not in s.reductions for s in self.nest.stages if d in s.dims):
-            return 1
-        return even_tile(max(1, self.nest.extents[d] // items), _DEEP)
 
     def is_kept(self, d: int) -> bool:
         """Whether an item keeps what it computes along a dimension for a later stage."""
@@ -282,6 +277,8 @@ class _Chooser:
             # Of an open size an item takes places one by one.
             tile |= {d: (1, min(height if d != lane else width, nest.extents[d])) for d in nest.open.intersection(tile)}
             own = {d: size * count for d, (size, count) in tile.items()}
+            if prod(own.values()) * chunk > _UNROLLED:
+                continue
             plan = TilePlan(
                 register={d: size for d, (size, _) in tile.items()},
                 items={**self.fill(blocked, own, down), **self.fill([lane], own, across)},

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
+from dlc.dialects.unrolled import ROLLED
 from dlc.dialects.workgroup import WORKGROUP
 from dlc.dims import Size
-from dlc.ir import SSAValue, gpu
+from dlc.ir import SSAValue, UnitAttr, gpu
 from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.leaf import Continuation, Leaf, Local
 from dlc.passes.tiling.nests import Nest, Stage, identity_of, initial_of
@@ -23,8 +24,10 @@ from dlc.passes.tiling.ranges import Range, Tile, whole_or_end
 from dlc.passes.tiling.windows import Window, combine, copy, fill
 from dlc.passes.types import memref_of
 
-# Rounds of a team that are code of their own each.
-_ROUNDS = 4
+# What an item of a team adds up between two barriers.
+_WAYS = 8
+# Rounds of a team that are code of their own each, and rows of a matrix that an item reads at once.
+_ROUNDS, _TOGETHER = 4, 8
 
 
 class Group:
@@ -206,8 +209,9 @@ class GroupLeaf(Leaf):
         for at, part in self.chunks(place, d):
             self.stage(at, stage, {**{x: tile[x] for x in stage.dims if x >= 0}, d: part})
 
-    def chunks(self, place: Place, d: int) -> Iterator[tuple[Place, Range]]:
-        """An item's parts of a team's dimension: every so many chunks one, neighbours side by side."""
+    def chunks(self, place: Place, d: int, together: int = 1) -> Iterator[tuple[Place, Range]]:
+        """An item's parts of a team's dimension: every so many chunks one, neighbours side by side, and several in a loop's
+        step, if they are to go `together`."""
         member, n, chunk = self.group.member, self.group.team, self.plan.chunks.get(d, 1)
         if d in self.group.lengths:
             loop = place.loop(member, place.size(self.group.lengths[d]), n, name=f"j{d}")
@@ -217,23 +221,29 @@ class GroupLeaf(Leaf):
             return
         rounds, rest = divmod(self.nest.extents[d], n * chunk)
         own = place.multiply(member, chunk)
-        if rounds <= _ROUNDS:
-            # What an item keeps of each is in registers, which have no computed numbers, and loads do not wait for one another.
-            for k in range(rounds):
-                yield place, Range(place.add(own, k * n * chunk), chunk, k * chunk)
-        else:
+        # A few rounds have no loop: what an item keeps is in registers, which have no computed numbers.
+        looped = 0 if rounds <= max(_ROUNDS, together) else rounds - rounds % together
+        if looped:
             # From its own place on: PoCL takes a loop that is the same for all items for one in which they meet.
-            loop = place.loop(own, place.add(own, rounds * n * chunk), n * chunk, name=f"j{d}")
-            inside, offset = place.inside(loop.body.block), loop.body.block.args[0]
-            yield inside, Range(offset, chunk, inside.multiply(inside.floordiv(offset, n * chunk), chunk))
+            loop = place.loop(own, place.add(own, looped * n * chunk), together * n * chunk, name=f"j{d}")
+            if together > 1:
+                # More loads under way would take more registers than a large group has.
+                loop.attributes[ROLLED] = UnitAttr()
+            inside = place.inside(loop.body.block)
+            for k in range(together):
+                offset = inside.add(loop.body.block.args[0], k * n * chunk)
+                yield inside, Range(offset, chunk, inside.multiply(inside.floordiv(offset, n * chunk), chunk))
             inside.yield_()
+        for k in range(looped, rounds):
+            yield place, Range(place.add(own, k * n * chunk), chunk, k * chunk)
         if rest:
             yield from shares(place, Range(rounds * n * chunk, rest, rounds * chunk), member, n, chunk)
 
     def reduce(self, place: Place, stage: Stage, d: int) -> None:
-        """Each item reduces its chunks; then, as a tree, half of the items add to what they have what the others have.
+        """Each item reduces its chunks; then, as a tree, an eighth of the items add to what they have what the others have.
 
-        p[t] = reduce(own chunks);  for s = team/2, …, 1: barrier;  if t < s: p[t] = combine(p[t], p[t + s]);  y = p[0]
+        p[t] = reduce(own chunks);  for s = team/8, …, 1: barrier;  if t < s: p[t] = combine(p[t], p[t + s], …, p[t + 7s]);
+        y = p[0]
         """
         output = len(stage.op.operands) - 1
         sizes = self.grouped()
@@ -252,20 +262,23 @@ class GroupLeaf(Leaf):
             mine = of(p, t, member)
             fill(p, identity_of(stage, self.nest), mine[0])
             part = {**{x: t[x] for x in stage.dims if x >= 0}, d: self.tile[d]}
-            self.split_reduction(p, stage, part, d, mine, self.chunks(p, d))
+            # Loads of rows that lie apart are under way together.
+            together = 1 if self.is_inner() else _TOGETHER
+            self.split_reduction(p, stage, part, d, mine, self.chunks(p, d, together))
 
         def finish(p: Place, t: Tile) -> None:
             alone = self.alone(p, stage)
             copy(alone, of(alone, t, 0), self.operand(alone, stage, output, t))
 
         self.each_item(place, own)
-        half = n // 2
-        while half:
+        while n > 1:
+            ways = min(_WAYS, n)
+            n //= ways
             place.insert(gpu.BarrierOp())
-            low = place.branch(place.compare(member, "ult", half))
+            low = place.branch(place.compare(member, "ult", n))
             tile = self.nominal(low)
-            combine(low, stage, of(low, tile, low.add(member, half)), of(low, tile, member))
-            half //= 2
+            for k in range(1, ways):
+                combine(low, stage, of(low, tile, low.add(member, k * n)), of(low, tile, member))
         self.each_item(place, finish)
 
     def nominal(self, place: Place) -> Tile:

@@ -18,7 +18,7 @@ INSTALL = (
     "`pip install 'dlc[opencl-intel]'`; a GPU's comes with its vendor's driver"
 )
 # Items of a group that share rows: of more of them each has too few registers.
-_MOST_ITEMS = 1024
+_MOST_ITEMS = 512
 # Runs on any device; a driver that cannot do it is of no use.
 _PROBE = """
 __kernel void probe(__global int *restrict out) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import struct
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from typing import Any
 
 from dlc.errors import DeviceError
 
+_I64 = struct.Struct("q")
 # Drivers have threads, and a child process has none of its parent's: it would wait for them for ever.
 _lost_by_fork = False
 
@@ -42,8 +43,8 @@ def _loaded() -> Any:
 def set_number(kernel: Any, place: int, number: int) -> None:
     """Makes a number, an i64, an argument of a kernel object."""
     # `set_arg` tries whatever else an argument may be first, which takes it nine microseconds.
-    set_bytes = getattr(kernel, "_set_arg_buf", kernel.set_arg)
-    set_bytes(place, number.to_bytes(8, sys.byteorder, signed=True))
+    set_bytes = getattr(kernel, "_set_arg_buf", None) or kernel.set_arg
+    set_bytes(place, _I64.pack(number))
 
 
 def _lose_drivers() -> None:

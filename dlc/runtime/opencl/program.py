@@ -221,10 +221,10 @@ class OpenCLProgram:
         all_items, group_items = (total,), (items,)
 
         def run(held: list[Held]) -> None:
-            for k, place in moving:
-                buffer, offset = at(held, place)
+            for k, (slot, offset) in moving:
+                buffer, start = held[slot]
                 kernel.set_arg(2 * k, buffer)
-                set_number(kernel, 2 * k + 1, offset)
+                set_number(kernel, 2 * k + 1, start + offset)
             enqueue(queue, kernel, all_items, group_items)
 
         return run

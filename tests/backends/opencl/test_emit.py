@@ -320,3 +320,17 @@ def test_prefetching_is_left_to_compilers_that_can() -> None:
     text = emit_kernel(kernel, CPU).text
     assert "#if __has_builtin(__builtin_prefetch) && !defined(__SPIR__)" in text
     assert "    FETCH_AHEAD(x + (group + 1));" in text
+
+
+def test_rows_of_one_element_are_read_several_at_once_by_items() -> None:
+    body = """
+        %v_pad = arith.constant 0.0 : f32
+        %v = vector.transfer_read %x[%zero, %p], %v_pad
+            {in_bounds = [true, true], permutation_map = affine_map<(d0, d1) -> (d0, 0)>}
+            : memref<8x4xf32, strided<[1, 8]>>, vector<8x4xf32>
+        vector.transfer_write %v, %y[%zero, %zero] {in_bounds = [true, true]} : vector<8x4xf32>, memref<8x4xf32>"""
+    kernel = parse_kernel(grid(body, "%x: memref<8x4xf32, strided<[1, 8]>>, %y: memref<8x4xf32>", points=4))
+    items, processor = (emit_kernel(kernel, target).text for target in (GPU, CPU))
+    assert "const float4 v_0 = *(__global const float4 *)(x + group * 8);" in items
+    assert "= (float4)(v_0.s1);" in items and "x + (group * 8 + 4)" in items
+    assert "x[group * 8 + 1]" in processor and "(__global const float4 *)" not in processor

@@ -26,6 +26,7 @@ from tests.passes.programs import Array, Program, Writer, program, randoms
 from tests.stages.test_groups import run
 
 GPU = OPENCL_PROFILES["opencl:gpu"]
+H100 = Groups(256, 32 << 10, units=132, team_items=1024)
 # The sums of 1,536 products of normally distributed numbers in another order.
 TOLERANCE = 2e-4
 
@@ -62,7 +63,7 @@ def split(body: Any, *inputs: Array, tolerance: float = TOLERANCE) -> Program:
     ],
 )
 def test_how_many_parts(rows: int, columns: int, terms: int, least: int, most: int) -> None:
-    parts = parts_of(rows, columns, 1, terms, terms, Groups(256, 32 << 10))
+    parts = parts_of(rows, columns, 1, terms, terms, H100)
     assert least <= parts <= most and terms % parts == 0
     assert parts == 1 or terms // parts >= 128
 

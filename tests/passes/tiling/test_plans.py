@@ -510,8 +510,9 @@ def test_items_have_a_loop_and_meet_around_what_they_bring() -> None:
     # 24 in two parts, in one loop.
     promoted = TilePlan(order=(0, 1), items={0: 13, 1: 10}, register={1: 4}, promote={2: 12})
     assert items_and_barriers(promoted) == ([13, 10], 2)
-    # A tree of four, over what they share.
-    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 4, 1: 10}, register={1: 4, 0: 13})) == ([4, 10], 2)
+    # A tree of eight branches at most, over what they share.
+    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 4, 1: 10}, register={1: 4, 0: 13})) == ([4, 10], 1)
+    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 16, 1: 10}, register={1: 4, 0: 13})) == ([16, 10], 2)
 
 
 def test_the_nest_of_a_convolution_shares_what_its_epilogue_has() -> None:

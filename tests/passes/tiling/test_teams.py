@@ -11,7 +11,7 @@ import pytest
 
 from dlc.backends.reference import evaluate_function
 from dlc.dialects.registry import make_context
-from dlc.ir import ModuleOp, func, parse_module
+from dlc.ir import ModuleOp, arith, func, parse_module, scf
 from dlc.passes.base import kernels_of
 from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
@@ -32,7 +32,7 @@ def gpu(units: int, team_items: int) -> Target:
     return replace(target, groups=replace(target.groups, units=units, team_items=team_items))
 
 
-LARGE = gpu(132, 1024)
+LARGE = gpu(132, 512)
 
 
 def product(rows: int, terms: int, columns: int, *, turned: bool = False) -> tuple[ModuleOp, func.FuncOp, Nest]:
@@ -91,11 +91,19 @@ def test_how_many_items(shape: tuple[int, int, int], target: Target, expected: t
     assert groups_of(choose_groups(nest, target), nest) == expected
 
 
-def test_an_item_reads_rows_that_leave_nothing_over() -> None:
-    for terms, rows in ((768, 6), (512, 8), (640, 5), (64, 4)):
-        _, _, nest = product(1, terms, 768)
-        plan = choose_groups(nest, LARGE)
-        assert list(plan.chunks.values()) == [rows]
+def loads(shape: tuple[int, int, int]) -> tuple[int, int]:
+    """Loops of an item's part of a product, and products in its code."""
+    _, kernel, nest = product(*shape)
+    apply_tiles(next(iter(nests_of(kernel))), choose_groups(nest, LARGE), Constants(kernel))
+    products = [op for op in kernel.walk() if isinstance(op, arith.MulfOp)]
+    return sum(isinstance(op, scf.ForOp) for op in kernel.walk()), len(products)
+
+
+def test_an_item_reads_several_rows_at_once() -> None:
+    # Of 64 items, which have eight rows each, then 64, then 36.
+    assert loads((1, 512, 768)) == (0, 8)
+    assert loads((1, 4096, 768)) == (1, 8)
+    assert loads((1, 2304, 768)) == (1, 12)
 
 
 @pytest.mark.parametrize("turned", [False, True])

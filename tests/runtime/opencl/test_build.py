@@ -165,6 +165,23 @@ def test_kernels_that_are_too_large_become_small(monkeypatch: pytest.MonkeyPatch
     assert all(grid.items <= 64 for source in seen[1] for grid in source.grids if source.name == seen[0][0].name)
 
 
+def test_kernels_may_be_too_large_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    complained: list[str] = []
+
+    def limited(name: str, sources: Sequence[KernelText], *rest: Any) -> BuiltProgram:
+        if others := sorted({source.name for source in sources} - {*complained}):
+            complained.append(others[0])
+            raise TooLargeError({others[0]: "too many registers"})
+        assert all(grid.items <= 64 for source in sources for grid in source.grids)
+        return build(name, sources, *rest)
+
+    monkeypatch.setattr(artifact, "build", limited)
+    x = np.random.default_rng(0).standard_normal((96, 96), np.float32)
+    got = dlc.jit(target="opencl:gpu", cache=False)(lambda x: softmax(x @ x))(x)
+    np.testing.assert_allclose(got, np.exp(x @ x) / np.exp(x @ x).sum(-1, keepdims=True), rtol=1e-3)
+    assert len(complained) == 2
+
+
 def test_what_the_smallest_profile_cannot_hold_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(name: str, sources: Sequence[KernelText], *rest: Any) -> BuiltProgram:
         raise TooLargeError({sources[0].name: "too many registers"})

@@ -20,7 +20,7 @@ from dlc.options import Environment
 from dlc.runtime.opencl import devices
 from dlc.runtime.opencl.devices import Device, all_devices, choose, fitted, problem_of, target_of
 from dlc.runtime.opencl.driver import opencl
-from dlc.target import OPENCL_PROFILES, OpenCLName, resolve
+from dlc.target import OPENCL_PROFILES, OpenCLName, Target, resolve
 
 SMALL, GPU = OPENCL_PROFILES["opencl:small"], OPENCL_PROFILES["opencl:gpu"]
 NVIDIA = "cl_khr_fp64 cl_nv_device_attribute_query"
@@ -122,9 +122,19 @@ def test_a_device_is_asked_for_what_a_profile_needs() -> None:
 def test_plans_are_for_the_units_that_a_device_has() -> None:
     assert GPU.groups is not None and GPU.groups.units != 20
     for target in (device().target, fitted(GPU, device())):
-        assert target.groups == replace(GPU.groups, units=20)
+        assert target.groups is not None and target.groups.units == 20
     # As if the device were like that: a processor that runs groups says nothing of it.
     assert fitted(GPU, device(kind="CPU")).groups == GPU.groups
+
+
+@pytest.mark.parametrize(
+    ("items", "profile", "teams"),
+    [(256, GPU, 256), (1024, GPU, 512), (500, GPU, 256), (4096, GPU, 512), (64, SMALL, 64), (192, SMALL, 128)],
+)
+def test_items_that_share_rows_are_as_many_as_a_group_may_have(items: int, profile: Target, teams: int) -> None:
+    groups = device(max_work_group_size=items).target.groups
+    assert groups is not None and profile.groups is not None
+    assert (groups.items, groups.team_items) == (profile.groups.items, teams)
 
 
 @pytest.mark.usefixtures("two")

@@ -27,8 +27,8 @@ class SinkReshapesPass(ModulePass):
 
     Reshapes cost nothing, but they end a kernel. An op moves where its other operands have the result's shape, or repeat
     along axes that the reshape leaves alone; unless its value goes several ways that do not meet again, as a gradient does in
-    an optimiser: the kernel that makes it has one result and takes none of them. So does a border around what has lost axes of
-    size 1.
+    an optimiser: the kernel that makes it has one result and takes none of them. A pad moves above a reshape that adds or drops
+    axes of size 1, since a kernel can store its result inside of it.
     """
 
     name = "sink-reshapes"
@@ -67,25 +67,34 @@ class _Sinker:
         return None
 
     def padded(self, op: PadOp) -> Sequence[SSAValue] | None:
-        """A border around what has lost axes of size 1, as the same with these axes."""
+        """A pad of a value without some axes of size 1, which alone reads it, as one of the value with them."""
         reshape = defining(op.x, ReshapeOp)
-        kept = None if reshape is None else _kept_axes(shape_of(reshape.x), shape_of(op.x))
-        if reshape is None or kept is None or not self.cuts_a_chain(reshape):
+        if reshape is None or not op.x.has_one_use() or reshape.x in self.constant:
             return None
-        b, shape = Build(op), shape_of(reshape.x)
-        sides = [[0] * len(shape), [0] * len(shape)]
-        for axis, (low, high) in zip(kept, op.padding, strict=True):
-            sides[0][axis], sides[1][axis] = low, high
-        properties = {**op.properties, "low": sides[0], "high": sides[1]}
-        return [b(ReshapeOp, b(PadOp, reshape.x, op.value, **properties), shape=shape_of(op.result))]
+        source, shape = shape_of(reshape.x), shape_of(op.x)
+        long = [a for a, size in enumerate(shape) if size != 1]
+        if [n for n in source if n != 1] != [shape[a] for a in long]:
+            return None
+        if any(edges != (0, 0) for a, edges in enumerate(op.padding) if a not in long):
+            return None
+        edges = iter([op.padding[a] for a in long])
+        low, high = zip(*((0, 0) if size == 1 else next(edges) for size in source), strict=True)
+        b = Build(op)
+        return [
+            b(
+                ReshapeOp,
+                b(PadOp, reshape.x, op.value, **{**op.properties, "low": low, "high": high}),
+                shape=shape_of(op.result),
+            )
+        ]
 
     def cuts_a_chain(self, reshape: ReshapeOp) -> bool:
-        """Whether the reshape keeps nothing but elementwise ops and borders from the kernel that makes its operand."""
+        """Whether the reshape keeps nothing but elementwise ops from the kernel that makes its operand."""
         source = reshape.x
         if not isinstance(source.owner, DlOp) or source in self.constant or is_view(source.owner, ALIGNMENT):
             return False
         readers = _readers(source)
-        return all(isinstance(r, Elementwise | PadOp) for r in readers) and (len(readers) == 1 or _meet(readers))
+        return all(isinstance(r, Elementwise) for r in readers) and (len(readers) == 1 or _meet(readers))
 
 
 def _readers(value: SSAValue) -> set[Operation]:
@@ -116,17 +125,6 @@ def _seen_before(b: Build, value: SSAValue, reshape: ReshapeOp) -> SSAValue | No
     repeated = next((a for a, s in enumerate(shape) if s != 1), len(shape))
     kept = shape[repeated:]
     return reshaped(b, value, kept) if len(kept) <= _common_tail(before, after) else None
-
-
-def _kept_axes(before: Sequence[Size], after: Sequence[Size]) -> list[int] | None:
-    """Where the axes of a shape are that has lost others, all of size 1; None if it is no such shape."""
-    kept: list[int] = []
-    for axis, size in enumerate(before):
-        if len(kept) < len(after) and size == after[len(kept)]:
-            kept.append(axis)
-        elif size != 1:
-            return None
-    return kept if len(kept) == len(after) else None
 
 
 def _common_tail(x: Sequence[Size], y: Sequence[Size]) -> int:
