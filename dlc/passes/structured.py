@@ -229,10 +229,9 @@ class Place(NamedTuple):
 
     def either(self, condition: SSAValue) -> tuple[Place, Place]:
         """As `branch`, and where the condition does not hold."""
-        blocks = Block([scf.YieldOp()]), Block([scf.YieldOp()])
-        self.insert(scf.IfOp(condition, [], *map(Region, blocks)))
-        first, second = (self._replace(block=b, anchor=b.last_op) for b in blocks)
-        return first, second
+        first, second = Block([scf.YieldOp()]), Block([scf.YieldOp()])
+        self.insert(scf.IfOp(condition, [], Region(first), Region(second)))
+        return self._replace(block=first, anchor=first.last_op), self._replace(block=second, anchor=second.last_op)
 
     def alloca(
         self, element: Attribute, shape: tuple[Size, ...], name: str | None = None, space: Attribute = PRIVATE

@@ -34,8 +34,8 @@ _AT_ONCE = 4
 # Register tiles of a contraction (rows, columns), and items of a group along them.
 _TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (1, 4))
 _BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
-# Rows that share weights, for an item.
-_ROWS = (4, 2)
+# Rows that share the weights of a window, for an item.
+_PLACES = (4, 2)
 # Elements that an item of a team may keep to itself.
 _KEPT = 64
 # Elements of a reduction in local memory at a time.
@@ -148,7 +148,7 @@ class _Chooser:
         pieces = prod(self.steps(d, register.get(d, 1)) for d in nest.shared)
         busy = _AT_ONCE * self.groups.units * self.groups.items
         for d in again:
-            fitting = (n for n in _ROWS if nest.extents[d] % n == 0 and self.fitting(d, n) == n and pieces // n >= busy)
+            fitting = (n for n in _PLACES if nest.extents[d] % n == 0 and self.fitting(d, n) == n and pieces // n >= busy)
             return {d: n} if (n := next(fitting, None)) is not None else {}
         return {}
 

@@ -18,14 +18,14 @@ _FEW = 1 << 12
 
 
 class Steps(NamedTuple):
-    """`count` places, `stride` apart; None where their number is known only when the kernel runs."""
+    """`times` places, `stride` apart; None where their number is known only when the kernel runs."""
 
     stride: int
-    count: int | None
+    times: int | None
 
 
 class Places(NamedTuple):
-    """Elements of a buffer: `offset + Σ stride · i` for i < count."""
+    """Elements of a buffer: `offset + Σ stride · i` for i < times."""
 
     offset: int
     steps: tuple[Steps, ...]
@@ -34,15 +34,15 @@ class Places(NamedTuple):
     def ends(self) -> tuple[int, int] | None:
         """The first place and the last one, if they are known."""
         low = high = self.offset
-        for stride, count in self.steps:
-            if count is None:
+        for stride, times in self.steps:
+            if times is None:
                 return None
-            low, high = min(low, low + stride * (count - 1)), max(high, high + stride * (count - 1))
+            low, high = min(low, low + stride * (times - 1)), max(high, high + stride * (times - 1))
         return low, high
 
     def digits(self, base: int) -> tuple[Places, Places] | None:
         """The places as `base · high + low`, low < base; None where one does not follow from steps of its own."""
-        whole = [Steps(stride // base, count) for stride, count in self.steps if stride % base == 0]
+        whole = [Steps(stride // base, times) for stride, times in self.steps if stride % base == 0]
         low = Places(self.offset % base, tuple(s for s in self.steps if s.stride % base))
         if (ends := low.ends) is None or ends[0] < 0 or ends[1] >= base:
             return None
@@ -50,7 +50,7 @@ class Places(NamedTuple):
 
     def each(self) -> set[int] | None:
         """All of them, where they are few."""
-        counts = [s.count for s in self.steps]
+        counts = [s.times for s in self.steps]
         known = [c for c in counts if c is not None]
         if len(known) < len(counts) or prod(known) > _FEW:
             return None

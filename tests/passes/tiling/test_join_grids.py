@@ -176,7 +176,7 @@ def test_places_that_meet_are_seen(seed: int) -> None:
     a, b = window(), window()
 
     def places(p: Places) -> set[int]:
-        every = product(*(range(s.count or 0) for s in p.steps))
+        every = product(*(range(s.times or 0) for s in p.steps))
         return {p.offset + sum(s.stride * i for s, i in zip(p.steps, at, strict=True)) for at in every}
 
     assert meet(a, b) or not places(a) & places(b)
