@@ -24,7 +24,10 @@ def kinds_in(block: Block) -> Mapping[type[Operation], int]:
 
 def holds_any(block: Block, kinds: tuple[type, ...]) -> bool:
     """Whether an op of one of some classes is in a block, not in a region of its ops."""
-    return any([issubclass(kind, kinds) for kind in kinds_in(block)])
+    for kind in kinds_in(block):
+        if issubclass(kind, kinds):
+            return True
+    return False
 
 
 def contains(op: Operation, *kinds: type[Operation]) -> bool:
@@ -55,15 +58,21 @@ def all_of(op: Operation, *kinds: type[Op]) -> Iterator[Op]:
 
 def op_count(op: Operation) -> int:
     """How many ops an op is, with those in it."""
-    blocks = [block for region in op.regions for block in region.blocks]
-    return 1 + sum(len(block.ops) + sum(op_count(inner) - 1 for inner in with_regions(block)) for block in blocks)
+    count, around = 1, [op]
+    while around:
+        for region in around.pop().regions:
+            for block in region.blocks:
+                count += sum(kinds_in(block).values())
+                around += with_regions(block)
+    return count
 
 
 def with_regions(block: Block) -> list[Operation]:
     """The ops of a block that have regions."""
-    if not any(map(_may_have_regions, kinds_in(block))):
-        return []
-    return [op for op in block.ops if op.regions]
+    for kind in kinds_in(block):
+        if _may_have_regions(kind):
+            return [op for op in block.ops if op.regions]
+    return []
 
 
 @cache

@@ -37,7 +37,6 @@ from dlc.ir import (
     IntegerAttr,
     IntegerType,
     IRDLOperation,
-    OpResult,
     ParametrizedAttribute,
     Parser,
     Printer,
@@ -47,6 +46,7 @@ from dlc.ir import (
     TensorType,
     VerifyException,
     f64,
+    give_results,
     i1,
     i64,
     irdl_attr_definition,
@@ -331,7 +331,7 @@ class DlOp(PlainOp, ABC):
 
     def set_result_types(self, types: Sequence[Tensor]) -> None:
         """Gives a new op its results."""
-        self.results = type(self.results)([OpResult(t, self, i) for i, t in enumerate(types)])
+        give_results(self, types)
 
     def verify_(self) -> None:
         try:
@@ -395,4 +395,7 @@ def _is_inferred(got: Attribute, expected: Tensor) -> bool:
 
 def has_open_sizes(op: IRDLOperation) -> bool:
     """Whether a property says sizes that come with a call."""
-    return DimsAttr in map(type, op.properties.values())
+    for value in op.properties.values():
+        if type(value) is DimsAttr:
+            return True
+    return False

@@ -51,4 +51,9 @@ class WeightExpressions:
 
 def _is_evaluated(op: DlOp) -> bool:
     """Whether an op gives such values of such operands."""
-    return not (isinstance(op, DataDependent) or has_open_sizes(op) or any(map(is_open, op.results)))
+    if isinstance(op, DataDependent) or has_open_sizes(op):
+        return False
+    for result in op.results:
+        if is_open(result):
+            return False
+    return True
