@@ -24,10 +24,7 @@ def kinds_in(block: Block) -> Mapping[type[Operation], int]:
 
 def holds_any(block: Block, kinds: tuple[type, ...]) -> bool:
     """Whether an op of one of some classes is in a block, not in a region of its ops."""
-    for kind in kinds_in(block):
-        if issubclass(kind, kinds):
-            return True
-    return False
+    return any([issubclass(kind, kinds) for kind in kinds_in(block)])
 
 
 def contains(op: Operation, *kinds: type[Operation]) -> bool:

@@ -395,7 +395,4 @@ def _is_inferred(got: Attribute, expected: Tensor) -> bool:
 
 def has_open_sizes(op: IRDLOperation) -> bool:
     """Whether a property says sizes that come with a call."""
-    for value in op.properties.values():
-        if type(value) is DimsAttr:
-            return True
-    return False
+    return DimsAttr in map(type, op.properties.values())

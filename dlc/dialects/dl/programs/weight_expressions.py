@@ -51,9 +51,4 @@ class WeightExpressions:
 
 def _is_evaluated(op: DlOp) -> bool:
     """Whether an op gives such values of such operands."""
-    if isinstance(op, DataDependent) or has_open_sizes(op):
-        return False
-    for result in op.results:
-        if is_open(result):
-            return False
-    return True
+    return not (isinstance(op, DataDependent) or has_open_sizes(op) or any(map(is_open, op.results)))
