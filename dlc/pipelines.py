@@ -11,6 +11,7 @@ from dlc.passes.base import Stage, TargetPass
 from dlc.passes.dl.contractions.block_sums import BlockSumsPass
 from dlc.passes.dl.contractions.crop_padding import CropPaddingPass
 from dlc.passes.dl.contractions.fold_scales import FoldScalesPass
+from dlc.passes.dl.contractions.split_reductions import SplitReductionsPass
 from dlc.passes.dl.contractions.winograd import WinogradPass
 from dlc.passes.dl.contractions.winograd_gradients import WinogradGradientsPass
 from dlc.passes.dl.movement.channels_last import ChannelsLastPass
@@ -75,7 +76,7 @@ def stages_of(
     contractions with weights round their operands to.
     """
     strict = numerics == "strict"
-    meeting = frozenset({"gpu.barrier"}) if target.groups is not None else frozenset[str]()
+    meeting = frozenset({"gpu.barrier", "gpu.multiply_words"}) if target.groups is not None else frozenset[str]()
     prefetch = () if target.machine.prefetch is None else (PrefetchPanelsPass(target),)
     by_tiles = target.machine.winograd is not None and not strict
     winograd = (WinogradPass(target),) if by_tiles else ()
@@ -117,6 +118,8 @@ def stages_of(
                 # Winograd's algorithm is for numbers, of i16 too.
                 PackWordsPass(target),
                 FoldTransposesIntoContractionsPass(),
+                # Contractions are those that kernels compute by then, and what follows the sum of their parts joins it.
+                SplitReductionsPass(target),
                 SinkReshapesPass(),
                 SimplifyPass(),
                 CsePass(),

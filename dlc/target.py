@@ -15,10 +15,16 @@ from dlc.options import Environment
 
 @dataclass(frozen=True)
 class Groups:
-    """Items of a group run at once and share local memory: at most `items` of them, and `local_bytes` of it."""
+    """Items of a group run at once and share local memory: at most `items` of them, and `local_bytes` of it.
+
+    A device has so many `units`, each of which runs a few groups at once. Where there are fewer groups than that, those whose
+    items share rows of what they read may have up to `team_items`, so that more loads are under way.
+    """
 
     items: int
     local_bytes: int
+    units: int = 128
+    team_items: int = 256
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,9 @@ class Prefetch:
 class Machine:
     """What things cost on a device, as far as passes choose by it; work is counted in multiply-adds of a contraction.
 
-    Tasks: `task_work` makes one, about 5 µs on one core, ten times a hand-over between threads. `element_work` is one element
-    of anything but a contraction, which is bound by memory or by long formulas. `stack_bytes` is what a thread's stack surely
-    holds, with room for the caller's frames.
+    Tasks: `task_work` makes one, about 5 µs on one core, ten times a hand-over between threads. `kernel_work` is a kernel more:
+    what it costs to start, and that its tiles are fewer. `element_work` is one element of anything but a contraction, which is
+    bound by memory or by long formulas. `stack_bytes` is what a thread's stack surely holds, with room for the caller's frames.
 
     Registers: `vectors` are those of a step where no register tile is called for. A contraction with one vector per row is
     `single_vector` times as slow, since each multiply-add loads its own broadcast; one with up to `few_rows` rows has
@@ -92,6 +98,7 @@ class Machine:
     """
 
     task_work: int = 1 << 19
+    kernel_work: int = 1 << 20
     element_work: int = 16
     vectors: int = 4
     single_vector: float = 1.15
@@ -124,7 +131,8 @@ class Target:
     registers of `vector_bytes` each, those of one item where there are `groups`. Without groups a point of a grid is one task,
     computed by one thread. `halves` and `doubles`: the device computes in f16 and f64; `converts_halves`: a processor that
     computes halves in f32 has instructions for the way there and back. `dots`: the products of words that it has instructions
-    for, the quickest first, by their names in `dl` (`DOTS`). Buffers start at multiples of `alignment`. `version` is of what
+    for, the quickest first, by their names in `dl` (`DOTS`); where there are `groups`, for matrices of them, by 32 items at
+    once (NVIDIA's `mma.sync`). Buffers start at multiples of `alignment`. `version` is of what
     makes its code, where dlc's own sources do not say it all (their digest, a compiler's version); None: what is compiled for
     it is not kept in the cache. `machine` is what things cost on it.
     """
@@ -170,6 +178,7 @@ _RISC_V = ("m", "a", "f", "d", "c", "v")
 _PAIRS, _FOURS = ("i16",), ("u8i8", "i16")
 # vdpbf16ps came with processors that have both.
 _HALVES = (*_FOURS, "bf16")
+_MATRICES = ("bf16", "f16")
 # Vectors of 32 bytes and fewer. Of AArch64 large cores have 64 KiB of first-level cache in four ways, and smaller ones lose
 # little by it; it takes four instructions for pairs that x86-64 has two for.
 _SHORT = Machine(winograd=Winograd(input=30, weight=8))
@@ -209,16 +218,17 @@ CPU_LEVELS = {
     )
 }
 # Items meet at barriers; no processor of theirs prefetches by hand. What it costs to go by tiles was measured on processors.
-_OF_GROUPS = Machine(winograd=None, prefetch=None, row_tiles=0)
+# A launch takes about 4 µs, whatever it does, and a kernel of few products leaves most of the device idle.
+_OF_GROUPS = Machine(winograd=None, prefetch=None, row_tiles=0, kernel_work=1 << 26)
 # What waits in a thread's memory would take more of it than drivers give.
 _OF_DRIVERS = Machine(row_tiles=0, winograd=Winograd(input=30))
 # OpenCL devices by kind: a processor takes a grid's points as tasks, a GPU as groups of items; `small` is the least of GPUs.
 OPENCL_PROFILES = {
-    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, alignment=128, machine=_OF_DRIVERS),
-    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, alignment=128, machine=_OF_DRIVERS),
-    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, alignment=128, machine=_OF_DRIVERS),
+    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, machine=_OF_DRIVERS),
+    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, machine=_OF_DRIVERS),
+    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, machine=_OF_DRIVERS),
     "opencl:gpu": Target(
-        "opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=512, machine=_OF_GROUPS
+        "opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=128, machine=_OF_GROUPS
     ),
     "opencl:small": Target(
         "opencl:small",
@@ -227,10 +237,10 @@ OPENCL_PROFILES = {
         16,
         64,
         has_fma=True,
-        groups=Groups(64, 16 << 10),
+        groups=Groups(64, 16 << 10, team_items=64),
         halves=False,
         doubles=False,
-        alignment=512,
+        alignment=128,
         machine=_OF_GROUPS,
     ),
 }
@@ -354,6 +364,11 @@ def without(target: Target, *, halves: bool, doubles: bool) -> Target:
     return replace(target, name=name, halves=target.halves and halves, doubles=target.doubles and doubles)
 
 
+def with_matrices(target: Target) -> Target:
+    """`target` as it is on a device whose items multiply matrices of 16-bit floats together: `opencl:gpu:mma`."""
+    return replace(target, name=f"{target.name}:mma", dots=_MATRICES)
+
+
 @lru_cache
 def resolve(name: str) -> Target:
     """The target called `name`; `cpu` is the best level that this machine has.
@@ -366,9 +381,11 @@ def resolve(name: str) -> Target:
         return next((t for t in reversed(CPU_LEVELS.values()) if host_supports(t)), CPU_LEVELS["cpu:generic"])
     if name in CPU_LEVELS:
         return CPU_LEVELS[name]
-    match = re.fullmatch(r"(opencl:\w+)(:nofp16)?(:nofp64)?", name)
+    match = re.fullmatch(r"(opencl:\w+)(:nofp16)?(:nofp64)?(:mma)?", name)
     if match is not None and match[1] in OPENCL_PROFILES:
-        return without(OPENCL_PROFILES[match[1]], halves=match[2] is None, doubles=match[3] is None)
+        target = without(OPENCL_PROFILES[match[1]], halves=match[2] is None, doubles=match[3] is None)
+        if match[4] is None or target.groups is not None:
+            return target if match[4] is None else with_matrices(target)
     raise DeviceError(
         f"unknown target {name!r}; there are cpu, {', '.join(CPU_LEVELS)}, reference, FILE.py:NAME (one of your own), and "
         f"{_OPENCL_FORMS}"

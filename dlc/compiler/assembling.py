@@ -108,19 +108,26 @@ class _Assembly:
     def put_together(
         self, program: HostProgram | OpenProgram, compiled: list[CompiledKernel]
     ) -> tuple[CompiledProgram | Executable, list[CompiledKernel]]:
-        """The program of kernels, and those that it is made of in the end."""
+        """The program of kernels, and those that it is made of in the end.
+
+        What a device does not hold is compiled again for less. How large a kernel may be can depend on those that are built
+        beside it, so that others may be too large then.
+        """
         c, backend = self.c, self.backend
+        smaller: KernelBackend[Any, Any] | None = None
+        reduced = set[str]()
         while True:
             c.tell(backend.compiler, f"{len(compiled)} kernels")
             try:
                 with c.report.timed(backend.compiler):
                     return backend.assemble(self.parts(program, compiled)), compiled
             except TooLargeError as error:
-                smaller = backend.smaller()
-                if smaller is None:
+                smaller = smaller or self.backend.smaller()
+                if smaller is None or reduced.issuperset(error.kernels):
                     raise self.cannot_hold(error) from error
                 backend = smaller
                 again = [k for k in self.kernels if symbol_of(k) in error.kernels]
+                reduced.update(map(symbol_of, again))
                 stages = [s for s in plan(c.on(backend)) if s.name in KERNEL_STAGES]
                 compiled = [k for k in compiled if k.name not in error.kernels] + self.code_of(again, backend, stages)
 

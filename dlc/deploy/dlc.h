@@ -196,7 +196,7 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 16, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__VERSION = 17, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
 enum { DLC__LARGE = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
 enum { DLC__CONSTANT = 0, DLC__SIZE_OF_CALL = 1, DLC__FIT = 9, DLC__OPERATIONS = 10 };
 enum { DLC__KEPT = -2 }; /* what an output is `over` that lies in the memory of a call */

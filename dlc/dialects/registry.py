@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dlc.dialects.dl import Dl
 from dlc.dialects.host import Host
+from dlc.dialects.matrices import MultiplyWordsOp
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.remainder import RemFOp
 from dlc.dialects.shape_cast import ShapeCastOp
@@ -24,5 +25,6 @@ def make_context() -> Context:
     context.load_op(ShapeCastOp)
     context.load_op(RemFOp)
     context.load_op(gpu.BarrierOp)
+    context.load_op(MultiplyWordsOp)
     context.load_attr_or_type(WorkgroupMemory)
     return context

@@ -44,7 +44,7 @@ def size_arguments(block: Block) -> list[BlockArgument]:
 
 
 def size_of(value: SSAValue) -> Size:
-    """What an index made of sizes is, as a polynomial in them.
+    """What an index made of sizes is, as a polynomial in them and in quotients of such.
 
     Raises UndecidableError for an index that is something else.
     """
@@ -55,9 +55,9 @@ def size_of(value: SSAValue) -> Size:
             return Dim.symbol(symbol(numbers.index(cast(BlockArgument, value))))
     elif isinstance(owner, arith.ConstantOp):
         return cast("IntegerAttr", owner.value).value.data
-    elif isinstance(owner, arith.AddiOp | arith.MuliOp):
+    elif isinstance(owner, arith.AddiOp | arith.MuliOp | arith.DivUIOp):
         a, b = map(size_of, owner.operands)
-        return a + b if isinstance(owner, arith.AddiOp) else a * b
+        return a // b if isinstance(owner, arith.DivUIOp) else a + b if isinstance(owner, arith.AddiOp) else a * b
     raise UndecidableError(f"{value.name_hint or 'an index'} is no size of the kernel")
 
 

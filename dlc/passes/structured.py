@@ -51,6 +51,8 @@ from dlc.passes.types import (
 Index: TypeAlias = "int | SSAValue"
 # Says of a product what is in the matrix that one operand is, where that is known.
 MATRIX = "dl.matrix"
+# Says of a product by which words its factors go (`DOTS`).
+DOT = "dl.dot"
 # What places and known numbers are computed with in bodies.
 PLACE_ARITHMETIC = (
     linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,
@@ -191,6 +193,12 @@ class Place(NamedTuple):
             return min(a, b)
         return self._binary(arith.MinUIOp, a, b)
 
+    def maximum(self, a: Index, b: Index) -> SSAValue:
+        """The larger of two indices that are not negative."""
+        if isinstance(a, int) and isinstance(b, int):
+            return self.value(max(a, b))
+        return self._binary(arith.MaxUIOp, a, b)
+
     def multiply(self, a: Index, b: int) -> Index:
         return a * b if isinstance(a, int) else self.times(a, b)
 
@@ -218,6 +226,13 @@ class Place(NamedTuple):
         inner = Block([scf.YieldOp()])
         self.insert(scf.IfOp(condition, [], Region(inner)))
         return self._replace(block=inner, anchor=inner.last_op)
+
+    def either(self, condition: SSAValue) -> tuple[Place, Place]:
+        """As `branch`, and where the condition does not hold."""
+        blocks = Block([scf.YieldOp()]), Block([scf.YieldOp()])
+        self.insert(scf.IfOp(condition, [], *map(Region, blocks)))
+        first, second = (self._replace(block=b, anchor=b.last_op) for b in blocks)
+        return first, second
 
     def alloca(
         self, element: Attribute, shape: tuple[Size, ...], name: str | None = None, space: Attribute = PRIVATE
@@ -300,6 +315,22 @@ class Place(NamedTuple):
     def yield_(self, *values: SSAValue) -> None:
         self.insert(scf.YieldOp.create(operands=values))
 
+    def divided(self, size: Size) -> Index:
+        """As `size`, for a size that floor divisions may be in, computed here."""
+        if isinstance(size, int) or not size.is_divided:
+            return self.size(size)
+        total: Index = 0
+        for monomial, coefficient in size.terms.items():
+            product: Index = coefficient
+            for atom in monomial:
+                if isinstance(atom, str):
+                    factor = self.value(self.size(Dim.symbol(atom)))
+                else:
+                    factor = self.quotient(self.divided(atom[0]), self.value(self.divided(atom[1])))
+                product = self.times(factor, product)
+            total = self.add(total, product)
+        return total
+
     def parallel(self, level: str, bounds: Sequence[tuple[Size, int]], names: Sequence[str]) -> scf.ParallelOp:
         """An scf.parallel over (extent, step) pairs, its body empty: a `grid`, or the `item`s of one of its points."""
         body = Block(arg_types=[index] * len(bounds))
@@ -310,7 +341,7 @@ class Place(NamedTuple):
         op = scf.ParallelOp.create(
             operands=[
                 *[zero] * n,
-                *(self.value(self.size(e)) for e, _ in bounds),
+                *(self.value(self.divided(e)) for e, _ in bounds),
                 *(self.constants.index(s) for _, s in bounds),
             ],
             properties=segments(n, n, n, 0),

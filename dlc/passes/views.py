@@ -12,9 +12,10 @@ from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
 from dlc.dialects.dl.narrow_numbers.words import WordsOp
+from dlc.dialects.dl.programs.control import Loop, ScanOp
 from dlc.dialects.dl.programs.identities import AfterOp
 from dlc.dialects.dl.programs.program import PART
-from dlc.dims import is_static, product, row_major
+from dlc.dims import is_multiple, is_static, product, row_major
 from dlc.ir import Operation, SSAValue, func
 
 # Ops whose result is all of their operand's buffer.
@@ -25,8 +26,9 @@ def is_view(op: Operation | None, alignment: int) -> bool:
     """Whether an op's result is a part of its operand's buffer, at a multiple of `alignment` bytes, and no kernel makes it.
 
     A slice is, of static sizes, if it takes the whole of all axes behind the first that it takes more than one element of,
-    and if the operand is a buffer: neither the caller's, which may lie anywhere, nor moved around by whoever reads it. What
-    the program returns is copied, from wherever it is.
+    and if the operand is a buffer: neither the caller's, which may lie anywhere, nor moved around by whoever reads it, nor the
+    last state of a loop that may be an element of a sequence, where elements lie side by side. What the program returns is
+    copied, from wherever it is.
     """
     if isinstance(op, RENAMED):
         return True
@@ -34,10 +36,18 @@ def is_view(op: Operation | None, alignment: int) -> bool:
         return False
     if is_returned(op.result):
         return True
-    source = op.x.owner
-    if not isinstance(source_of(op.x)[0].owner, Operation) or (isinstance(source, Movement) and not is_view(source, alignment)):
+    source, (root, _) = op.x.owner, source_of(op.x)
+    if not isinstance(root.owner, Operation) or (isinstance(source, Movement) and not is_view(source, alignment)):
+        return False
+    if is_last_state(root) and not is_multiple(product(shape_of(root)) * _bytes(root), alignment):
         return False
     return not offset_of(op) * _bytes(op.x) % alignment
+
+
+def is_last_state(value: SSAValue) -> bool:
+    """Whether a value is what a loop's state is in the end, which is found wherever the last step left it."""
+    loop = value.owner
+    return isinstance(loop, Loop) and (not isinstance(loop, ScanOp) or value in loop.results[: loop.state_count])
 
 
 def _is_one_piece(op: SliceOp) -> bool:

@@ -20,6 +20,7 @@ import dlc
 import dlc.numpy as dnp
 from dlc import nn
 from dlc.backends.opencl.backend import OpenCL
+from dlc.backends.opencl.emit import emit_kernel
 from dlc.backends.reference import evaluate
 from dlc.compiler import Program, compile, load_program
 from dlc.compiler.compilation import Compilation
@@ -30,9 +31,11 @@ from dlc.frontend.onnx import import_model
 from dlc.instrument.report import Report
 from dlc.ir import gpu
 from dlc.options import Options
+from dlc.passes.base import kernels_of
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.opencl.devices import all_devices
 from dlc.runtime.saving.container import Writer
+from dlc.target import OPENCL_PROFILES
 from tests.models.alone import answers_alone
 from tests.sizes.serving import agree, at_each_stage
 
@@ -184,8 +187,8 @@ def test_groups_of_items_serve_all_sizes(profile: str) -> None:
         agree(got, evaluate(program.with_sizes({"N": size}).module, [given(size)], program.weights))
 
 
-def test_convolutions_and_windows(tmp_path: Path) -> None:
-    """A batch of images, by sums and by Winograd's tiles, whose strides the batch decides."""
+def images_model(path: Path) -> Path:
+    """A model of convolutions, windows and borders whose batch is open."""
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["a"], ["b"]),
@@ -199,14 +202,38 @@ def test_convolutions_and_windows(tmp_path: Path) -> None:
     )
     weights = {"w": np.linspace(-1, 1, 864, dtype=np.float32).reshape(32, 3, 3, 3), "k": np.resize(K, (32, 32, 3, 3)) / 9}
     graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(a, name) for name, a in weights.items()])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
-    model = dlc.compile_model(tmp_path / "m.onnx", cache=False)
-    assert isinstance(model.artifact, Artifact)
-    program = load_program(tmp_path / "m.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def images_of(size: int) -> np.ndarray:
+    return np.random.default_rng(size).standard_normal((size, 3, 24, 24), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "target", ["cpu", pytest.param("opencl", marks=pytest.mark.skipif(not all_devices(), reason="no device"))]
+)
+def test_convolutions_and_windows(target: str, tmp_path: Path) -> None:
+    """A batch of images, by sums and by Winograd's tiles, whose strides the batch decides."""
+    file = images_model(tmp_path / "m.onnx")
+    model = dlc.compile_model(file, target=target, cache=False)
+    assert model.artifact is not None
+    program = load_program(file)
     for size in (0, 1, 3, 5):
-        images = np.random.default_rng(size).standard_normal((size, 3, 24, 24), dtype=np.float32)
-        (expected,) = evaluate(program.with_sizes({"N": size}).module, [images], program.weights)
-        np.testing.assert_allclose(model(images)["y"], expected, rtol=1e-3, atol=1e-3)
+        (expected,) = evaluate(program.with_sizes({"N": size}).module, [images_of(size)], program.weights)
+        np.testing.assert_allclose(np.asarray(model(images_of(size))["y"]), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("profile", ["opencl:gpu", "opencl:small"])
+def test_groups_of_an_open_batch_and_of_its_borders_are_of_one_launch(profile: str, tmp_path: Path) -> None:
+    program = load_program(images_model(tmp_path / "m.onnx"))
+    lowering = Lowering(Compilation(program, OpenCL(profile), Options(num_threads=1, workers=1)))
+    lowering.until("loops")
+    assert all(len(emit_kernel(k, OPENCL_PROFILES[profile]).grids) == 1 for k in kernels_of(lowering.module))
+    for size in (0, 1, 3):
+        (expected,) = evaluate(program.with_sizes({"N": size}).module, [images_of(size)], program.weights)
+        (got,) = evaluate(lowering.module, [images_of(size)], lowering.weights)
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:generic"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlc.backends.base import KernelBackend, Parts
 from dlc.backends.opencl.emit import emit_kernel
+from dlc.backends.opencl.functions import MATRICES
 from dlc.backends.opencl.syntax import OPENCL
 from dlc.emission.c.kernel import KernelSource
 from dlc.ir import func
@@ -16,7 +17,7 @@ from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import Device, choose, fitted, target_of
-from dlc.runtime.opencl.kernel import KernelText
+from dlc.runtime.opencl.kernel import KernelText, matrices_of
 from dlc.runtime.program.host_program import OpenKernel
 from dlc.runtime.program.kernel_text import program_text
 from dlc.target import OPENCL_PROFILES, Target
@@ -63,7 +64,8 @@ class OpenCL(KernelBackend[KernelSource, KernelText]):
 
     def compile_kernel(self, name: str, text: KernelSource) -> KernelText:
         # The driver compiles all of a program's kernels together.
-        computes = tuple(kind for kind, needed in OPENCL.extensions.items() if needed in text.definitions)
+        kinds = {**OPENCL.extensions, **{matrices_of(dot): definition for dot, definition in MATRICES.items()}}
+        computes = tuple(kind for kind, needed in kinds.items() if needed in text.definitions)
         return KernelText(name, text.pieces, text.grids, OpenKernel(text.sizes, text.bytes), computes)
 
     def size(self, code: KernelText) -> int:

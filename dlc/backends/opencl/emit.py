@@ -1,7 +1,8 @@
 """OpenCL C text of a kernel at the end of the loops stage.
 
-One `__kernel void <name>_<g>(…)` for each grid g, of all the kernel's arguments in order, launched in one dimension with
-`groups · items` items in groups of `items`. Buffers start at multiples of 64 bytes.
+One `__kernel void <name>_<g>(…)` for each grid g, of all the kernel's arrays in order, each as a buffer and the byte at which
+it begins there, and its sizes; launched in one dimension with `groups · items` items in groups of `items`. An array of 64·n
+bytes begins at a multiple of 64, others at a multiple of the largest power of two that divides their size.
 """
 
 from __future__ import annotations

@@ -13,7 +13,34 @@ def _binary(name: str, *body: str) -> dict[str, str]:
     return {name: f"{{T}} {name}_{{T}}(const {{T}} a, const {{T}} b)\n{{\n{''.join(body)}}}\n"}
 
 
+def _matrices(dot: str) -> str:
+    """NVIDIA's `mma.sync` on all that items have of matrices, in PTX: it multiplies 16 rows, 8 columns, and 16 numbers of each.
+
+    Which of its columns and numbers are which is free; so an item may have words side by side, and in the order in which an
+    instruction takes them.
+    """
+    lines = [
+        f"void multiply_words_{dot}(float4 *c0, float4 *c1, float4 *c2, float4 *c3, const int4 a0, const int4 a1,",
+        "    const int4 b0, const int4 b1, const int4 b2, const int4 b3)",
+        "{",
+        "    float4 s0 = *c0, s1 = *c1, s2 = *c2, s3 = *c3;",
+    ]
+    for column in range(4):
+        for half in range(2):
+            sums = ", ".join(f'"+f"(s{i}.s{column})' for i in range(4))
+            rows = ", ".join(f'"r"(a{half}.s{k})' for k in range(4))
+            words = f'"r"(b{column}.s{2 * half}), "r"(b{column}.s{2 * half + 1})'
+            # Where branches follow, what has no effect may move into one.
+            lines.append(
+                f'    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.{dot}.{dot}.f32 {{%0, %1, %2, %3}}, '
+                f'{{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};" : {sums} : {rows}, {words});'
+            )
+    return "\n".join([*lines, "    *c0 = s0, *c1 = s1, *c2 = s2, *c3 = s3;", "}", ""])
+
+
+MATRICES = {dot: _matrices(dot) for dot in ("bf16", "f16")}
 DEFINITIONS = {
+    **{f"multiply_words.{dot}": text for dot, text in MATRICES.items()},
     # Processors' compilers make nothing of OpenCL's own prefetch, and readers of SPIR need not know another.
     "prefetch": """\
 #define FETCH_AHEAD(p)

@@ -11,7 +11,7 @@ import numpy as np
 from dlc.backends.limits import FAR, NEAR, Limits
 from dlc.runtime.opencl.array import new_buffer
 from dlc.runtime.opencl.devices import Session
-from dlc.runtime.opencl.driver import opencl, reported
+from dlc.runtime.opencl.driver import compiling, opencl
 
 # Enough independent sums to hide the latency of a multiply-add.
 _SUMS = 12
@@ -35,7 +35,7 @@ def measured_limits(session: Session) -> Limits:
     units = device.handle.max_compute_units
     groups = units * (_GROUPS if on_lanes else 1)
     step = 4 * items * lanes * 4
-    with reported(f"{device}: measuring its limits"):
+    with compiling(device, ": measuring its limits"):
         code = cl.Program(session.context, _text(lanes)).build()
         peak, read = cl.Kernel(code, "peak"), cl.Kernel(code, "read")
         sums = new_buffer(session, groups * items * 4)

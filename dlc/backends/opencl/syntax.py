@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlc.backends.opencl.functions import DEFINITIONS
+from dlc.backends.opencl.functions import DEFINITIONS, MATRICES
 from dlc.emission.c.syntax import OPERATORS, Syntax
 
 _TYPES = {
@@ -16,6 +16,7 @@ _UNSIGNED_COMPARISONS = {
     for name, sign in (("ult", "<"), ("ule", "<="), ("ugt", ">"), ("uge", ">="))
 }
 
+_OPERANDS = ", ".join(f"{{{k}}}" for k in range(10))
 _EXPRESSIONS = {
     **OPERATORS,
     **_UNSIGNED_COMPARISONS,
@@ -70,6 +71,8 @@ _EXPRESSIONS = {
     "maxui": "as_{T}(max(as_{U}({0}), as_{U}({1})))",
     "minui": "as_{T}(min(as_{U}({0}), as_{U}({1})))",
     **{name: f"{name}_{{T}}({{0}}, {{1}})" for name in ("shli", "shrsi", "shrui")},
+    # Matrices
+    **{f"multiply_words.{dot}": f"multiply_words_{dot}({_OPERANDS})" for dot in MATRICES},
 }
 
 OPENCL = Syntax(
@@ -83,7 +86,11 @@ OPENCL = Syntax(
     function="__kernel __attribute__((reqd_work_group_size({items}, 1, 1)))\nvoid {name}({parameters})",
     group="get_group_id(0)",
     item="get_local_id(0)",
-    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    barrier="barrier({fences});",
+    fences={"local": "CLK_LOCAL_MEM_FENCE", "global": "CLK_GLOBAL_MEM_FENCE"},
+    unrolled="#pragma unroll",
+    rolled="#pragma unroll 1",
+    starts=True,
     spaces={"global": "__global ", "local": "__local ", "private": ""},
     words="kernel global local constant private half uchar ushort uint ulong image2d_t sampler_t event_t size_t "
     "step mix sign dot length normalize cross distance clamp radians degrees smoothstep exp log pow sin cos tan tanh",

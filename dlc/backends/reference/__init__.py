@@ -2,14 +2,14 @@
 
 `values.py` says what SSA values are at run time, `machine.py` how a block runs; the other files hold the rules, one per
 op class, by dialect: `scalars` (arith, math), `tensors`, `structured` (linalg), `buffers` (memref), `vectors`, `control`
-(scf), `program` (dl, kernels) and `host`.
+(scf), `matrices` (gpu), `program` (dl, kernels) and `host`.
 """
 
-from dlc.backends.reference import buffers, control, host, scalars, structured, tensors, vectors
+from dlc.backends.reference import buffers, control, host, matrices, scalars, structured, tensors, vectors
 from dlc.backends.reference.program import call, evaluate, evaluate_function, sizes_decided
 from dlc.backends.reference.values import EvaluationError
 
 # Importing a file registers its rules.
-RULES = (buffers, control, host, scalars, structured, tensors, vectors)
+RULES = (buffers, control, host, matrices, scalars, structured, tensors, vectors)
 
 __all__ = ["RULES", "EvaluationError", "call", "evaluate", "evaluate_function", "sizes_decided"]

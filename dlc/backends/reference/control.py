@@ -43,7 +43,7 @@ def parallel(op: scf.ParallelOp, frame: Frame) -> Sequence[Value]:
         for k in range(total):
             frame.run(op.body.block, [p[k] for p in points])
         return ()
-    together = max(1, CHUNK // _items(op))
+    together = max(1, CHUNK // frame.machine.fact(op, _items))
     for start in range(0, total, together):
         chunk = [p[start : start + together] for p in points]
         Frame(frame.machine, len(chunk[0]), frame).run(op.body.block, chunk)
@@ -55,9 +55,12 @@ def _is_level(op: Operation, level: str) -> bool:
 
 
 def _items(op: scf.ParallelOp) -> int:
-    """The items of one point of a grid; what a bound is that is no constant does not matter here."""
-    bounds = [v.owner for o in op.body.block.ops if isinstance(o, scf.ParallelOp) for v in o.upperBound]
-    return prod(cast(Any, b.value).value.data for b in bounds if isinstance(b, arith.ConstantOp))
+    """The most items of one point of a grid; what a bound is that is no constant does not matter here."""
+    loops = [o for o in op.walk() if isinstance(o, scf.ParallelOp) and _is_level(o, "item")]
+    bounds = ([v.owner for v in loop.upperBound] for loop in loops)
+    return max(
+        (prod(cast(Any, b.value).value.data for b in owners if isinstance(b, arith.ConstantOp)) for owners in bounds), default=1
+    )
 
 
 @rule(gpu.BarrierOp)

@@ -145,6 +145,16 @@ def extract(op: vector.ExtractOp, frame: Frame) -> Sequence[Value]:
     return (x[(..., *index, *(slice(None),) * (rank(op.vector.type) - len(index)))],)
 
 
+@rule(vector.ShuffleOp)
+def shuffle(op: vector.ShuffleOp, frame: Frame) -> Sequence[Value]:
+    if rank(op.result.type) != 1:
+        raise UnsupportedError(f"{describe(op)}: only elements of rows are shuffled")
+    a, b = frame.array(op.v1), frame.array(op.v2)
+    lead = np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
+    both = [np.broadcast_to(x, (*lead, x.shape[-1])) for x in (a, b)]
+    return (np.concatenate(both, -1)[..., list(op.mask.get_values())],)
+
+
 KINDS: dict[str, Any] = {
     "add": np.add, "mul": np.multiply, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "minsi": np.minimum, "maxsi": np.maximum, "minui": np.minimum, "maxui": np.maximum,

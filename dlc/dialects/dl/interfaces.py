@@ -26,6 +26,7 @@ from dlc.ir import (
     Operation,
     Signedness,
     SSAValue,
+    StringAttr,
     i8,
 )
 from dlc.runtime.python_ops.selection import Setting, select
@@ -136,6 +137,11 @@ class Contraction(DlOp, ABC):
     @property
     def known_factor(self) -> DenseIntOrFPElementsAttr | None:
         """The numbers of its second operand, where they are known: code is made for them."""
+        return None
+
+    @property
+    def word_product(self) -> StringAttr | None:
+        """What the product of its factors is called, where these are words of narrow numbers."""
         return None
 
     @abstractmethod

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import gcd
 from typing import Any, cast
 
-from dlc.emission.c.core import Range, Writer
+from dlc.emission.c.core import Range, Writer, fits_int
 from dlc.emission.c.text import code
 from dlc.emission.c.vocabulary import bits_of
 from dlc.emission.visit.linear import Linear
@@ -128,7 +129,8 @@ def compare(prefix: str, predicates: tuple[str, ...]) -> Callable[[Writer, Opera
             name = f"s{predicate[1:]}" if natural and predicate.startswith("u") else predicate
             texts = map(e.scalar, op.operands) if name.startswith("u") else (e.index(e.linear(v)) for v in op.operands)
             value = e.expression(f"{prefix}.{name}", Register("i64"), *texts)
-            e.bind(op.results[0], [e.compute(Register("i1"), value, op.results[0].name_hint or "test")])
+            hint = op.results[0].name_hint or "test"
+            e.bind(op.results[0], [e.define(e.type(Register("i1")), value, hint, movable=True, loose=True)])
             return
         apply(e, op, primitive)
 
@@ -227,15 +229,19 @@ def extremum(name: str, choice: Callable[[int, int], int]) -> Callable[[Writer, 
         if not isinstance(result.type, IndexType):
             apply(e, op, expression(name))
             return
-        a, b = (e.range(e.linear(v)) for v in op.operands)
-        signed = name.endswith("si") or all(_natural(e, e.linear(v)) for v in op.operands)
+        forms = [e.linear(v) for v in op.operands]
+        a, b = (e.range(form) for form in forms)
+        signed = name.endswith("si") or all(_natural(e, form) for form in forms)
         known = None if a is None or b is None else (choice(a[0], b[0]), choice(a[1], b[1]))
         if known is not None and not signed:
             # As naturals the smaller of two is no larger than the one that surely is natural.
             naturals = [high for low, high in filter(None, (a, b)) if low >= 0]
             known = (0, min(naturals)) if naturals and name == "minui" else None
-        value = e.expression(f"{name[:3]}si" if signed else name, Register("i64"), *map(e.scalar, op.operands))
-        e.linears[result] = e.define_index(value, result.name_hint or name, known)
+        short = signed and all(known is not None and fits_int(known) for known in (a, b))
+        operands = map(e.index, forms) if short else map(e.scalar, op.operands)
+        value = e.expression(f"{name[:3]}si" if signed else name, Register("i32" if short else "i64"), *operands)
+        divisors = [n for form in forms for n in (form.constant, *(e.multiple(t, c) for _, t, c in form.terms))]
+        e.linears[result] = e.define_index(value, result.name_hint or name, known, gcd(*divisors))
 
     return handle
 

@@ -12,7 +12,7 @@ from math import gcd
 from typing import NamedTuple
 
 from dlc.dims import Size, product
-from dlc.emission.c.core import Writer
+from dlc.emission.c.core import Range, Writer
 from dlc.emission.c.text import Line, Name, Nest, code
 from dlc.emission.visit import control
 from dlc.emission.visit.control import Axis, axes_of, bind_all, region, registers_of, types_of
@@ -20,10 +20,13 @@ from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.records import Loop, Values
 from dlc.emission.visit.registers import Register
 from dlc.emission.visit.visit import Handlers
-from dlc.ir import Block, IndexType, Operation, SSAValue, StringAttr, scf
+from dlc.errors import CompileError
+from dlc.ir import Block, IndexType, Operation, SSAValue, StringAttr, arith, scf
 
 # Points of a grid, of which each has a number that is an int.
 _MOST_POINTS = (1 << 31) - 1
+# arith.cmpi ult
+_ULT = 6
 
 
 class Variables(NamedTuple):
@@ -110,16 +113,34 @@ class ControlWriter(Writer):
         start = (self.syntax.types["i32" if fits else "i64"], " ", counter, " = ", self.index(low))
         by = ("++", counter) if step == Linear(1) else (counter, " += ", self.index(step))
         head = code("for (", *start, "; ", counter, " < ", self.index(high), "; ", *by, ") {")
+        if hint := self.syntax.unrolled if loop.unrolled else self.syntax.rolled if loop.rolled else "":
+            head = code(hint, "\n", head)
         self.scopes[-1].lines.append(Nest([(head, lines)]))
         self._carry(loop.after, variables.names)
 
     def write_if(self, op: scf.IfOp, condition: str) -> None:
         results = self._declare(op.output)
         regions = [part for part in (op.true_region, op.false_region) if part.blocks]
-        branches = [self._lines(results, lambda p=part: self.visit_block(p.block)) for part in regions]
+        branches: list[list[Line]] = []
+        for part, known in zip(regions, self._where(op.cond), strict=False):
+            ranges, self.ranges = self.ranges, {**self.ranges, **known}
+            branches.append(self._lines(results, lambda p=part: self.visit_block(p.block)))
+            self.ranges = {**self.ranges, **ranges}
         heads = [code("if (", condition, ") {"), "} else {"]
         self.scopes[-1].lines.append(Nest([(h, b) for h, b in zip(heads, branches, strict=False) if b or h == heads[0]]))
         self._carry(op.output, results.names)
+
+    def _where(self, condition: SSAValue) -> tuple[dict[str, Range], dict[str, Range]]:
+        """What is known of a name where it is less than a number, and where it is not."""
+        owner = condition.owner
+        if isinstance(owner, arith.CmpiOp) and owner.predicate.value.data == _ULT and isinstance(owner.lhs.type, IndexType):
+            less, limit = self.linear(owner.lhs), self.linear(owner.rhs)
+            names = [name for _, name, coefficient in less.terms if coefficient == 1 and not less.constant]
+            known = self.ranges.get(names[0]) if len(names) == len(less.terms) == 1 and not limit.terms else None
+            if known is not None and known[0] >= 0:
+                name, (low, high) = names[0], known
+                return {name: (low, min(high, limit.constant - 1))}, {name: (max(low, limit.constant), high)}
+        return {}, {}
 
     # Points of a grid, items of a group
 
@@ -167,7 +188,10 @@ def parallel(e: ControlWriter, op: Operation) -> None:
     """scf.parallel inside a grid point: a loop nest, or the items of a group."""
     assert isinstance(op, scf.ParallelOp)
     if op.attributes.get("level") == StringAttr("item"):
-        e.items = int(e.positions(op, e.number("item")))
+        items = int(e.positions(op, e.number("item")))
+        if e.items not in (1, items):
+            raise CompileError(f"kernel @{e.kernel}: a group of {e.items} items and one of {items} in a grid")
+        e.items = items
         e.visit_block(op.body.block)
     else:
         control.sequential(e, op)

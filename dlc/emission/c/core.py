@@ -24,6 +24,11 @@ Range = tuple[int, int]
 _INT = (-(1 << 31), (1 << 31) - 1)
 
 
+def fits_int(range: Range) -> bool:
+    """Whether all of a range is ints."""
+    return _INT[0] <= range[0] and range[1] <= _INT[1]
+
+
 class Writer(Vocabulary):
     """Definitions and indices; what it lacks is in the other files of this folder."""
 
@@ -39,7 +44,8 @@ class Writer(Vocabulary):
         self.variables = set[SSAValue]()  # values that live in variables of their own
         self.declarations: list[str] = []
         self.items = 1
-        self.local_bytes: int = 0  # that the items of a group share
+        self.group_bytes: int = 0  # that the items of a group share
+        self.meets_globally = False  # whether they write and read a buffer of all groups
         self._taken = set[str]()
         self._place = ""
 
@@ -60,10 +66,10 @@ class Writer(Vocabulary):
         """A statement with effects."""
         self.scopes[-1].lines.append(Effect(code(*parts)))
 
-    def define(self, type: str, value: str, hint: str, *, movable: bool = False) -> Name:
+    def define(self, type: str, value: str, hint: str, *, movable: bool = False, loose: bool = False) -> Name:
         """Computes a value; returns its name."""
         name = self.name(hint)
-        self.scopes[-1].lines.append(Define(name, type, value, movable))
+        self.scopes[-1].lines.append(Define(name, type, value, movable, loose))
         return name
 
     def compute(self, t: Register, value: str, hint: str, *, movable: bool = False) -> Name:
@@ -90,12 +96,14 @@ class Writer(Vocabulary):
 
     # Indices
 
-    def define_index(self, value: str, hint: str, range: Range | None) -> Linear:
-        """Computes an index that lies in `range`, both ends included."""
-        fits = range is not None and _INT[0] <= range[0] and range[1] <= _INT[1]
+    def define_index(self, value: str, hint: str, range: Range | None, multiple: int = 1) -> Linear:
+        """Computes an index that lies in `range`, both ends included, and is a multiple of some number."""
+        fits = range is not None and fits_int(range)
         name = self.define(self.syntax.types["i32" if fits else "i64"], value, hint)
         if range is not None:
             self.ranges[name] = range
+        if multiple > 1:
+            self.multiples[name] = multiple
         return self.term(name)
 
     def range(self, form: Linear) -> Range | None:
@@ -137,9 +145,18 @@ class Writer(Vocabulary):
         return self.expression("literal.i64", Register("i64"), str(form.constant))
 
     def advance(self, view: View, pointer: str, form: Linear) -> str:
-        name = self.define(self.pointers[view.base], code(pointer, " + ", self.index(form)), view.base, movable=True)
+        name = self.define(self.pointers[view.base], self.displaced(pointer, form), view.base, movable=True)
         self.pointers[name] = self.pointers[view.base]
         return name
+
+    def displaced(self, pointer: str, form: Linear) -> str:
+        """A pointer so many elements further: by one number, since compilers follow few steps back to the buffer that it is of,
+        and add ints in fewer instructions than pointers."""
+        index = self.index(form)
+        if index == "0":
+            return pointer
+        is_one = len(form.terms) + (form.constant != 0) == 1 and not index.startswith("-")
+        return code(pointer, " + ", index) if is_one else code(pointer, " + (", index, ")")
 
     # Shared by what follows
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from dlc.dialects.sizes import size_arguments, symbol
 from dlc.dims import Size
-from dlc.emission.c import arith, control, convert, memory
+from dlc.emission.c import arith, control, convert, matrices, memory
 from dlc.emission.c.control import ControlWriter
-from dlc.emission.c.memory import MemoryWriter, written_by
+from dlc.emission.c.memory import MemoryWriter, read_by, written_by
 from dlc.emission.c.syntax import Syntax
 from dlc.emission.c.text import render, tidy
 from dlc.emission.c.vectors import VectorWriter
@@ -36,6 +36,7 @@ HANDLERS: Handlers = {
     **control.HANDLERS,
     **arith.HANDLERS,
     **convert.HANDLERS,
+    **matrices.HANDLERS,
 }
 
 
@@ -95,7 +96,7 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
         sizes = [self.size_argument(argument, symbol(k)) for k, argument in enumerate(size_arguments(self.block))]
         buffers = self.block.args[: len(self.block.args) - len(sizes)]
         self.parameters = [
-            *(self.buffer_argument(a, a.name_hint or f"a{k}", written=a in written) for k, a in enumerate(buffers)),
+            *(self.array_argument(a, a.name_hint or f"a{k}", written=a in written) for k, a in enumerate(buffers)),
             *sizes,
         ]
 
@@ -106,9 +107,11 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
                 self.visit(op)
             return Grid(1, 1)
         groups = self.positions(ops[0], self.number("group"))
+        shared = read_by(ops[0]) & written_by(ops[0])
+        self.meets_globally = any(buffer in shared for buffer in self.block.args)
         if groups != 0:
             self.visit_block(ops[0].regions[0].block)
-        return Grid(groups, self.items, self.local_bytes)
+        return Grid(groups, self.items, self.group_bytes)
 
     def text(self, name: str, grid: Grid) -> str:
         parameters = ",".join(f"\n    {parameter}" for parameter in self.parameters)

@@ -4,26 +4,30 @@ store per register; other rows, and those that may leave the buffer, are read el
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
+from math import gcd, prod
 
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
+from dlc.dims import product
 from dlc.emission.c.core import Writer
-from dlc.emission.c.text import code
+from dlc.emission.c.text import Define, Name, code
 from dlc.emission.visit import memory
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition, view_of
 from dlc.emission.visit.records import Access
-from dlc.emission.visit.registers import Register, element_bytes, memref_type
+from dlc.emission.visit.registers import Register, element_bytes, memref_type, vector_shape
 from dlc.emission.visit.visit import Handlers
-from dlc.ir import IndexType, Operation, OpResult, SSAValue, func, memref, vector
+from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
+from dlc.runtime.program.kernel_text import start_of
 
+# Elements that an item reads at once.
+_AT_ONCE = 4
 # Of a kernel's sizes; who gives them sees to it, so that sums of a few do not overflow.
 _SIZES = (-(1 << 62), (1 << 62) - 1)
 
 
 class MemoryWriter(Writer):
-    def _buffer(self, space: str, qualifier: str, kind: str, hint: str) -> str:
+    def _buffer(self, space: str, qualifier: str, kind: str, hint: str) -> Name:
         """The name of a new buffer in a space."""
         name = self.name(hint)
         self.pointers[name] = f"{self.syntax.spaces[space]}{qualifier}{self.memory_type(kind)} *"
@@ -35,13 +39,19 @@ class MemoryWriter(Writer):
         self.ranges[name], self.linears[value] = _SIZES, self.term(name)
         return f"const {self.syntax.types['i64']} {name}"
 
-    def buffer_argument(self, value: SSAValue, hint: str, *, written: bool) -> str:
-        """As `size_argument`, for a buffer."""
-        kind = self.kind(memref_type(value).element_type)
-        name = self._buffer("global", "" if written else "const ", kind, hint)
-        self.views[value] = view_of(self, name, ARRAY_ALIGN, value)
-        shape = "x".join(map(str, sizes_of(value))) or "scalar"
-        return f"{self.pointers[name]}{self.syntax.restrict}{name} /* {shape} */"
+    def array_argument(self, value: SSAValue, hint: str, *, written: bool) -> str:
+        """As `size_argument`, for an array: a pointer to it, or to a buffer and where it begins there."""
+        kind, qualifier = self.kind(memref_type(value).element_type), "" if written else "const "
+        name = self._buffer("global", qualifier, kind, hint)
+        start = start_of(product(sizes_of(value)) * element_bytes(kind))
+        self.views[value] = view_of(self, name, start, value)
+        pointer, said = self.pointers[name], f"/* {'x'.join(map(str, sizes_of(value))) or 'scalar'} */"
+        if not self.syntax.starts:
+            return f"{pointer}{self.syntax.restrict}{name} {said}"
+        memory, byte = self.name(f"{name}_memory"), self.name(f"{name}_start")
+        self.scopes[-1].lines.append(Define(name, pointer, code(f"({pointer})(", memory, " + ", byte, ")")))
+        char, long = self.syntax.types["i8"], self.syntax.types["i64"]
+        return f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}, const {long} {byte} {said}"
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
         space = "local" if workgroup else "private"
@@ -50,7 +60,7 @@ class MemoryWriter(Writer):
         text = f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{max(1, count)}] {aligned};"
         self.declarations.append(text)
         if workgroup:
-            self.local_bytes += -(-max(1, count) * element_bytes(kind) // ARRAY_ALIGN) * ARRAY_ALIGN
+            self.group_bytes += -(-max(1, count) * element_bytes(kind) // ARRAY_ALIGN) * ARRAY_ALIGN
         return name
 
     # Conditions
@@ -75,13 +85,12 @@ class MemoryWriter(Writer):
 
     def _words(self, a: Access, offset: int) -> dict[str, str]:
         """The words of templates for a load or store: pointer {p}, index {i}, address {a}, how its type begins {space}."""
-        index = self.index(a.form.plus(Linear(offset)))
+        place = a.form.plus(Linear(offset))
         space = self.pointers[a.view.base].removesuffix("*").removesuffix(f"{self.memory_type(a.view.kind)} ")
-        separator = " " if index.startswith("-") else " + "
         return {
             "p": a.pointer,
-            "i": index,
-            "a": a.pointer if index == "0" else code(a.pointer, separator, index),
+            "i": self.index(place),
+            "a": self.displaced(a.pointer, place),
             "space": space,
         }
 
@@ -130,6 +139,30 @@ class MemoryWriter(Writer):
             texts = [self._load(a, t.single, k) for k in offsets]
         return self.compute(t, self.from_lanes(t, texts), hint, movable=True)
 
+    def read_turned(self, a: Access, result: SSAValue) -> list[str] | None:
+        """A tile each of whose rows is one element, side by side in memory: items read a few at once, and spread them.
+
+        Processors read and spread one element in an instruction.
+        """
+        shape, types = vector_shape(result.type), self.layout(result.type)
+        if self.target.groups is None or len(shape) < 2 or a.strides[-2:] != (1, 0) or any(b is not None for b in a.bounds):
+            return None
+        several, apart = types[0].wide(gcd(shape[-2], _AT_ONCE)), a.strides[:-2]
+        stored = several.of(self.stored(several.kind))
+        if not all(isinstance(s, int) and self._is_aligned(a, stored, s) for s in (0, *apart)):
+            return None
+        row, names = types[: len(types) // prod(shape[:-1])], list[str]()
+        hint, *_ = self.hints(result, "read")
+        whole = ""
+        for index in self.rows(result.type):
+            lane = index[-1] % several.width
+            if lane == 0:
+                offset = sum(i * s for i, s in zip(index, (*apart, 1), strict=True) if isinstance(s, int))
+                whole = self.compute(several, self._load(a, several, offset), hint, movable=True)
+            element = self.lane(several, whole, lane)
+            names += [self.compute(t, self.splat_literal(t, element), "row", movable=True) for t in row]
+        return names
+
     def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
         conditions = [lane_condition(self, a, row, start + i) for i in range(t.width)]
         if a.stride == 1 and all(c == "1" for c in conditions):
@@ -144,27 +177,50 @@ class MemoryWriter(Writer):
         text = self._load(access(self, op.memref, op.indices), Register("i64"), 0)
         self.linears[op.res] = self.define_index(text, op.res.name_hint or "element", None)
 
+    def meet(self) -> None:
+        """A barrier: what items tell each other by is the memory of the group, and buffers that they write and read."""
+        spaces = ("local", "global") if self.meets_globally else ("local",)
+        fences = " | ".join(self.syntax.fences[space] for space in spaces if space in self.syntax.fences)
+        self.emit(self.syntax.barrier.format(fences=fences))
+
     def prefetch(self, op: PrefetchOp) -> None:
         if self.has("prefetch"):
             a = access(self, op.memref, op.indices)
             self.emit(self.expression("prefetch", self.held(Register(a.view.kind)), words=self._words(a, 0)), ";")
 
 
-def written_by(kernel: func.FuncOp) -> set[SSAValue]:
-    """The buffers that a kernel writes to."""
+def written_by(kernel: Operation) -> set[SSAValue]:
+    """The buffers that a kernel, or a part of it, writes to."""
     written = set[SSAValue]()
     for op in kernel.walk():
         match op:
             case memref.StoreOp():
-                buffer = op.memref
+                written.add(_root(op.memref))
             case vector.TransferWriteOp():
-                buffer = op.source
+                written.add(_root(op.source))
             case _:
                 continue
-        while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
-            buffer = buffer.op.source
-        written.add(buffer)
     return written
+
+
+def read_by(kernel: Operation) -> set[SSAValue]:
+    """The buffers that a kernel, or a part of it, reads from."""
+    read = set[SSAValue]()
+    for op in kernel.walk():
+        match op:
+            case memref.LoadOp():
+                read.add(_root(op.memref))
+            case vector.TransferReadOp():
+                read.add(_root(op.source))
+            case _:
+                continue
+    return read
+
+
+def _root(buffer: SSAValue) -> SSAValue:
+    while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
+        buffer = buffer.op.source
+    return buffer
 
 
 def load(e: MemoryWriter, op: Operation) -> None:
@@ -181,7 +237,7 @@ def prefetch(e: MemoryWriter, op: Operation) -> None:
 
 
 def barrier(e: MemoryWriter, op: Operation) -> None:
-    e.emit(e.syntax.barrier)
+    e.meet()
 
 
 HANDLERS: Handlers = {**memory.HANDLERS, "memref.load": load, "memref.prefetch": prefetch, "gpu.barrier": barrier}

@@ -50,8 +50,17 @@ class Syntax:
     item: str = ""
     """The number of the item in its group, likewise."""
     barrier: str = ""
+    """Where the items of a group meet; `{fences}`: behind it they see what others have written before it to these memories."""
+    fences: Mapping[str, str] = field(default_factory=dict[str, str])
+    """How these are called, where there is something to say; joined by `|`."""
     spaces: Mapping[str, str] = field(default_factory=lambda: {"global": "", "local": "", "private": ""})
     """How a pointer's type begins that points to a buffer, to the memory of a group, or to that of an item."""
+    starts: bool = False
+    """Whether an array may begin inside of a buffer: a function has, behind each buffer, at which of its bytes that is."""
+    unrolled: str = ""
+    """What stands before a loop whose iterations are to be written one by one."""
+    rolled: str = ""
+    """And before one that is to stay a loop."""
     restrict: str = "restrict "
     aligned: str = "__attribute__((aligned({bytes})))"
     words: str = ""

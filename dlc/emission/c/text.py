@@ -52,12 +52,16 @@ def _pieces(text: str) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Define:
-    """`const type name = value;`, without effects; `movable` if it may be computed later."""
+    """`const type name = value;`, without effects; `movable` if it may be computed later.
+
+    `loose`: its value is written into another text only where it is by itself in parentheses.
+    """
 
     name: Name
     type: str
     value: str
     movable: bool = False
+    loose: bool = False
 
 
 @dataclass(slots=True)
@@ -149,7 +153,8 @@ def _sink(lines: Sequence[Line], uses: Counter[str]) -> list[Line]:
             if not isinstance(piece, Name) or (define := waiting.pop(piece, None)) is None:
                 continue
             value = resolve(define.value)
-            if uses[piece] != 1:
+            alone = 0 < k < len(pieces) - 1 and pieces[k - 1].endswith("(") and pieces[k + 1].startswith(")")
+            if uses[piece] != 1 or (define.loose and not alone):
                 placed.append(Define(piece, define.type, value))
                 continue
             # A cast binds less than what follows a name.
@@ -179,12 +184,24 @@ def _sink(lines: Sequence[Line], uses: Counter[str]) -> list[Line]:
                 place_all()
                 placed.append(Effect(text))
             case Nest(parts):
+                (head, first), *others = parts
+                # What a loop asks it asks again.
+                head = resolve(head) if head.startswith("if ") else head
                 place_all()
-                placed.append(Nest([(head, _sink(inner, uses)) for head, inner in parts]))
+                placed.append(_chained(Nest([(h, _sink(inner, uses)) for h, inner in ((head, first), *others)])))
             case Comment():
                 placed.append(line)
     place_all()
     return placed
+
+
+def _chained(nest: Nest) -> Nest:
+    """An `if` that is all there is behind an `else` as an `else if`."""
+    *parts, (head, lines) = nest.parts
+    if parts and len(lines) == 1 and isinstance(inner := lines[0], Nest) and inner.parts[0][0].startswith("if "):
+        (first, body), *rest = inner.parts
+        return Nest([*parts, (code(head.removesuffix("{"), first), body), *rest])
+    return nest
 
 
 def _coalesce(lines: Sequence[Line], uses: Counter[str]) -> list[Line]:
@@ -229,6 +246,6 @@ def render(lines: Sequence[Line], indent: str = _INDENT) -> Iterator[str]:
                 yield indent + text
             case Nest(parts):
                 for head, inner in parts:
-                    yield indent + head
+                    yield from (indent + line for line in head.split("\n"))
                     yield from render(inner, indent + _INDENT)
                 yield indent + "}"

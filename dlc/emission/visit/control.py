@@ -7,6 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from dlc.dialects.sizes import size_of
+from dlc.dialects.unrolled import ROLLED, UNROLLED
 from dlc.dims import Size
 from dlc.emission.visit.records import Loop, Values
 from dlc.emission.visit.registers import Register
@@ -94,7 +95,8 @@ def for_loop(e: Visit, op: Operation) -> None:
     if not isinstance(induction.type, IndexType):
         raise UnsupportedError(f"kernel @{e.kernel}: scf.for over {induction.type} cannot be emitted; use index")
     low, high, step = map(e.linear, (op.lb, op.ub, op.step))
-    _write(e, Loop(low, high, step, induction, lambda: e.visit_block(block), op.iter_args, inside, op.res))
+    hints = UNROLLED in op.attributes, ROLLED in op.attributes
+    _write(e, Loop(low, high, step, induction, lambda: e.visit_block(block), op.iter_args, inside, op.res, *hints))
 
 
 def sequential(e: Visit, op: Operation) -> None:

@@ -17,7 +17,8 @@ class Loop(NamedTuple):
     """`for induction in range(low, high, step)`.
 
     It carries values: as they enter it (`before`), as arguments of its body (`inside`), and as its results (`after`).
-    `visit` writes the body and returns what it carries on.
+    `visit` writes the body and returns what it carries on. `unrolled`: its iterations are best written one by one;
+    `rolled`: it stays a loop.
     """
 
     low: Linear
@@ -28,6 +29,8 @@ class Loop(NamedTuple):
     before: Values = ()
     inside: Values = ()
     after: Values = ()
+    unrolled: bool = False
+    rolled: bool = False
 
     @property
     def is_known(self) -> bool:

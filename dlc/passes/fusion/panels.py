@@ -6,6 +6,8 @@ from dlc.target import Target
 
 # The vectors of the widest panels.
 _WIDE = 4
+# Elements that an item reads at once, those of a line of memory, and of a row that is long beside it.
+_PIECE, _LINE, _LONG = 4, 32, 512
 
 
 def choose_panel(out_channels: int, rows: int, lanes: int, target: Target, expands: bool = False, sums: bool = False) -> int:
@@ -16,10 +18,13 @@ def choose_panel(out_channels: int, rows: int, lanes: int, target: Target, expan
     two vectors, where a tile has enough rows to hide the latency of FMA with the fewest loads. Few rows, as in the product
     of a matrix and a vector, want four, where one tile has registers for all of them: a second one would read all weights
     again. Of weights that a tile `expands` first one row is few. Where each step has `sums` of its own, several rows find
-    registers beside one vector of sixteen. Groups of items bring tiles of a size of their own to local memory: one panel is
-    all.
+    registers beside one vector of sixteen. Groups of items have tiles of a size of their own: one panel is all, with rows that
+    begin where an item can read four elements at once, and long ones where lines of memory do.
     """
-    if out_channels <= lanes or target.groups is not None:
+    if target.groups is not None:
+        whole = 1 if out_channels % _PIECE == 0 else _LINE if out_channels >= _LONG else _PIECE
+        return -(-out_channels // whole) * whole
+    if out_channels <= lanes:
         return out_channels
     if sums and rows > 1:
         return min(target.vector_registers // 16 * lanes, out_channels)

@@ -53,11 +53,10 @@ class BufferizeHostPass(ModulePass):
           func.return }
 
     A dispatch's result that is returned is written where the caller wants it; an output that is an input, a weight or the
-    same value as another output, or that others read parts of, is copied there. A reshape is a view, and so is a slice that
-    is one piece of its operand; what is joined of such pieces is a buffer that kernels write them to. Loops and branches
-    become those of the host (`control_flow.py`). Where sizes are symbolic, buffers are `host.buffer` and say theirs. Requires
-    functions that consist of `dl.dispatch`, such views and joins, `dl.weight` and control flow; leaves buffers without a place
-    to `plan-arena`.
+    same value as another output is copied there. A reshape is a view, and so is a slice that is one piece of its operand; what
+    is joined of such pieces is a buffer that kernels write them to. Loops and branches become those of the host
+    (`control_flow.py`). Where sizes are symbolic, buffers are `host.buffer` and say theirs. Requires functions that consist of
+    `dl.dispatch`, such views and joins, `dl.weight` and control flow; leaves buffers without a place to `plan-arena`.
     """
 
     name = "bufferize-host"
@@ -95,7 +94,8 @@ class _Bufferizer(Bufferizer):
     """The entry: what it returns is written where the caller wants it, or copied there."""
 
     def __init__(self, main: func.FuncOp) -> None:
-        super().__init__(_is_open(main))
+        slices = (op for op in main.body.walk() if isinstance(op, SliceOp))
+        super().__init__(_is_open(main), {source_of(op.x)[0] for op in slices if not is_returned(op.result)})
         self.main = main
         self.known = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
         returned = cast(func.ReturnOp, main.body.block.last_op)
@@ -105,12 +105,9 @@ class _Bufferizer(Bufferizer):
             buffer.name_hint = value.name_hint
         self.sizes |= {a: shape_of(v) for v, a in zip((*main.args, *returned.operands), self.block.args, strict=True)}
         self.copies: list[tuple[SSAValue, SSAValue]] = []
-        # Parts of the arena begin where it was planned; of what the caller brings, not every device reads parts, but all copy.
-        slices = (op for op in main.body.walk() if isinstance(op, SliceOp))
-        parted = {source_of(op.x)[0] for op in slices if not is_returned(op.result)}
         for value, output in zip(returned.operands, self.block.args[len(main.args) :], strict=True):
             root, _ = source_of(value)
-            if is_written(root) and root not in self.destinations and root not in parted and elements(root) == elements(value):
+            if is_written(root) and root not in self.destinations and elements(root) == elements(value):
                 self.destinations[root] = output
             else:
                 self.copies.append((value, output))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import cast
 
@@ -19,7 +19,7 @@ from dlc.dialects.dl.programs.identities import AfterOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, written_over
 from dlc.dims import Size, is_symbol, product, row_major
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, f32, memref
-from dlc.passes.views import pieces_of, source_of
+from dlc.passes.views import is_last_state, pieces_of, source_of
 
 
 def buffer_type(value: SSAValue) -> MemRefType[Attribute]:
@@ -40,10 +40,8 @@ def _of_known_size() -> Mapping[str, Attribute]:
 
 
 def is_written(value: SSAValue) -> bool:
-    """Whether what makes a value writes it where it is told to: not so the last states of a loop, which it finds somewhere."""
-    if isinstance(value.owner, ScanOp):
-        return value not in value.owner.results[: value.owner.state_count]
-    return isinstance(value.owner, DispatchOp | IfOp)
+    """Whether what makes a value writes it where it is told to."""
+    return isinstance(value.owner, DispatchOp | IfOp | ScanOp) and not is_last_state(value)
 
 
 def is_changed(state: SSAValue, following: SSAValue) -> bool:
@@ -59,12 +57,14 @@ class Bufferizer:
     """Converts blocks on tensors to `block`, on buffers.
 
     `buffers` has those of values that were met; `destinations` says where a value that is yet to be made has to be, `pieces` of
-    what it is to be a piece, and where that begins. In a program that `is_open`, sizes come with a call: buffers say theirs,
-    and `sizes` knows what they said.
+    what it is to be a piece, and where that begins. Of values that are `parted` others read parts, which begin where kernels
+    expect it unless the whole is one of `elements`, the buffers that are elements of sequences. In a program that `is_open`,
+    sizes come with a call: buffers say theirs, and `sizes` knows what they said.
     """
 
-    def __init__(self, is_open: bool) -> None:
-        self.is_open = is_open
+    def __init__(self, is_open: bool, parted: Collection[SSAValue]) -> None:
+        self.is_open, self.parted = is_open, parted
+        self.elements: set[SSAValue] = set()
         # Names of sizes: those of inputs, then what is decided on the way.
         self.known: set[str] = set()
         self.sizes: dict[SSAValue, tuple[Size, ...]] = {}
@@ -211,6 +211,7 @@ class Bufferizer:
         block = Block(arg_types=[buffer_type(v) for v in (*own, *elements, *made)])
         self.sizes |= {a: shape_of(v) for v, a in zip((*own, *elements, *made), block.args, strict=True)}
         places = block.args[len(own) + len(elements) :]
+        self.elements.update(places)
         for value, argument in zip((*own, *elements), block.args, strict=False):
             self.buffers[value] = argument
             argument.name_hint = value.name_hint
@@ -253,6 +254,8 @@ class Bufferizer:
         inside = isinstance(root.owner, Operation) and root.owner.parent is body
         if not inside or not is_written(root) or root in self.destinations or elements(root) != elements(value):
             return False
+        if root in self.parted and place in self.elements:
+            return False
         self.destinations[root] = place
         return True
 
@@ -264,7 +267,10 @@ class Bufferizer:
     def place(self, result: SSAValue, origin: Operation) -> SSAValue:
         """The buffer of a result: where it has to be, or a new one."""
         if result in self.destinations:
-            self.buffers[result] = self.view(self.destinations[result], result, origin)
+            place = self.destinations[result]
+            self.buffers[result] = self.view(place, result, origin)
+            if place in self.elements:
+                self.elements.add(self.buffers[result])
         elif result in self.pieces:
             join, offset = self.pieces[result]
             self.buffers[result] = self.view(self.joined(join, origin), result, origin, offset)

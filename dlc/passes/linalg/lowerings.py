@@ -23,7 +23,7 @@ from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, arith, i64, index, linalg, tensor
 from dlc.passes.linalg.reads import Read, alone
 from dlc.passes.linalg.write import Access, ScalarCode, Writer, dense, element, shape
-from dlc.passes.structured import MATRIX
+from dlc.passes.structured import DOT, MATRIX
 
 # Stores what a function makes of the tensor that a result is written to, and returns that.
 Store = Callable[[Callable[[SSAValue], SSAValue]], SSAValue]
@@ -182,7 +182,9 @@ def contraction(write: Writer, op: Contraction, structure: Structure, operands: 
         return op.added(body, accumulator, *factors)
 
     element_type = element_type_of(op.results[0])
-    known = {} if op.known_factor is None else {MATRIX: op.known_factor}
+    known: dict[str, Attribute] = {} if op.known_factor is None else {MATRIX: op.known_factor}
+    if op.word_product is not None:
+        known[DOT] = op.word_product
     return _accumulate(write, inputs, structure, 0, code, element_type, short_name(op.name), store, known)
 
 

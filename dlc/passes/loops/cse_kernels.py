@@ -11,7 +11,7 @@ from dlc.passes.base import KernelPass
 
 # An op without effects as a value: class, operands, properties, result types.
 Key: TypeAlias = tuple[Any, ...]
-_VECTOR_PURE = (vector.BroadcastOp, vector.ExtractOp, vector.FMAOp, vector.ReductionOp)
+_VECTOR_PURE = (vector.BroadcastOp, vector.ExtractOp, vector.FMAOp, vector.ReductionOp, vector.ShuffleOp)
 _VIEWS = (memref.SubviewOp, memref.ReinterpretCastOp)
 _READS = (memref.LoadOp, vector.TransferReadOp, memref.AllocaOp)
 _PURE_DIALECTS = ("arith", "math")

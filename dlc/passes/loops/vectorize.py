@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from dlc.dialects.shape_cast import ShapeCastOp
 from dlc.dialects.sizes import strides_of
+from dlc.dialects.unrolled import UNROLLED
 from dlc.ir import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -21,6 +22,7 @@ from dlc.ir import (
     MemRefType,
     Operation,
     SSAValue,
+    UnitAttr,
     UnknownLoc,
     arith,
     func,
@@ -34,6 +36,7 @@ from dlc.passes.base import KernelPass
 from dlc.passes.structured import Constants, Index, Place
 from dlc.passes.tiling.structured_ops import (
     IN_HALVES,
+    ONE_STEP,
     iterator_extents,
     loads_at_computed_places,
     neighbour_loads,
@@ -143,6 +146,8 @@ class _Vectorizer:
         if not rest and IN_HALVES in self.op.attributes and self.extents[d] % 2 == 0:
             return self.halves(place, d, carried, at)
         loop = place.loop(0, self.extents[d], 1, [carried], name=f"k{d}")
+        if UNROLLED in self.op.attributes:
+            loop.attributes[UNROLLED] = UnitAttr()
         inside = place.inside(loop.body.block)
         i, accumulator = loop.body.block.args
         accumulator.name_hint = "acc"
@@ -258,7 +263,7 @@ class _Vectorizer:
 
     def fused(self, product: Operation) -> Operation | None:
         """The addition that a product is fused into, with one rounding: to the accumulator, or within what is added to it."""
-        if not isinstance(product, arith.MulfOp) or not any(self.reduced):
+        if not isinstance(product, arith.MulfOp) or not (any(self.reduced) or ONE_STEP in self.op.attributes):
             return None
         uses = list(product.result.uses)
         if len(uses) != 1 or not isinstance(uses[0].operation, arith.AddfOp):

@@ -8,16 +8,18 @@ from dlc.dims import UndecidableError, is_multiple
 from dlc.ir import Operation, scf
 from dlc.passes.structured import Constants, Place
 from dlc.passes.tiling.blocked import BlockedTask, TaskBuffers
-from dlc.passes.tiling.group import Group
+from dlc.passes.tiling.contract import Contraction
+from dlc.passes.tiling.group import Group, GroupLeaf
 from dlc.passes.tiling.leaf import Leaf
+from dlc.passes.tiling.matrices import MatrixLeaf
 from dlc.passes.tiling.nests import Nest, OpenNest
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.ranges import Range, Tile, even_steps, open_steps, steps, whole_or_end
 from dlc.passes.tiling.sweeps import run_stages
 
 
-def apply_tiles(nest: OpenNest, plan: TilePlan, constants: Constants, sizes: Mapping[str, int] | None = None) -> None:
-    """Replaces the stages of a nest, where the first one stands, by tiled code.
+def apply_tiles(nest: OpenNest, plan: TilePlan, constants: Constants, sizes: Mapping[str, int] | None = None) -> scf.ParallelOp:
+    """Replaces the stages of a nest, where the last one stands, by tiled code: a grid, which it returns.
 
     `sizes` are those that the plan is made for. Raises ValueError for an illegal plan, and UndecidableError for sizes that
     must be known.
@@ -30,7 +32,7 @@ def apply_tiles(nest: OpenNest, plan: TilePlan, constants: Constants, sizes: Map
     assert block is not None
     # Views of the nest's operands may stand between its stages: the grid goes where the last one stands.
     last = nest.stages[-1].op
-    _Tiler(nest, known, plan).grid(Place(constants, block, last.location, anchor=last))
+    grid = _Tiler(nest, known, plan).grid(Place(constants, block, last.location, anchor=last))
     locals_ = [root.owner for root in nest.locals()]
     for stage in nest.stages:
         stage.op.detach()
@@ -39,6 +41,7 @@ def apply_tiles(nest: OpenNest, plan: TilePlan, constants: Constants, sizes: Map
         assert isinstance(op, Operation)
         op.detach()
         op.erase(safe_erase=False)
+    return grid
 
 
 def _check_symbolic(nest: OpenNest, plan: TilePlan) -> None:
@@ -63,7 +66,7 @@ class _Tiler:
         self.group: Group | None = None
         self.buffers: TaskBuffers | None = None
 
-    def grid(self, place: Place) -> None:
+    def grid(self, place: Place) -> scf.ParallelOp:
         extents = self.nest.extents
         blocks = {d: self.plan.grid.get(d, extents[d]) for d in self.plan.order}
         cut = [d for d in self.plan.order if blocks[d] < extents[d] or d in self.symbolic]
@@ -85,6 +88,7 @@ class _Tiler:
             self.edges(self.group.place, tile, () if meets else ragged)
             self.group.place.insert(scf.ReduceOp())
         task.insert(scf.ReduceOp())
+        return grid
 
     def edges(self, place: Place, tile: Tile, ragged: Sequence[int]) -> None:
         """A task at the end of a ragged dimension covers what remains there: code of its own."""
@@ -108,7 +112,9 @@ class _Tiler:
                 leaf.allocate(at)
                 run_stages(leaf, at)
             else:
-                self.group.run(at, part)
+                self.group.meet_again(at)
+                kind = MatrixLeaf if self.plan.matrices else Contraction if self.plan.promote else GroupLeaf
+                kind(self.group, part).run(at)
 
     def tiles(self, place: Place, tile: Tile) -> Iterator[tuple[Place, Tile]]:
         """Loops over what is computed at once of the task's part, dimension by dimension."""

@@ -9,35 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.access import Access
+from dlc.passes.tiling.choose_matrices import choose_matrices
+from dlc.passes.tiling.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.nests import Nest, Stage, can_split, lane_dim
-from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_stage
+from dlc.passes.tiling.plan import TilePlan, even_tile, fitting_tile, promoted_stage, whole_parts
 from dlc.passes.types import memref_of
 from dlc.target import Groups, Target
 
-# Items and groups at work at once on a device of some size.
-_BUSY, _GROUPS = 8192, 96
 # A group of no more than these is worth its start.
 _FEWEST = 32
 # Elements that an item takes at once along contiguous memory.
 _LANES = 4
 # Items that read a line of memory together.
 _LINE = 8
-# The reduction that is worth a team, and the items of a group of teams.
+# The reduction that is worth a team, the items of a group of teams, and groups that a unit has items for.
 _WORTH_A_TEAM = 64
 _TEAM_GROUP = 128
+_AT_ONCE = 4
 # Register tiles of a contraction (rows, columns), and items of a group along them.
-_TILES = ((8, 8), (8, 4), (4, 4), (2, 4), (1, 4))
+_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (1, 4))
 _BLOCKS = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
+# Rows that share weights, for an item.
+_ROWS = (4, 2)
 # Elements that an item of a team may keep to itself.
 _KEPT = 64
 # Elements of a reduction in local memory at a time.
-_CHUNK = 16
-# What a load from local memory and one from global memory cost, in multiply-adds.
-_LOCAL_COST, _GLOBAL_COST = 1.5, 16
+_CHUNKS = (8, 16, 32)
+# Multiply-adds of an item in a part, written one by one: more of them were slow on a GPU.
+_UNROLLED = 1024
+# Rows of a matrix that are worth an item of a team.
+_ROWS = 8
 # Rows of a contraction that are too few to share what its columns read.
 _FEW_ROWS = 4
 # Where the profile of a device has no groups: the items of a naive one.
@@ -47,7 +53,7 @@ _NAIVE = Groups(64, 0)
 def choose_groups(nest: Nest, target: Target) -> TilePlan:
     """The plan for a nest on a target with groups."""
     assert target.groups is not None
-    return _Chooser(nest, target.groups).plan()
+    return choose_matrices(nest, target) or _Chooser(nest, target.groups).plan()
 
 
 def naive_groups(nest: Nest, target: Target) -> TilePlan:
@@ -100,8 +106,9 @@ class _Chooser:
         return replace(plan, grid=grid, order=order)
 
     def limit(self, pieces: int) -> int:
-        """Items in a group, so that all of the device has some."""
-        return min(self.groups.items, max(_FEWEST, pieces * self.groups.items // _BUSY))
+        """Items in a group, so that all of the device has some: whole runs of those that go in step."""
+        each = pieces // self.groups.units
+        return min(self.groups.items, max(_FEWEST, each - each % _FEWEST))
 
     # Plans
 
@@ -129,8 +136,21 @@ class _Chooser:
             shared.sort(key=lambda d: d != other)
             items = {**self.fill(shared, register, limit // side.get(lane, 1)), **side}
         else:
+            register |= self.rows_at_once(lane, register)
             items = self.fill(shared, register, limit)
         return self.finish(TilePlan(register=register, items=items, chunks=self.chunks(())))
+
+    def rows_at_once(self, lane: int | None, register: dict[int, int]) -> dict[int, int]:
+        """Rows of what a window moves over that share its weights: a few for each item, where there are items enough."""
+        nest = self.nest
+        shared = [d for d in self.near_first(nest.shared) if d != lane and d not in nest.open]
+        again = (d for d in shared if any(not a.uses(d) for s in nest.stages if s.reductions for a in s.inputs))
+        pieces = prod(self.steps(d, register.get(d, 1)) for d in nest.shared)
+        busy = _AT_ONCE * self.groups.units * self.groups.items
+        for d in again:
+            fitting = (n for n in _ROWS if nest.extents[d] % n == 0 and self.fitting(d, n) == n and pieces // n >= busy)
+            return {d: n} if (n := next(fitting, None)) is not None else {}
+        return {}
 
     def chunks(self, team: Sequence[int]) -> dict[int, int]:
         """Steps along the dimensions of single stages."""
@@ -163,24 +183,31 @@ class _Chooser:
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
         # Neighbours read neighbouring elements only as a team, where what is reduced is contiguous.
         worth = 2 * _LINE if lane is None else _WORTH_A_TEAM
-        if nest.extents[dims[0]] < worth or (lane is not None and rows >= _BUSY):
+        busy = _AT_ONCE * self.groups.units * self.groups.items
+        if nest.extents[dims[0]] < worth or (lane is not None and rows >= busy):
             return None
-        chunks = self.chunks(dims)
-        pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
         # Enough for the device, and for neighbours to read whole lines.
         side = min(self.steps(lane, register[lane]), _LINE) if lane is not None else 1
         kept = max(nest.extents[d] if self.is_kept(d) else 1 for d in dims)
-        wanted = max(_BUSY // rows, kept // _KEPT, 2 * _LINE if lane is None else 1)
-        team = 1 << (max(1, min(wanted, pieces, self.groups.items // side)).bit_length() - 1)
-        if team == 1:
-            return None
-        limit = max(side, min(self.groups.items, _TEAM_GROUP) // team)
-        items = self.fill(shared, register, limit)
-        own = {d: team for d in dims}
-        # The items that are neighbours in memory are neighbours in the group.
-        items = {**items, **own} if lane is None else {**own, **items}
-        plan = self.finish(TilePlan(register=register, chunks=chunks, items=items))
-        return plan if self.team_bytes(plan) <= self.groups.local_bytes else None
+        wanted = min(max(busy // rows, kept // _KEPT, 2 * _LINE if lane is None else 1), self.groups.team_items // side)
+        chunks = self.chunks(dims)
+        pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
+        if lane is not None:
+            # What is reduced lies across: an item goes from row to row.
+            chunks |= dict.fromkeys(dims, 1)
+            pieces = max(2 * _LINE, nest.extents[dims[0]] // _ROWS)
+        team = 1 << (max(1, min(wanted, pieces)).bit_length() - 1)
+        while team > 1:
+            limit = max(side, min(self.groups.items, _TEAM_GROUP) // team)
+            items = self.fill(shared, register, limit)
+            own = {d: team for d in dims}
+            # The items that are neighbours in memory are neighbours in the group.
+            items = {**items, **own} if lane is None else {**own, **items}
+            plan = self.finish(TilePlan(register=register, chunks=chunks, items=items))
+            if self.team_bytes(plan) <= self.groups.local_bytes:
+                return plan
+            team //= 2
+        return None
 
     def is_kept(self, d: int) -> bool:
         """Whether an item keeps what it computes along a dimension for a later stage."""
@@ -231,23 +258,35 @@ class _Chooser:
         if lane not in again or not set(rows).intersection(again):
             return None
         plans = [p for p in self.candidates(stage, rows, lane) if self.local_bytes(p, stage) <= self.groups.local_bytes]
-        return min(plans, key=lambda p: self.cost(p, rows, lane), default=None)
+        return min(plans, key=lambda p: cost_of_contraction(p, nest, stage, self.groups), default=None)
 
     def candidates(self, stage: Stage, rows: list[int], lane: int) -> Iterator[TilePlan]:
         nest = self.nest
         reduced = [d for d in stage.dims if d in stage.reductions]
         inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in stage.inputs), -nest.extents[d]))
-        chunk = even_tile(nest.extents[inner], _CHUNK)
         # Rows that all operands tell apart are products of their own.
         blocked = [d for d in rows if any(not a.uses(d) for a in stage.inputs)]
-        for (height, width), (down, across) in ((t, b) for t in _TILES for b in _BLOCKS):
+        for (height, width), (down, across), chunk, cut in product(_TILES, _BLOCKS, _CHUNKS, (even_tile, min)):
             if down * across > self.groups.items:
                 continue
-            register = {lane: 1 if lane in nest.open else min(width, nest.extents[lane])}
+            # Neighbours read and write a few columns each side by side, and the next ones behind those of all.
+            columns = min(_LANES, nest.extents[lane])
+            tile = {lane: (columns, max(1, min(width, nest.extents[lane]) // columns))}
             if blocked:
-                register[blocked[0]] = 1 if blocked[0] in nest.open else even_tile(nest.extents[blocked[0]], height)
-            items = {**self.fill(blocked, register, down), **self.fill([lane], register, across)}
-            yield self.finish(TilePlan(register=register, items=items, promote={inner: chunk}, chunks=self.chunks(())))
+                tile[blocked[0]] = cut(nest.extents[blocked[0]], height), 1
+            # Of an open size an item takes places one by one.
+            tile |= {d: (1, min(height if d != lane else width, nest.extents[d])) for d in nest.open.intersection(tile)}
+            own = {d: size * count for d, (size, count) in tile.items()}
+            if prod(own.values()) * chunk > _UNROLLED:
+                continue
+            plan = TilePlan(
+                register={d: size for d, (size, _) in tile.items()},
+                items={**self.fill(blocked, own, down), **self.fill([lane], own, across)},
+                promote={inner: whole_parts(nest.extents[inner], chunk)},
+                pieces={d: count for d, (_, count) in tile.items() if count > 1},
+                chunks=self.chunks(()),
+            )
+            yield self.finish(plan)
 
     def local_bytes(self, plan: TilePlan, stage: Stage) -> int:
         """What the promoted operands take of local memory, with some room for padding."""
@@ -258,14 +297,3 @@ class _Chooser:
                 size = prod(plan.covered(d) for d in plan.order if a.uses(d)) + _LANES
                 total += chunk * size * numpy_dtype(memref_of(operand).element_type).itemsize
         return total
-
-    def cost(self, plan: TilePlan, rows: list[int], lane: int) -> float:
-        """The time of a contraction, relative: what is computed, what is loaded for it, and how much of the device works."""
-        nest = self.nest
-        computed = prod(plan.covered(d) * self.steps(d, plan.covered(d)) / nest.extents[d] for d in (*rows, lane))
-        height, width = prod(plan.tile(d) for d in rows), plan.tile(lane)
-        block = prod(plan.covered(d) for d in rows), plan.covered(lane)
-        loads = _LOCAL_COST * (1 / height + 1 / width) + _GLOBAL_COST * (1 / block[0] + 1 / block[1])
-        groups = prod(self.steps(d, plan.covered(d)) for d in nest.shared)
-        busy = min(1.0, groups * prod((plan.items or {}).values()) / _BUSY, groups / _GROUPS)
-        return computed * (1 + loads) / busy

@@ -1,8 +1,7 @@
 """The stages of a nest on the tile of a group: shared out to its items, which meet at barriers.
 
 Three ways. Each item computes its own register tile, without the others. A *team* shares the work along the dimensions of
-single stages: what one stage leaves, the items read behind a barrier. A contraction is *promoted*: all items bring parts of
-its operands to local memory, where each reads what its register tile needs.
+single stages: what one stage leaves, the items read behind a barrier. The third, of contractions, is in `contract.py`.
 
 Barriers stand where all items come by, and outside of branches, where drivers get them right. So what is ragged is guarded
 stage by stage: behind a guard an item computes a part of its tile, or nothing.
@@ -13,22 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
-from dlc.dialects.sizes import strides_of
+from dlc.dialects.unrolled import ROLLED
 from dlc.dialects.workgroup import WORKGROUP
 from dlc.dims import Size
-from dlc.ir import SSAValue, gpu
+from dlc.ir import SSAValue, UnitAttr, gpu
 from dlc.passes.structured import Index, Place
-from dlc.passes.tiling.leaf import Continuation, Leaf, Local, part_of
+from dlc.passes.tiling.leaf import Continuation, Leaf, Local
 from dlc.passes.tiling.nests import Nest, Stage, identity_of, initial_of
-from dlc.passes.tiling.plan import TilePlan, promoted_stage
-from dlc.passes.tiling.ranges import Range, Tile, steps, whole_or_end
-from dlc.passes.tiling.structured_ops import operand_maps
+from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.ranges import Range, Tile, whole_or_end
 from dlc.passes.tiling.windows import Window, combine, copy, fill
 from dlc.passes.types import memref_of
 
-# Elements that an item copies at once, where they are contiguous.
-_LANES = (1, 2, 4)
-_PADDING = 4
+# What an item of a team adds up between two barriers.
+_WAYS = 8
+# Rounds of a team that are code of their own each, and rows of a matrix that an item reads at once.
+_ROUNDS, _TOGETHER = 4, 8
 
 
 class Group:
@@ -43,7 +42,8 @@ class Group:
         self.lengths = lengths
         # Where the last group has less to do than the others.
         self.ragged = ragged
-        self.axes = _axes(nest, plan)
+        # Who multiplies matrices with others is told by the number alone.
+        self.axes = [(plan.order[-1], prod((plan.items or {}).values()))] if plan.matrices else _axes(nest, plan)
         loop = task.parallel("item", [(n, 1) for _, n in self.axes] or [(1, 1)], [f"t{d}" for d, _ in self.axes] or ["t"])
         arguments = loop.body.block.args
         self.place = task.inside(loop.body.block)
@@ -67,11 +67,10 @@ class Group:
             self._shared[key] = self._before.alloca(memref_of(like).element_type, shape, name, WORKGROUP)
         return self._shared[key]
 
-    def run(self, place: Place, tile: Tile) -> None:
+    def meet_again(self, place: Place) -> None:
+        """A barrier before the next round, where others may still read what it overwrites."""
         if self.repeats:
-            # Others may still read what the next round overwrites.
             place.insert(gpu.BarrierOp())
-        _GroupLeaf(self, tile).run(place)
 
 
 def _axes(nest: Nest, plan: TilePlan) -> list[tuple[int, int]]:
@@ -80,7 +79,7 @@ def _axes(nest: Nest, plan: TilePlan) -> list[tuple[int, int]]:
     return [(d, n) for d, n in items.items() if d not in team[1:]]
 
 
-class _GroupLeaf(Leaf):
+class GroupLeaf(Leaf):
     """All stages on the tile of a group; `tile` is an item's register tile."""
 
     def __init__(self, group: Group, whole: Tile) -> None:
@@ -94,12 +93,9 @@ class _GroupLeaf(Leaf):
         self.fresh: set[SSAValue] = set()
 
     def run(self, place: Place) -> None:
-        contraction = promoted_stage(self.nest) if self.plan.promote else None
         for root in self.local_roots():
             self.make_local(place, root, self.own)
-        if contraction is not None:
-            self.contract(place, contraction)
-        elif self.group.team > 1:
+        if self.group.team > 1:
             for stage in self.nest.stages:
                 self.team_stage(place.located(stage.op.location), stage)
         else:
@@ -110,7 +106,7 @@ class _GroupLeaf(Leaf):
     def each_item(self, place: Place, then: Continuation) -> None:
         """Runs `then` on the part of each item, where it has one."""
         for at, whole in self.cases(place, self.whole, self.group.ragged):
-            self._each_item(at, whole, self.plan.order, then)
+            self.share_out(at, whole, self.plan.order, then)
 
     def cases(self, place: Place, whole: Tile, ragged: Sequence[int]) -> Iterator[tuple[Place, Tile]]:
         """What the group has to do: the same as others, or what remains at the end of a ragged dimension."""
@@ -121,7 +117,8 @@ class _GroupLeaf(Leaf):
         for at, part in whole_or_end(place, whole[d], self.nest.extents[d]):
             yield from self.cases(at, {**whole, d: part}, rest)
 
-    def _each_item(self, place: Place, tile: Tile, dims: Sequence[int], then: Continuation) -> None:
+    def share_out(self, place: Place, tile: Tile, dims: Sequence[int], then: Continuation) -> None:
+        """Runs `then` on the part that each item has of a tile along these dimensions, where it has one."""
         if not dims:
             then(place, tile)
             return
@@ -129,10 +126,10 @@ class _GroupLeaf(Leaf):
         i = self.group.index.get(d, 0)
         if d in self.group.lengths:
             at = self.inside(place, d, place.add(tile[d].offset, i))
-            self._each_item(at, {**tile, d: tile[d].part(at, i, 1)}, rest, then)
+            self.share_out(at, {**tile, d: tile[d].part(at, i, 1)}, rest, then)
             return
         for at, part in shares(place, tile[d], i, self.items(d), self.plan.tile(d)):
-            self._each_item(at, {**tile, d: part}, rest, then)
+            self.share_out(at, {**tile, d: part}, rest, then)
 
     def inside(self, place: Place, d: int, at: Index) -> Place:
         """Where a place along a dimension is known to be one, if its extent is open."""
@@ -198,13 +195,23 @@ class _GroupLeaf(Leaf):
                 place = place.branch(place.compare(i, "eq", 0))
         return place
 
+    def is_inner(self) -> bool:
+        """Whether items of one team are neighbours in memory."""
+        return self.group.axes[-1][0] in self.plan.team_dims(self.nest)
+
+    def partial_results(self, d: int) -> int:
+        """Where neighbours have other results, what is reduced lies across: it has no lanes."""
+        across = d in self.plan.team_dims(self.nest) and not self.is_inner()
+        return 1 if across else super().partial_results(d)
+
     def spread(self, place: Place, stage: Stage, tile: Tile, d: int) -> None:
         """A stage along the team's dimension, each item its chunks."""
         for at, part in self.chunks(place, d):
             self.stage(at, stage, {**{x: tile[x] for x in stage.dims if x >= 0}, d: part})
 
-    def chunks(self, place: Place, d: int) -> Iterator[tuple[Place, Range]]:
-        """An item's parts of a team's dimension: every so many chunks one, neighbours side by side."""
+    def chunks(self, place: Place, d: int, together: int = 1) -> Iterator[tuple[Place, Range]]:
+        """An item's parts of a team's dimension: every so many chunks one, neighbours side by side, and several in a loop's
+        step, if they are to go `together`."""
         member, n, chunk = self.group.member, self.group.team, self.plan.chunks.get(d, 1)
         if d in self.group.lengths:
             loop = place.loop(member, place.size(self.group.lengths[d]), n, name=f"j{d}")
@@ -214,29 +221,36 @@ class _GroupLeaf(Leaf):
             return
         rounds, rest = divmod(self.nest.extents[d], n * chunk)
         own = place.multiply(member, chunk)
-        if rounds == 1:
-            yield place, Range(own, chunk)
-        elif rounds:
-            loop = place.loop(0, rounds, 1, name=f"j{d}")
-            inside, k = place.inside(loop.body.block), loop.body.block.args[0]
-            offset = inside.add(inside.multiply(k, n * chunk), own)
-            yield inside, Range(offset, chunk, inside.multiply(k, chunk))
+        # A few rounds have no loop: what an item keeps is in registers, which have no computed numbers.
+        looped = 0 if rounds <= max(_ROUNDS, together) else rounds - rounds % together
+        if looped:
+            # From its own place on: PoCL takes a loop that is the same for all items for one in which they meet.
+            loop = place.loop(own, place.add(own, looped * n * chunk), together * n * chunk, name=f"j{d}")
+            if together > 1:
+                # More loads under way would take more registers than a large group has.
+                loop.attributes[ROLLED] = UnitAttr()
+            inside = place.inside(loop.body.block)
+            for k in range(together):
+                offset = inside.add(loop.body.block.args[0], k * n * chunk)
+                yield inside, Range(offset, chunk, inside.multiply(inside.floordiv(offset, n * chunk), chunk))
             inside.yield_()
+        for k in range(looped, rounds):
+            yield place, Range(place.add(own, k * n * chunk), chunk, k * chunk)
         if rest:
             yield from shares(place, Range(rounds * n * chunk, rest, rounds * chunk), member, n, chunk)
 
     def reduce(self, place: Place, stage: Stage, d: int) -> None:
-        """Each item reduces its chunks; then, as a tree, half of the items add to what they have what the others have.
+        """Each item reduces its chunks; then, as a tree, an eighth of the items add to what they have what the others have.
 
-        p[t] = reduce(own chunks);  for s = team/2, …, 1: barrier;  if t < s: p[t] = combine(p[t], p[t + s]);  y = p[0]
+        p[t] = reduce(own chunks);  for s = team/8, …, 1: barrier;  if t < s: p[t] = combine(p[t], p[t + s], …, p[t + 7s]);
+        y = p[0]
         """
         output = len(stage.op.operands) - 1
         sizes = self.grouped()
         axes = [x for x in self.axes_of(stage.output.root) if sizes[x] > 1]
         n, member = self.group.team, self.group.member
         # Items that are neighbours have neighbouring results.
-        inner = self.group.axes[-1][0] in self.plan.team_dims(self.nest)
-        order = [*axes, d] if inner else [d, *axes]
+        order = [*axes, d] if self.is_inner() else [d, *axes]
         shape = tuple({**sizes, d: n}[x] for x in order)
         partials = self.group.shared((stage.op, "partials"), stage.op.operands[output], shape, "partials")
 
@@ -248,118 +262,30 @@ class _GroupLeaf(Leaf):
             mine = of(p, t, member)
             fill(p, identity_of(stage, self.nest), mine[0])
             part = {**{x: t[x] for x in stage.dims if x >= 0}, d: self.tile[d]}
-            self.split_reduction(p, stage, part, d, mine, self.chunks(p, d))
+            # Loads of rows that lie apart are under way together.
+            together = 1 if self.is_inner() else _TOGETHER
+            self.split_reduction(p, stage, part, d, mine, self.chunks(p, d, together))
 
         def finish(p: Place, t: Tile) -> None:
             alone = self.alone(p, stage)
             copy(alone, of(alone, t, 0), self.operand(alone, stage, output, t))
 
         self.each_item(place, own)
-        half = n // 2
-        while half:
+        while n > 1:
+            ways = min(_WAYS, n)
+            n //= ways
             place.insert(gpu.BarrierOp())
-            low = place.branch(place.compare(member, "ult", half))
+            low = place.branch(place.compare(member, "ult", n))
             tile = self.nominal(low)
-            combine(low, stage, of(low, tile, low.add(member, half)), of(low, tile, member))
-            half //= 2
+            for k in range(1, ways):
+                combine(low, stage, of(low, tile, low.add(member, k * n)), of(low, tile, member))
         self.each_item(place, finish)
-
-    # A promoted contraction
 
     def nominal(self, place: Place) -> Tile:
         """An item's register tile as if nothing were ragged: it may lie outside what there is to compute."""
         starts = {d: place.multiply(self.group.index.get(d, 0), self.plan.tile(d)) for d in self.plan.order}
         parts = {d: self.whole[d].part(place, start, self.plan.tile(d)) for d, start in starts.items()}
         return {**self.tile, **{d: Range(r.offset, r.size, 0, r.grouped) for d, r in parts.items()}}
-
-    def contract(self, place: Place, stage: Stage) -> None:
-        """Accumulates in registers what local memory holds, part by part; then the stages after the contraction."""
-        root = stage.output.root
-        is_local = root in self.locals
-        if not is_local:
-            self.make_local(place, root, self.own)
-        fill(place, identity_of(stage, self.nest), self.locals[root].buffer)
-        (d,) = self.plan.promote
-        loops = [*(x for x in stage.dims if x in stage.reductions and x != d), d]
-        self.accumulate(place.located(stage.op.location), stage, self.nominal(place), d, loops)
-        sums = self.locals[root]
-        if not is_local:
-            del self.locals[root]
-        rest = self.nest.stages[self.nest.stages.index(stage) + 1 :]
-
-        def finish(p: Place, t: Tile) -> None:
-            if not is_local:
-                written = self.operand(p, stage, len(stage.op.operands) - 1, t)
-                copy(p, self.window(p, sums.buffer, [(x, Range(t[x].within, t[x].size)) for x in sums.dims]), written)
-            self.stages(p, rest, t)
-
-        self.each_item(place, finish)
-
-    def accumulate(self, place: Place, stage: Stage, tile: Tile, d: int, loops: Sequence[int]) -> None:
-        if loops:
-            x, *rest = loops
-            step = self.plan.promote[d] if x == d else 1
-            for at, part in steps(place, tile[x], step, f"k{x}"):
-                self.accumulate(at, stage, {**tile, x: Range(part.offset, part.size)}, d, rest)
-            return
-        place.insert(gpu.BarrierOp())
-        promoted = {k: self.promoted(stage, k, d) for k, a in enumerate(stage.accesses[:-1]) if a and a.terms}
-        for at, whole in self.cases(place, self.whole, self.group.ragged):
-            part = {**tile, **{x: whole[x] for x in self.plan.order}}
-            for k, local in promoted.items():
-                self.bring(at, stage, k, part, local)
-        place.insert(gpu.BarrierOp())
-        windows: dict[int, Window] = {}
-        for k, local in promoted.items():
-            ranges = {x: Range(tile[x].grouped, tile[x].size) for x in local.dims} | {d: Range(0, tile[d].size)}
-            windows[k] = self.window(place, local.buffer, [(x, ranges[x]) for x in local.dims])
-        self.emit(place, stage, {x: tile[x] for x in stage.dims}, windows)
-
-    def promoted(self, stage: Stage, k: int, d: int) -> Local:
-        """The local buffer for a part of an operand: the reduced dimension first, so that a tile reads adjacent elements."""
-        source = stage.op.operands[k]
-        axes = [part_of(None, e, stage.dims, self.tile)[0] for e in operand_maps(stage.op)[k].results]
-        dims = (*(x for x in axes if x == d), *(x for x in axes if x in self.plan.order))
-        shape = tuple(self.plan.promote[d] if x == d else self.plan.covered(x) for x in dims)
-        # Items that copy along the reduced dimension write to columns: a longer row puts these in different banks.
-        transposed = axes[-1] == d and len(dims) > 1
-        padded = (*shape[:-1], shape[-1] + _PADDING) if transposed else shape
-        return Local(self.group.shared((stage.op, k), source, padded, source.name_hint), dims, shared=True)
-
-    def bring(self, place: Place, stage: Stage, k: int, tile: Tile, target: Local) -> None:
-        """All items copy the part of an operand that the group needs; adjacent items copy what is adjacent in memory."""
-        source = stage.op.operands[k]
-        parts = [part_of(place, e, stage.dims, tile) for e in operand_maps(stage.op)[k].results]
-        (inner, last) = parts[-1]
-        side_by_side = strides_of(source)[-1] == 1 and inner not in self.group.lengths
-        lanes = max(n for n in _LANES if last.size % n == 0) if side_by_side else 1
-        widths = [1] * (len(parts) - 1) + [lanes]
-        counts = [r.size // w for (_, r), w in zip(parts, widths, strict=True)]
-        for at, number in self.numbers(place, prod(counts)):
-            read: list[tuple[int, Range]] = []
-            for (x, r), width, count in reversed(list(zip(parts, widths, counts, strict=True))):
-                start = at.multiply(at.remainder(number, count), width)
-                number = at.floordiv(number, count)
-                read.insert(0, (x, Range(at.add(r.offset, start), width, 0, start)))
-            for x, r in read:
-                at = self.inside(at, x, r.offset)
-            starts = {x: Range(r.grouped, r.size) for x, r in read}
-            copy(at, self.window(at, source, read), self.window(at, target.buffer, [(x, starts[x]) for x in target.dims]))
-
-    def numbers(self, place: Place, count: int) -> Iterator[tuple[Place, Index]]:
-        """Each of `count` numbers for one item: in rounds, and guarded what remains."""
-        items, own = self.group.count, self.group.number
-        rounds, rest = divmod(count, items)
-        if rounds == 1:
-            yield place, own
-        elif rounds:
-            loop = place.loop(0, rounds * items, items, name="c")
-            inside = place.inside(loop.body.block)
-            yield inside, inside.add(loop.body.block.args[0], own)
-            inside.yield_()
-        if rest:
-            guarded = place.branch(place.compare(own, "ult", rest))
-            yield guarded, guarded.add(own, rounds * items)
 
 
 def shares(place: Place, whole: Range, i: Index, n: int, step: int) -> Iterator[tuple[Place, Range]]:

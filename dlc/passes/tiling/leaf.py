@@ -8,6 +8,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from dlc.dialects.sizes import strides_of
+from dlc.dialects.unrolled import UNROLLED
 from dlc.dims import Size, is_multiple
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -33,9 +34,12 @@ from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.ranges import Range, Tile, open_steps, steps, steps_between
 from dlc.passes.tiling.scatter import scatter_of
 from dlc.passes.tiling.scatter import split as split_scatter
-from dlc.passes.tiling.structured_ops import IN_HALVES, operand_maps
+from dlc.passes.tiling.structured_ops import IN_HALVES, ONE_STEP, operand_maps
 from dlc.passes.tiling.windows import Window, combine, copy, element_of, fill, generic, without_units
 from dlc.passes.types import memref_of
+
+# Steps of a reduction by an item that are written one by one.
+_WRITTEN_OUT = 64
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ class Leaf:
 
         What is left over has partial results of its own: those of all of a chunk, written in part, would be read as a whole.
         """
-        width = min(self.plan.chunks.get(d, 1), tile[d].size)
+        width = min(self.partial_results(d), tile[d].size)
         kept = [t for t in target[1] if tile[t].size > 1]
         partial = self.partial(place, stage, tile, kept, width)
         for at, part in parts:
@@ -186,6 +190,10 @@ class Leaf:
                 axes = [*kept, d] if part.size > 1 else kept
             self.emit(at, stage, {**tile, d: part}, {len(stage.op.operands) - 1: (window, axes)})
         combine(place, stage, (partial, [*kept, d] if width > 1 else kept), target)
+
+    def partial_results(self, d: int) -> int:
+        """How many of each result there are along a dimension that is reduced."""
+        return self.plan.chunks.get(d, 1)
 
     def partial(self, place: Place, stage: Stage, tile: Tile, kept: Sequence[int], width: int) -> SSAValue:
         """A buffer of partial results: of what is kept, and so many of each along what is reduced."""
@@ -248,11 +256,17 @@ class Leaf:
         reduced = [d in stage.reductions and d not in output for d in dims]
         body = _clone_body(place, stage, tile, dims)
         op, last = generic(place, operands, maps, reduced, body), body.block.last_op
+        if stage.reductions and all(tile[d].size == 1 for d in stage.reductions):
+            op.attributes[ONE_STEP] = UnitAttr()
         adds = last is not None and isinstance(last.operands[0].owner, arith.AddfOp)
         # A stage may lie along none of them, such as a copy of weights.
         rows = prod(tile[d].size for d in self.plan.register if d in self.nest.open and d in tile)
         if adds and stage.is_contraction and rows < self.plan.even:
             op.attributes[IN_HALVES] = UnitAttr()
+        read = [k for k in windows if k < len(stage.op.operands) - 1]
+        if self.plan.items is not None and not read and 1 < prod(tile[d].size for d in stage.reductions) <= _WRITTEN_OUT:
+            # Loads from far away do not wait for one another then.
+            op.attributes[UNROLLED] = UnitAttr()
 
     def emit_forms(self, place: Place, stage: Stage, tile: Tile, product: KnownProduct, dims: Sequence[int]) -> None:
         """The product with a known matrix, all of it: what its rows, of these dimensions, share comes first.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, prod
 
+from dlc.dialects.matrices import COLUMNS, ITEMS, ROWS
 from dlc.passes.tiling.nests import Nest, Stage, can_split, initial_of
 from dlc.passes.tiling.running import running_sums
 
@@ -34,6 +35,28 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class Matrices:
+    """The product of matrices that a group makes: of up to `rows` along some dimensions of the task, the outermost first, which
+    its parts of these dimensions are counted through, by up to `columns` along another; 32 items have `down` by `right` of it.
+    """
+
+    along: tuple[int, ...]
+    column: int
+    rows: int
+    columns: int
+    down: int
+    right: int
+
+    @property
+    def items(self) -> int:
+        return ITEMS * (self.rows // self.down) * (self.columns // self.right)
+
+    def __str__(self) -> str:
+        along = " ".join(f"d{d}" for d in self.along)
+        return f"{self.rows} ({along}) by {self.columns} (d{self.column}), {self.down} by {self.right} at once"
+
+
+@dataclass(frozen=True)
 class TilePlan:
     """How one nest is cut; dimensions are the nest's, sizes in iterations.
 
@@ -48,7 +71,10 @@ class TilePlan:
     Along a shared dimension each item has its own register tile. The entries of dimensions of single stages, of one size,
     are a team: its items share the work of a stage along its dimension chunk by chunk, and add up what they reduce.
     `promote`: for one dimension that a contraction reduces, the part of it whose operands are brought to the group's memory
-    at a time.
+    at a time. `pieces`: then an item may have several register tiles along shared dimensions, so many; the next one is behind
+    those of all items.
+
+    `matrices`, where a contraction is promoted: how items multiply matrices together; a group has all of its task at once.
 
     `blocks`: for dimensions that the first reduction reduces, the part of them that all register tiles of a task go through
     before the next part, so that what it reads stays in a cache; sums wait in memory meanwhile, and are added up in the same
@@ -76,6 +102,8 @@ class TilePlan:
     steps: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
     items: Mapping[int, int] | None = None
     promote: Mapping[int, int] = field(default_factory=dict[int, int])
+    pieces: Mapping[int, int] = field(default_factory=dict[int, int])
+    matrices: Matrices | None = None
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
     parts: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -117,6 +145,7 @@ class TilePlan:
                 raise ValueError(f"register[d{d}] = {self.tile(d)}: an operand repeats each element {times} times")
         self.check_items(nest)
         self.check_promote(nest)
+        self.check_matrices(nest)
         self.check_rounds(nest)
         self.check_blocks(nest)
 
@@ -185,6 +214,9 @@ class TilePlan:
                 )
 
     def check_promote(self, nest: Nest) -> None:
+        for d, n in self.pieces.items():
+            if not self.promote or d not in nest.shared or n < 1:
+                raise ValueError(f"pieces[d{d}] = {n}: must be of a shared dimension where a contraction is promoted")
         if not self.promote:
             return
         contraction = promoted_stage(nest)
@@ -196,6 +228,19 @@ class TilePlan:
                 raise ValueError(
                     f"promote[d{d}] = {size}: must be one dimension that is reduced, all of them known, 1 ≤ size ≤ its extent"
                 )
+
+    def check_matrices(self, nest: Nest) -> None:
+        """Which operands there must be is `matrix_product`'s to say."""
+        if (m := self.matrices) is None:
+            return
+        if not self.promote or nest.open or set(self.grid) != set(nest.shared):
+            raise ValueError(f"matrices {m}: must be of a contraction that is promoted, of known sizes, all of it in the grid")
+        if m.rows % m.down or m.columns % m.right or m.down % ROWS or m.right % COLUMNS:
+            raise ValueError(f"matrices {m}: parts must be whole ones of {ROWS} by {COLUMNS}, and a group have whole parts")
+        if prod(self.grid[d] for d in m.along) > m.rows or self.grid[m.column] > m.columns:
+            raise ValueError(f"grid {self.grid}: more than the matrices {m} hold")
+        if prod((self.items or {}).values()) != m.items or self.register or self.pieces:
+            raise ValueError(f"items {self.items}: must be {m.items} for matrices {m}, without register tiles")
 
     def check_blocks(self, nest: Nest) -> None:
         if not self.is_blocked:
@@ -238,9 +283,13 @@ class TilePlan:
         """The register tile along a shared dimension."""
         return self.register.get(d, 1)
 
+    def apart(self, d: int) -> int:
+        """What the items of a group cover of a shared dimension with one register tile each."""
+        return self.tile(d) * (self.items or {}).get(d, 1)
+
     def covered(self, d: int) -> int:
         """What the items of a group, or the one thread of a task, cover of a shared dimension at once."""
-        return self.tile(d) * (self.items or {}).get(d, 1)
+        return self.grid[d] if self.matrices is not None else self.apart(d) * self.pieces.get(d, 1)
 
     def team_dims(self, nest: Nest) -> list[int]:
         """The dimensions of single stages that items share."""
@@ -263,6 +312,8 @@ class TilePlan:
         steps = "".join(f" steps[{k}] {{{sizes(s)}}}" for k, s in self.steps.items())
         items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
+        promote += f" pieces {{{sizes(self.pieces)}}}" if self.pieces else ""
+        promote += "" if self.matrices is None else f" matrices {{{self.matrices}}}"
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
         blocks += f" parts {{{sizes(self.parts)}}}" if self.parts else ""
         blocks += f" ahead {self.ahead}" if self.ahead else ""
@@ -332,6 +383,12 @@ def promoted_stage(nest: Nest) -> Stage | None:
 def equal_tile(extent: int, limit: int) -> int:
     """The tile of which as few as can be, of up to `limit`, cover `extent`: all of them are as good as full."""
     return -(-extent // -(-extent // limit))
+
+
+def whole_parts(extent: int, limit: int) -> int:
+    """As `even_tile`, a multiple of four rather than another divisor: four neighbours are fetched at once."""
+    fours = (tile for tile in range(limit - limit % 4, limit // 2, -4) if extent % tile == 0)
+    return next(fours, even_tile(extent, limit))
 
 
 def even_tile(extent: int, limit: int) -> int:

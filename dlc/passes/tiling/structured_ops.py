@@ -12,6 +12,8 @@ from dlc.passes.types import memref_of
 
 # Says of a contraction that each sum is made as two, of the first and of the second half of what is reduced.
 IN_HALVES = "dl.halves"
+# Says of an op that it adds one step of a reduction to sums that go on.
+ONE_STEP = "dl.one_step"
 
 StructuredOp = linalg.GenericOp | linalg.FillOp
 

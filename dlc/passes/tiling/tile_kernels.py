@@ -16,6 +16,8 @@ from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.form_nests import nests_of
+from dlc.passes.tiling.independent import Touched
+from dlc.passes.tiling.join_grids import join_grids
 from dlc.passes.tiling.nests import Nest, OpenNest
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.variants import VARIANTS
@@ -40,7 +42,7 @@ class TileKernelsPass(TargetPass, KernelPass):
     along a dimension that all stages share, chunks of a single stage along one of its own, such as the length of rows that
     it reduces. Plans are made for the sizes that the kernel says are representative. In groups the grid's body is one
     `scf.parallel {level = "item"}`, before which the buffers stand that its items share; of an open extent each item has one
-    place, if it is within. `naive` is for comparison: an item
+    place, if it is within; grids that do not depend on one another are one there. `naive` is for comparison: an item
     for each element of the result, and no tiles. `variant` is the number of one of the other plans for a CPU that are worth
     measuring. `exact`: sums leave nothing out.
     """
@@ -55,8 +57,10 @@ class TileKernelsPass(TargetPass, KernelPass):
         nests = nests_of(kernel)
         sizes = planned_sizes(kernel, nests)
         constants = Constants(kernel)
-        for nest in nests:
-            apply_tiles(nest, self.plan(nest.at(sizes)), constants, sizes)
+        touched = [Touched.of(nest) for nest in nests]
+        grids = [apply_tiles(nest, self.plan(nest.at(sizes)), constants, sizes) for nest in nests]
+        if self.target.groups is not None:
+            join_grids(kernel, dict(zip(grids, touched, strict=True)), constants)
 
     def plan(self, nest: Nest) -> TilePlan:
         """How a nest is cut."""

@@ -258,10 +258,12 @@ def _symbols(size: Size) -> set[str]:
 
 def given_as(value: Any, info: TensorInfo) -> NDArray[Any] | DeviceArray:
     """What is given for an input as an array. Raises ShapeError and DTypeError for what is none."""
-    if isinstance(value, np.ndarray | DeviceArray):
+    if isinstance(value, DeviceArray):
+        return value
+    if isinstance(value, np.ndarray):
         if type(cast(object, value)) is not np.ndarray:
             require_unmasked(cast(object, value), f"input {info}")
-        return cast("NDArray[Any] | DeviceArray", value)
+        return cast("NDArray[Any]", value)
     try:
         array = given_array(value)
     except (ShapeError, DTypeError) as error:

@@ -18,6 +18,7 @@ from dlc.runtime.opencl.driver import opencl, reported
 from dlc.target import is_opencl
 
 # From this size on NumPy asks the system for large pages, as drivers for processors do not: a third of resnet18's time on PoCL.
+# Drivers also take longer to make a buffer of host memory than to make one and to fill it.
 _LARGE_BYTES = 4 << 20
 
 
@@ -65,7 +66,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         if self._fetched is None:
             array = aligned_empty(self.shape, self.dtype)
             if self.nbytes:
-                with reported(f"reading {self!r}"):
+                with reported("reading ", self):
                     # As bytes: drivers know nothing of dtypes.
                     opencl().enqueue_copy(self.session.queue, array.reshape(-1).view(np.uint8), self.buffer)
             array.flags.writeable = False
@@ -126,10 +127,14 @@ def buffer_of(array: NDArray[Any], session: Session, *, constant: bool = False) 
         return new_buffer(session, 0)
     host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     access = cl.mem_flags.READ_ONLY if constant else cl.mem_flags.READ_WRITE
-    with reported(f"{session.device}: {array.nbytes} bytes of memory"):
+    with reported(session.device, ": ", array.nbytes, " bytes of memory"):
         if constant and session.device.kind == "cpu":
             return _buffer_in(host, session, access)
-        return cl.Buffer(session.context, access | cl.mem_flags.COPY_HOST_PTR, hostbuf=host)
+        if host.nbytes < _LARGE_BYTES:
+            return cl.Buffer(session.context, access | cl.mem_flags.COPY_HOST_PTR, hostbuf=host)
+        buffer = new_buffer(session, host.nbytes)
+        cl.enqueue_copy(session.uploads, buffer, host)
+        return buffer
 
 
 def _buffer_in(host: NDArray[np.uint8], session: Session, access: int) -> Any:
@@ -144,9 +149,9 @@ def new_buffer(session: Session, size: int) -> Any:
     cl = opencl()
     if size > session.device.buffer_bytes:
         raise DeviceError(f"{session.device}: a buffer of {size} bytes; it holds {session.device.buffer_bytes} in one")
-    with reported(f"{session.device}: {size} bytes of memory"):
+    with reported(session.device, ": ", size, " bytes of memory"):
         if session.device.kind == "cpu" and size >= _LARGE_BYTES:
-            return _buffer_in(aligned_empty((size,), np.uint8, session.device.alignment), session, cl.mem_flags.READ_WRITE)
+            return _buffer_in(aligned_empty((size,), np.uint8), session, cl.mem_flags.READ_WRITE)
         # There are no empty buffers.
         return cl.Buffer(session.context, cl.mem_flags.READ_WRITE, max(1, size))
 

@@ -15,7 +15,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.arrays import named_dtype
-from dlc.errors import DeviceError, TooLargeError
+from dlc.errors import DeviceError, ModelError, TooLargeError
 from dlc.runtime.models.model import Model, Run
 from dlc.runtime.opencl.build import Builder, build
 from dlc.runtime.opencl.driver import reported
@@ -23,9 +23,10 @@ from dlc.runtime.opencl.kernel import KernelText
 from dlc.runtime.opencl.open_program import OpenOpenCLProgram
 from dlc.runtime.opencl.program import OpenCLProgram, weights_on
 from dlc.runtime.program.host_program import HostProgram, Launch, OpenKernel
-from dlc.runtime.program.kernel_text import Grid
+from dlc.runtime.program.kernel_text import BUFFER_START, Grid
 from dlc.runtime.program.known_sizes import KnownSizes
 from dlc.runtime.program.open_program import OpenProgram
+from dlc.runtime.program.starts import require_starts
 from dlc.runtime.saving.container import Common, Container, Writer, save
 from dlc.runtime.saving.header.arrays import array_to_json, arrays_from_json
 from dlc.runtime.saving.header.program import program_from_json, program_to_json
@@ -53,7 +54,7 @@ class DeviceArtifact:
         """The program of known sizes, or what makes one for those of a call. Raises ModelError for one that is none."""
         if isinstance(self.host, HostProgram):
             return self.host
-        return KnownSizes(self.host, {kernel.name: kernel.shape for kernel in self.kernels}, self.builder.device.alignment)
+        return KnownSizes(self.host, {kernel.name: kernel.shape for kernel in self.kernels}, self.target.alignment)
 
     @property
     def planned(self) -> HostProgram:
@@ -64,16 +65,15 @@ class DeviceArtifact:
     def program(self) -> OpenCLProgram | OpenOpenCLProgram:
         """The model on the device.
 
-        Raises TooLargeError, naming them, for kernels that it does not hold, and DeviceError for one that refuses them.
+        Raises TooLargeError, naming them, for kernels that it does not hold, DeviceError for one that refuses them, and
+        ModelError for arrays that begin where no kernel expects them.
         """
         device, known = self.builder.device, self.known
-        if self.target.alignment % device.alignment:
-            raise DeviceError(
-                f"{self.name}: its buffers begin at multiples of {self.target.alignment} bytes, those of {device} at multiples "
-                f"of {device.alignment}; compile it for this device"
-            )
+        if self.target.alignment % BUFFER_START:
+            raise ModelError(f"{self.name}: parts of its memory begin at multiples of {self.target.alignment} bytes")
+        require_starts(known.instructions)
         built, session = build(self.name, self.kernels, self.planned.launches, self.builder), self.builder.session
-        with reported(f"{device}: {self.name}"):
+        with reported(device, ": ", self.name):
             kernels, weights = built.kernels(self.kernels), weights_on(session, self.host.weights, self.weights)
             if isinstance(known, KnownSizes):
                 return OpenOpenCLProgram(known, kernels, weights, session)

@@ -90,7 +90,7 @@ def build(name: str, sources: Sequence[KernelText], launches: Sequence[Launch], 
         return BuiltProgram(())
     if lacking := {s.name: what for s in sources if (what := s.lacking(device))}:
         raise TooLargeError(lacking)
-    options = _options(session)
+    options = compiler_options(device.handle)
     described = [*sorted(s.text for s in sources), options, device.name, device.platform, device.driver]
     key = hashlib.blake2b("\0".join(described).encode(), digest_size=16).hexdigest()
     program, _ = builder.cache.fetch(
@@ -104,9 +104,10 @@ def build(name: str, sources: Sequence[KernelText], launches: Sequence[Launch], 
     return program
 
 
-def _options(session: Session) -> str:
+def compiler_options(handle: Any) -> str:
+    """What a device's compiler is told; `handle` is PyOpenCL's of the device."""
     options = ["-cl-std=CL1.2"]
-    if session.device.handle.single_fp_config & opencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+    if handle.single_fp_config & opencl().device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
         options.append("-cl-fp32-correctly-rounded-divide-sqrt")
     return " ".join(options)
 

@@ -21,12 +21,12 @@ import numpy as np
 from dlc.errors import DeviceError, TooLargeError
 from dlc.machine.workers import die_with_parent
 from dlc.runtime.opencl.devices import Device, Session, all_devices, open_device
-from dlc.runtime.opencl.driver import opencl, reported
+from dlc.runtime.opencl.driver import compiling, opencl, reported, set_number
 
 
 @dataclass(frozen=True)
 class FunctionRun:
-    """How a function is run: `groups` groups of `items` items, on buffers of these sizes in bytes, and on numbers; `kernel` has
+    """How a function is run: `groups` groups of `items` items, on arrays of these sizes in bytes, and on numbers; `kernel` has
     it."""
 
     name: str
@@ -51,7 +51,7 @@ def from_text(text: str, options: str, session: Session) -> Any:
 
     Raises DeviceError, with what the compiler says, for one that does not build.
     """
-    with reported(f"{session.device}: its compiler fails"):
+    with compiling(session.device, ": its compiler fails"):
         return opencl().Program(session.context, text).build(options, cache_dir=False)
 
 
@@ -60,7 +60,7 @@ def from_binary(binary: bytes, session: Session) -> Any:
 
     Raises DeviceError when the driver does not take it.
     """
-    with reported(f"{session.device}: its driver refuses a binary"):
+    with compiling(session.device, ": its driver refuses a binary"):
         return opencl().Program(session.context, [session.device.handle], [binary]).build(cache_dir=False)
 
 
@@ -97,7 +97,12 @@ def _run_once(program: Any, run: FunctionRun, session: Session) -> str:
                 return f"{local} bytes of local memory, and the device has {device.local_bytes}"
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
             zeros = [cl.Buffer(session.context, flags, hostbuf=np.zeros(max(1, size), np.uint8)) for size in run.sizes]
-            kernel(session.queue, (run.groups * run.items,), (run.items,), *zeros, *map(np.int64, run.numbers))
+            for k, buffer in enumerate(zeros):
+                kernel.set_arg(2 * k, buffer)
+                set_number(kernel, 2 * k + 1, 0)
+            for k, number in enumerate(run.numbers, 2 * len(zeros)):
+                set_number(kernel, k, number)
+            cl.enqueue_nd_range_kernel(session.queue, kernel, (run.groups * run.items,), (run.items,))
             session.queue.finish()
     except DeviceError as error:
         return str(error)

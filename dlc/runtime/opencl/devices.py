@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from dlc.errors import DeviceError
-from dlc.runtime.opencl.driver import opencl, reported
-from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, without
+from dlc.runtime.opencl.driver import compiling, opencl, reported
+from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, with_matrices, without
 
 INSTALL = (
     "Debian's and Ubuntu's `apt install pocl-opencl-icd` installs one that runs on the processor, and so does "
     "`pip install 'dlc[opencl-intel]'`; a GPU's comes with its vendor's driver"
 )
+# Items of a group that share rows: of more of them each has too few registers.
+_MOST_ITEMS = 512
 # Runs on any device; a driver that cannot do it is of no use.
 _PROBE = """
 __kernel void probe(__global int *restrict out) {
@@ -30,8 +32,7 @@ __kernel void probe(__global int *restrict out) {
 class Device:
     """A device of a platform, and the target that code for it is compiled for; `handle` is PyOpenCL's.
 
-    `group_items`, `local_bytes` and `buffer_bytes` are the most that a group and one buffer may have; buffers inside a buffer
-    start at multiples of `alignment` bytes.
+    `group_items`, `local_bytes` and `buffer_bytes` are the most that a group and one buffer may have.
     """
 
     place: tuple[int, int]
@@ -42,7 +43,6 @@ class Device:
     group_items: int
     local_bytes: int
     buffer_bytes: int
-    alignment: int
     target: Target
     handle: Any = field(repr=False, compare=False)
 
@@ -53,15 +53,17 @@ class Device:
 class Session:
     """A device in use: its context, and one queue that does everything in order.
 
-    Since the queue keeps the order, what one call writes another may read without a word between them.
+    Since the queue keeps the order, what one call writes another may read without a word between them. New buffers are filled
+    by way of `uploads`, which waits for nothing.
     """
 
     def __init__(self, device: Device) -> None:
         cl = opencl()
         self.device = device
-        with reported(f"{device}: cannot be used"):
+        with reported(device, ": cannot be used"):
             self.context: Any = cl.Context([device.handle])
             self.queue: Any = cl.CommandQueue(self.context)
+            self.uploads: Any = cl.CommandQueue(self.context)
 
 
 @lru_cache
@@ -116,6 +118,8 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
     else:
         profiles = (OPENCL_PROFILES["opencl:gpu"], OPENCL_PROFILES["opencl:small"])
         profile = next((t for t in profiles if not _lacks(t, handle.max_work_group_size, handle.local_mem_size)), profiles[-1])
+        profile = _with_teams(_with_units(profile, handle.max_compute_units), handle.max_work_group_size)
+    target = without(profile, halves="cl_khr_fp16" in extensions, doubles="cl_khr_fp64" in extensions)
     return Device(
         place=place,
         name=handle.name.strip(),
@@ -125,10 +129,25 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
         group_items=handle.max_work_group_size,
         local_bytes=handle.local_mem_size,
         buffer_bytes=handle.max_mem_alloc_size,
-        alignment=handle.mem_base_addr_align // 8,
-        target=without(profile, halves="cl_khr_fp16" in extensions, doubles="cl_khr_fp64" in extensions),
+        target=with_matrices(target) if profile.groups is not None and _multiplies_matrices(handle) else target,
         handle=handle,
     )
+
+
+def _with_units(target: Target, units: int) -> Target:
+    return target if target.groups is None else replace(target, groups=replace(target.groups, units=units))
+
+
+def _with_teams(target: Target, items: int) -> Target:
+    """A profile with as many items that share rows as a group of a device may have: a power of two, as teams are."""
+    assert target.groups is not None
+    most = 1 << (min(items, _MOST_ITEMS).bit_length() - 1)
+    return replace(target, groups=replace(target.groups, team_items=max(most, target.groups.team_items)))
+
+
+def _multiplies_matrices(handle: Any) -> bool:
+    """Whether it is a GPU of NVIDIA's that has `mma.sync` for bf16."""
+    return "cl_nv_device_attribute_query" in handle.extensions.split() and handle.compute_capability_major_nv >= 8
 
 
 def _lacks(target: Target, items: int, local_bytes: int) -> str:
@@ -142,16 +161,18 @@ def _lacks(target: Target, items: int, local_bytes: int) -> str:
 
 
 def fitted(target: Target, device: Device) -> Target:
-    """`target` without what the device does not have, as a version of this device's own.
+    """`target` without what the device does not have and with as many units, as a version of this device's own.
 
     Raises DeviceError for one that is too large for it.
     """
     if lacking := _lacks(target, device.group_items, device.local_bytes):
         raise DeviceError(f"{device}: {target.name} needs {lacking}; compile for opencl:small")
-    if target.alignment % device.alignment:
-        target = replace(target, alignment=device.alignment)
+    if device.target.groups is not None:
+        target = _with_units(target, device.target.groups.units)
     # What becomes of text is its driver's affair.
     target = replace(target, version=f"{device.name}, {device.platform}, {device.driver}")
+    if target.dots and not device.target.dots:
+        target = replace(target, name=target.name.removesuffix(":mma"), dots=())
     return without(target, halves=device.target.halves, doubles=device.target.doubles)
 
 
@@ -211,7 +232,7 @@ def problem_of(device: Device) -> str:
     got = np.zeros(4, np.int32)
     try:
         session = open_device(device)
-        with reported(f"{device}: a small kernel fails"):
+        with compiling(device, ": a small kernel fails"):
             program = cl.Program(session.context, _PROBE).build(cache_dir=False)
             out = cl.Buffer(session.context, cl.mem_flags.WRITE_ONLY, got.nbytes)
             cl.Kernel(program, "probe")(session.queue, (4,), None, out)

@@ -14,13 +14,19 @@ from dlc.runtime.program.host_program import OpenKernel
 from dlc.runtime.program.kernel_text import Grid, program_text
 
 
+def matrices_of(dot: str) -> str:
+    """What a kernel computes with that multiplies matrices of words (`DOTS`)."""
+    return f"matrices of {dot}"
+
+
 @dataclass(frozen=True)
 class KernelText:
     """A kernel as functions `<name>_<g>`, one for each of its grids.
 
-    `pieces`: the text, definitions first; several kernels of a program have some in common. `shape`: the sizes that it takes
-    behind its buffers, and what these have. `computes`: the kinds of numbers in it that not every device computes with (f16,
-    f64). `origins`, `flops`, `results`: as of a KernelObject.
+    The functions take each array as a buffer and the byte at which it begins there, then sizes. `pieces`: the text, definitions
+    first; several kernels of a program have some in common. `shape`: the sizes that it takes, and the bytes of its arrays.
+    `computes`: the kinds of numbers in it that not every device computes with (f16, f64, `matrices_of` pairs of such).
+    `origins`, `flops`, `results`: as of a KernelObject.
     """
 
     name: str
@@ -47,8 +53,9 @@ class KernelText:
         return "; ".join(self._lacking(device))
 
     def _lacking(self, device: Device) -> Iterator[str]:
-        has = {"f16": device.target.halves, "f64": device.target.doubles}
-        yield from (f"it computes in {kind}, which the device does not" for kind in self.computes if not has.get(kind, True))
+        target = device.target
+        has = {"f16": target.halves, "f64": target.doubles, **{matrices_of(dot): True for dot in target.dots}}
+        yield from (f"it computes in {kind}, which the device does not" for kind in self.computes if not has.get(kind, False))
         if (items := max((grid.items for grid in self.grids), default=0)) > device.group_items:
             yield f"groups of {items} items, and the device has {device.group_items} at most"
         if (local := max((grid.local_bytes for grid in self.grids), default=0)) > device.local_bytes:

@@ -119,7 +119,7 @@ class OpenOpenCLProgram:
                     call.held[FIRST_INPUT + len(self.inputs) + k] = call.outputs[k].buffer, 0
             program.patch(call)
 
-        with reported(f"{self.session.device}: a call"):
+        with reported(self.session.device, ": a call"):
             program.patch(call)
             execute(lambda: program.host.instructions, call.held, launch, read, program.write, decide, printing)
             self.session.queue.flush()

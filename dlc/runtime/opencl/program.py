@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from threading import Lock
 from time import perf_counter
 from typing import Any, TypeAlias, cast
@@ -22,9 +23,9 @@ from dlc.dims import Size
 from dlc.errors import DeviceError
 from dlc.runtime.opencl.array import DeviceArray, buffer_of, new_buffer, upload
 from dlc.runtime.opencl.devices import Session
-from dlc.runtime.opencl.driver import opencl, reported
+from dlc.runtime.opencl.driver import opencl, reported, set_number
 from dlc.runtime.program.execute import Held, at, execute
-from dlc.runtime.program.host_program import ARENA, HostProgram, Launch, Printing, weight_array
+from dlc.runtime.program.host_program import FIRST_INPUT, HostProgram, Launch, Place, Printing, weight_array
 
 # Puts something into the queue, given what the slots hold.
 Command: TypeAlias = Callable[[list[Held]], None]
@@ -64,13 +65,14 @@ class GridCode:
         if number not in self.objects:
             self.objects[number] = self.make()
         kernel = self.objects[number]
-        for place, size in enumerate(launch.numbers, len(launch.arguments)):
-            kernel.set_arg(place, np.int64(size))
+        for place, size in enumerate(launch.numbers, 2 * len(launch.arguments)):
+            set_number(kernel, place, size)
         return kernel
 
     def total(self, launch: Launch) -> int:
         """The items of all groups in a launch."""
-        return launch.number(self.groups) * self.items
+        groups = self.groups if isinstance(self.groups, int) else launch.number(self.groups)
+        return groups * self.items
 
 
 class Launcher:
@@ -120,7 +122,11 @@ class OpenCLProgram:
         calls = len(host.inputs) + len(host.outputs)
         arena = arena if arena is not None else new_buffer(session, host.arena_bytes)
         self._buffers: list[Any] = [None, arena, *[None] * calls, *weights]
-        self._parts: dict[tuple[int, int], Any] = {}
+        # What slots hold before a call.
+        slots = [*self._buffers, *[None] * (host.slots - len(self._buffers))]
+        self._held: list[Held] = [(buffer, 0) for buffer in slots]
+        shapes = [(cast("tuple[int, ...]", info.shape), info.dtype) for info in host.outputs]
+        self._outputs = [(shape, dtype, prod(shape) * dtype.itemsize) for shape, dtype in shapes]
         self._patches: list[tuple[Any, int, int]] = []
         self._commands = {id(launch): self._commands_of(k, launch, kernels) for k, launch in enumerate(host.launches)}
 
@@ -141,7 +147,7 @@ class OpenCLProgram:
         """As `run`, by somebody who sees what is launched and read."""
         call = self.begin(inputs)
         launch, read = partial(launcher.launch, self), partial(launcher.read, self)
-        with self._lock, reported(f"{self.session.device}: a call"):
+        with self._lock, reported(self.session.device, ": a call"):
             self.patch(call)
             execute(lambda: self.host.instructions, call.held, launch, read, self.write, known, Printing())
             self.session.queue.flush()
@@ -162,21 +168,20 @@ class OpenCLProgram:
                     f".to('opencl:{self.session.device.place[0]}:{self.session.device.place[1]}')"
                 )
         outputs = [self.output(k) for k in range(len(self.outputs))]
-        call = [None, None, *(a.buffer for a in arrays), *(o.buffer for o in outputs)]
-        held: list[Held] = [(buffer, 0) for buffer in (*call, *self._buffers[len(call) :])]
-        held[ARENA] = self._buffers[ARENA], 0
-        held += [(None, 0)] * (self.host.slots - len(held))
+        held = self._held.copy()
+        for slot, array in enumerate((*arrays, *outputs), FIRST_INPUT):
+            held[slot] = array.buffer, 0
         return Call(arrays, outputs, held)
 
     def output(self, k: int) -> DeviceArray:
         """A new array for an output."""
-        info = self.outputs[k]
-        return _output(self.session, cast("tuple[int, ...]", info.shape), info.dtype)
+        shape, dtype, size = self._outputs[k]
+        return DeviceArray(self.session, new_buffer(self.session, size), shape, dtype)
 
     def patch(self, call: Call) -> None:
         """Gives launches the inputs and outputs of a call."""
-        for kernel, place, slot in self._patches:
-            kernel.set_arg(place, call.held[slot][0])
+        for kernel, argument, slot in self._patches:
+            kernel.set_arg(2 * argument, call.held[slot][0])
 
     def read(self, place: Held, count: int) -> bytes:
         """So many bytes at a place, once all that was said before is done."""
@@ -196,41 +201,31 @@ class OpenCLProgram:
         """The commands of the launch of this number."""
         if launch.kernel is None:
             return [self._copy(launch)] if launch.sizes[0] else []
-        fixed = all(number < len(self._buffers) and (number == ARENA or not offset) for number, offset in launch.arguments)
-        make = self._grid if fixed else self._moving_grid
-        return [make(launch, grid, grid.object(number, launch)) for grid in kernels[launch.kernel] if grid.total(launch)]
+        totals = ((grid, grid.total(launch)) for grid in kernels[launch.kernel])
+        return [self._grid(launch, grid.object(number, launch), total, grid.items) for grid, total in totals if total]
 
-    def _grid(self, launch: Launch, grid: GridCode, kernel: Any) -> Command:
-        """A grid whose arguments are set once, but for the call's own buffers."""
-        for place, ((number, offset), size) in enumerate(zip(launch.arguments, launch.sizes, strict=True)):
+    def _grid(self, launch: Launch, kernel: Any, total: int, items: int) -> Command:
+        """A grid of so many items, and in a group, whose arguments are set once, but for the call's own buffers and what slots
+        point to."""
+        moving: list[tuple[int, Place]] = []
+        for k, (number, offset) in enumerate(launch.arguments):
+            if number >= len(self._buffers):
+                moving.append((k, (number, offset)))
+                continue
+            set_number(kernel, 2 * k + 1, offset)
             if self._buffers[number] is None:
-                self._patches.append((kernel, place, number))
+                self._patches.append((kernel, k, number))
             else:
-                kernel.set_arg(place, self._part_of(self._buffers[number], offset, size))
+                kernel.set_arg(2 * k, self._buffers[number])
         enqueue, queue = opencl().enqueue_nd_range_kernel, self.session.queue
-        total, items = (grid.total(launch),), (grid.items,)
-        return lambda held: enqueue(queue, kernel, total, items)
-
-    def _moving_grid(self, launch: Launch, grid: GridCode, kernel: Any) -> Command:
-        """A grid whose arguments are where slots point: what begins between two places that the device can start buffers at
-        is copied there and back."""
-        enqueue, copy, queue = opencl().enqueue_nd_range_kernel, opencl().enqueue_copy, self.session.queue
-        total, items = (grid.total(launch),), (grid.items,)
+        all_items, group_items = (total,), (items,)
 
         def run(held: list[Held]) -> None:
-            apart: list[tuple[Any, Any, int, int]] = []
-            for k, (place, size) in enumerate(zip(launch.arguments, launch.sizes, strict=True)):
-                buffer, offset = at(held, place)
-                if size and offset % self.session.device.alignment:
-                    part = new_buffer(self.session, size)
-                    copy(queue, part, buffer, byte_count=size, src_offset=offset)
-                    apart.append((part, buffer, size, offset))
-                else:
-                    part = self._part_of(buffer, offset, size)
-                kernel.set_arg(k, part)
-            enqueue(queue, kernel, total, items)
-            for part, buffer, size, offset in apart:
-                copy(queue, buffer, part, byte_count=size, dst_offset=offset)
+            for k, (slot, offset) in moving:
+                buffer, start = held[slot]
+                kernel.set_arg(2 * k, buffer)
+                set_number(kernel, 2 * k + 1, start + offset)
+            enqueue(queue, kernel, all_items, group_items)
 
         return run
 
@@ -243,20 +238,3 @@ class OpenCLProgram:
             copy(queue, into, buffer, byte_count=size, src_offset=offset, dst_offset=start)
 
         return run
-
-    def _part_of(self, buffer: Any, offset: int, size: int) -> Any:
-        """A buffer from an offset on; parts of the arena are kept, since all calls share it."""
-        is_arena = buffer is self._buffers[ARENA]
-        if not size or not (offset or is_arena):
-            return buffer
-        if is_arena and (offset, size) in self._parts:
-            return self._parts[offset, size]
-        with reported(f"{self.session.device}: {size} bytes at {offset} of a buffer"):
-            part = buffer.get_sub_region(offset, size, opencl().mem_flags.READ_WRITE)
-        if is_arena:
-            self._parts[offset, size] = part
-        return part
-
-
-def _output(session: Session, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
-    return DeviceArray(session, new_buffer(session, int(np.prod(shape)) * dtype.itemsize), shape, dtype)

@@ -54,10 +54,13 @@ def execute(
     def inside(k: int, bodies: Callable[[Any], Sequence[Instruction]]) -> None:
         execute(lambda: bodies(block()[k]), held, launch, read, write, decide, printing)
 
-    for k in range(len(block())):
-        match instruction := block()[k]:
-            case Launch():
-                launch(instruction, held)
+    instructions = block()
+    for k in range(len(instructions)):
+        instruction = instructions[k]
+        if isinstance(instruction, Launch):
+            launch(instruction, held)
+            continue
+        match instruction:
             case Loop(count=count, carried=carried, elements=elements):
                 _hand_on([(c, c.first) for c in carried], held)
                 firsts = [at(held, (slot, int(offset))) for slot, offset in (e.first for e in elements)]
@@ -89,6 +92,8 @@ def execute(
                     write(at(held, array.place), result.tobytes())
             case OpenLaunch(kernel=kernel):
                 raise DlcError(f"a launch of {kernel}, whose sizes come with a call: it is executed with those of one")
+        # It may have decided a size.
+        instructions = block()
 
 
 def _body(of: Loop | While) -> Sequence[Instruction]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dlc.dims import Size
+from dlc.dims import Size, is_multiple
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,15 @@ class Grid:
     groups: Size
     items: int
     local_bytes: int = 0
+
+
+# Buffers begin at multiples of so many bytes, and so does what has a buffer, or a planned part of one, for itself.
+BUFFER_START = 64
+
+
+def start_of(bytes: Size) -> int:
+    """Kernels expect an array of so many bytes at a multiple of this: elements of sequences lie side by side."""
+    return next(n for n in (BUFFER_START, 32, 16, 8, 4, 2, 1) if is_multiple(bytes, n))
 
 
 class TextInPieces(Protocol):

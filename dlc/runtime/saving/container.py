@@ -20,6 +20,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from dataclasses import fields as fields_of
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
@@ -35,7 +36,7 @@ from dlc.target import Groups, Target, architecture_of, is_opencl
 
 MAGIC = b"dlcmodel"
 # Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 16
+VERSION = 17
 PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
 # Why there is none: it is for another device than a processor, there is text around it, or data decides which one it is.
 _ON_DEVICE, _BORDERED, _BY_SIZES = -3, -2, -1
@@ -235,7 +236,7 @@ def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sectio
 
 
 def _read_groups(written: Any) -> Groups | None:
-    return None if written is None else Groups(count(written["items"]), count(written["local_bytes"]))
+    return None if written is None else Groups(*(count(written[f.name]) for f in fields_of(Groups)))
 
 
 def damaged(path: Path, what: str) -> ModelError:

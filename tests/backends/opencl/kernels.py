@@ -13,6 +13,7 @@ import pytest
 
 from dlc.backends.opencl.emit import emit_kernel
 from dlc.ir import func
+from dlc.runtime.opencl.build import compiler_options
 from dlc.runtime.opencl.driver import opencl
 from dlc.target import OPENCL_PROFILES, Target
 
@@ -51,14 +52,15 @@ def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], profile: Target) -> l
     cl, source, q = opencl(), emit_kernel(kernel, on_device(profile)), queue()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
-        program = cl.Program(q.context, source.text).build(cache_dir=False)
+        program = cl.Program(q.context, source.text).build(compiler_options(q.device), cache_dir=False)
     guarded = [np.concatenate([a.reshape(-1).view(np.uint8), np.full(64, 0xA5, np.uint8)]) for a in arrays]
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     buffers = [cl.Buffer(q.context, flags, hostbuf=g) for g in guarded]
     for g, grid in enumerate(source.grids):
         if groups := int(grid.groups):
             code = cl.Kernel(program, f"{source.name}_{g}")
-            code(q, (groups * grid.items,), (grid.items,), *buffers)
+            arguments = [argument for buffer in buffers for argument in (buffer, np.int64(0))]
+            code(q, (groups * grid.items,), (grid.items,), *arguments)
     results: list[np.ndarray] = []
     for array, copy, buffer in zip(arrays, guarded, buffers, strict=True):
         cl.enqueue_copy(q, copy, buffer)

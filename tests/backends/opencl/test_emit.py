@@ -52,10 +52,13 @@ def test_a_tile_accumulates_into_one_set_of_variables() -> None:
 // 4 groups of 1
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void k_0(
-    __global const float *restrict x /* 4x8x8 */,
-    __global const float *restrict w /* 3x3x20 */,
-    __global float *restrict y /* 4x2x20 */)
+    __global const char *restrict x_memory, const long x_start /* 4x8x8 */,
+    __global const char *restrict w_memory, const long w_start /* 3x3x20 */,
+    __global char *restrict y_memory, const long y_start /* 4x2x20 */)
 {
+    __global const float *x = (__global const float *)(x_memory + x_start);
+    __global const float *w = (__global const float *)(w_memory + w_start);
+    __global float *y = (__global float *)(y_memory + y_start);
     const int group = get_group_id(0);
     float16 acc_0_0 = (float16)(0.0f);
     float4 acc_0_1 = (float4)(0.0f);
@@ -68,16 +71,16 @@ void k_0(
         for (int k1 = 0; k1 < 3; ++k1) {
             const float16 b_0_0 = vload16(0, w_1 + k1 * 20);
             acc_0_0 = fma((float16)(x_2[k1]), b_0_0, acc_0_0);
-            const float4 b_0_1 = *(__global const float4 *)(w_1 + k1 * 20 + 16);
+            const float4 b_0_1 = *(__global const float4 *)(w_1 + (k1 * 20 + 16));
             acc_0_1 = fma((float4)(x_2[k1]), b_0_1, acc_0_1);
             acc_1_0 = fma((float16)(x_2[k1 + 8]), b_0_0, acc_1_0);
             acc_1_1 = fma((float4)(x_2[k1 + 8]), b_0_1, acc_1_1);
         }
     }
     vstore16(acc_0_0, 0, y + group * 40);
-    *(__global float4 *)(y + group * 40 + 16) = acc_0_1;
-    vstore16(acc_1_0, 0, y + group * 40 + 20);
-    *(__global float4 *)(y + group * 40 + 36) = acc_1_1;
+    *(__global float4 *)(y + (group * 40 + 16)) = acc_0_1;
+    vstore16(acc_1_0, 0, y + (group * 40 + 20));
+    *(__global float4 *)(y + (group * 40 + 36)) = acc_1_1;
 }
 """
     )
@@ -157,13 +160,28 @@ HALVES = """%v_pad = arith.constant 0.0 : f16
     vector.transfer_write %sum, %x[%zero] {in_bounds = [true]} : vector<16xf16>, memref<16xf16>"""
 
 
+@pytest.mark.parametrize(("elements", "loads"), [(18, "float2"), (20, "float4"), (24, "float8"), (32, "float8")])
+def test_arrays_begin_at_multiples_of_what_divides_their_size(elements: int, loads: str) -> None:
+    """They may be elements of a sequence, which lie side by side."""
+    moves = "".join(
+        f"""
+        %pad{n} = arith.constant 0.0 : f32
+        %v{n} = vector.transfer_read %x[%zero], %pad{n} {{in_bounds = [true]}} : memref<{elements}xf32>, vector<{n}xf32>
+        vector.transfer_write %v{n}, %y[%zero] {{in_bounds = [true]}} : vector<{n}xf32>, memref<16xf32>"""
+        for n in (2, 4, 8)
+    )
+    text = text_of(moves, f"%x: memref<{elements}xf32>, %y: memref<16xf32>")
+    aligned = [f"float{n}" for n in (2, 4, 8) if f"*(__global const float{n} *)(x)" in text]
+    assert aligned == ["float2", "float4", "float8"][: len(aligned)] and aligned[-1] == loads
+
+
 def test_halves() -> None:
     kernel = parse_kernel(grid(HALVES, "%x: memref<16xf16>"))
     native, stored = (emit_kernel(kernel, replace(CPU, halves=halves)).text for halves in (True, False))
     assert "#pragma OPENCL EXTENSION cl_khr_fp16 : enable" in native
     assert "const half16 sum = v + v;" in native
     assert "cl_khr_fp16" not in stored
-    assert "__global ushort *restrict x" in stored
+    assert "__global ushort *x = " in stored
     assert "const float16 sum = round_half_float16(v + v);" in stored
 
 
@@ -195,14 +213,33 @@ def test_items_share_local_memory() -> None:
     assert (
         """\
     __local float shared[64] __attribute__((aligned(64)));
+    __global const float *x = (__global const float *)(x_memory + x_start);
+    __global float *y = (__global float *)(y_memory + y_start);
     const int group = get_group_id(0);
     const int item = get_local_id(0);
     shared[item] = x[group * 64 + item];
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    barrier(CLK_LOCAL_MEM_FENCE);
     y[group * 64 + item] = shared[63 - item];
 """
         in source.text
     )
+    # What others have written is read behind a barrier of that memory too.
+    other = body.replace("memref.store %f, %shared[%i]", "memref.store %f, %x[%p, %i]").replace(
+        "%x[%p, %i] : memref<64xf32, #gpu.address_space<workgroup>>", "%x[%p, %i] : memref<4x64xf32>"
+    )
+    text = emit_kernel(parse_kernel(grid(other, "%x: memref<4x64xf32>, %y: memref<4x64xf32>", points=4)), GPU).text
+    assert "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" in text
+
+
+def test_a_loop_that_is_to_be_unrolled_says_so() -> None:
+    body = """
+        %four = arith.constant 4 : index
+        scf.for %i = %zero to %four step %one {
+          %f = memref.load %x[%i] : memref<4xf32>
+          memref.store %f, %y[%i] : memref<4xf32>
+        } {unrolled}"""
+    text = text_of(body, "%x: memref<4xf32>, %y: memref<4xf32>")
+    assert "    #pragma unroll\n    for (int i = 0; i < 4; ++i) {\n        y[i] = x[i];\n    }\n" in text
 
 
 def test_kernels_of_a_program_share_what_they_need() -> None:
@@ -282,4 +319,18 @@ def test_prefetching_is_left_to_compilers_that_can() -> None:
     kernel = parse_kernel(grid(body, "%x: memref<4xf32>", points=4))
     text = emit_kernel(kernel, CPU).text
     assert "#if __has_builtin(__builtin_prefetch) && !defined(__SPIR__)" in text
-    assert "    FETCH_AHEAD(x + group + 1);" in text
+    assert "    FETCH_AHEAD(x + (group + 1));" in text
+
+
+def test_rows_of_one_element_are_read_several_at_once_by_items() -> None:
+    body = """
+        %v_pad = arith.constant 0.0 : f32
+        %v = vector.transfer_read %x[%zero, %p], %v_pad
+            {in_bounds = [true, true], permutation_map = affine_map<(d0, d1) -> (d0, 0)>}
+            : memref<8x4xf32, strided<[1, 8]>>, vector<8x4xf32>
+        vector.transfer_write %v, %y[%zero, %zero] {in_bounds = [true, true]} : vector<8x4xf32>, memref<8x4xf32>"""
+    kernel = parse_kernel(grid(body, "%x: memref<8x4xf32, strided<[1, 8]>>, %y: memref<8x4xf32>", points=4))
+    items, processor = (emit_kernel(kernel, target).text for target in (GPU, CPU))
+    assert "const float4 v_0 = *(__global const float4 *)(x + group * 8);" in items
+    assert "= (float4)(v_0.s1);" in items and "x + (group * 8 + 4)" in items
+    assert "x[group * 8 + 1]" in processor and "(__global const float4 *)" not in processor

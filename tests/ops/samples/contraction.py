@@ -80,10 +80,10 @@ def _conv(
 
 def _of_words(dot: str, a: np.dtype, b: np.dtype) -> list[Sample]:
     """Products of words: of extreme integers, in rows of whole vectors and of parts of them, and as a convolution."""
-    r, wide = 4 // a.itemsize, F32 if a == BF16 else I64
+    r, wide = 4 // a.itemsize, F32 if a in (F16, BF16) else I64
 
     def words(dtype: np.dtype, *shape: int) -> np.ndarray:
-        if dtype == BF16:
+        if dtype in (F16, BF16):
             return values(dtype, *shape, r, seed=7).view(I32)[..., 0]
         limits = np.iinfo(dtype)
         return np.random.default_rng(7).integers(limits.min, limits.max, (*shape, r), dtype, endpoint=True).view(I32)[..., 0]
@@ -105,7 +105,7 @@ def _of_words(dot: str, a: np.dtype, b: np.dtype) -> list[Sample]:
     axes = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (1,), "rhs_contract": (0,), "dot": dot}
     windows = {"strides": (2, 1), "dilations": (1, 1), "groups": 1, "dot": dot}
     of_rows = [(words(a, 5, 3), words(b, 3, n)) for n in (3, 45)]
-    tolerance = _TOLERANCE[F32] if a == BF16 else 0.0
+    tolerance = _TOLERANCE[F32] if a in (F16, BF16) else 0.0
     return [
         *(Sample(dl.MatmulOp, pair, matmul, {"dot": dot}, tolerance, f"{dot}_{len(pair[1][0])}") for pair in of_rows),
         Sample(dl.DotGeneralOp, (words(a, 2, 3, 4), words(b, 3, 16)), dot_general, axes, tolerance, dot),
@@ -139,6 +139,7 @@ SAMPLES = [
     *_of_words("i16", I16, I16),
     *_of_words("u8i8", U8, I8),
     *_of_words("bf16", BF16, BF16),
+    *_of_words("f16", F16, F16),
     Sample(dl.MatmulOp, (values(F16, 4, 6), values(F16, 6, 5)), exactly(lambda x, y: x @ y), {"result": f32}, 2e-6, "widening"),
     Sample(
         dl.DotGeneralOp,

@@ -12,14 +12,14 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
 from dlc.ir import SSAValue
 from dlc.passes.dl.contractions.crop_padding import CropPaddingPass
-from dlc.target import CPU_LEVELS, Target
+from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 from tests.passes.programs import Program, Writer, program, randoms
 
 AVX512 = CPU_LEVELS["cpu:avx512"]
 
 
 def free_kernels(target: Target) -> Target:
-    return replace(target, machine=replace(target.machine, task_work=0))
+    return replace(target, machine=replace(target.machine, kernel_work=0))
 
 
 def convolution(
@@ -77,6 +77,11 @@ def test_what_another_kernel_costs_is_not_saved() -> None:
     assert windows(p) == [(3, 3)] and "pad" in p.ops
     assert len(windows(apart(12, channels=(8, 16), target=free_kernels(AVX512)))) == 9
     assert len(windows(apart(8, size=15, channels=(16, 64)))) < len(windows(apart(8, size=15, channels=(64, 256))))
+
+
+def test_a_kernel_more_costs_what_a_device_says() -> None:
+    gpu = OPENCL_PROFILES["opencl:gpu"]
+    assert windows(apart(12, target=gpu)) == [(3, 3)] and windows(apart(24, target=gpu)) == [(1, 1)]
 
 
 def test_no_images_have_no_parts() -> None:

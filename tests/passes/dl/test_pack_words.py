@@ -1,4 +1,4 @@
-"""`pack-words`: contractions of narrow integers by words, which are padded, or shared by the pixels of a row."""
+"""`pack-words`: contractions of narrow numbers by words, which are padded, or shared by the pixels of a row."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import shape_of
 from dlc.ir import SSAValue, i32
 from dlc.passes.dl.narrow_numbers.pack_words import PackWordsPass
+from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
-from dlc.target import CPU_LEVELS
+from dlc.target import CPU_LEVELS, resolve
 from tests.passes.programs import Program, Writer, program
 
 PAIRS, FOURS = CPU_LEVELS["cpu:avx2"], CPU_LEVELS["cpu:avx512_vnni"]
@@ -29,6 +30,28 @@ def packed(image: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, 
         return b(dl.ConvOp, x, w, strides=strides, dilations=(1,) * len(strides), groups=1, result=i32)
 
     return program(body, integers(data, *image)).apply(PackWordsPass(FOURS if fours else PAIRS), SimplifyPass())
+
+
+@pytest.mark.parametrize(
+    "order, words",
+    [
+        # Rows of words follow one another as they lie; where columns do, what is reduced is split first.
+        ((0, 2, 3, 1), ["words", "transpose", "words", "transpose"]),
+        ((0, 2, 1, 3), ["words", "transpose", "reshape", "transpose", "words", "reshape"]),
+    ],
+)
+def test_products_of_data_where_items_multiply_matrices(order: tuple[int, ...], words: list[str]) -> None:
+    def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
+        x = b(dl.TransposeOp, x, permutation=(0, 2, 1, 3))
+        return b(dl.MatmulOp, x, b(dl.TransposeOp, y, permutation=order))
+
+    y = np.ones((2, 24, 3, 32) if order[-1] == 1 else (2, 32, 3, 24), np.float16)
+    x = np.random.default_rng(0).standard_normal((2, 10, 3, 32)).astype(np.float16)
+    p = program(body, x, y).apply(PackWordsPass(resolve("opencl:gpu:mma")), DcePass(), tolerance=1e-3)
+    assert p.ops == [*words, "matmul", "cast"]
+    # On a processor they are as they were, and so are few rows.
+    assert "words" not in program(body, x, y).apply(PackWordsPass(FOURS)).ops
+    assert "words" not in program(body, x[:, :7], y).apply(PackWordsPass(resolve("opencl:gpu:mma"))).ops
 
 
 def words_of(p: Program) -> tuple[tuple[int, ...], ...]:

@@ -18,7 +18,7 @@ from dlc.passes.dl.narrow_numbers.quantized_contractions import QuantizedContrac
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
-from dlc.target import CPU_LEVELS, REFERENCE, Target
+from dlc.target import CPU_LEVELS, REFERENCE, Target, resolve
 from tests.passes.programs import Program, Writer, program, randoms
 
 PAIRS, FOURS, PLAIN = CPU_LEVELS["cpu:avx2"], CPU_LEVELS["cpu:avx512_vnni"], REFERENCE
@@ -90,6 +90,14 @@ def test_words_that_centred_weights_fit(dtype: Any, zero: int, dot: str) -> None
 
     (matmul,) = contractions(rewritten(body, FOURS, *randoms((4, 10)), tolerance=1e-4))
     assert matmul.dot is dl.DOTS[dot]
+
+
+def test_words_of_floats_are_none_of_integers() -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        return b(dl.MatmulOp, quantized(b, x, np.uint8)[1], dequantized(b, (10, 6), np.int8, 1, 0))
+
+    (matmul,) = contractions(rewritten(body, resolve("opencl:gpu:mma"), *randoms((4, 10)), tolerance=1e-4))
+    assert matmul.dot is None and element_type_of(matmul.result) == i32
 
 
 @pytest.mark.parametrize("zeros", [True, False])

@@ -146,7 +146,14 @@ def test_heads_are_read_where_they_lie() -> None:
 
 @pytest.mark.parametrize(
     ("shapes", "matrix"),
-    [(((6, 4), (6,)), 0), (((4,), (6, 4)), 1), (((1, 4), (6, 4)), 1), (((2, 6, 4), (6,)), 0), (((4,), (2, 6, 4)), 1)],
+    [
+        (((6, 4), (6,)), 0),
+        (((4,), (6, 4)), 1),
+        (((1, 4), (6, 4)), 1),
+        (((2, 1, 4), (2, 6, 4)), 1),
+        (((2, 6, 4), (6,)), 0),
+        (((4,), (2, 6, 4)), 1),
+    ],
 )
 def test_products_of_one_vector_read_a_transposed_matrix_where_it_lies(shapes: list[tuple[int, ...]], matrix: int) -> None:
     def body(b: Writer, *operands: SSAValue) -> SSAValue:
@@ -176,6 +183,27 @@ def test_elementwise_ops_move_above_a_reshape() -> None:
     assert p.ops == ["matmul", "add", "sigmoid", "mul", "reshape"]
 
 
+@pytest.mark.parametrize(
+    ("made", "seen", "low", "sinks"),
+    [
+        ((1, 5, 6, 1, 3), (1, 5, 6, 3), (0, 1, 2, 0), True),
+        ((5, 6, 3), (1, 5, 6, 3), (0, 1, 2, 0), True),
+        # Which of the axes of size 1 that is cannot be said, or axes are others.
+        ((5, 1, 6, 3), (1, 5, 6, 3), (1, 1, 2, 0), False),
+        ((1, 30, 3), (1, 5, 6, 3), (0, 1, 2, 0), False),
+    ],
+)
+def test_a_pad_moves_above_a_reshape_of_unit_axes(
+    made: tuple[int, ...], seen: tuple[int, ...], low: tuple[int, ...], sinks: bool
+) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReshapeOp, b(dl.ExpOp, x), shape=seen)
+        return b(dl.PadOp, y, b.scalar(0, like=y), low=low, high=(0, 0, 1, 0), pad_mode="constant")
+
+    p = program(body, *randoms(made)).apply(SinkReshapesPass())
+    assert p.ops == (["exp", "pad", "reshape"] if sinks else ["exp", "reshape", "pad"])
+
+
 def test_an_op_on_two_reshaped_values_moves_once() -> None:
     def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
         values = [b(dl.ReshapeOp, b(dl.ExpOp, v), shape=(12,)) for v in (x, y)]
@@ -200,6 +228,17 @@ def test_an_operand_across_split_axes_keeps_the_reshape() -> None:
         return b(dl.AddOp, y, b.weight(randoms((4,))[0]))
 
     assert program(body, *randoms((12,))).apply(SinkReshapesPass()).ops == ["exp", "reshape", "add"]
+
+
+@pytest.mark.parametrize(("before", "moves"), [((2, 1, 3, 1, 4), True), ((2, 12), False)])
+def test_a_border_moves_above_a_reshape_that_leaves_out_axes_of_one_place(before: tuple[int, ...], moves: bool) -> None:
+    def body(b: Writer, x: SSAValue) -> SSAValue:
+        y = b(dl.ReshapeOp, b(dl.ExpOp, x), shape=(2, 3, 4))
+        y = b(dl.ReluOp, b(dl.AddOp, y, b.weight(randoms((4,))[0])))
+        return b(dl.PadOp, y, b.scalar(0.5, like=y), low=(0, 1, 2), high=(1, 0, 3), pad_mode="constant")
+
+    p = program(body, *randoms(before)).apply(SinkReshapesPass())
+    assert p.ops[-2:] == (["pad", "reshape"] if moves else ["relu", "pad"])
 
 
 def test_reshape_groups() -> None:

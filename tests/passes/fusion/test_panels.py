@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dlc.passes.fusion.panels import choose_panel
-from dlc.target import CPU_LEVELS
+from dlc.target import CPU_LEVELS, OPENCL_PROFILES
 
 WIDE, NARROW = CPU_LEVELS["cpu:avx512"], CPU_LEVELS["cpu:avx2"]
 
@@ -39,3 +39,8 @@ def test_panels_cover_all_channels_without_an_empty_one(channels: int) -> None:
     count = -(-channels // panel)
     assert (count - 1) * panel < channels <= count * panel
     assert panel % 16 == 0 or panel == channels
+
+
+@pytest.mark.parametrize(("channels", "panel"), [(1, 4), (10, 12), (12, 12), (513, 544), (768, 768), (50257, 50272)])
+def test_groups_have_one_panel_whose_rows_begin_where_an_item_reads_four(channels: int, panel: int) -> None:
+    assert choose_panel(channels, 1, 4, OPENCL_PROFILES["opencl:gpu"]) == panel

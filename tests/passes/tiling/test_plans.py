@@ -135,15 +135,18 @@ def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     plan = replace(random_plan(nest, rng), blocks={}, panels=(), parts={}, ahead=(), spans=None, hidden=None)
     items = {d: int(rng.integers(1, 5)) for d in nest.shared if rng.random() < 0.8}
     # One round of all items, where what is ragged needs it.
-    once = {d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in plan.grid.items()}
-    plan = replace(plan, grid=once)
+    cut = plan.grid
+    plan = replace(plan, grid={d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in cut.items()})
     scattered = {s.scattered for s in nest.stages}
     own = [d for d in nest.extents if d not in nest.shared and d not in scattered]
     kind = rng.choice(["alone", "team", "promote"])
     contraction = promoted_stage(nest)
     if kind == "promote" and contraction is not None:
         d = int(rng.choice(sorted(contraction.reductions)))
-        return replace(plan, items=items, promote={d: int(rng.integers(1, nest.extents[d] + 1))})
+        pieces = {d: int(rng.integers(2, 4)) for d in nest.shared if rng.random() < 0.4}
+        plan = replace(plan, grid=cut, items=items, promote={d: int(rng.integers(1, nest.extents[d] + 1))}, pieces=pieces)
+        # One round where it is ragged, also of the pieces of all items.
+        return replace(plan, grid={d: min(n, plan.covered(d)) if nest.extents[d] % n else n for d, n in plan.grid.items()})
     if kind == "team" and own:
         size = int(2 ** rng.integers(1, 4))
         # At most one dimension of each stage.
@@ -270,6 +273,17 @@ def test_lanes_that_share_nothing_go_in_the_order_of_memory_where_that_is_far(ro
     plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
     lane = next(d for d in nest.shared if nest.stages[-1].output.stride(d) == 1)
     assert (plan.order[-1] == lane) is rows_first
+
+
+@pytest.mark.parametrize(("rows", "tile"), [(1 << 18, 4), ((1 << 18) + 2, 2), ((1 << 18) + 1, 1), (1 << 10, 1)])
+def test_items_read_the_weights_of_a_window_once_for_several_rows(rows: int, tile: int) -> None:
+    """Of 32 channels eight items have four each; 131,072 items keep the device busy."""
+    (nest,) = nests_of(next(iter(kernels_of(buffered("depthwise")))))
+    (row,) = [d for d in nest.shared if nest.stages[-1].output.stride(d) == 32]
+    known = replace(nest.at({}), extents={**nest.at({}).extents, row: rows})
+    plan = choose_groups(known, OPENCL_PROFILES["opencl:gpu"])
+    plan.check(known)
+    assert plan.tile(row) == tile
 
 
 def test_rows_of_an_open_size_fill_the_registers() -> None:
@@ -496,8 +510,9 @@ def test_items_have_a_loop_and_meet_around_what_they_bring() -> None:
     # 24 in two parts, in one loop.
     promoted = TilePlan(order=(0, 1), items={0: 13, 1: 10}, register={1: 4}, promote={2: 12})
     assert items_and_barriers(promoted) == ([13, 10], 2)
-    # A tree of four, over what they share.
-    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 4, 1: 10}, register={1: 4, 0: 13})) == ([4, 10], 2)
+    # A tree of eight branches at most, over what they share.
+    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 4, 1: 10}, register={1: 4, 0: 13})) == ([4, 10], 1)
+    assert items_and_barriers(TilePlan(order=(0, 1), items={2: 16, 1: 10}, register={1: 4, 0: 13})) == ([16, 10], 2)
 
 
 def test_the_nest_of_a_convolution_shares_what_its_epilogue_has() -> None:

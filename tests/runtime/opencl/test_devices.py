@@ -20,9 +20,12 @@ from dlc.options import Environment
 from dlc.runtime.opencl import devices
 from dlc.runtime.opencl.devices import Device, all_devices, choose, fitted, problem_of, target_of
 from dlc.runtime.opencl.driver import opencl
-from dlc.target import OPENCL_PROFILES, OpenCLName, resolve
+from dlc.runtime.opencl.kernel import KernelText, matrices_of
+from dlc.runtime.program.host_program import OpenKernel
+from dlc.target import OPENCL_PROFILES, OpenCLName, Target, resolve
 
 SMALL, GPU = OPENCL_PROFILES["opencl:small"], OPENCL_PROFILES["opencl:gpu"]
+NVIDIA = "cl_khr_fp64 cl_nv_device_attribute_query"
 
 
 def handle(kind: str = "GPU", **changes: Any) -> Any:
@@ -33,8 +36,8 @@ def handle(kind: str = "GPU", **changes: Any) -> Any:
         "native_vector_width_float": 8,
         "max_work_group_size": 1024,
         "local_mem_size": 48 << 10,
+        "max_compute_units": 20,
         "max_mem_alloc_size": 1 << 30,
-        "mem_base_addr_align": 4096,
         "name": "some device ",
         "version": "OpenCL 3.0",
         "driver_version": "7",
@@ -72,7 +75,9 @@ def test_names(name: str, place: tuple[int, int] | None, target: str | None) -> 
     assert OpenCLName.parse(name) == OpenCLName(place, target)
 
 
-@pytest.mark.parametrize("name", ["opencl:", "opencl:huge", "opencl:0:1:2", "opencl:gpu:0", "opencl0"])
+@pytest.mark.parametrize(
+    "name", ["opencl:", "opencl:huge", "opencl:cpu256:mma", "opencl:gpu:mma:nofp16", "opencl:0:1:2", "opencl:gpu:0", "opencl0"]
+)
 def test_names_that_mean_nothing(name: str) -> None:
     with pytest.raises(DeviceError, match="opencl:PLATFORM:DEVICE"):
         OpenCLName.parse(name)
@@ -82,6 +87,10 @@ def test_a_name_says_what_is_missing() -> None:
     target = resolve("opencl:gpu:nofp16:nofp64")
     assert (target.halves, target.doubles, target.groups) == (False, False, GPU.groups)
     assert resolve(target.name) == target
+    matrices = resolve("opencl:gpu:nofp16:nofp64:mma")
+    assert (matrices.dots, resolve(matrices.name)) == (("bf16", "f16"), matrices)
+    assert fitted(matrices, device()).dots == ()
+    assert fitted(matrices, device(extensions=NVIDIA, compute_capability_major_nv=9)).dots == matrices.dots
     # What a profile lacks anyway is not said again.
     assert fitted(SMALL, device()).name == "opencl:small"
 
@@ -92,6 +101,8 @@ def test_a_name_says_what_is_missing() -> None:
         ({"kind": "GPU"}, "opencl:gpu:nofp16"),
         ({"kind": "GPU", "extensions": "cl_khr_fp16"}, "opencl:gpu:nofp64"),
         ({"kind": "GPU", "max_work_group_size": 128}, "opencl:small"),
+        ({"kind": "GPU", "extensions": NVIDIA, "compute_capability_major_nv": 8}, "opencl:gpu:nofp16:mma"),
+        ({"kind": "GPU", "extensions": NVIDIA, "compute_capability_major_nv": 7}, "opencl:gpu:nofp16"),
         ({"kind": "ACCELERATOR", "local_mem_size": 16 << 10}, "opencl:small"),
         ({"kind": "CPU"}, "opencl:cpu256:nofp16"),
         ({"kind": "CPU", "native_vector_width_float": 16, "extensions": "cl_khr_fp16 cl_khr_fp64"}, "opencl:cpu512"),
@@ -102,21 +113,46 @@ def test_what_a_device_is_compiled_for(said: dict[str, Any], name: str) -> None:
     assert device(**said).target.name == name
 
 
+def test_a_kernel_says_what_a_device_lacks() -> None:
+    kernel = KernelText("k", (), (), OpenKernel(0, ()), (matrices_of("bf16"),))
+    assert kernel.lacking(device()) == "it computes in matrices of bf16, which the device does not"
+    assert not kernel.lacking(device(extensions=NVIDIA, compute_capability_major_nv=9))
+
+
 def test_a_device_is_asked_for_what_a_profile_needs() -> None:
     tiny = device(max_work_group_size=32)
     with pytest.raises(DeviceError, match=r"opencl:gpu needs groups of 256 items, it has 32"):
         fitted(GPU, tiny)
     with pytest.raises(DeviceError, match=r"16384 bytes of local memory, it has 8192"):
         fitted(SMALL, device(local_mem_size=8 << 10))
-    assert fitted(OPENCL_PROFILES["opencl:cpu512"], tiny).alignment == 512
+
+
+def test_plans_are_for_the_units_that_a_device_has() -> None:
+    assert GPU.groups is not None and GPU.groups.units != 20
+    for target in (device().target, fitted(GPU, device())):
+        assert target.groups is not None and target.groups.units == 20
+    # As if the device were like that: a processor that runs groups says nothing of it.
+    assert fitted(GPU, device(kind="CPU")).groups == GPU.groups
+
+
+@pytest.mark.parametrize(
+    ("items", "profile", "teams"),
+    [(256, GPU, 256), (1024, GPU, 512), (500, GPU, 256), (4096, GPU, 512), (64, SMALL, 64), (192, SMALL, 128)],
+)
+def test_items_that_share_rows_are_as_many_as_a_group_may_have(items: int, profile: Target, teams: int) -> None:
+    groups = device(max_work_group_size=items).target.groups
+    assert groups is not None and profile.groups is not None
+    assert (groups.items, groups.team_items) == (profile.groups.items, teams)
 
 
 @pytest.mark.usefixtures("two")
 def test_opencl_is_the_first_that_works() -> None:
     assert choose("opencl")[0].name == "sound"
     device, target = choose("opencl:small")
-    # What is compiled for a device is for its driver.
-    assert device == choose("opencl")[0] and target == replace(SMALL, version="sound, some platform, OpenCL 3.0, 7")
+    # What is compiled for a device is for its driver, and its units.
+    assert SMALL.groups is not None
+    own = replace(SMALL, version="sound, some platform, OpenCL 3.0, 7", groups=replace(SMALL.groups, units=20))
+    assert device == choose("opencl")[0] and target == own
     assert choose("opencl:0:0")[0].name == choose("opencl", "0")[0].name == "broken"
     assert choose("opencl", "1:2")[0].name == "sound"
     assert choose("opencl:0:0", "1:2")[0].name == "broken"

@@ -167,10 +167,21 @@ def test_one_compilation_serves_the_sizes_of_every_call() -> None:
     assert all(seconds > 0 for _, seconds in model.run_unchecked.__self__.profile([inputs[3]]))
 
 
-def test_read_only_arrays_are_weights_and_inputs() -> None:
+@pytest.mark.parametrize("size", [5, 1 << 20])
+def test_read_only_arrays_are_weights_and_inputs(size: int) -> None:
     session = open_device(choose("opencl")[0])
-    x = np.arange(5, dtype=np.float32)
+    x = np.arange(size, dtype=np.float32)
     x.flags.writeable = False
     for constant in (False, True):
         there = dlc.DeviceArray(session, array.buffer_of(x, session, constant=constant), x.shape, x.dtype)
         np.testing.assert_array_equal(there, x)
+
+
+@pytest.mark.parametrize("target", ["opencl:gpu", "opencl:small"])
+def test_products_of_open_sizes(target: str) -> None:
+    """Items have several rows and columns of an open size, each of which there may be or not."""
+    product = dlc.jit(lambda x, w: x @ w + 1, target=target, dynamic={"x": {1: "N"}, "w": {2: "M"}})
+    rng = np.random.default_rng(0)
+    for n, m in ((1, 1), (3, 130), (65, 7), (131, 64)):
+        x, w = (rng.standard_normal(shape, np.float32) for shape in ((2, n, 20), (2, 20, m)))
+        np.testing.assert_allclose(np.asarray(product(x, w)), x @ w + 1, rtol=1e-4, atol=1e-4)

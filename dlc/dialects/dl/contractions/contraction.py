@@ -117,6 +117,10 @@ class ProductSum(Contraction):
         return None if self.dot_name is None else DOTS[self.dot_name.data]
 
     @property
+    def word_product(self) -> StringAttr | None:
+        return self.dot_name
+
+    @property
     @abstractmethod
     def word_axes(self) -> tuple[int, int]:
         """The axes of the operands along which words lie."""

@@ -13,7 +13,7 @@ from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, is_narrow
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, is_unsigned
 from dlc.errors import DTypeError, ShapeError
-from dlc.ir import Attribute, SSAValue, TensorType, arith, bf16, f32, i32, irdl_op_definition, operand_def, result_def
+from dlc.ir import Attribute, SSAValue, TensorType, arith, bf16, f16, f32, i16, i32, irdl_op_definition, operand_def, result_def
 
 WORD_BITS = 32
 
@@ -22,7 +22,7 @@ WORD_BITS = 32
 class Dot:
     """The product of two words: `Σⱼ aⱼ · bⱼ` of the numbers in them, the first of each in the lowest bits.
 
-    A sum of integers is exact, but that it wraps as i32. Of bf16 it is of f32: the last product is added to the total, then
+    A sum of integers is exact, but that it wraps as i32. Of floats it is of f32: the last product is added to the total, then
     the one before it, each rounded once.
     """
 
@@ -49,11 +49,12 @@ class Dot:
 
 
 # By name: operands of data, then of weights. A processor multiplies pairs of i16 (vpmaddwd) or of bf16 (vdpbf16ps), or fours
-# of bytes (vpdpbusd).
+# of bytes (vpdpbusd), a GPU's matrix units pairs of either half (mma.sync).
 DOTS: Mapping[str, Dot] = {
     "i16": Dot(ELEMENT_TYPES["int16"], ELEMENT_TYPES["int16"]),
     "u8i8": Dot(ELEMENT_TYPES["uint8"], ELEMENT_TYPES["int8"]),
     "bf16": Dot(bf16, bf16),
+    "f16": Dot(f16, f16),
 }
 
 
@@ -64,8 +65,11 @@ def shifts(element_type: Attribute, j: int) -> tuple[int, int]:
 
 
 def part(body: Body, word: SSAValue, element_type: Attribute, j: int) -> SSAValue:
-    """Number `j` of a word: an integer as i32, bf16, which has the upper half of its bits, as f32."""
+    """Number `j` of a word: an integer as i32, a float as f32, of which bf16 has the upper half of the bits."""
     up, down = shifts(element_type, j)
+    if element_type == f16:
+        low = word if up else body(arith.ShRUIOp(word, scalar.like(body, down, word)))
+        return body(arith.ExtFOp(body(arith.BitcastOp(body(arith.TruncIOp(low, i16)), f16)), f32))
     if is_float(element_type):
         upper = scalar.like(body, -1 << down, word)
         bits = arith.ShLIOp(word, scalar.like(body, up, word)) if up else arith.AndIOp(word, upper)
@@ -93,7 +97,7 @@ class WordsOp(DlOp):
 
     `[…, n·r]` becomes `[…, n]`, the first of r numbers in the lowest bits: another name of the same buffer.
 
-    (C1) `x` is of integers of 8 or 16 bits, or of bf16; (C2) it has an axis, whose size is a multiple of r.
+    (C1) `x` is of integers or floats of 8 or 16 bits; (C2) it has an axis, whose size is a multiple of r.
     """
 
     name = "dl.words"
@@ -108,8 +112,8 @@ class WordsOp(DlOp):
     def infer(self) -> Sequence[Tensor]:
         element, shape = element_type_of(self.x), shape_of(self.x)
         is_whole = is_integer(element) and not is_narrow(element) and scalar.bits(element) in (8, 16)
-        if not is_whole and element != bf16:
-            raise DTypeError(f"dl.words: element type {element}; expected integers of 8 or 16 bits, or bf16 (C1)")
+        if not is_whole and element not in (f16, bf16):
+            raise DTypeError(f"dl.words: element type {element}; expected integers of 8 or 16 bits, or floats of 16 (C1)")
         if not shape or (isinstance(shape[-1], int) and shape[-1] % self.count):
             raise ShapeError(f"dl.words: {self.count} numbers share a word, but the last axis of {shape} is no multiple (C2)")
         return [tensor_type((*shape[:-1], shape[-1] // self.count), i32)]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp
-from dlc.dialects.dl.base import element_type_of, ints, normalized_axes, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.dtypes import is_float
@@ -19,6 +18,7 @@ from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.reduction import AxisReduction, ReduceProdOp, ReduceSumOp
 from dlc.dims import is_static
 from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, bf16, f16, f32
+from dlc.passes.dl.contractions.products import Pair, cut, pairs_of, product_in_blocks, product_of
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, users
 
 # Terms of a block, and of a sum that is left whole: along memory, where a vector of accumulators shares the terms; and across.
@@ -32,9 +32,6 @@ _FEW, _OF_FEW = 4, 512
 # Terms of a block of a product of matrices, and of a product that is left whole: no layer of a model has more. What is rounded
 # to 16 bits shows errors of f32 later.
 _PRODUCT, _LONGEST_PRODUCT, _LONGEST_NARROW_PRODUCT = 4096, 32768, 1 << 18
-
-# An axis of the left operand and one of the right.
-Pair: TypeAlias = "tuple[int, int]"
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class BlockSumsPass(ModulePass):
 
 
 def _blocked_product(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) -> Sequence[SSAValue] | None:
-    pairs, element = _pairs(op), element_type_of(op.result)
+    pairs, element = pairs_of(op), element_type_of(op.result)
     if not is_float(element) or pairs is None:
         return None
     batch, contracted = pairs
@@ -100,17 +97,15 @@ def _blocked_product(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) ->
         # No number of blocks divides the axis: what is left over is a product of its own.
         whole = size - size % room
         first = _between(b, op.lhs, i, 0, whole)
-        left = _product(b, _between(b, op.lhs, i, whole, size), _between(b, op.rhs, j, whole, size), batch, contracted)
+        ends = _between(b, op.lhs, i, whole, size), _between(b, op.rhs, j, whole, size)
+        left = product_of(b, *ends, batch, contracted, element)
         if not of_few:
-            return [b(AddOp, _product(b, first, _between(b, op.rhs, j, 0, whole), batch, contracted), left)]
+            return [b(AddOp, product_of(b, first, _between(b, op.rhs, j, 0, whole), batch, contracted, element), left)]
         # The matrix is read where it lies.
         blocks = b(WindowsOp, op.rhs, axes=(0,), sizes=(room,), strides=(room,))
-        sums = _product(b, _cut(b, first, i, room), blocks, [(i, 1)], [(i + 1, 0)])
+        sums = product_of(b, cut(b, first, i, room), blocks, [(i, 1)], [(i + 1, 0)], element)
         return [b(AddOp, b(ReduceSumOp, sums, axes=(0,), keepdims=False), left)]
-    lhs, rhs = _cut(b, op.lhs, i, part), _cut(b, op.rhs, j, part)
-    # Blocks are one more pair of axes, in front of those that were cut.
-    moved = [[(x + (x >= i), y + (y >= j)) for x, y in those] for those in (batch, contracted)]
-    sums = _product(b, lhs, rhs, [(i, j), *moved[0]], moved[1])
+    sums = product_in_blocks(b, op, batch, contracted, (i, j), part, element)
     return [b(ReduceSumOp, sums, axes=(0,), keepdims=False)]
 
 
@@ -119,43 +114,6 @@ def _is_of_few(op: MatmulOp | DotGeneralOp, batch: Sequence[Pair], contracted: S
     rows = shape_of(op.lhs)[:-1]
     whole = not batch and list(contracted) == [(len(rows), 0)] and rank_of(op.rhs) == 2
     return whole and prod(map(int, shape_of(op.rhs))) >= _LARGE and prod(rows) <= _FEW and defining(op.rhs, TransposeOp) is None
-
-
-def _pairs(op: MatmulOp | DotGeneralOp) -> tuple[Sequence[Pair], Sequence[Pair]] | None:
-    """The axes of both operands that are gone through together, and those that are summed; none where one is repeated."""
-    if isinstance(op, DotGeneralOp):
-        return _paired(op, "batch"), _paired(op, "contract")
-    a, c = shape_of(op.lhs), shape_of(op.rhs)
-    if a[:-2] != c[:-2] or len(a) < 2 or len(c) < 2:
-        return None if a[:-2] or c[:-2] else ([], [(len(a) - 1, 0)])
-    return [(axis, axis) for axis in range(len(a) - 2)], [(len(a) - 1, len(c) - 2)]
-
-
-def _paired(op: DotGeneralOp, what: str) -> Sequence[Pair]:
-    sides = [
-        normalized_axes(op.name, ints(op.properties[f"{side}_{what}"]), rank_of(value))
-        for side, value in (("lhs", op.lhs), ("rhs", op.rhs))
-    ]
-    return list(zip(*sides, strict=True))
-
-
-def _product(b: Build, lhs: SSAValue, rhs: SSAValue, batch: Sequence[Pair], contracted: Sequence[Pair]) -> SSAValue:
-    (lhs_batch, rhs_batch), (lhs_contract, rhs_contract) = (
-        ([x for x, _ in those], [y for _, y in those]) for those in (batch, contracted)
-    )
-    axes = {"lhs_batch": lhs_batch, "rhs_batch": rhs_batch, "lhs_contract": lhs_contract, "rhs_contract": rhs_contract}
-    return b(DotGeneralOp, lhs, rhs, **axes)
-
-
-def _cut(b: Build, value: SSAValue, axis: int, part: int) -> SSAValue:
-    """`value` with an axis in blocks of `part`, in the order in which it lies in memory."""
-    transpose = defining(value, TransposeOp)
-    if transpose is not None:
-        inner, order = transpose.axes[axis], transpose.axes
-        permutation = [n for a in order for n in ((inner, inner + 1) if a == inner else (a + (a > inner),))]
-        return b(TransposeOp, _cut(b, transpose.x, inner, part), permutation=permutation)
-    shape = shape_of(value)
-    return b(ReshapeOp, value, shape=(*shape[:axis], int(shape[axis]) // part, part, *shape[axis + 1 :]))
 
 
 def _blocked(op: AxisReduction) -> Sequence[SSAValue] | None:

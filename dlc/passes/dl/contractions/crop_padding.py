@@ -26,8 +26,6 @@ from dlc.target import Machine
 _MOST = 15 / 16
 # The same of the places of an image that `winograd` has tiles for: of 2×2 and fewer they are no less work.
 _MOST_BY_TILES = 4 / 9
-# A kernel more: what it costs to start, and that its tiles are fewer, in tasks.
-_KERNEL = 2
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class _Rewriter:
             return None
         whole = [[_Part(0, int(places), 0, int(taps))] for places, taps in zip(y[1:-1], w[:-2], strict=True)]
         each = representative(y[0], self.ranges) * prod(map(int, w[-2:]))
-        kernel, most = _KERNEL * self.machine.task_work, _MOST * _products(whole)
+        kernel, most = self.machine.kernel_work, _MOST * _products(whole)
         seen = [_seen(op, pad, axis, *own) for axis, own in enumerate(whole)]
         by_tiles = self.machine.winograd is not None and has_windows_of_three(op)
         if by_tiles and _products(seen[-2:]) > _MOST_BY_TILES * _products(whole[-2:]):

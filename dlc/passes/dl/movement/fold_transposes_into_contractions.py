@@ -23,7 +23,7 @@ class FoldTransposesIntoContractionsPass(ModulePass):
 
     The left operand is read element by element, so any order will do; the right one by vectors along the result's last
     axis, which must stay its innermost. Transposed weights stay expressions: they are evaluated once. The
-    product of a vector, or of one row, is that of the matrix itself on the other side:
+    product of a vector, or of one row, is that of the matrix itself on the other side, in a batch too:
 
         dl.matmul %At, %v   →   dl.matmul %v, %A        dl.matmul %v, %At   →   dl.matmul %A, %v
     """
@@ -93,9 +93,10 @@ def _kinds(op: MatmulOp | DotGeneralOp) -> dict[str, Attribute]:
 
 def _swapped(op: MatmulOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
     """The product of a vector, or of one row, and a transposed matrix as that of the matrix itself on the other side."""
-    row = rank_of(op.lhs) == rank_of(op.rhs) == 2 and shape_of(op.lhs)[0] == 1
-    from_right = rank_of(op.rhs) == 1
-    if op.dot is not None or not (row or from_right or rank_of(op.lhs) == 1):
+    rows, matrix = shape_of(op.lhs), shape_of(op.rhs)
+    row = len(rows) == len(matrix) > 1 and rows[-2] == 1 and rows[:-2] == matrix[:-2]
+    from_right = len(matrix) == 1
+    if op.dot is not None or not (row or from_right or len(rows) == 1):
         return None
     vector, transposed = (op.rhs, op.lhs) if from_right else (op.lhs, op.rhs)
     transpose = defining(transposed, TransposeOp)
@@ -106,7 +107,7 @@ def _swapped(op: MatmulOp, constant: WeightExpressions) -> Sequence[SSAValue] | 
         return None
     build = Build(op)
     if row:
-        vector = build(ReshapeOp, vector, shape=shape_of(vector)[1:])
+        vector = build(ReshapeOp, vector, shape=rows[1:] if not before else (*rows[:-2], rows[-1], 1))
     result = build(MatmulOp, *((vector, transpose.x) if from_right else (transpose.x, vector)), **_kinds(op))
     return [build(ReshapeOp, result, shape=shape_of(op.result)) if row else result]
 

@@ -9,6 +9,7 @@ from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import Elementwise
+from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dims import Size
@@ -26,7 +27,8 @@ class SinkReshapesPass(ModulePass):
 
     Reshapes cost nothing, but they end a kernel. An op moves where its other operands have the result's shape, or repeat
     along axes that the reshape leaves alone; unless its value goes several ways that do not meet again, as a gradient does in
-    an optimiser: the kernel that makes it has one result and takes none of them.
+    an optimiser: the kernel that makes it has one result and takes none of them. So does a border around what has gained or
+    lost axes of size 1.
     """
 
     name = "sink-reshapes"
@@ -47,6 +49,8 @@ class _Sinker:
         """The result of an elementwise op as a reshape of what it computes from the values before a reshape."""
         if isinstance(op, ReshapeOp) and defining(op.x, ReshapeOp) is not None:
             return [reshaped(Build(op), op.x, shape_of(op.result))]
+        if isinstance(op, PadOp):
+            return self.padded(op)
         if not isinstance(op, Elementwise) or op in self.moved:
             return None
         for value in op.operands:
@@ -62,13 +66,25 @@ class _Sinker:
                 return [b(ReshapeOp, b.insert(inner).results[0], shape=shape_of(op.results[0]))]
         return None
 
+    def padded(self, op: PadOp) -> Sequence[SSAValue] | None:
+        """A border around what has gained or lost axes of size 1, as a border before that."""
+        reshape = defining(op.x, ReshapeOp)
+        if reshape is None or not self.cuts_a_chain(reshape):
+            return None
+        edges = _edges_before(op.padding, shape_of(op.x), shape_of(reshape.x))
+        if not edges:
+            return None
+        b, (low, high) = Build(op), zip(*edges, strict=True)
+        inner = b(PadOp, reshape.x, op.value, **{**op.properties, "low": low, "high": high})
+        return [b(ReshapeOp, inner, shape=shape_of(op.result))]
+
     def cuts_a_chain(self, reshape: ReshapeOp) -> bool:
-        """Whether the reshape keeps nothing but elementwise ops from the kernel that makes its operand."""
+        """Whether the reshape keeps nothing but elementwise ops and borders from the kernel that makes its operand."""
         source = reshape.x
         if not isinstance(source.owner, DlOp) or source in self.constant or is_view(source.owner, ALIGNMENT):
             return False
         readers = _readers(source)
-        return all(isinstance(r, Elementwise) for r in readers) and (len(readers) == 1 or _meet(readers))
+        return all(isinstance(r, Elementwise | PadOp) for r in readers) and (len(readers) == 1 or _meet(readers))
 
 
 def _readers(value: SSAValue) -> set[Operation]:
@@ -99,6 +115,20 @@ def _seen_before(b: Build, value: SSAValue, reshape: ReshapeOp) -> SSAValue | No
     repeated = next((a for a, s in enumerate(shape) if s != 1), len(shape))
     kept = shape[repeated:]
     return reshaped(b, value, kept) if len(kept) <= _common_tail(before, after) else None
+
+
+def _edges_before(
+    edges: Sequence[tuple[int, int]], after: Sequence[Size], before: Sequence[Size]
+) -> list[tuple[int, int]] | None:
+    """The edges of a pad before a reshape that adds or leaves out axes of size 1; None before another one, and where such an
+    axis has edges itself."""
+    long = [a for a, size in enumerate(after) if size != 1]
+    if [size for size in before if size != 1] != [after[a] for a in long]:
+        return None
+    if any(edges[a] != (0, 0) for a in range(len(after)) if a not in long):
+        return None
+    own = iter([edges[a] for a in long])
+    return [(0, 0) if size == 1 else next(own) for size in before]
 
 
 def _common_tail(x: Sequence[Size], y: Sequence[Size]) -> int:

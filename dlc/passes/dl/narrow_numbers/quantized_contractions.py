@@ -11,7 +11,7 @@ from dlc.dialects.dl.base import element_type_of, number, rank_of, shape_of, ten
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
-from dlc.dialects.dl.dtypes import ELEMENT_TYPES
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_integer
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.narrow_numbers.quantization import DequantizeOp, DynamicQuantizeLinearOp, QuantizeOp
 from dlc.dialects.dl.narrow_numbers.words import DOTS
@@ -189,7 +189,7 @@ def _of_type(b: Build, number: SSAValue, like: SSAValue) -> SSAValue:
 
 def _fits(w: Quantized, to: Attribute) -> bool:
     """Whether weights without their zero point are integers of type `to`."""
-    return to != _I8 or w.zero_number == (0 if element_type_of(w.stored) == _I8 else _OFFSET)
+    return is_integer(to) and (to != _I8 or w.zero_number == (0 if element_type_of(w.stored) == _I8 else _OFFSET))
 
 
 def _centred(b: Build, w: Quantized) -> SSAValue:

@@ -43,9 +43,6 @@ class WideContractionsPass(TargetPass):
     name = "wide-contractions"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if self.target.groups is not None:
-            # Groups bring numbers to their own memory, which has room for more of 16 bits.
-            return
         ranges = ranges_of(op)
         constant = WeightExpressions()
         for block in program_blocks(op):
@@ -67,7 +64,8 @@ class _Rewriter:
         b = Build(op)
         if dot_of(op, self.constant, self.target.dots) is not None:
             return None if element == f32 else [b(CastOp, b(type(op), x, w, **{**op.properties, "result": f32}), to=element)]
-        if isinstance(op, MatmulOp) and self.is_bound_by_memory(op):
+        # Groups bring numbers to their own memory, which has room for more of 16 bits.
+        if self.target.groups is not None or (isinstance(op, MatmulOp) and self.is_bound_by_memory(op)):
             return None
         y = b(type(op), self.widened(b, x), b(CastOp, w, to=f32), **op.properties)
         return [b(CastOp, y, to=element)]

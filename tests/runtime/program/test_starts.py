@@ -1,0 +1,53 @@
+"""Where arrays may begin, whatever loops make of their places."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.dims import Dim, Size
+from dlc.errors import ModelError
+from dlc.runtime.program.host_program import Branch, Carried, Element, Instruction, Launch, Loop, OpenLaunch, While
+from dlc.runtime.program.kernel_text import start_of
+from dlc.runtime.program.starts import require_starts
+
+N = Dim.symbol("N")
+
+
+def launch(slot: int, size: int, offset: int = 0) -> Launch:
+    return Launch("k", ((slot, offset),), (size,))
+
+
+@pytest.mark.parametrize(
+    ("bytes", "start"), [(0, 64), (4, 4), (52, 4), (96, 32), (128, 64), (N * 8, 8), (N * 8 + 4, 4), (N * N * 64, 64)]
+)
+def test_arrays_are_expected_at_multiples_of_what_divides_their_size(bytes: Size, start: int) -> None:
+    assert start_of(bytes) == start
+
+
+ELEMENTS = (Element(5, (1, 128), 52),)
+FINE: dict[str, list[Instruction]] = {
+    "a part": [launch(1, 640, 64), launch(1, 48, 16), Launch(None, ((1, 3), (2, 5)), (7, 7), (7,))],
+    "elements": [Loop(3, (), ELEMENTS, (launch(5, 52),))],
+    "elements of elements": [Loop(3, (), ELEMENTS, (Loop(13, (), (Element(6, (5, 0), 4),), (launch(6, 4),)),))],
+    "sizes of a call": [Loop(N, (), (Element(5, (1, N * 64), -N * 32),), (OpenLaunch("k", ((5, 0),), (N,), (N * 32,)),))],
+}
+WRONG: dict[str, list[Instruction]] = {
+    "a part": [launch(1, 640, 32)],
+    "elements": [Loop(3, (), ELEMENTS, (launch(5, 64),))],
+    "a part of an element": [Loop(3, (), ELEMENTS, (launch(5, 32, 16),))],
+    "what is handed on": [Loop(3, (Carried(6, (1, 0), (7, 0)), Carried(7, (1, 0), (5, 0))), ELEMENTS, (launch(6, 64),))],
+    "after the loop": [While((1, 0), (1, 0), (Carried(6, (1, 0), (6, 4)),), ()), launch(6, 64)],
+    "in a branch": [Branch((1, 0), (), (launch(1, 64, 4),))],
+    "sizes of a call": [Loop(N, (), (Element(5, (1, 0), N * 8),), (OpenLaunch("k", ((5, 0),), (N,), (N * 16,)),))],
+}
+
+
+@pytest.mark.parametrize("what", FINE)
+def test_programs_that_pass(what: str) -> None:
+    require_starts(FINE[what])
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_programs_that_are_refused(what: str) -> None:
+    with pytest.raises(ModelError, match=r"a launch of k: an array of .* bytes begins at a multiple of \d+ bytes, not of \d+"):
+        require_starts(WRONG[what])
