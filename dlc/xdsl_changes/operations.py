@@ -27,7 +27,7 @@ def initialize(
     regions: Sequence[Region] = (),
 ) -> None:
     if operands:
-        self._operands = read = SSAValues(operands)
+        read: Any = SSAValues(operands)
         uses: list[Any] = []
         for operand in read:
             use: Any = _new(Use)
@@ -37,7 +37,7 @@ def initialize(
                 first._prev_use = use
             operand.first_use = use
             uses.append(use)
-        self._operand_uses = tuple(uses)
+        self._operands, self._operand_uses = read, tuple(uses)
     else:
         self._operands, self._operand_uses = _NO_VALUES, ()
     give_results(self, result_types)
