@@ -43,7 +43,7 @@ _CHUNKS = (8, 16, 32)
 # Multiply-adds of an item in a part, written one by one: more of them were slow on a GPU.
 _UNROLLED = 1024
 # Rows of a matrix that are worth an item of a team.
-_ROWS = 8
+_ROWS_OF_A_TEAM = 8
 # Rows of a contraction that are too few to share what its columns read.
 _FEW_ROWS = 4
 # Where the profile of a device has no groups: the items of a naive one.
@@ -195,7 +195,7 @@ class _Chooser:
         if lane is not None:
             # What is reduced lies across: an item goes from row to row.
             chunks |= dict.fromkeys(dims, 1)
-            pieces = max(2 * _LINE, nest.extents[dims[0]] // _ROWS)
+            pieces = max(2 * _LINE, nest.extents[dims[0]] // _ROWS_OF_A_TEAM)
         team = 1 << (max(1, min(wanted, pieces)).bit_length() - 1)
         while team > 1:
             limit = max(side, min(self.groups.items, _TEAM_GROUP) // team)
