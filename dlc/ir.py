@@ -118,24 +118,26 @@ from dlc.xdsl_changes import change_xdsl
 from dlc.xdsl_changes.arith import shaped_like
 from dlc.xdsl_changes.contents import all_of, contains, holds_any, kinds_in, op_count, ops_of, with_regions
 from dlc.xdsl_changes.copying import Kept, forget
+from dlc.xdsl_changes.operations import give_results
 
 __all__ = [
     "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
     "AffineMapAttr", "ArgSpec", "ArrayAttr", "AttrParser", "AttrSizedOperandSegments", "Attribute", "BFloat16Type", "Block",
-    "BlockArgument", "BoolAttr", "Builtin", "Context", "DYNAMIC_INDEX", "DenseArrayBase", "DenseIntOrFPElementsAttr", "Dialect",
-    "DictionaryAttr", "DominanceInfo", "FastMathFlag", "FileLineColLoc", "Float16Type", "Float4E2M1FNType", "Float8E4M3FNType",
-    "Float8E4M3FNUZType", "Float8E5M2FNUZType", "Float8E5M2Type", "Float8E8M0FNUType", "Float32Type", "Float64Type",
-    "FloatAttr", "FunctionType", "FusedLoc", "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType",
-    "IsTerminator", "IsolatedFromAbove", "IteratorTypeAttr", "Kept", "Linalg", "LocationAttr", "MemRefType", "ModuleOp",
-    "ModulePass", "NameLoc", "NoMemoryEffect", "NoTerminator", "NoneAttr", "OpResult", "Operation", "ParametrizedAttribute",
-    "ParseError", "ParsePropInAttrDict", "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness", "StridedLayoutAttr",
-    "StringAttr", "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable", "SymbolUserOpInterface",
-    "TensorType", "TypeAttribute", "UnitAttr", "UnknownLoc", "VectorType", "VerifyException", "all_of", "arith", "attr_def",
-    "bf16", "contains", "f16", "f32", "f64", "forget", "func", "gpu", "holds_any", "i1", "i16", "i32", "i64", "i8", "index",
-    "irdl_attr_definition", "irdl_op_definition", "kinds_in", "linalg", "math", "memref", "op_count", "operand_def", "ops_of",
-    "opt_attr_def", "opt_operand_def", "opt_prop_def", "param_def", "parse_module", "parse_pass_specs", "print_module",
-    "prop_def", "region_def", "result_def", "scf", "shaped_like", "tensor", "traits_def", "var_operand_def", "var_result_def",
-    "vector", "with_regions",
+    "BlockArgument", "BoolAttr", "Builtin", "Context", "DYNAMIC_INDEX", "DenseArrayBase", "DenseIntOrFPElementsAttr",
+    "Dialect", "DictionaryAttr", "DominanceInfo", "FastMathFlag", "FileLineColLoc", "Float16Type", "Float4E2M1FNType",
+    "Float8E4M3FNType", "Float8E4M3FNUZType", "Float8E5M2FNUZType", "Float8E5M2Type", "Float8E8M0FNUType", "Float32Type",
+    "Float64Type", "FloatAttr", "FunctionType", "FusedLoc", "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr",
+    "IntegerType", "IsTerminator", "IsolatedFromAbove", "IteratorTypeAttr", "Kept", "Linalg", "LocationAttr", "MemRefType",
+    "ModuleOp", "ModulePass", "NameLoc", "NoMemoryEffect", "NoTerminator", "NoneAttr", "OpResult", "Operation",
+    "ParametrizedAttribute", "ParseError", "ParsePropInAttrDict", "Parser", "Printer", "Pure", "Region", "SSAValue",
+    "Signedness", "StridedLayoutAttr", "StringAttr", "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr",
+    "SymbolTable", "SymbolUserOpInterface", "TensorType", "TypeAttribute", "UnitAttr", "UnknownLoc", "VectorType",
+    "VerifyException", "all_of", "arith", "attr_def", "bf16", "contains", "f16", "f32", "f64", "forget", "func",
+    "give_results", "gpu", "holds_any", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition",
+    "irdl_op_definition", "kinds_in", "linalg", "math", "memref", "op_count", "operand_def", "ops_of", "opt_attr_def",
+    "opt_operand_def", "opt_prop_def", "param_def", "parse_module", "parse_pass_specs", "print_module", "prop_def",
+    "region_def", "result_def", "scf", "shaped_like", "tensor", "traits_def", "var_operand_def", "var_result_def", "vector",
+    "with_regions",
 ]  # fmt: skip
 
 change_xdsl()

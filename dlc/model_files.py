@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dlc.explore import Page
     from dlc.frontend.onnx.graph import ModelFile
     from dlc.frontend.problems import OpenInputsError
+    from dlc.ir import ModuleOp
     from dlc.measure.profile import Profile
 
 # Is told the inputs of a model, and which of them may be left out, before it is compiled.
@@ -192,7 +193,11 @@ class _FileCompilation:
         # A file's key finds a program; what has a border is found by its program.
         file = file.imported(program.files) if file is not None and program.border is None else None
         program, border = program.kept(), program.border
-        made = compile(program, self.target, self.options, report=self.report, progress=progress, file=file)
+
+        def again() -> ModuleOp:
+            return program_of(model, self.input_shapes, self.values, self.derived).module
+
+        made = compile(program, self.target, self.options, report=self.report, progress=progress, file=file, again=again)
         return made if border is None else BorderedModel(made, border)
 
     def _compiled_later(self, name: str, found: OpenInputsError) -> Model:

@@ -63,7 +63,8 @@ class WeightStore(Mapping[str, Array]):
 
     def add(self, array: Array, hint: str = "w") -> str:
         """Holds `array` (made C-contiguous) and returns its name, which starts with `hint`."""
-        array = np.require(array, requirements="C")
+        if not array.flags.c_contiguous:
+            array = np.require(array, requirements="C")
         alike = self._alike.setdefault(_sample(array), [])
         # Large arrays are rarely equal, and digests of all of them would take longer than anything else done with them.
         content = _digest(array) if alike else b""

@@ -6,11 +6,13 @@ import gc
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
 
 import dlc
 from dlc.compiler import compile
 from dlc.dialects.dl.creation import WeightOp
+from dlc.ir import Operation
 from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 from tests.models.skeletons import path_of
@@ -50,6 +52,38 @@ def test_what_a_user_has_asked_for_stays(threshold: int) -> None:
     assert gc.get_threshold() == (threshold, 7, 7)
 
 
+def test_what_a_compilation_leaves_is_not_looked_at_at_its_end() -> None:
+    gc.set_threshold(300, 7, 7)
+    looked = list[str]()
+
+    def look(phase: str, info: dict[str, int]) -> None:
+        looked.append(phase)
+
+    gc.collect()
+    gc.callbacks.append(look)
+    try:
+        with collected_rarely():
+            made = [[k] for k in range(10_000)]
+        following = [[k] for k in range(10)]
+    finally:
+        gc.callbacks.remove(look)
+    assert not looked
+    old = set(map(id, gc.get_objects(generation=2)))
+    assert id(made[0]) in old and id(following[0]) not in old
+
+
+def test_what_is_frozen_stays_frozen() -> None:
+    gc.set_threshold(300, 7, 7)
+    frozen = [[0]]
+    gc.freeze()
+    try:
+        with collected_rarely():
+            pass
+        assert id(frozen) not in set(map(id, gc.get_objects()))
+    finally:
+        gc.unfreeze()
+
+
 def weights_in_memory() -> int:
     return sum(type(o) is WeightOp for o in gc.get_objects())
 
@@ -64,3 +98,21 @@ def test_ir_of_a_file_is_gone_when_it_is_compiled() -> None:
     finally:
         gc.enable()
     assert [info.name for info in model.inputs] == ["input"]
+
+
+def test_ir_that_is_compiled_leaves_no_circles() -> None:
+    lowered = dlc.jit(lambda x, w: np.tanh(x @ w) * 2).lower(np.ones((4, 8), np.float32), np.ones((8, 4), np.float32))
+    compile(lowered.program, "cpu", Options(cache=False))
+    gc.collect()
+    gc.disable()
+    try:
+        compile(lowered.program, "cpu", Options(cache=False))
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = {o.name for o in gc.garbage if isinstance(o, Operation)}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    # The last of the program, and literals that were never in a block: an op and its result hold one another.
+    assert left <= {"arith.constant", "func.return", "dl.dispatch"}

@@ -16,7 +16,7 @@ from dlc.compiler.tuning import Tuner, with_variant
 from dlc.errors import DeviceError, TooLargeError
 from dlc.instrument.provenance import dispatches, header, results_of
 from dlc.instrument.work import flops, runs
-from dlc.ir import Operation, forget
+from dlc.ir import ModuleOp, Operation, forget
 from dlc.machine.cpus import usable_cpus
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
@@ -26,19 +26,21 @@ from dlc.runtime.program.host_program import HostProgram
 from dlc.runtime.program.open_program import OpenProgram
 
 
-def assembled(c: Compilation, backend: KernelBackend[Any, Any]) -> CompiledProgram | Executable:
-    """The program, compiled now.
+def assembled(
+    c: Compilation, backend: KernelBackend[Any, Any], again: Callable[[], ModuleOp] | None = None
+) -> CompiledProgram | Executable:
+    """The program, compiled now; `again` makes its module anew where nobody needs it any more.
 
     Kernels that the device turns out not to hold are compiled again for a smaller one. Raises DeviceError, naming them, if
     that is still too large, and UnsupportedError for numbers that the target does not compute with.
     """
-    return _Assembly(c, backend).run()
+    return _Assembly(c, backend, again).run()
 
 
 class _Assembly:
-    def __init__(self, c: Compilation, backend: KernelBackend[Any, Any]) -> None:
+    def __init__(self, c: Compilation, backend: KernelBackend[Any, Any], again: Callable[[], ModuleOp] | None = None) -> None:
         self.c, self.backend = c, backend
-        self.lowering = Lowering(c)
+        self.lowering = Lowering(c, again=again)
         self.lowering.to_kernels()
         module = self.lowering.module
         require_numbers(c, module)

@@ -162,7 +162,7 @@ def _compile_together(
         began = perf_counter()
         texts[lowered.sym_name.data] = backend.emit(lowered)
         made.append((passes, perf_counter() - began))
-        forget(cast(Operation, lowered.parent_op()))
+        forget(cast(Operation, lowered.get_toplevel_object()))
     began = perf_counter()
     codes = backend.compile_kernels(texts)
     each = (perf_counter() - began) / len(kernels)

@@ -48,13 +48,16 @@ def plan(c: Compilation) -> tuple[Stage, ...]:
 
 
 class Lowering:
-    """A copy of a program on its way down; `module` and `weights` are what it has become so far."""
+    """A copy of a program on its way down; `module` and `weights` are what it has become so far.
 
-    def __init__(self, c: Compilation, checker: Checker | None = None) -> None:
+    It is the program's module itself where something else makes that `again`.
+    """
+
+    def __init__(self, c: Compilation, checker: Checker | None = None, again: Callable[[], ModuleOp] | None = None) -> None:
         self._c = c
-        self.module = c.program.module.clone()
+        self.module = c.program.module.clone() if again is None else c.program.module
         # What it was copied from, or put together, and what was done to it since: so it is made again if a pass fails.
-        self._start: Callable[[], ModuleOp] = c.program.module.clone
+        self._start: Callable[[], ModuleOp] = c.program.module.clone if again is None else again
         self._done: list[Callable[[ModuleOp], object]] = []
         self.weights = c.program.weights
         self.context = make_context()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -29,7 +29,7 @@ from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import Progress, Report
-from dlc.ir import contains, print_module
+from dlc.ir import ModuleOp, contains, print_module
 from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 from dlc.passes.base import kernels_of
@@ -54,6 +54,7 @@ def compile(
     report: Report | None = None,
     progress: Progress | None = None,
     file: CachedFile | None = None,
+    again: Callable[[], ModuleOp] | None = None,
 ) -> Model:
     """The model that runs `program` on `target`.
 
@@ -61,7 +62,8 @@ def compile(
     of them when it is called; `report` says why.
 
     What was compiled for a CPU is kept in the cache, and found there; `file` is where the program came from, if it is by the
-    file that it is to be found.
+    file that it is to be found. Where nobody needs the program's module any more, `again` makes it anew: it is lowered itself
+    then, not a copy of it.
 
     A model for a processor that this machine's is not can be saved; a call of it raises DeviceError. Raises UnsupportedError
     for what the target cannot do, DeviceError for a device that is not there, and CompileError for a bug of dlc.
@@ -70,7 +72,8 @@ def compile(
     backend = backend_of(target, options.device).compiling()
     c = Compilation(program, backend, options, report if report is not None else Report(), progress)
     with collected_rarely():
-        model = _compiled(_to_be_cut(c), file)
+        cut = _to_be_cut(c)
+        model = _compiled(cut, file, again if cut is c else None)
     model.defaults = program.defaults
     model.num_threads = options.num_threads
     return model
@@ -95,9 +98,9 @@ def _to_be_cut(c: Compilation) -> Compilation:
     return replace(c, program=replace(c.program, module=expanded(c.program.module)))
 
 
-def _compiled(c: Compilation, file: CachedFile | None = None) -> Model:
+def _compiled(c: Compilation, file: CachedFile | None = None, again: Callable[[], ModuleOp] | None = None) -> Model:
     began = perf_counter()
-    served, c.report.each_size = _served(c, file)
+    served, c.report.each_size = _served(c, file, again)
     c.report.seconds += perf_counter() - began
     if served is not None and served.is_all:
         return served.model
@@ -133,12 +136,14 @@ def _by_sizes(c: Compilation, served: Served | None) -> BySizes:
     return BySizes(program.name, program.inputs, program.outputs, symbols, served, models, decide if decided else None, ranges)
 
 
-def _served(c: Compilation, file: CachedFile | None = None) -> tuple[Served | None, str | None]:
+def _served(
+    c: Compilation, file: CachedFile | None = None, again: Callable[[], ModuleOp] | None = None
+) -> tuple[Served | None, str | None]:
     """The model that a program is for all its sizes, or for many of them; and why it is compiled for each set of the others."""
     is_known = not c.program.sizes and not decided_sizes(c.program)
     # What evaluates a module takes what its data decides as it comes.
     if is_known or (not c.program.sizes and isinstance(c.backend, ModuleBackend)):
-        return Served(_model(c, file)), None
+        return Served(_model(c, file, again)), None
     if not c.program.sizes and not c.backend.takes_sizes:
         decided = ", ".join(decided_sizes(c.program))
         raise UnsupportedError(
@@ -159,9 +164,9 @@ def _served(c: Compilation, file: CachedFile | None = None) -> tuple[Served | No
         return None, str(error).partition("\n")[0]
 
 
-def _model(c: Compilation, file: CachedFile | None = None) -> Model:
-    run, artifact = _program(c, file)
+def _model(c: Compilation, file: CachedFile | None = None, again: Callable[[], ModuleOp] | None = None) -> Model:
     infos, device = (c.program.inputs, c.program.outputs), c.backend.takes_device_arrays
+    run, artifact = _program(c, file, again)
     return Model(*infos, run, c.program.name, artifact, takes_device_arrays=device)
 
 
@@ -204,11 +209,13 @@ def emit(program: Program, form: str, target: str | Backend = "cpu", options: Op
     return own.show(form, texts, {name: header(name, layers.get(name, [])) for name in texts})
 
 
-def _program(c: Compilation, file: CachedFile | None = None) -> tuple[Run, CompiledProgram | None]:
+def _program(
+    c: Compilation, file: CachedFile | None = None, again: Callable[[], ModuleOp] | None = None
+) -> tuple[Run, CompiledProgram | None]:
     """What runs a program of known sizes, and the artifact that it is if it can be saved."""
     if c.options.check_each_pass:
-        c = replace(c, program=c.program.in_memory())
-    made = _executed(c, c.backend) if isinstance(c.backend, ModuleBackend) else _kept(c, file)
+        c, again = replace(c, program=c.program.in_memory()), None
+    made = _executed(c, c.backend) if isinstance(c.backend, ModuleBackend) else _kept(c, file, again)
     artifact = made if isinstance(made, CompiledProgram) else None
     with c.report.timed("load"):
         run: Run = made.runner(c.options.num_threads) if isinstance(made, CompiledProgram) else made.run
@@ -228,14 +235,14 @@ def _executed(c: Compilation, backend: ModuleBackend) -> Executable:
     return backend.execute(lowering.module, lowering.weights.in_memory())
 
 
-def _kept(c: Compilation, file: CachedFile | None) -> CompiledProgram | Executable:
+def _kept(c: Compilation, file: CachedFile | None, again: Callable[[], ModuleOp] | None) -> CompiledProgram | Executable:
     """The program out of the cache, or compiled now."""
     backend, program = cast("KernelBackend[Any, Any]", c.backend), c.program
     if c.recorder is not None or reason_not_cached(backend.target, c.options) is not None:
-        return assembled(c, backend)
+        return assembled(c, backend, again)
 
     def make() -> CompiledProgram:
-        made = assembled(c, backend)
+        made = assembled(c, backend, again)
         assert isinstance(made, CompiledProgram), f"{backend}: programs for a target with a version are artifacts"
         return made
 

@@ -191,6 +191,7 @@ class Emitter:
         if len(known) == len(operands):
             probe = op.make(*Block(arg_types=[v.type for v in operands]).args, **properties)
             folded = _fold(probe, known)
+            probe.erase()
             if folded is not None:
                 return folded
         return self.unfolded(op, *operands, **properties)

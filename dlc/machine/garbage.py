@@ -19,7 +19,8 @@ def collected_rarely() -> Generator[None]:
     """Lets more garbage gather, for the whole process, until all threads that asked for it are done.
 
     IR is made of cycles and lives until its stage is over: the collector goes through it again and again, and through all
-    that the process has besides, a tenth of the time of a compilation.
+    that the process has besides, a tenth of the time of a compilation. What is there at the end is hardly ever garbage, since
+    IR is taken apart: it becomes old without being looked at.
     """
     global _within, _before
     with _lock:
@@ -34,5 +35,9 @@ def collected_rarely() -> Generator[None]:
     finally:
         with _lock:
             _within -= 1
-            if _within == 0:
+            if _within == 0 and gc.get_threshold() != _before:
+                # What somebody has frozen would thaw.
+                if gc.get_freeze_count() == 0:
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.set_threshold(*_before)

@@ -55,15 +55,21 @@ def all_of(op: Operation, *kinds: type[Op]) -> Iterator[Op]:
 
 def op_count(op: Operation) -> int:
     """How many ops an op is, with those in it."""
-    blocks = [block for region in op.regions for block in region.blocks]
-    return 1 + sum(len(block.ops) + sum(op_count(inner) - 1 for inner in with_regions(block)) for block in blocks)
+    count, around = 1, [op]
+    while around:
+        for region in around.pop().regions:
+            for block in region.blocks:
+                count += sum(kinds_in(block).values())
+                around += with_regions(block)
+    return count
 
 
 def with_regions(block: Block) -> list[Operation]:
     """The ops of a block that have regions."""
-    if not any(map(_may_have_regions, kinds_in(block))):
-        return []
-    return [op for op in block.ops if op.regions]
+    for kind in kinds_in(block):
+        if _may_have_regions(kind):
+            return [op for op in block.ops if op.regions]
+    return []
 
 
 @cache

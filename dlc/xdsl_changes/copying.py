@@ -89,14 +89,19 @@ def _copied(
 
 
 def _erase(self: Any, safe_erase: bool = True, drop_references: bool = True) -> None:
-    """An op that is erased has no results any more: they know it, and circles wait for the collector of garbage."""
+    """An op that is erased has no results any more, nor has what is in it: they know it, and circles wait for the collector."""
     assert self.parent is None, "Operation with parents should first be detached before erasure."
-    if drop_references:
+    results = self.results
+    if not drop_references:
+        self.results = _NO_VALUES
+    elif self.regions:
+        forget(self)
+    else:
         self.drop_all_references()
-    for result in self.results:
+        self.results = _NO_VALUES
+    for result in results:
         if result.first_use is not None:
             result.erase(safe_erase=safe_erase)
-    self.results = _NO_VALUES
 
 
 def forget(op: Operation) -> None:

@@ -26,15 +26,21 @@ def initialize(
     successors: Sequence[Block] = (),
     regions: Sequence[Region] = (),
 ) -> None:
-    read: Any = SSAValues(operands)
-    uses: Any = tuple([Use(self, k) for k in range(len(read))])
-    self._operands, self._operand_uses = read, uses
-    for operand, use in zip(read, uses, strict=True):
-        use._next_use = first = operand.first_use
-        if first is not None:
-            first._prev_use = use
-        operand.first_use = use
-    self.results = SSAValues([OpResult(t, self, k) for k, t in enumerate(result_types)])
+    if operands:
+        read: Any = SSAValues(operands)
+        uses: list[Any] = []
+        for operand in read:
+            use: Any = _new(Use)
+            use._operation, use._index, use._prev_use = self, len(uses), None
+            use._next_use = first = operand.first_use
+            if first is not None:
+                first._prev_use = use
+            operand.first_use = use
+            uses.append(use)
+        self._operands, self._operand_uses = read, tuple(uses)
+    else:
+        self._operands, self._operand_uses = _NO_VALUES, ()
+    give_results(self, result_types)
     self.properties = dict(properties)
     self.attributes = dict(attributes)
     self.location = UNKNOWN_LOC if location is None else location
@@ -44,6 +50,17 @@ def initialize(
     for region in regions:
         self.add_region(region)
     self.__post_init__()
+
+
+def give_results(op: Any, types: Sequence[Attribute]) -> None:
+    """Gives a new op results of these types."""
+    results: list[Any] = []
+    for type_ in types:
+        result: Any = _new(OpResult)
+        result._name = result.first_use = None
+        result._type, result.op, result.index = type_, op, len(results)
+        results.append(result)
+    op.results = SSAValues(results) if results else _NO_VALUES
 
 
 def _flat(given: Sequence[Any], defined: Sequence[tuple[str, Any]], kind: type[Any]) -> list[Any] | None:
@@ -79,25 +96,30 @@ def _initialize_defined(self: Any, definition: OpDef, **given: Any) -> None:
 
 
 @cache
-def _defaults(kind: type[IRDLOperation]) -> tuple[tuple[tuple[str, Attribute], ...], tuple[tuple[str, Attribute], ...]]:
-    """What the properties and the attributes of an op are where nothing is said."""
+def _defaults(kind: type[IRDLOperation]) -> tuple[tuple[tuple[str, Attribute], ...], tuple[tuple[str, Attribute], ...]] | None:
+    """What the properties and the attributes of an op are where nothing is said; None where nothing is then."""
+    assert kind.name
     definition = kind.get_irdl_definition()
 
     def stated(named: Mapping[str, Any]) -> tuple[tuple[str, Attribute], ...]:
         required = ((name, d.default_value) for name, d in named.items() if not isinstance(d, OptionalDef))
         return tuple((name, value) for name, value in required if value is not None)
 
-    return stated(definition.properties), stated(definition.attributes)
+    properties, attributes = stated(definition.properties), stated(definition.attributes)
+    return (properties, attributes) if properties or attributes else None
 
 
 def _fill_in(self: IRDLOperation) -> None:
-    properties, attributes = _defaults(type(self))
-    for name, value in properties:
-        self.properties.setdefault(name, value)
-    for name, value in attributes:
-        self.attributes.setdefault(name, value)
+    defaults = _defaults(self.__class__)
+    if defaults is not None:
+        for name, value in defaults[0]:
+            self.properties.setdefault(name, value)
+        for name, value in defaults[1]:
+            self.attributes.setdefault(name, value)
     # What xDSL puts there while it builds the body of a named op.
-    Operation.__post_init__(self)
+    further = Operation.__post_init__
+    if further is not _post_init:
+        further(self)
 
 
 _OPERAND, _RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT
@@ -143,6 +165,10 @@ def _replace_all_uses(self: Any, value: Any) -> None:
         value._name = self._name
 
 
+# Of classes whose fields are all set then.
+_new: Any = object.__new__
+_NO_VALUES: Any = SSAValues()
+_post_init: Any = Operation.__post_init__
 _item_of = cast(Any, tuple).__getitem__
 _initialize_any: Any = xdsl.irdl.operations.irdl_op_init
 _any_single: Any = cast(Any, BeforeVariadicSingleAccessor).__get__

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dlc
 from dlc.backends.reference import evaluate
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, load_program
@@ -74,7 +75,8 @@ def test_random_program(seed: int) -> None:
     agree_at_every_stage(made.program, made.inputs, made.expected)
 
 
-def test_a_crash_at_the_end_shows_the_module_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("whole_file", [False, True], ids=["program", "file"])
+def test_a_crash_at_the_end_shows_the_module_before_it(monkeypatch: pytest.MonkeyPatch, whole_file: bool) -> None:
     seen: list[str] = []
 
     def fails(self: PlanArenaPass, ctx: Context, op: ModuleOp) -> None:
@@ -83,7 +85,10 @@ def test_a_crash_at_the_end_shows_the_module_before_it(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(PlanArenaPass, "apply", fails)
     with pytest.raises(CompileError, match="no room") as crash:
-        compile(load_program(path_of("mnist_cnn")), "cpu", Options(workers=1, cache=False))
+        if whole_file:
+            dlc.compile_model(path_of("mnist_cnn"), cache=False)
+        else:
+            compile(load_program(path_of("mnist_cnn")), "cpu", Options(workers=1, cache=False))
     file = re.search(r"dlc opt (\S+)", str(crash.value))
     assert file is not None
     assert [Path(file[1]).read_text()] == seen

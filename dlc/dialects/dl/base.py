@@ -37,7 +37,6 @@ from dlc.ir import (
     IntegerAttr,
     IntegerType,
     IRDLOperation,
-    OpResult,
     ParametrizedAttribute,
     Parser,
     Printer,
@@ -47,6 +46,7 @@ from dlc.ir import (
     TensorType,
     VerifyException,
     f64,
+    give_results,
     i1,
     i64,
     irdl_attr_definition,
@@ -331,7 +331,7 @@ class DlOp(PlainOp, ABC):
 
     def set_result_types(self, types: Sequence[Tensor]) -> None:
         """Gives a new op its results."""
-        self.results = type(self.results)([OpResult(t, self, i) for i, t in enumerate(types)])
+        give_results(self, types)
 
     def verify_(self) -> None:
         try:

@@ -17,7 +17,8 @@ from collections.abc import Iterable
 
 from dlc.ir import IndexType, func
 
-_NUMBER = re.compile(r"!(\d+)")
+# A number of metadata, or a text in quotes: a name, which may have such a number in it.
+_NUMBER = re.compile(r'"[^"]*"|!(\d+)')
 
 
 class Aliases:
@@ -52,7 +53,7 @@ def joined(texts: Iterable[str]) -> str:
     parts: list[str] = []
     used = 0
     for text in texts:
-        first, numbers = used, [int(n) for n in _NUMBER.findall(text)]
-        parts.append(_NUMBER.sub(lambda m, first=first: f"!{int(m[1]) + first}", text) if first else text)
+        first, numbers = used, [int(n) for n in _NUMBER.findall(text) if n]
+        parts.append(_NUMBER.sub(lambda m, first=first: f"!{int(m[1]) + first}" if m[1] else m[0], text) if first else text)
         used += max(numbers, default=-1) + 1
     return "\n".join(parts)

@@ -176,8 +176,10 @@ def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: Con
         match op:
             case linalg.YieldOp():
                 result = op.operands[0]
+                op.erase()
             case linalg.IndexOp():
                 op.results[0].replace_all_uses_with(_position(place, map_.results[op.dim.value.data]))
+                op.erase()
             case _:
                 block.insert_op_before(op, first)
     for access in [a for a in arguments if a[0] is value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 from dlc.ir import Attribute, Block, Context, Operation, func, memref, vector
@@ -34,7 +35,12 @@ class CseKernelsPass(KernelPass):
 
 def is_pure(op: Operation) -> bool:
     """Whether an op of the loop level only computes."""
-    return op.name.partition(".")[0] in _PURE_DIALECTS or isinstance(op, _VECTOR_PURE + _VIEWS)
+    return _is_pure(op.__class__)
+
+
+@cache
+def _is_pure(kind: type[Operation]) -> bool:
+    return kind.name.partition(".")[0] in _PURE_DIALECTS or issubclass(kind, _VECTOR_PURE + _VIEWS)
 
 
 def _merge(block: Block, outer: dict[Key, Operation]) -> None:
@@ -54,7 +60,7 @@ def _merge(block: Block, outer: dict[Key, Operation]) -> None:
 
 def _key(op: Operation) -> Key:
     properties: tuple[tuple[str, Attribute], ...] = tuple(sorted(op.properties.items(), key=lambda p: p[0]))
-    results: tuple[Attribute, ...] = tuple(r.type for r in op.results)
+    results: tuple[Attribute, ...] = tuple([r.type for r in op.results])
     return (type(op), tuple(op.operands), properties, results)
 
 

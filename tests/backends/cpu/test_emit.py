@@ -13,6 +13,7 @@ from dlc.backends.cpu.llvm import assembly, compile_text
 from dlc.emission.llvm.aliases import joined
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import CompileError, UnsupportedError
+from dlc.ir import StringAttr
 from dlc.runtime.cpu.code.loader import load_object, undefined_symbols
 from dlc.target import CPU_LEVELS, Target, resolve
 from tests.backends.cpu.native import LEVELS, grid, parse_kernel, run
@@ -119,6 +120,15 @@ def test_texts_of_kernels_can_be_joined() -> None:
     kernels = [parse_kernel(grid(COPY, BUFFERS).replace("@k", f"@{name}")) for name in "ab"]
     loaded = load_object(compile_text(joined(emit_kernel(kernel, GENERIC).text for kernel in kernels), GENERIC))
     assert loaded.address("a.0") != loaded.address("b.0")
+
+
+def test_joined_kernels_keep_names_that_look_like_metadata() -> None:
+    names = ["a!1", "b!1", '"c!2"']
+    kernels = [parse_kernel(grid(COPY, BUFFERS)) for _ in names]
+    for kernel, name in zip(kernels, names, strict=True):
+        kernel.sym_name = StringAttr(name)
+    loaded = load_object(compile_text(joined(emit_kernel(kernel, GENERIC).text for kernel in kernels), GENERIC))
+    assert len({loaded.address(f"{name}.0") for name in names}) == len(names)
 
 
 def test_buffers_are_said_not_to_overlap() -> None:
