@@ -1,8 +1,9 @@
 """Choosing a tile plan for a nest on a device with groups of items.
 
-The rules come from what is published of GPUs: adjacent items touch adjacent memory, four elements at a time; a contraction
-keeps a square of sums in each item's registers and feeds it from local memory; what is reduced along contiguous memory is
-shared out to a team of items; and there should be items enough to keep the whole device busy.
+The rules come from what is published of GPUs, and their numbers from an H100 and an H200: adjacent items touch adjacent
+memory, four elements at a time; a contraction keeps a square of sums in each item's registers and feeds it from local memory;
+what is reduced along contiguous memory is shared out to a team of items; and there should be items enough to keep the whole
+device busy.
 """
 
 from __future__ import annotations
