@@ -221,6 +221,13 @@ def _quantisation() -> list[Sample]:
             "blocks_of_one",
             axis=1,
         ),
+        sample(
+            dl.DequantizeOp,
+            (values(I8, 4, 0), np.zeros((2, 0), np.float32), np.zeros((2, 0), I8)),
+            lambda x, s, z: x.astype(float),
+            "blocks_of_nothing",
+            axis=0,
+        ),
         Sample(
             dl.DynamicQuantizeLinearOp,
             (np.array([-1.0, 0.0, 2.1, 0.5, 3.0], np.float32),),

@@ -124,7 +124,8 @@ class Scaled(Composite):
 
     def trailing(self, parameter: Array, rank: int) -> Array:
         """A parameter's values as they broadcast along the axis."""
-        if parameter.ndim == rank > 0 and parameter.size > 1 and self.block_count is not None:
+        apart = rank > 1 or parameter.shape != (1,)
+        if parameter.ndim == rank > 0 and apart and self.block_count is not None:
             size = int(shape_of(self.x)[self.channel_axis])
             return parameter.repeat(size // parameter.shape[self.channel_axis], self.channel_axis)
         return parameter.reshape(-1, *(1,) * (rank - 1 - self.channel_axis)) if parameter.ndim else parameter
