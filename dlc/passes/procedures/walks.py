@@ -96,7 +96,7 @@ class _Extreme:
 
     def of_columns(self, x: Buffer, row: Value, column: Value, first: Index, n: Size, width: int) -> Value:
         """The places for columns side by side."""
-        best, begin = self._nothing(x, width), self.code.index(first)
+        best, begin = self._nothing(x, width, first), self.code.index(first)
         with self.code.loop(begin, begin + self.code.size(n), name="j") as j:
             best.take(x.row(row, j, column, width=width), j.as_integer(i32).spread((width,)))
         return best.place.value
@@ -111,14 +111,14 @@ class _Extreme:
         """Where the part of a stretch begins that has its best value: places beside all values would take as long again."""
         code, choose = self.code, minimum if self.smallest else maximum
         worst = code.constant(self.worst, vector_type((_WIDE,), code.element), signed=x.signed)
-        best = _Best(self, code.cell(worst.extreme(smallest=self.smallest)), code.cell(code.number(0, i32)))
+        best = _Best(self, code.cell(worst.extreme(smallest=self.smallest)), code.cell(self._at(begin)))
 
         def consider(first: Index) -> None:
             lanes = code.cell(worst)
             with code.loop(0, _PART, _WIDE, name="k") as at:
                 lanes.value = choose(lanes.value, x.block((row, at + first, 0), (_WIDE,), (1,)))
             extreme = lanes.value.extreme(smallest=self.smallest)
-            best.take(extreme, code.number(first, i32) if isinstance(first, int) else first.as_integer(i32))
+            best.take(extreme, self._at(first))
 
         with code.loop(0, n - n % _PART, _PART, name="j") as first:
             consider(first + begin)
@@ -132,7 +132,7 @@ class _Extreme:
         code, end = self.code, self.code.size(n)
         width = 32 if isinstance(n, int) and n >= _LONG_ROW else 8
         whole = end - end % width
-        lanes = self._nothing(x, width)
+        lanes = self._nothing(x, width, first)
         with code.loop(0, whole, width, name="j") as at:
             lanes.take(x.block((row, at + first, 0), (width,), (1,)), code.numbered(at + first, width, i32))
         covered = isinstance(n, int) and n >= width
@@ -158,10 +158,14 @@ class _Extreme:
         # What fails holds for NaN: one that is the best stays.
         return value.fails("ge" if self.smallest else "le", best) & best.equals(best)
 
-    def _nothing(self, x: Buffer, width: int) -> _Best:
-        t = vector_type((width,), self.code.element)
-        worst = self.code.constant(self.worst, t, signed=x.signed)
-        return _Best(self, self.code.cell(worst), self.code.cell(self.code.number(0, vector_type((width,), i32))))
+    def _nothing(self, x: Buffer, width: int, first: Index) -> _Best:
+        """The worst value, which stands for those that are no better: the first place of all has one of them then."""
+        worst = self.code.constant(self.worst, vector_type((width,), self.code.element), signed=x.signed)
+        return _Best(self, self.code.cell(worst), self.code.cell(self._at(first).spread((width,))))
+
+    def _at(self, place: Index) -> Value:
+        """A place as places are kept."""
+        return self.code.number(place, i32) if isinstance(place, int) else place.as_integer(i32)
 
     def _of_lanes(self, lanes: _Best) -> tuple[Value, Value]:
         """The best of the lanes, and where it is."""

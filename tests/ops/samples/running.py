@@ -58,8 +58,11 @@ def _extreme_place(dtype: np.dtype, smallest: bool, last: bool, *shape: int) -> 
 
 
 def _extreme_places(dtype: np.dtype, smallest: bool, last: bool, parts: int, *shape: int) -> Sample:
-    """Of stretches, of which the last two overlap where they are not of one length."""
+    """Of stretches, of which the last two overlap where they are not of one length; the later ones have nothing but what is
+    never better than anything."""
     x = values(dtype, *shape)
+    limits = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    x[-1, shape[1] // 2 :] = limits[smallest]
     size = -(-shape[1] // parts)
     starts = [min(k * size, shape[1] - size) for k in range(parts)]
 
