@@ -76,6 +76,11 @@ class _Chooser:
             return tiled
         return self.team() or self.elementwise()
 
+    @property
+    def busy(self) -> int:
+        """Items that the device has at work at once."""
+        return _AT_ONCE * self.groups.units * self.groups.items
+
     # The parts of a plan
 
     def steps(self, d: int, tile: int = 1) -> int:
@@ -146,12 +151,13 @@ class _Chooser:
         nest = self.nest
         shared = [d for d in self.near_first(nest.shared) if d != lane and d not in nest.open]
         again = (d for d in shared if any(not a.uses(d) for s in nest.stages if s.reductions for a in s.inputs))
-        pieces = prod(self.steps(d, register.get(d, 1)) for d in nest.shared)
-        busy = _AT_ONCE * self.groups.units * self.groups.items
-        for d in again:
-            fitting = (n for n in _PLACES if nest.extents[d] % n == 0 and self.fitting(d, n) == n and pieces // n >= busy)
-            return {d: n} if (n := next(fitting, None)) is not None else {}
-        return {}
+        d = next(again, None)
+        if d is None:
+            return {}
+        pieces = prod(self.steps(x, register.get(x, 1)) for x in nest.shared)
+        fitting = (n for n in _PLACES if nest.extents[d] % n == 0 and self.fitting(d, n) == n and pieces // n >= self.busy)
+        n = next(fitting, None)
+        return {d: n} if n is not None else {}
 
     def chunks(self, team: Sequence[int]) -> dict[int, int]:
         """Steps along the dimensions of single stages."""
@@ -184,13 +190,12 @@ class _Chooser:
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
         # Neighbours read neighbouring elements only as a team, where what is reduced is contiguous.
         worth = 2 * _LINE if lane is None else _WORTH_A_TEAM
-        busy = _AT_ONCE * self.groups.units * self.groups.items
-        if nest.extents[dims[0]] < worth or (lane is not None and rows >= busy):
+        if nest.extents[dims[0]] < worth or (lane is not None and rows >= self.busy):
             return None
         # Enough for the device, and for neighbours to read whole lines.
         side = min(self.steps(lane, register[lane]), _LINE) if lane is not None else 1
         kept = max(nest.extents[d] if self.is_kept(d) else 1 for d in dims)
-        wanted = min(max(busy // rows, kept // _KEPT, 2 * _LINE if lane is None else 1), self.groups.team_items // side)
+        wanted = min(max(self.busy // rows, kept // _KEPT, 2 * _LINE if lane is None else 1), self.groups.team_items // side)
         chunks = self.chunks(dims)
         pieces = max(self.steps(d, chunks.get(d, 1)) for d in dims)
         if lane is not None:
