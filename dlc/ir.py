@@ -119,6 +119,7 @@ from dlc.xdsl_changes.arith import shaped_like
 from dlc.xdsl_changes.contents import all_of, contains, holds_any, kinds_in, op_count, ops_of, with_regions
 from dlc.xdsl_changes.copying import Kept, forget
 from dlc.xdsl_changes.operations import give_results
+from dlc.xdsl_changes.remembered import forget_much, remembered
 
 __all__ = [
     "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
@@ -132,12 +133,11 @@ __all__ = [
     "ParametrizedAttribute", "ParseError", "ParsePropInAttrDict", "Parser", "Printer", "Pure", "Region", "SSAValue",
     "Signedness", "StridedLayoutAttr", "StringAttr", "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr",
     "SymbolTable", "SymbolUserOpInterface", "TensorType", "TypeAttribute", "UnitAttr", "UnknownLoc", "VectorType",
-    "VerifyException", "all_of", "arith", "attr_def", "bf16", "contains", "f16", "f32", "f64", "forget", "func",
-    "give_results", "gpu", "holds_any", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition",
-    "irdl_op_definition", "kinds_in", "linalg", "math", "memref", "op_count", "operand_def", "ops_of", "opt_attr_def",
-    "opt_operand_def", "opt_prop_def", "param_def", "parse_module", "parse_pass_specs", "print_module", "prop_def",
-    "region_def", "result_def", "scf", "shaped_like", "tensor", "traits_def", "var_operand_def", "var_result_def", "vector",
-    "with_regions",
+    "VerifyException", "all_of", "arith", "attr_def", "bf16", "contains", "f16", "f32", "f64", "forget", "forget_much", "func",
+    "give_results", "gpu", "holds_any", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition",
+    "kinds_in", "linalg", "math", "memref", "op_count", "operand_def", "ops_of", "opt_attr_def", "opt_operand_def",
+    "opt_prop_def", "param_def", "parse_module", "parse_pass_specs", "print_module", "prop_def", "region_def", "remembered",
+    "result_def", "scf", "shaped_like", "tensor", "traits_def", "var_operand_def", "var_result_def", "vector", "with_regions",
 ]  # fmt: skip
 
 change_xdsl()

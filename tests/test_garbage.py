@@ -12,7 +12,7 @@ import pytest
 import dlc
 from dlc.compiler import compile
 from dlc.dialects.dl.creation import WeightOp
-from dlc.ir import Operation
+from dlc.ir import Operation, remembered
 from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 from tests.models.skeletons import path_of
@@ -116,3 +116,11 @@ def test_ir_that_is_compiled_leaves_no_circles() -> None:
         gc.enable()
     # The last of the program, and literals that were never in a block: an op and its result hold one another.
     assert left <= {"arith.constant", "func.return", "dl.dispatch"}
+
+
+def test_what_is_remembered_of_a_large_program_goes_with_it() -> None:
+    large, small = remembered(), remembered()
+    large.update((k, k) for k in range(10_000))
+    small.update((k, k) for k in range(10))
+    compile(dlc.jit(lambda x: x + 1).lower(1.0).program, "cpu", Options(cache=False))
+    assert (len(large), len(small)) == (0, 10)

@@ -29,7 +29,7 @@ from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import Progress, Report
-from dlc.ir import ModuleOp, contains, print_module
+from dlc.ir import ModuleOp, contains, forget_much, print_module
 from dlc.machine.garbage import collected_rarely
 from dlc.options import Options
 from dlc.passes.base import kernels_of
@@ -74,6 +74,7 @@ def compile(
     with collected_rarely():
         cut = _to_be_cut(c)
         model = _compiled(cut, file, again if cut is c else None)
+    forget_much()
     model.defaults = program.defaults
     model.num_threads = options.num_threads
     return model

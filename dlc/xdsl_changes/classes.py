@@ -11,6 +11,8 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue, Use
 from xdsl.ir.affine import AffineExpr
 from xdsl.irdl import IRDLOperation, VariadicDef
 
+from dlc.xdsl_changes.remembered import remembered
+
 # How many of what may be made anew are remembered.
 MOST_KNOWN = 1 << 16
 
@@ -38,7 +40,7 @@ class _SharedMeta(_PlainMeta):
 
 
 # What was made last by the classes of shared attributes.
-_shared: dict[tuple[type, tuple[Any, ...]], Any] = {}
+_shared: dict[tuple[type, tuple[Any, ...]], Any] = remembered()
 
 
 def with_derived(base: type) -> Sequence[type]:

@@ -12,6 +12,7 @@ from xdsl.ir import Attribute, Operation, ParametrizedAttribute
 from xdsl.irdl import AnyAttr, AnyOf, BaseAttr, OpDef, ParamAttrDef, RangeOf, TypeVarConstraint
 
 from dlc.xdsl_changes.classes import MOST_KNOWN
+from dlc.xdsl_changes.remembered import remembered
 
 
 def _check_new(self: Any) -> None:
@@ -69,7 +70,7 @@ def _checks(kind: type[ParametrizedAttribute]) -> tuple[ParamAttrDef, Sequence[t
 
 
 # What was found right of ops and attributes: a definition, and what they are made of, which stands for itself while it is here.
-_right: dict[tuple[int | str, ...], tuple[Attribute, ...]] = {}
+_right: dict[tuple[int | str, ...], tuple[Attribute, ...]] = remembered()
 
 
 def _note_right(key: tuple[int | str, ...], held: tuple[Attribute, ...]) -> None:

@@ -51,6 +51,7 @@ from dlc.ir import (
     i64,
     irdl_attr_definition,
     param_def,
+    remembered,
     traits_def,
 )
 
@@ -361,7 +362,7 @@ def of_equal_ops(
 ) -> Callable[Concatenate[Any, Asked], Answer]:
     """A question about an op whose answer hangs on its kind, properties and types alone: of equal ops it is asked once."""
     # With what the keys name, so that it stays.
-    known: dict[tuple[Any, ...], tuple[Answer, tuple[Attribute, ...]]] = {}
+    known: dict[tuple[Any, ...], tuple[Answer, tuple[Attribute, ...]]] = remembered()
 
     @wraps(question)
     def asked(op: DlOp, *arguments: Asked.args, **named: Asked.kwargs) -> Answer:
@@ -380,7 +381,7 @@ def of_equal_ops(
 
 # What was inferred of ops, by their classes, names of properties, and types and properties, which stand for themselves while
 # they are here.
-_inferred: dict[tuple[type | str | int, ...], tuple[Sequence[Tensor], tuple[Attribute, ...]]] = {}
+_inferred: dict[tuple[type | str | int, ...], tuple[Sequence[Tensor], tuple[Attribute, ...]]] = remembered()
 _MOST_INFERRED = 1 << 14
 
 
