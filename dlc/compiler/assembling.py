@@ -44,8 +44,7 @@ class _Assembly:
         self.lowering.to_kernels()
         module = self.lowering.module
         require_numbers(c, module)
-        self.layers, self.results = dispatches(module), results_of(module)
-        self.flops, self.runs = flops(module), runs(module)
+        self.layers, self.results, self.flops = dispatches(module), results_of(module), flops(module)
         # As they are before their stages; those of a dump go through them with the module, so that the files show all of it.
         self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
         # The host program, once it is planned.
@@ -100,7 +99,8 @@ class _Assembly:
         # Kernels are measured each by itself, as objects.
         if not c.options.tune or not stages or not isinstance(backend, ObjectBackend):
             return {}
-        tuner = Tuner(stages, backend.here(), self.lowering.context, c.options.num_threads or usable_cpus(), self.runs)
+        threads, counts = c.options.num_threads or usable_cpus(), runs(self.lowering.module)
+        tuner = Tuner(stages, backend.here(), self.lowering.context, threads, counts)
         with c.report.timed("tuning"):
             c.report.tuned += tuner.tune(self.lowering.module, c.options.tune, c.progress)
         return {tuned.name: tuned.variant for tuned in c.report.tuned}
