@@ -74,7 +74,6 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
     "len_of_count": (lambda x: len(x[x > 0]), UndecidableError, r"the size count0 is not known"),
     "slices_of_count": (lambda x: x[x > 0][:2] + x[x > 0][:3], ShapeError, r"a size of count1 against count2, which data"),
     "update_slice_of_count": (lambda x: x[x > 0].at[:2].set(1), UndecidableError, r"places to write.*of size count0.*arange"),
-    "count_of_values": (lambda x: x.at[x > 0].set(X[0]), ShapeError, r"shape \(4,\) for a place of shape \(count0,\)"),
     "changing_carry": (
         lambda x: dlc.lax.fori_loop(0, 3, lambda i, c: c[c > i], x[x > 0]),
         ShapeError,
