@@ -248,6 +248,7 @@ def jit(
     precision: str = "f32",
     weights: str = "float",
     group: int = 32,
+    tune: float = 0.0,
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     function: Callable[..., Any] | None = None,
@@ -267,6 +268,7 @@ def jit(
     precision: str = "f32",
     weights: str = "float",
     group: int = 32,
+    tune: float = 0.0,
 ) -> Any:
     """Compiles a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
@@ -283,6 +285,7 @@ def jit(
     `numerics="strict"` keeps to the operations as they are written, `precision` of `bf16` or `f16` rounds what contractions of
     f32 with weights, which are arrays that the function has and not its arguments, multiply (docs/numerics.md). `weights` of
     `int8` or `int4` makes integers of the large ones of products, with a scale for each `group` of them (docs/few_bits.md).
+    `tune` is for how many seconds tile plans for a CPU are measured when the function is compiled; what was found is kept.
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
@@ -297,6 +300,7 @@ def jit(
         precision=precision,
         weights=weights,
         group=group,
+        tune=tune,
     )
 
     def wrap(f: Callable[..., Any]) -> JitFunction:
