@@ -36,7 +36,9 @@ T = TypeVar("T")
 
 # Where neither a terminal nor COLUMNS bounds a table, it is as wide as this at most.
 # Names are printed as they are: `grad:x: float32[4]` has no picture in it.
-out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if sys.stdout.isatty() else columns() or 160)
+# A process may have been started without a standard output.
+_is_terminal = sys.stdout is not None and sys.stdout.isatty()  # pyright: ignore[reportUnnecessaryComparison]
+out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if _is_terminal else columns() or 160)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 # How the names of compiled models end.
 ARTIFACT_SUFFIX = ".dlc"
@@ -88,6 +90,7 @@ def show_log() -> None:
     logging.getLogger("dlc").setLevel(logging.INFO)
 
 
+@reports_errors
 def named_target(context: click.Context, option: click.Parameter, value: str) -> str:
     """A target's name; whether an OpenCL device of that name is there is seen when it is used."""
     try:
