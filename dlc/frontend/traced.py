@@ -80,6 +80,9 @@ def trace(
             # NumPy hides what a Tracer says to `array[i] = x` behind an error of its own.
             if isinstance(error.__cause__, DlcError):
                 raise error.__cause__ from None
+            if current.snapshots.any_frozen and "read-only" in str(error):
+                problem = "a large array that the function has read is changed in place while it is traced"
+                raise DlcError(f"{place_of_line(error)}: {problem}; change a copy of it") from error
             raise
         returned = [_result(current, r) for r in results]
     values = [r.value for r in returned]
