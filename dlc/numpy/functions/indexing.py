@@ -15,7 +15,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
-from dlc.dims import Dim, UndecidableError, never_negative
+from dlc.dims import Dim, Size, UndecidableError, never_negative
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
@@ -174,10 +174,8 @@ def cut(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
     if has_tracer(step) or step == 0:
         refuse(UnsupportedError(f"a slice with the step {step}; expected a known number other than 0"))
     low, high = (0, size) if step > 0 else (-1, size - 1)
-    if step == 1 and _counts_from(k.start, 0) and _counts_from(k.stop, 1):
-        start, count = k.start or 0, size + (k.stop or 0) - (k.start or 0)
-        if never_negative(count):
-            return part(x, axis, start, start + count)
+    if step > 0 and (between := _between_sizes(size, k.start, k.stop)) is not None:
+        return part(x, axis, *between, step)
 
     def clamped(bound: Any, default: Any) -> Any:
         if bound is None:
@@ -194,6 +192,19 @@ def cut(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
     count = add(floor_divide(subtract(span, 1), abs(step)), 1)
     numbers = numbers_below(operand(count), -(-size // abs(step)))
     return apply(dl.GatherOp, x, operand(add(multiply(numbers, step), first)), axis=axis)
+
+
+def _between_sizes(size: Size, start: Any, stop: Any) -> tuple[Size, Size] | None:
+    """The ends of a slice from the front, if they are sizes that are seen to lie in their order within an axis of `size`."""
+
+    def from_front(bound: Any, default: Size) -> Size | None:
+        if not isinstance(bound, int | Dim):
+            return default if bound is None else None
+        place = size + bound if isinstance(bound, int) and bound < 0 else bound
+        return place if never_negative(place) and never_negative(size - place) else None
+
+    first, last = from_front(start, 0), from_front(stop, size)
+    return (first, last) if first is not None and last is not None and never_negative(last - first) else None
 
 
 def _counts_from(bound: Any, end: int) -> bool:
@@ -259,6 +270,8 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> En
         if isinstance(size, Dim):
             repair = "name the places, as in x.at[dlc.numpy.arange(x.shape[0])[:2]]"
             raise UndecidableError(f"places to write, the slice {k} of an axis of size {size}, which is not known; {repair}")
+        if k.step == 0:
+            refuse(UnsupportedError("a slice with the step 0; expected a known number other than 0"))
         start, stop, step = k.indices(size)
         return Along(axis, start, step, len(range(start, stop, step)))
     _require_inside(k, x, axis)
