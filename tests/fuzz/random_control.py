@@ -102,6 +102,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "halves": lambda xp, x: xp.concatenate([x, x])[x.shape[0] // 2 : x.shape[0] // 2 + x.shape[0]],
     "alternate": lambda xp, x: xp.concatenate([x, x])[::2],
     "diagonal": lambda xp, x: xp.multiply(xp.eye(x.shape[0], dtype=np.float32), x),
+    "inner": lambda xp, x: _inner(xp, x),
     "asked": lambda xp, x, size: xp.negative(x) if x.shape[0] == size else x,
 }
 
@@ -148,6 +149,16 @@ def _update(xp: Any, x: Any, place: Any) -> Any:
         x[place] = 7
         return x
     return dnp.at(x)[place].set(7)
+
+
+def _inner(xp: Any, x: Any) -> Any:
+    """Rows but the first and the last become those before them, and every other one a number."""
+    if xp is np:
+        y = x.copy()
+        y[1:-1] = x[:-2]
+        y[1::2] = 3
+        return y
+    return dnp.at(dnp.at(x)[1:-1].set(x[:-2]))[1::2].set(3)
 
 
 def _fitted(xp: Any, x: Any, like: Any, alike: bool) -> Any:
@@ -243,7 +254,7 @@ class RandomControl:
                 return first.shape[:1] not in ((), (0,))
             case "numbered" | "diagonal":
                 return len(first.shape) == 1
-            case "sum_axis" | "cumsum" | "flip" | "product" | "scaled" | "halves" | "alternate" | "asked":
+            case "sum_axis" | "cumsum" | "flip" | "product" | "scaled" | "halves" | "alternate" | "inner" | "asked":
                 return len(first.shape) > 0
             case "largest":
                 return first.shape[:1] not in ((), (0,))
