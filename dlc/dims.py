@@ -156,7 +156,7 @@ class Dim:
         if not isinstance(other, int | Dim):
             return False
         difference = Dim.lift(self - other)
-        signs = {c > 0 for m, c in difference.terms.items()}
+        signs = {c > 0 for c in difference.terms.values()}
         return () in difference.terms and len(signs) == 1 and all(never_negative(Dim({m: 1})) for m in difference.terms)
 
     def __bool__(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Dim, Size, never_negative
+from dlc.dims import Dim, never_negative
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, blamed_on_user, is_number
 from dlc.numpy.apply import (
@@ -228,7 +228,7 @@ def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: 
     return by_numpy("geomspace", np.geomspace, *bounds, num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
 
 
-def eye(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Array:
+def eye(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
     """Ones on the diagonal `k` above the main one of an n × m matrix (n × n if `m` is None); float32 unless told otherwise."""
     check_device(device)
     if has_open_size((n, m, k)):
@@ -242,7 +242,7 @@ def identity(n: int, /, dtype: AnyDType = np.float32) -> Array:
     return eye(n, dtype=dtype) if has_open_size(n) else by_numpy("identity", np.eye, n, dtype=dtype)
 
 
-def tri(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32) -> Array:
+def tri(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32) -> Any:
     """Ones on and below the diagonal `k` above the main one of an n × m matrix; float32 unless told otherwise."""
     if has_open_size((n, m, k)):
         rows, columns = _known("tri", (n, n if m is None else m))
@@ -250,7 +250,7 @@ def tri(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float3
     return by_numpy("tri", np.tri, n, m, k, dtype=dtype)
 
 
-def _column(rows: Size) -> Any:
+def _column(rows: Any) -> Any:
     """0, 1, … rows - 1 as a column."""
     return apply(dl.ReshapeOp, arange(rows), shape=(rows, 1))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dims import Size
+from dlc.dims import Size, is_static
 from dlc.errors import ShapeError
 from dlc.numpy.apply import Operand, apply, convert, has_tracer, operand, places, refuse
 from dlc.numpy.functions.comparing import equal, greater_equal, less, logical_and
@@ -35,8 +35,9 @@ def is_between(x: Operand, keys: Sequence[Any]) -> bool:
     if not all(isinstance(k, slice) or type(k) is int for k in parts):
         return False
     axes = list(zip(parts, x.shape, strict=True))
-    known = all(isinstance(size, int) if isinstance(k, int) else step_of(k) > 0 for k, size in axes)
-    return known and any(isinstance(k, slice) and is_counted(size, k) for k, size in axes)
+    slices = [(cast("slice[Any, Any, Any]", k), size) for k, size in axes if isinstance(k, slice)]
+    known = is_static([size for k, size in axes if type(k) is int]) and all(step_of(k) > 0 for k, _ in slices)
+    return known and any(is_counted(size, k) for k, size in slices)
 
 
 def updated_between(x: Operand, keys: Sequence[Any], value: Operand, combine: Callable[[Any, Any], Any]) -> Any:
