@@ -142,20 +142,23 @@ class Dim:
         return power
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Integral):
-            other = int(other)
-        elif not isinstance(other, Dim | Number):
+        if isinstance(other, Dim):
+            same = self.terms == other.terms
+        elif isinstance(other, Integral):
+            same = self.terms == Dim.lift(int(other)).terms
+        elif isinstance(other, Number):
+            same = False
+        else:
             return NotImplemented
-        same = isinstance(other, int | Dim) and self.terms == Dim.lift(other).terms
         if not same and deciding.get() and is_asked_by_user() and not self._differs_from(other):
             raise UndecidableError(f"is {self} == {other}?")
         return same
 
     def _differs_from(self, other: object) -> bool:
         """Whether no symbols make this size equal to a number or another size."""
-        if not isinstance(other, int | Dim):
+        if not isinstance(other, Dim | Integral):
             return False
-        difference = Dim.lift(self - other)
+        difference = Dim.lift(self - (other if isinstance(other, Dim) else int(other)))
         signs = {c > 0 for c in difference.terms.values()}
         return () in difference.terms and len(signs) == 1 and all(never_negative(Dim({m: 1})) for m in difference.terms)
 
