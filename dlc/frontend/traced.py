@@ -60,7 +60,8 @@ def trace(
         try:
             element = element_type(array.dtype)
         except DTypeError as error:
-            raise DTypeError(f"argument {name}: {error}") from None
+            problem = f"Python integer {leaf} out of bounds for 64 bits" if is_number(leaf) else error
+            raise DTypeError(f"argument {name}: {problem}") from None
         argument = current.block.insert_arg(tensor_type(shape, element), len(current.block.args))
         arguments.append(Tracer(current, argument, weak=is_number(leaf)))
         argument.name_hint = identifier(name)

@@ -587,3 +587,8 @@ def test_results_in_dicts_of_every_kind() -> None:
     for given in (OrderedDict(b=x, a=x), lists, Counter(a=x)):
         got = dlc.jit(target="reference")(lambda d: d)(given)
         assert type(got) is type(given) and list(got) == list(given)
+
+
+def test_a_number_beyond_64_bits_is_an_error_that_says_so() -> None:
+    with pytest.raises(DTypeError, match=f"argument k: Python integer {1 << 70} out of bounds for 64 bits"):
+        dlc.jit(lambda x, k: x + k)(normal(2), 1 << 70)
