@@ -9,7 +9,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -43,6 +43,16 @@ err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 # How the names of compiled models end.
 ARTIFACT_SUFFIX = ".dlc"
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class Numbers(click.FloatRange):
+    """A range of numbers, in which NaN is not; click compares it with the ends of its own and finds it outside of neither."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if isnan(number):
+            self.fail("nan is no number", param, ctx)
+        return number
 
 
 def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
@@ -123,6 +133,9 @@ target_option = click.option(
     show_default=True,
     metavar="TARGET",
     help="What runs the model: cpu, reference, opencl, opencl:0:1, FILE.py:NAME …; `dlc targets` lists them.",
+)
+tolerance_option = click.option(
+    "--tolerance", type=Numbers(0), help="Largest difference, of the largest magnitude; by default that of the dtypes."
 )
 threads_option = click.option("--num-threads", type=click.IntRange(1), help="Threads; by default every usable processor.")
 no_cache_option = click.option("--no-cache", is_flag=True, help="Compile anew: neither look in the cache nor keep the result.")

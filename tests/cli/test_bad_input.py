@@ -282,3 +282,16 @@ def test_a_process_without_a_standard_output() -> None:
     command = f"{sys.executable} -m dlc targets >&-"
     run = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("bench", "--seconds"), ("compile", "--tune"), ("diff", "--tolerance"), ("bisect", "--tolerance"), ("reduce", "--tolerance"),
+        ("reduce", "--seconds"), ("quantize", "--bound"), ("train", "--learning-rate"),
+    ],
+)  # fmt: skip
+def test_what_is_no_number_is_none_of_an_option(command: str, option: str) -> None:
+    files = [__file__] * (1 + (command == "diff"))
+    result = CliRunner().invoke(main, [command, *files, option, "nan"])
+    assert result.exit_code == 2 and "nan is no number" in result.output
