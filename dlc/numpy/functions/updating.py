@@ -16,8 +16,9 @@ from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
 from dlc.numpy.functions.comparing import maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, multiply, negative, where
-from dlc.numpy.functions.indexing import Along, Entry, columns_of, entries_of, getitem, is_dropped, size_of
+from dlc.numpy.functions.indexing import Along, Entry, columns_of, entries_of, getitem, is_dropped, keys_of, size_of
 from dlc.numpy.functions.shaping import broadcast_to, reshape
+from dlc.numpy.functions.updating_between import is_between, updated_between
 from dlc.numpy.places import places_of
 
 __all__ = ["at"]
@@ -98,6 +99,9 @@ class Update:
                 return reshape(_written(rows, places, updates, mode), x.shape)
             value = self._fitting(value, rest)
             return where(reshape(mask, mask.shape + (1,) * (x.ndim - mask.ndim)), combine(x, value), x)
+        keys, _ = keys_of(x, self.key)
+        if is_between(x, keys):
+            return updated_between(x, keys, value, combine)
         entries = entries_of(x, self.key)
         if not any(isinstance(e, tuple) for e in entries):
             return self._updated_slices(value, entries, combine)
