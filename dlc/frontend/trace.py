@@ -22,6 +22,7 @@ from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, sh
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
+from dlc.dialects.places import place as shown_place
 from dlc.dims import Dim, Size, deciding, is_static, product
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.computations import Computations
@@ -103,6 +104,14 @@ class Trace:
         """The results of any op, at the user's line."""
         with self.build.at(user_location()):
             return [Tracer(self, result) for result in self.build.insert(op).results]
+
+    def require(self, condition: Tracer, message: str, *numbers: Tracer) -> None:
+        """Makes it an error of the call, at the user's line, if a condition does not hold.
+
+        `numbers`, i64 without axes, stand where the last `{}` of `message` are.
+        """
+        otherwise = dl.FailOp(shown_place(user_location()) + message, [n.value for n in numbers])
+        self.insert(dl.IfOp.of(condition.value, Block([dl.YieldOp([])]), Block([otherwise]), []))
 
     @contextmanager
     def inside(self, body: Block, orders: int | None = None) -> Generator[None]:

@@ -78,7 +78,6 @@ CASES: dict[str, tuple[Callable[[Any], Any], type[DlcError], str]] = {
         UndecidableError,
         r"places to write.*of size count0.*arange",
     ),
-    "count_of_values": (lambda x: x.at[x > 0].set(X[0]), ShapeError, r"shape \(4,\) for a place of shape \(count0,\)"),
     "changing_carry": (
         lambda x: dlc.lax.fori_loop(0, 3, lambda i, c: c[c > i], x[x > 0]),
         ShapeError,
