@@ -119,6 +119,7 @@ def test_a_gradient_through_an_update() -> None:
     assert np.allclose(found, slopes, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*for each set of sizes")
 def test_a_value_of_another_size_is_an_error() -> None:
     compiled = dlc.jit(target="reference", dynamic={"x": {0: "N"}})(lambda x: dnp.at(x)[1:].set(x))
     with pytest.raises(ShapeError, match=r"test_updates_between\.py:\d+: a value of shape \(3,\) for a place of shape \(2,\)"):
