@@ -94,7 +94,7 @@ def test_values_that_another_mask_selects(target: str) -> None:
     """As many, by the data of the call; another time not."""
     move = dlc.jit(lambda x, to, of: x.at[to].set(x[of]), target=target)
     for limit in LIMITS:
-        to, of = limit < X, np.flip(limit < X)
+        to, of = limit < X, 10 - limit >= X
         np.testing.assert_array_equal(np.asarray(move(X, to, of)), by_numpy(X, to, X[of]))
     with pytest.raises(dlc.DlcError, match="7 values for 5 elements"):
         np.asarray(move(X, X > 6, X < 7))

@@ -18,8 +18,9 @@ from dlc.ir import i64
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
 from dlc.numpy.functions.comparing import maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, multiply, negative, where
-from dlc.numpy.functions.indexing import Along, Entry, columns_of, entries_of, getitem, is_dropped, size_of
+from dlc.numpy.functions.indexing import Along, Entry, columns_of, entries_of, getitem, is_dropped, keys_of, size_of
 from dlc.numpy.functions.shaping import broadcast_to, reshape
+from dlc.numpy.functions.updating_between import is_between, updated_between
 from dlc.numpy.places import known_count, known_if_empty, places_of
 
 __all__ = ["at"]
@@ -94,6 +95,9 @@ class Update:
             if mask.shape != x.shape[: mask.ndim]:
                 refuse(ShapeError(f"a mask of shape {mask.shape} for {x.shape}; expected one for its first axes"))
             return self._updated_selected(mask, value, mode, combine)
+        keys, _ = keys_of(x, self.key)
+        if is_between(x, keys):
+            return updated_between(x, keys, value, combine)
         entries = entries_of(x, self.key)
         if not any(isinstance(e, tuple) for e in entries):
             return self._updated_slices(value, entries, combine)
