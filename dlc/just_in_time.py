@@ -25,7 +25,7 @@ from dlc.frontend.donation import donate
 from dlc.frontend.pytree import ARRAYS, Tree, tree_of_arrays, unflatten
 from dlc.frontend.trace import Trace, Tracer, is_number
 from dlc.frontend.traced import Traced, trace
-from dlc.given_arguments import Given, OpenSizes, Parameters, closed
+from dlc.given_arguments import Given, OpenSizes, Parameters, closed, told_apart
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options
@@ -124,8 +124,7 @@ class JitFunction:
             kinds = tuple([(closed(shape, axes), *rest) for (shape, *rest), axes in zip(kinds, open_, strict=True)])
         key: Hashable = given.tree, kinds
         if given.settings:
-            # 1 and True are equal, and not the same setting.
-            key = *key, given.settings, tuple([type(value) for _, value in given.settings])
+            key = *key, given.settings, tuple([told_apart(value) for _, value in given.settings])
         compiled = self._compiled.get(key)
         if compiled is None:
             with self._lock:
