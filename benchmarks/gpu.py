@@ -5,7 +5,8 @@ in f32 (TF32 is off), weights are drawn at random, and inputs are on the device 
 
 torch: PyTorch's operators one by one (`eager`), and recorded as one CUDA graph. dlc: a call when the queue is kept full, a
 call that is waited for, what the host alone takes of it, and how many kernels it launches. Medians, in ms. `error`: the
-largest difference as a share of PyTorch's largest magnitude. `--kernels`: those that take longest, by the device's clock.
+largest difference as a share of PyTorch's largest magnitude. `--kernels`: those that take longest, each launched alone and
+waited for, which the times include.
 """
 
 from __future__ import annotations

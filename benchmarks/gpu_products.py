@@ -2,10 +2,10 @@
 
     python benchmarks/gpu_products.py [SHAPES …] [--target opencl] [--seconds 0.02]
 
-A shape is ROWSxCOLUMNSxSUMMED, BATCHxROWSxCOLUMNSxSUMMED, or convIMAGESxSIZExINxOUT of 3 × 3
-(channels last, images padded before); `a` behind
-it: a's rows lie along what is summed over, as in a.T @ b. Launches of one kernel follow one another, so that the queue is
-never empty; all of them count, by the clock. PyTorch computes in f32 (no TF32); its convolutions are channels last.
+A shape is ROWSxCOLUMNSxSUMMED or BATCHxROWSxCOLUMNSxSUMMED, and with `a` behind it one whose left operand's rows lie along
+what is summed over, as in a.T @ b; or convIMAGESxSIZExINxOUT, a convolution of 3 × 3, channels last, of images that were padded
+before. Launches of one kernel follow one another, so that the queue is never empty; all of them count, by the clock. PyTorch
+computes in f32 (no TF32); its convolutions are channels last.
 """
 
 from __future__ import annotations

@@ -141,9 +141,15 @@ def from_torch(
     target: str | Backend = "cpu",
     num_threads: int | None = None,
     dump_ir: str | PathLike[str] | None = None,
+    pipeline: str | None = None,
     check_each_pass: bool = False,
     cache: bool | None = None,
     numerics: str = "default",
+    precision: str = "f32",
+    weights: str = "float",
+    group: int = 32,
+    tune: float = 0.0,
+    progress: bool | Progress = False,
 ) -> Model:
     """A module of PyTorch, called with arguments like the examples, as a compiled model; or a torch.export.ExportedProgram.
 
@@ -160,9 +166,19 @@ def from_torch(
 
     folder = path_of(dump_ir) if dump_ir is not None else None
     options = Options.of(
-        num_threads=num_threads, dump_ir=folder, check_each_pass=check_each_pass, cache=cache, numerics=numerics
+        num_threads=num_threads,
+        dump_ir=folder,
+        pipeline=pipeline,
+        check_each_pass=check_each_pass,
+        cache=cache,
+        numerics=numerics,
+        precision=precision,
+        weights=weights,
+        group=group,
+        tune=tune,
     )
-    return exported_model(module, example_inputs, example_keywords or {}, dynamic_shapes, target, options)
+    with _told(progress) as tell:
+        return exported_model(module, example_inputs, example_keywords or {}, dynamic_shapes, target, options, tell)
 
 
 def devices() -> tuple[Device, ...]:

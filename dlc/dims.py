@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
+from numbers import Integral, Number
 from typing import TypeAlias
 
 from dlc.errors import ShapeError, UnsupportedError
+from dlc.user_lines import is_asked_by_user
 
 Size: TypeAlias = "int | Dim"
 # A factor of a monomial: a symbol's name, or a floor division of two polynomials that has no closed form.
 Atom: TypeAlias = "str | tuple[Dim, Dim]"
 Monomial: TypeAlias = "tuple[Atom, ...]"
+
+# Whether a function of the user's is being traced: what its Python decides by a size must be so for every size. dlc itself asks
+# which sizes are the same one, and does right by those that are not.
+deciding: ContextVar[bool] = ContextVar("deciding", default=False)
 
 # A batch for which plans are good where nothing is said: several samples, and not so many that few do badly.
 _SEVERAL = 4
@@ -37,11 +44,14 @@ def _key(atom: Atom) -> str:
 
 def _is_size(value: object) -> bool:
     """Whether it is one; what is none, such as an array that is traced, does arithmetic with sizes itself."""
-    return isinstance(value, int | Dim)
+    return isinstance(value, int | Dim | Integral)
 
 
 class Dim:
-    """An immutable polynomial with integer coefficients: `{monomial: coefficient}`."""
+    """An immutable polynomial with integer coefficients: `{monomial: coefficient}`.
+
+    A function that is traced may not ask what is not known of it: UndecidableError.
+    """
 
     __slots__ = ("terms",)
 
@@ -64,6 +74,12 @@ class Dim:
             return 0
         if len(self.terms) == 1 and () in self.terms:
             return self.terms[()]
+        return self
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __round__(self, digits: int | None = None) -> Size:
         return self
 
     def __add__(self, other: Size) -> Size:
@@ -100,26 +116,65 @@ class Dim:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Size) -> Size:
-        return _floordiv(self, Dim.lift(other))
+        return _floordiv(self, Dim.lift(other)) if _is_size(other) else NotImplemented
 
     def __rfloordiv__(self, other: Size) -> Size:
-        return _floordiv(Dim.lift(other), self)
+        return _floordiv(Dim.lift(other), self) if _is_size(other) else NotImplemented
 
     def __mod__(self, other: Size) -> Size:
-        return self - (self // other) * other
+        return self - (self // other) * other if _is_size(other) else NotImplemented
 
     def __rmod__(self, other: Size) -> Size:
-        return other - (other // self) * self
+        return other - (other // self) * self if _is_size(other) else NotImplemented
+
+    def __divmod__(self, other: Size) -> tuple[Size, Size]:
+        return (self // other, self % other) if _is_size(other) else NotImplemented
+
+    def __rdivmod__(self, other: Size) -> tuple[Size, Size]:
+        return (other // self, other % self) if _is_size(other) else NotImplemented
+
+    def __pow__(self, other: Size) -> Size:
+        if not isinstance(other, int) or other < 0:
+            return NotImplemented
+        power: Size = 1
+        for _ in range(other):
+            power = power * self
+        return power
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, int):
-            return self.terms == Dim.lift(other).terms
-        return isinstance(other, Dim) and self.terms == other.terms
+        if isinstance(other, Dim):
+            same = self.terms == other.terms
+        elif isinstance(other, Integral):
+            same = self.terms == Dim.lift(int(other)).terms
+        elif isinstance(other, Number):
+            same = False
+        else:
+            return NotImplemented
+        if not same and deciding.get() and is_asked_by_user() and not self._differs_from(other):
+            raise UndecidableError(f"is {self} == {other}?")
+        return same
+
+    def _differs_from(self, other: object) -> bool:
+        """Whether no symbols make this size equal to a number or another size."""
+        if not isinstance(other, Dim | Integral):
+            return False
+        difference = Dim.lift(self - (other if isinstance(other, Dim) else int(other)))
+        signs = {c > 0 for c in difference.terms.values()}
+        return () in difference.terms and len(signs) == 1 and all(never_negative(Dim({m: 1})) for m in difference.terms)
+
+    def __bool__(self) -> bool:
+        if deciding.get() and is_asked_by_user() and not self._differs_from(0):
+            raise UndecidableError(f"is {self} == 0?")
+        return True
 
     def __hash__(self) -> int:
+        if deciding.get() and is_asked_by_user():
+            raise UndecidableError(f"the size {self} is not known")
         return hash(frozenset(self.terms.items()))
 
     def __lt__(self, other: Size) -> bool:
+        if not _is_size(other):
+            return self._beside("<", other)
         difference = self - other
         if isinstance(difference, int):
             return difference < 0
@@ -129,18 +184,26 @@ class Dim:
         raise UndecidableError(f"is {self} < {other}?")
 
     def __ge__(self, other: Size) -> bool:
-        return not self < other
+        return not self < other if _is_size(other) else self._beside(">=", other)
 
     def __gt__(self, other: Size) -> bool:
-        return not self <= other
+        return not self <= other if _is_size(other) else self._beside(">", other)
 
     def __le__(self, other: Size) -> bool:
+        if not _is_size(other):
+            return self._beside("<=", other)
         difference = self - other
         if isinstance(difference, int):
             return difference <= 0
         if all(c >= 0 for c in difference.terms.values()) and difference.terms.get((), 0) > 0:
             return False
         raise UndecidableError(f"is {self} <= {other}?")
+
+    def _beside(self, comparison: str, other: object) -> bool:
+        """The order beside what is no size: an array knows it, of other numbers nobody does."""
+        if isinstance(other, float):
+            raise UndecidableError(f"is {self} {comparison} {other}?")
+        return NotImplemented
 
     def __int__(self) -> int:
         raise UndecidableError(f"the size {self} is not known")
@@ -310,12 +373,23 @@ def quotient(size: Size, divisor: Size) -> Size | None:
 
 
 def never_negative(size: Size) -> bool:
-    """Whether a size is seen to be 0 or more, whatever its symbols are: nothing in it is subtracted."""
+    """Whether a size is seen to be 0 or more, whatever its symbols are: no more is subtracted than a part of what is there."""
 
     def positive(atom: Atom) -> bool:
         return isinstance(atom, str) or all(map(never_negative, atom))
 
-    return all(factor >= 0 and all(map(positive, monomial)) for monomial, factor in Dim.lift(size).terms.items())
+    terms = Dim.lift(size).terms
+    if not all(all(map(positive, monomial)) for monomial in terms):
+        return False
+    for monomial, factor in terms.items():
+        divided = next((atom for atom in monomial if isinstance(atom, tuple)), None)
+        if factor < 0 and divided is not None and isinstance(divisor := divided[1].simplified(), int):
+            # a // c is at most a / c: the size is at least this one, c times as large.
+            others = list(monomial)
+            others.remove(divided)
+            rest = Dim({m: f * divisor for m, f in terms.items() if m != monomial})
+            return never_negative(rest + divided[0] * Dim({tuple(others): factor}))
+    return all(factor >= 0 for factor in terms.values())
 
 
 def growth(size: Size) -> tuple[tuple[int, int], ...]:

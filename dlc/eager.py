@@ -118,7 +118,7 @@ class EagerTrace(Trace):
 
     def _results(self, op: Operation) -> Sequence[Array] | None:
         """The results of an op, which are known from then on; None if what it reads is not."""
-        if not op.results:
+        if not op.results and not self.steps:
             return []
         read = list(dict.fromkeys([*op.operands, *(v for region in op.regions for v in captured(region.block))]))
         arrays = {v: array for v in read if (array := self.array_of(v)) is not None}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from math import copysign
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -31,6 +32,20 @@ class Given:
     leaves: Sequence[Any]
     tree: Tree
     settings: tuple[tuple[str, Hashable], ...]
+
+
+def told_apart(setting: object) -> Hashable:
+    """What is another one for each setting that Python takes for an equal one: 1, 1.0 and True, 0.0 and -0.0, also inside."""
+    kind = type(setting)
+    if isinstance(setting, float):
+        return kind, copysign(1, setting)
+    if isinstance(setting, tuple):
+        return kind, tuple([told_apart(part) for part in cast("tuple[object, ...]", setting)])
+    if isinstance(setting, frozenset):
+        return kind, frozenset([(part, told_apart(part)) for part in cast("frozenset[object]", setting)])
+    if is_dataclass(setting) and not isinstance(setting, type):
+        return kind, tuple([told_apart(getattr(setting, field.name)) for field in fields(setting)])
+    return kind
 
 
 class Parameters:

@@ -116,7 +116,7 @@ from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 from dlc.errors import DlcError
 from dlc.xdsl_changes import change_xdsl
 from dlc.xdsl_changes.arith import shaped_like
-from dlc.xdsl_changes.contents import all_of, contains, holds_any, kinds_in, op_count, ops_of, with_regions
+from dlc.xdsl_changes.contents import Derived, all_of, contains, holds_any, kinds_in, op_count, ops_of, with_regions
 from dlc.xdsl_changes.copying import Kept, forget
 from dlc.xdsl_changes.operations import give_results
 from dlc.xdsl_changes.remembered import forget_much, remembered
@@ -125,8 +125,9 @@ __all__ = [
     "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
     "AffineMapAttr", "ArgSpec", "ArrayAttr", "AttrParser", "AttrSizedOperandSegments", "Attribute", "BFloat16Type", "Block",
     "BlockArgument", "BoolAttr", "Builtin", "Context", "DYNAMIC_INDEX", "DenseArrayBase", "DenseIntOrFPElementsAttr",
-    "Dialect", "DictionaryAttr", "DominanceInfo", "FastMathFlag", "FileLineColLoc", "Float16Type", "Float4E2M1FNType",
-    "Float8E4M3FNType", "Float8E4M3FNUZType", "Float8E5M2FNUZType", "Float8E5M2Type", "Float8E8M0FNUType", "Float32Type",
+    "Derived", "Dialect", "DictionaryAttr", "DominanceInfo", "FastMathFlag", "FileLineColLoc", "Float16Type",
+    "Float4E2M1FNType", "Float8E4M3FNType", "Float8E4M3FNUZType", "Float8E5M2FNUZType", "Float8E5M2Type", "Float8E8M0FNUType",
+    "Float32Type",
     "Float64Type", "FloatAttr", "FunctionType", "FusedLoc", "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr",
     "IntegerType", "IsTerminator", "IsolatedFromAbove", "IteratorTypeAttr", "Kept", "Linalg", "LocationAttr", "MemRefType",
     "ModuleOp", "ModulePass", "NameLoc", "NoMemoryEffect", "NoTerminator", "NoneAttr", "OpResult", "Operation",

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dlc.compiler import Program, compile
 from dlc.errors import DlcError, ShapeError, UnsupportedError
+from dlc.files.whole_files import path_of
 from dlc.frontend.complex_numbers import of_parts, parts_of
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.stablehlo import read_module
+
+if TYPE_CHECKING:
+    from dlc.backends.base import Backend
 
 
 class JaxFunction:
@@ -63,10 +68,17 @@ def _same(*arguments: Any) -> Any:
 def from_jax(
     f: Callable[..., Any],
     *examples: Any,
-    target: str = "cpu",
+    target: str | Backend = "cpu",
     num_threads: int | None = None,
+    dump_ir: str | PathLike[str] | None = None,
+    pipeline: str | None = None,
+    check_each_pass: bool = False,
     cache: bool | None = None,
     numerics: str = "default",
+    precision: str = "f32",
+    weights: str = "float",
+    group: int = 32,
+    tune: float = 0.0,
 ) -> JaxFunction:
     """A function of JAX compiled for arguments like the examples: arrays, `jax.ShapeDtypeStruct`, or containers of them.
 
@@ -79,13 +91,25 @@ def from_jax(
         jax = import_module("jax")
     except ImportError as error:
         raise DlcError(f"dlc.from_jax: {error}; install jax") from error
+    folder = path_of(dump_ir) if dump_ir is not None else None
     name = getattr(f, "__name__", "function")
     paths, _ = jax.tree_util.tree_flatten_with_path(examples)
     text, results = _lowered(jax, f, examples)
     read = read_module(text, f"{name}.mlir", [jax.tree_util.keystr(path) for path, _ in paths])
     if len({info.name for info in read.outputs}) != len(read.outputs):
         raise UnsupportedError(f"dlc.from_jax: {name}: results of one name: {', '.join(info.name for info in read.outputs)}")
-    options = Options.of(num_threads=num_threads, cache=cache, numerics=numerics)
+    options = Options.of(
+        num_threads=num_threads,
+        dump_ir=folder,
+        pipeline=pipeline,
+        check_each_pass=check_each_pass,
+        cache=cache,
+        numerics=numerics,
+        precision=precision,
+        weights=weights,
+        group=group,
+        tune=tune,
+    )
     model = compile(Program(read.module, read.weights, name), target, options)
     return JaxFunction(model, jax.eval_shape(_same, *examples), results, jax)
 

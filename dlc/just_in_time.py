@@ -25,7 +25,7 @@ from dlc.frontend.donation import donate
 from dlc.frontend.pytree import ARRAYS, Tree, tree_of_arrays, unflatten
 from dlc.frontend.trace import Trace, Tracer, is_number
 from dlc.frontend.traced import Traced, trace
-from dlc.given_arguments import Given, OpenSizes, Parameters, closed
+from dlc.given_arguments import Given, OpenSizes, Parameters, closed, told_apart
 from dlc.instrument.report import Report
 from dlc.measure.profile import Profile, profile
 from dlc.options import Environment, Options
@@ -124,8 +124,7 @@ class JitFunction:
             kinds = tuple([(closed(shape, axes), *rest) for (shape, *rest), axes in zip(kinds, open_, strict=True)])
         key: Hashable = given.tree, kinds
         if given.settings:
-            # 1 and True are equal, and not the same setting.
-            key = *key, given.settings, tuple([type(value) for _, value in given.settings])
+            key = *key, given.settings, tuple([told_apart(value) for _, value in given.settings])
         compiled = self._compiled.get(key)
         if compiled is None:
             with self._lock:
@@ -248,6 +247,7 @@ def jit(
     precision: str = "f32",
     weights: str = "float",
     group: int = 32,
+    tune: float = 0.0,
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     function: Callable[..., Any] | None = None,
@@ -267,6 +267,7 @@ def jit(
     precision: str = "f32",
     weights: str = "float",
     group: int = 32,
+    tune: float = 0.0,
 ) -> Any:
     """Compiles a function on arrays for `target` when it is called: `@dlc.jit` or `@dlc.jit(target=…, …)`.
 
@@ -283,6 +284,7 @@ def jit(
     `numerics="strict"` keeps to the operations as they are written, `precision` of `bf16` or `f16` rounds what contractions of
     f32 with weights, which are arrays that the function has and not its arguments, multiply (docs/numerics.md). `weights` of
     `int8` or `int4` makes integers of the large ones of products, with a scale for each `group` of them (docs/few_bits.md).
+    `tune` is for how many seconds tile plans for a CPU are measured when the function is compiled; what was found is kept.
 
     Raises what tracing raises: ShapeError and DTypeError start with the user's line.
     """
@@ -297,6 +299,7 @@ def jit(
         precision=precision,
         weights=weights,
         group=group,
+        tune=tune,
     )
 
     def wrap(f: Callable[..., Any]) -> JitFunction:

@@ -164,6 +164,14 @@ class Options:
         return Options(**{name: value for name, value in given.items() if value is not None})
 
 
+def pocl_folder(variables: Mapping[str, str] | None = None) -> Path:
+    """Where PoCL (Portable Computing Language) keeps what it compiles."""
+    given = os.environ if variables is None else variables
+    if chosen := given.get("POCL_CACHE_DIR"):
+        return Path(chosen).absolute()
+    return Path(given.get("XDG_CACHE_HOME") or Path(given.get("HOME", "/"), ".cache"), "pocl", "kcache").absolute()
+
+
 def columns() -> int | None:
     """How wide a person wants lines to be, by the variable COLUMNS."""
     given = os.environ.get("COLUMNS", "")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
+from dlc.costs import Machine, Winograd
 from dlc.errors import DeviceError
 from dlc.machine.architectures import ARCHITECTURES, HOST, Architecture
 from dlc.options import Environment
@@ -25,102 +26,6 @@ class Groups:
     local_bytes: int
     units: int = 128
     team_items: int = 256
-
-
-@dataclass(frozen=True)
-class Winograd:
-    """What a convolution by Winograd's tiles costs besides its products, in multiply-adds at the rate of a convolution.
-
-    `input` and `output` are per number that the two transformations read and write, `made` where weights, their panels and
-    their gradients are made when the model runs; `weight` per weight that comes from memory. Transformed weights take more
-    memory: not for less than `gain`. Measured on AVX-512; where vectors are shorter, weights cost fewer and images more.
-
-    Tiles and products of more than `cached_bytes` are made in strips of about `strip_bytes`, at most `most_strips` of them,
-    since each is ops of its own. Measured on AVX2, beside other work: a third to two thirds of the time of all at once.
-    """
-
-    input: int = 15
-    output: int = 15
-    made: int = 30
-    weight: int = 16
-    gain: float = 1.15
-    cached_bytes: int = 4 << 20
-    strip_bytes: int = 2 << 20
-    most_strips: int = 8
-
-
-@dataclass(frozen=True)
-class Prefetch:
-    """When rows of packed weights are asked for ahead of their use, in steps of a loop that runs `shortest` times or more.
-
-    Measured on matrix products of 8 to 128 rows: fewer steps come too late, more are lost again; shorter loops end before
-    it pays. For a single row the weights come from memory one after the other: the processor's own prefetching has them
-    there in time, and asking for them as well took a third longer (a Zen 3, 33 instead of 24 ms for a token of GPT-2).
-
-    What sums are stored to, and read with, is asked for line by line while they are computed where a step has `spread_rows`
-    rows or more, and so time for it; for fewer at once before them.
-    """
-
-    steps_ahead: int = 8
-    line_bytes: int = 64
-    shortest: int = 32
-    fewest_rows: int = 2
-    spread_rows: int = 4
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What things cost on a device, as far as passes choose by it; work is counted in multiply-adds of a contraction.
-
-    Tasks: `task_work` makes one, about 5 µs on one core, ten times a hand-over between threads. `kernel_work` is a kernel more:
-    what it costs to start, and that its tiles are fewer. `element_work` is one element of anything but a contraction, which is
-    bound by memory or by long formulas. `stack_bytes` is what a thread's stack surely holds, with room for the caller's frames.
-
-    Registers: `vectors` are those of a step where no register tile is called for. A contraction with one vector per row is
-    `single_vector` times as slow, since each multiply-add loads its own broadcast; one with up to `few_rows` rows has
-    registers to spare. Vectors of fewer than `short_bytes` take as long as those: groups of a convolution with so few outputs
-    share a longer one, in which what they read is spread, for an instruction each. Up to `pair_rows` rows that may be rounded
-    go as pairs of 16 bits through weights of few bits.
-
-    Rows: `row_elements` are the most of a row that a kernel keeps in local buffers, a few of which must fit the second-level
-    cache and the stack. `row_tiles` register tiles of such rows share what a contraction reads while another one waits for
-    what becomes of its results; 0: they are kernels of their own.
-
-    Blocks: rows of an operand stay in the first-level cache as far as its `cache_ways` of `way_bytes` hold them. Where an
-    operand serves `block_tiles` register tiles or more and does not stay, a task copies it in panels: up to `whole_steps` of
-    what is reduced at once, since then sums wait nowhere, or a block of about `block_steps` at a time, or of `block_lines`
-    where each step reads other lines, up to `block_elements` of it, in tasks of which there are `block_tasks`; what serves
-    whole parts of a task may be `far_blocks` times as much, from behind the second level, and so may all packed weights where
-    they pass by a few rows at a time. An operand of more than a block that serves fewer tiles is read as it lies, `order_steps`
-    rows at a time, with up to `order_elements` sums in the first-level cache.
-
-    Measured on AVX2. `winograd` and `prefetch` are None where the device does without.
-    """
-
-    task_work: int = 1 << 19
-    kernel_work: int = 1 << 20
-    element_work: int = 16
-    vectors: int = 4
-    single_vector: float = 1.15
-    short_bytes: int = 32
-    few_rows: int = 4
-    pair_rows: int = 32
-    row_elements: int = 1 << 16
-    row_tiles: int = 4
-    stack_bytes: int = 4 << 20
-    way_bytes: int = 1 << 12
-    cache_ways: int = 8
-    whole_steps: int = 1024
-    block_steps: int = 256
-    block_lines: int = 100
-    block_tasks: int = 4
-    block_elements: int = 1 << 17
-    far_blocks: int = 2
-    order_steps: int = 8
-    order_elements: int = 1 << 12
-    block_tiles: int = 8
-    winograd: Winograd | None = field(default_factory=Winograd)
-    prefetch: Prefetch | None = field(default_factory=Prefetch)
 
 
 @dataclass(frozen=True)

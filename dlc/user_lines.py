@@ -19,6 +19,12 @@ def is_users(frame: FrameType) -> bool:
     return not name.startswith(_LIBRARIES) and "contextlib" not in name
 
 
+def is_asked_by_user() -> bool:
+    """Whether the function that calls this one was called by the user's code, not by dlc's or by what is generated for it."""
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    return is_users(frame) and str(frame.f_globals.get("__name__")).partition(".")[0] not in ("dlc", "xdsl")
+
+
 def user_line() -> tuple[str, int] | None:
     """The file and the number of the innermost line of the user's."""
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]

@@ -20,6 +20,7 @@ from dlc.cli.given import Shapes, shape_option
 from dlc.cli.run import input_option, prepared, seed_option
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
+    Numbers,
     json_option,
     model_argument,
     no_cache_option,
@@ -64,7 +65,7 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @precision_option
 @weights_options
 @no_cache_option
-@click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True, help="How long to measure.")
+@click.option("--seconds", type=Numbers(0), default=2.0, show_default=True, help="How long to measure.")
 @click.option("--kernels", is_flag=True, help="Show each kernel's time, and its share of what the machine can do.")
 @click.option(
     "--trace",

@@ -28,6 +28,7 @@ from dlc.cli.shared import (
     reports_errors,
     shown_progress,
     target_option,
+    tolerance_option,
 )
 from dlc.compiler import Program
 from dlc.debug.bisect import Verdict, bisect, compare_recorded
@@ -57,7 +58,7 @@ Arrays = dict[str, NDArray[Any]]
     help="What is right: outputs recorded elsewhere, another program (ONNX, TFLite, .dlc, a dump that was edited), or the "
     "evaluator; another target is checked as well.",
 )
-@click.option("--tolerance", type=float, help="Largest difference, of the largest magnitude; by default that of the dtypes.")
+@tolerance_option
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Write what shows the fault here.")
 @json_option

@@ -21,9 +21,12 @@ from dlc.cli.shared import (
     fail,
     json_option,
     model_argument,
+    numerics_option,
     out,
+    precision_option,
     reports_errors,
     target_option,
+    weights_options,
 )
 from dlc.options import Options
 
@@ -79,14 +82,27 @@ def clear_command(as_json: bool) -> None:
 @target_option
 @shape_option
 @click.option("--pipeline", metavar="PASSES", help='The passes, such as "a,b{k=1}", if not the target\'s.')
+@numerics_option
+@precision_option
+@weights_options
 @json_option
 @reports_errors
-def explain_command(model: Path, target: str, shapes: Shapes, pipeline: str | None, as_json: bool) -> None:
+def explain_command(
+    model: Path,
+    target: str,
+    shapes: Shapes,
+    pipeline: str | None,
+    numerics: str,
+    precision: str,
+    weights: str,
+    group: int,
+    as_json: bool,
+) -> None:
     """Says whether a model is found in the cache, and if not why.
 
     That is what differs from what was compiled before.
     """
-    options = Options.of(pipeline=pipeline)
+    options = Options.of(pipeline=pipeline, numerics=numerics, precision=precision, weights=weights, group=group)
     device = backend_of(target, options.device).compiling().target
     _folder(Cache.standard())
     if (reason := reason_not_cached(device, options, model)) is not None:

@@ -15,6 +15,7 @@ from dlc.cli.given import Shapes, each_shape_option, each_value_option
 from dlc.cli.several import compile_each, programs_in
 from dlc.cli.shared import (
     ARTIFACT_SUFFIX,
+    Numbers,
     check_option,
     json_option,
     make_inputs,
@@ -74,7 +75,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--print-pipeline", is_flag=True, help="Print the passes that would run, by stage, and stop.")
 @check_option
 @click.option("--time-passes", is_flag=True, help="Print how long each pass took.")
-@click.option("--tune", type=click.FloatRange(0), default=0, metavar="SECONDS", help="Measure tile plans for so long.")
+@click.option("--tune", type=Numbers(0), default=0, metavar="SECONDS", help="Measure tile plans for so long.")
 @threads_option
 @numerics_option
 @precision_option

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dlc.cli.shared import Numbers
 from dlc.derived import LOSSES, MODES, OPTIMIZERS, WEIGHTS, Derived, Loss, Optimizer, TrainStep, derived_of
 from dlc.errors import DlcError
 
@@ -44,10 +45,10 @@ wrt_option = _names(
 loss_option = click.option("--loss", type=click.Choice(LOSSES), help="What the training step makes less.")
 of_option = click.option("--of", metavar="OUTPUT", help="The output, or tensor inside, that the loss is of.")
 rate_option = click.option(
-    "--learning-rate", type=click.FloatRange(0, min_open=True), help="Of steps that are given none: 0.01 for sgd, else 0.001."
+    "--learning-rate", type=Numbers(0, min_open=True), help="Of steps that are given none: 0.01 for sgd, else 0.001."
 )
-momentum_option = click.option("--momentum", type=click.FloatRange(0, 1, max_open=True), help="Of sgd; by default none.")
-decay_option = click.option("--weight-decay", type=click.FloatRange(0), help="Of adamw; by default 0.01.")
+momentum_option = click.option("--momentum", type=Numbers(0, 1, max_open=True), help="Of sgd; by default none.")
+decay_option = click.option("--weight-decay", type=Numbers(0), help="Of adamw; by default 0.01.")
 
 
 def step_of(

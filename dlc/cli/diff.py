@@ -27,6 +27,7 @@ from dlc.cli.shared import (
     read_array,
     reports_errors,
     shown_progress,
+    tolerance_option,
 )
 from dlc.debug.difference import Difference, Side, difference, for_inputs
 from dlc.dims import is_static
@@ -43,7 +44,7 @@ from dlc.runtime.load import load
 @shape_option
 @value_option
 @seed_option
-@click.option("--tolerance", type=float, help="Largest difference, of the largest magnitude; by default that of the dtypes.")
+@tolerance_option
 @json_option
 @reports_errors
 def diff_command(

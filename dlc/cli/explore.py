@@ -29,12 +29,14 @@ from dlc.cli.shared import (
     named_target,
     numerics_option,
     out,
+    precision_option,
     read_array,
     read_arrays,
     reports_errors,
     shown_progress,
     target_option,
     threads_option,
+    weights_options,
 )
 from dlc.derived import Derived
 from dlc.errors import AbsentError, DlcError, DTypeError, ModelError
@@ -89,6 +91,8 @@ def _other(context: click.Context, option: click.Parameter, value: str | None) -
 @seed_option
 @threads_option
 @numerics_option
+@precision_option
+@weights_options
 @json_option
 @reports_errors
 def explore_command(
@@ -105,6 +109,9 @@ def explore_command(
     seed: int,
     num_threads: int | None,
     numerics: str,
+    precision: str,
+    weights: str,
+    group: int,
     derived: Derived | None,
     as_json: bool,
 ) -> None:
@@ -117,7 +124,7 @@ def explore_command(
     """
     if serve and as_json:
         raise click.UsageError("--json says what is in a page that is written; --serve writes none")
-    options = Options.of(num_threads=num_threads, numerics=numerics)
+    options = Options.of(num_threads=num_threads, numerics=numerics, precision=precision, weights=weights, group=group)
     path = _path(model)
     if (values or derived is not None) and any(place_of(given) is not None for given in (model, against or "")):
         raise click.UsageError(

@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.cli.shared import json_option, model_argument, out, reports_errors, shown_progress, threads_option
+from dlc.cli.shared import Numbers, json_option, model_argument, out, reports_errors, shown_progress, threads_option
 from dlc.files.whole_files import require_writable
 from dlc.frontend.onnx.graph import load
 from dlc.frontend.onnx.named import inputs_of
@@ -55,7 +55,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--keep", multiple=True, metavar="LAYER", help="Keep a layer in floats; patterns such as 'layer4.*'; repeatable.")
 @click.option(
     "--bound",
-    type=click.FloatRange(0, min_open=True),
+    type=Numbers(0, min_open=True),
     help="Keep the worst layers in floats until the outputs differ less: 0.05.",
 )
 @click.option("--layers", is_flag=True, help="Measure the outputs' error with each layer alone in integers.")

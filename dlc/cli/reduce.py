@@ -10,6 +10,7 @@ import click
 from dlc.cli.given import Shapes, shape_option, value_option
 from dlc.cli.run import input_option, seed_option
 from dlc.cli.shared import (
+    Numbers,
     json_option,
     make_inputs,
     model_argument,
@@ -18,6 +19,7 @@ from dlc.cli.shared import (
     reports_errors,
     shown_progress,
     target_option,
+    tolerance_option,
 )
 from dlc.debug.cut_out import ops_of
 from dlc.debug.outcome import NUMBERS, outcome_of_command, outcome_on
@@ -42,8 +44,8 @@ from dlc.runtime.models.model import require_fitting
     help="What fails: a shell command, with {} for the file; by default, that compiling and running goes as it should.",
 )
 @click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
-@click.option("--tolerance", type=float, help="Largest difference, of the largest magnitude; by default that of the dtypes.")
-@click.option("--seconds", type=click.FloatRange(0), default=120.0, show_default=True, help="How long to look.")
+@tolerance_option
+@click.option("--seconds", type=Numbers(0), default=120.0, show_default=True, help="How long to look.")
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), default="reduced", show_default=True)
 @json_option
 @reports_errors

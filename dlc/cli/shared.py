@@ -9,7 +9,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -36,11 +36,23 @@ T = TypeVar("T")
 
 # Where neither a terminal nor COLUMNS bounds a table, it is as wide as this at most.
 # Names are printed as they are: `grad:x: float32[4]` has no picture in it.
-out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if sys.stdout.isatty() else columns() or 160)
+# A process may have been started without a standard output.
+_is_terminal = sys.stdout is not None and sys.stdout.isatty()  # pyright: ignore[reportUnnecessaryComparison]
+out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if _is_terminal else columns() or 160)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 # How the names of compiled models end.
 ARTIFACT_SUFFIX = ".dlc"
 MODEL = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class Numbers(click.FloatRange):
+    """A range of numbers, in which NaN is not; click compares it with the ends of its own and finds it outside of neither."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if isnan(number):
+            self.fail("nan is no number", param, ctx)
+        return number
 
 
 def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
@@ -88,6 +100,7 @@ def show_log() -> None:
     logging.getLogger("dlc").setLevel(logging.INFO)
 
 
+@reports_errors
 def named_target(context: click.Context, option: click.Parameter, value: str) -> str:
     """A target's name; whether an OpenCL device of that name is there is seen when it is used."""
     try:
@@ -120,6 +133,9 @@ target_option = click.option(
     show_default=True,
     metavar="TARGET",
     help="What runs the model: cpu, reference, opencl, opencl:0:1, FILE.py:NAME …; `dlc targets` lists them.",
+)
+tolerance_option = click.option(
+    "--tolerance", type=Numbers(0), help="Largest difference, of the largest magnitude; by default that of the dtypes."
 )
 threads_option = click.option("--num-threads", type=click.IntRange(1), help="Threads; by default every usable processor.")
 no_cache_option = click.option("--no-cache", is_flag=True, help="Compile anew: neither look in the cache nor keep the result.")

@@ -37,6 +37,10 @@ class Counts:
         self._blocks[name] = self._open[-1]
         return Dim.symbol(name)
 
+    def decide(self, size: Size) -> bool:
+        """Whether data decides a size in the function."""
+        return isinstance(size, Dim) and not self._blocks.keys().isdisjoint(size.symbols())
+
     def made(
         self, op: type[Selection], x: SSAValue, properties: Mapping[str, PropertyValue | None]
     ) -> Sequence[SSAValue] | None:

@@ -119,6 +119,7 @@ class Emitter:
         self._by_data: set[str] = set() if outer is None else outer._by_data
         # Numbers that data has, by what computes them, which are sizes in `block`.
         self._decided: dict[Hashable, Size] = {}
+        self._stand_ins: dict[Tensor, SSAValue] = {} if outer is None else outer._stand_ins
         self._computations: Computations = Computations() if outer is None else outer._computations
 
     @property
@@ -189,12 +190,19 @@ class Emitter:
         """Every result of a new op."""
         known = [v.known for v in operands if v.known is not None and v.known.size <= FOLD_LIMIT]
         if len(known) == len(operands):
-            probe = op.make(*Block(arg_types=[v.type for v in operands]).args, **properties)
+            probe = op.make(*[self._stand_in(v.type) for v in operands], **properties)
             folded = _fold(probe, known)
             probe.erase()
             if folded is not None:
                 return folded
         return self.unfolded(op, *operands, **properties)
+
+    def _stand_in(self, type: Tensor) -> SSAValue:
+        """A value of a type that is in no program, to see what ops make of it."""
+        known = self._stand_ins.get(type)
+        if known is None:
+            known = self._stand_ins[type] = Block(arg_types=[type]).args[0]
+        return known
 
     def unfolded(self, op: type[DlOp], *operands: Value, **properties: PropertyValue | None) -> tuple[Value, ...]:
         """Every result of a new op, also where the operands are known: for whom the compiler knows more of them."""

@@ -83,9 +83,16 @@ _COMPLEX = Tree(Complex, ("real", "imag"), (_LEAF, _LEAF))
 
 
 def flatten(value: object) -> tuple[list[Any], Tree]:
-    """The leaves of a tree, in order, and its shape. None is a tree without leaves."""
+    """The leaves of a tree, in order, and its shape. None is a tree without leaves.
+
+    Raises DTypeError for a container that holds itself.
+    """
     leaves: list[Any] = []
-    return leaves, _flatten(value, leaves)
+    try:
+        return leaves, _flatten(value, leaves)
+    except RecursionError:
+        kind = type(value).__name__
+        raise DTypeError(f"a {kind} that holds itself, or others without end, is no tree of arrays") from None
 
 
 @lru_cache

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from math import prod
 from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -21,11 +22,13 @@ from dlc.dialects.dl.base import Array, DlOp, PropertyValue, element_type_of, sh
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
-from dlc.dims import Dim, Size, product
+from dlc.dialects.places import place as shown_place
+from dlc.dims import Dim, Size, deciding, is_static, product
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.computations import Computations
 from dlc.frontend.counts import Counts
 from dlc.frontend.key_uses import KeyUses
+from dlc.frontend.snapshots import Snapshots, holds_still
 from dlc.ir import (
     Block,
     FileLineColLoc,
@@ -42,6 +45,8 @@ from dlc.user_lines import shown_line, user_line
 from dlc.weights import WeightStore
 
 Error = TypeVar("Error", bound=DlcError)
+# Of bytes, no machine addresses more.
+MOST_ELEMENTS = 1 << 47
 
 
 class Trace:
@@ -60,7 +65,9 @@ class Trace:
         self.counts = Counts(self._open, computations)
         # Where what is traced now comes from, if it is no function of the user's that runs.
         self.place: LocationAttr | None = None
-        self._constants: dict[int, tuple[Array, SSAValue]] = {}
+        # What the function reads of arrays around it: the array, what it held, and the value that stands for that.
+        self._constants: dict[int, tuple[Array, Array, SSAValue]] = {}
+        self.snapshots = Snapshots()
 
     def apply(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> Tracer:
         """The first result of a `dl` op; see `apply_all`."""
@@ -76,6 +83,9 @@ class Trace:
         with blamed_on_user():
             made = op.make(*(t.value for t in operands), **properties)
             self.counts.require_one_size(made)
+            for shape in map(shape_of, made.results):
+                if is_static(shape) and prod(cast("tuple[int, ...]", shape)) >= MOST_ELEMENTS:
+                    raise ShapeError(f"{op.name}: a result of shape {shape}, which no memory holds")
             return self.insert(made)
 
     def select(self, op: type[Selection], x: Tracer, **properties: PropertyValue | None) -> list[Tracer]:
@@ -94,6 +104,14 @@ class Trace:
         """The results of any op, at the user's line."""
         with self.build.at(user_location()):
             return [Tracer(self, result) for result in self.build.insert(op).results]
+
+    def require(self, condition: Tracer, message: str, *numbers: Tracer) -> None:
+        """Makes it an error of the call, at the user's line, if a condition does not hold.
+
+        `numbers`, i64 without axes, stand where the last `{}` of `message` are.
+        """
+        otherwise = dl.FailOp(shown_place(user_location()) + message, [n.value for n in numbers])
+        self.insert(dl.IfOp.of(condition.value, Block([dl.YieldOp([])]), Block([otherwise]), []))
 
     @contextmanager
     def inside(self, body: Block, orders: int | None = None) -> Generator[None]:
@@ -147,13 +165,15 @@ class Trace:
         element = element_type(array.dtype)
         if array.ndim == 0:
             return Tracer(self, self.build.constant(array, element))
-        if id(array) not in self._constants:
-            name = self.weights.add(array, hint)
+        known = self._constants.get(id(array))
+        if known is None or not holds_still(array, known[1]):
+            taken = self.snapshots.take(array)
+            name = self.weights.add(taken, hint)
             type_ = tensor_type(array.shape, element)
             # Before every body that is open, so that all of them, and what follows, may read it.
             value = Build(self.block)(dl.WeightOp, symbol=SymbolRefAttr(name), type=type_)
-            self._constants[id(array)] = (array, value)
-        return Tracer(self, self._constants[id(array)][1])
+            self._constants[id(array)] = known = array, taken, value
+        return Tracer(self, known[2])
 
     def value(self, x: object) -> Tracer:
         """A Tracer of this trace as it is, an array or a number as a constant, a size as the number that it is in a call."""
@@ -177,11 +197,13 @@ def current_trace() -> Trace | None:
 @contextmanager
 def tracing(trace: Trace) -> Generator[None]:
     """Inside, `trace` is the current one; afterwards it is finished."""
-    before = _tracing.set(trace)
+    before, decided = _tracing.set(trace), deciding.set(True)
     try:
         yield
     finally:
         _tracing.reset(before)
+        deciding.reset(decided)
+        trace.snapshots.thaw()
         trace.finished = True
 
 
@@ -229,6 +251,17 @@ class Tracer:
 
     def __str__(self) -> str:
         return repr(self) if self._array is None else str(self._array)
+
+    def __copy__(self) -> Tracer:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Tracer:
+        # Nothing changes what it stands for.
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        problem = f"a pickle of {self!r}, which has no elements while the function is traced"
+        raise at_user_line(DTypeError(f"{problem}; pickle the result of the compiled function"))
 
     def _elements(self, what: str, repair: str) -> Array:
         """The elements, for `what`. Raises DTypeError, which says how to do without, where they are not known."""

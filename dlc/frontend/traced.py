@@ -60,7 +60,8 @@ def trace(
         try:
             element = element_type(array.dtype)
         except DTypeError as error:
-            raise DTypeError(f"argument {name}: {error}") from None
+            problem = f"Python integer {leaf} out of bounds for 64 bits" if is_number(leaf) else error
+            raise DTypeError(f"argument {name}: {problem}") from None
         argument = current.block.insert_arg(tensor_type(shape, element), len(current.block.args))
         arguments.append(Tracer(current, argument, weak=is_number(leaf)))
         argument.name_hint = identifier(name)
@@ -80,6 +81,9 @@ def trace(
             # NumPy hides what a Tracer says to `array[i] = x` behind an error of its own.
             if isinstance(error.__cause__, DlcError):
                 raise error.__cause__ from None
+            if current.snapshots.any_frozen and "read-only" in str(error):
+                problem = "a large array that the function has read is changed in place while it is traced"
+                raise DlcError(f"{place_of_line(error)}: {problem}; change a copy of it") from error
             raise
         returned = [_result(current, r) for r in results]
     values = [r.value for r in returned]

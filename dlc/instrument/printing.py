@@ -163,20 +163,20 @@ def _look(op: Operation, found: list[_MadeOf]) -> None:
         made_of += op.attributes.values()
     value: Any
     for value in fields.results:
-        made_of += value._type, value._name
+        made_of += value.type, value._name
     if not op.regions:
         found.append(tuple(made_of))
         return
     made_of += _shape(op)
     for value in _arguments(op):
-        made_of += value._type, value._name
+        made_of += value.type, value._name
     found.append(tuple(made_of))
     for region in op.regions:
         for block in region.blocks:
             inner: Any = block.first_op
             while inner is not None:
                 _look(inner, found)
-                inner = inner._next_op
+                inner = inner.next_op
             found.append(_END)
 
 

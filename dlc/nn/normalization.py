@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from dlc.dialects import dl
+from dlc.dims import product
 from dlc.errors import ShapeError
 from dlc.numpy import add, divide, mean, multiply, reshape, sqrt, square, subtract
 from dlc.numpy.apply import ArrayLike, Operand, apply, promote_to_float, refuse
@@ -32,7 +33,8 @@ def group_norm(x: ArrayLike, scale: ArrayLike, bias: ArrayLike, /, groups: int, 
         refuse(ShapeError(f"dlc.nn.group_norm: x of shape {x.shape} in {groups} groups; expected [N, *S, C]"))
     if x.shape[-1] % groups:
         refuse(ShapeError(f"dlc.nn.group_norm: {x.shape[-1]} channels in {groups} groups"))
-    apart = reshape(x, (x.shape[0], -1, groups, x.shape[-1] // groups))
+    inner = cast(int, product(x.shape[1:-1]))  # or open
+    apart = reshape(x, (x.shape[0], inner, groups, x.shape[-1] // groups))
     centred, variance = _statistics(apart, (1, 3))[1:]
     normal = reshape(divide(centred, sqrt(add(variance, epsilon))), x.shape)
     return add(multiply(normal, scale), bias)

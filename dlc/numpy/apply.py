@@ -20,7 +20,7 @@ from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dims import Dim, Size
 from dlc.errors import DeviceError, DlcError, DTypeError, ShapeError
 from dlc.frontend.complex_numbers import Complex
-from dlc.frontend.trace import Tracer, at_user_line, blamed_on_user, current_trace, is_number
+from dlc.frontend.trace import MOST_ELEMENTS, Tracer, at_user_line, blamed_on_user, current_trace, is_number
 from dlc.ir import Block, i64
 
 # What a function takes for an array. Numbers take the dtype of the arrays they meet.
@@ -33,8 +33,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # The kinds of dtypes of numbers; V is that of ml_dtypes.
 _NUMBERS = "biufcV"
 _NUMBER = {"b": True, "i": 1, "u": 1, "f": 1.0}
-# Of bytes, no machine addresses more.
-_MOST_ELEMENTS = 1 << 47
 _LARGE = np.dtype(np.int64)
 
 
@@ -182,7 +180,7 @@ def apply_all(op: type[DlOp], *operands: Operand, **properties: PropertyValue | 
         try:
             return made.evaluate(*(np.asarray(x) for x in operands))
         except ValueError:
-            shape = next((s for r in made.results if prod(cast("Any", s := shape_of(r))) >= _MOST_ELEMENTS), None)
+            shape = next((s for r in made.results if prod(cast("Any", s := shape_of(r))) >= MOST_ELEMENTS), None)
             if shape is None:
                 raise
             raise ShapeError(f"{op.name}: a result of shape {shape}, which no memory holds") from None

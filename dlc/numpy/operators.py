@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn, cast
 
+import numpy as np
+
+from dlc.dims import Dim
 from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex
-from dlc.frontend.trace import Tracer, at_user_line
+from dlc.frontend.trace import Tracer, at_user_line, current_trace
 from dlc.misuse import explaining
 from dlc.numpy.absent import ABSENT, raise_absent
 from dlc.numpy.apply import is_weak
@@ -26,6 +29,9 @@ from dlc.numpy.functions import (
     updating,
 )
 from dlc.numpy.functions import elementwise as ew
+
+# What an open size may stand beside as a number.
+_NUMBERS = (Dim, int, float, np.ndarray, np.generic, Tracer, Complex)
 
 
 def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,6 +56,18 @@ def _reflected(operator: Callable[..., Any]) -> Callable[..., Any]:
         return operator(y, x)
 
     return reflected
+
+
+def _beside_sizes(of_sizes: Callable[..., Any] | None, operator: Callable[..., Any]) -> Callable[..., Any]:
+    """What sizes make with sizes is a size, where there is one; with other numbers and arrays an open size is a number."""
+
+    def of_size(x: Dim, y: Any) -> Any:
+        result = NotImplemented if of_sizes is None else of_sizes(x, y)
+        if result is NotImplemented and isinstance(y, _NUMBERS) and current_trace() is not None:
+            return operator(x, y)
+        return result
+
+    return of_size
 
 
 def _reshape(x: Tracer, *shape: Any, **settings: Any) -> Any:
@@ -108,13 +126,21 @@ def _hash(x: Tracer) -> NoReturn:
 
 
 def install() -> None:
-    """Gives Tracer the operators and methods of an array; equality is elementwise, so that it has no hash."""
+    """Gives Tracer the operators and methods of an array; equality is elementwise, so that it has no hash.
+
+    Sizes that come with a call get those of numbers, beside the ones that make sizes of them.
+    """
     for name, function in (_BINARY | _COMPARISONS).items():
         for array in (Tracer, Complex):
             setattr(array, f"__{name}__", _operator(function))
     for name, function in _BINARY.items():
         for array in (Tracer, Complex):
             setattr(array, f"__r{name}__", _reflected(_operator(function)))
+    for name, function in _BINARY.items():
+        operator = _operator(function)
+        for method, order in ((f"__{name}__", operator), (f"__r{name}__", _reflected(operator))):
+            setattr(Dim, method, _beside_sizes(getattr(Dim, method, None), order))
+    Dim.__abs__ = _operator(ew.abs)  # pyright: ignore[reportAttributeAccessIssue]
     for name, function in _UNARY.items():
         setattr(Tracer, f"__{name}__", _operator(function))
     for name, function in _METHODS.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dialects.dl.base import shape_of
 from dlc.dims import Size
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import Operand, apply, convert
@@ -22,6 +23,12 @@ def places_of(mask: Operand) -> list[Operand]:
         return list(np.nonzero(mask))
     (found,) = mask.owner.select(dl.NonzeroOp, mask)
     return [apply(dl.GatherOp, found, np.asarray(axis), axis=0) for axis in range(mask.ndim)]
+
+
+def known_count(flags: Tracer) -> Size | None:
+    """How many elements of a vector of bools are true, as the size of what an equal one selected before; None if none did."""
+    found = flags.owner.counts.made(dl.NonzeroOp, flags.value, {})
+    return None if found is None else shape_of(found[0])[1]
 
 
 def numbers_below(end: Operand, largest: Size | None = None) -> Operand:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from dlc.errors import DlcError
-from dlc.options import NUMERICS, PRECISIONS, Options
+from dlc.errors import DlcError, UnsupportedError
+from dlc.options import Options
 from dlc.pytorch.calls import Read
 from dlc.pytorch.graph import Graph
 from dlc.pytorch.interpreter import draws, place_of, refuse_gaps
@@ -40,13 +40,17 @@ _MOST_FROZEN = 64
 @dataclass(frozen=True)
 class Settings:
     """What `options` of torch.compile say: whether what dlc has no rule for is an `error` or runs `eager`ly, by PyTorch; and
-    the target, threads, numerics and precision of `dlc.compile_model`."""
+    the target and the options of `dlc.compile_model` that are of every graph."""
 
     fallback: str = "error"
     target: str = "cpu"
     num_threads: int | None = None
     numerics: str = "default"
     precision: str = "f32"
+    weights: str = "float"
+    group: int = 32
+    tune: float = 0.0
+    cache: bool | None = None
 
     @staticmethod
     def of(options: dict[str, Any] | None) -> Settings:
@@ -56,18 +60,17 @@ class Settings:
         if unknown := sorted(given.keys() - known):
             raise DlcError(f"{_NAME}: options {', '.join(unknown)}: the backend dlc has {', '.join(known)}")
         settings = Settings(**given)
-        for name, value, choices in (
-            ("fallback", settings.fallback, ("error", "eager")),
-            ("numerics", settings.numerics, NUMERICS),
-            ("precision", settings.precision, PRECISIONS),
-        ):
-            if value not in choices:
-                raise DlcError(f"{_NAME}: options: {name}={value!r}; expected {' or '.join(map(repr, choices))}")
+        if settings.fallback not in ("error", "eager"):
+            raise DlcError(f"{_NAME}: options: fallback {settings.fallback!r}: there are error and eager")
+        try:
+            _ = settings.compiling
+        except UnsupportedError as error:
+            raise DlcError(f"{_NAME}: options: {error}") from None
         return settings
 
     @property
     def compiling(self) -> Options:
-        return Options.of(num_threads=self.num_threads, numerics=self.numerics, precision=self.precision)
+        return Options.of(**{f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("fallback", "target")})
 
 
 def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from dlc.dims import UndecidableError, is_static
 from dlc.errors import ModelError, ShapeError, UnsupportedError
 from dlc.frontend.problems import OpenInputsError
 from dlc.given_shapes import GivenShapes
+from dlc.instrument.report import Progress
 from dlc.options import Options
 from dlc.pytorch.archive import checked_archive, example_inputs
 from dlc.pytorch.graph import Graph, Ref
@@ -23,7 +24,13 @@ from dlc.runtime.models.model import Model
 
 
 def exported_model(
-    module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dynamic_shapes: Any, target: str | Backend, options: Options
+    module: Any,
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+    dynamic_shapes: Any,
+    target: str | Backend,
+    options: Options,
+    progress: Progress | None = None,
 ) -> Model:
     """What `dlc.from_torch` returns for these arguments. Raises what it says."""
     exported, name = module, type(module).__name__
@@ -33,7 +40,7 @@ def exported_model(
                 exported = torch.export.export(module, tuple(args), dict(keywords), dynamic_shapes=dynamic_shapes)
         except Exception as error:
             raise ModelError(f"{name}: torch.export.export: {error}") from error
-    return model_of(graph_of(exported, name), name, target, options)
+    return model_of(graph_of(exported, name), name, target, options, progress)
 
 
 def read_file(path: Path, shapes: GivenShapes) -> Program:

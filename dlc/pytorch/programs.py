@@ -16,6 +16,7 @@ from dlc.errors import ShapeError
 from dlc.frontend.pytree import flatten
 from dlc.frontend.traced import OpenSize, trace
 from dlc.given_shapes import GivenShapes, split_ranges, tensor_shape
+from dlc.instrument.report import Progress
 from dlc.options import Options
 from dlc.pytorch.graph import Graph
 from dlc.pytorch.interpreter import draws, gaps, interpret, refuse_gaps
@@ -48,13 +49,13 @@ def _open(graph: Graph, info: TensorInfo) -> dict[int, OpenSize]:
     return {axis: (s, graph.ranges.get(str(s))) for axis, s in enumerate(info.shape) if isinstance(s, Dim)}
 
 
-def model_of(graph: Graph, name: str, target: str | Backend, options: Options) -> Model:
+def model_of(graph: Graph, name: str, target: str | Backend, options: Options, progress: Progress | None = None) -> Model:
     """The model that a graph is; one that can be read only for known sizes is compiled for each set of them.
 
     Raises what `program_of` and `compile` raise.
     """
     try:
-        return compile(program_of(graph, name), target, options)
+        return compile(program_of(graph, name), target, options, progress=progress)
     except (UndecidableError, ShapeError, TypeError):
         if all(is_static(info.shape) for info in graph.inputs):
             raise

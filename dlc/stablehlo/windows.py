@@ -11,7 +11,7 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.dims import Size
 from dlc.ir import SSAValue
 from dlc.stablehlo.bodies import of_windows, running
-from dlc.stablehlo.moving import surrounded
+from dlc.stablehlo.moving import spaced, surrounded
 from dlc.stablehlo.node import Converter, Node, shape_in, sizes_of
 from dlc.stablehlo.sums import is_neutral, kind_of, pairs
 
@@ -61,9 +61,9 @@ def _reduced(
     node: Node, operands: Sequence[SSAValue], windows: _Windows, holes: Sequence[int]
 ) -> SSAValue | Sequence[SSAValue]:
     count = len(operands) // 2
-    x, begins = operands[0], [_scalar(begin) for begin in operands[count:]]
-    if any(n != 1 for n in holes):
-        raise node.unsupported("with holes in the operand")
+    begins = [_scalar(begin) for begin in operands[count:]]
+    arrays = [_with_holes(node, array, begin, holes) for array, begin in zip(operands, begins, strict=False)]
+    x = arrays[0]
     kind = kind_of(node, node.op.regions[0])
     is_plain = count == 1 and kind != "" and is_neutral(begins[0], kind)
     axis = windows.running(sizes_of(x))
@@ -72,16 +72,23 @@ def _reduced(
         if is_plain and kind in _RUNNING:
             return node.b(_RUNNING[kind], x, axis=axis, exclusive=False, reverse=reverse)
         if not isinstance(windows.kernel[axis], int):
-            return running(node, operands[:count], begins, axis, reverse=reverse)
+            return running(node, arrays, begins, axis, reverse=reverse)
     kernel = [n for n in windows.kernel if isinstance(n, int)]
     if len(kernel) < len(windows.kernel):
         raise node.unsupported("of windows of an open size, but for those of all up to an element")
     if axis is not None or not is_plain or kind not in _POOLS:
         along = [*zip(kernel, windows.strides, windows.dilations, windows.padding, strict=True)]
-        return of_windows(node, operands[:count], begins, along)
+        return of_windows(node, arrays, begins, along)
     x = surrounded(node, x, begins[0], *([pair[side] for pair in windows.padding] for side in range(2)))
     settings, (x,) = _pooling(node, (x,), kernel, windows.strides, windows.dilations)
     return _inside(node, _turned(node, node.b(_POOLS[kind], _turned(node, x, kind), **settings), kind))
+
+
+def _with_holes(node: Node, x: SSAValue, begin: SSAValue, holes: Sequence[int]) -> SSAValue:
+    """The first value of a reduction between the elements of an array, as often as they lie apart."""
+    for axis, distance in enumerate(holes):
+        x = spaced(node, x, begin, axis, distance - 1)
+    return x
 
 
 def _pooling(

@@ -45,7 +45,11 @@ def _fields(kind: type[ParametrizedAttribute]) -> Sequence[tuple[str, Callable[[
 
 
 def _refer(self: SymbolRefAttr, root: str | StringAttr, nested: Sequence[Any] = ()) -> None:
-    """A reference to a name, and names in it."""
+    """A reference to a name, and names in it; one to a name alone is right."""
+    if not nested and isinstance(root, str):
+        _set(self, "root_reference", StringAttr(root))
+        _set(self, "nested_references", _NO_NAMES)
+        return
     inside = ArrayAttr([StringAttr(name) if isinstance(name, str) else name for name in nested]) if nested else _NO_NAMES
     _hold(self, StringAttr(root) if isinstance(root, str) else root, inside)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, cast
 
 from xdsl.dialects.builtin import NoneAttr, StringAttr, SymbolRefAttr
@@ -13,8 +14,8 @@ from xdsl.irdl import IRDLOperation, VariadicDef
 
 from dlc.xdsl_changes.remembered import remembered
 
-# How many of what may be made anew are remembered.
-MOST_KNOWN = 1 << 16
+# How many attributes are remembered that may be made anew: most are names, which are asked for again soon or never.
+_MOST_SHARED = 1 << 12
 
 
 class _PlainMeta(ABCMeta):
@@ -33,7 +34,7 @@ class _SharedMeta(_PlainMeta):
         except TypeError:  # a list of names
             return super().__call__(*parameters)
         if known is None:
-            if len(_shared) >= MOST_KNOWN:
+            if len(_shared) >= _MOST_SHARED:
                 _shared.clear()
             known = _shared[cls, parameters] = super().__call__(*parameters)
         return known
@@ -49,6 +50,20 @@ def with_derived(base: type) -> Sequence[type]:
     for kind in found:
         found += [derived for derived in type.__subclasses__(kind) if derived not in found]
     return found
+
+
+def keep_as(kind: type, name: str, field: str) -> None:
+    """Makes what a class has as a field, and as a property that reads it, a field by the property's name: it is read far more
+    often than it is set. By the field's old name it is read and set as before."""
+
+    def put(self: Any, value: Any) -> None:
+        setattr(self, name, value)
+
+    if name in kind.__dict__:
+        delattr(kind, name)
+    if field in kind.__dict__:
+        setattr(kind, name, kind.__dict__[field])
+    setattr(kind, field, property(attrgetter(name), put))
 
 
 def change_classes() -> None:

@@ -27,6 +27,18 @@ def holds_any(block: Block, kinds: tuple[type, ...]) -> bool:
     return any([issubclass(kind, kinds) for kind in kinds_in(block)])
 
 
+class Derived(dict[type, bool]):
+    """Whether classes derive from one of some, found once for each: of an op it takes a fourth of `isinstance`."""
+
+    def __init__(self, kinds: tuple[type, ...]) -> None:
+        super().__init__()
+        self._kinds = kinds
+
+    def __missing__(self, kind: type) -> bool:
+        found = self[kind] = issubclass(kind, self._kinds)
+        return found
+
+
 def contains(op: Operation, *kinds: type[Operation]) -> bool:
     """Whether an op is of one of some classes, or one that is in it."""
     return next(all_of(op, *kinds), None) is not None
@@ -41,13 +53,14 @@ def all_of(op: Operation, *kinds: type[Op]) -> Iterator[Op]:
     """An op and those that are in it, as far as they are of some classes, in the order of `walk`."""
     if isinstance(op, kinds):
         yield op
+    asked = Derived(kinds)
     for block in [block for region in op.regions for block in region.blocks]:
         if holds_any(block, kinds):
             for inner in block.ops:
                 if inner.regions:
                     yield from all_of(inner, *kinds)
-                elif isinstance(inner, kinds):
-                    yield inner
+                elif asked[inner.__class__]:
+                    yield cast(Op, inner)
         else:
             for inner in with_regions(block):
                 yield from all_of(inner, *kinds)
@@ -90,13 +103,37 @@ def _attach(self: Any, op: Any) -> None:
     kinds[kind] = kinds.get(kind, 0) + 1
 
 
-def _detach(self: Any, op: Operation) -> Operation:
-    _detach_any(self, op)
+def _detach(self: Any, op: Any) -> Any:
+    if op.parent is not self:
+        raise ValueError("Cannot detach operation from a different block.")
+    before, after = op.prev_op, op.next_op
+    if before is None:
+        self.first_op = after
+    else:
+        before.next_op = after
+    if after is None:
+        self.last_op = before
+    else:
+        after.prev_op = before
+    op.parent = op.prev_op = op.next_op = None
     kinds, kind = self._kinds, op.__class__
-    kinds[kind] -= 1
-    if not kinds[kind]:
+    if kinds[kind] == 1:
         del kinds[kind]
+    else:
+        kinds[kind] -= 1
     return op
+
+
+def _insert_before(self: Any, new: Any, place: Any) -> None:
+    if place.parent is not self:
+        raise ValueError("Can't insert operation before operation not in current block")
+    self._attach_op(new)
+    before = place.prev_op
+    new.prev_op, new.next_op, place.prev_op = before, place, new
+    if before is None:
+        self.first_op = new
+    else:
+        before.next_op = new
 
 
 def _split(self: Any, first: Operation, *, arg_types: Iterable[Attribute] = ()) -> Block:
@@ -112,12 +149,12 @@ def _length(self: BlockOps) -> int:
 
 _begin_any: Any = Block.__init__
 _attach_any: Any = Block._attach_op  # pyright: ignore[reportPrivateUsage]
-_detach_any: Any = Block.detach_op
 _split_any: Any = Block.split_before
 
 
 def change_contents() -> None:
-    """Blocks count what is put into them and taken out; to be called before there are any."""
+    """Blocks count what is put into them and taken out, each in one go; to be called before there are any."""
     cast(Any, Block).__init__, cast(Any, Block)._attach_op = _begin, _attach
     cast(Any, Block).detach_op, cast(Any, Block).split_before = _detach, _split
+    cast(Any, Block).insert_op_before = _insert_before
     cast(Any, BlockOps).__len__ = _length

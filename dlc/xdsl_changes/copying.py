@@ -28,7 +28,7 @@ def _clone_without_regions(
     initialize(
         copy,
         operands=[values.get(v, v) for v in self._operands] if clone_operands else (),
-        result_types=[r._type for r in self.results],
+        result_types=[r.type for r in self.results],
         properties=self.properties,
         attributes=self.attributes,
         location=self.location,
@@ -96,9 +96,13 @@ def _erase(self: Any, safe_erase: bool = True, drop_references: bool = True) -> 
         self.results = _NO_VALUES
     elif self.regions:
         forget(self)
-    else:
+    elif self._successors:
         self.drop_all_references()
         self.results = _NO_VALUES
+    else:
+        for operand, use in zip(self._operands, self._operand_uses, strict=True):
+            operand.remove_use(use)
+        self._operand_uses, self.results = (), _NO_VALUES
     for result in results:
         if result.first_use is not None:
             result.erase(safe_erase=safe_erase)
@@ -110,7 +114,7 @@ def forget(op: Operation) -> None:
         for operand, use in zip(inner._operands, inner._operand_uses, strict=True):
             operand.remove_use(use)
         inner.results, inner._operands, inner._operand_uses = _NO_VALUES, _NO_VALUES, ()
-        inner.parent = inner._prev_op = inner._next_op = None
+        inner.parent = inner.prev_op = inner.next_op = None
         for block in [block for region in inner.regions for block in region.blocks]:
             block.parent, block._args = None, ()
         inner.regions = ()

@@ -14,6 +14,8 @@ from xdsl.ir.core import IRWithName, SSAValues
 from xdsl.irdl import IRDLOperation, OpDef, OptionalDef, VariadicDef
 from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
 
+from dlc.xdsl_changes.classes import keep_as
+
 
 def initialize(
     self: Any,
@@ -40,7 +42,10 @@ def initialize(
         self._operands, self._operand_uses = read, tuple(uses)
     else:
         self._operands, self._operand_uses = _NO_VALUES, ()
-    give_results(self, result_types)
+    if result_types:
+        give_results(self, result_types)
+    else:
+        self.results = _NO_VALUES
     self.properties = dict(properties)
     self.attributes = dict(attributes)
     self.location = UNKNOWN_LOC if location is None else location
@@ -52,13 +57,19 @@ def initialize(
     self.__post_init__()
 
 
+def _create(cls: Any, **given: Any) -> Any:
+    op = cls.__new__(cls)
+    initialize(op, **given)
+    return op
+
+
 def give_results(op: Any, types: Sequence[Attribute]) -> None:
     """Gives a new op results of these types."""
     results: list[Any] = []
     for type_ in types:
         result: Any = _new(OpResult)
         result._name = result.first_use = None
-        result._type, result.op, result.index = type_, op, len(results)
+        result.type, result.owner, result.index = type_, op, len(results)
         results.append(result)
     op.results = SSAValues(results) if results else _NO_VALUES
 
@@ -173,19 +184,18 @@ _item_of = cast(Any, tuple).__getitem__
 _initialize_any: Any = xdsl.irdl.operations.irdl_op_init
 _any_single: Any = cast(Any, BeforeVariadicSingleAccessor).__get__
 _valid_name: Any = cast(Any, IRWithName.extract_valid_name).__func__
-# What is there under another name.
-_FIELDS = ((SSAValue, "type", "_type"), (OpResult, "owner", "op"), (BlockArgument, "owner", "block"))
 
 
 def change_operations() -> None:
     """An op is made in one go; its operands are its tuple of them, not a view; what a hint asks for is found once."""
     cast(Any, xdsl.irdl.operations).irdl_op_init = _initialize_defined
-    cast(Any, Operation).__init__ = initialize
+    cast(Any, Operation).__init__, cast(Any, Operation).create = initialize, classmethod(_create)
     cast(Any, IRDLOperation).__post_init__ = _fill_in
     cast(Any, BeforeVariadicSingleAccessor).__get__ = _single
     cast(Any, SSAValues).__getitem__, cast(Any, SSAValues).__setitem__ = _item, _set_item
     cast(Any, Operation).operands = property(attrgetter("_operands"), cast(Any, Operation).operands.fset)
-    for kind, name, field in _FIELDS:
-        setattr(kind, name, property(attrgetter(field)))
+    delattr(SSAValue, "owner")
+    for kind, name, field in ((SSAValue, "type", "_type"), (OpResult, "owner", "op"), (BlockArgument, "owner", "block")):
+        keep_as(kind, name, field)
     cast(Any, SSAValue).replace_all_uses_with = _replace_all_uses
     cast(Any, IRWithName).extract_valid_name = classmethod(lru_cache(maxsize=1 << 14)(_valid_name))

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import xdsl.irdl
-from xdsl.dialects.builtin import ArrayAttr, ArrayOfConstraint
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    ArrayOfConstraint,
+    LocationAttr,
+    LocationConstraint,
+    LocationsArrayConstraint,
+    NoneAttr,
+)
 from xdsl.ir import Attribute, Operation, ParametrizedAttribute
 from xdsl.irdl import AnyAttr, AnyOf, BaseAttr, OpDef, ParamAttrDef, RangeOf, TypeVarConstraint
 
-from dlc.xdsl_changes.classes import MOST_KNOWN
 from dlc.xdsl_changes.remembered import remembered
+
+# How much of what was found right is remembered.
+_MOST_KNOWN = 1 << 16
 
 
 def _check_new(self: Any) -> None:
@@ -41,10 +50,20 @@ def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
         return lambda value: isinstance(value, kinds)
     if type(constraint) is TypeVarConstraint:
         return _by_class(constraint.base_constraint)
+    if type(constraint) is LocationConstraint:
+        return lambda value: isinstance(value, _LOCATIONS)
+    if type(constraint) is LocationsArrayConstraint:
+        return _array_of(_by_class(constraint.location_constraint))
     if type(constraint) is ArrayOfConstraint and type(constraint.elem_range_constraint) is RangeOf:
-        each = _by_class(constraint.elem_range_constraint.constr)
-        return None if each is None else lambda value: type(value) is ArrayAttr and all(map(each, value.data))
+        return _array_of(_by_class(constraint.elem_range_constraint.constr))
     return None
+
+
+def _array_of(each: Callable[[Any], bool] | None) -> Callable[[Any], bool] | None:
+    return None if each is None else lambda value: type(value) is ArrayAttr and all(map(each, value.data))
+
+
+_LOCATIONS = (*get_args(LocationAttr), NoneAttr)
 
 
 def _verify_parametrized(self: ParametrizedAttribute) -> None:
@@ -74,7 +93,7 @@ _right: dict[tuple[int | str, ...], tuple[Attribute, ...]] = remembered()
 
 
 def _note_right(key: tuple[int | str, ...], held: tuple[Attribute, ...]) -> None:
-    if len(_right) >= MOST_KNOWN:
+    if len(_right) >= _MOST_KNOWN:
         _right.clear()
     _right[key] = held
 

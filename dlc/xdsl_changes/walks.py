@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Any, cast
 
 from xdsl.ir import Block, BlockOps, Operation
 from xdsl.ir.core import RegionBlocks
+
+from dlc.xdsl_changes.classes import keep_as
 
 
 def _ops(self: BlockOps) -> Iterator[Operation]:
     """The ops of a block; the one after an op is known before the op is handed out, which may go then."""
     following: Any = self.block.first_op
     while following is not None:
-        op, following = following, following._next_op
+        op, following = following, following.next_op
         yield op
 
 
@@ -31,7 +32,7 @@ def _nested(op: Operation) -> Iterator[Operation]:
         for block in region.blocks:
             following: Any = block.first_op
             while following is not None:
-                inner, following = following, following._next_op
+                inner, following = following, following.next_op
                 yield inner
 
 
@@ -52,7 +53,7 @@ def _walk(self: Operation, *, reverse: bool = False, region_first: bool = False)
 
 
 _walk_any = Operation.walk
-# What is there under another name.
+# The names that are asked for, and those of the fields.
 _FIELDS = (
     (Operation, "next_op", "_next_op"),
     (Operation, "prev_op", "_prev_op"),
@@ -64,6 +65,6 @@ _FIELDS = (
 def change_walks() -> None:
     """From op to op and from block to block without asking for more than the next one."""
     for kind, name, field in _FIELDS:
-        setattr(kind, name, property(attrgetter(field)))
+        keep_as(kind, name, field)
     cast(Any, BlockOps).__iter__, cast(Any, RegionBlocks).__iter__ = _ops, _blocks
     Operation.walk = _walk

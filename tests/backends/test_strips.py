@@ -18,10 +18,11 @@ from dlc.backends.base import Backend
 from dlc.backends.cpu.backend import Cpu
 from dlc.backends.opencl.backend import OpenCL
 from dlc.compiler import Program, compile, emit
+from dlc.costs import Winograd
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
 from dlc.runtime.opencl.devices import all_devices
-from dlc.target import Target, Winograd, resolve
+from dlc.target import Target, resolve
 
 RNG = np.random.default_rng(0)
 # Tiles cost nothing, and three of them with 16 channels in and out fill a cache.

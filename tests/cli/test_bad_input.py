@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -269,3 +270,28 @@ def test_the_same_commands_write_where_nothing_is_wrong(folder: Folder) -> None:
     assert result.exit_code == 0, result.output
     assert {p.name for p in folder.written.iterdir()} == {"ir", "out.npz"}
     assert onnx.load(folder.inputs / "model.onnx").graph.node[0].name == "act"
+
+
+def test_a_setting_of_the_environment_that_is_none_is_one_message() -> None:
+    program = [sys.executable, "-m", "dlc", "run", __file__]
+    run = subprocess.run(program, capture_output=True, text=True, check=False, env={**os.environ, "DLC_WORKERS": "x"})
+    assert (run.returncode, run.stderr.strip()) == (1, "error: DLC_WORKERS=x: it takes a number from 1 on")
+
+
+def test_a_process_without_a_standard_output() -> None:
+    command = f"{sys.executable} -m dlc targets >&-"
+    run = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("bench", "--seconds"), ("compile", "--tune"), ("diff", "--tolerance"), ("bisect", "--tolerance"), ("reduce", "--tolerance"),
+        ("reduce", "--seconds"), ("quantize", "--bound"), ("train", "--learning-rate"),
+    ],
+)  # fmt: skip
+def test_what_is_no_number_is_none_of_an_option(command: str, option: str) -> None:
+    files = [__file__] * (1 + (command == "diff"))
+    result = CliRunner().invoke(main, [command, *files, option, "nan"])
+    assert result.exit_code == 2 and "nan is no number" in result.output

@@ -60,6 +60,20 @@ def test_complex_arguments_and_results() -> None:
     assert [info.name for info in compiled.model.inputs] == ["[0].real", "[0].imag", "[1]"]
 
 
+@pytest.mark.parametrize(("options", "most"), [({"precision": "bf16"}, 1e-2), ({"weights": "int8"}, 1e-2)])
+def test_weights_of_few_bits(options: dict[str, Any], most: float) -> None:
+    """What a function holds is a weight, what it is given is none."""
+    pytest.importorskip("jax")
+    x, w = np.random.default_rng(0).standard_normal((2, 128, 128)).astype(np.float32)
+    wanted = x @ w
+
+    def off(got: Any) -> float:
+        return float(np.abs(got - wanted).max() / np.abs(wanted).max())
+
+    assert 1e-5 < off(dlc.from_jax(lambda x: x @ w, x, **options)(x)) < most
+    assert off(dlc.from_jax(lambda x, w: x @ w, x, w, **options)(x, w)) < 1e-5
+
+
 def test_symbolic_sizes_are_open() -> None:
     jax = pytest.importorskip("jax")
     export = pytest.importorskip("jax.export")

@@ -263,6 +263,30 @@ def test_a_static_value_is_told_from_an_equal_one_of_another_type() -> None:
     np.testing.assert_allclose(compiled(x, 1.0), 3 * x)
 
 
+@dataclass(frozen=True)
+class Setting:
+    factor: float
+
+
+@pytest.mark.parametrize(
+    ("settings", "factor"),
+    [
+        (((2,), (2.0,), (True,)), lambda n: n[0]),
+        (((1, (0.0,)), (1, (-0.0,))), lambda n: 1 / np.float64(n[1][0])),
+        ((0.0, -0.0), lambda n: np.copysign(2.0, n)),
+        ((frozenset({2}), frozenset({2.0})), lambda n: sum(n)),
+        ((Setting(2), Setting(2.0)), lambda n: n.factor),
+    ],
+    ids=["tuple", "nested", "zero", "set", "dataclass"],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_equal_settings_that_mean_something_else_are_told_apart(settings: Any, factor: Callable[[Any], Any]) -> None:
+    compiled = dlc.jit(target="reference", static_argnames=("n",))(lambda x, n: x * factor(n))
+    for setting in settings:
+        found, expected = compiled(np.arange(1, 4), setting), np.arange(1, 4) * factor(setting)
+        assert np.array_equal(found, expected) and found.dtype == expected.dtype
+
+
 def test_a_failed_trace_is_not_kept() -> None:
     function = Counted(lambda x: x @ x)
     compiled = dlc.jit(function)
@@ -563,3 +587,8 @@ def test_results_in_dicts_of_every_kind() -> None:
     for given in (OrderedDict(b=x, a=x), lists, Counter(a=x)):
         got = dlc.jit(target="reference")(lambda d: d)(given)
         assert type(got) is type(given) and list(got) == list(given)
+
+
+def test_a_number_beyond_64_bits_is_an_error_that_says_so() -> None:
+    with pytest.raises(DTypeError, match=f"argument k: Python integer {1 << 70} out of bounds for 64 bits"):
+        dlc.jit(lambda x, k: x + k)(normal(2), 1 << 70)

@@ -97,6 +97,13 @@ OPS: dict[str, Callable[..., Any]] = {
     "index": lambda xp, x, most: xp.asarray(xp.clip(xp.sum(x), -1, most), dtype=np.int64),
     "fit": lambda xp, x, like, alike: _fitted(xp, x, like, alike),
     "constant": lambda xp, array: array,
+    "scaled": lambda xp, x: xp.multiply(x, x.shape[0] * 0.5 + x.shape[0] / 2),
+    "numbered": lambda xp, x: xp.add(x, xp.subtract(xp.arange(1, x.shape[0] + 1), xp.arange(x.shape[0] - 1, -1, -1))),
+    "halves": lambda xp, x: xp.concatenate([x, x])[x.shape[0] // 2 : x.shape[0] // 2 + x.shape[0]],
+    "alternate": lambda xp, x: xp.concatenate([x, x])[::2],
+    "diagonal": lambda xp, x: xp.multiply(xp.eye(x.shape[0], dtype=np.float32), x),
+    "inner": lambda xp, x: _inner(xp, x),
+    "asked": lambda xp, x, size: xp.negative(x) if x.shape[0] == size else x,
 }
 
 # What smooth programs compute besides, of floats.
@@ -110,7 +117,20 @@ SMOOTH_OPS: dict[str, Callable[..., Any]] = {
     "largest": lambda xp, x: xp.max(x, axis=0),
 }
 # What the others give is no larger than what they are given.
-GROWS = {"add", "subtract", "multiply", "matmul", "sum", "sum_axis", "cumsum", "distance", "ratio", "product"}
+GROWS = {
+    "add",
+    "subtract",
+    "multiply",
+    "matmul",
+    "sum",
+    "sum_axis",
+    "cumsum",
+    "distance",
+    "ratio",
+    "product",
+    "scaled",
+    "numbered",
+}
 BINARY = {"add", "subtract", "multiply", "larger", "where", "less", "matmul", "take", "update", "distance", "ratio"}
 
 
@@ -129,6 +149,16 @@ def _update(xp: Any, x: Any, place: Any) -> Any:
         x[place] = 7
         return x
     return dnp.at(x)[place].set(7)
+
+
+def _inner(xp: Any, x: Any) -> Any:
+    """Rows but the first and the last become those before them, and every other one a number."""
+    if xp is np:
+        y = x.copy()
+        y[1:-1] = x[:-2]
+        y[1::2] = 3
+        return y
+    return dnp.at(dnp.at(x)[1:-1].set(x[:-2]))[1::2].set(3)
 
 
 def _fitted(xp: Any, x: Any, like: Any, alike: bool) -> Any:
@@ -202,6 +232,8 @@ class RandomControl:
                 settings, operands = {"array": array[: self.random.randint(1, 6)]}, []
             else:
                 operands = [self._any(scope) for _ in range(1 + (name in BINARY))]
+                if name == "asked":
+                    settings = {"size": self.random.choice([*self.sizes, 1])}
                 if name == "cast":
                     settings = {"dtype": self.random.choice(self.dtypes)}
             if self._suits(name, [scope[v] for v in operands]):
@@ -220,7 +252,9 @@ class RandomControl:
                 return all(len(t.shape) in (1, 2) for t in types) and types[0].shape[-1] == types[1].shape[0]
             case "take" | "update":
                 return first.shape[:1] not in ((), (0,))
-            case "sum_axis" | "cumsum" | "flip" | "product":
+            case "numbered" | "diagonal":
+                return len(first.shape) == 1
+            case "sum_axis" | "cumsum" | "flip" | "product" | "scaled" | "halves" | "alternate" | "inner" | "asked":
                 return len(first.shape) > 0
             case "largest":
                 return first.shape[:1] not in ((), (0,))

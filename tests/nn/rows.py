@@ -106,7 +106,7 @@ CASES: dict[str, list[Case]] = {
     "log_softmax": [(nn.log_softmax, lambda x: np.log(softmax(x)), (X,))],
     "layer_norm": [(nn.layer_norm, lambda x, s, b: normalized(x, -1) * s + b, (X, SCALE, BIAS))],
     "rms_norm": [(nn.rms_norm, lambda x, s: x / np.sqrt((wide(x) ** 2).mean(-1, keepdims=True) + 1e-6) * s, (X, SCALE))],
-    "group_norm": [(lambda *a: nn.group_norm(*a, 3), group_norm, (IMAGES, normal(6), normal(6)))],
+    "group_norm": [(lambda *a: nn.group_norm(*a, 3), group_norm, (x, normal(6), normal(6))) for x in (IMAGES, IMAGES[:0])],
     "batch_norm": [
         (lambda *a: nn.batch_norm(*a, training=True), batch_norm, (IMAGES, *(normal(6) for _ in range(4)))),
         (

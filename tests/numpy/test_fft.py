@@ -111,3 +111,13 @@ def test_lanes_and_loops() -> None:
 def test_mistakes_are_refused_with_the_line(function: Function, error: type[DlcError], message: str) -> None:
     with pytest.raises(error, match=r"test_fft\.py:\d+: .*" + re.escape(message)):
         dlc.jit(function)(Z)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("n", [8, 33, 64, 90, 300, 1024, 1536])
+def test_what_is_real_has_no_imaginary_part(n: int, target: str) -> None:
+    """A rounding in its place would give a phase of π any sign."""
+    x = np.random.default_rng(1).standard_normal((4, n), np.float32)
+    y = dlc.jit(lambda x: dnp.fft.rfft(x).imag, target=target)(x)
+    ends = np.asarray(y)[:, [0] if n % 2 else [0, -1]]
+    assert not ends.any() and not np.signbit(ends).any()

@@ -67,6 +67,35 @@ def test_a_module_is_a_model_of_named_inputs_and_outputs() -> None:
         close(model(x, mask)[name], tensor)
 
 
+# As far as 8 bits of a weight let it be off, and not nearer than they do.
+ROUNDED = [
+    ({"precision": "bf16"}, 1e-2),
+    ({"precision": "f16"}, 1e-3),
+    ({"weights": "int8"}, 1e-2),
+    ({"weights": "int4", "group": 64}, 0.2),
+]
+
+
+@pytest.mark.parametrize(("options", "most"), ROUNDED)
+def test_weights_of_few_bits(options: dict[str, Any], most: float) -> None:
+    layer, x = nn.Linear(128, 128, bias=False), torch.randn(4, 128)
+    wanted = layer(x).detach().numpy()
+
+    def off(got: Any) -> float:
+        return float(np.abs(np.asarray(got) - wanted).max() / np.abs(wanted).max())
+
+    assert 1e-5 < off(dlc.from_torch(layer, (x,), **options)(x)["output"]) < most
+    backend = pytest.importorskip("dlc.pytorch.backend").dlc
+    with torch.no_grad():
+        assert 1e-5 < off(torch.compile(layer, backend=backend, options=options)(x)) < most
+
+
+def test_who_asks_is_told_what_is_done() -> None:
+    told: list[str] = []
+    dlc.from_torch(nn.ReLU(), (torch.ones(3),), cache=False, progress=lambda doing: told.append(str(doing)))
+    assert told
+
+
 def test_open_sizes() -> None:
     net, n = Net(), torch.export.Dim("n")
     model = dlc.from_torch(net, inputs(3), dynamic_shapes=({0: n}, {0: n}))

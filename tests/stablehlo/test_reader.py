@@ -123,6 +123,19 @@ CASES: dict[str, tuple[str, tuple[np.ndarray, ...], object]] = {
         (X,),
         (X.sum(1), X.prod(1), np.stack([X[:, 0] * X[:, 1], X[:, 1] * X[:, 2]], 1)),
     ),
+    "windows of what lies apart": (
+        "%d = stablehlo.constant dense<0.0> : tensor<f32>\n%m = stablehlo.constant dense<1.0> : tensor<f32>\n"
+        '%0 = "stablehlo.reduce_window"(%a, %d) <{base_dilations = array<i64: 1, 3>, window_dimensions = array<i64: 1, 4>, '
+        "window_strides = array<i64: 1, 3>}> ({\n"
+        "^bb0(%p: tensor<f32>, %q: tensor<f32>):\n  %4 = stablehlo.add %p, %q : tensor<f32>\n"
+        "  stablehlo.return %4 : tensor<f32>\n}) : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x2xf32>\n"
+        '%1 = "stablehlo.reduce_window"(%a, %m) <{base_dilations = array<i64: 2, 1>, window_dimensions = array<i64: 3, 1>}> ({\n'
+        "^bb0(%p: tensor<f32>, %q: tensor<f32>):\n  %5 = stablehlo.multiply %p, %q : tensor<f32>\n"
+        "  stablehlo.return %5 : tensor<f32>\n}) : (tensor<2x3xf32>, tensor<f32>) -> tensor<1x3xf32>\n"
+        "return %0, %1 : tensor<2x2xf32>, tensor<1x3xf32>",
+        (X,),
+        (X[:, :2] + X[:, 1:], X[:1] * X[1:]),
+    ),
     "case": (
         "%k = stablehlo.constant dense<5> : tensor<i32>\n"
         '%0 = "stablehlo.case"(%k) ({\n stablehlo.return %a : tensor<2x3xf32>\n}, {\n  %1 = stablehlo.negate %a : tensor<2x3xf32>\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from dlc.ir import (
     Block,
@@ -83,3 +84,14 @@ def test_ops_with_regions_are_those_of_the_block() -> None:
     assert [op.name for op in with_regions(module.body.block)] == ["func.func"]
     assert [op.name for op in with_regions(body_of(module))] == ["scf.for"]
     assert with_regions(Block()) == with_regions(Block([number()])) == []
+
+
+def test_neighbours_and_types_are_set_by_their_old_names_too() -> None:
+    block = Block(arg_types=[i64])
+    value: Any = block.args[0]
+    value._type = f32
+    assert value.type == f32 and value.owner is value.block is block
+    first, second = (number() for _ in range(2))
+    op: Any = first
+    op._next_op = second
+    assert first.next_op is second and second.next_op is None

@@ -35,7 +35,7 @@ def measured_limits(session: Session) -> Limits:
     units = device.handle.max_compute_units
     groups = units * (_GROUPS if on_lanes else 1)
     step = 4 * items * lanes * 4
-    with compiling(device, ": measuring its limits"):
+    with compiling(device, ": measuring its limits", platform=device.platform):
         code = cl.Program(session.context, _text(lanes)).build()
         peak, read = cl.Kernel(code, "peak"), cl.Kernel(code, "read")
         sums = new_buffer(session, groups * items * 4)

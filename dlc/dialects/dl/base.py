@@ -117,8 +117,8 @@ def _static_type(shape: tuple[int, ...], element_type: Attribute) -> Tensor:
 
 def tensor_of(value: SSAValue | Attribute) -> Tensor:
     """The tensor type of an SSA value."""
-    t = value.type if isinstance(value, SSAValue) else value
-    # The class itself: every question about a value asks this, and `isinstance` of an abstract class takes ten times as long.
+    # Without asking whose instance it is, which takes longer than the rest: every question about a value asks this.
+    t = getattr(value, "type", value)
     if type(t) is not TensorType:
         raise DTypeError(f"expected a tensor, got {t}")
     return t
@@ -189,6 +189,8 @@ def normalized_axes(where: str | None, axes: Iterable[int], rank: int) -> tuple[
 
 def attribute(value: PropertyValue) -> Attribute:
     """A Python value as the property that stores it."""
+    if type(value) is tuple:
+        return _array(value)
     match value:
         case Attribute():
             return value

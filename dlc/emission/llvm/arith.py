@@ -101,7 +101,7 @@ def number_extremum(predicate: str) -> Primitive:
 
     def compute(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
         a, b = xs
-        either = e.select(t, e.compute(f"fcmp {predicate}", t, a, b), a, b)
+        either = e.keep(t, predicate, a, b)
         return e.select(t, e.compute("fcmp uno", t, b, b), a, either)
 
     return compute
@@ -177,9 +177,7 @@ def _nearest(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
 
 def compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
     def handle(e: Writer, op: Operation) -> None:
-        attribute = op.properties["predicate"]
-        assert isinstance(attribute, IntegerAttr)
-        predicate = predicates[attribute.value.data]
+        predicate = _predicate(op, predicates)
 
         def primitive(e: Writer, t: Register, s: Register, xs: tuple[str, ...]) -> str:
             if is_half(s.kind):
@@ -194,13 +192,33 @@ def compare(opcode: str, predicates: tuple[str, ...]) -> Handler:
 def choose(e: Writer, op: Operation) -> None:
     """arith.select; a scalar condition chooses between whole values."""
     condition, result = op.operands[0], op.results[0]
-    conditions = e.regs(condition)
-    if not isinstance(condition.type, VectorType):
-        conditions *= len(e.layout(result.type))
+    by_lane = isinstance(condition.type, VectorType)
+    types, conditions, test = e.layout(result.type), e.regs(condition), _of_same(op)
     names: list[str] = []
-    for t, mask, a, b in zip(e.layout(result.type), conditions, *map(e.regs, op.operands[1:]), strict=True):
-        names.append(a if a == b else e.select(t, mask, a, b, by_lane=isinstance(condition.type, VectorType)))
+    for t, mask, a, b in zip(
+        types, conditions if by_lane else conditions * len(types), *map(e.regs, op.operands[1:]), strict=True
+    ):
+        if a == b:
+            names.append(a)
+        elif test is not None and e.compares_with_zero(t, a, b):
+            first = test.lhs is op.operands[1]
+            names.append(e.keep(t, _predicate(test, _CMPF), *((a, b) if first else (b, a)), second=not first))
+        else:
+            names.append(e.select(t, mask, a, b, by_lane=by_lane))
     e.bind(result, names)
+
+
+def _of_same(select: Operation) -> arith.CmpfOp | None:
+    """The comparison of the two floats that a selection chooses one of."""
+    condition, a, b = select.operands
+    test = condition.owner
+    return test if isinstance(test, arith.CmpfOp) and (test.lhs, test.rhs) in ((a, b), (b, a)) else None
+
+
+def _predicate(op: Operation, predicates: Sequence[str]) -> str:
+    attribute = op.properties["predicate"]
+    assert isinstance(attribute, IntegerAttr)
+    return predicates[attribute.value.data]
 
 
 # Index arithmetic stays symbolic, see Note [Linear indices]

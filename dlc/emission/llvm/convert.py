@@ -125,11 +125,8 @@ def float_to_integer(signed: bool):
         # The largest integer, or the largest float below it.
         high = 2.0**magnitude - (1 if magnitude <= mantissa else 2.0 ** (magnitude - mantissa))
 
-        def keep(test: str, a: str, b: str, otherwise: str) -> str:
-            return e.select(s, e.compute(f"fcmp {test}", s, a, b), a, otherwise)
-
-        number = keep("ord", x, x, splat(s, 0.0))
-        clamped = keep("olt", keep("ogt", number, splat(s, low), splat(s, low)), splat(s, high), splat(s, high))
+        number = e.select(s, e.compute("fcmp ord", s, x, x), x, splat(s, 0.0))
+        clamped = e.keep(s, "olt", e.keep(s, "ogt", number, splat(s, low)), splat(s, high))
         integer = e.cast("fptosi" if signed else "fptoui", s, clamped, t)
         if magnitude <= mantissa:
             return integer

@@ -6,17 +6,17 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import repeat
-from typing import cast
 
 import ml_dtypes
 import numpy as np
 
 from dlc.emission.llvm.order import Line, Place
+from dlc.emission.llvm.widths import Widths
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.registers import Register, View, element_bytes, is_half, kind_of
 from dlc.emission.visit.visit import Handlers, Visit
 from dlc.errors import UnsupportedError
-from dlc.ir import Attribute, SSAValue, VectorType, func
+from dlc.ir import Attribute, SSAValue, func
 from dlc.target import Target
 
 # The halves live in integer registers: LLVM's own types for them bring library calls where the processor has no
@@ -92,22 +92,14 @@ def mask_literal(t: Register) -> str:
     return lane_literals(t.of("i1"), ["1"] * t.used)
 
 
-def lanes_of(kernel: func.FuncOp, target: Target) -> int:
-    """How many elements a register is full of: of four bytes, or of fewer where a kernel has narrow integers alone."""
-    types = [result.type for op in kernel.walk() for result in op.results]
-    elements = {cast("VectorType[Attribute]", t).element_type for t in types if isinstance(t, VectorType)}
-    kinds = {kind_of(element) or "" for element in elements} - {"i1"}
-    are_integers = kinds and all(kind.startswith("i") for kind in kinds)
-    return target.lanes(min(4, max(map(element_bytes, kinds))) if are_integers else 4)
-
-
 class Writer(Visit):
     """Instructions, literals and indices; what it lacks is in the other files of this folder."""
 
     language = "LLVM IR"
 
-    def __init__(self, kernel: func.FuncOp, target: Target, lanes: int, handlers: Handlers) -> None:
-        super().__init__(kernel, target, lanes, handlers)
+    def __init__(self, kernel: func.FuncOp, target: Target, widths: Widths, handlers: Handlers) -> None:
+        super().__init__(kernel, target, widths.lanes, handlers)
+        self._widths = widths
         self._counter = 0
 
     # Instructions
@@ -157,6 +149,44 @@ class Writer(Visit):
         mask = text_of(t.of("i1")) if by_lane else "i1"
         return self.define(f"select {mask} {condition}, {text_of(t)} {a}, {text_of(t)} {b}", condition, a, b)
 
+    def keep(self, t: Register, predicate: str, a: str, b: str, *, second: bool = False) -> str:
+        """`a` if it compares so with `b`, else `b`; the other way round if `second`. Mostly one instruction."""
+
+        def chosen(t: Register, a: str, b: str) -> str:
+            condition = self.compute(f"fcmp {predicate}", t, a, b)
+            return self.select(t, condition, b, a) if second else self.select(t, condition, a, b)
+
+        if not self.compares_with_zero(t, a, b):
+            return chosen(t, a, b)
+        one = t.wide(self._one(t))
+        parts = zip(self.parts(t, a, one.width), self.parts(t, b, one.width), strict=True)
+        return self.joined(one, [chosen(one, *operands) for operands in parts], t.width)[0]
+
+    def compares_with_zero(self, t: Register, a: str, b: str) -> bool:
+        """Whether `keep` goes register by register: of several, LLVM does not see its instruction if one of the two is zero."""
+        return t.width > self._one(t) and not is_half(t.kind) and splat(t, 0.0) in (a, b)
+
+    def _one(self, t: Register) -> int:
+        """How many elements of a value are in one of the processor's registers."""
+        return min(t.width, self.target.lanes(element_bytes(t.kind)))
+
+    def parts(self, t: Register, x: str, width: int) -> Sequence[str]:
+        """The values of `width` elements that make up another."""
+        starts = range(0, t.width, width)
+        return [x if x.startswith("splat") else self.shuffled(t, x, "poison", range(k, k + width)) for k in starts]
+
+    def joined(self, t: Register, pieces: Sequence[str], width: int) -> list[str]:
+        """Registers of `width` elements, of pieces in a row."""
+        while t.width < width:
+            pairs = zip(pieces[::2], pieces[1::2], strict=True)
+            pieces, t = [self.shuffled(t, x, y, range(2 * t.width)) for x, y in pairs], t.wide(2 * t.width)
+        return list(pieces)
+
+    def shuffled(self, t: Register, x: str, y: str, lanes: Sequence[int]) -> str:
+        places = ", ".join(f"i32 {lane}" for lane in lanes)
+        text = f"shufflevector {text_of(t)} {x}, {text_of(t)} {y}, <{len(lanes)} x i32> <{places}>"
+        return self.define(text, *(name for name in (x, y) if name != "poison"), place=Place.MOVABLE)
+
     def extract(self, t: Register, x: str, lane: int) -> str:
         return self.define(f"extractelement {text_of(t)} {x}, i64 {lane}", x)
 
@@ -175,13 +205,7 @@ class Writer(Visit):
         return kind
 
     def pieces(self, size: int) -> list[tuple[int, int]]:
-        """What is left over rounds up to a power of two: vector<7x20xf32> with 16 lanes is seven rows of <16 x float>,
-        <4 x float>. LLVM splits the registers of wider elements and uses parts of registers for narrower ones."""
-        full, rest = divmod(size, self.lanes)
-        pieces = [(self.lanes, self.lanes)] * full
-        if rest:
-            pieces.append((1 << (rest - 1).bit_length(), rest))
-        return pieces
+        return self._widths.cut(size)
 
     def hints(self, value: SSAValue, default: str) -> Iterable[str]:
         return repeat("")

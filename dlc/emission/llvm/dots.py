@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.narrow_numbers.words import DOTS, shifts
-from dlc.emission.llvm.core import Writer, lanes_of, text_of
+from dlc.emission.llvm.core import Writer, text_of
 from dlc.emission.llvm.order import Place
+from dlc.emission.llvm.widths import Widths
 from dlc.emission.visit.constants import number_in
 from dlc.emission.visit.registers import Register
 from dlc.emission.visit.visit import Handlers
@@ -51,14 +52,15 @@ class Product:
 
 @dataclass(frozen=True)
 class Facts:
-    """What each grid wants to know of all of its kernel: how many lanes it has, and the sums that are products."""
+    """What each grid wants to know of all of its kernel: how wide its values are, and the sums that are products."""
 
-    lanes: int
+    widths: Widths
     products: Mapping[Operation, Product]
 
     @staticmethod
     def of(kernel: func.FuncOp, target: Target) -> Facts:
-        return Facts(lanes_of(kernel, target), _products(kernel, target))
+        products = _products(kernel, target)
+        return Facts(Widths.of(kernel, target, has_dots=bool(products)), products)
 
 
 def _products(kernel: func.FuncOp, target: Target) -> dict[Operation, Product]:
@@ -158,7 +160,7 @@ class DotWriter(Writer):
     """Writes products of words."""
 
     def __init__(self, kernel: func.FuncOp, target: Target, facts: Facts, handlers: Handlers) -> None:
-        super().__init__(kernel, target, facts.lanes, handlers)
+        super().__init__(kernel, target, facts.widths, handlers)
         found = facts.products.items()
         self.names = {dot: _NAMES[target.architecture, dot] for dot in target.dots}
         self.products = {op: p for op, p in found if all(t.width in self.names[p.dot] for t in self.layout(op.results[0].type))}

@@ -21,6 +21,7 @@ from dlc.emission.llvm.core import (
     text_of,
 )
 from dlc.emission.llvm.order import Place
+from dlc.emission.llvm.widths import Widths
 from dlc.emission.visit.linear import Linear
 from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition
 from dlc.emission.visit.records import Access
@@ -33,8 +34,8 @@ from dlc.target import Target
 class MemoryWriter(Writer):
     """Reads and writes."""
 
-    def __init__(self, kernel: func.FuncOp, target: Target, lanes: int, handlers: Handlers) -> None:
-        super().__init__(kernel, target, lanes, handlers)
+    def __init__(self, kernel: func.FuncOp, target: Target, widths: Widths, handlers: Handlers) -> None:
+        super().__init__(kernel, target, widths, handlers)
         self.allocas: list[str] = []
         self.aliases = Aliases(kernel)
 
@@ -116,7 +117,17 @@ class MemoryWriter(Writer):
             )
         return self._taken(t, value)
 
+    def _is_apart(self, a: Access, t: Register, row: str) -> bool:
+        """Whether a value of several registers is read or written by each: no load or store has all of its lanes."""
+        checked = row != "1" or (a.bounds and a.bounds[-1] is not None)
+        return t.width > self.lanes and (checked or a.stride not in (0, 1))
+
     def read_register(self, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
+        if self._is_apart(a, t, row):
+            steps = range(0, t.width, self.lanes)
+            one = t.wide(self.lanes)
+            read = (self.read_register(a, one, offset + k * a.stride, row, start + k, padding, hint) for k in steps)
+            return self.joined(one, list(read), t.width)[0]
         if t.width > 1 and a.stride == 1:
             return self._read_row(a, t, offset, self._mask(a, t, row, start), padding)
         if t.width == 1:
@@ -139,7 +150,7 @@ class MemoryWriter(Writer):
             whole = Register(memory.kind, 1 << (count - 1).bit_length(), count)
             mask = mask_literal(whole) if count < whole.width else ""
             loaded = self._read_row(a, whole, first, mask, literal(whole.kind, 0))
-            return self._taken(t, self._shuffled(whole, loaded, "poison", [k - first for k in offsets]))
+            return self._taken(t, self.shuffled(whole, loaded, "poison", [k - first for k in offsets]))
         elements = {k: self._read_element(a, t.kind, k, "1", "") for k in dict.fromkeys(offsets)}
         value = "poison"
         for lane, k in enumerate(offsets):
@@ -152,7 +163,7 @@ class MemoryWriter(Writer):
         kind, width = types[0].kind, types[0].width
         if len(shape) != 2 or a.strides[0] != 1 or not isinstance(a.strides[1], int) or a.strides[1] < 2:
             return None
-        side = min(width, shape[0])
+        side = min(self.lanes, shape[0])
         whole = all(t == types[0].wide(width) for t in types) and side in (4, 8) and shape[0] % side == 0 and width % side == 0
         if not whole or memory_kind(kind) != kind or any(bound is not None for bound in a.bounds):
             return None
@@ -164,15 +175,8 @@ class MemoryWriter(Writer):
                 places = (self._pointer(a, first + (lane + j) * a.strides[1]) for j in range(side))
                 for row, piece in zip(rows, self._transposed(square, [self._load(a, square, *p) for p in places]), strict=True):
                     row.append(piece)
-            names += [name for row in rows for name in self._joined(square, row, width)]
+            names += [name for row in rows for name in self.joined(square, row, width)]
         return names
-
-    def _joined(self, t: Register, pieces: Sequence[str], width: int) -> list[str]:
-        """Registers of `width` elements, of pieces in a row."""
-        while t.width < width:
-            pairs = zip(pieces[::2], pieces[1::2], strict=True)
-            pieces, t = [self._shuffled(t, x, y, range(2 * t.width)) for x, y in pairs], t.wide(2 * t.width)
-        return list(pieces)
 
     def _transposed(self, t: Register, rows: Sequence[str]) -> list[str]:
         """A square of registers: step by step blocks off the diagonal change places, the largest first."""
@@ -180,15 +184,10 @@ class MemoryWriter(Writer):
         while step:
             for i in (i for i in range(t.width) if not i & step):
                 x, y = rows[i], rows[i + step]
-                rows[i] = self._shuffled(t, x, y, [t.width + p - step if p & step else p for p in range(t.width)])
-                rows[i + step] = self._shuffled(t, x, y, [t.width + p if p & step else p + step for p in range(t.width)])
+                rows[i] = self.shuffled(t, x, y, [t.width + p - step if p & step else p for p in range(t.width)])
+                rows[i + step] = self.shuffled(t, x, y, [t.width + p if p & step else p + step for p in range(t.width)])
             step //= 2
         return rows
-
-    def _shuffled(self, t: Register, x: str, y: str, lanes: Sequence[int]) -> str:
-        places = ", ".join(f"i32 {lane}" for lane in lanes)
-        text = f"shufflevector {text_of(t)} {x}, {text_of(t)} {y}, <{len(lanes)} x i32> <{places}>"
-        return self.define(text, *(name for name in (x, y) if name != "poison"), place=Place.MOVABLE)
 
     def _write_element(self, a: Access, kind: str, value: str, offset: int, condition: str) -> None:
         """Writes an element as memory has it."""
@@ -206,6 +205,10 @@ class MemoryWriter(Writer):
         self.start_block(done)
 
     def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
+        if self._is_apart(a, t, row):
+            for k, one in zip(range(0, t.width, self.lanes), self.parts(t, value, self.lanes), strict=True):
+                self.write_register(a, t.wide(self.lanes), one, offset + k * a.stride, row, start + k)
+            return
         memory, value = t.of(memory_kind(t.kind)), self._stored(t, value)
         if t.width == 1:
             self._write_element(a, t.kind, value, offset, lane_condition(self, a, row, start))

@@ -177,13 +177,16 @@ def _transfer(e: Visit, op: vector.TransferReadOp | vector.TransferWriteOp) -> A
 
 def transfer_read(e: Visit, op: Operation) -> None:
     assert isinstance(op, vector.TransferReadOp)
-    if not any(isinstance(use.operation, ShapeCastOp) for use in op.result.uses):
+    if not any(isinstance(use.operation, ShapeCastOp) and not _keeps_rows(use.operation) for use in op.result.uses):
         _read(e, _transfer(e, op), op.result, e.scalar(op.padding), "read")
 
 
 def shape_cast(e: Visit, op: Operation) -> None:
-    """vector.shape_cast of a read that repeats each element of a row: it is read in that shape."""
+    """vector.shape_cast: rows counted in another way, or a read that repeats each element of a row, done in that shape."""
     assert isinstance(op, ShapeCastOp)
+    if _keeps_rows(op):
+        e.bind(op.result, e.regs(op.source))
+        return
     read, shape = op.source.owner, vector_shape(op.source.type)
     if not isinstance(read, vector.TransferReadOp) or vector_shape(op.result.type) != (*shape[:-2], shape[-2] * shape[-1]):
         raise UnsupportedError(f"kernel @{e.kernel}: only a read is cast to another shape, its last two axes to one")
@@ -203,6 +206,11 @@ def shape_cast(e: Visit, op: Operation) -> None:
         unused = [last] * (t.width - t.used)
         names.append(e.read_lanes(here, t, [*elements, *unused], piece, hint))
     e.bind(op.result, names)
+
+
+def _keeps_rows(cast: ShapeCastOp) -> bool:
+    """Whether a cast has the rows of what it casts."""
+    return vector_shape(cast.source.type)[-1:] == vector_shape(cast.result.type)[-1:]
 
 
 def _elements_before(e: Visit, read: vector.TransferReadOp, apart: int) -> int | None:

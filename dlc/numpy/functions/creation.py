@@ -10,7 +10,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import element_type
-from dlc.dims import Dim, is_static
+from dlc.dims import Dim, never_negative
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, blamed_on_user, is_number
 from dlc.numpy.apply import (
@@ -24,14 +24,13 @@ from dlc.numpy.apply import (
     has_open_size,
     has_tracer,
     operand,
-    places,
     promote,
     promote_to_float,
     refuse,
     sizes_of,
 )
 from dlc.numpy.by_parts import by_parts
-from dlc.numpy.functions.comparing import greater_equal
+from dlc.numpy.functions.comparing import equal, greater_equal, maximum
 from dlc.numpy.functions.elementwise import add, divide, floor_divide, multiply, negative, power, subtract, where
 from dlc.numpy.namespace import check_device
 from dlc.numpy.places import numbers_below
@@ -139,16 +138,29 @@ def arange(
 ) -> Array:
     """start, start + step, … before stop (0, 1, … before `start` if `stop` is None); int64, with a float float32."""
     check_device(device)
-    if has_tracer((start, stop, step)):
-        return _counted(*((0, start) if stop is None else (start, stop)), step, dtype)
-    if dtype is None and any(isinstance(x, float) for x in (start, stop, step)):
-        dtype = np.float32
-    size = start if stop is None else stop if (start, step) == (0, 1) else None
-    if isinstance(size, Dim):
-        with blamed_on_user():
-            return apply(dl.IotaOp, size=(size,), to=element_type(given_dtype(dtype or np.int64)), start=0, step=1)
     bounds = (start,) if stop is None else (start, stop, step)
+    if dtype is None and not has_tracer(bounds) and any(isinstance(x, float) for x in bounds):
+        dtype = np.float32
+    if has_tracer(bounds) or has_open_size(bounds):
+        first, last = (0, start) if stop is None else (start, stop)
+        found = _of_sizes(first, last, step, dtype or np.int64)
+        return _counted(first, last, step, dtype) if found is None else found
     return by_numpy("arange", np.arange, *bounds, dtype=dtype)
+
+
+def _of_sizes(start: Any, stop: Any, step: Any, dtype: AnyDType) -> Any:
+    """start, start + step, … before stop between sizes; None where how many there are is not seen."""
+    if not (isinstance(start, int | Dim) and isinstance(stop, int | Dim) and isinstance(step, int) and step):
+        return None
+    span = stop - start if step > 0 else start - stop
+    count = (span + abs(step) - 1) // abs(step)
+    if not never_negative(count):
+        return None
+    with blamed_on_user():
+        to = element_type(given_dtype(dtype))
+        if isinstance(start, int):
+            return apply(dl.IotaOp, size=(count,), to=to, start=start, step=step)
+        return convert(add(apply(dl.IotaOp, size=(count,), to=element_type(np.int64), start=0, step=step), start), dtype)
 
 
 def _counted(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
@@ -174,15 +186,15 @@ def linspace(
     """`num` numbers at equal distances from start to stop, along a new first axis; float32 unless told otherwise."""
     check_device(device)
     dtype = _float_of(dtype, start, stop)
-    if not has_tracer((start, stop)):
+    if not has_tracer((start, stop)) and not has_open_size((start, stop, num)):
         return by_numpy("linspace", np.linspace, operand(start), operand(stop), num, endpoint=endpoint).astype(dtype)
     first, last = promote_to_float(start, stop)
     rank = max(first.ndim, last.ndim)
-    parts = max(num - 1 if endpoint else num, 1)
-    place = by_numpy("linspace", np.arange, num).reshape(-1, *[1] * rank).astype(first.dtype)
-    numbers = add(first, multiply(divide(subtract(last, first), float(parts)), place))
-    # The last one is exact.
-    return convert(where(greater_equal(place, parts), last, numbers) if endpoint and num > 1 else numbers, dtype)
+    parts = convert(maximum(num - 1 if endpoint else num, 1), first.dtype)
+    place = convert(apply(dl.ReshapeOp, arange(num), shape=(num, *[1] * rank)), first.dtype)
+    numbers = add(first, multiply(divide(subtract(last, first), parts), place))
+    # The last one is exact; one alone is the first.
+    return convert(where(greater_equal(place, parts), last, numbers) if endpoint else numbers, dtype)
 
 
 def _float_of(dtype: Any, *xs: ArrayLike) -> Any:
@@ -216,20 +228,31 @@ def geomspace(start: ArrayLike, stop: ArrayLike, /, num: int = 50, *, endpoint: 
     return by_numpy("geomspace", np.geomspace, *bounds, num, endpoint=endpoint).astype(_float_of(dtype, start, stop))
 
 
-def eye(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Array:
+def eye(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
     """Ones on the diagonal `k` above the main one of an n × m matrix (n × n if `m` is None); float32 unless told otherwise."""
     check_device(device)
+    if has_open_size((n, m, k)):
+        rows, columns = _known("eye", (n, n if m is None else m))
+        return convert(equal(add(_column(rows), k), arange(columns)), dtype)
     return by_numpy("eye", np.eye, n, m, k, dtype=dtype)
 
 
 def identity(n: int, /, dtype: AnyDType = np.float32) -> Array:
     """Ones on the diagonal of an n × n matrix; float32 unless told otherwise."""
-    return by_numpy("identity", np.eye, n, dtype=dtype)
+    return eye(n, dtype=dtype) if has_open_size(n) else by_numpy("identity", np.eye, n, dtype=dtype)
 
 
-def tri(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32) -> Array:
+def tri(n: int, m: int | None = None, /, k: int = 0, dtype: AnyDType = np.float32) -> Any:
     """Ones on and below the diagonal `k` above the main one of an n × m matrix; float32 unless told otherwise."""
+    if has_open_size((n, m, k)):
+        rows, columns = _known("tri", (n, n if m is None else m))
+        return convert(greater_equal(add(_column(rows), k), arange(columns)), dtype)
     return by_numpy("tri", np.tri, n, m, k, dtype=dtype)
+
+
+def _column(rows: Any) -> Any:
+    """0, 1, … rows - 1 as a column."""
+    return apply(dl.ReshapeOp, arange(rows), shape=(rows, 1))
 
 
 @by_parts("x")
@@ -250,10 +273,7 @@ def _lower(x: Operand, k: int) -> Any:
     if x.ndim < 2:
         refuse(ShapeError(f"tril, triu: an array of shape {x.shape} is no matrix"))
     rows, columns = x.shape[-2:]
-    if is_static((rows, columns)):
-        return np.tri(rows, columns, k, dtype=np.bool_)
-    below = apply(dl.ReshapeOp, places(rows), shape=(rows, 1))
-    return greater_equal(add(below, k), places(columns))
+    return tri(rows, columns, k, np.bool_)
 
 
 def tril_indices(n: int, /, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
@@ -271,8 +291,9 @@ def vander(x: ArrayLike, /, n: int | None = None, *, increasing: bool = False) -
     x = operand(x)
     if x.ndim != 1:
         refuse(ShapeError(f"vander: an array of shape {x.shape}; expected a vector"))
-    exponents = by_numpy("vander", np.arange, x.shape[0] if n is None else n)
-    powers = (exponents if increasing else exponents[::-1]).astype(x.dtype)
+    count = x.shape[0] if n is None else n
+    exponents = arange(count) if increasing else subtract(count - 1, arange(count))
+    powers = convert(exponents, x.dtype)
     return apply(dl.PowOp, apply(dl.ReshapeOp, x, shape=(*x.shape, 1)), powers)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp
-from dlc.dims import Dim, UndecidableError, never_negative
+from dlc.dims import Dim, Size, UndecidableError, never_negative
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, Operand, along, apply, convert, has_tracer, operand, promote, refuse
@@ -129,7 +129,7 @@ def _checked(op: type[DlOp], x: Operand, places: Operand, said: Sequence[int] | 
 
 def entries_of(x: Operand, key: Any) -> list[Entry]:
     """What the key says, entry by entry; every axis of `x` is in one."""
-    keys, widths = _keys(x, key)
+    keys, widths = keys_of(x, key)
     entries: list[Entry] = []
     axis = 0
     for k, width in zip(keys, widths, strict=True):
@@ -138,7 +138,7 @@ def entries_of(x: Operand, key: Any) -> list[Entry]:
     return entries
 
 
-def _keys(x: Operand, key: Any) -> tuple[list[Any], list[int]]:
+def keys_of(x: Operand, key: Any) -> tuple[list[Any], list[int]]:
     """The parts of a key, without Ellipsis, for all axes of `x`; and for how many each is."""
     keys = [_key(k) for k in (cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,))]
     widths = [_width(k) for k in keys]
@@ -154,30 +154,41 @@ def _keys(x: Operand, key: Any) -> tuple[list[Any], list[int]]:
 
 def _counted(x: Operand, key: Any) -> tuple[Operand, Any]:
     """`x` after the slices of a key of which data says how much they take, and what is left of the key."""
-    keys, widths = _keys(x, key)
+    keys, widths = keys_of(x, key)
     axis = 0
     for p, (k, width) in enumerate(zip(keys, widths, strict=True)):
-        if isinstance(k, slice) and _is_counted(x.shape[axis], cast("slice[Any, Any, Any]", k)):
+        if isinstance(k, slice) and is_counted(x.shape[axis], cast("slice[Any, Any, Any]", k)):
             x, keys[p] = cut(x, axis, cast("slice[Any, Any, Any]", k)), slice(None)
         axis += width
     return x, tuple(keys)
 
 
-def _is_counted(size: int, k: slice[Any, Any, Any]) -> bool:
+def is_counted(size: int, k: slice[Any, Any, Any]) -> bool:
     """Whether a size that is not known, or a bound, says how much a slice takes: not if it is all of the axis."""
     return has_tracer(k) or (isinstance(size, Dim) and k not in (slice(None), slice(None, None, -1)))
 
 
 def cut(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
     """`x[k]` along one axis, as much as the size of the axis, or bounds that are traced, turn out to say."""
-    size, step = x.shape[axis], 1 if k.step is None else k.step
+    size, step = x.shape[axis], step_of(k)
+    if step > 0 and (between := between_sizes(size, k.start, k.stop)) is not None:
+        return part(x, axis, *between, step)
+    first, numbers = counted_places(size, k)
+    return apply(dl.GatherOp, x, operand(add(multiply(numbers, step), first)), axis=axis)
+
+
+def step_of(k: slice[Any, Any, Any]) -> int:
+    """The step of a slice."""
+    step = 1 if k.step is None else k.step
     if has_tracer(step) or step == 0:
         refuse(UnsupportedError(f"a slice with the step {step}; expected a known number other than 0"))
+    return step
+
+
+def counted_places(size: Size, k: slice[Any, Any, Any]) -> tuple[Operand, Operand]:
+    """Where a slice of an axis begins, and 0, 1, … for the places that it takes from there."""
+    step = step_of(k)
     low, high = (0, size) if step > 0 else (-1, size - 1)
-    if step == 1 and _counts_from(k.start, 0) and _counts_from(k.stop, 1):
-        start, count = k.start or 0, size + (k.stop or 0) - (k.start or 0)
-        if never_negative(count):
-            return part(x, axis, start, start + count)
 
     def clamped(bound: Any, default: Any) -> Any:
         if bound is None:
@@ -192,8 +203,20 @@ def cut(x: Operand, axis: int, k: slice[Any, Any, Any]) -> Any:
         span = size + (k.stop or 0) - (k.start or 0)
     # ⌈span / step⌉, where nothing goes beyond the largest number.
     count = add(floor_divide(subtract(span, 1), abs(step)), 1)
-    numbers = numbers_below(operand(count), -(-size // abs(step)))
-    return apply(dl.GatherOp, x, operand(add(multiply(numbers, step), first)), axis=axis)
+    return operand(first), numbers_below(operand(count), -(-size // abs(step)))
+
+
+def between_sizes(size: Size, start: Any, stop: Any) -> tuple[Size, Size] | None:
+    """The ends of a slice from the front, if they are sizes that are seen to lie in their order within an axis of `size`."""
+
+    def from_front(bound: Any, default: Size) -> Size | None:
+        if not isinstance(bound, int | Dim):
+            return default if bound is None else None
+        place = size + bound if isinstance(bound, int) and bound < 0 else bound
+        return place if never_negative(place) and never_negative(size - place) else None
+
+    first, last = from_front(start, 0), from_front(stop, size)
+    return (first, last) if first is not None and last is not None and never_negative(last - first) else None
 
 
 def _counts_from(bound: Any, end: int) -> bool:
@@ -250,7 +273,7 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> En
         return Along(axis, k % size, 1, 1, dropped=True)
     if isinstance(k, slice):
         if has_tracer(k):
-            refuse(UnsupportedError("places to write between traced bounds; use dlc.numpy.where, or x.at[places]"))
+            refuse(UnsupportedError("places to write between traced bounds and at other places; use dlc.numpy.where"))
         if k == slice(None):
             # All of an axis, how many it ever has.
             return Along(axis, 0, 1, size)
@@ -259,7 +282,7 @@ def _entry(x: Operand, axis: int, k: int | slice[Any, Any, Any] | Operand) -> En
         if isinstance(size, Dim):
             repair = "name the places, as in x.at[dlc.numpy.arange(x.shape[0])[:2]]"
             raise UndecidableError(f"places to write, the slice {k} of an axis of size {size}, which is not known; {repair}")
-        start, stop, step = k.indices(size)
+        start, stop, step = slice(k.start, k.stop, step_of(k)).indices(size)
         return Along(axis, start, step, len(range(start, stop, step)))
     _require_inside(k, x, axis)
     return axis, k

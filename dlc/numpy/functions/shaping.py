@@ -12,9 +12,10 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.base import broadcast_shapes as _broadcast
 from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import Size, never_negative
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer, blamed_on_user
-from dlc.numpy.apply import ArrayLike, Axes, Operand, along, apply, axes_of, axis_of, convert, operand, refuse, sizes_of
+from dlc.numpy.apply import ArrayLike, Axes, Operand, along, apply, axes_of, axis_of, convert, operand, places, refuse, sizes_of
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.places import numbers_below
 
@@ -214,11 +215,12 @@ def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     return flip(turned, b) if k % 4 == 3 else turned
 
 
-def part(x: Operand, axis: int, start: int, stop: int) -> Any:
-    """The places from `start` to before `stop` along one axis."""
-    starts, limits = [0] * x.ndim, list(x.shape)
+def part(x: Operand, axis: int, start: Size, stop: Size, step: int = 1) -> Any:
+    """The places from `start` to before `stop` along one axis, each one or one in `step`."""
+    starts, limits = list[Size]([0]) * x.ndim, list[Size](x.shape)
     starts[axis], limits[axis] = start, stop
-    return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=[1] * x.ndim)
+    strides = [step if a == axis else 1 for a in range(x.ndim)]
+    return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=strides)
 
 
 @by_parts("x")
@@ -291,8 +293,10 @@ def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -
     x = operand(moveaxis(x, (axis1, axis2), (-2, -1)))
     *rest, rows, columns = x.shape
     first = -offset * columns if offset < 0 else offset
-    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    return apply(dl.GatherOp, reshape(x, (*rest, rows * columns)), first + np.arange(count) * (columns + 1), axis=len(rest))
+    count = min(rows + min(offset, 0), columns - max(offset, 0))
+    count = count if never_negative(count) else max(0, count)
+    chosen = apply(dl.AddOp, apply(dl.MulOp, operand(places(count)), operand(columns + 1)), operand(first))
+    return apply(dl.GatherOp, reshape(x, (*rest, rows * columns)), chosen, axis=len(rest))
 
 
 @by_parts("x")
@@ -303,6 +307,8 @@ def diag(x: ArrayLike, /, k: int = 0) -> Any:
         return diagonal(x, k)
     size = x.size + abs(k)
     # Row i holds element i, or i + k below the main diagonal.
-    rows = np.clip(np.arange(size) + min(k, 0), 0, max(x.size - 1, 0))
-    spread = apply(dl.GatherOp, x, rows, axis=0) if x.size else np.zeros(size, x.dtype)
-    return apply(dl.SelectOp, np.eye(size, k=k, dtype=np.bool_), reshape(spread, (size, 1)), np.zeros((), x.dtype))
+    beside = np.zeros(abs(k), x.dtype)
+    spread = apply(dl.ConcatOp, *((x, beside) if k > 0 else (beside, x)), axis=0) if k else x
+    numbers = operand(places(size))
+    chosen = apply(dl.EqualOp, apply(dl.AddOp, reshape(numbers, (size, 1)), operand(k)), numbers)
+    return apply(dl.SelectOp, chosen, reshape(spread, (size, 1)), np.zeros((), x.dtype))

@@ -11,14 +11,17 @@ from typing import Any, NoReturn, cast
 import numpy as np
 
 from dlc.dialects import dl
+from dlc.dims import Dim, Size
 from dlc.errors import AbsentError, ShapeError
-from dlc.frontend.trace import Tracer
+from dlc.frontend.trace import Trace, Tracer, current_trace
+from dlc.ir import i64
 from dlc.numpy.apply import ArrayLike, Operand, apply, convert, operand, refuse
 from dlc.numpy.functions.comparing import maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, multiply, negative, where
-from dlc.numpy.functions.indexing import Along, Entry, columns_of, entries_of, getitem, is_dropped, size_of
+from dlc.numpy.functions.indexing import Along, Entry, columns_of, entries_of, getitem, is_dropped, keys_of, size_of
 from dlc.numpy.functions.shaping import broadcast_to, reshape
-from dlc.numpy.places import places_of
+from dlc.numpy.functions.updating_between import is_between, updated_between
+from dlc.numpy.places import known_count, known_if_empty, places_of
 
 __all__ = ["at"]
 
@@ -42,7 +45,8 @@ class Update:
     """The elements `x[key]`, to be replaced. Places named several times are combined with each value; `set` keeps the last.
 
     The key may also be a mask of the shape of `x`, or of its first axes; then the value broadcasts to the rest, or has one for
-    each element that is selected.
+    each element that is selected, in row-major order. That there are as many, where data decides it, is checked when the
+    function is called.
     """
 
     def __init__(self, x: Operand, key: Any) -> None:
@@ -90,14 +94,10 @@ class Update:
         if mask is not None and mask.dtype == np.bool_:
             if mask.shape != x.shape[: mask.ndim]:
                 refuse(ShapeError(f"a mask of shape {mask.shape} for {x.shape}; expected one for its first axes"))
-            rest = x.shape[mask.ndim :]
-            if value.ndim > len(rest) and value.shape[0] != 1:
-                # One for each element that is selected.
-                (places,) = places_of(reshape(mask, (mask.size,)))
-                rows, updates = reshape(x, (mask.size, *rest)), self._fitting(value, (*places.shape, *rest))
-                return reshape(_written(rows, places, updates, mode), x.shape)
-            value = self._fitting(value, rest)
-            return where(reshape(mask, mask.shape + (1,) * (x.ndim - mask.ndim)), combine(x, value), x)
+            return self._updated_selected(mask, value, mode, combine)
+        keys, _ = keys_of(x, self.key)
+        if is_between(x, keys):
+            return updated_between(x, keys, value, combine)
         entries = entries_of(x, self.key)
         if not any(isinstance(e, tuple) for e in entries):
             return self._updated_slices(value, entries, combine)
@@ -113,14 +113,43 @@ class Update:
         updates = self._fitting(value, (*places.shape[:-1], *x.shape[count:]))
         return apply(dl.ScatterNdOp, x, places, updates, mode=mode, checked=isinstance(places, Tracer) or None)
 
+    def _updated_selected(self, mask: Operand, value: Operand, mode: str, combine: Callable[[Any, Any], Any]) -> Any:
+        """`x` with a value for all elements that are true in a mask of its first axes, or one for each of them."""
+        x, rest, flags = self.x, self.x.shape[mask.ndim :], known_if_empty(reshape(mask, (mask.size,)))
+        while value.ndim > len(rest) + 1 and value.shape[0] == 1:
+            value = reshape(value, value.shape[1:])
+        if value.ndim <= len(rest) or value.shape[0] == 1:
+            value = self._fitting(value, rest)
+        elif not isinstance(flags, Tracer) or value.shape[0] == known_count(flags):
+            (places,) = places_of(flags)
+            updates = self._fitting(value, (*places.shape, *rest))
+            return reshape(_written(reshape(x, (mask.size, *rest)), places, updates, mode), x.shape)
+        else:
+            # Each selected element has a number among them, which names its value.
+            count = apply(dl.ReduceSumOp, convert(flags, np.int64), axes=(0,), keepdims=False)
+            _require_as_many(flags.owner, value.shape[0], count)
+            value = self._fitting(value, (value.shape[0], *rest))
+            numbers = apply(dl.CumsumOp, convert(flags, np.int64), axis=0, exclusive=True, reverse=False)
+            value = reshape(_numbered(value, numbers, 0), x.shape)
+        chosen = reshape(mask, mask.shape + (1,) * len(rest))
+        if mode == "mul":
+            # An infinite factor of what is not selected would make a derivative of 0 · ∞.
+            value = where(chosen, value, np.ones((), value.dtype))
+        return where(chosen, combine(x, value), x)
+
     def _is_whole(self, entry: Entry) -> bool:
         """Whether an entry takes all of its axis as it stands."""
         return isinstance(entry, Along) and (entry.count, entry.step) == (self.x.shape[entry.axis], 1) and not entry.dropped
 
     def _fitting(self, value: Operand, shape: tuple[int, ...]) -> Any:
-        """`value` in the shape of what it replaces."""
+        """`value` in the shape of what it replaces, as large as which data may show it to be."""
         while value.ndim > len(shape) and value.shape[0] == 1:
             value = reshape(value, value.shape[1:])
+        for axis, n, m in zip(range(-1, -1 - value.ndim, -1), value.shape[::-1], shape[::-1], strict=False):
+            if n not in (1, m) and (trace := current_trace()) is not None and trace.counts.decide(m):
+                count = apply(dl.SizeOp, size=(m,), to=i64)
+                _require_as_many(trace, n, count)
+                value = _numbered(value, apply(dl.IotaOp, size=(m,), to=i64, start=0, step=1), axis % value.ndim)
         if value.ndim > len(shape) or any(n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1], strict=False)):
             refuse(ShapeError(f"a value of shape {value.shape} for a place of shape {shape}; they do not broadcast"))
         return broadcast_to(value, shape)
@@ -143,6 +172,28 @@ class Update:
             inside = hit if inside is None else inside & hit
         new = combine(x, value)
         return convert(new, x.dtype) if inside is None else where(inside, new, x)
+
+
+def _require_as_many(trace: Trace, given: Size, selected: Tracer) -> None:
+    """Fails when the function is called, unless as many values are given as elements are selected."""
+    number = trace.value(given if isinstance(given, Dim) else np.asarray(given, np.int64))
+    fits = trace.apply(dl.EqualOp, number, selected)
+    if isinstance(given, Dim):
+        # One value is for all, as where that is known.
+        fits = trace.apply(dl.OrOp, fits, trace.apply(dl.EqualOp, number, trace.constant(np.asarray(1, np.int64))))
+    message = "x.at[…]: {} values for {} elements that are selected; give one for each, or one for all"
+    trace.require(fits, message, number, selected)
+
+
+def _numbered(value: Operand, numbers: Operand, axis: int) -> Operand:
+    """The values of these numbers; of a single one, and beyond the last, whatever there is."""
+    count = value.shape[axis]
+    if not isinstance(count, int) or count == 0:
+        # There may be none to read: one more is behind them.
+        numbers = minimum(numbers, count - 1)
+        shape = (*value.shape[:axis], 1, *value.shape[axis + 1 :])
+        value = apply(dl.ConcatOp, value, broadcast_to(np.zeros((), value.dtype), shape), axis=axis)
+    return apply(dl.GatherOp, value, numbers, axis=axis)
 
 
 def _written(x: Operand, places: Operand, updates: Operand, mode: str) -> Any:

@@ -19,6 +19,7 @@ from dlc.errors import CompileError
 from dlc.ir import (
     ArrayAttr,
     Block,
+    Derived,
     FusedLoc,
     LocationAttr,
     ModuleOp,
@@ -32,6 +33,7 @@ from dlc.ir import (
 )
 
 Op = TypeVar("Op", bound=Operation)
+_ERASED = Derived((DlOp, Control))
 # No program comes near: it is rules in a circle then.
 _REWRITES_PER_OP = 100
 # The values that replace an op's results, or None to keep the op. New ops go before the op (`Build(op)`).
@@ -61,11 +63,11 @@ def rewrite_forward(block: Block, rule: Rule, *kinds: type[DlOp]) -> None:
     Operands are therefore rewritten before their users. Producers that a replacement leaves without users are erased, so
     that a rule may ask whether a value has one use. Raises CompileError if rules undo one another without end.
     """
-    kinds = kinds or (DlOp,)
+    asked = Derived(kinds := kinds or (DlOp,))
     op, rewrites, most = block.first_op if holds_any(block, kinds) else None, 0, 0
     while op is not None:
         following = op.next_op
-        if isinstance(op, kinds):
+        if asked[op.__class__]:
             before = op.prev_op
             values = rule(op)
             if values is not None:
@@ -107,18 +109,19 @@ def erase_unused(ops: Iterable[Operation]) -> None:
     pending = list(ops)
     while pending:
         op = pending.pop()
-        if not isinstance(op, DlOp | Control) or op.parent is None or not op.results:
+        if not _ERASED[op.__class__] or op.parent is None or not op.results:
             continue
         if not any([r.first_use for r in op.results]) and not has_effect(op):
             read = dict.fromkeys([v for inner in op.walk() for v in inner.operands] if op.regions else op.operands)
             op.detach()
             op.erase()
-            pending.extend(v.owner for v in read if isinstance(v.owner, Operation))
+            pending += [owner for v in read if isinstance(owner := v.owner, Operation)]
 
 
 def defining(value: SSAValue, op: type[Op]) -> Op | None:
     """The op that defines `value`, if it is of this class."""
-    return value.owner if isinstance(value.owner, op) else None
+    owner = value.owner
+    return owner if isinstance(owner, op) else None
 
 
 def users(value: SSAValue) -> set[Operation]:

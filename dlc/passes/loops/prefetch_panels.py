@@ -8,6 +8,7 @@ from itertools import product
 from math import prod
 from typing import cast
 
+from dlc.costs import Prefetch
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.prefetch import READ, PrefetchOp
 from dlc.dialects.sizes import strides_of
@@ -29,7 +30,6 @@ from dlc.ir import (
 from dlc.passes.base import KernelPass, TargetPass
 from dlc.passes.structured import Constants, Index, Place
 from dlc.passes.types import memref_of
-from dlc.target import Prefetch
 
 
 @dataclass(frozen=True)

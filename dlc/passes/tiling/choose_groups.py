@@ -45,8 +45,6 @@ _CHUNKS = (8, 16, 32)
 _UNROLLED = 1024
 # Rows of a matrix that are worth an item of a team.
 _ROWS_OF_A_TEAM = 8
-# Rows of a contraction that are too few to share what its columns read.
-_FEW_ROWS = 4
 # Where the profile of a device has no groups: the items of a naive one.
 _NAIVE = Groups(64, 0)
 
@@ -54,17 +52,18 @@ _NAIVE = Groups(64, 0)
 def choose_groups(nest: Nest, target: Target) -> TilePlan:
     """The plan for a nest on a target with groups."""
     assert target.groups is not None
-    return choose_matrices(nest, target) or _Chooser(nest, target.groups).plan()
+    return choose_matrices(nest, target) or _Chooser(nest, target, target.groups).plan()
 
 
 def naive_groups(nest: Nest, target: Target) -> TilePlan:
     """The mapping without tiles: one item for each element of the result."""
-    return _Chooser(nest, target.groups or _NAIVE).naive()
+    return _Chooser(nest, target, target.groups or _NAIVE).naive()
 
 
 @dataclass(frozen=True)
 class _Chooser:
     nest: Nest
+    target: Target
     groups: Groups
 
     def plan(self) -> TilePlan:
@@ -80,6 +79,11 @@ class _Chooser:
     def busy(self) -> int:
         """Items that the device has at work at once."""
         return _AT_ONCE * self.groups.units * self.groups.items
+
+    @property
+    def few_rows(self) -> int:
+        """Rows of a contraction that are too few to share what its columns read."""
+        return self.target.machine.groups.few_rows
 
     # The parts of a plan
 
@@ -185,7 +189,7 @@ class _Chooser:
         lane = next((d for d in shared if read is not None and read.stride(d) == 1), None)
         register = {lane: self.fitting(lane, _LANES)} if lane is not None else {}
         # Rows that share what is read: a few of them in registers.
-        few = [d for d in shared if read is not None and not read.uses(d) and nest.extents[d] <= _FEW_ROWS]
+        few = [d for d in shared if read is not None and not read.uses(d) and nest.extents[d] <= self.few_rows]
         register |= {d: self.fitting(d, nest.extents[d]) for d in few}
         rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
         # Neighbours read neighbouring elements only as a team, where what is reduced is contiguous.
@@ -260,11 +264,11 @@ class _Chooser:
         if promoted_stage(nest) is None or lane is None or lane not in nest.shared or nest.open & stage.reductions:
             return None
         rows = [d for d in self.near_first(nest.shared) if d != lane and stage.output.uses(d)]
-        again = [d for a in stage.inputs for d in (lane, *rows) if not a.uses(d) and nest.extents[d] > _FEW_ROWS]
+        again = [d for a in stage.inputs for d in (lane, *rows) if not a.uses(d) and nest.extents[d] > self.few_rows]
         if lane not in again or not set(rows).intersection(again):
             return None
         plans = [p for p in self.candidates(stage, rows, lane) if self.local_bytes(p, stage) <= self.groups.local_bytes]
-        return min(plans, key=lambda p: cost_of_contraction(p, nest, stage, self.groups), default=None)
+        return min(plans, key=lambda p: cost_of_contraction(p, nest, stage, self.target), default=None)
 
     def candidates(self, stage: Stage, rows: list[int], lane: int) -> Iterator[TilePlan]:
         nest = self.nest

@@ -2,7 +2,7 @@
 
 Each unit of the device goes through its groups, a few at once, step by step of what is reduced. A step takes longer by what is
 read from local memory, which large parts read less of, and never less than it takes to bring anything, to meet and to multiply
-one part. What these cost was measured on one device (docs/performance.md); how many units there are the target says.
+one part. The numbers are the device's (`ProductsByMatrices`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.dialects.matrices import WORDS
-from dlc.passes.tiling.matrices import MatrixProduct, brings_whole, matrix_product
+from dlc.passes.tiling.matrix_products import MatrixProduct, brings_whole, matrix_product
 from dlc.passes.tiling.nests import Nest
 from dlc.passes.tiling.plan import Matrices, TilePlan, promoted_stage
-from dlc.target import Groups, Target
+from dlc.target import Target
 
 # Rows and columns of a group's tile, and of the part of it that 32 items multiply.
 TILES = (
@@ -28,13 +28,6 @@ TILES = (
     (32, 32, 16, 32),
     (16, 64, 16, 32),
 )
-# Rows of which the second operand is read once, and decides.
-_FEW_ROWS = 4
-# Of a step, in products that a unit makes in the same time: what a row or column of a part costs that is read, and the least
-# that it takes, of all and for each sum of a part.
-_READ, _LEAST, _OF_SUM = 128, 25000, 33
-# Parts that a unit has at once, and sums in their registers.
-_PARTS, _SUMS = 16, 1 << 15
 
 
 def choose_matrices(nest: Nest, target: Target) -> TilePlan | None:
@@ -43,15 +36,16 @@ def choose_matrices(nest: Nest, target: Target) -> TilePlan | None:
     if stage is None or target.groups is None or not target.dots:
         return None
     product = matrix_product(stage, nest)
-    if product is None or product.dot not in target.dots or prod(nest.extents[d] for d in product.rows) <= _FEW_ROWS:
+    if product is None or product.dot not in target.dots:
         return None
-    return _Chooser(nest, target.groups, product).plan()
+    few = prod(nest.extents[d] for d in product.rows) <= target.machine.groups.few_rows
+    return None if few else _Chooser(nest, target, product).plan()
 
 
 @dataclass(frozen=True)
 class _Chooser:
     nest: Nest
-    groups: Groups
+    target: Target
     product: MatrixProduct
 
     def plan(self) -> TilePlan | None:
@@ -60,9 +54,11 @@ class _Chooser:
 
     def fits(self, rows: int, columns: int, down: int, right: int) -> bool:
         """Whether a group may be so large, and its items bring whole pieces of both operands."""
+        groups = self.target.groups
+        assert groups is not None
         m = Matrices(self.product.rows, self.product.column, rows, columns, down, right)
         local = 4 * WORDS * (rows + columns)
-        return m.items <= self.groups.items and local <= self.groups.local_bytes and brings_whole(m)
+        return m.items <= groups.items and local <= groups.local_bytes and brings_whole(m)
 
     def planned(self, rows: int, columns: int, down: int, right: int) -> TilePlan:
         """Rows are those of the inner dimensions, as far as they go, and several of the outer ones."""
@@ -78,9 +74,10 @@ class _Chooser:
 
     def cost(self, plan: TilePlan) -> float:
         """The time that a step takes of all groups, relative."""
-        m = plan.matrices
-        assert m is not None
-        groups = prod(-(-self.nest.extents[d] // size) for d, size in plan.grid.items())
-        in_turn, sums, tile = -(-groups // self.groups.units), m.down * m.right, m.rows * m.columns
-        at_once = max(1, min(_PARTS, _SUMS // sums) * sums // tile)
-        return in_turn * tile * (1 + _READ / m.down + _READ / m.right) + -(-in_turn // at_once) * (_LEAST + _OF_SUM * sums)
+        m, groups, of = plan.matrices, self.target.groups, self.target.machine.groups.matrices
+        assert m is not None and groups is not None
+        count = prod(-(-self.nest.extents[d] // size) for d, size in plan.grid.items())
+        in_turn, sums, tile = -(-count // groups.units), m.down * m.right, m.rows * m.columns
+        at_once = max(1, min(of.parts, of.sums // sums) * sums // tile)
+        multiplied = in_turn * tile * (1 + of.read / m.down + of.read / m.right)
+        return multiplied + -(-in_turn // at_once) * (of.least + of.least_sum * sums)

@@ -41,6 +41,10 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
         yield f"groups of {prod(plan.items.values())} items: " + " × ".join(f"d{d}: {n}" for d, n in plan.items.items())
     if plan.chunks:
         yield "at once along dimensions of single steps: " + ", ".join(f"d{d}: {size}" for d, size in plan.chunks.items())
+    if plan.pieces:
+        yield "register tiles of an item, which lie apart by what all items cover with one: " + _sizes(plan.pieces.items())
+    if plan.matrices is not None:
+        yield f"32 items multiply matrices together: {plan.matrices}"
     if plan.promote:
         yield "brought to the group's memory, so that its items share it: " + _sizes(plan.promote.items())
     if plan.panels:

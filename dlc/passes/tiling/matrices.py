@@ -15,106 +15,30 @@ them is not stored.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import cast
 
-from dlc.dialects.dl.interfaces import Body
-from dlc.dialects.dl.narrow_numbers.words import DOTS
 from dlc.dialects.matrices import COLUMNS, ITEMS, OWN_COLUMNS, OWN_ROWS, OWN_SUMS, OWN_WORDS, ROWS, WORDS, MultiplyWordsOp
-from dlc.ir import (
-    AffineDimExpr,
-    AffineMap,
-    Attribute,
-    Block,
-    Operation,
-    SSAValue,
-    StringAttr,
-    VectorType,
-    arith,
-    f32,
-    gpu,
-    i32,
-    linalg,
-    vector,
-)
-from dlc.passes.structured import DOT, Index, Place
+from dlc.ir import AffineDimExpr, AffineMap, Attribute, SSAValue, VectorType, f32, gpu, vector
+from dlc.passes.structured import Index, Place
 from dlc.passes.tiling.group import Group
 from dlc.passes.tiling.leaf import Leaf, Local, part_of
-from dlc.passes.tiling.nests import Nest, Stage, identity_of
-from dlc.passes.tiling.plan import Matrices, promoted_stage
+from dlc.passes.tiling.matrix_products import ACROSS, LANES, columns_at_once, matrix_product, words_at_once
+from dlc.passes.tiling.nests import identity_of
+from dlc.passes.tiling.plan import promoted_stage
 from dlc.passes.tiling.promoted import digits
 from dlc.passes.tiling.ranges import Range, Tile
 from dlc.passes.tiling.structured_ops import operand_maps
 from dlc.passes.tiling.windows import copy
 from dlc.passes.types import i64s, vector_type
 
-# Items that have words of one row, or column; and columns that items bring at once, at most.
-_ACROSS = WORDS // OWN_WORDS
-_LANES = (4, 2, 1)
 Values = Sequence[SSAValue]
 # How local memory has 16 rows of the first operand, and 32 columns of the second: for each pair of words, or column of four,
 # what items have of them.
-_OF_A = (OWN_WORDS // 2, 8, _ACROSS, OWN_WORDS)
-_OF_B = (OWN_COLUMNS, 8, _ACROSS, OWN_WORDS)
-_TURNS = AffineMap(5, 0, (AffineDimExpr(1), AffineDimExpr(4)))
-
-
-@dataclass(frozen=True)
-class MatrixProduct:
-    """Which operands of a contraction, by position, are the matrices `a` and `b`, and which dimensions their axes follow.
-
-    `rows` are all that only `a` has, the outermost first; `words` are what is reduced, `dot` says how they are multiplied.
-    """
-
-    dot: str
-    a: int
-    b: int
-    rows: tuple[int, ...]
-    column: int
-    words: int
-
-
-def matrix_product(stage: Stage, nest: Nest) -> MatrixProduct | None:
-    """What a contraction of plain operands is as a product of matrices of words that lie as `MatrixLeaf` brings them."""
-    name = stage.op.attributes.get(DOT)
-    if not isinstance(name, StringAttr) or DOTS[name.data].total != f32 or nest.open:
-        return None
-    if [type(op) for op in stage.op.regions[0].block.ops] != _steps(name.data) or len(stage.op.operands) != 3:
-        return None
-    for k, (a, b) in enumerate((stage.inputs, stage.inputs[::-1])):
-        columns = [d for d in nest.shared if stage.output.stride(d) == 1 == b.stride(d) and not a.uses(d)]
-        rows = [d for d in nest.shared if a.uses(d) and not b.uses(d) and stage.output.uses(d)]
-        words = [d for d in stage.reductions if a.stride(d) == 1 and b.uses(d) and nest.extents[d] % WORDS == 0]
-        if columns and rows and words:
-            rows.sort(key=lambda d: int(stage.output.stride(d)), reverse=True)
-            return MatrixProduct(name.data, k, 1 - k, tuple(rows), columns[0], words[0])
-    return None
-
-
-@lru_cache
-def _steps(name: str) -> list[type[Operation]]:
-    """The ops of a body that adds a product of words to a sum, and does nothing else; constants are outside of it."""
-    block = Block(arg_types=[i32, i32, f32])
-    a, b, total = block.args
-    DOTS[name].added(Body(block), total, a, b)
-    return [*(type(op) for op in block.ops if not isinstance(op, arith.ConstantOp)), linalg.YieldOp]
-
-
-def words_at_once(m: Matrices) -> int:
-    """How many words of two rows an item brings, so that all items have some."""
-    return OWN_WORDS if m.rows * _ACROSS // 2 % m.items == 0 else OWN_WORDS // 2
-
-
-def columns_at_once(m: Matrices) -> int:
-    """How many columns of four rows an item brings, so that all items have some."""
-    return next((n for n in _LANES if m.columns // n * _ACROSS % m.items == 0), 0)
-
-
-def brings_whole(m: Matrices) -> bool:
-    """Whether its items bring whole pieces, all as many."""
-    return m.rows * WORDS // (2 * words_at_once(m)) % m.items == 0 and columns_at_once(m) > 0
+_OF_A = (OWN_WORDS // 2, 8, ACROSS, OWN_WORDS)
+_OF_B = (OWN_COLUMNS, 8, ACROSS, OWN_WORDS)
+# What an item reads of them at once: its own words of all pairs, or columns.
+_OWN = AffineMap(5, 0, (AffineDimExpr(1), AffineDimExpr(4)))
 
 
 class MatrixLeaf(Leaf):
@@ -150,7 +74,7 @@ class MatrixLeaf(Leaf):
         part, item = place.floordiv(self.number, ITEMS), place.remainder(self.number, ITEMS)
         across = m.columns // m.right
         down, right = place.floordiv(part, across), place.remainder(part, across)
-        g, t = place.floordiv(item, _ACROSS), place.remainder(item, _ACROSS)
+        g, t = place.floordiv(item, ACROSS), place.remainder(item, ACROSS)
         return place.multiply(down, m.down), place.multiply(right, m.right), g, t
 
     def places(self, place: Place) -> Iterator[tuple[Index, Index]]:
@@ -208,13 +132,13 @@ class MatrixLeaf(Leaf):
     def of_columns(self, place: Place) -> Iterator[tuple[Index, Index]]:
         """The first column, and the first of the four words in it, of what an item brings of columns."""
         width = self.width()
-        for column, t in self.pieces(place, self.matrices.columns // width * _ACROSS, _ACROSS):
+        for column, t in self.pieces(place, self.matrices.columns // width * ACROSS, ACROSS):
             yield place.multiply(column, width), place.multiply(t, OWN_WORDS)
 
     def width(self) -> int:
         """How many columns that lie side by side in each row, wherever it begins, an item brings at once."""
         wanted = columns_at_once(self.matrices)
-        return next(n for n in _LANES if n <= wanted and self.nest.extents[self.product.column] % n == 0)
+        return next(n for n in LANES if n <= wanted and self.nest.extents[self.product.column] % n == 0)
 
     def read(self, place: Place, at: Mapping[int, Index], word: Index) -> Values:
         """An item's pieces of the part of the operands whose first word this is."""
@@ -284,7 +208,7 @@ class MatrixLeaf(Leaf):
         block, right = place.floordiv(top, ROWS), place.floordiv(left, COLUMNS)
 
         def own(buffer: SSAValue, number: Index, count: int) -> SSAValue:
-            return place.transfer_read(buffer, [number, 0, g, t, 0], (count, OWN_WORDS), _TURNS)
+            return place.transfer_read(buffer, [number, 0, g, t, 0], (count, OWN_WORDS), _OWN)
 
         words = [own(self.b, place.add(right, j), OWN_COLUMNS) for j in range(self.matrices.right // COLUMNS)]
         results: list[SSAValue] = []

@@ -30,11 +30,18 @@ def _plus(product: Any, bias: Any) -> Any:
     return product if bias is None else dnp.add(product, bias)
 
 
-@table("addmm addmv addbmm baddbmm")
+@table("addmm addmv baddbmm")
 def addmm(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1) -> Any:
     product = dnp.matmul(x, y)
     product = product if alpha == 1 else dnp.multiply(product, alpha)
     return dnp.add(product, bias if beta == 1 else dnp.multiply(bias, beta)) if beta else product
+
+
+@table("addbmm")
+def addbmm(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1) -> Any:
+    """The products of all pairs of matrices are added, which is one product along both axes."""
+    rows = dnp.reshape(dnp.moveaxis(x, 0, 1), (x.shape[1], x.shape[0] * x.shape[2]))
+    return addmm(bias, rows, dnp.reshape(y, (y.shape[0] * y.shape[1], y.shape[2])), beta, alpha)
 
 
 @table("outer ger")

@@ -33,7 +33,7 @@ def index(x: Any, indices: Sequence[Any]) -> Any:
 @table("masked_select")
 def masked_select(x: Any, mask: Any) -> Any:
     x, mask = dnp.broadcast_arrays(x, mask)
-    return x[mask]
+    return dnp.ravel(x)[dnp.ravel(mask)]
 
 
 @table("bincount")

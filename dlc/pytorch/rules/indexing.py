@@ -179,5 +179,5 @@ def masked_scatter_backward(g: Any, mask: Any, sizes: Sequence[int]) -> Any:
 @table("masked_scatter")
 def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     """The elements of the source, one after the other, where the mask is true."""
-    mask = dnp.broadcast_to(mask, x.shape)
+    x, mask = dnp.broadcast_arrays(x, mask)
     return dnp.where(mask, _spread(x, mask, dnp.ravel(source)), x)

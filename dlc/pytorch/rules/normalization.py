@@ -116,7 +116,7 @@ def group_norm(
 
 @table("native_group_norm")
 def native_group_norm(x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Any:
-    rows = dnp.reshape(x, (N, group, -1))
+    rows = dnp.reshape(x, (N, group, C // group * HxW))
     mean = dnp.mean(rows, 2)
     root = _rsqrt(dnp.mean(dnp.square(dnp.subtract(rows, dnp.expand_dims(mean, 2))), 2), eps)
     return group_norm(x, group, weight, bias, eps), mean, root

@@ -16,6 +16,8 @@ table = Table()
 
 @table("topk")
 def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    if not x.ndim:
+        return x, np.zeros((), np.int64)
     if largest:
         return dnp.top_k(x, k, axis=dim)
     places = _first(dnp.argsort(x, axis=dim), k, dim)
@@ -89,6 +91,9 @@ def mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """The smallest of the most frequent elements, and the last of its places."""
     if not x.ndim:
         return x, np.zeros((), np.int64)
+    if x.dtype == np.bool_:
+        value, place = mode(convert(x, np.uint8), dim, keepdim)
+        return convert(value, np.bool_), place
     rows = dnp.moveaxis(x, dim, -1)
     ordered = dnp.sort(rows)
     flat = (-1, int(rows.shape[-1]))

@@ -13,7 +13,7 @@ import dlc.numpy as dnp
 from dlc import lax, nn, special
 from dlc.dialects import dl
 from dlc.numpy.apply import apply, convert, is_floating
-from dlc.pytorch.rules.table import Rule, Table, promoted, promoted_dtype, promoted_floats
+from dlc.pytorch.rules.table import Dtype, Rule, Table, is_tensor, promoted, promoted_dtype, promoted_floats
 
 table = Table()
 
@@ -52,7 +52,7 @@ _OF_ONE_DTYPE: dict[str, Rule] = {
     "gt.Tensor gt.Scalar": dnp.greater, "ge.Tensor ge.Scalar": dnp.greater_equal,
     "maximum": dnp.maximum, "minimum": dnp.minimum, "fmax": dnp.fmax, "fmin": dnp.fmin,
     "max.other": dnp.maximum, "min.other": dnp.minimum,
-    "mul.Tensor mul.Scalar": dnp.multiply, "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": dnp.remainder,
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": dnp.remainder,
     "fmod.Tensor fmod.Scalar": dnp.fmod,
     "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor __and__.Tensor __and__.Scalar": dnp.bitwise_and,
     "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor __or__.Tensor __or__.Scalar": dnp.bitwise_or,
@@ -67,7 +67,7 @@ for _names, _function in _OF_ONE_DTYPE.items():
     table(_names)(_of_promoted(_function))
 
 _OF_ANY: dict[str, Rule] = {
-    "abs": dnp.abs, "neg": dnp.negative, "sign": dnp.sign, "bitwise_not": dnp.bitwise_invert, "relu": nn.relu,
+    "abs": dnp.abs, "neg": dnp.negative, "bitwise_not": dnp.bitwise_invert, "relu": nn.relu,
     "isnan": dnp.isnan, "isinf": dnp.isinf, "ceil": dnp.ceil, "floor": dnp.floor, "trunc": dnp.trunc,
     "logical_not": dnp.logical_not, "logical_and": dnp.logical_and, "logical_or": dnp.logical_or,
     "logical_xor": dnp.logical_xor, "signbit": dnp.signbit,
@@ -75,6 +75,11 @@ _OF_ANY: dict[str, Rule] = {
 
 for _name, _function in _OF_ANY.items():
     table(_name)(_function)
+
+
+@table("sign")
+def sign(x: Any) -> Any:
+    return x if x.dtype == np.bool_ else dnp.sign(x)
 
 
 @table("add.Tensor add.Scalar")
@@ -94,7 +99,39 @@ def rsub(x: Any, y: Any, alpha: float = 1) -> Any:
     return sub(y, x, alpha)
 
 
+def _of_whole_factors(rule: Rule) -> Rule:
+    """A rule of two operands, one of which may be a number that floats of 16 bits beside it do not hold: PyTorch multiplies
+    by it as it is, and rounds what comes of it."""
+
+    def of_whole_factors(x: Any, y: Any, **settings: Any) -> Any:
+        dtype = promoted_dtype(x, y)
+        if all(_holds(dtype, v) for v in (x, y)):
+            return rule(x, y, **settings)
+        return convert(rule(*(convert(v, np.float32) for v in (x, y)), **settings), dtype)
+
+    return of_whole_factors
+
+
+def _holds(dtype: Dtype, x: Any) -> bool:
+    """Whether these floats of 16 bits have the value of `x`, or are others."""
+    if not is_floating(dtype) or dtype.itemsize > 2:
+        return True
+    if is_tensor(x):
+        return bool(x.ndim) or x.dtype == dtype
+    if not isinstance(x, int | float) or not math.isfinite(x):
+        return True
+    with np.errstate(over="ignore"):
+        return bool(np.asarray(float(x)).astype(dtype).astype(np.float64) == x)
+
+
+@table("mul.Tensor mul.Scalar")
+@_of_whole_factors
+def multiply(x: Any, y: Any) -> Any:
+    return dnp.multiply(*promoted(x, y))
+
+
 @table("div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode")
+@_of_whole_factors
 def div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return dnp.divide(*promoted_floats(x, y))
@@ -107,7 +144,7 @@ def div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
 
 @table("floor_divide floor_divide.Scalar")
 def floor_divide(x: Any, y: Any) -> Any:
-    return div(x, y, "floor")
+    return div(x, y, rounding_mode="floor")
 
 
 @table("pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar")
@@ -168,7 +205,20 @@ def lerp(x: Any, y: Any, weight: Any) -> Any:
     return dnp.add(x, dnp.multiply(dnp.subtract(y, x), weight))
 
 
+def _rounded_once(rule: Rule) -> Rule:
+    """A rule of three operands that has several roundings, for floats of 16 bits in those of 32."""
+
+    def rounded_once(x: Any, y: Any, z: Any, value: float = 1) -> Any:
+        dtype = promoted_dtype(x, y, z)
+        if not is_floating(dtype) or dtype.itemsize > 2:
+            return rule(x, y, z, value)
+        return convert(rule(*(convert(v, np.float32) for v in (x, y, z)), value), dtype)
+
+    return rounded_once
+
+
 @table("addcmul")
+@_rounded_once
 def addcmul(x: Any, y: Any, z: Any, value: float = 1) -> Any:
     return add(x, dnp.multiply(*promoted(y, z)), value)
 
@@ -179,6 +229,7 @@ def fma(x: Any, y: Any, z: Any) -> Any:
 
 
 @table("addcdiv")
+@_rounded_once
 def addcdiv(x: Any, y: Any, z: Any, value: float = 1) -> Any:
     return add(x, dnp.divide(*promoted_floats(y, z)), value)
 
@@ -215,8 +266,8 @@ def log_sigmoid(x: Any) -> Any:
 
 @table("prelu _prelu_kernel")
 def prelu(x: Any, weight: Any) -> Any:
-    if weight.ndim == 1 and weight.shape[0] > 1:
-        weight = dnp.reshape(weight, (-1, *(1,) * (x.ndim - 2)))
+    if weight.ndim == 1:
+        weight = dnp.reshape(weight, (-1, *(1,) * (x.ndim - 2)) if weight.shape[0] > 1 else ())
     return dnp.where(dnp.greater(x, 0), x, dnp.multiply(weight, x))
 
 

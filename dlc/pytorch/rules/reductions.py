@@ -16,9 +16,11 @@ from dlc.pytorch.rules.table import Table, promoted_floats
 table = Table()
 
 
-def _axes(dim: int | Sequence[int] | None) -> Any:
-    """An empty list of axes means all of them."""
-    return None if dim is None or dim == [] or dim == () else tuple(dim) if isinstance(dim, Sequence) else dim
+def _axes(x: Any, dim: int | Sequence[int] | None) -> Any:
+    """An empty list of axes means all of them; a tensor of rank 0 has one by PyTorch's count, and none here."""
+    if not x.ndim or dim is None or dim == [] or dim == ():
+        return None
+    return tuple(dim) if isinstance(dim, Sequence) else dim
 
 
 def _summable(x: Any, dtype: Any) -> Any:
@@ -27,47 +29,47 @@ def _summable(x: Any, dtype: Any) -> Any:
 
 @table("sum sum.dim_IntList")
 def sum(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return dnp.sum(_summable(x, dtype), _axes(dim), keepdims=keepdim)
+    return dnp.sum(_summable(x, dtype), _axes(x, dim), keepdims=keepdim)
 
 
 @table("prod prod.dim_int")
 def prod(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return dnp.prod(_summable(x, dtype), _axes(dim), keepdims=keepdim)
+    return dnp.prod(_summable(x, dtype), _axes(x, dim), keepdims=keepdim)
 
 
 @table("mean mean.dim")
 def mean(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return dnp.mean(x if dtype is None else convert(x, dtype), _axes(dim), keepdims=keepdim)
+    return dnp.mean(x if dtype is None else convert(x, dtype), _axes(x, dim), keepdims=keepdim)
 
 
 @table("amax")
 def amax(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return dnp.max(x, _axes(dim), keepdims=keepdim)
+    return dnp.max(x, _axes(x, dim), keepdims=keepdim)
 
 
 @table("amin")
 def amin(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return dnp.min(x, _axes(dim), keepdims=keepdim)
+    return dnp.min(x, _axes(x, dim), keepdims=keepdim)
 
 
 @table("any any.dim any.dims")
 def any(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return dnp.any(x, _axes(dim), keepdims=keepdim)
+    return dnp.any(x, _axes(x, dim), keepdims=keepdim)
 
 
 @table("all all.dim all.dims")
 def all(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return dnp.all(x, _axes(dim), keepdims=keepdim)
+    return dnp.all(x, _axes(x, dim), keepdims=keepdim)
 
 
 @table("argmax")
 def argmax(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    return dnp.argmax(x, dim, keepdims=keepdim)
+    return dnp.argmax(x, _axes(x, dim), keepdims=keepdim)
 
 
 @table("argmin")
 def argmin(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    return dnp.argmin(x, dim, keepdims=keepdim)
+    return dnp.argmin(x, _axes(x, dim), keepdims=keepdim)
 
 
 @table("max max.dim")
@@ -82,7 +84,7 @@ def min(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
 
 @table("var.correction")
 def var(x: Any, dim: Any = None, correction: float | None = None, keepdim: bool = False) -> Any:
-    return dnp.var(x, _axes(dim), correction=1 if correction is None else correction, keepdims=keepdim)
+    return dnp.var(x, _axes(x, dim), correction=1 if correction is None else correction, keepdims=keepdim)
 
 
 @table("var var.dim")
@@ -114,7 +116,7 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
 
 @table("logsumexp")
 def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
-    return special.logsumexp(promoted_floats(x)[0], _axes(dim), keepdims=keepdim)
+    return special.logsumexp(promoted_floats(x)[0], _axes(x, dim), keepdims=keepdim)
 
 
 def _float(x: Any, dtype: Any) -> Any:
@@ -124,12 +126,14 @@ def _float(x: Any, dtype: Any) -> Any:
 
 @table("_softmax softmax.int")
 def softmax(x: Any, dim: int, dtype: Any = None) -> Any:
-    return nn.softmax(_float(x, dtype), dim if x.ndim else -1)
+    x = _float(x, dtype)
+    return nn.softmax(x, dim) if x.ndim else dnp.reshape(nn.softmax(dnp.reshape(x, (1,)), 0), ())
 
 
 @table("_log_softmax log_softmax.int")
 def log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
-    return nn.log_softmax(_float(x, dtype), dim)
+    x = _float(x, dtype)
+    return nn.log_softmax(x, dim) if x.ndim else dnp.reshape(nn.log_softmax(dnp.reshape(x, (1,)), 0), ())
 
 
 @table("cumsum")

@@ -136,7 +136,7 @@ def slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 
     return x if (low, high, step) == (0, x.shape[axis], 1) else sliced(x, axis, low, high, step)
 
 
-@table("narrow")
+@table("narrow narrow_copy")
 def narrow(x: Any, dim: int, start: Size, length: Size) -> Any:
     return slice(x, dim, start, start + length)
 

@@ -153,20 +153,25 @@ def _avg_pool(rank: int) -> Any:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Any:
-        batch = _batched(x, rank)
+        # A sum of 16 bits may be beyond its dtype, and one of integers is divided.
+        batch = _batched(convert(x, np.promote_types(x.dtype, np.float32)), rank)
         w = Windows(batch, kernel_size, stride, padding, 1, ceil_mode, rank)
         total = apply(
             dl.SumPoolOp, w.padded(channels_last(batch), 0), kernel=w.kernel, strides=w.strides, dilations=(1,) * rank
         )
         counted = w.low if count_include_pad else (0,) * rank
         if divisor_override is not None:
-            factor = np.asarray(1 / divisor_override)
+            number = np.asarray(divisor_override)
         elif counted == w.low == w.high:
-            factor = np.asarray(1 / math.prod(w.kernel))
+            number = np.asarray(math.prod(w.kernel))
         else:
-            factor = 1 / w.counts(counted, counted)[..., np.newaxis]
-        y = channels_first(dnp.multiply(total, factor.astype(x.dtype)))
-        return y if batch is x else dnp.squeeze(y, 0)
+            number = w.counts(counted, counted)[..., np.newaxis]
+        if is_floating(x.dtype):
+            y = dnp.multiply(total, (1 / number).astype(batch.dtype))
+        else:
+            y = dnp.trunc(dnp.divide(total, number.astype(batch.dtype)))
+        y = convert(channels_first(y), x.dtype)
+        return y if x.ndim == batch.ndim else dnp.squeeze(y, 0)
 
     return pool
 

@@ -51,7 +51,7 @@ def from_text(text: str, options: str, session: Session) -> Any:
 
     Raises DeviceError, with what the compiler says, for one that does not build.
     """
-    with compiling(session.device, ": its compiler fails"):
+    with compiling(session.device, ": its compiler fails", platform=session.device.platform):
         return opencl().Program(session.context, text).build(options, cache_dir=False)
 
 
@@ -60,7 +60,7 @@ def from_binary(binary: bytes, session: Session) -> Any:
 
     Raises DeviceError when the driver does not take it.
     """
-    with compiling(session.device, ": its driver refuses a binary"):
+    with compiling(session.device, ": its driver refuses a binary", platform=session.device.platform):
         return opencl().Program(session.context, [session.device.handle], [binary]).build(cache_dir=False)
 
 
@@ -87,7 +87,7 @@ def _run_once(program: Any, run: FunctionRun, session: Session) -> str:
     cl, info = opencl(), opencl().kernel_work_group_info
     device = session.device
     try:
-        with reported(run.name):
+        with reported(run.name, platform=device.platform):
             kernel = cl.Kernel(program, run.name)
             items = kernel.get_work_group_info(info.WORK_GROUP_SIZE, device.handle)
             if items < run.items:

@@ -232,7 +232,7 @@ def problem_of(device: Device) -> str:
     got = np.zeros(4, np.int32)
     try:
         session = open_device(device)
-        with compiling(device, ": a small kernel fails"):
+        with compiling(device, ": a small kernel fails", platform=device.platform):
             program = cl.Program(session.context, _PROBE).build(cache_dir=False)
             out = cl.Buffer(session.context, cl.mem_flags.WRITE_ONLY, got.nbytes)
             cl.Kernel(program, "probe")(session.queue, (4,), None, out)

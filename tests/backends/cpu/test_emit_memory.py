@@ -104,9 +104,25 @@ def test_reads_that_repeat_elements(name: str, dtype: str, target: Target) -> No
     assert (result != 0).all()
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [("3x4x4", "12x4"), ("3x4x4", "3x16"), ("3x4x4", "48")], ids=["outer", "of others", "all"]
-)
+@pytest.mark.parametrize("target", LEVELS)
+def test_rows_that_are_counted_in_another_way(target: Target) -> None:
+    """Those of a read that repeats rows, and of what was computed."""
+    body = """
+        %pad = arith.constant 0.0 : f32
+        %v = vector.transfer_read %x[%zero, %zero], %pad {in_bounds = [true, true, true],
+            permutation_map = affine_map<(d0, d1) -> (d0, 0, d1)>} : memref<3x20xf32>, vector<3x2x20xf32>
+        %s = vector.shape_cast %v : vector<3x2x20xf32> to vector<6x20xf32>
+        %n = arith.negf %v : vector<3x2x20xf32>
+        %t = vector.shape_cast %n : vector<3x2x20xf32> to vector<6x20xf32>
+        %d = arith.addf %s, %t : vector<6x20xf32>
+        %e = arith.subf %s, %d : vector<6x20xf32>
+        vector.transfer_write %e, %y[%zero, %zero] {in_bounds = [true, true]} : vector<6x20xf32>, memref<6x20xf32>"""
+    x = numbers(3, 20)
+    result = check(grid(body, "%x: memref<3x20xf32>, %y: memref<6x20xf32>"), [x, np.zeros((6, 20), np.float32)], target)[1]
+    np.testing.assert_array_equal(result, np.repeat(x, 2, axis=0))
+
+
+@pytest.mark.parametrize(("before", "after"), [("3x4x4", "3x16"), ("3x4x4", "48")], ids=["of others", "all"])
 def test_other_casts_of_shapes_are_told(before: str, after: str) -> None:
     body = f"""
         %pad = arith.constant 0.0 : f32

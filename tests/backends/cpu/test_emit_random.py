@@ -12,20 +12,22 @@ from dlc.target import Target
 from tests.backends.cpu.native import LEVELS, grid, parse_kernel, run
 
 POINTS = 3
+SIDE = 104
 
 
 class Program:
     """Text of a random kernel over vectors of one shape, floats, integers, conditions and indices.
 
-    `values` holds the names in scope by type; a region starts with a copy.
+    `values` holds the names in scope by type; a region starts with a copy. A plain one has no regions and chooses no integers:
+    several registers may be one value in it.
     """
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.rows, self.columns = self.random.choice([1, 2, 3]), self.random.choice([1, 3, 8, 16, 17, 20, 37])
+    def __init__(self, seed: int, *, plain: bool) -> None:
+        self.random, self.plain = random.Random(seed), plain
+        self.rows, self.columns = self.random.choice([1, 2, 3]), self.random.choice([1, 3, 8, 16, 17, 20, 37, 64, 100])
         shape = f"{self.rows}x{self.columns}"
         self.float, self.integer, self.bool = (f"vector<{shape}x{t}>" for t in ("f32", "i32", "i1"))
-        self.input, self.output = f"memref<{POINTS}x40x48xf32>", f"memref<{POINTS}x{shape}xf32>"
+        self.input, self.output = f"memref<{POINTS}x{SIDE}x{SIDE}xf32>", f"memref<{POINTS}x{shape}xf32>"
         self.lines: list[str] = []
         self.count = 0
         self.values: dict[str, list[str]] = {t: [] for t in ("index", "f32", self.float, self.integer, self.bool)}
@@ -90,7 +92,7 @@ class Program:
         self.define(self.bool, f"arith.cmpf {predicate}, {self.any(self.float)}, {self.any(self.float)} : {self.float}")
 
     def select(self) -> None:
-        type = self.random.choice([self.float, self.integer])
+        type = self.random.choice([self.float] if self.plain else [self.float, self.integer])
         self.define(type, f"arith.select {self.any(self.bool)}, {self.any(type)}, {self.any(type)} : {self.bool}, {type}")
 
     def broadcast(self) -> None:
@@ -165,7 +167,7 @@ class Program:
             self.read, self.compute, self.compute, self.compute_integer, self.compute_index, self.convert, self.compare,
             self.select, self.broadcast, self.through_memory,
         ]  # fmt: skip
-        for _ in range(self.random.randint(2, 6)):
+        for _ in range(self.random.randint(*((8, 16) if self.plain else (2, 6)))):
             if depth and self.random.random() < 0.3:
                 self.random.choice([self.loop, self.branch])(depth)
             else:
@@ -173,7 +175,7 @@ class Program:
 
     def text(self) -> str:
         self.start()
-        self.statements(3)
+        self.statements(0 if self.plain else 3)
         zero = self.values["index"][0]
         self.lines.append(
             f"vector.transfer_write {self.values[self.float][-1]}, %y[%p, {zero}, {zero}] {{in_bounds = [true, true]}} "
@@ -188,11 +190,12 @@ class Program:
 
 
 @pytest.mark.parametrize("target", LEVELS)
-@pytest.mark.parametrize("seed", range(20))
-def test_machine_code_agrees_with_the_evaluator(seed: int, target: Target) -> None:
-    program = Program(seed)
+@pytest.mark.parametrize("plain", [False, True], ids=["any", "plain"])
+@pytest.mark.parametrize("seed", range(14))
+def test_machine_code_agrees_with_the_evaluator(seed: int, plain: bool, target: Target) -> None:
+    program = Program(seed, plain=plain)
     kernel = parse_kernel(program.text())
-    x = np.random.default_rng(seed).integers(-9, 9, (POINTS, 40, 48)).astype(np.float32) / 4
+    x = np.random.default_rng(seed).integers(-9, 9, (POINTS, SIDE, SIDE)).astype(np.float32) / 4
     shape = (POINTS, program.rows, program.columns)
     arrays = [x, np.zeros(shape, np.float32), np.zeros(shape, np.int32)]
     expected = [a.copy() for a in arrays]

@@ -16,6 +16,7 @@ from dlc.ir import func
 from dlc.runtime.opencl.build import compiler_options
 from dlc.runtime.opencl.driver import opencl
 from dlc.target import OPENCL_PROFILES, Target
+from tests.backends.opencl.emulated import emulated
 
 PROFILES = [pytest.param(OPENCL_PROFILES[name], id=name) for name in ("opencl:cpu128", "opencl:cpu512")]
 
@@ -47,9 +48,9 @@ def on_device(profile: Target) -> Target:
     return replace(profile, halves=profile.halves and halves, doubles=profile.doubles and doubles)
 
 
-def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], profile: Target) -> list[np.ndarray]:
-    """The arguments after all grids of a kernel have run on copies of them."""
-    cl, source, q = opencl(), emit_kernel(kernel, on_device(profile)), queue()
+def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], profile: Target, *, alone: bool = False) -> list[np.ndarray]:
+    """The arguments after all grids of a kernel have run on copies of them; `alone` as of `emulated`."""
+    cl, source, q = opencl(), emulated(emit_kernel(kernel, on_device(profile)), alone=alone), queue()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)
         program = cl.Program(q.context, source.text).build(compiler_options(q.device), cache_dir=False)

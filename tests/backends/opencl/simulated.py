@@ -21,7 +21,7 @@ from dlc.dialects.registry import make_context
 from dlc.ir import MemRefType, parse_module
 from dlc.options import Options
 from dlc.passes.base import kernels_of
-from dlc.target import OPENCL_PROFILES
+from dlc.target import resolve
 from tests.backends.opencl.kernels import run
 from tests.models.skeletons import path_of, recordings
 
@@ -45,7 +45,7 @@ def inside(what: str, profile: str) -> None:
     if what.endswith(".mlir"):
         (kernel,) = kernels_of(parse_module(make_context(), Path(what).read_text(), what))
         shapes = [a.type.get_shape() for a in kernel.body.block.args if isinstance(a.type, MemRefType)]
-        run(kernel, [np.ones(shape, np.float32) for shape in shapes], OPENCL_PROFILES[profile])
+        run(kernel, [np.ones(shape, np.float32) for shape in shapes], resolve(profile), alone=True)
         return
     feeds, _ = next(recordings(what))
     # Sizes that it leaves open stay so.

@@ -155,3 +155,12 @@ def test_few_and_ragged_weights_stay() -> None:
     for shape in ((32, 32), (130, 160)):
         p = program(lambda b, x, s=shape: b(dl.MatmulOp, x, b.weight(randoms(s)[0])), *randoms((2, shape[0])))
         assert p.apply(QuantizeWeightsPass()).ops == ["matmul"]
+
+
+@pytest.mark.parametrize("rhs_contract, last", [(0, "matmul_words"), (1, "dot_general")])
+def test_products_by_axes_that_are_matrices(rhs_contract: int, last: str) -> None:
+    """As JAX writes them: weights along the other axis stay."""
+    w = RNG.standard_normal((128, 128)).astype(np.float32)
+    axes = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (2,), "rhs_contract": (rhs_contract,)}
+    p = program(lambda b, x: b(dl.DotGeneralOp, x, b.weight(w), **axes), *randoms((2, 3, 128)))
+    assert p.apply(QuantizeWeightsPass(resolve("cpu:generic"), exact_rows=True), tolerance=0.2).ops[-1] == last

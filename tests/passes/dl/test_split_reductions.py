@@ -21,12 +21,12 @@ from dlc.options import Options
 from dlc.passes.dl.contractions.split_reductions import SplitReductionsPass, parts_of
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.runtime.opencl.devices import all_devices
-from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Groups
+from dlc.target import CPU_LEVELS, OPENCL_PROFILES
 from tests.passes.programs import Array, Program, Writer, program, randoms
 from tests.stages.test_groups import run
+from tests.targets import gpu
 
 GPU = OPENCL_PROFILES["opencl:gpu"]
-H100 = Groups(256, 32 << 10, units=132, team_items=1024)
 # The sums of 1,536 products of normally distributed numbers in another order.
 TOLERANCE = 2e-4
 
@@ -63,15 +63,15 @@ def split(body: Any, *inputs: Array, tolerance: float = TOLERANCE) -> Program:
     ],
 )
 def test_how_many_parts(rows: int, columns: int, terms: int, least: int, most: int) -> None:
-    parts = parts_of(rows, columns, 1, terms, terms, H100)
+    parts = parts_of(rows, columns, 1, terms, terms, gpu(132))
     assert least <= parts <= most and terms % parts == 0
     assert parts == 1 or terms // parts >= 128
 
 
 def test_products_of_their_own_and_small_devices_need_fewer_parts() -> None:
-    parts = [parts_of(64, 512, times, 4608, 4608, Groups(256, 32 << 10)) for times in (1, 4, 64)]
+    parts = [parts_of(64, 512, times, 4608, 4608, gpu(128)) for times in (1, 4, 64)]
     assert parts[0] > parts[1] > parts[2] == 1
-    assert parts_of(64, 512, 1, 4608, 4608, Groups(256, 32 << 10, units=16)) < parts[0]
+    assert parts_of(64, 512, 1, 4608, 4608, gpu(16)) < parts[0]
 
 
 def test_a_product_and_its_bias() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dlc.costs import Winograd
 from dlc.dialects import dl
 from dlc.dialects.dl.base import number, shape_of
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
@@ -15,7 +16,7 @@ from dlc.ir import SSAValue, i32, parse_module
 from dlc.passes.dl.contractions.winograd import WinogradPass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
-from dlc.target import CPU_LEVELS, Target, Winograd
+from dlc.target import CPU_LEVELS, Target
 from tests.passes.programs import Program, Writer, program, randoms
 
 AVX512, AVX2 = CPU_LEVELS["cpu:avx512"], CPU_LEVELS["cpu:avx2"]

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlc.costs import Winograd
 from dlc.dialects import dl
 from dlc.dialects.dl.base import number, shape_of
 from dlc.ir import Context, SSAValue
 from dlc.passes.dl.contractions.block_sums import BlockSumsPass
 from dlc.passes.dl.contractions.winograd_gradients import WinogradGradientsPass
-from dlc.target import CPU_LEVELS, Winograd
+from dlc.target import CPU_LEVELS
 from tests.passes.programs import Program, Writer, program, randoms
 
 AVX512, AVX2 = CPU_LEVELS["cpu:avx512"], CPU_LEVELS["cpu:avx2"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dlc.costs import Machine
 from dlc.dialects import dl
 from dlc.dialects.registry import make_context
 from dlc.instrument.provenance import origins
@@ -15,7 +16,7 @@ from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass, form_kernels
 from dlc.passes.host.bufferize_host import BufferizeHostPass
-from dlc.target import CPU_LEVELS, Machine
+from dlc.target import CPU_LEVELS
 from dlc.weights import WeightStore
 from tests.passes.programs import Array, Program, Writer, program, randoms
 

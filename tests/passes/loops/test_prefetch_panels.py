@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dlc.backends.reference import evaluate_function, machine
+from dlc.costs import Prefetch
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp, SSAValue, memref, parse_module, print_module, scf, vector
@@ -20,7 +21,7 @@ from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.types import memref_of
-from dlc.target import CPU_LEVELS, Prefetch
+from dlc.target import CPU_LEVELS
 from tests.passes.tiling.kernels import KERNELS
 
 CONTEXT = make_context()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 import pytest
@@ -12,11 +11,10 @@ from dlc.passes.tiling.contraction_cost import cost_of_contraction
 from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.nests import Nest
 from dlc.passes.tiling.plan import TilePlan
-from dlc.target import OPENCL_PROFILES, Groups
+from tests.targets import gpu
 
-from .test_contractions_of_groups import Product
+from .products import Product
 
-GROUPS = Groups(256, 32 << 10, 132)
 # µs of products of (rows, columns, summed[, products]), by the rows and columns that a group covers, the steps of a part, and
 # the rows and columns that an item has.
 TIMES: dict[tuple[int, ...], dict[tuple[int, int, int, int, int], float]] = {
@@ -205,7 +203,7 @@ def plan_of(nest: Nest, rows: int, columns: int, step: int, height: int, width: 
 def test_what_costs_least_takes_little_longer_than_the_best(sizes: tuple[int, ...]) -> None:
     nest, times = nest_of(*sizes), TIMES[sizes]
     stage = next(s for s in nest.stages if s.is_contraction)
-    costs = {plan: cost_of_contraction(plan_of(nest, *plan), nest, stage, GROUPS) for plan in times}
+    costs = {plan: cost_of_contraction(plan_of(nest, *plan), nest, stage, gpu(132)) for plan in times}
     assert times[min(costs, key=lambda plan: costs[plan])] <= 1.15 * min(times.values())
 
 
@@ -213,6 +211,6 @@ def test_a_device_of_fewer_units_has_larger_tiles() -> None:
     nest = nest_of(512, 512, 512)
     covered: list[int] = []
     for units in (8, 132):
-        plan = choose_groups(nest, replace(OPENCL_PROFILES["opencl:gpu"], groups=replace(GROUPS, units=units)))
+        plan = choose_groups(nest, gpu(units))
         covered.append(prod(plan.covered(d) for d in nest.shared))
     assert covered[0] > covered[1]

@@ -19,7 +19,7 @@ from dlc.errors import DeviceError
 from dlc.options import Environment
 from dlc.runtime.opencl import devices
 from dlc.runtime.opencl.devices import Device, all_devices, choose, fitted, problem_of, target_of
-from dlc.runtime.opencl.driver import opencl
+from dlc.runtime.opencl.driver import opencl, reported
 from dlc.runtime.opencl.kernel import KernelText, matrices_of
 from dlc.runtime.program.host_program import OpenKernel
 from dlc.target import OPENCL_PROFILES, OpenCLName, Target, resolve
@@ -212,6 +212,23 @@ def test_a_real_device() -> None:
     assert replace(target, version=None) == found.target == resolve(target.name)
     assert target.version == f"{found.name}, {found.platform}, {found.driver}"
     assert str(found).startswith(f"opencl:{found.place[0]}:{found.place[1]} (")
+
+
+def test_a_driver_without_room_for_what_it_compiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of which PoCL says no more than that it failed; of other drivers nothing is known."""
+    cl = pytest.importorskip("pyopencl")
+
+    def said(folder: Path, platform: str) -> str:
+        monkeypatch.setenv("POCL_CACHE_DIR", str(folder))
+        with pytest.raises(DeviceError, match=r"^a kernel: .*failed") as caught, reported("a kernel", platform=platform):
+            raise cl.Error("failed")
+        return str(caught.value)
+
+    (tmp_path / "file").write_text("")
+    told = f"{tmp_path / 'file'}, where its driver keeps what it compiles, cannot be written: File exists; make room there"
+    assert told in said(tmp_path / "file", "Portable Computing Language")
+    for folder, platform in ((tmp_path / "file", "some driver"), (tmp_path / "pocl", "Portable Computing Language")):
+        assert "cannot be written" not in said(folder, platform)
 
 
 @pytest.mark.skipif(not all_devices(), reason="no OpenCL device")

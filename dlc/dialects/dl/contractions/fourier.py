@@ -11,7 +11,7 @@ import numpy as np
 from dlc.dialects.dl.arithmetic.activation import casted, widened
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MinimumOp, ModOp, MulOp, SelectOp, SubOp
-from dlc.dialects.dl.arithmetic.functions import CosOp
+from dlc.dialects.dl.arithmetic.functions import SinOp
 from dlc.dialects.dl.arithmetic.logic import LessOp
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
@@ -147,7 +147,8 @@ def _stages(n: int) -> tuple[int, ...]:
     if n <= _LONGEST:
         return (n,)
     found = [(f, *_stages(n // f)) for f in range(_LONGEST, 1, -1) if n % f == 0]
-    return min((s for s in found if len(s) > 1), key=lambda s: sum(s) + _STAGE * len(s), default=())
+    # An even factor at the end has the bin in the middle of real numbers from real ones, so that it is real exactly.
+    return min((s for s in found if len(s) > 1), key=lambda s: (sum(s) + _STAGE * len(s), s[-1] % 2), default=())
 
 
 def _by_convolution(b: Build, x: SSAValue, n: int, sign: int, scale: float, parts: int, bins: int) -> SSAValue:
@@ -214,10 +215,16 @@ def _times(b: Build, y: SSAValue, same: SSAValue, other: SSAValue) -> SSAValue:
 
 
 def _cosines(b: Build, e: SSAValue, n: int, quarters: SSAValue) -> SSAValue:
-    """cos(2π·(e/n + quarters/4)) of integers, in f64: the fraction of a turn is exact."""
+    """cos(2π·(e/n + quarters/4)) of integers, in f64: the fraction of a turn is exact, and so is a 0.
+
+    What is real stays real thereby: an imaginary part that is no more than a rounding would give a phase any sign.
+    """
     fine = b(AddOp, b(MulOp, e, b.scalar(4, like=e)), b(MulOp, quarters, b.scalar(n, like=e)))
-    turn = b(CastOp, b(ModOp, fine, b.scalar(4 * n, like=fine)), to=f64)
-    return b(CosOp, b(MulOp, turn, b.scalar(math.tau / (4 * n), like=turn)))
+    turn = b(ModOp, fine, b.scalar(4 * n, like=fine))
+    # cos t = cos(-t) = sin(π/2 - t), which is exact and odd around its 0.
+    half = b(MinimumOp, turn, b(SubOp, b.scalar(4 * n, like=turn), turn))
+    angle = b(CastOp, b(SubOp, b.scalar(n, like=half), half), to=f64)
+    return b(SinOp, b(MulOp, angle, b.scalar(math.tau / (4 * n), like=angle)))
 
 
 def _along(b: Build, size: int, axis: int, rank: int) -> SSAValue:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from dlc.dialects.dl.base import DlOp, has_open_sizes, is_open
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.ir import Block, Operation, SSAValue
@@ -25,30 +27,43 @@ class WeightExpressions:
     def holds(self, owner: Operation | Block) -> bool:
         """Whether the results of an op are such values; arguments of a block are not."""
         known = self._known
-        if owner in known:
-            return known[owner]
+        if (found := known.get(owner)) is not None:
+            return found
         pending = [owner]
         while pending:
             last = pending.pop()
-            if not isinstance(last, DlOp):
+            if not _MAY_BE_EVALUATED[last.__class__]:
                 known[last] = False
                 continue
-            possible, unknown = True, list[Operation | Block]()
-            for value in last.operands:
+            op, unknown = cast(DlOp, last), list[Operation | Block]()
+            for value in op.operands:
                 source = known.get(value.owner)
                 if source is None:
                     unknown.append(value.owner)
                 elif not source:
-                    possible = False
+                    known[last] = False
                     break
-            possible = possible and _is_evaluated(last)
-            if possible and unknown:
-                pending += [last, *unknown]
             else:
-                known[last] = possible
+                if not _has_known_sizes(op):
+                    known[last] = False
+                elif unknown:
+                    pending += [last, *unknown]
+                else:
+                    known[last] = True
         return known[owner]
 
 
-def _is_evaluated(op: DlOp) -> bool:
-    """Whether an op gives such values of such operands."""
-    return not (isinstance(op, DataDependent) or has_open_sizes(op) or any(map(is_open, op.results)))
+class _MayBeEvaluated(dict[type, bool]):
+    """Whether ops of a class may give such values of such operands; other ops, and blocks, do not."""
+
+    def __missing__(self, kind: type) -> bool:
+        found = self[kind] = issubclass(kind, DlOp) and not issubclass(kind, DataDependent)
+        return found
+
+
+_MAY_BE_EVALUATED = _MayBeEvaluated()
+
+
+def _has_known_sizes(op: DlOp) -> bool:
+    """Whether the sizes that an op says and makes are numbers."""
+    return not has_open_sizes(op) and not any(map(is_open, op.results))

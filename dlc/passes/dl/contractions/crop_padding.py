@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
+from dlc.costs import Machine
 from dlc.dialects.dl.base import DlOp, ints, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.convolution import ConvOp
@@ -20,7 +21,6 @@ from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.joined_strips import JoinedStrips
 from dlc.passes.dl.contractions.winograd import has_windows_of_three
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward, splat
-from dlc.target import Machine
 
 # What is left of a convolution's work where cutting it pays.
 _MOST = 15 / 16

@@ -21,7 +21,7 @@ from dlc.ir import Context, ModuleOp, SSAValue, bf16, f16, f32
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.products import pairs_of, product_in_blocks
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
-from dlc.target import Groups
+from dlc.target import Target
 
 # The least terms of a part, and the most parts.
 _LEAST, _MOST = 128, 32
@@ -29,14 +29,6 @@ _LEAST, _MOST = 128, 32
 _WHOLE = 8
 # Rows and columns of a group's results.
 _ROWS, _COLUMNS = (4, 8, 16, 32, 64, 128), (16, 32, 64, 128)
-# Rows of a product that share nothing; columns that a team of a group has then, and what a step costs it.
-_FEW, _TEAM_COLUMNS, _TEAM_STEP = 4, 32, 0.3
-# All else in steps of a group that has little to compute in each, 16 ns: what a step costs at least, results that a step
-# computes where nothing else bounds it, what both operands cost beside them, another kernel, and partial sums written and read
-# in a step.
-_START, _RATE, _OPERANDS, _KERNEL, _PARTIAL = 0.75, 3300, 9, 400, 10_000
-# What is left of the time where parts are worth it, and what fewer of them may cost.
-_WORTH, _FEWER = 0.8, 1.05
 
 
 @dataclass(frozen=True)
@@ -52,9 +44,9 @@ class SplitReductionsPass(TargetPass):
 
     Each group of items has some results and goes through all of their terms, so a product with few results keeps a few groups
     busy for long. Parts are groups of their own; what becomes of the sum, a bias or an activation, is computed where the parts
-    are added up. How many parts there are follows from what steps, partial sums and the second kernel cost. Operands are read
-    where they lie; weights of a convolution are rearranged, as an expression of weights. Sums of f16 and bf16 are rounded once,
-    at the end.
+    are added up. How many parts there are follows from what steps, partial sums and the second kernel cost (`PartsOfSums`).
+    Operands are read where they lie; weights of a convolution are rearranged, as an expression of weights. Sums of f16 and bf16
+    are rounded once, at the end.
 
     Only for targets with groups. Contractions with open sizes stay, and convolutions in groups. Requires sums in blocks where
     they are too long, and products as they are to be computed.
@@ -63,9 +55,9 @@ class SplitReductionsPass(TargetPass):
     name = "split-reductions"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if (groups := self.target.groups) is None:
+        if self.target.groups is None:
             return
-        rewriter = _Rewriter(groups, WeightExpressions())
+        rewriter = _Rewriter(self.target, WeightExpressions())
         for block in program_blocks(op):
             rewrite_forward(block, rewriter.product, MatmulOp, DotGeneralOp)
             rewrite_forward(block, rewriter.convolution, ConvOp)
@@ -73,7 +65,7 @@ class SplitReductionsPass(TargetPass):
 
 @dataclass(frozen=True)
 class _Rewriter:
-    groups: Groups
+    target: Target
     weights: WeightExpressions
 
     def product(self, op: MatmulOp | DotGeneralOp) -> Sequence[SSAValue] | None:
@@ -87,7 +79,7 @@ class _Rewriter:
         pair = max(contracted, key=lambda pair: lhs[pair[0]])
         times, terms = prod(lhs[i] for i, _ in batch), prod(lhs[i] for i, _ in contracted)
         rows, columns = (prod(shape) // max(1, times * terms) for shape in (lhs, rhs))
-        parts = parts_of(rows, columns, times, terms, lhs[pair[0]], self.groups)
+        parts = parts_of(rows, columns, times, terms, lhs[pair[0]], self.target)
         if parts == 1:
             return None
         b, element = Build(op), element_type_of(op.result)
@@ -105,7 +97,7 @@ class _Rewriter:
             return None
         *taps, channels, outputs = map(int, shape_of(op.w))
         y = list(map(int, shape_of(op.result)))
-        parts = parts_of(prod(y[:-1]), outputs, 1, prod(taps) * channels, channels, self.groups)
+        parts = parts_of(prod(y[:-1]), outputs, 1, prod(taps) * channels, channels, self.target)
         if parts == 1:
             return None
         b, element, rank = Build(op), element_type_of(op.result), len(taps)
@@ -132,32 +124,37 @@ def _is_plain(op: MatmulOp | DotGeneralOp | ConvOp) -> bool:
     return op.dot is None and is_float(element_type_of(op.result)) and all(is_static(shape_of(v)) for v in op.operands)
 
 
-def parts_of(rows: int, columns: int, times: int, terms: int, size: int, groups: Groups) -> int:
+def parts_of(rows: int, columns: int, times: int, terms: int, size: int, target: Target) -> int:
     """How many parts what is reduced goes in: of `times` products of [rows, terms] · [terms, columns], whose terms are cut
-    along an axis of `size`."""
+    along an axis of `size`, on a target with groups."""
     if not rows * columns * times:
         return 1
+    of = target.machine.groups.parts
     counts = [n for n in range(2, _MOST + 1) if size % n == 0 and size // n % _WHOLE == 0 and terms // n >= _LEAST]
-    costs = {n: _cost(rows, columns, times, terms, n, groups) for n in (1, *counts)}
+    costs = {n: _cost(rows, columns, times, terms, n, target) for n in (1, *counts)}
     least = min(costs.values())
-    return next(n for n in costs if costs[n] <= _FEWER * least) if least < _WORTH * costs[1] else 1
+    if least >= of.worth * costs[1]:
+        return 1
+    return next(n for n in costs if costs[n] <= of.fewer * least)
 
 
-def _cost(rows: int, columns: int, times: int, terms: int, parts: int, groups: Groups) -> float:
+def _cost(rows: int, columns: int, times: int, terms: int, parts: int, target: Target) -> float:
     """The time in steps: each group goes through the terms of a part, then the parts are added up.
 
     A group's step starts, and has as many products as it has results, and elements of both operands to bring. Groups that the
     device has at once share what it computes.
     """
-    apart = _KERNEL + parts * times * rows * columns / _PARTIAL if parts > 1 else 0
-    if rows <= _FEW:
-        share = max(1.0, -(-columns // _TEAM_COLUMNS) * times * parts / groups.units)
-        return terms / parts * _TEAM_STEP * share + apart
+    assert target.groups is not None
+    units, costs, of = target.groups.units, target.machine.groups, target.machine.groups.parts
+    apart = of.kernel + parts * times * rows * columns / of.partial if parts > 1 else 0
+    if rows <= costs.few_rows:
+        share = max(1.0, -(-columns // of.team_columns) * times * parts / units)
+        return terms / parts * of.team_step * share + apart
 
     def step(height: int, width: int) -> float:
         count = -(-rows // height) * -(-columns // width) * times * parts
-        each = height * width * (1 + _OPERANDS * (1 / height + 1 / width)) / _RATE
-        return _START + each * max(1.0, count / groups.units)
+        each = height * width * (1 + of.operand * (1 / height + 1 / width)) / of.rate
+        return of.start + each * max(1.0, count / units)
 
     tiles = [(min(height, rows), min(width, columns)) for height in _ROWS for width in _COLUMNS]
     return terms / parts * min(step(*tile) for tile in tiles) + apart

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dlc.costs import Winograd
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.ir import SSAValue
-from dlc.target import Winograd
 
 
 def strips(costs: Winograd, count: int, each: int, shared: int) -> Sequence[tuple[int, int]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from dlc.costs import Winograd
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
 from dlc.dialects.dl.arithmetic.logic import ShiftRightOp
@@ -31,7 +32,6 @@ from dlc.passes.dl.contractions.strips import strip_of, strips
 from dlc.passes.dl.contractions.winograd_algorithms import ALGORITHMS, OF_FLOATS, Algorithm, twos
 from dlc.passes.dl.index_ranges import interval_of
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
-from dlc.target import Winograd
 
 # What pairs of are multiplied at once.
 _PART = ELEMENT_TYPES["int16"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dlc.costs import Winograd
 from dlc.dialects.dl.base import Array, element_type_of, ints, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import DotGeneralOp
@@ -19,7 +20,6 @@ from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.strips import strip_of, strips
 from dlc.passes.dl.contractions.winograd_algorithms import OF_FLOATS, Algorithm
 from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
-from dlc.target import Winograd
 
 _WINDOW = 3
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from dlc.dialects.dl.arithmetic.conversion import CastOp
 from dlc.dialects.dl.arithmetic.elementwise import AbsOp, DivOp, MaximumOp, MinimumOp, NegOp, SubOp
 from dlc.dialects.dl.arithmetic.functions import RoundOp
-from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, ints, rank_of, shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import MatmulOp
+from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float
 from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.ranges import ranges_of
@@ -33,10 +33,11 @@ class QuantizeWeightsPass(TargetPass):
         %y = dl.matmul %x, %w   →   %y = dl.matmul_words %x, %words, %s, %z {of = ui4}
                                     %y = dl.matmul_dots %pairs, %words, %row_scale, %row_sums, %s, %z {of = ui4, dot = "i16"}
 
-    Of matrices of weights [K, N] that are large and whose K is a multiple of `group`; others stay. Each `group` of weights
-    that follow one another in a column have a scale of their own. Of 8 bits they are symmetric, `s = max |w| / 127`; of 4 the
-    smallest is 0 and the largest 15: `s = (max w - min w) / 15`, `z = -min w / s`. Each is the nearest of these numbers: off by
-    half a step at most, 1/254 of the largest magnitude of its group, or 1/30 of its span. All of it is expressions of weights.
+    Of matrices of weights [K, N] that are large and whose K is a multiple of `group`, in a `dl.dot_general` that is such a
+    product too; others stay. Each `group` of weights that follow one another in a column have a scale of their own. Of 8 bits
+    they are symmetric, `s = max |w| / 127`; of 4 the smallest is 0 and the largest 15: `s = (max w - min w) / 15`,
+    `z = -min w / s`. Each is the nearest of these numbers: off by half a step at most, 1/254 of the largest magnitude of its
+    group, or 1/30 of its span. All of it is expressions of weights.
 
     Up to 32 rows become integers of 16 bits unless `exact_rows`, where the target multiplies pairs: what lies beside a group of
     weights is off by half of 1/32,767 of its largest magnitude at most.
@@ -50,10 +51,12 @@ class QuantizeWeightsPass(TargetPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant, ranges = WeightExpressions(), ranges_of(op)
         for block in program_blocks(op):
-            rewrite_forward(block, lambda op: self._quantized(op, constant, ranges), MatmulOp)
+            rewrite_forward(block, lambda op: self._quantized(op, constant, ranges), MatmulOp, DotGeneralOp)
 
-    def _quantized(self, op: MatmulOp, constant: WeightExpressions, ranges: Mapping[str, Range]) -> Sequence[SSAValue] | None:
-        if op.rhs not in constant or rank_of(op.rhs) != 2:
+    def _quantized(
+        self, op: MatmulOp | DotGeneralOp, constant: WeightExpressions, ranges: Mapping[str, Range]
+    ) -> Sequence[SSAValue] | None:
+        if op.rhs not in constant or rank_of(op.rhs) != 2 or not _is_matmul(op):
             return None
         element, (k, columns) = element_type_of(op.rhs), map(int, shape_of(op.rhs))
         if not is_float(element) or element == f64 or k * columns < _LARGE or k % self.group:
@@ -64,6 +67,14 @@ class QuantizeWeightsPass(TargetPass):
         if not self.exact_rows and (dot := dot_of_rows(op.lhs, self.target, ranges, 16)) is not None:
             return [product_of_integers(b, op.lhs, weights, dot)]
         return [product_in_words(b, op.lhs, weights, ranges)]
+
+
+def _is_matmul(op: MatmulOp | DotGeneralOp) -> bool:
+    """Whether the last axis of rows is contracted with the first of a matrix."""
+    if isinstance(op, MatmulOp):
+        return True
+    rows, columns = ints(op.lhs_contract), ints(op.rhs_contract)
+    return not ints(op.lhs_batch) and rank_of(op.lhs) > 1 and rows == (rank_of(op.lhs) - 1,) and columns == (0,)
 
 
 def _of_8_bits(b: Build, w: SSAValue) -> Weights:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from dlc.dialects.dl.base import DlOp, has_open_sizes, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.build import Build
@@ -43,21 +44,24 @@ class SimplifyPass(ModulePass):
 
 def simplified(op: DlOp) -> Sequence[SSAValue] | None:
     """The values that replace a `dl` op's results, or None if no rule applies."""
-    folded = _folded(op)
-    if folded is not None:
-        return folded
-    if isinstance(op, Elementwise) and (narrowed := without_broadcast(op)) is not None:
-        return narrowed
-    for rule in _RULES.get(type(op), ()):
+    for rule in _rules_of(op.__class__):
         values = rule(op)
         if values is not None:
             return values
     return None
 
 
+@cache
+def _rules_of(kind: type[DlOp]) -> Sequence[Callable[..., Sequence[SSAValue] | None]]:
+    """The rules for ops of a class, in the order in which they are tried."""
+    folding = [] if issubclass(kind, ConstantOp | WeightOp | DataDependent) else [_folded]
+    narrowing = [without_broadcast] if issubclass(kind, Elementwise) else []
+    return (*folding, *narrowing, *_RULES.get(kind, ()))
+
+
 def _folded(op: DlOp) -> Sequence[SSAValue] | None:
     """f(constants) = constant."""
-    if isinstance(op, ConstantOp | WeightOp | DataDependent) or len(op.results) != 1:
+    if len(op.results) != 1:
         return None
     constants: list[ConstantOp] = []
     for value in op.operands:

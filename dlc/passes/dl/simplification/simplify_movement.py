@@ -8,7 +8,7 @@ from typing import TypeAlias, cast
 from dlc.dialects.dl.base import DlOp, broadcast_shapes, element_type_of, ints, rank_of, shape_of, sizes
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.convolution import ConvOp
-from dlc.dialects.dl.creation import IotaOp
+from dlc.dialects.dl.creation import ConstantOp, IotaOp
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.movement.indexing import GatherOp
 from dlc.dialects.dl.movement.padding import PadOp
@@ -31,11 +31,15 @@ from dlc.passes.dl.rewriting import defining, is_identity, splat
 Values: TypeAlias = "Sequence[SSAValue] | None"
 # A kernel with more loops takes long to compile.
 _MOST_PARTS = 64
+# What may make a tensor that repeats less.
+_REPEATED = {BroadcastToOp, ConstantOp}
 
 
 # f(broadcast(x), y) = f(x, y), and f(constant tensor, y) = f(scalar, y), where y alone gives the result its shape
 def without_broadcast(op: Elementwise) -> Values:
     """The elementwise op on operands that are not repeated beforehand, or None if all are needed as they are."""
+    if _REPEATED.isdisjoint([v.owner.__class__ for v in op.operands]):
+        return None
     operands = list(op.operands)
     shape = shape_of(op.results[0])
     for k, value in enumerate(operands):
