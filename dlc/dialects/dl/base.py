@@ -190,7 +190,7 @@ def normalized_axes(where: str | None, axes: Iterable[int], rank: int) -> tuple[
 def attribute(value: PropertyValue) -> Attribute:
     """A Python value as the property that stores it."""
     if type(value) is tuple:
-        return _array(value)
+        return _array(cast("tuple[Size, ...]", value))
     match value:
         case Attribute():
             return value

@@ -119,7 +119,7 @@ class MemoryWriter(Writer):
 
     def _is_apart(self, a: Access, t: Register, row: str) -> bool:
         """Whether a value of several registers is read or written by each: no load or store has all of its lanes."""
-        checked = row != "1" or (a.bounds and a.bounds[-1] is not None)
+        checked = row != "1" or any(bound is not None for bound in a.bounds[-1:])
         return t.width > self.lanes and (checked or a.stride not in (0, 1))
 
     def read_register(self, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
