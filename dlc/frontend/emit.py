@@ -115,6 +115,8 @@ class Emitter:
         # The names of sizes in the whole program, and those that are known inside of `block` only.
         self._symbols: set[str] = set() if outer is None else outer._symbols
         self._own: set[str] = set()
+        # What the whole program takes to hold of open sizes: binding them checks it.
+        self.taken: list[str] = [] if outer is None else outer.taken
         # The sizes of the whole program that data decides.
         self._by_data: set[str] = set() if outer is None else outer._by_data
         # Numbers that data has, by what computes them, which are sizes in `block`.

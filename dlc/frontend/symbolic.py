@@ -100,9 +100,13 @@ _MOVES: tuple[type[DlOp], ...] = (
     dl.ReshapeOp, dl.TransposeOp, dl.BroadcastToOp, dl.SliceOp, dl.ReverseOp, dl.ConcatOp, dl.GatherOp,
 )  # fmt: skip
 
+# Beyond it integers may wrap round, which sizes do not.
+_MOST = 1 << 48
+
 
 def evaluate(op: DlOp, operands: Sequence[Array]) -> Array | None:
-    """The only result of `op` over operands with symbolic sizes; none where it has no answer."""
+    """The only result of `op` over operands with symbolic sizes; none where it has no answer, or one that integers of 64 bits
+    may not hold."""
     element = element_type_of(op.results[0])
     try:
         if type(op) in ELEMENTWISE:
@@ -121,4 +125,6 @@ def evaluate(op: DlOp, operands: Sequence[Array]) -> Array | None:
     except UndecidableError:
         return None
     array = object_array(result) if isinstance(result, int | Dim) else np.asarray(result)
+    if not all(abs(c) < _MOST for size in array.flat for c in Dim.lift(size).terms.values()):
+        return None
     return settled(array, numpy_dtype(element))

@@ -215,4 +215,8 @@ class Conversion:
         return results
 
     def _note(self, where: str, problem: NodeProblem) -> None:
+        if problem.kind == "shape" and (taken := self.emit.taken):
+            # Shapes may fit where that does not hold.
+            message = f"{problem.message}, where {' and '.join(taken[:3])}; give the model's input shapes"
+            problem = NodeProblem("value", message, problem.unknown)
         self.findings.note(where, problem, self.scope.owners)

@@ -96,6 +96,7 @@ def test_memory_and_vectors(check, profile: Target) -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("seed", range(4))
-def test_random_kernels(seed: int, profile: Target) -> None:
-    random.test_machine_code_agrees_with_the_evaluator(seed, profile)
+@pytest.mark.parametrize("plain", [False, True], ids=["any", "plain"])
+@pytest.mark.parametrize("seed", range(3))
+def test_random_kernels(seed: int, plain: bool, profile: Target) -> None:
+    random.test_machine_code_agrees_with_the_evaluator(seed, plain, profile)

@@ -11,7 +11,7 @@ from dlc.dialects.dl.dtypes import is_bool
 from dlc.dims import Size, UndecidableError
 from dlc.errors import ModelError
 from dlc.frontend.decided import Element
-from dlc.frontend.emit import Value
+from dlc.frontend.emit import Emitter, Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 
@@ -99,7 +99,7 @@ def _sliced(
             x = _cut(node, x, axis, begin, end, step)
             limits[axis] = x.shape[axis]
             continue
-        first, last = _inside(begin, end, step, size)
+        first, last = _inside(emit, begin, end, step, size)
         if emit.is_by_data(size) and not _holds(first, last, size):
             x = _cut(node, x, axis, begin, end, step)
             limits[axis] = x.shape[axis]
@@ -115,12 +115,13 @@ def _sliced(
     return emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
 
 
-def _inside(begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
+def _inside(emit: Emitter, begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
     """Where a slice begins and ends, counted from the end that it comes from."""
     if step > 0:
-        return _from_front(begin, size, 0, size), _from_front(end, size, 0, size)
+        return _from_front(emit, begin, size, 0, size), _from_front(emit, end, size, 0, size)
     # Counted from the back, a backward slice is a forward one; an end below the front counts as the front.
-    return size - 1 - _from_front(begin, size, 0, size - 1), size - 1 - _from_front(end, size, -1, size - 1)
+    first, last = _from_front(emit, begin, size, 0, size - 1), _from_front(emit, end, size, -1, size - 1)
+    return size - 1 - first, size - 1 - last
 
 
 def _holds(first: Size, last: Size, size: Size) -> bool:
@@ -161,7 +162,7 @@ def _cut(node: Node, x: Value, axis: int, begin: Size | Element, end: Size | Ele
     return emit(dl.GatherOp, x, places, axis=axis)
 
 
-def _from_front(bound: Size, size: Size, low: Size, high: Size) -> Size:
+def _from_front(emit: Emitter, bound: Size, size: Size, low: Size, high: Size) -> Size:
     """A slice bound counted from the front and clamped to [low, high].
 
     A bound is taken to lie inside where one of the two is symbolic: binding the sizes checks it.
@@ -175,6 +176,8 @@ def _from_front(bound: Size, size: Size, low: Size, high: Size) -> Size:
             bound = bound + size
     if all(isinstance(s, int) for s in (bound, low, high)):
         return min(max(bound, low), high)
+    if bound not in (low, high):
+        emit.taken.append(f"{low} <= {bound} <= {high}")
     return bound
 
 
