@@ -175,6 +175,21 @@ def broadcast_shapes(where: str | None, *shapes: Sequence[Size]) -> tuple[Size, 
     return tuple(result)
 
 
+def broadcasts_to(where: str | None, shape: Sequence[Size], target: Sequence[Size]) -> bool:
+    """Whether `shape` broadcasts to exactly `target`. Raises UndecidableError where only a call says it.
+
+    Errors begin with `where`, as those of `broadcast_shapes` do.
+    """
+    together = broadcast_shapes(where, shape, target)
+    if len(together) != len(target):
+        return False
+    apart = [(size, wanted) for size, wanted in zip(together, target, strict=True) if size != wanted]
+    if not apart or any(dims.is_static(pair) for pair in apart):
+        return not apart
+    size, wanted = apart[0]
+    raise dims.UndecidableError(f"is {size} == {wanted}?")
+
+
 def normalized_axes(where: str | None, axes: Iterable[int], rank: int) -> tuple[int, ...]:
     """Axes counted from the front, in the order given; raises ShapeError outside the rank or twice the same.
 

@@ -162,6 +162,8 @@ BESIDE_KNOWN: dict[str, tuple[dict[str, Any], list[tuple[tuple[int, ...], list[i
     "ConvTranspose": ({"kernel_shape": [3]}, [((1, 2, 5), [1, 2, 5]), ((2, 4, 3), [2, 4, "k"])]),
     "GRU": ({"hidden_size": 3}, [((2, 1, 5), [2, 1, 5]), ((1, 9, 5), [1, "g", 5]), ((1, 9, 3), ["one", 9, 3])]),
     "BatchNormalization": ({"epsilon": 99.0}, [((2, 3, 4), [2, "c", 4]), *[((3,), [3])] * 3, ((3,), ["v"])]),
+    "LayerNormalization": ({"axis": 1}, [((2, 3, 1), [2, "n", 1]), ((3, 1), [3, "one"]), ((3, 1), ["b", 1])]),
+    "RMSNormalization": ({}, [((2, 3), [2, "n"]), ((3,), [3])]),
     "PRelu": ({}, [((4, 7, 2), [4, "n", 2]), ((1, 7, 1), [1, 7, 1])]),
     "GridSample": ({}, [((1, 2, 4, 5), [1, 2, 4, 5]), ((1, 3, 2, 2), [1, 3, "n", "two"])]),
     "Scan": ({"body": BODY, "num_scan_inputs": 2}, [((3,), [3]), ((4, 3), ["n", "m"]), ((4, 2), [4, 2])]),
@@ -177,7 +179,7 @@ def test_a_size_that_must_be_a_known_one_may_be_open(op: str, target: str) -> No
     node = helper.make_node(op, list(arrays), ["y", "more"] if op in ("GRU", "Scan") else ["y"], **settings)
 
     def called(declared: list[Any]) -> Any:
-        source = model([node], dict(zip(arrays, declared, strict=True)), list(node.output))
+        source = model([node], dict(zip(arrays, declared, strict=True)), list(node.output), opset=23)
         return dlc.compile_model(source, target=target, num_threads=1, cache=False)(arrays)
 
     got, expected = called([given for _, given in shapes]), called([shape for shape, _ in shapes])

@@ -20,7 +20,7 @@ from dlc.dialects.dl.base import (
     DimsAttr,
     DlOp,
     Tensor,
-    broadcast_shapes,
+    broadcasts_to,
     element_type_of,
     ints,
     normalized_axes,
@@ -131,7 +131,7 @@ class BroadcastToOp(Movement):
 
     def infer(self) -> Sequence[Tensor]:
         shape = sizes(self.shape)
-        if broadcast_shapes(self.name, shape_of(self.x), shape) != shape:
+        if not broadcasts_to(self.name, shape_of(self.x), shape):
             raise ShapeError(f"dl.broadcast_to: {shape_of(self.x)} does not broadcast to {shape} (C1)")
         return [tensor_type(shape, element_type_of(self.x))]
 

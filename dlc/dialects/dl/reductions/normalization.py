@@ -12,7 +12,7 @@ from dlc.dialects.dl.arithmetic.functions import ExpOp, LogOp, RsqrtOp, SqrtOp
 from dlc.dialects.dl.base import (
     Array,
     Tensor,
-    broadcast_shapes,
+    broadcasts_to,
     element_type_of,
     normalized_axes,
     number,
@@ -140,7 +140,7 @@ class TrailingNorm(RowComposite):
         x = shape_of(self.operands[0])
         rows = x[self.row_axes[0] :]
         for v in self.operands[1:]:
-            if broadcast_shapes(self.name, rows, shape_of(v)) != rows:
+            if not broadcasts_to(self.name, shape_of(v), rows):
                 raise ShapeError(f"{self.name}: scale or bias {shape_of(v)} does not broadcast to the normalised axes {rows}")
         return [tensor_type(x, element_type_of(self.operands[0]))]
 
