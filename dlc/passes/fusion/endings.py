@@ -13,7 +13,7 @@ from dlc.dims import Size
 from dlc.ir import Operation, func
 from dlc.passes.dl.rewriting import users
 from dlc.passes.fusion.candidates import Candidates
-from dlc.passes.fusion.spaces import Space, row_axes
+from dlc.passes.fusion.spaces import Space, is_long, row_axes
 
 # It ends where the program does.
 RETURNED = "the program returns it"
@@ -50,6 +50,8 @@ def refusal(candidates: Candidates, user: Operation, space: Space) -> str:
     if isinstance(user, Contraction | Window):
         return "it reads each element many times: what it reads is in memory, and it begins a kernel"
     if isinstance(user, Elementwise):
+        if not space.takes_long and is_long(user):
+            return "its code is long, and tiles of open sizes are of many kinds, each of which would have it"
         goes = f"it goes over {_shape(shape_of(user.results[0]))}, this kernel over {_shape(space.shape)}"
         return f"{goes}: of one shape they share a kernel"
     if row_axes(user, candidates.longest_row):

@@ -22,7 +22,7 @@ from dlc.passes.dl.rewriting import splat, users
 from dlc.passes.fusion.candidates import MAX_OPS, Candidates
 from dlc.passes.fusion.endings import End, refusal
 from dlc.passes.fusion.makers import makers
-from dlc.passes.fusion.spaces import Space, absorbs, is_heavy, row_axes, space_of, takes_makers
+from dlc.passes.fusion.spaces import Space, absorbs, is_heavy, is_long, row_axes, space_of, takes_makers
 from dlc.passes.fusion.weighted_sums import sums_rows, sums_run
 from dlc.target import Target
 
@@ -223,7 +223,8 @@ class Grouper:
             return [user]
         if not isinstance(user, Elementwise) or shape_of(user.results[0]) not in space.shapes:
             return None
-        return [*makers(self.candidates, [*waiting, *user.operands], user, members, space), user]
+        joining = [*makers(self.candidates, [*waiting, *user.operands], user, members, space), user]
+        return joining if space.takes_long or not any(map(is_long, joining)) else None
 
     def _finishing(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
         """A transpose and a pad that the group's only result goes through before it is stored."""

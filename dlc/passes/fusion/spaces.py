@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlc.dialects.dl.base import DlOp, shape_of
+from dlc.dialects.dl.arithmetic.elementwise import DivOp, FloordivOp, ModOp, PowOp
+from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import (
     Contraction,
     Elementwise,
@@ -37,6 +39,8 @@ class Space:
     takes_rows: bool = False
     closed: bool = False
     max_results: int = 1
+    # Whether ops of long code may: what goes over it may be written out for many tiles.
+    takes_long: bool = True
 
     @property
     def shapes(self) -> tuple[tuple[Size, ...], ...]:
@@ -66,7 +70,15 @@ def space_of(root: DlOp, longest_row: int) -> Space:
     if rows := row_axes(root, longest_row):
         return Space(shape_of(root.operands[0]), rows, takes_rows=True, max_results=MAX_RESULTS)
     followed = isinstance(root, Contraction | Staged | Window | Reduction | Gathering | Movement)
-    return Space(shape_of(root.results[0]), closed=not followed or isinstance(root, ConcatOp | PadOp))
+    shape, closed = shape_of(root.results[0]), not followed or isinstance(root, ConcatOp | PadOp)
+    return Space(shape, closed=closed, takes_long=not isinstance(root, Contraction) or is_static(shape))
+
+
+def is_long(op: Operation) -> bool:
+    """Whether an op is a division with a remainder, or one of integers, which is done lane by lane, or a power of these."""
+    if isinstance(op, DivOp | PowOp):
+        return not is_float(element_type_of(op.results[0]))
+    return isinstance(op, FloordivOp | ModOp)
 
 
 def is_heavy(op: Operation, longest_row: int) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import dlc
+from dlc.errors import DlcError
 from dlc.frontend.onnx import import_model
 from tests.frontend.onnx.build import model, run
 
@@ -204,6 +205,37 @@ def test_places_and_lengths_along_open_axes() -> None:
     np.testing.assert_array_equal(got["taken"], x[[0, 3, 2], [1, 4, 0]])
     np.testing.assert_array_equal(got["turned"], [[*row[:k][::-1], *row[k:]] for row, k in zip(x, (1, 2, 5, 3), strict=True)])
     assert got["none"].shape == (4, 0)
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_slices_that_are_taken_to_lie_inside_of_an_open_axis(count: int) -> None:
+    """Where shapes contradict it, as those of the call do not."""
+    nodes = [
+        helper.make_node("Slice", ["x", "zero", "nine"], ["cut"]),
+        helper.make_node("Expand", ["cut", "shape"], ["y"]),
+    ]
+    weights = {"zero": np.int64([0]), "nine": np.int64([9]), "shape": np.int64([2, count])}
+    compiled = dlc.compile_model(model(nodes, {"x": ["n"]}, ["y"], weights=weights), target="reference", cache=False)
+    x = np.arange(count, dtype=np.float32)
+    np.testing.assert_array_equal(compiled(x)["y"], [x, x])
+
+
+def test_contradictions_that_remain_are_those_of_the_call() -> None:
+    nodes = [
+        helper.make_node("Slice", ["x", "zero", "nine"], ["cut"]),
+        helper.make_node("Expand", ["cut", "shape"], ["y"]),
+    ]
+    weights = {"zero": np.int64([0]), "nine": np.int64([9]), "shape": np.int64([2, 3])}
+    compiled = dlc.compile_model(model(nodes, {"x": ["n"]}, ["y"], weights=weights), target="reference", cache=False)
+    with pytest.raises(DlcError, match=r"Expand.*4 against 3"):
+        compiled(np.ones(4, np.float32))
+
+
+def test_a_size_times_a_large_number_wraps_round() -> None:
+    nodes = [helper.make_node("Size", ["x"], ["size"]), helper.make_node("Mul", ["size", "least"], ["y"])]
+    source = model(nodes, {"x": ["n"]}, ["y"], dtypes={"y": TensorProto.INT64}, weights={"least": np.int64(-(1 << 63))})
+    compiled = dlc.compile_model(source, target="reference", cache=False)
+    assert [int(compiled(np.ones(n, np.float32))["y"]) for n in (2, 3)] == [0, -(1 << 63)]
 
 
 def test_bounds_and_matrices_of_open_sizes() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 
+import dlc
+import dlc.numpy as dnp
 from dlc.costs import Machine
 from dlc.dialects import dl
 from dlc.dialects.registry import make_context
@@ -422,3 +426,17 @@ def test_other_slices_are_read_through() -> None:
         return [y, *(b(dl.ExpOp, rows(b, turned, k, k + 1)) for k in range(2))]
 
     assert kernels(formed(moved, *randoms((16, 16)))) == [["matmul"], *[["transpose", "slice", "exp"]] * 2]
+
+
+@pytest.mark.parametrize("op", ["remainder", "floor_divide", "power"])
+def test_divisions_of_integers_leave_products_of_open_sizes(op: str) -> None:
+    """Of tiles of many kinds each would have as many divisions as lanes."""
+
+    def count(**given: Any) -> int:
+        function = dlc.jit(lambda x, y, z: getattr(dnp, op)(dnp.matmul(x, y), z), **given)
+        module = function.lower(*(np.ones(shape, np.int8) for shape in ((3, 4), (4, 5), (5,)))).program.module
+        FormKernelsPass().apply(make_context(), module)
+        return sum(isinstance(kernel, dl.KernelOp) for kernel in module.ops)
+
+    assert count() == 1
+    assert count(dynamic={"x": {0: "N", 1: "M"}, "y": {0: "M", 1: "K"}, "z": {0: "K"}}) == 2
