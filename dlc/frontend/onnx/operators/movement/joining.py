@@ -147,7 +147,7 @@ def _cut(node: Node, x: Value, axis: int, begin: Size | Element, end: Size | Ele
         span = emit(dl.SubOp, last, first)
         if isinstance(begin, int) and begin >= 0 and isinstance(end, int) and (end < 0 or end >= _FAR):
             # As many for each way of saying it: x[1:] and x[:-1].
-            span = emit.sizes(_inside(begin, end, step, size)[1] - begin)
+            span = emit.sizes(_inside(emit, begin, end, step, size)[1] - begin)
     else:
         first, last = clamped(begin, 0, size - 1), clamped(end, -1, size - 1)
         span = emit(dl.SubOp, first, last)
