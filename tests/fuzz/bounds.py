@@ -15,7 +15,7 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.arithmetic.pointwise import Binary, Comparison, Unary
-from dlc.dialects.dl.base import Array, DlOp
+from dlc.dialects.dl.base import Array, DlOp, number
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import (
     Composite,
@@ -39,6 +39,7 @@ from tests.fuzz.floats import (
     largest_of,
     smallest_of,
     spacing,
+    unit_of,
     unless_it_may_overflow,
 )
 from tests.fuzz.sums import contracted, contracted_with_dots, contracted_with_words, in_another_order, reduced, touched
@@ -150,6 +151,12 @@ def _decomposed(op: Composite, operands: Sequence[Tracked], arrays: Sequence[Arr
         if isinstance(op, dl.BatchNormOp):
             # Factors may meet denormal numbers in another order.
             error = error + smallest_of(computed_in(arrays[0].dtype))
+        if isinstance(op, dl.DftOp):
+            # A transform's error is bounded by its whole row's norm (N. Higham, "Accuracy and Stability of Numerical
+            # Algorithms", 2002, theorem 24.2): parts of a row meet others that cancel later.
+            total = np.abs(extended(operands[0].array)).sum((-2, -1), keepdims=True)
+            steps = 1 + np.log2(number(op.length))
+            error = error + np.where(np.isfinite(total), steps * unit_of(arrays[0].dtype) * total, 0)
         if isinstance(op, dl.ScatterElementsOp | dl.ScatterNdOp) and op.combination in ("add", "mul"):
             error = error + in_another_order(op, operands)
         return [np.where(apart, np.inf, error)]
