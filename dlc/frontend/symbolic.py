@@ -100,7 +100,7 @@ _MOVES: tuple[type[DlOp], ...] = (
     dl.ReshapeOp, dl.TransposeOp, dl.BroadcastToOp, dl.SliceOp, dl.ReverseOp, dl.ConcatOp, dl.GatherOp,
 )  # fmt: skip
 
-# Beyond it integers may wrap round, which sizes do not.
+# Beyond it what is computed may wrap round, which sizes do not.
 _MOST = 1 << 48
 
 
@@ -125,6 +125,13 @@ def evaluate(op: DlOp, operands: Sequence[Array]) -> Array | None:
     except UndecidableError:
         return None
     array = object_array(result) if isinstance(result, int | Dim) else np.asarray(result)
-    if not all(abs(c) < _MOST for size in array.flat for c in Dim.lift(size).terms.values()):
+    if not isinstance(op, _MOVES) and not all(map(_is_held, array.flat)):
         return None
     return settled(array, numpy_dtype(element))
+
+
+def _is_held(size: Size) -> bool:
+    """Whether 64 bits hold an integer, and surely a size."""
+    if isinstance(size, Dim):
+        return all(abs(c) < _MOST for c in size.terms.values())
+    return -(1 << 63) <= size < 1 << 63

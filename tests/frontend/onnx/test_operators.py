@@ -238,6 +238,18 @@ def test_a_size_times_a_large_number_wraps_round() -> None:
     assert [int(compiled(np.ones(n, np.float32))["y"]) for n in (2, 3)] == [0, -(1 << 63)]
 
 
+def test_the_largest_number_beside_open_sizes_ends_a_slice() -> None:
+    nodes = [
+        helper.make_node("Size", ["x"], ["size"]),
+        helper.make_node("Sub", ["size", "one"], ["last"]),
+        helper.make_node("Concat", ["last", "largest"], ["ends"], axis=0),
+        helper.make_node("Slice", ["y", "zeros", "ends"], ["cut"]),
+    ]
+    weights = {"one": np.int64([1]), "largest": np.int64([(1 << 63) - 1]), "zeros": np.int64([0, 0])}
+    (result,) = import_model(model(nodes, {"x": ["n"], "y": ["n", "m"]}, ["cut"], weights=weights)).outputs
+    assert [str(size) for size in result.shape] == ["n - 1", "m"]
+
+
 def test_bounds_and_matrices_of_open_sizes() -> None:
     nodes = [helper.make_node("RoiAlign", ["x", "r", "i"], ["y"]), helper.make_node("AffineGrid", ["m", "s"], ["g"])]
     inputs: dict[str, Any] = {"x": [1, 1, 4, 4], "r": ["r", "four"], "m": ["n", "two", "three"]}

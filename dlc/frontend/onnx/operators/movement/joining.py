@@ -8,10 +8,10 @@ from math import trunc
 from dlc.dialects import dl
 from dlc.dialects.dl.base import normalized_axes
 from dlc.dialects.dl.dtypes import is_bool
-from dlc.dims import Size, UndecidableError
+from dlc.dims import Size, UndecidableError, is_static
 from dlc.errors import ModelError
 from dlc.frontend.decided import Element
-from dlc.frontend.emit import Emitter, Value
+from dlc.frontend.emit import Value
 from dlc.frontend.onnx.node import Node
 from dlc.frontend.onnx.registry import Table
 
@@ -99,11 +99,13 @@ def _sliced(
             x = _cut(node, x, axis, begin, end, step)
             limits[axis] = x.shape[axis]
             continue
-        first, last = _inside(emit, begin, end, step, size)
-        if emit.is_by_data(size) and not _holds(first, last, size):
-            x = _cut(node, x, axis, begin, end, step)
-            limits[axis] = x.shape[axis]
-            continue
+        first, last = _inside(begin, end, step, size)
+        if not is_static((first, last, size)) and not _holds(first, last, size):
+            if emit.is_by_data(size):
+                x = _cut(node, x, axis, begin, end, step)
+                limits[axis] = x.shape[axis]
+                continue
+            emit.taken.append(f"0 <= {first} <= {last} <= {size}")
         if step < 0:
             backward.append(axis)
         count = last - first
@@ -115,13 +117,12 @@ def _sliced(
     return emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
 
 
-def _inside(emit: Emitter, begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
+def _inside(begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
     """Where a slice begins and ends, counted from the end that it comes from."""
     if step > 0:
-        return _from_front(emit, begin, size, 0, size), _from_front(emit, end, size, 0, size)
+        return _from_front(begin, size, 0, size), _from_front(end, size, 0, size)
     # Counted from the back, a backward slice is a forward one; an end below the front counts as the front.
-    first, last = _from_front(emit, begin, size, 0, size - 1), _from_front(emit, end, size, -1, size - 1)
-    return size - 1 - first, size - 1 - last
+    return size - 1 - _from_front(begin, size, 0, size - 1), size - 1 - _from_front(end, size, -1, size - 1)
 
 
 def _holds(first: Size, last: Size, size: Size) -> bool:
@@ -147,7 +148,7 @@ def _cut(node: Node, x: Value, axis: int, begin: Size | Element, end: Size | Ele
         span = emit(dl.SubOp, last, first)
         if isinstance(begin, int) and begin >= 0 and isinstance(end, int) and (end < 0 or end >= _FAR):
             # As many for each way of saying it: x[1:] and x[:-1].
-            span = emit.sizes(_inside(emit, begin, end, step, size)[1] - begin)
+            span = emit.sizes(_inside(begin, end, step, size)[1] - begin)
     else:
         first, last = clamped(begin, 0, size - 1), clamped(end, -1, size - 1)
         span = emit(dl.SubOp, first, last)
@@ -162,7 +163,7 @@ def _cut(node: Node, x: Value, axis: int, begin: Size | Element, end: Size | Ele
     return emit(dl.GatherOp, x, places, axis=axis)
 
 
-def _from_front(emit: Emitter, bound: Size, size: Size, low: Size, high: Size) -> Size:
+def _from_front(bound: Size, size: Size, low: Size, high: Size) -> Size:
     """A slice bound counted from the front and clamped to [low, high].
 
     A bound is taken to lie inside where one of the two is symbolic: binding the sizes checks it.
@@ -176,8 +177,6 @@ def _from_front(emit: Emitter, bound: Size, size: Size, low: Size, high: Size) -
             bound = bound + size
     if all(isinstance(s, int) for s in (bound, low, high)):
         return min(max(bound, low), high)
-    if bound not in (low, high):
-        emit.taken.append(f"{low} <= {bound} <= {high}")
     return bound
 
 
