@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any, SupportsIndex, cast
 
 from dlc.errors import UnsupportedError
+from dlc.machine.cpus import usable_cpus
 
+# No system has more processors: what further threads were given they would only take from these.
+MOST_THREADS = 8192
 # What DLC_LOG can ask for.
 LOGS = ("recompiles",)
 
@@ -49,7 +52,7 @@ class Environment:
         return Environment(
             verify=_switch(given, "DLC_VERIFY", False),
             workers=_count(given, "DLC_WORKERS"),
-            num_threads=_count(given, "DLC_NUM_THREADS"),
+            num_threads=_count(given, "DLC_NUM_THREADS", MOST_THREADS),
             cache=_switch(given, "DLC_CACHE", True),
             cache_folder=_cache_folder(given),
             cache_bytes=_bytes(given, "DLC_CACHE_SIZE", Environment.cache_bytes),
@@ -74,10 +77,10 @@ def _words(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> froze
     return words
 
 
-def _count(given: Mapping[str, str], name: str) -> int | None:
+def _count(given: Mapping[str, str], name: str, most: int | None = None) -> int | None:
     text = given.get(name, "")
-    if text and not (text.isdecimal() and int(text) > 0):
-        raise UnsupportedError(f"{name}={text}: it takes a number from 1 on")
+    if text and not (text.isdecimal() and int(text) > 0 and (most is None or int(text) <= most)):
+        raise UnsupportedError(f"{name}={text}: it takes a number from 1 {'on' if most is None else f'to {most}'}")
     return int(text) if text else None
 
 
@@ -102,6 +105,18 @@ def _bytes(given: Mapping[str, str], name: str, default: int) -> int:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, SupportsIndex) and not isinstance(value, bool) and index(value) > 0
+
+
+def thread_count(num_threads: int | None) -> int:
+    """The threads that a call has which may have so many; None: one for each processor that this process may use.
+
+    Raises UnsupportedError for what is no such number.
+    """
+    if num_threads is None:
+        return usable_cpus()
+    if not _is_count(num_threads) or num_threads > MOST_THREADS:
+        raise UnsupportedError(f"num_threads {num_threads!r}: expected a whole number from 1 to {MOST_THREADS}")
+    return num_threads
 
 
 # How far results may be from those of the operations one by one.
@@ -152,9 +167,9 @@ class Options:
             raise UnsupportedError(f"weights {self.weights!r}: there are {', '.join(WEIGHTS)}")
         if not _is_count(self.group) or self.group % 8:
             raise UnsupportedError(f"group {self.group!r}: expected a multiple of 8 weights, such as 32")
-        for name, number in (("num_threads", self.num_threads), ("workers", self.workers)):
-            if number is not None and not _is_count(number):
-                raise UnsupportedError(f"{name} {number!r}: expected a whole number from 1 on")
+        thread_count(self.num_threads)
+        if self.workers is not None and not _is_count(self.workers):
+            raise UnsupportedError(f"workers {self.workers!r}: expected a whole number from 1 on")
         if not isinstance(cast(object, self.tune), int | float) or not self.tune >= 0:
             raise UnsupportedError(f"tune {self.tune!r}: expected a number of seconds")
 

@@ -226,7 +226,7 @@ def test_a_file_that_is_no_ir(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("DLC_VERIFY", "yes"), ("DLC_CACHE", "off"), ("DLC_WORKERS", "0"), ("DLC_NUM_THREADS", "two"),
+        ("DLC_VERIFY", "yes"), ("DLC_CACHE", "off"), ("DLC_WORKERS", "0"), ("DLC_NUM_THREADS", "two"), ("DLC_NUM_THREADS", "8193"),
         ("DLC_CACHE_SIZE", "4X"), ("DLC_CACHE_SIZE", "-1"),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -124,3 +125,33 @@ def test_what_is_remembered_of_a_large_program_goes_with_it() -> None:
     small.update((k, k) for k in range(10))
     compile(dlc.jit(lambda x: x + 1).lower(1.0).program, "cpu", Options(cache=False))
     assert (len(large), len(small)) == (0, 10)
+
+
+def _resident() -> int:
+    """The bytes of this process that are in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
+
+
+def _executable() -> int:
+    """How many pieces of memory hold code that is of no file."""
+    with open("/proc/self/maps") as file:
+        return sum("x" in flags and file_of[:1] in ([], ["/dev/zero"]) for _, flags, _, _, _, *file_of in map(str.split, file))
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_models_that_are_let_go_of_leave_nothing(target: str) -> None:
+    def compiled(k: int) -> None:
+        w = np.full((512, 1024), k, np.float32)  # 2 MB, which a leak of any part of a model holds as well
+        result = dlc.jit(lambda x: x @ w, target=target)(np.ones((2, 512), np.float32))
+        assert np.asarray(result)[1, 1] == 512 * k
+
+    for k in range(8):
+        compiled(k)
+    gc.collect()
+    resident, executable = _resident(), _executable()
+    for k in range(8, 72):
+        compiled(k)
+    gc.collect()
+    assert _resident() - resident < 16 << 20  # of 128 MB
+    assert _executable() - executable <= 2

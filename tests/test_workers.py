@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dlc.errors import UnsupportedError
+from dlc.errors import DeviceError, UnsupportedError
 from dlc.machine.workers import forked_map
 
 
@@ -58,8 +60,27 @@ def test_a_killed_worker_is_noticed() -> None:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # leaves the work to the other process
         return item
 
-    with pytest.raises(OSError, match="worker process ended"):
+    with pytest.raises(DeviceError, match="worker process ended"):
         forked_map(die, range(2), 2)
+
+
+def test_a_worker_that_the_system_refuses_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, fork = list[int](), os.fork
+
+    def refuse() -> int:
+        if started:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        if child := fork():
+            started.append(child)
+        return child
+
+    descriptors = set(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "fork", refuse)
+    with pytest.raises(DeviceError, match=r"did not start: Resource temporarily unavailable; set DLC_WORKERS"):
+        forked_map(lambda i: time.sleep(60), range(4), 3)
+    assert set(os.listdir("/proc/self/fd")) == descriptors
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)
 
 
 def test_workers_end_with_their_parent() -> None:

@@ -36,13 +36,12 @@ from dlc.cli.shared import (
 from dlc.errors import UnsupportedError
 from dlc.files.whole_files import require_writable
 from dlc.instrument.report import Doing
-from dlc.machine.cpus import usable_cpus
 from dlc.measure.kernels import KernelTime, Measurement, measure
 from dlc.measure.latency import Latency, interleaved
 from dlc.measure.peers import PEERS, peers
 from dlc.measure.profile import time_text
 from dlc.measure.trace import write_trace
-from dlc.options import Options
+from dlc.options import Options, thread_count
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.models.model import Model
 
@@ -111,7 +110,7 @@ def bench_command(
         group=group,
         cache=False if no_cache else None,
     )
-    threads = options.num_threads or usable_cpus()
+    threads = thread_count(options.num_threads)
     if trace is not None:
         require_writable(trace)
     with shown_progress() as progress:

@@ -27,7 +27,7 @@ from dlc.dims import bind_sizes, is_static, substitute
 from dlc.errors import DeviceError, DlcError, DTypeError, ModelError, ShapeError
 from dlc.forms import OBJECTS
 from dlc.instrument.report import Progress
-from dlc.options import NUMERICS, PRECISIONS, WEIGHTS, columns
+from dlc.options import MOST_THREADS, NUMERICS, PRECISIONS, WEIGHTS, columns
 from dlc.progress import shown_on
 from dlc.target import CPU_LEVELS, OpenCLName, is_opencl, place_of, resolve
 
@@ -137,7 +137,9 @@ target_option = click.option(
 tolerance_option = click.option(
     "--tolerance", type=Numbers(0), help="Largest difference, of the largest magnitude; by default that of the dtypes."
 )
-threads_option = click.option("--num-threads", type=click.IntRange(1), help="Threads; by default every usable processor.")
+threads_option = click.option(
+    "--num-threads", type=click.IntRange(1, MOST_THREADS), help="Threads; by default all usable processors."
+)
 no_cache_option = click.option("--no-cache", is_flag=True, help="Compile anew: neither look in the cache nor keep the result.")
 check_option = click.option(
     "--check-each-pass", is_flag=True, help="Check what the model computes after each pass; name the first that is wrong."

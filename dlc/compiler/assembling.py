@@ -17,7 +17,7 @@ from dlc.errors import DeviceError, TooLargeError
 from dlc.instrument.provenance import dispatches, header, results_of
 from dlc.instrument.work import flops, runs
 from dlc.ir import ModuleOp, Operation, forget
-from dlc.machine.cpus import usable_cpus
+from dlc.options import thread_count
 from dlc.passes.base import Stage
 from dlc.pipelines import KERNEL_STAGES
 from dlc.runtime.load import CompiledProgram
@@ -99,7 +99,7 @@ class _Assembly:
         # Kernels are measured each by itself, as objects.
         if not c.options.tune or not stages or not isinstance(backend, ObjectBackend):
             return {}
-        threads, counts = c.options.num_threads or usable_cpus(), runs(self.lowering.module)
+        threads, counts = thread_count(c.options.num_threads), runs(self.lowering.module)
         tuner = Tuner(stages, backend.here(), self.lowering.context, threads, counts)
         with c.report.timed("tuning"):
             c.report.tuned += tuner.tune(self.lowering.module, c.options.tune, c.progress)

@@ -797,6 +797,9 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
         model->shapes[i] = made->kind == DLC__CONSTANT ? made->a : -1;
     }
     int64_t threads = o->threads > 0 ? o->threads : o->parallel ? 1 : dlc__usable();
+    /* No system has more processors. */
+    if (!o->parallel && threads > 8192)
+        return dlc__refuse(o, DLC_ARGUMENT, "%lld threads: there may be up to 8192", (long long)threads);
     if (!o->parallel && threads > 1 && !(model->pool = dlc__pool_of(image, threads)))
         return dlc__refuse(o, DLC_SYSTEM, "%lld threads: the system refuses to start them",
                          (long long)threads);

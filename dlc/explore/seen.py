@@ -29,8 +29,7 @@ from dlc.instrument.provenance import dispatches, origins
 from dlc.instrument.recording import Listing, Record, Recorder
 from dlc.instrument.report import PassRecord, Progress, Report
 from dlc.ir import ModuleOp, ModulePass
-from dlc.machine.cpus import usable_cpus
-from dlc.options import Options
+from dlc.options import Options, thread_count
 from dlc.passes.base import kernels_of
 from dlc.passes.fusion.endings import RETURNED
 from dlc.passes.fusion.form_kernels import Formed, FormKernelsPass
@@ -117,7 +116,7 @@ class Seen:
             kernels.append(self.kernel(name, record, origins, flops.get(name, 0), run))
         memory = memory_of(end, host, sizes)
         if run is not None:
-            threads = self.options.num_threads or usable_cpus()
+            threads = thread_count(self.options.num_threads)
             settings, products = Settings(self.backend.target, self.options, threads), products_of(module)
             advise = partial(advice, memory=memory, measured=run.measured, settings=settings)
             kernels = [replace(k, advice=tuple(advise(k, kernels, products.get(k.name, set())))) for k in kernels]
@@ -140,7 +139,7 @@ class Seen:
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> Run | None:
         """What a few runs of it show."""
-        threads, seconds = self.options.num_threads or usable_cpus(), _MEASURING * self.report.seconds
+        threads, seconds = thread_count(self.options.num_threads), _MEASURING * self.report.seconds
         return run_of(self.recorder.made, inputs, threads, seconds)
 
     def ends(self) -> Ends:

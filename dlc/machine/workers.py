@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from dlc.errors import DeviceError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -23,6 +25,7 @@ _PR_SET_PDEATHSIG = 1
 _TICKET = struct.Struct("<i")
 # A pipe holds four times as many at least: 64 KB.
 _MOST_TICKETS = 4096
+_FEWER = "set DLC_WORKERS to fewer, 1 for none"
 
 
 def forked_map(
@@ -36,7 +39,7 @@ def forked_map(
 
     `begins` is told the number of each item that this process takes, before which all others are taken; first of all it does
     what there is to be done `meanwhile`. Results must be picklable. What `function` raises in any process is raised here; a
-    child that dies raises OSError.
+    child that dies, or that the system refuses, raises DeviceError.
     """
     processes = min(processes, len(items))
     if processes <= 1:
@@ -52,8 +55,10 @@ def forked_map(
     for k in range(0, len(items), of_each):
         os.write(counter, _TICKET.pack(k))
     os.close(counter)
-    children = [_fork(function, items, tickets, of_each) for _ in range(processes - 1)]
+    children: list[tuple[int, int]] = []
     try:
+        while len(children) < processes - 1:
+            children.append(_fork(function, items, tickets, of_each))
         meanwhile()
         done = dict(_take(function, items, tickets, of_each, begins))
         for _, results in children:
@@ -93,14 +98,22 @@ def _take(
 
 
 def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int, of_each: int) -> tuple[int, int]:
-    """Starts a child; returns its process id and the end of the pipe where its results come out."""
+    """Starts a child; returns its process id and the end of the pipe where its results come out.
+
+    Raises DeviceError where the system refuses it.
+    """
     results, sink = os.pipe()
     with warnings.catch_warnings():
         # From 3.12 on Python warns of locks that other threads hold, and so does JAX; a child takes none but those of its own
         # work.
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError as error:
+            os.close(results)
+            os.close(sink)
+            raise DeviceError(f"a worker process did not start: {error.strerror}; {_FEWER}") from error
     if child:
         os.close(sink)
         return child, results
@@ -125,7 +138,7 @@ def _collect(results: int) -> dict[int, Any]:
     while part := os.read(results, 1 << 20):
         parts.append(part)
     if not parts:
-        raise OSError("a worker process ended before its work was done; the system may be short of memory")
+        raise DeviceError(f"a worker process ended before its work was done; the system may be short of memory: {_FEWER}")
     succeeded, answer = pickle.loads(b"".join(parts))
     if not succeeded:
         raise answer

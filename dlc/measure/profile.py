@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
-from dlc.machine.cpus import usable_cpus
 from dlc.measure.kernels import KernelTime, measure
+from dlc.options import thread_count
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.runtime.program.host_program import HostProgram
@@ -105,7 +105,7 @@ def profile(model: Model, inputs: Sequence[NDArray[Any]], phases: Mapping[str, f
         raise UnsupportedError(
             f"{model.name}: profiles are of models compiled for a CPU as one program; explore(…) has the times of others"
         )
-    measured = measure(artifact, inputs, model.num_threads or usable_cpus())
+    measured = measure(artifact, inputs, thread_count(model.num_threads))
     arena = artifact.host.arena_bytes if isinstance(artifact.host, HostProgram) else None
     weights = sum(_size(info) for info in artifact.host.weights)
     return Profile(model.name, measured.threads, measured.seconds, tuple(measured.kernels), arena, weights, dict(phases))

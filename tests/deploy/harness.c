@@ -185,17 +185,18 @@ static int mutate(char **argv)
 /* arguments MODEL: how many functions do not say of an argument that it is missing. */
 static int arguments(char **argv)
 {
-    dlc_options half = {0};
+    dlc_options half = {0}, many = {0};
     dlc_model *model, *none;
     dlc_context *context, *other;
     dlc_tensor_info info;
     dlc_size_info size;
     int others = 0;
-    half.release = released;
+    half.release = released, many.threads = 8193;
     if (dlc_open(argv[2], NULL, &model) || dlc_context_create(model, NULL, &context)) return 2;
     const int codes[] = {
         dlc_open(NULL, NULL, &none), dlc_open(argv[2], NULL, NULL), dlc_open(argv[2], &half, &none),
-        dlc_open_memory(NULL, 0, NULL, &none), dlc_open_memory(argv, 8, NULL, NULL), dlc_open_linked(NULL, NULL, &none),
+        dlc_open(argv[2], &many, &none), dlc_open_memory(NULL, 0, NULL, &none), dlc_open_memory(argv, 8, NULL, NULL),
+        dlc_open_linked(NULL, NULL, &none),
         dlc_info(NULL, 0, 0, &info), dlc_info(model, 0, 0, NULL), dlc_info(model, 1, -1, &info), dlc_size(NULL, 0, &size),
         dlc_context_create(NULL, NULL, &other), dlc_context_create(model, NULL, NULL), dlc_resize(NULL, NULL),
         dlc_context_info(NULL, 0, 0, &info), dlc_context_info(context, 0, 99, &info), dlc_run(NULL, NULL, NULL),

@@ -67,6 +67,7 @@ def test_java(mnist: Model, first: str, tmp_path: Path) -> None:
     java = next((home for home in homes if _java_version(home) >= 22), None)
     if java is None:
         pytest.skip("no Java that calls C (22 or newer)")
+    _require(str(java), "-version")
     write_library(mnist, tmp_path / "mnist.so")
     command = [java, "--enable-native-access=ALL-UNNAMED", EXAMPLES / "RunMnist.java"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -74,11 +75,12 @@ def test_java(mnist: Model, first: str, tmp_path: Path) -> None:
 
 
 def _require(compiler: str, version: str) -> None:
-    """Skips the test where there is no such compiler, or only what would fetch one for a user whose home has it."""
+    """Skips the test where there is no such compiler, or only one that does not run: for want of a home or of memory."""
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler}")
     if (done := subprocess.run([compiler, version], capture_output=True, text=True)).returncode:
-        pytest.skip(f"{compiler} does not run here: {done.stderr.strip().partition(chr(10))[0]}")
+        said = " ".join((done.stderr + done.stdout).split("\n")[:2])
+        pytest.skip(f"{compiler} does not run here: {said}")
 
 
 def _java_version(java: Path) -> int:

@@ -103,7 +103,9 @@ def _start(function: Callable[[T], object], items: list[T], memory: int | None) 
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if memory is not None:
+            most = resource.getrlimit(resource.RLIMIT_AS)[1]
             limit = _address_space() + memory
+            limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         for item in items:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -69,10 +70,12 @@ def test_what_is_no_shape_is_refused(model: Any, given: Any, said: str) -> None:
         dlc.compile_model(model, input_shapes=given)
 
 
-@pytest.mark.parametrize("number", [0, -1, 1.5, "2", True])
-def test_what_is_no_number_of_threads_is_refused(model: Any, number: Any) -> None:
-    with pytest.raises(DlcError, match=r"num_threads.*expected a whole number"):
-        dlc.compile_model(model, num_threads=number)
+@pytest.mark.parametrize("number", [0, -1, 1.5, "2", True, 8193, 10**30])
+def test_what_is_no_number_of_threads_is_refused(model: Any, number: Any, tmp_path: Path) -> None:
+    dlc.compile_model(model).save(tmp_path / "m.dlc")
+    for read, source in ((dlc.compile_model, model), (dlc.load, tmp_path / "m.dlc")):
+        with pytest.raises(DlcError, match=r"num_threads.*expected a whole number"):
+            read(source, num_threads=number)
 
 
 def test_what_is_no_dict_of_shapes_is_refused(model: Any) -> None:

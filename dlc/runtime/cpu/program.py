@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dlc.arrays import address_of, aligned
 from dlc.dims import Size
 from dlc.errors import DlcError
-from dlc.machine.cpus import usable_cpus
+from dlc.options import thread_count
 from dlc.runtime.cpu.code.native import Runtime
 from dlc.runtime.cpu.context import Context
 from dlc.runtime.cpu.recycled import Recycler
@@ -78,7 +78,7 @@ class TableProgram(ABC):
         num_threads: int | None,
     ) -> None:
         self.inputs, self.outputs = host.inputs, host.outputs
-        self.num_threads = num_threads or usable_cpus()
+        self.num_threads = thread_count(num_threads)
         self._write = Struct(f"={len(host.inputs) + len(host.outputs)}q").pack_into
         self._images = tuple(kernels.values())
         self._weights = [weight_array(info, weights) for info in host.weights]

@@ -40,6 +40,7 @@ class Runtime:
     call_from_python: int
     pool_bytes: Callable[[], int]
     pool_init: Callable[[int, int, int, int], None]
+    pool_end: Callable[[int], None]
     pool_worker: int
     checksum: Callable[[int, int, int], int]
 
@@ -75,6 +76,7 @@ def runtime(object: bytes) -> Runtime:
         call_from_python=code.address("dlc_call_from_python"),
         pool_bytes=ctypes.CFUNCTYPE(i64)(code.address("dlc_pool_bytes")),
         pool_init=ctypes.CFUNCTYPE(None, pointer, i64, pointer, pointer)(code.address("dlc_pool_init")),
+        pool_end=ctypes.CFUNCTYPE(None, pointer)(code.address("dlc_pool_end")),
         pool_worker=code.address("dlc_pool_worker"),
         checksum=ctypes.CFUNCTYPE(ctypes.c_uint32, pointer, i64, ctypes.c_uint32)(code.address("dlc_crc32c")),
     )
@@ -118,6 +120,7 @@ def _start(native: Runtime, threads: int) -> int:
                 ctypes.byref(thread), attributes, ctypes.c_void_p(native.pool_worker), ctypes.c_void_p(pool)
             )
             if status != 0:
+                native.pool_end(pool)
                 raise DeviceError(f"thread {k} of {threads} did not start: {os.strerror(status)}; ask for fewer threads")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -158,6 +158,29 @@ def test_a_pool_is_made_once_however_many_ask():
     assert len(set(found)) == 1 and found[0] % 128 == 0
 
 
+def test_a_pool_that_the_system_refuses_leaves_no_threads():
+    script = (
+        "import os, resource, time\n"
+        "from dlc.errors import DeviceError\n"
+        "from dlc.runtime.cpu.code.native import STACK_BYTES, runtime\n"
+        "from dlc.backends.cpu.runtime_code import runtime_object\n"
+        "native, threads = runtime(runtime_object()), lambda: len(os.listdir('/proc/self/task'))\n"
+        "before = threads()\n"
+        "pages = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (pages + 10 * STACK_BYTES,) * 2)\n"
+        "for _ in range(3):\n"
+        "    try: native.pool(64)\n"
+        "    except DeviceError as error: print(error)\n"
+        "    end = time.monotonic() + 20\n"
+        "    while threads() > before and time.monotonic() < end: time.sleep(0.01)\n"
+        "    print(threads() - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[1::2] == ["0"] * 3
+    assert all("of 64 did not start" in line and "ask for fewer threads" in line for line in lines[::2])
+
+
 def test_a_forked_child_gets_threads_of_its_own(kernels):
     table = Table(kernels.address("spin"), 64, launches=20)
     table.run(NATIVE.pool(2))
