@@ -109,3 +109,18 @@ def test_what_others_warn_of_at_a_fork_is_not_shown() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not done.stderr
+
+
+def test_a_thread_that_the_system_refuses_is_a_device_error() -> None:
+    script = (
+        "import resource\n"
+        "from dlc.errors import DeviceError\n"
+        "from dlc.machine.threads import Threads\n"
+        "pages = int(open('/proc/self/statm').read().split()[0])\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 20),) * 2)\n"
+        "with Threads(2) as threads:\n"
+        "    try: threads.map(str, range(4))\n"
+        "    except DeviceError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "can't start new thread: the system refuses it; on fewer processors (taskset) it takes fewer\n"

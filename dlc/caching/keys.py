@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from dlc.given_shapes import GivenShapes
 from dlc.machine.cpus import usable_cpus
+from dlc.machine.threads import Threads
 from dlc.options import Options
 from dlc.target import CPU_LEVELS, Target
 from dlc.weights import WeightStore
@@ -106,7 +106,7 @@ def sources_changed() -> bool:
 
 def file_digest(path: Path) -> str:
     """A digest of the bytes of a file: never of its times, which copies and archives set as they like."""
-    with path.open("rb") as file, ThreadPoolExecutor(usable_cpus()) as workers:
+    with path.open("rb") as file, Threads(usable_cpus()) as workers:
 
         def piece(start: int) -> bytes:
             # Not mapped into memory: a file that someone cuts short meanwhile would end the process.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from time import perf_counter
 
@@ -14,6 +13,7 @@ from dlc.arrays import aligned_empty
 from dlc.backends.cpu.llvm import compile_text
 from dlc.backends.limits import FAR, NEAR, Limits
 from dlc.emission.llvm.kernel import attributes
+from dlc.machine.threads import Threads
 from dlc.runtime.cpu.code.loader import load_object
 from dlc.target import Target
 
@@ -32,7 +32,7 @@ def measured_limits(target: Target, threads: int = 1) -> Limits:
     scratch = [aligned_empty((4096,), np.dtype(np.float32)) for _ in range(threads)]
     memory = np.ones(FAR // 4, np.float32)
     step = 4 * target.vector_bytes
-    with ThreadPoolExecutor(threads) as pool:
+    with Threads(threads) as pool:
 
         def rate(amount: float, run: Callable[[int], None]) -> float:
             def seconds() -> float:

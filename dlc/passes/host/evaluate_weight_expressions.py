@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from dlc.arrays import aligned
 from dlc.dialects.dl.base import Array, DlOp, tensor_of
@@ -14,6 +13,7 @@ from dlc.dialects.entry import entry_of
 from dlc.files.mapped_files import in_memory
 from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr
 from dlc.machine.cpus import usable_cpus
+from dlc.machine.threads import Threads
 from dlc.weights import WeightStore
 
 # Of all weights, the part from which on one of them is large.
@@ -68,7 +68,7 @@ def _evaluated(expressions: Mapping[SSAValue, Sequence[Operation]], store: Weigh
     alone = [root for root in order if sizes[root] > large]
     small = [root for root in order if sizes[root] <= min(large, _SMALL)]
     values = {root: value(root) for root in (*alone, *small)}
-    with ThreadPoolExecutor(usable_cpus()) as workers:
+    with Threads(usable_cpus()) as workers:
         others = order[len(alone) : len(order) - len(small)]
         return values | dict(zip(others, workers.map(value, others), strict=True))
 

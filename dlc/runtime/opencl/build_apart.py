@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dlc.errors import DeviceError, TooLargeError
+from dlc.machine.threads import Threads
 from dlc.machine.workers import die_with_parent
 from dlc.runtime.opencl.devices import Device, Session, all_devices, open_device
 from dlc.runtime.opencl.driver import compiling, opencl, reported, set_number
@@ -114,7 +114,7 @@ def built_apart(parts: Sequence[Part], device: Device) -> list[bytes]:
 
     Raises what `built` raises, and DeviceError when a process dies.
     """
-    with ThreadPoolExecutor(len(parts)) as threads:
+    with Threads(len(parts)) as threads:
         answers = list(threads.map(partial(_ask, device), parts))
     problems = {name: problem for answer in answers if isinstance(answer, dict) for name, problem in answer.items()}
     if problems:
