@@ -172,7 +172,7 @@ def host_flags() -> frozenset[str]:
             f"target cpu: dlc runs code on Linux on x86-64, this is {platform.system()} on {platform.machine()}; "
             "use target='reference'"
         )
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
+    for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
         if line.startswith("flags"):
             return _usable(frozenset(line.partition(":")[2].split()), Environment.read().cpu)
     raise DeviceError("target cpu: /proc/cpuinfo lists no processor flags")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import atexit
 import gc
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import NamedTuple
 
 import click
@@ -79,6 +81,7 @@ class _Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         _end_at_once()
+        _print_everything()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -88,6 +91,12 @@ class _Commands(click.Group):
 def _end_at_once() -> None:
     """Lets the process end without a last look for garbage, which takes a tenth of the time of a large graph."""
     atexit.register(gc.freeze)
+
+
+def _print_everything() -> None:
+    """Lets standard output show what its encoding lacks as escapes: text of models, and names of files, which are any bytes."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _command(name: str) -> click.Command:
@@ -107,4 +116,5 @@ def main() -> None:
 def compile_model_command() -> None:
     """The program `compile-model`."""
     _end_at_once()
+    _print_everything()
     click.version_option(package_name="dlc")(_command("compile"))(prog_name="compile-model", **SETTINGS)

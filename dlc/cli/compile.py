@@ -36,7 +36,7 @@ from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned,
 from dlc.deploy import SUFFIXES, runs_without_python, write_library
 from dlc.derived import Derived
 from dlc.dims import is_static
-from dlc.files.whole_files import write_whole_text
+from dlc.files.whole_files import require_writable, write_whole_text
 from dlc.instrument.report import Report
 from dlc.model_files import compile_file, program_of
 from dlc.options import Options
@@ -138,6 +138,8 @@ def compile_command(
     )
     if verbose:
         show_log()
+    if output is not None:
+        require_writable(output)
     header: Path | None = None
     if len(shapes) * len(values) > 1 and (print_pipeline or form is not None or check_each_pass or dump_ir is not None):
         raise click.UsageError("an input's shape or value is given more than once: what is printed or checked is one program")

@@ -20,7 +20,7 @@ def header_command(output: Path | None) -> None:
     It is the one file that a C or C++ program needs to run what `dlc compile MODEL -o m.dlc` wrote.
     """
     if output is None:
-        click.echo(HEADER.read_text(), nl=False)
+        click.echo(HEADER.read_text("utf-8"), nl=False)
         return
-    write_whole_text(output, HEADER.read_text())
+    write_whole_text(output, HEADER.read_text("utf-8"))
     out.print(f"Saved as {output}; how it is used is said at its beginning.")

@@ -75,12 +75,21 @@ def reports_errors(command: Callable[P, T]) -> Callable[P, T]:
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            with tempfile.NamedTemporaryFile("w", prefix="dlc-error-", suffix=".txt", delete=False) as file:
-                file.write(traceback.format_exc())
+            where = _kept(traceback.format_exc())
             first = ", ".join([str(error).partition("\n")[0], *getattr(error, "__notes__", ())])
-            fail(f"{type(error).__name__}: {first}\nThis is a bug of dlc; where it happened is in {file.name}")
+            fail(f"{type(error).__name__}: {first}\nThis is a bug of dlc; {where}")
 
     return run
+
+
+def _kept(report: str) -> str:
+    """Where a report of a fault is: in a file, or here where no disk takes one."""
+    try:
+        with tempfile.NamedTemporaryFile(prefix="dlc-error-", suffix=".txt", delete=False) as file:
+            file.write(report.encode(errors="replace"))
+    except OSError:
+        return f"where it happened:\n{report}"
+    return f"where it happened is in {file.name}"
 
 
 def fail(message: str) -> NoReturn:

@@ -224,7 +224,7 @@ def _dumped_program(
     if input_values:
         raise ShapeError(f"{path}: a module has its constants; give them when the model is exported or imported")
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8")
         if is_stablehlo(text):
             read = read_module(text, path.name)
             return _with_shapes(Program(read.module, read.weights, path.stem), path, input_shapes)

@@ -5,6 +5,7 @@ Nothing in them hangs on where they are loaded, so that there is nothing to relo
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -80,7 +81,7 @@ class _Strings:
 
     def add(self, text: str) -> int:
         at = len(self.data)
-        self.data += text.encode() + b"\0"
+        self.data += os.fsencode(text) + b"\0"
         return at
 
 

@@ -83,7 +83,7 @@ class Program:
 
 def header_text(name: str, programs: Sequence[Program], symbol: str, memory: int | None) -> str:
     """The header of a library of these programs; `memory` is how much a call takes at most, if that is known."""
-    call = _CALL.search(Path(__file__).with_name("dlc.h").read_text())
+    call = _CALL.search(Path(__file__).with_name("dlc.h").read_text("utf-8"))
     assert call is not None, "dlc.h declares the call"
     target, picked = programs[0].artifact.target, any(program.conditions for program in programs)
     sized = any(program.symbols for program in programs)

@@ -30,7 +30,7 @@ _HEIGHT = 820
 @cache
 def _template() -> Template:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string((_FOLDER / "page.html").read_text())
+    return environment.from_string((_FOLDER / "page.html").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Page:
             target=self.program.target,
             labels=labels if self.beside is not None else [],
             views=["compare"] if self.beside is not None else [],
-            style=(_FOLDER / "style.css").read_text(),
-            script="\n".join((_FOLDER / f"{name}.js").read_text() for name in _SCRIPTS),
+            style=(_FOLDER / "style.css").read_text("utf-8"),
+            script="\n".join((_FOLDER / f"{name}.js").read_text("utf-8") for name in _SCRIPTS),
             data=data,
         )
 
@@ -83,7 +83,8 @@ class Page:
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the page to a file. Raises DlcError where it cannot be written."""
         with written_whole(path_of(path)) as file:
-            file.write(self.html.encode())
+            # A file's name, which it shows, is any bytes on Linux.
+            file.write(self.html.encode(errors="replace"))
 
     @staticmethod
     def read(path: str | PathLike[str]) -> Page:
@@ -93,7 +94,7 @@ class Page:
         """
         path = path_of(path)
         try:
-            return Page(decoded(path.read_text()), label=path.name)
+            return Page(decoded(path.read_text("utf-8")), label=path.name)
         except OSError as error:
             raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, IndexError, zlib.error) as error:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from time import time
 from typing import IO, cast
 
@@ -40,22 +41,25 @@ def written_whole(path: Path) -> Generator[IO[bytes]]:
                 shutil.copyfileobj(file, device)
             return
         _remove_stale(path)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=_PARTIAL, delete=False) as file:
+        partial = path.with_name(f".{path.name}.{token_hex(8)}{_PARTIAL}")
+        with partial.open("x+b") as file:
             try:
+                # Who may read it is what it was, and of a new file what the process's umask says.
+                if path.exists():
+                    shutil.copymode(path, partial)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-                os.chmod(file.name, 0o644)
-                os.replace(file.name, path)
+                os.replace(partial, path)
             except BaseException:
-                os.unlink(file.name)
+                partial.unlink()
                 raise
 
 
 def write_whole_text(path: Path, text: str) -> None:
     """Writes a whole text file. Raises DlcError when it cannot be written."""
     with written_whole(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="replace"))
 
 
 def write_text(path: Path, text: str, append: bool = False) -> None:
@@ -63,13 +67,17 @@ def write_text(path: Path, text: str, append: bool = False) -> None:
 
     Raises DlcError when it cannot be written.
     """
-    with _naming_errors(path), path.open("a" if append else "w") as file:
+    with _naming_errors(path), path.open("a" if append else "w", encoding="utf-8", errors="replace") as file:
         file.write(text)
 
 
 def require_writable(path: Path) -> None:
     """Raises DlcError where `written_whole` could not begin, so that no work is done for nothing."""
     folder = path.parent
+    if path.exists() and not path.is_file() and not path.is_dir():
+        if not os.access(path, os.W_OK):
+            raise DlcError(f"{path}: cannot be written: it is not writable")
+        return
     if not folder.is_dir():
         raise DlcError(f"{path}: cannot be written: there is no folder {folder}")
     if not os.access(folder, os.W_OK | os.X_OK) or path.is_dir():
@@ -86,9 +94,10 @@ def _naming_errors(path: Path) -> Generator[None]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Removes what processes that died left of files that were to become `path`."""
-    for other in path.parent.iterdir():
-        if other.name.startswith(f".{path.name}.") and other.name.endswith(_PARTIAL):
-            with suppress(FileNotFoundError):
-                if time() - other.stat().st_mtime > _STALE_SECONDS:
-                    other.unlink()
+    """Removes what processes that died left of files that were to become `path`, as far as this user may."""
+    with suppress(OSError):
+        for other in path.parent.iterdir():
+            if other.name.startswith(f".{path.name}.") and other.name.endswith(_PARTIAL):
+                with suppress(OSError):
+                    if time() - other.stat().st_mtime > _STALE_SECONDS:
+                        other.unlink()

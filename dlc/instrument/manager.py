@@ -108,9 +108,9 @@ class PassManager:
         folder = self.dump.folder / "crash" if self.dump is not None else Path(tempfile.mkdtemp(prefix="dlc-crash-"))
         folder.mkdir(exist_ok=True)
         file = folder / "before.mlir"
-        file.write_text(print_module(start))
+        file.write_text(print_module(start), "utf-8")
         line = f"dlc opt {file} -p '{current}'"
-        (folder / "error.txt").write_text(f"{line}\n\n{''.join(traceback.format_exception(error))}")
+        (folder / "error.txt").write_text(f"{line}\n\n{''.join(traceback.format_exception(error))}", "utf-8")
         kind = "left a module that does not verify" if isinstance(error, VerifyException) else "failed"
         first = str(error).strip().partition("\n")[0]
         return CompileError(

@@ -21,7 +21,7 @@ def _quotas(proc: Path, mount: Path) -> Iterator[float]:
     """Every limit on processor time, in processors, that the process's control groups and their ancestors set."""
     yield float(os.cpu_count() or 1)
     try:
-        groups = [line.split(":", 2) for line in proc.read_text().splitlines()]
+        groups = [line.split(":", 2) for line in proc.read_text("utf-8", "surrogateescape").splitlines()]
     except OSError:
         return
     for _, controllers, path in groups:

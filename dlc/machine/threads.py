@@ -19,6 +19,4 @@ class Threads(ThreadPoolExecutor):
         try:
             return super().submit(fn, *args, **kwargs)
         except RuntimeError as error:
-            raise DeviceError(
-                f"{error}: the system refuses it; on fewer processors (taskset) it takes fewer"
-            ) from error
+            raise DeviceError(f"{error}: the system refuses it; on fewer processors (taskset) it takes fewer") from error

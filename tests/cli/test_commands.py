@@ -40,6 +40,7 @@ def relu(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.skipif(sys.flags.optimize > 1, reason="python -OO takes docstrings away")
 def test_help_lists_the_commands() -> None:
     result = dlc("--help")
     assert result.exit_code == 0
@@ -293,6 +294,7 @@ def test_opt_refuses_text_that_is_no_ir(tmp_path: Path) -> None:
         assert "not valid IR" in result.stderr
 
 
+@pytest.mark.skipif(sys.flags.optimize > 1, reason="python -OO takes docstrings away")
 def test_passes_and_targets_as_json() -> None:
     passes = json.loads(dlc("passes", "--json").stdout)
     assert {"form-kernels", "tile-kernels"} <= {p["name"] for p in passes}

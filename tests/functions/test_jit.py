@@ -6,6 +6,7 @@ import copy
 import importlib
 import inspect
 import pickle
+import sys
 import threading
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
@@ -501,6 +502,7 @@ def test_values_must_not_outlive_their_trace() -> None:
         dlc.jit(lambda x: kept[0])(normal(3))
 
 
+@pytest.mark.skipif(sys.flags.optimize > 1, reason="python -OO takes docstrings away")
 def test_it_keeps_the_functions_name_and_words() -> None:
     def documented(x: Any) -> Any:
         """Words."""

@@ -14,5 +14,5 @@ from dlc.target import CPU_LEVELS
 def runtime_object(architecture: str = HOST) -> bytes:
     """One object for any processor of an architecture that dlc generates code for."""
     names = f"{architecture}.ll", "runtime.ll", "call.ll", "picking.ll", "deciding.ll", "from_python.ll"
-    parts = [Path(__file__).with_name(name).read_text() for name in names]
+    parts = [Path(__file__).with_name(name).read_text("utf-8") for name in names]
     return compile_text("\n".join(parts), next(t for t in CPU_LEVELS.values() if t.architecture == architecture))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import struct
 import subprocess
 import sys
@@ -194,6 +195,18 @@ def test_a_failed_save_leaves_nothing(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(dlc.DlcError, match="cannot be written"):
         dlc.load(saved).save(tmp_path / "missing" / "m.dlc")
     assert os.listdir(tmp_path) == []
+
+
+def test_who_may_read_a_file_is_what_the_umask_says_or_what_it_was(saved: Path, tmp_path: Path) -> None:
+    path, before = tmp_path / "m.dlc", os.umask(0o027)
+    try:
+        dlc.load(saved).save(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        path.chmod(0o604)
+        dlc.load(saved).save(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o604
+    finally:
+        os.umask(before)
 
 
 def test_what_the_dead_left_is_removed(saved: Path, tmp_path: Path) -> None:
