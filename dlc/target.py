@@ -162,20 +162,26 @@ def architecture_of(target: Target) -> Architecture:
 
 
 @lru_cache(maxsize=1)
-def host_flags() -> frozenset[str]:
+def host_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     """The feature flags of this machine's processor, or those of them that the level has which `DLC_CPU` names.
 
-    Raises DeviceError on a machine where dlc runs no code, and for a level that there is not.
+    `cpuinfo` lists them. Raises DeviceError on a machine where dlc runs no code, and for a level that there is not.
     """
     if platform.machine() not in ("x86_64", "AMD64") or platform.system() != "Linux":
         raise DeviceError(
             f"target cpu: dlc runs code on Linux on x86-64, this is {platform.system()} on {platform.machine()}; "
             "use target='reference'"
         )
-    for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
+    try:
+        text = cpuinfo.read_text("utf-8", "replace")
+    except OSError as error:
+        raise DeviceError(
+            f"target cpu: what this processor has is in {cpuinfo}: {error.strerror}; mount /proc, or use target='reference'"
+        ) from error
+    for line in text.splitlines():
         if line.startswith("flags"):
             return _usable(frozenset(line.partition(":")[2].split()), Environment.read().cpu)
-    raise DeviceError("target cpu: /proc/cpuinfo lists no processor flags")
+    raise DeviceError(f"target cpu: {cpuinfo} lists no processor flags")
 
 
 def _usable(flags: frozenset[str], level: str | None) -> frozenset[str]:

@@ -179,6 +179,17 @@ def test_a_processor_that_this_is_not(monkeypatch: pytest.MonkeyPatch, target: s
         load(to_bytes(model))
 
 
+def test_a_processor_that_the_system_says_nothing_of(tmp_path: Path) -> None:
+    try:
+        with pytest.raises(DeviceError, match=r"cpuinfo: No such file or directory; mount /proc"):
+            host_flags(tmp_path / "cpuinfo")
+        (tmp_path / "cpuinfo").write_bytes(b"model name: \xff\n")
+        with pytest.raises(DeviceError, match="lists no processor flags"):
+            host_flags(tmp_path / "cpuinfo")
+    finally:
+        host_flags.cache_clear()
+
+
 def test_a_processor_counts_as_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(level: str) -> str:
         monkeypatch.setenv("DLC_CPU", level)

@@ -7,6 +7,7 @@ same for all has not. NumPy's broadcasting then makes every elementwise rule ser
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -181,12 +182,23 @@ def expand(value: Array, axes: int) -> Array:
     return value.reshape(value.shape + (1,) * axes) if value.ndim else value
 
 
-@lru_cache(4096)
+# Of how many elements of a tile the places are kept: most tiles are small, and met again and again.
+_KEPT = 1024
+
+
 def _steps(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """Where each element is, from the first one on."""
+    return (_kept_grid if math.prod(shape) <= _KEPT else _grid)(shape, strides)
+
+
+def _grid(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
     grid: Array = np.zeros((), np.int64)
     for size, stride in zip(shape, strides, strict=True):
         grid = grid[..., None] + np.arange(size, dtype=np.int64) * stride
     return grid
+
+
+_kept_grid = lru_cache(4096)(_grid)
 
 
 def _check(owner: Operation, base: Array, offset: int | Array, shape: Sequence[int], strides: Sequence[int]) -> None:

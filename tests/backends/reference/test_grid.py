@@ -1,11 +1,14 @@
 """The points of a grid run in lockstep: what varies between them, and what each does when they disagree."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from dlc.backends.reference import EvaluationError, control, evaluate
+from dlc.backends.reference.values import gather
 from dlc.dialects.registry import make_context
-from dlc.ir import parse_module
+from dlc.ir import ModuleOp, parse_module
 
 
 def grid(body: str, size: int, arguments: str, points: int = 4) -> str:
@@ -128,3 +131,16 @@ def test_a_large_grid_runs_in_chunks(monkeypatch):
                 "%a: memref<7xf32>, %y: memref<7xf32>", 7)  # fmt: skip
     a = np.arange(7, dtype=np.float32)
     np.testing.assert_array_equal(run(text, a), a)
+
+
+def test_the_places_of_large_tiles_are_not_kept() -> None:
+    base, starts = np.zeros(1 << 20, np.float32), np.arange(2)
+    tracemalloc.start()
+    try:
+        for stride in range(2, 10):
+            tile = gather(ModuleOp([]), base, starts, (1 << 16,), (stride,))
+        assert tile.shape == (2, 1 << 16)
+        del tile
+        assert tracemalloc.get_traced_memory()[0] < 1 << 19  # of 4 MB
+    finally:
+        tracemalloc.stop()
