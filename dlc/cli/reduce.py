@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -82,11 +83,11 @@ def reduce_command(
     file = output / "reduced.mlir"
     save_program(file, case.program.module, case.arrays, case.program.weights, case.program.remaining)
     before, after = len(ops_of(program)), len(ops_of(case.program))
-    chosen = f" --target {target}" * (target != "cpu") + f" --pipeline '{pipeline}'" * (pipeline is not None)
+    chosen = f" --target {quote(target)}" * (target != "cpu") + f" --pipeline '{pipeline}'" * (pipeline is not None)
     if command is not None:
-        line = command.replace("{}", str(file))
+        line = command.replace("{}", quote(str(file)))
     else:
-        line = f"dlc {'bisect' if wrong == NUMBERS else 'run'} {file} --input {output}{chosen}"
+        line = f"dlc {'bisect' if wrong == NUMBERS else 'run'} {quote(str(file))} --input {quote(str(output))}{chosen}"
     if as_json:
         click.echo(json.dumps({"ops": before, "left": after, "wrong": wrong, "file": str(file), "reproduce": line}, indent=2))
         return

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from shlex import quote
 
 from dlc.backends.base import Backend
 from dlc.compiler import Program, compile
@@ -48,7 +49,7 @@ def outcome_of_command(command: str, seconds: float = 60) -> Outcome:
             file = Path(folder) / "reduced.mlir"
             save_program(file, program.module, arrays, program.weights, program.remaining)
             try:
-                line = command.replace("{}", str(file))
+                line = command.replace("{}", quote(str(file)))
                 failed = subprocess.run(line, shell=True, capture_output=True, check=False, timeout=seconds).returncode
             except subprocess.TimeoutExpired:
                 failed = 1

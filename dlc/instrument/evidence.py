@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def save(
     save_program(folder / "before.mlir", before, inputs, weights, remaining)
     if after is not None:
         write_text(folder / "after.mlir", print_module(after))
-    return Evidence(folder, f"dlc bisect {folder / 'before.mlir'} --input {folder}")
+    return Evidence(folder, f"dlc bisect {quote(str(folder / 'before.mlir'))} --input {quote(str(folder))}")
 
 
 def save_program(file: Path, module: ModuleOp, inputs: Sequence[Array], weights: WeightStore, remaining: str | None) -> None:

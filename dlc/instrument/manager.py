@@ -6,6 +6,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 from time import perf_counter
 from typing import Any
 
@@ -109,7 +110,7 @@ class PassManager:
         folder.mkdir(exist_ok=True)
         file = folder / "before.mlir"
         file.write_text(print_module(start), "utf-8")
-        line = f"dlc opt {file} -p '{current}'"
+        line = f"dlc opt {quote(str(file))} -p '{current}'"
         (folder / "error.txt").write_text(f"{line}\n\n{''.join(traceback.format_exception(error))}", "utf-8")
         kind = "left a module that does not verify" if isinstance(error, VerifyException) else "failed"
         first = str(error).strip().partition("\n")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,9 +89,9 @@ def test_what_is_wrong_is_told_from_the_kernel_back_to_its_nodes(mnist: tuple[Pr
 @pytest.mark.parametrize("name", ["cse", "vectorize", "plan-arena", "native code"])
 def test_the_evidence_shows_the_fault_again(name: str, mnist: tuple[Program, list[Array]], tmp_path: Path) -> None:
     with PLANTED[name]():
-        fault = bisect(*mnist, folder=tmp_path).fault
+        fault = bisect(*mnist, folder=tmp_path / "a folder").fault
         assert fault is not None
-        command, *line = fault.evidence.line.split()
+        command, *line = shlex.split(fault.evidence.line)
         again = run(*line, "-o", tmp_path / "again")
     assert command == "dlc"
     assert again.exit_code == 1

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -86,11 +89,15 @@ def test_sizes_change_together(mnist: Case) -> None:
     assert smaller is None or smaller.arrays[0].shape == (1, 1, 14, 14)
 
 
-def test_the_command_writes_what_fails(tmp_path: Path) -> None:
-    line = ["reduce", str(MODEL), "--check", "! grep -q dl.softmax {}", "-o", str(tmp_path / "small"), "--seconds", "30"]
+def test_the_command_writes_what_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a folder").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a folder"))
+    line = ["reduce", str(MODEL), "--check", "! grep -q dl.softmax {}", "-o", str(tmp_path / "small one"), "--seconds", "30"]
     result = CliRunner().invoke(main, line)
     assert result.exit_code == 0, result.output
     assert "became 1: the command fails" in result.stdout
-    case = load_program(tmp_path / "small" / "reduced.mlir")
+    (again,) = re.findall("^To reproduce it: (.*)$", result.stdout, re.MULTILINE)
+    assert subprocess.run(again, shell=True).returncode == 1
+    case = load_program(tmp_path / "small one" / "reduced.mlir")
     assert [op.name for op in ops_of(case)] == ["dl.softmax"]
-    assert np.load(tmp_path / "small" / "x0.npy").size == 1
+    assert np.load(tmp_path / "small one" / "x0.npy").size == 1

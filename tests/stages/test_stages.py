@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -76,7 +78,11 @@ def test_random_program(seed: int) -> None:
 
 
 @pytest.mark.parametrize("whole_file", [False, True], ids=["program", "file"])
-def test_a_crash_at_the_end_shows_the_module_before_it(monkeypatch: pytest.MonkeyPatch, whole_file: bool) -> None:
+def test_a_crash_at_the_end_shows_the_module_before_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whole_file: bool
+) -> None:
+    (tmp_path / "a folder").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a folder"))
     seen: list[str] = []
 
     def fails(self: PlanArenaPass, ctx: Context, op: ModuleOp) -> None:
@@ -89,6 +95,6 @@ def test_a_crash_at_the_end_shows_the_module_before_it(monkeypatch: pytest.Monke
             dlc.compile_model(path_of("mnist_cnn"), cache=False)
         else:
             compile(load_program(path_of("mnist_cnn")), "cpu", Options(workers=1, cache=False))
-    file = re.search(r"dlc opt (\S+)", str(crash.value))
-    assert file is not None
-    assert [Path(file[1]).read_text()] == seen
+    line = re.search(r"reproduce it: (.*)", str(crash.value))
+    assert line is not None
+    assert [Path(shlex.split(line[1])[2]).read_text()] == seen
