@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
+
+import pytest
 
 from dlc.dialects import dl
 from dlc.dialects.dl import interfaces
@@ -48,6 +51,7 @@ def test_the_dialect_holds_programs_and_tensor_ops() -> None:
         assert getattr(dl, op.__name__) is op
 
 
+@pytest.mark.skipif(sys.flags.optimize > 1, reason="python -OO takes docstrings away")
 def test_documented() -> None:
     documents = {op.name: inspect.cleandoc(vars(op).get("__doc__") or "") for op in OPS}
     assert not [name for name, doc in documents.items() if not doc.split("\n\n")[0].endswith((".", ":"))]
