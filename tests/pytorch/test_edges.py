@@ -9,11 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from dlc import random
 from dlc.arrays import TensorInfo
 from dlc.compiler import compile
 from dlc.pytorch.graph import Graph, Node, Ref
 from dlc.pytorch.programs import program_of
-from dlc.pytorch.rules import RULES
+from dlc.pytorch.rules import DRAWN, RULES
 from tests.targets import NATIVE
 
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
@@ -168,3 +169,25 @@ def test_what_operators_of_bools_are(target: str) -> None:
 def test_masks_broadcast_what_they_write_to(target: str) -> None:
     x, mask = np.zeros(2, np.float32), np.array([[True, False], [False, True]])
     np.testing.assert_array_equal(called(target, "masked_scatter", x, mask, np.float32([[1, 2], [3, 4]]))[0], [[1, 0], [0, 2]])
+
+
+def test_whole_numbers_are_drawn_as_floats() -> None:
+    drawn = DRAWN["randint"](random.key(np.int64(3)), 5, [40], np.dtype(np.float32))
+    assert drawn.dtype == np.float32
+    assert set(np.asarray(drawn).tolist()) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_numbers_are_rounded_as_if_they_had_few_bits(target: str) -> None:
+    x = np.float32([[-9, -0.26, 0.5], [0.75, 1.3, 40]])
+    # Levels of 1/2 from -4 to 3, of which 0 is the first; halves go to the even one.
+    wanted, inside = [[-2, -0.5, 0.5], [1, 1.5, 1.5]], [[False, True, True], [True, True, False]]
+    got, kept = called(target, "fake_quantize_per_tensor_affine_cachemask", x, 0.5, 0, -4, 3)
+    assert (got.tolist(), kept.tolist()) == (wanted, inside)
+    scale, zero = np.float32([0.5, 1]), np.int32([0, 1])
+    got, kept = called(target, "fake_quantize_per_channel_affine_cachemask", x, scale, zero, 0, -4, 3)
+    assert (got.tolist(), kept.tolist()) == ([wanted[0], [1, 1, 2]], inside)
+    op = "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams"
+    for enabled in (0, 1):
+        got, kept = called(target, op, x, np.float32([0.5]), np.int32([0]), np.int64([enabled]), -4, 3)
+        assert (got.tolist(), kept.tolist()) == ((wanted, inside) if enabled else (x.tolist(), [[True] * 3] * 2))
