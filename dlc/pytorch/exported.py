@@ -74,9 +74,13 @@ _OutputKind = torch.export.graph_signature.OutputKind
 def graph_of(exported: Any, name: str) -> Graph:
     """The graph of an ExportedProgram, in operators that have rules as far as torch has decompositions of the others.
 
-    Raises UnsupportedError for a module that changes its buffers, or that returns something else than tensors.
+    Raises UnsupportedError for a module that changes its buffers, or that returns something else than tensors, and ModelError
+    for one that torch cannot take apart.
     """
-    exported = exported.run_decompositions(decompositions())
+    try:
+        exported = exported.run_decompositions(decompositions())
+    except Exception as error:
+        raise ModelError(f"{name}: torch.export, taking operators apart: {error}") from error
     # Only now is there nothing that is changed in place.
     _require_stateless(exported, name)
     drop_checks(exported.graph)

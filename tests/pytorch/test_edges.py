@@ -9,11 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from dlc import random
 from dlc.arrays import TensorInfo
 from dlc.compiler import compile
 from dlc.pytorch.graph import Graph, Node, Ref
 from dlc.pytorch.programs import program_of
-from dlc.pytorch.rules import RULES
+from dlc.pytorch.rules import DRAWN, RULES
 from tests.targets import NATIVE
 
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
@@ -49,6 +50,17 @@ def called(target: str, op: str, *args: Any, of: Any = None, **settings: Any) ->
         ("topk", (np.float32(3), 1), [3, 0]),
         ("masked_select", (np.float32(3), np.bool_(True)), [[3]]),
         ("prelu", (np.float32(-2), np.full(1, 0.5, np.float32)), [-1]),
+        ("gather", (np.float32(3), 0, np.zeros(1, np.int64)), [[3]]),
+        ("gather", (np.full(2, 3, np.float32), 0, np.int64(1)), [3]),
+        ("gather", (np.full(2, 3, np.float32), 0, np.zeros((2, 0), np.int64)), [np.zeros((2, 0))]),
+        ("scatter_add", (np.full(1, 3, np.float32), 0, np.int64(0), np.float32(2)), [[5]]),
+        ("index_fill.int_Scalar", (np.float32(3), 0, np.zeros(1, np.int64), 7.0), [7]),
+        ("index_add", (np.float32(3), 0, np.int64(0), np.float32(2)), [5]),
+        ("index_copy", (np.float32(3), 0, np.zeros(1, np.int64), np.full(1, 2, np.float32)), [2]),
+        ("index_reduce", (np.float32(3), 0, np.zeros(1, np.int64), np.full(1, 2, np.float32), "prod"), [6]),
+        ("take", (np.full((2, 2), 3, np.float32), np.int64(1)), [3]),
+        ("unfold", (np.float32(3), 0, 1, 1), [[3]]),
+        ("nonzero_static", (np.float32(3), 2), [np.zeros((2, 0))]),
     ],
 )
 def test_rank_0(target: str, op: str, args: tuple[Any, ...], wanted: list[Any]) -> None:
@@ -56,6 +68,53 @@ def test_rank_0(target: str, op: str, args: tuple[Any, ...], wanted: list[Any]) 
     for array, value in zip(got, wanted, strict=True):
         assert array.shape == np.shape(value)
         np.testing.assert_array_equal(array, value)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_what_is_combined_of_bools(target: str) -> None:
+    x, places = np.array([True, False, True, False]), np.array([0, 1, 1, 2])
+    source = np.array([True, True, False, False])
+    sums, products = [True, True, True, False], [True, False, False, False]
+    assert called(target, "scatter_add", x, 0, places, source)[0].tolist() == sums
+    assert called(target, "index_add", x, 0, places, source)[0].tolist() == sums
+    assert called(target, "put", x, places, source, True)[0].tolist() == sums
+    for reduce, wanted in (("sum", sums), ("amax", sums), ("prod", products), ("amin", products)):
+        assert called(target, "scatter_reduce.two", x, 0, places, source, reduce)[0].tolist() == wanted, reduce
+    alone = called(target, "scatter_reduce.two", x, 0, places, source, "amin", False)[0]
+    assert alone.tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_variance_of_all_may_be_that_of_the_population(target: str) -> None:
+    x = np.array([1, 2, 4, 5], np.float32)
+    assert [called(target, "var", x, *unbiased)[0].item() for unbiased in ((), (True,), (False,))] == pytest.approx(
+        [10 / 3, 10 / 3, 2.5]
+    )
+    assert called(target, "var.dim", x, 0, False)[0].item() == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("order", [2, 3])
+def test_a_norm_whose_powers_are_beyond_16_bits(target: str, order: int) -> None:
+    x = np.full(16, 300, np.float16)
+    (norm,) = called(target, "linalg_vector_norm", x, order)
+    assert norm.dtype == np.float16
+    np.testing.assert_allclose(norm, 300 * 16 ** (1 / order), rtol=1e-3)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_rows_that_follow_one_another_of_none(target: str) -> None:
+    values, which, counts = called(target, "unique_consecutive", np.zeros((0, 2), np.float32), True, True, 0)
+    assert (values.shape, which.shape, counts.shape) == ((0, 2), (0,), (0,))
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_matrices_without_elements(target: str) -> None:
+    x = np.zeros((3, 0), np.float32)
+    (inverse,) = called(target, "linalg_pinv.atol_rtol_tensor", x, np.float32(0), np.float32(0.1))
+    assert inverse.shape == (0, 3)
+    none, pivots = np.zeros((0, 0), np.float32), np.zeros(0, np.int32)
+    assert called(target, "linalg_lu_solve", none, pivots, np.zeros((0, 2), np.float32))[0].shape == (0, 2)
 
 
 @pytest.mark.parametrize("target", ["reference", *NATIVE])
@@ -110,3 +169,25 @@ def test_what_operators_of_bools_are(target: str) -> None:
 def test_masks_broadcast_what_they_write_to(target: str) -> None:
     x, mask = np.zeros(2, np.float32), np.array([[True, False], [False, True]])
     np.testing.assert_array_equal(called(target, "masked_scatter", x, mask, np.float32([[1, 2], [3, 4]]))[0], [[1, 0], [0, 2]])
+
+
+def test_whole_numbers_are_drawn_as_floats() -> None:
+    drawn = DRAWN["randint"](random.key(np.int64(3)), 5, [40], np.dtype(np.float32))
+    assert drawn.dtype == np.float32
+    assert set(np.asarray(drawn).tolist()) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_numbers_are_rounded_as_if_they_had_few_bits(target: str) -> None:
+    x = np.float32([[-9, -0.26, 0.5], [0.75, 1.3, 40]])
+    # Levels of 1/2 from -4 to 3, of which 0 is the first; halves go to the even one.
+    wanted, inside = [[-2, -0.5, 0.5], [1, 1.5, 1.5]], [[False, True, True], [True, True, False]]
+    got, kept = called(target, "fake_quantize_per_tensor_affine_cachemask", x, 0.5, 0, -4, 3)
+    assert (got.tolist(), kept.tolist()) == (wanted, inside)
+    scale, zero = np.float32([0.5, 1]), np.int32([0, 1])
+    got, kept = called(target, "fake_quantize_per_channel_affine_cachemask", x, scale, zero, 0, -4, 3)
+    assert (got.tolist(), kept.tolist()) == ([wanted[0], [1, 1, 2]], inside)
+    op = "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams"
+    for enabled in (0, 1):
+        got, kept = called(target, op, x, np.float32([0.5]), np.int32([0]), np.int64([enabled]), -4, 3)
+        assert (got.tolist(), kept.tolist()) == ((wanted, inside) if enabled else (x.tolist(), [[True] * 3] * 2))

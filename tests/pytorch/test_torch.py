@@ -21,6 +21,7 @@ from dlc.model_files import explore_file
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
+graph_of = pytest.importorskip("dlc.pytorch.exported").graph_of
 
 
 class Net(nn.Module):
@@ -182,6 +183,12 @@ def test_what_cannot_be_exported_or_kept_is_refused() -> None:
         def forward(self, x: Any) -> Any:
             return torch.special.bessel_j0(x) + torch.special.bessel_j1(x)
 
+    class Indivisible:
+        def run_decompositions(self, table: Any) -> Any:
+            raise RuntimeError("a size that is data")
+
+    with pytest.raises(ModelError, match="taking operators apart: a size that is data"):
+        graph_of(Indivisible(), "m")
     with pytest.raises(UnsupportedError, match="changes seen"):
         dlc.from_torch(Counts(), (torch.ones(2),))
     with pytest.raises(ModelError, match=r"torch\.export"):

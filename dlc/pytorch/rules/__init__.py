@@ -18,6 +18,7 @@ from dlc.pytorch.rules import (
     normalization,
     ordering,
     pointwise,
+    quantizing,
     reductions,
     resizing,
     sampling,
@@ -33,7 +34,7 @@ RULES: dict[str, Rule] = {
     for family in (
         pointwise, reductions, shaping, indexing, embedding, creation, contractions, attending, normalization, lists, windows,
         resizing, adjoints, sizes, fourier, complex_numbers, matrices, control, ordering, experts, sampling, window_adjoints,
-        counting,
+        counting, quantizing,
     )
     for name, rule in family.table.rules.items()
 } | {"higher_order.run_with_rng_state": drawing.drawn_again}  # fmt: skip

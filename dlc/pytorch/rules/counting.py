@@ -71,8 +71,8 @@ def unique_dim(x: Any, dim: int, sorted: bool = True, return_inverse: bool = Fal
 def unique_consecutive(x: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
     """The rows that are not equal to the one before, which of them each row is, and how many follow one another."""
     rows = dnp.ravel(x) if dim is None else dnp.moveaxis(x, dim, 0)
-    differs = dnp.reshape(dnp.not_equal(rows[1:], rows[:-1]), (rows.shape[0] - 1, -1))
-    is_first = dnp.concatenate([np.ones(1, np.bool_), dnp.any(differs, 1)])
+    differs = dnp.any(dnp.not_equal(rows[1:], rows[:-1]), tuple(range(1, rows.ndim)))
+    is_first = dnp.concatenate([np.ones(1, np.bool_), differs])[: rows.shape[0]]
     which = dnp.subtract(dnp.cumsum(convert(is_first, np.int64)), 1)
     values = rows[is_first]
     counts = dnp.at(dnp.zeros((values.shape[0],), np.int64))[which].add(1)
@@ -89,6 +89,8 @@ def unique_dim_consecutive(x: Any, dim: int, return_inverse: bool = False, retur
 @table("nonzero_static")
 def nonzero_static(x: Any, size: int, fill_value: int = -1) -> Any:
     """The first so many places where it is not 0, filled up where there are fewer."""
+    if not x.ndim:
+        return dnp.zeros((size, 0), np.int64)
     flat = dnp.ravel(convert(x, np.bool_))
     number = dnp.cumsum(convert(flat, np.int64))
     place = dnp.where(dnp.logical_and(flat, dnp.less_equal(number, size)), dnp.subtract(number, 1), size)

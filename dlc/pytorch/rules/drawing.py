@@ -12,7 +12,7 @@ import numpy as np
 
 import dlc.numpy as dnp
 from dlc import random
-from dlc.numpy.apply import convert
+from dlc.numpy.apply import convert, is_floating
 from dlc.pytorch.rules.table import Rule, Table, promoted_floats
 
 table = Table()
@@ -42,7 +42,9 @@ def randn_like(key: Any, x: Any, dtype: Any = None) -> Any:
 
 @table("randint.low")
 def randint(key: Any, low: int, high: int, size: Sequence[int], dtype: Any = None) -> Any:
-    return random.randint(key, tuple(size), low, high, dtype or np.int64)
+    of = np.dtype(dtype or np.int64)
+    whole = random.randint(key, tuple(size), low, high, np.int64 if is_floating(of) else of)
+    return convert(whole, of)
 
 
 @table("randint")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from dlc.dialects import dl
 from dlc.errors import UnsupportedError
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import apply, convert, is_floating, refuse
-from dlc.pytorch.rules.table import Table
+from dlc.pytorch.rules.table import Table, is_tensor, with_an_axis
 
 table = Table()
 
@@ -25,9 +25,12 @@ def index_select(x: Any, dim: int, index: Any) -> Any:
 
 @table("gather")
 def gather(x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
-    if x.ndim == 0:
-        return x
-    return apply(dl.GatherElementsOp, _cut(x, index.shape, dim % x.ndim), index, axis=dim % x.ndim)
+    if 0 in index.shape:
+        # Of none PyTorch does not compare the rank.
+        return dnp.zeros(index.shape, x.dtype)
+    rows, places = with_an_axis(x), with_an_axis(index)
+    axis = dim % rows.ndim
+    return dnp.reshape(apply(dl.GatherElementsOp, _cut(rows, places.shape, axis), places, axis=axis), index.shape)
 
 
 def _cut(x: Any, shape: Sequence[int], axis: int) -> Any:
@@ -49,6 +52,8 @@ def _places(index: Any) -> Any:
 
 @table("index_put _unsafe_index_put")
 def index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    if accumulate and x.dtype == np.bool_:
+        return _of_bits(index_put, x, indices, values, True)
     values = convert(values, x.dtype)
     if len(indices) == 1 and isinstance(indices[0], Tracer) and indices[0].dtype == np.bool_:
         meant = _spread(x, indices[0], values)
@@ -70,11 +75,19 @@ def _spread(x: Any, mask: Any, values: Any) -> Any:
     return dnp.reshape(taken, (*mask.shape, *taken.shape[1:]))
 
 
+def _of_bits(rule: Any, x: Any, *args: Any) -> Any:
+    """What a rule makes of bools, of which sums are "or" and products "and": of the numbers 0 and 1, what is not 0."""
+    bits = (convert(a, np.int32) if is_tensor(a) and a.dtype == np.bool_ else a for a in args)
+    return convert(rule(convert(x, np.int32), *bits), np.bool_)
+
+
 def _scatter(x: Any, dim: int, index: Any, source: Any, mode: str) -> Any:
-    axis = dim % max(x.ndim, 1)
-    if x.ndim == 0:
-        x, index, source = (dnp.reshape(v, (1,)) for v in (x, index, source))
-        return dnp.reshape(_scatter(x, 0, index, source, mode), ())
+    if mode != "none" and x.dtype == np.bool_:
+        return _of_bits(_scatter, x, dim, index, source, mode)
+    if x.ndim == 0 or index.ndim == 0:
+        rows, index, source = map(with_an_axis, (x, index, source))
+        return dnp.reshape(_scatter(rows, 0, index, source, mode), x.shape)
+    axis = dim % x.ndim
     # Only as much of the source as there are indices.
     limits = index.shape
     if tuple(source.shape) != tuple(limits):
@@ -99,6 +112,8 @@ def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
 
 @table("scatter_reduce.two")
 def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Any:
+    if x.dtype == np.bool_:
+        return _of_bits(scatter_reduce, x, dim, index, src, reduce, include_self)
     if include_self and reduce != "mean":
         return _scatter(x, dim, index, src, _MODES[reduce])
     count = _scatter(dnp.zeros(x.shape, np.int64), dim, index, dnp.ones(index.shape, np.int64), "add")
@@ -127,18 +142,27 @@ _MODES = {
 
 @table("index_add")
 def index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Any:
-    key = (*[np.s_[:]] * (dim % x.ndim), index)
-    return dnp.at(x)[key].add(convert(source if alpha == 1 else dnp.multiply(source, alpha), x.dtype))
+    if x.dtype == np.bool_:
+        return _of_bits(index_add, x, dim, index, source, alpha)
+    source = convert(source if alpha == 1 else dnp.multiply(source, alpha), x.dtype)
+    return _updated(x, dim, index, source, lambda place, new: place.add(new))
+
+
+def _updated(x: Any, dim: int, index: Any, source: Any, update: Callable[[Any, Any], Any]) -> Any:
+    """`x` with rows along an axis updated by those of the source, if that has any."""
+    rows = with_an_axis(x)
+    place = dnp.at(rows)[(*[np.s_[:]] * (dim % rows.ndim), with_an_axis(index))]
+    return dnp.reshape(update(place, with_an_axis(source) if is_tensor(source) else source), x.shape)
 
 
 @table("index_copy")
 def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
-    return dnp.at(x)[(*[np.s_[:]] * (dim % x.ndim), index)].set(source)
+    return _updated(x, dim, index, source, lambda place, new: place.set(new))
 
 
 @table("index_fill.int_Scalar index_fill.int_Tensor")
 def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
-    return dnp.at(x)[(*[np.s_[:]] * (dim % x.ndim), index)].set(convert(value, x.dtype))
+    return _updated(x, dim, index, convert(value, x.dtype), lambda place, new: place.set(new))
 
 
 _UPDATES = {"prod": "multiply", "amax": "max", "amin": "min", "mean": "add"}
@@ -146,6 +170,9 @@ _UPDATES = {"prod": "multiply", "amax": "max", "amin": "min", "mean": "add"}
 
 @table("index_reduce")
 def index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
+    if x.ndim == 0:
+        return dnp.reshape(index_reduce(with_an_axis(x), 0, index, with_an_axis(source), reduce, include_self), ())
+    index = with_an_axis(index)
     key = (*[np.s_[:]] * (dim % x.ndim), index)
     shape = (-1, *(1,) * (x.ndim - 1 - dim % x.ndim))
     count = dnp.reshape(dnp.at(dnp.zeros((x.shape[dim],), np.int64))[index].add(1), shape)
@@ -160,9 +187,16 @@ def index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, include
 
 @table("put")
 def put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    if accumulate and x.dtype == np.bool_:
+        return _of_bits(put, x, index, source, True)
     place = dnp.at(dnp.ravel(x))[dnp.ravel(index)]
     values = dnp.ravel(source)
     return dnp.reshape(place.add(values) if accumulate else place.set(values), x.shape)
+
+
+@table("take")
+def take(x: Any, index: Any) -> Any:
+    return dnp.take(dnp.ravel(x), index)
 
 
 @table("masked_scatter_backward")

@@ -87,9 +87,14 @@ def var(x: Any, dim: Any = None, correction: float | None = None, keepdim: bool 
     return dnp.var(x, _axes(x, dim), correction=1 if correction is None else correction, keepdims=keepdim)
 
 
-@table("var var.dim")
-def var_unbiased(x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Any:
+@table("var.dim")
+def var_along(x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Any:
     return var(x, dim, int(unbiased), keepdim)
+
+
+@table("var")
+def var_of_all(x: Any, unbiased: bool = True) -> Any:
+    return var(x, None, int(unbiased))
 
 
 @table("std.correction")
@@ -107,11 +112,15 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
     x = dnp.abs(x if dtype is None else convert(x, dtype))
     if ord in (float("inf"), -float("inf")):
         return (amax if ord > 0 else amin)(x, dim, keepdim)
+    # Powers may be beyond what 16 bits hold, though their root is not.
+    wide = convert(x, np.promote_types(x.dtype, np.float32))
     if ord == 0:
-        return sum(convert(dnp.not_equal(x, 0), x.dtype), dim, keepdim)
-    if ord == 2:
-        return dnp.sqrt(sum(dnp.square(x), dim, keepdim))
-    return sum(x, dim, keepdim) if ord == 1 else dnp.power(sum(dnp.power(x, ord), dim, keepdim), 1 / ord)
+        norm = sum(convert(dnp.not_equal(wide, 0), wide.dtype), dim, keepdim)
+    elif ord == 2:
+        norm = dnp.sqrt(sum(dnp.square(wide), dim, keepdim))
+    else:
+        norm = sum(wide, dim, keepdim) if ord == 1 else dnp.power(sum(dnp.power(wide, ord), dim, keepdim), 1 / ord)
+    return convert(norm, x.dtype)
 
 
 @table("logsumexp")

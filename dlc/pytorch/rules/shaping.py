@@ -14,7 +14,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import Size, is_static
 from dlc.errors import UnsupportedError
 from dlc.numpy.apply import apply, convert, refuse
-from dlc.pytorch.rules.table import Table, is_tensor, joined_dtype
+from dlc.pytorch.rules.table import Table, is_tensor, joined_dtype, with_an_axis
 
 table = Table()
 
@@ -178,6 +178,8 @@ def unbind(x: Any, dim: int = 0) -> Any:
 
 @table("unfold")
 def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
+    if x.ndim == 0:
+        return unfold(with_an_axis(x), 0, size, step)[0]
     axis = dimension % x.ndim
     starts: Any = dnp.arange((x.shape[axis] - size) // step + 1)
     places = dnp.add(dnp.multiply(dnp.expand_dims(starts, axis=1), step), np.arange(size))

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+import dlc.numpy as dnp
 from dlc.dims import Dim
 from dlc.frontend.trace import Tracer
 from dlc.numpy.apply import ArrayLike, convert, is_floating
@@ -32,6 +33,11 @@ class Table:
             return rule
 
         return add
+
+
+def with_an_axis(x: Any) -> Any:
+    """A tensor of rank 0 as one of one row, which operators along an axis take it for."""
+    return x if x.ndim else dnp.reshape(x, (1,))
 
 
 def is_tensor(x: object) -> bool:
