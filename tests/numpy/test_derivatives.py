@@ -90,6 +90,7 @@ def test_derivatives_of_gradients_of_factors() -> None:
         (lambda x: dnp.logaddexp2(x, 0.0), np.log(2) / 4),
         (dlc.nn.softplus, 0.25),
         (dlc.nn.mish, 0.64),
+        (dlc.special.log_expit, -0.25),
         (lambda x: dlc.nn.sigmoid_cross_entropy(x, 0.3), 0.25),
     ],
 )
