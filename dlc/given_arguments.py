@@ -156,6 +156,15 @@ class Parameters:
                 if stated is not None and shape[axis] not in stated:
                     raise ShapeError(f"{name} of {self.name}: {size} = {shape[axis]}, which was said to be {stated}")
 
+    def require_held(self, given: Given, taken: Mapping[int, set[np.dtype[Any]]]) -> None:
+        """Raises DTypeError for a number that an integer dtype which it takes, by its place, does not hold."""
+        for place, dtypes in taken.items():
+            number = given.leaves[place]
+            for dtype in dtypes:
+                if not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
+                    problem = f"{self.names(given.tree)[place]} of {self.name}: {number} takes the {dtype} of an array it meets"
+                    raise DTypeError(f"{problem}, which does not hold it; pass it with a dtype, such as numpy.int64({number})")
+
     def donated(self, tree: Tree) -> list[int]:
         """The leaves that the caller gives away."""
         if not self._donated:

@@ -47,6 +47,8 @@ class Lowered:
     results: Tree
     target: str | Backend
     options: Options
+    # Of numbers among the arguments, by their places: the integer dtypes that they take.
+    taken_by_numbers: Mapping[int, set[np.dtype[Any]]]
 
     def as_text(self, stage: str = "dl") -> str:
         """The IR at the end of a stage: dl, fusion, linalg, tiling or loops; or the kernels as llvm or asm."""
@@ -61,6 +63,7 @@ class Lowered:
 class _Compiled:
     model: Model
     results: Tree
+    taken_by_numbers: Mapping[int, set[np.dtype[Any]]]
 
     @cached_property
     def direct(self) -> DirectCall | None:
@@ -131,6 +134,7 @@ class JitFunction:
                 compiled = self._made(key, given, tuple([a.shape for a in arrays]))
         if self._parameters.has_open_sizes:
             require_fitting(self._parameters.name, compiled.model.inputs, arrays)
+        self._parameters.require_held(given, compiled.taken_by_numbers)
         return unflatten(compiled.results, map(as_result, compiled.model.run_unchecked(arrays)))
 
     def __reduce__(self) -> str:
@@ -176,13 +180,14 @@ class JitFunction:
         """The function's result without the compiler."""
         eager = EagerTrace([np.asarray(array) for array in arrays])
         traced = self._trace(given, (), eager)
+        self._parameters.require_held(given, traced.taken_by_numbers)
         return unflatten(traced.results, iter([as_result(r) for r in eager.results(traced.returned)]))
 
     def _lower(self, given: Given, open_: OpenSizes) -> Lowered:
         given = self._parameters.checked(given)
         traced = self._trace(given, open_)
         program = Program(traced.module, traced.weights, self._parameters.name)
-        return Lowered(program, traced.results, self._target, self._options)
+        return Lowered(program, traced.results, self._target, self._options, traced.taken_by_numbers)
 
     def _trace(self, given: Given, open_: OpenSizes, into: Trace | None = None) -> Traced:
         names, settings = self._parameters.names(given.tree), dict(given.settings)
@@ -225,7 +230,7 @@ class JitFunction:
         if options.dump_ir is not None and self._compiled:
             # A dump is of the first compilation; later ones differ in shapes only.
             lowered = replace(lowered, options=replace(options, dump_ir=None))
-        return _Compiled(lowered.compile(), lowered.results)
+        return _Compiled(lowered.compile(), lowered.results, lowered.taken_by_numbers)
 
 
 @overload

@@ -31,6 +31,7 @@ from dlc.frontend.key_uses import KeyUses
 from dlc.frontend.snapshots import Snapshots, holds_still
 from dlc.ir import (
     Block,
+    BlockArgument,
     FileLineColLoc,
     IntAttr,
     LocationAttr,
@@ -68,6 +69,13 @@ class Trace:
         # What the function reads of arrays around it: the array, what it held, and the value that stands for that.
         self._constants: dict[int, tuple[Array, Array, SSAValue]] = {}
         self.snapshots = Snapshots()
+        # Of numbers among the arguments, by their places: the integer dtypes that they took.
+        self.taken_by_numbers: dict[int, set[np.dtype[Any]]] = {}
+
+    def note_taken(self, number: SSAValue, dtype: np.dtype[Any]) -> None:
+        """Notes that a number takes an integer dtype, if it is an argument: what it is, only a call says."""
+        if isinstance(number, BlockArgument) and number.owner is self.block:
+            self.taken_by_numbers.setdefault(number.index, set()).add(dtype)
 
     def apply(self, op: type[DlOp], *operands: Tracer, **properties: PropertyValue | None) -> Tracer:
         """The first result of a `dl` op; see `apply_all`."""

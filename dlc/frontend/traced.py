@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from dlc.arrays import ShapeDtype, given_array
 from dlc.dialects.dl.base import Array, tensor_type
 from dlc.dialects.dl.dtypes import element_type
@@ -32,6 +34,7 @@ class Traced:
     weights: WeightStore
     results: Tree
     returned: Sequence[Tracer]
+    taken_by_numbers: Mapping[int, set[np.dtype[Any]]]
 
 
 def trace(
@@ -90,7 +93,7 @@ def trace(
     main = entry_function(current.block, names, values, result_tree.paths("result") if result_names is None else result_names)
     sizes = (size for axes in open_sizes for size in axes.values())
     state_ranges(main, {str(size): stated for size, stated in sizes if stated is not None})
-    return Traced(ModuleOp([main]), current.weights, result_tree, returned)
+    return Traced(ModuleOp([main]), current.weights, result_tree, returned, current.taken_by_numbers)
 
 
 def identifier(name: str) -> str | None:

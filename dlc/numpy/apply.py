@@ -139,9 +139,11 @@ def convert(x: ArrayLike, dtype: Any) -> Operand:
     dtype = given_dtype(dtype)
     with blamed_on_user():
         to = element_type(dtype)
-        if is_number(x):
-            return _number(x, dtype)
+        if is_number(x) or (isinstance(x, list | tuple) and not has_tracer(x)):
+            return _of_numbers(x, dtype)
     x = operand(x)
+    if isinstance(x, Tracer) and x.weak and x.dtype.kind in "iu" and dtype.kind in "iu":
+        x.owner.note_taken(x.value, dtype)
     if x.dtype != dtype:
         return apply(dl.CastOp, x, to=to)
     return Tracer(x.owner, x.value) if isinstance(x, Tracer) and x.weak else x
@@ -155,12 +157,16 @@ def given_dtype(dtype: Any) -> np.dtype[Any]:
         return refuse(DTypeError(f"{dtype!r} is no dtype; write one of dlc.numpy's, such as dlc.numpy.float32, or its name"))
 
 
-def _number(x: Any, dtype: np.dtype[Any]) -> Array:
+def _of_numbers(x: Any, dtype: np.dtype[Any]) -> Array:
+    """A number, or lists of them. Raises DTypeError for one that the dtype does not hold."""
     try:
         return np.asarray(x, dtype)
-    except OverflowError as error:
-        wide = next((d for d in (np.int64, np.uint64) if np.iinfo(d).min <= x <= np.iinfo(d).max), np.float64)
-        raise DTypeError(f"{error}; give it a dtype, such as numpy.{wide.__name__}({x})") from error
+    except (OverflowError, ValueError) as error:
+        if not is_number(x):
+            operand(x)
+        wide = next((d for d in (np.int64, np.uint64) if is_number(x) and np.iinfo(d).min <= x <= np.iinfo(d).max), None)
+        repair = f"give it a dtype that holds it{f', such as numpy.{wide.__name__}({x})' if wide else ''}"
+        raise DTypeError(f"{error}; {repair}") from error
 
 
 def apply(op: type[DlOp], *operands: Operand, **properties: PropertyValue | None) -> Any:
@@ -284,6 +290,8 @@ def along(name: str, x: ArrayLike, axis: int | None) -> tuple[Operand, int]:
     return x, axis_of(name, x, axis)
 
 
-def axis_of(name: str, x: Operand, axis: int) -> int:
-    """An axis counted from the front. Raises ShapeError for one that `x` has not."""
+def axis_of(name: str, x: Operand, axis: int | None) -> int:
+    """An axis counted from the front. Raises ShapeError for one that `x` has not, DTypeError for None."""
+    if axis is None:
+        refuse(DTypeError(f"{name}: axis None; expected a whole number"))
     return axes_of(name, x, axis)[0]

@@ -8,8 +8,8 @@ from typing import Any
 
 from dlc.dialects import dl
 from dlc.numpy.apply import ArrayLike, Axes, apply, axes_of, in_wide_type
-from dlc.numpy.functions.comparing import equal, less, logical_and, maximum
-from dlc.numpy.functions.elementwise import abs, exp, log, log1p, where
+from dlc.numpy.functions.comparing import equal, less, logical_and
+from dlc.numpy.functions.elementwise import abs, log, log1p, where
 from dlc.special.formulas import floats
 
 __all__ = ["entr", "expit", "log_expit", "logit", "logsumexp", "xlog1py", "xlogy"]
@@ -27,7 +27,7 @@ def log_expit(x: ArrayLike, /) -> Any:
 
 @in_wide_type
 def _log_expit(x: Any) -> Any:
-    return -(maximum(-x, 0) + log1p(exp(-abs(x))))
+    return -apply(dl.SoftplusOp, -x)
 
 
 def logit(x: ArrayLike, /) -> Any:

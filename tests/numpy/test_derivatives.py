@@ -80,3 +80,19 @@ def test_derivatives_of_gradients_of_factors() -> None:
     chosen = ("slogdet", "solve", "det", "cholesky", "qr", "eigvalsh", "pinv")
     found = {name: wrong_derivative(gradient(first[name][0]), first[name][1]) for name in chosen}
     assert not [f"{name}: {wrong}" for name, wrong in found.items() if wrong]
+
+
+@pytest.mark.parametrize(
+    ("run", "second"),
+    [
+        (lambda x: dnp.logaddexp(x, 0.0), 0.25),
+        (lambda x: dnp.logaddexp(0.0, x), 0.25),
+        (lambda x: dnp.logaddexp2(x, 0.0), np.log(2) / 4),
+        (dlc.nn.softplus, 0.25),
+        (dlc.nn.mish, 0.64),
+        (dlc.special.log_expit, -0.25),
+        (lambda x: dlc.nn.sigmoid_cross_entropy(x, 0.3), 0.25),
+    ],
+)
+def test_what_is_computed_from_the_magnitude_has_its_curvature_at_0(run: Callable[[Any], Any], second: float) -> None:
+    assert dlc.grad(dlc.grad(run))(np.float64(0)) == pytest.approx(second)

@@ -12,7 +12,7 @@ from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DTypeError
 from dlc.frontend.trace import is_number
 from dlc.numpy.apply import ArrayLike, apply, convert, described, dtype_of, is_floating, operand, promote, refuse
-from dlc.numpy.functions.elementwise import abs, add, multiply, subtract
+from dlc.numpy.functions.elementwise import abs, add, multiply, subtract, where
 
 __all__ = [
     "allclose", "array_equal", "array_equiv", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or",
@@ -24,21 +24,38 @@ __all__ = [
 
 def _comparison(name: str, op: type[DlOp], doc: str) -> Any:
     def function(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-        return apply(op, *_comparable(x1, x2))
+        a, b = _comparable(x1, x2)
+        for signed, other in ((a, b), (b, a)):
+            if signed.dtype == np.int64 and other.dtype == np.uint64:
+                # No dtype holds both: below 0 is below all of the other, and what is not is one of its numbers.
+                whole = convert(maximum(signed, 0), np.uint64)
+                pair, below = ((whole, other), (-1, 0)) if signed is a else ((other, whole), (0, -1))
+                return where(less(signed, 0), apply(op, *(np.asarray(x, np.int8) for x in below)), apply(op, *pair))
+        return apply(op, a, b)
 
     return described(function, name, doc)
 
 
 def _comparable(x1: ArrayLike, x2: ArrayLike) -> list[Any]:
-    """The operands with one dtype. A number beyond an integer dtype compares with its elements as ±1 does with 0."""
+    """The operands with one dtype, or as int64 and uint64.
+
+    A number beyond an integer dtype compares with its elements as ±1 does with 0; how large a traced one is, is not known.
+    """
     for number, other in ((x1, x2), (x2, x1)):
-        dtype = operand(other).dtype
-        if is_number(number) and isinstance(number, int) and dtype.kind in "iu":
-            beyond = int(number > np.iinfo(dtype).max) - int(number < np.iinfo(dtype).min)
+        if is_number(number) and isinstance(number, int):
+            dtype = operand(other).dtype
+            beyond = dtype.kind in "iu" and int(number > np.iinfo(dtype).max) - int(number < np.iinfo(dtype).min)
             if beyond:
                 pair = np.int8(beyond), convert(multiply(operand(other), 0), np.int8)
                 return list(pair if number is x1 else pair[::-1])
-    return promote(x1, x2)
+            return promote(x1, x2)
+    if is_number(x1) or is_number(x2):
+        return promote(x1, x2)
+    a, b = operand(x1), operand(x2)
+    if a.dtype.kind not in "biu" or b.dtype.kind not in "biu":
+        return promote(x1, x2)
+    dtype = np.result_type(a.dtype, b.dtype)
+    return [convert(x, (np.uint64 if x.dtype == np.uint64 else np.int64) if dtype.kind == "f" else dtype) for x in (a, b)]
 
 
 def _choosing(name: str, op: type[DlOp], doc: str) -> Any:

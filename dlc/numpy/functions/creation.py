@@ -31,7 +31,7 @@ from dlc.numpy.apply import (
 )
 from dlc.numpy.by_parts import by_parts
 from dlc.numpy.functions.comparing import equal, greater_equal, maximum
-from dlc.numpy.functions.elementwise import add, divide, floor_divide, multiply, negative, power, subtract, where
+from dlc.numpy.functions.elementwise import add, divide, floor, floor_divide, multiply, negative, power, subtract, where
 from dlc.numpy.namespace import check_device
 from dlc.numpy.places import numbers_below
 
@@ -108,7 +108,7 @@ def full(shape: Shape, fill_value: ArrayLike, dtype: AnyDType = None, *, device:
         dtype = np.float32 if isinstance(fill_value, float) and is_number(fill_value) else operand(fill_value).dtype
     shape = _known("full", shape)
     if not has_tracer(fill_value) and not has_open_size(shape):
-        return by_numpy("full", np.full, shape, operand(fill_value), dtype)
+        return by_numpy("full", np.full, shape, convert(fill_value, dtype))
     return apply(dl.BroadcastToOp, convert(fill_value, dtype), shape=shape)
 
 
@@ -185,16 +185,18 @@ def linspace(
 ) -> Any:
     """`num` numbers at equal distances from start to stop, along a new first axis; float32 unless told otherwise."""
     check_device(device)
-    dtype = _float_of(dtype, start, stop)
+    dtype = given_dtype(_float_of(dtype, start, stop))
     if not has_tracer((start, stop)) and not has_open_size((start, stop, num)):
-        return by_numpy("linspace", np.linspace, operand(start), operand(stop), num, endpoint=endpoint).astype(dtype)
+        numbers = by_numpy("linspace", np.linspace, operand(start), operand(stop), num, endpoint=endpoint)
+        return (np.floor(numbers) if dtype.kind in "iu" else numbers).astype(dtype)
     first, last = promote_to_float(start, stop)
     rank = max(first.ndim, last.ndim)
     parts = convert(maximum(num - 1 if endpoint else num, 1), first.dtype)
     place = convert(apply(dl.ReshapeOp, arange(num), shape=(num, *[1] * rank)), first.dtype)
     numbers = add(first, multiply(divide(subtract(last, first), parts), place))
     # The last one is exact; one alone is the first.
-    return convert(where(greater_equal(place, parts), last, numbers) if endpoint else numbers, dtype)
+    numbers = where(greater_equal(place, parts), last, numbers) if endpoint else numbers
+    return convert(floor(numbers) if dtype.kind in "iu" else numbers, dtype)
 
 
 def _float_of(dtype: Any, *xs: ArrayLike) -> Any:

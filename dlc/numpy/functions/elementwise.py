@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
+from dlc.frontend.trace import is_number
 from dlc.numpy.apply import (
     AnyDType,
     ArrayLike,
@@ -19,6 +20,7 @@ from dlc.numpy.apply import (
     convert,
     described,
     dtype_of,
+    has_tracer,
     in_wide_type,
     is_floating,
     operand,
@@ -91,7 +93,7 @@ subtract = _binary("subtract", dl.SubOp, "x1 - x2.", repair="logical_xor or ^")
 multiply = _binary("multiply", dl.MulOp, "x1 · x2; of bools, whether both are true.", dl.AndOp)
 floor_divide = _binary("floor_divide", dl.FloordivOp, "The largest whole number ≤ x1 / x2; 0 where an integer is divided by 0.")
 remainder = _binary("remainder", dl.ModOp, "x1 - x2 · floor(x1 / x2): the sign of x2; 0 where an integer is divided by 0.")
-power = _binary("power", dl.PowOp, "x1 to the power of x2; integers wrap around, negative powers of them are truncated.")
+_power = _binary("power", dl.PowOp, "")
 
 negative = by_parts("x")(_unary("negative", dl.NegOp, "-x."))
 abs = _unary("abs", dl.AbsOp, "|x|.", bools=True)
@@ -124,6 +126,13 @@ floor = _rounding("floor", dl.FloorOp, "The largest whole number ≤ x.")
 ceil = _rounding("ceil", dl.CeilOp, "The smallest whole number ≥ x.")
 trunc = _rounding("trunc", dl.TruncOp, "x without its fraction.")
 fix = _rounding("fix", dl.TruncOp, "x without its fraction.")
+
+
+def power(x1: ArrayLike, x2: ArrayLike, /) -> Any:
+    """x1 to the power of x2; integers wrap around, and of them negative powers that data has are truncated."""
+    if not has_tracer(x2) and dtype_of(x1, x2).kind in "iu" and np.any(np.less(operand(x2), 0)):
+        refuse(DTypeError("power: an integer to a negative power is no integer; convert one of them with .astype"))
+    return _power(x1, x2)
 
 
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Any:
@@ -244,12 +253,21 @@ def where(condition: ArrayLike, x1: ArrayLike | None = None, x2: ArrayLike | Non
 
 def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Any:
     """`x` moved into [min, max]; a bound that is None is open."""
+    if operand(x).dtype.kind in "iu":
+        ends = np.iinfo(operand(x).dtype)
+        # What all integers of the dtype keep to is no bound.
+        min = None if _is_integer(min) and min < ends.min else min
+        max = None if _is_integer(max) and max > ends.max else max
     bounds = [b for b in (min, max) if b is not None]
     dtype = dtype_of(x, *bounds)
     result = convert(x, dtype)
     if min is not None:
         result = apply(dl.MaximumOp, result, convert(min, dtype))
     return result if max is None else apply(dl.MinimumOp, result, convert(max, dtype))
+
+
+def _is_integer(bound: object) -> TypeGuard[int]:
+    return is_number(bound) and isinstance(bound, int)
 
 
 def astype(x: ArrayLike, dtype: AnyDType, /, *, copy: bool = True, device: str | None = None) -> Any:

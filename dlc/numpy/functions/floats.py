@@ -18,6 +18,7 @@ from dlc.numpy.functions.comparing import (
     greater,
     isinf,
     isnan,
+    logical_and,
     logical_or,
     maximum,
     minimum,
@@ -76,10 +77,15 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     return _logaddexp(a, b)
 
 
+def _distance(a: Operand, b: Operand) -> Any:
+    """a - b, 0 between equal infinities; of equal numbers as well it must be their difference, which has a derivative."""
+    return where(logical_and(isinf(a), equal(a, b)), 0, subtract(a, b))
+
+
 def _shared(total: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
     """What each is of the sum, times its tangent: half each where they are equal, nothing where the sum is."""
     (a, b), (da, db) = operands, tangents
-    share = apply(dl.SigmoidOp, where(equal(a, b), 0, subtract(a, b)))
+    share = apply(dl.SigmoidOp, _distance(a, b))
     mixed = add(multiply(share, da), multiply(subtract(1, share), db))
     return where(equal(total, -math.inf), 0, mixed)
 
@@ -92,8 +98,7 @@ def _shared_by_two(total: Operand, operands: Sequence[Operand], tangents: Sequen
 @in_wide_type
 @with_tangent(_shared)
 def _logaddexp(a: Operand, b: Operand) -> Any:
-    # Equal infinities have no distance.
-    distance = where(equal(a, b), 0, subtract(a, b))
+    distance = _distance(a, b)
     return add(maximum(a, b), log1p(exp(negative(abs(distance)))))
 
 
@@ -106,7 +111,7 @@ def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
 @in_wide_type
 @with_tangent(_shared_by_two)
 def _logaddexp2(a: Operand, b: Operand) -> Any:
-    distance = where(equal(a, b), 0, subtract(a, b))
+    distance = _distance(a, b)
     return add(maximum(a, b), multiply(log1p(exp2(negative(abs(distance)))), 1 / math.log(2)))
 
 

@@ -29,7 +29,7 @@ from dlc.numpy.apply import (
     refuse,
 )
 from dlc.numpy.by_parts import by_parts
-from dlc.numpy.functions.comparing import equal, isnan, logical_not, maximum, minimum
+from dlc.numpy.functions.comparing import equal, greater, isnan, logical_not, maximum, minimum
 from dlc.numpy.functions.elementwise import add, divide, multiply, sqrt, square, subtract
 from dlc.numpy.functions.elementwise import where as select
 
@@ -277,8 +277,10 @@ def nanmean(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, keepd
 
 
 def nanvar(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, ddof: float = 0, keepdims: bool = False) -> Any:
-    """The variance of those that are not NaN; NaN if all are."""
-    return var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=logical_not(isnan(x)))
+    """The variance of those that are not NaN; NaN if there are no more than `ddof`."""
+    numbers = logical_not(isnan(x))
+    spread = var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=numbers)
+    return select(greater(count_nonzero(numbers, axis, keepdims=keepdims), ddof), spread, np.nan) if ddof else spread
 
 
 def nanstd(x: ArrayLike, /, axis: Axes = None, dtype: AnyDType = None, *, ddof: float = 0, keepdims: bool = False) -> Any:

@@ -65,8 +65,8 @@ def sort(x: ArrayLike, /, axis: int | None = -1, *, descending: bool = False, st
 def lexsort(keys: ArrayLike, /, axis: int = -1) -> Any:
     """The order by several keys along `axis`: by the last one, then by the one before where those are equal, and so on."""
     rows = operand(keys)
-    if not rows.ndim:
-        refuse(ShapeError("lexsort: a number; expected the keys, one below the other"))
+    if not rows.ndim or rows.shape[0] == 0:
+        refuse(ShapeError(f"lexsort: keys of shape {rows.shape}; expected the keys, one below the other"))
     order: Any = None
     for k in range(rows.shape[0]):
         key = reshape(take(rows, [k], axis=0), rows.shape[1:])
@@ -211,6 +211,8 @@ def _quantile(x: ArrayLike, q: ArrayLike, axis: Axes, method: str, keepdims: boo
         refuse(ShapeError(f"quantile: no elements along axis {axis} of {x.shape}"))
     rows = sort(rows, 0)
     part = operand(q)
+    if not isinstance(part, Tracer) and not np.all((part >= 0) & (part <= 1)):
+        refuse(ShapeError(f"quantile: {q}; expected parts from 0 to 1, of a percentile from 0 to 100"))
     # Sorted, numbers come before NaN.
     last: Any = maximum(subtract(sum(logical_not(isnan(rows)), 0), 1), 0) if of_numbers else size - 1
     place = multiply(reshape(convert(part, np.float64), (*part.shape, *(1 for _ in kept))), convert(last, np.float64))

@@ -62,6 +62,12 @@ def _sigmoid(x: Term) -> Term:
     return x.op(dl.SigmoidOp)
 
 
+def _mish(r: Term, x: Term) -> Term:
+    """t + x·(1 - t²)·σ(x), t = tanh(log(1 + eˣ))."""
+    t = tanh(x.op(dl.SoftplusOp))
+    return t + x * ((1 - t) * (1 + t)) * _sigmoid(x)
+
+
 OF_ONE: dict[type[DlOp], Callable[[Term, Term], Partial]] = {
     dl.NegOp: lambda r, x: -1,
     dl.AbsOp: lambda r, x: sign(x),
@@ -94,6 +100,8 @@ OF_ONE: dict[type[DlOp], Callable[[Term, Term], Partial]] = {
     dl.SigmoidOp: lambda r, x: r * (1 - r),
     dl.SiluOp: lambda r, x: _sigmoid(x) * (x * (1 - _sigmoid(x)) + 1),
     dl.GeluOp: _gelu,
+    dl.SoftplusOp: lambda r, x: _sigmoid(x),
+    dl.MishOp: _mish,
     dl.FloorOp: lambda r, x: 0,
     dl.CeilOp: lambda r, x: 0,
     dl.RoundOp: lambda r, x: 0,
