@@ -30,6 +30,7 @@ from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Body, Gathering, Scattering, is_unsigned
 from dlc.dialects.dl.movement.indexed import AlongAxis, Indexed
 from dlc.dialects.dl.movement.shaping import known_less
+from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -56,7 +57,14 @@ def check_places(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:
 
 
 class Taking(Indexed, Gathering):
-    """A gathering at places that its second operand has."""
+    """A gathering at places that its second operand has. If they are known to be `inside`, it may read anything for others."""
+
+    inside = opt_prop_def(BoolAttr)
+
+    def place(self, body: Body, indices: SSAValue, at: Sequence[SSAValue], size: Size) -> SSAValue:
+        """The place on an axis of `size` that one of the integers has."""
+        integer = scalar.extract(body, indices, list(at))
+        return scalar.clamped_position(body, integer, size, element_type_of(self.operands[1]), inside=flag(self.inside))
 
 
 def clamped_places(indices: Array, size: int) -> Array:
@@ -98,8 +106,7 @@ class GatherOp(AlongAxis, Taking):
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         axis, places = self.indexed_axis, list(indices)
         size, end = shape_of(self.x)[axis], axis + rank_of(self.indices)
-        index = scalar.extract(body, sources[1], places[axis:end])
-        place = scalar.clamped_position(body, index, size, element_type_of(self.indices))
+        place = self.place(body, sources[1], places[axis:end], size)
         return scalar.extract(body, sources[0], [*places[:axis], place, *places[end:]])
 
 
@@ -171,8 +178,7 @@ class GatherNdOp(Taking):
         sizes, places = shape_of(self.x)[batch : batch + self.indexed], list(indices)
         named: list[SSAValue] = []
         for k in range(self.indexed):
-            index = scalar.extract(body, sources[1], [*places[:outer], scalar.position(body, k)])
-            named.append(scalar.clamped_position(body, index, sizes[k], element_type_of(self.indices)))
+            named.append(self.place(body, sources[1], [*places[:outer], scalar.position(body, k)], sizes[k]))
         return scalar.extract(body, sources[0], [*places[:batch], *named, *places[outer:]])
 
 
@@ -210,8 +216,7 @@ class GatherElementsOp(AlongAxis, Taking):
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         axis, places = self.indexed_axis, list(indices)
-        index = scalar.extract(body, sources[1], places)
-        places[axis] = scalar.clamped_position(body, index, shape_of(self.x)[axis], element_type_of(self.indices))
+        places[axis] = self.place(body, sources[1], places, shape_of(self.x)[axis])
         return scalar.extract(body, sources[0], places)
 
 
