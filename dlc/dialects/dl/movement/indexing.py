@@ -70,7 +70,7 @@ class Taking(Indexed, Gathering):
 def clamped_places(indices: Array, size: int) -> Array:
     """Integers as places on an axis of `size`: negative ones from the end, then moved inside."""
     if indices.dtype.kind == "u":
-        return np.minimum(indices, max(size - 1, 0)).astype(np.int64)
+        return np.minimum(indices.astype(np.uint64), max(size - 1, 0)).astype(np.int64)
     wide = indices.astype(np.int64)
     return np.clip(np.where(wide < 0, wide + size, wide), 0, max(size - 1, 0))
 
