@@ -69,7 +69,13 @@ def test_narrow_integers_cannot_leave_a_long_axis() -> None:
         assert checks(p) == count
 
 
-def test_gatherings_know_that_their_indices_are_inside() -> None:
+def test_what_was_checked_is_known_to_be_inside() -> None:
+    def adding(b: Build, x: SSAValue, i: SSAValue) -> list[SSAValue]:
+        return [b(dl.ScatterRowsOp, x, i, x, mode="add", checked=True)]
+
+    written = program(adding, X, np.arange(5))
+    written.apply(CheckIndicesPass())
+    assert [op.inside is not None for op in written.main.walk() if isinstance(op, dl.ScatterRowsOp)] == [True]
     for made in (taking(lambda b, i: i, [3, 0]), taking(KNOWN["argmax"], [[3, 9, -7, 0]])):
         made.apply(CheckIndicesPass())
         assert [op.inside is not None for op in made.main.walk() if isinstance(op, dl.GatherOp)] == [True]

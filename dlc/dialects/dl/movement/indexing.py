@@ -230,7 +230,8 @@ class ScatterRowsOp(Indexed, Scattering):
 
     `mode` says what ∘ is: `none` takes the update, `add`, `mul`, `max` and `min` combine, in the element type. Negative
     indices count from the end; others outside of the first axis change nothing, or with `clamped` the nearest row, which is
-    where `dl.gather` reads: so `add` is its transpose. If it is `checked`, an index outside is an error.
+    where `dl.gather` reads: so `add` is its transpose. If it is `checked`, an index outside is an error; if indices are known
+    to be `inside`, it may change any row for others.
     (C1) x and updates have one element type, not bool but for `none`, indices are integers; (C2) updates have the shape of
     indices, then that of x without its first axis; (C3) `clamped` needs a row, or no indices.
     """
@@ -241,6 +242,7 @@ class ScatterRowsOp(Indexed, Scattering):
     updates = operand_def(TensorType)
     mode = prop_def(StringAttr)
     clamped = opt_prop_def(BoolAttr)
+    inside = opt_prop_def(BoolAttr)
     checked = opt_prop_def(BoolAttr)
     said_axes = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
@@ -280,8 +282,8 @@ class ScatterRowsOp(Indexed, Scattering):
 
     def row(self, body: Body, index: SSAValue) -> tuple[SSAValue, SSAValue | None]:
         (size, *_), element = shape_of(self.x), element_type_of(self.indices)
-        place = scalar.clamped_position(body, index, size, element)
-        if flag(self.clamped):
+        place = scalar.clamped_position(body, index, size, element, inside=flag(self.inside))
+        if flag(self.clamped) or flag(self.inside):
             return place, None
         wide = scalar.convert(body, index, element, i64)
         if is_unsigned(element):

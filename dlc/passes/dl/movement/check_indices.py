@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.movement.indexed import Indexed, fail_outside
-from dlc.dialects.dl.movement.indexing import Taking
+from dlc.dialects.dl.movement.indexing import ScatterRowsOp, Taking
 from dlc.dialects.dl.programs.control import Control
 from dlc.ir import BoolAttr, Context, ModuleOp, ModulePass, Operation, ops_of
 from dlc.passes.dl.index_ranges import interval_of
@@ -50,7 +50,7 @@ def _check(op: Indexed) -> None:
             continue
         fail_outside(Build(_place(op), op.location), op, indices, k)
     op.properties.pop("said_axes", None)
-    if isinstance(op, Taking):
+    if isinstance(op, Taking | ScatterRowsOp):
         op.properties["inside"] = BoolAttr.from_bool(True)
 
 
