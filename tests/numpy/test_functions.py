@@ -144,6 +144,27 @@ def test_places_of_extrema_of_long_rows(shape: tuple[int, ...], dtype: str, targ
         check()
 
 
+@pytest.mark.parametrize("target", NATIVE)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint64])
+@pytest.mark.parametrize("spread", [20, 400, 1 << 30])
+def test_integers_among_others_near_one_another_or_not(spread: int, dtype: Any, target: str) -> None:
+    limits, rng = np.iinfo(dtype), np.random.default_rng(spread)
+    low, high = max(limits.min, -spread), min(limits.max, spread)
+    x, values = (rng.integers(low, high, count, dtype, endpoint=True) for count in (1000, 200))
+    x[:2] = limits.min, limits.max
+    expected = np.isin(x, values)
+    np.testing.assert_array_equal(np.asarray(dlc.jit(dnp.isin, target=target)(x, values)), expected)
+    np.testing.assert_array_equal(np.asarray(dlc.jit(lambda x: dnp.isin(x, values), target=target)(x)), expected)
+    np.testing.assert_array_equal(dnp.isin(x, values), expected)
+
+
+def test_lanes_have_integers_near_one_another_or_not() -> None:
+    x, values = (np.random.default_rng(n).integers(0, 40, (3, n)) for n in (500, 30))
+    values[1] *= 100_000
+    expected = np.stack([np.isin(*row) for row in zip(x, values, strict=True)])
+    np.testing.assert_array_equal(dlc.jit(dlc.vmap(dnp.isin))(x, values), expected)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
 def test_other_floats(dtype: Any) -> None:
     x, y = DATA["f"].astype(dtype), DATA["g"].astype(dtype)

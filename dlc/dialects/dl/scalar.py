@@ -247,20 +247,23 @@ def number_of(body: Body, value: Size) -> SSAValue:
     return constant(body, value, i64) if isinstance(value, int) else body(arith.IndexCastOp(body.size(value), i64))
 
 
-def clamped_position(body: Body, place: SSAValue, size: Size, element_type: Attribute) -> SSAValue:
-    """An integer as a place on an axis of `size`: negative ones count from the end, others are clamped into it.
+def clamped_position(body: Body, place: SSAValue, size: Size, element_type: Attribute, *, inside: bool = False) -> SSAValue:
+    """An integer as a place on an axis of `size`: negative ones count from the end, others are clamped into it, all to its end
+    if only those that are `inside` matter.
 
     No place is asked for on an axis without elements, unless its size is known.
     """
     wide = convert(body, place, element_type, i64)
     last = number_of(body, max(size - 1, 0) if isinstance(size, int) else size - 1)
     if is_unsigned(element_type):
-        inside = body(arith.MinUIOp(wide, last))
+        found = body(arith.MinUIOp(wide, last))
     else:
         negative = compare_with(body, "lt", wide, 0, i64)
         wide = select(body, negative, add(body, wide, number_of(body, size)), wide)
-        inside = body(arith.MinSIOp(body(arith.MaxSIOp(wide, constant(body, 0, i64))), last))
-    return body(arith.IndexCastOp(inside, index))
+        # As an unsigned number what is below 0 is beyond the end.
+        clamp = arith.MinUIOp(wide, last) if inside else arith.MinSIOp(body(arith.MaxSIOp(wide, constant(body, 0, i64))), last)
+        found = body(clamp)
+    return body(arith.IndexCastOp(found, index))
 
 
 def extract(body: Body, source: SSAValue, places: list[SSAValue]) -> SSAValue:

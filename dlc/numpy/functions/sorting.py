@@ -9,8 +9,10 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import is_static
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.trace import Tracer
+from dlc.ir import Block
 from dlc.numpy.apply import (
     ArrayLike,
     Axes,
@@ -118,23 +120,58 @@ def digitize(x: ArrayLike, bins: ArrayLike, /, right: bool = False) -> Any:
     return where(descending, subtract(edges.size, place), place)
 
 
-# More values than that are sorted to look elements up among them.
-_COMPARED = 128
+# More values than that are sorted to look elements up among them; fewer than those are always compared.
+_COMPARED, _FEW = 128, 16
+# What a table of integers has at most, in bytes: what the nearest caches hold beside what is looked up.
+_TABLE_BYTES = 1 << 16
 
 
 def isin(x: ArrayLike, values: ArrayLike, /, *, invert: bool = False) -> Any:
-    """Whether each element is one of `values`, or none of them if `invert`. With few values every pair is compared."""
+    """Whether each element is one of `values`, or none of them if `invert`. With few values every pair is compared; integers
+    that are near one another are looked up in a table."""
     x, values = (operand(array) for array in promote(x, ravel(values)))
+    # A table is not longer than what it serves.
+    size = min(x.size, _TABLE_BYTES) if x.dtype.kind in "iu" and is_static((*x.shape, *values.shape)) else 0
+    found = _near_one_another(x, values, size) if _FEW < values.size < size else _compared(x, values)
+    return logical_not(found) if invert else found
+
+
+def _compared(x: Operand, values: Operand) -> Any:
+    """Whether elements are among values, of any dtype and size."""
     if values.dtype == np.bool_:
-        found = any_true(equal(expand_dims(x, -1), values), -1)
-    elif values.size <= _COMPARED:
+        return any_true(equal(expand_dims(x, -1), values), -1)
+    if values.size <= _COMPARED:
         # Bits that differ from those of one of them nowhere: fewer instructions than a comparison of each pair.
         differences = bitwise_xor(expand_dims(_bits_of(x), -1), _bits_of(values))
-        found = logical_and(equal(apply(dl.ReduceMinOp, differences, axes=(x.ndim,), keepdims=False), 0), equal(x, x))
-    else:
-        ordered = sort(values)
-        found = equal(take(ordered, minimum(searchsorted(ordered, x), values.size - 1), axis=0), x)
-    return logical_not(found) if invert else found
+        return logical_and(equal(apply(dl.ReduceMinOp, differences, axes=(x.ndim,), keepdims=False), 0), equal(x, x))
+    ordered = sort(values)
+    return equal(take(ordered, minimum(searchsorted(ordered, x), values.size - 1), axis=0), x)
+
+
+def _near_one_another(x: Operand, values: Operand, size: int) -> Any:
+    """Whether elements are among integers: by a table of `size` entries from the least one on, if that reaches the largest."""
+    unsigned = np.dtype(f"uint{8 * x.dtype.itemsize}")
+    least, most = (apply(op, values, axes=(0,), keepdims=False) for op in (dl.ReduceMinOp, dl.ReduceMaxOp))
+
+    def distance(y: Any) -> Any:
+        return convert(subtract(y, least), unsigned)
+
+    def looked_up() -> Any:
+        # What is not within the table is moved to its end, an entry behind those that values have.
+        empty, present = np.zeros(size + 1, np.bool_), np.ones(values.size, np.bool_)
+        table = apply(dl.ScatterRowsOp, empty, distance(values), present, mode="none")
+        return apply(dl.GatherOp, table, distance(x), axis=0)
+
+    near = less(distance(most), size)
+    if not isinstance(near, Tracer) or near.array is not None:
+        return looked_up() if near else _compared(x, values)
+    bodies, results = [Block(), Block()], list[Tracer]()
+    for body, find in zip(bodies, (looked_up, lambda: _compared(x, values)), strict=True):
+        with near.owner.inside(body):
+            results.append(find())
+            body.add_op(dl.YieldOp([results[-1].value]))
+    (found,) = near.owner.insert(dl.IfOp.of(near.value, bodies[0], bodies[1], [results[0].value.type]))
+    return found
 
 
 def _bits_of(x: Operand) -> Any:

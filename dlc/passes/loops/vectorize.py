@@ -54,6 +54,9 @@ _KINDS: dict[type[Operation], str] = {
     arith.AndIOp: "and", arith.OrIOp: "or", arith.XOrIOp: "xor",
 }  # fmt: skip
 
+# So many elements of a body of so few ops follow one another in a loop, which has about as many instructions of its own.
+_SIDE_BY_SIDE, _SHORT_BODY = 4, 24
+
 
 @dataclass(frozen=True)
 class VectorizePass(KernelPass):
@@ -70,7 +73,7 @@ class VectorizePass(KernelPass):
 
     The parallel iterators are the vector's dimensions, in the order in which the output stores them; the reduced ones are
     loops. A product added to an accumulator is one fused operation, and so is one that says it may. A body that loads from
-    memory at places that it computes runs element by element.
+    memory at places that it computes runs element by element, a few of them in each step of a loop.
 
         (w, p, c): (w, p floordiv 4, c)   →   %xv = vector.shape_cast (vector.transfer_read %x[0, 0, 1]
                                                   {(w, g, c) -> (w, g, 0)} : vector<8x4x4xf32>) to vector<8x16xf32>
@@ -173,10 +176,16 @@ class _Vectorizer:
             self.write(place, self.compute(place, self.accumulator(place, at), at), at)
             return
         d, *rest = dims
-        loop = place.loop(0, self.extents[d], 1, name=f"k{d}")
-        inside = place.inside(loop.body.block)
-        self.by_element(inside, rest, {**at, d: loop.body.block.args[0]})
-        inside.yield_()
+        step = _SIDE_BY_SIDE if not rest and len(self.own) <= _SHORT_BODY else 1
+        whole = self.extents[d] // step * step
+        if whole:
+            loop = place.loop(0, whole, step, name=f"k{d}")
+            inside = place.inside(loop.body.block)
+            for k in range(step):
+                self.by_element(inside, rest, {**at, d: inside.add(loop.body.block.args[0], k)})
+            inside.yield_()
+        for k in range(whole, self.extents[d]):
+            self.by_element(place, rest, {**at, d: k})
 
     def compute(self, place: Place, accumulator: SSAValue, at: dict[int, Index]) -> SSAValue:
         """The body on vectors; `at` says where the loops stand."""

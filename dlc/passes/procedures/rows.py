@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -11,13 +12,15 @@ from dlc.dialects import dl
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import element_type_of, flag, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.procedures.rows import LANES, Digit
+from dlc.dialects.dl.procedures.rows import Digit, rows_side_by_side
 from dlc.dims import Size
 from dlc.ir import Attribute, IntegerType, i32
 from dlc.passes.procedures.code import Buffer, Code, parts
 from dlc.passes.procedures.values import Index, Value, maximum, minimum, select
 from dlc.passes.types import vector_type
 
+# So many elements are counted, or moved, in one turn of a loop, which has about as many instructions of its own.
+_IN_A_ROW = 4
 # The side of the squares in which rows are turned.
 _SQUARE = 8
 
@@ -29,7 +32,7 @@ def sort_columns(code: Code, op: dl.SortColumnsOp, x: Buffer, y: Buffer) -> None
     turned = columns == 1
     outer, lanes = (1, rows) if turned else (rows, columns)
     keys = _Keys(IntegerType(scalar.bits(element_type_of(op.x))), descending=flag(op.descending))
-    for first, width, count in parts(lanes, LANES):
+    for first, width, count in parts(lanes, rows_side_by_side(n, element_type_of(op.x))):
         with code.grid(outer * count, n * width * (n.bit_length() ** 2)) as part:
             row, tile = code.apart(part, count)
             start = tile * width + first
@@ -121,7 +124,7 @@ def sort_digits(code: Code, op: dl.SortDigitsOp, x: Buffer, y: Buffer, before: B
     Of the distances from the least one, numbers of a small range share the higher digits, by which nothing moves.
     """
     rows, n = shape_of(op.x)
-    digits, size = op.digits, code.size(n)
+    digits = op.digits
     most, lowest = max(1 << digit.bits for digit in digits), digits[0].shift
 
     with code.grid(rows, 3 * n) as row:
@@ -135,7 +138,7 @@ def sort_digits(code: Code, op: dl.SortDigitsOp, x: Buffer, y: Buffer, before: B
         for k, digit in enumerate(digits):
             with code.loop(0, 1 << digit.bits, name="d") as d:
                 counts[k, d] = code.number(0, i32)
-        with code.loop(0, size) as i:
+        for i in _each(code, n):
             value = x[row, i]
             for k, digit in enumerate(digits):
                 number = number_of(digit, value)
@@ -154,7 +157,7 @@ def sort_digits(code: Code, op: dl.SortDigitsOp, x: Buffer, y: Buffer, before: B
                     count = counts[k, d]
                     counts[k, d] = begun.value
                     begun.value = begun.value + count
-                with code.loop(0, size) as i:
+                for i in _each(code, n):
                     value = source[row, i]
                     number = number_of(digit, value)
                     place = counts[k, number]
@@ -163,6 +166,16 @@ def sort_digits(code: Code, op: dl.SortDigitsOp, x: Buffer, y: Buffer, before: B
             source = target
         if len(digits) == 1:
             _copied(code, x, before, row, n)
+
+
+def _each(code: Code, n: Size) -> Iterator[Value]:
+    """`for i in range(n)`: what is done with i is written for a few of them, in a loop, and once more for what is left over."""
+    whole = n // _IN_A_ROW * _IN_A_ROW
+    with code.loop(0, code.size(whole), _IN_A_ROW) as first:
+        for k in range(_IN_A_ROW):
+            yield first + k
+    with code.loop(code.size(whole), code.size(n)) as i:
+        yield i
 
 
 def _least(code: Code, x: Buffer, row: Value, n: Size) -> Value:

@@ -21,8 +21,8 @@ _LANES = 16
 # So many elements are summed by themselves before they are added to those before: errors grow with that, and with the
 # number of such blocks.
 _BLOCK = 256
-# From how many on the lanes of a row are some registers.
-_LONG_ROW = 1024
+# From how many on the lanes of a row are some registers, and from how many on the longest one.
+_LONG_ROW, _MIDDLE_ROW = 1024, 64
 # A row of some parts of so many elements has the best of each part first, of so many lanes; the place is looked for in one.
 _PARTS, _PART, _WIDE = 4, 1024, 64
 
@@ -128,9 +128,9 @@ class _Extreme:
         return best.place.value.as_index()
 
     def _of_stretch(self, x: Buffer, row: Value, first: Index, n: Size) -> Value:
-        """The place in a part of a row: lanes are some registers, as long as there is enough for them."""
+        """The place in a part of a row: lanes are a register or some, as long as there is enough for them."""
         code, end = self.code, self.code.size(n)
-        width = 32 if isinstance(n, int) and n >= _LONG_ROW else 8
+        width = self._lanes(n)
         whole = end - end % width
         lanes = self._nothing(x, width, first)
         with code.loop(0, whole, width, name="j") as at:
@@ -147,6 +147,14 @@ class _Extreme:
         with code.loop(whole, end, name="j") as at:
             best.take_any(x[row, at + first, 0], (at + first).as_integer(i32))
         return best.place.value
+
+    def _lanes(self, n: Size) -> int:
+        """How many lanes a part of a row has: combining them in the end takes as long as some steps."""
+        if not isinstance(n, int) or n < _MIDDLE_ROW:
+            return 8
+        if n >= _LONG_ROW:
+            return 32
+        return 16 if scalar.bits(self.code.element) <= 32 else 8
 
     def later(self, value: Value, best: Value) -> Value:
         """Whether a value is the one to keep of itself and the best before it."""

@@ -69,6 +69,29 @@ def test_narrow_integers_cannot_leave_a_long_axis() -> None:
         assert checks(p) == count
 
 
+def test_what_was_checked_is_known_to_be_inside() -> None:
+    def adding(b: Build, x: SSAValue, i: SSAValue) -> list[SSAValue]:
+        return [b(dl.ScatterRowsOp, x, i, x, mode="add", checked=True)]
+
+    written = program(adding, X, np.arange(5))
+    written.apply(CheckIndicesPass())
+    assert [op.inside is not None for op in written.main.walk() if isinstance(op, dl.ScatterRowsOp)] == [True]
+    for made in (taking(lambda b, i: i, [3, 0]), taking(KNOWN["argmax"], [[3, 9, -7, 0]])):
+        made.apply(CheckIndicesPass())
+        assert [op.inside is not None for op in made.main.walk() if isinstance(op, dl.GatherOp)] == [True]
+    clipped = program(lambda b, x, i: [b(dl.GatherOp, x, i, axis=0)], X, np.array([7, -9]))
+    clipped.apply(CheckIndicesPass())
+    assert [op.inside for op in clipped.main.walk() if isinstance(op, dl.GatherOp)] == [None]
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 7, 9])
+@pytest.mark.parametrize("target", TARGETS)
+def test_any_number_of_elements_is_taken(target: str, count: int) -> None:
+    places = np.random.default_rng(count).integers(-15, 15, count)
+    got = dlc.jit(dnp.take, target=target)(X, places)
+    np.testing.assert_array_equal(np.asarray(got), np.take(X, places))
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64])
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_index_outside_is_an_error_that_says_which(target: str, dtype: Any) -> None:

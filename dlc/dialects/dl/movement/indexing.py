@@ -30,6 +30,7 @@ from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Body, Gathering, Scattering, is_unsigned
 from dlc.dialects.dl.movement.indexed import AlongAxis, Indexed
 from dlc.dialects.dl.movement.shaping import known_less
+from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     BoolAttr,
@@ -56,13 +57,20 @@ def check_places(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -> None:
 
 
 class Taking(Indexed, Gathering):
-    """A gathering at places that its second operand has."""
+    """A gathering at places that its second operand has. If they are known to be `inside`, it may read anything for others."""
+
+    inside = opt_prop_def(BoolAttr)
+
+    def place(self, body: Body, indices: SSAValue, at: Sequence[SSAValue], size: Size) -> SSAValue:
+        """The place on an axis of `size` that one of the integers has."""
+        integer = scalar.extract(body, indices, list(at))
+        return scalar.clamped_position(body, integer, size, element_type_of(self.operands[1]), inside=flag(self.inside))
 
 
 def clamped_places(indices: Array, size: int) -> Array:
     """Integers as places on an axis of `size`: negative ones from the end, then moved inside."""
     if indices.dtype.kind == "u":
-        return np.minimum(indices, max(size - 1, 0)).astype(np.int64)
+        return np.minimum(indices.astype(np.uint64), max(size - 1, 0)).astype(np.int64)
     wide = indices.astype(np.int64)
     return np.clip(np.where(wide < 0, wide + size, wide), 0, max(size - 1, 0))
 
@@ -98,8 +106,7 @@ class GatherOp(AlongAxis, Taking):
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         axis, places = self.indexed_axis, list(indices)
         size, end = shape_of(self.x)[axis], axis + rank_of(self.indices)
-        index = scalar.extract(body, sources[1], places[axis:end])
-        place = scalar.clamped_position(body, index, size, element_type_of(self.indices))
+        place = self.place(body, sources[1], places[axis:end], size)
         return scalar.extract(body, sources[0], [*places[:axis], place, *places[end:]])
 
 
@@ -171,8 +178,7 @@ class GatherNdOp(Taking):
         sizes, places = shape_of(self.x)[batch : batch + self.indexed], list(indices)
         named: list[SSAValue] = []
         for k in range(self.indexed):
-            index = scalar.extract(body, sources[1], [*places[:outer], scalar.position(body, k)])
-            named.append(scalar.clamped_position(body, index, sizes[k], element_type_of(self.indices)))
+            named.append(self.place(body, sources[1], [*places[:outer], scalar.position(body, k)], sizes[k]))
         return scalar.extract(body, sources[0], [*places[:batch], *named, *places[outer:]])
 
 
@@ -210,8 +216,7 @@ class GatherElementsOp(AlongAxis, Taking):
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         axis, places = self.indexed_axis, list(indices)
-        index = scalar.extract(body, sources[1], places)
-        places[axis] = scalar.clamped_position(body, index, shape_of(self.x)[axis], element_type_of(self.indices))
+        places[axis] = self.place(body, sources[1], places, shape_of(self.x)[axis])
         return scalar.extract(body, sources[0], places)
 
 
@@ -225,7 +230,8 @@ class ScatterRowsOp(Indexed, Scattering):
 
     `mode` says what ∘ is: `none` takes the update, `add`, `mul`, `max` and `min` combine, in the element type. Negative
     indices count from the end; others outside of the first axis change nothing, or with `clamped` the nearest row, which is
-    where `dl.gather` reads: so `add` is its transpose. If it is `checked`, an index outside is an error.
+    where `dl.gather` reads: so `add` is its transpose. If it is `checked`, an index outside is an error; if indices are known
+    to be `inside`, it may change any row for others.
     (C1) x and updates have one element type, not bool but for `none`, indices are integers; (C2) updates have the shape of
     indices, then that of x without its first axis; (C3) `clamped` needs a row, or no indices.
     """
@@ -236,6 +242,7 @@ class ScatterRowsOp(Indexed, Scattering):
     updates = operand_def(TensorType)
     mode = prop_def(StringAttr)
     clamped = opt_prop_def(BoolAttr)
+    inside = opt_prop_def(BoolAttr)
     checked = opt_prop_def(BoolAttr)
     said_axes = opt_prop_def(DenseArrayBase)
     result = result_def(TensorType)
@@ -275,8 +282,8 @@ class ScatterRowsOp(Indexed, Scattering):
 
     def row(self, body: Body, index: SSAValue) -> tuple[SSAValue, SSAValue | None]:
         (size, *_), element = shape_of(self.x), element_type_of(self.indices)
-        place = scalar.clamped_position(body, index, size, element)
-        if flag(self.clamped):
+        place = scalar.clamped_position(body, index, size, element, inside=flag(self.inside))
+        if flag(self.clamped) or flag(self.inside):
             return place, None
         wide = scalar.convert(body, index, element, i64)
         if is_unsigned(element):

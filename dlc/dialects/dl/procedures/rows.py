@@ -30,8 +30,15 @@ from dlc.ir import (
     result_def,
 )
 
-# How many rows a network sorts side by side.
-LANES = 16
+# What the rows that a network sorts side by side have of each place, in bytes: a vector, or two of them, so that one comparison
+# does not wait for another, if the nearest cache holds the rows.
+_VECTOR_BYTES, _NEAREST_BYTES = 64, 1 << 15
+
+
+def rows_side_by_side(n: int, element: Attribute) -> int:
+    """How many rows of n elements a network sorts at once."""
+    vectors = 2 if 2 * n * _VECTOR_BYTES <= _NEAREST_BYTES else 1
+    return vectors * _VECTOR_BYTES * 8 // scalar.bits(element)
 
 
 def _require(name: str, x: SSAValue, rank: int) -> tuple[Size, ...]:
@@ -222,12 +229,14 @@ def network_is_quicker(before: Size, n: int, behind: Size, element: Attribute, b
     Where it is not known how many there are, they go one by one.
     """
     before, behind = (size if isinstance(size, int) else 1 for size in (before, behind))
-    if n * LANES * scalar.bits(element) // 8 > _LOCAL_BYTES:
+    if n * _VECTOR_BYTES > _LOCAL_BYTES:
         return False
-    tiles = -(-before // LANES) if behind == 1 else before * -(-behind // LANES)
+    lanes = rows_side_by_side(n, element)
+    tiles = -(-before // lanes) if behind == 1 else before * -(-behind // lanes)
     levels = (n - 1).bit_length()
     exchanges = n * levels * (levels + 1) // 4
-    network = tiles * exchanges * (20 if scalar.bits(element) == 64 else 5)
+    # Two numbers of 64 bits are compared first, where vectors of them have no least and largest.
+    network = tiles * exchanges * (10 if scalar.bits(element) == 64 else 5)
     by_digits = before * behind * sum(6 * n + (4 << high - low) for low, high in pairwise(digit_ends(0, bits, n)))
     return network <= by_digits
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.movement.indexed import Indexed, fail_outside
+from dlc.dialects.dl.movement.indexing import ScatterRowsOp, Taking
 from dlc.dialects.dl.programs.control import Control
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, ops_of
+from dlc.ir import BoolAttr, Context, ModuleOp, ModulePass, Operation, ops_of
 from dlc.passes.dl.index_ranges import interval_of
 from dlc.passes.dl.rewriting import program_blocks
 
@@ -18,7 +19,7 @@ class CheckIndicesPass(ModulePass):
     """`check-indices`: one check of all indices of an op whose indices must be inside.
 
         %y = dl.gather %x, %i {axis = 0, checked = true}
-    →   %y = dl.gather %x, %i {axis = 0}
+    →   %y = dl.gather %x, %i {axis = 0, inside = true}
         %u = dl.cast (dl.add %i, 5) to ui64;  %m = dl.reduce_max %u;  %inside = dl.less %m, 10
         dl.if %inside { dl.yield } { %n = dl.sub (dl.cast %m to i64), 5;  dl.fail "…index {} is outside axis 0 of size 5" (%n) }
 
@@ -49,6 +50,8 @@ def _check(op: Indexed) -> None:
             continue
         fail_outside(Build(_place(op), op.location), op, indices, k)
     op.properties.pop("said_axes", None)
+    if isinstance(op, Taking | ScatterRowsOp):
+        op.properties["inside"] = BoolAttr.from_bool(True)
 
 
 def _place(op: Operation) -> Operation:

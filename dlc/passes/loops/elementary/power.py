@@ -31,19 +31,19 @@ def powf(x: Float, y: Float) -> Float:
     """
     if x.format.width == 64:
         return _with_cases(x, y, _exp2_of_sum(*_product(y, *_log2(abs(x)))))
-    # Of normal numbers above 0 and powers that are finite there is nothing else to say.
+    # Of normal numbers above 0 there is nothing else to say, but for those of which nothing comes.
     mantissa, exponent = logarithm.split(x)
     common = _in_f64(mantissa, _widened(exponent), y)
-    (result,) = where_any_whole(_is_special, _of_special, (x, y), (common,))
+    (result,) = where_any_whole(_is_special, _of_special, (x, y, common), (common,))
     return result
 
 
-def _is_special(x: Float, y: Float) -> Bool:
-    """Whether x is not a normal number above 0, or y is not finite."""
-    return logarithm.is_special(x) | _not(abs(y) < math.inf)
+def _is_special(x: Float, y: Float, power: Float) -> Bool:
+    """Whether x is not a normal number above 0, or y, from which NaN comes, is not finite."""
+    return logarithm.is_special(x) | _not(power.equals(power))
 
 
-def _of_special(x: Float, y: Float) -> tuple[Float]:
+def _of_special(x: Float, y: Float, power: Float) -> tuple[Float]:
     """xʸ of any numbers of f32."""
     return (_with_cases(x, y, _of_any(abs(x), y)),)
 
