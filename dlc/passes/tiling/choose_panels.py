@@ -85,7 +85,8 @@ class PanelChooser(TileRules):
         """What reads a large operand for few tiles, in the order in which it lies in memory; None for others.
 
         A few rows of it at a time, from end to end, with the sums in registers or in the nearest cache: down a column of tiles
-        each step would read another page.
+        each step would read another page. Sums of a batch are to be worth a task each, which
+        those of windows are not.
         """
         machine, extents = self.target.machine, self.nest.extents
         lines = stage.reductions | {lane}
@@ -100,6 +101,8 @@ class PanelChooser(TileRules):
             return None
         count = prod(extents[d] for d in rows)
         work = self.work_per_point() * count
+        if batch and not stage.is_contraction and work * extents[lane] < machine.task_work:
+            return None
         whole = work * prod(extents[d] for d in (lane, *batch))
         most = max(machine.task_work, whole // machine.block_tasks)
         columns = max(1, min(most // work, machine.order_elements // count) // register[lane])

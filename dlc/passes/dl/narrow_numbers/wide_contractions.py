@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from math import prod
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
-from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.contractions.contraction import MatmulOp
 from dlc.dialects.dl.contractions.convolution import ConvOp
-from dlc.dialects.dl.interfaces import Movement
-from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import ReshapeOp
 from dlc.dialects.dl.programs.ranges import ranges_of, representative
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dims import Range
-from dlc.ir import Block, Context, ModuleOp, Operation, SSAValue, bf16, f16, f32
+from dlc.ir import Context, ModuleOp, Operation, SSAValue, bf16, f16, f32
 from dlc.passes.base import TargetPass
+from dlc.passes.dl.narrow_numbers.early_conversions import EarlyConversions, following
 from dlc.passes.dl.narrow_numbers.pack_words import dot_of
-from dlc.passes.dl.rewriting import program_blocks, rewrite_forward, splat
+from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
 from dlc.target import Target
 
 
@@ -52,8 +50,7 @@ class WideContractionsPass(TargetPass):
 class _Rewriter:
     def __init__(self, constant: WeightExpressions, target: Target, ranges: Mapping[str, Range]) -> None:
         self.constant, self.target, self.ranges = constant, target, ranges
-        # Values of 16 bits as f32.
-        self.wide: dict[SSAValue, SSAValue] = {}
+        self.wide = _Widened(f32, constant)
 
     def rewritten(self, op: ConvOp | MatmulOp) -> Sequence[SSAValue] | None:
         if element_type_of(op.operands[0]) not in (f16, bf16):
@@ -67,7 +64,7 @@ class _Rewriter:
         # Groups bring numbers to their own memory, which has room for more of 16 bits.
         if self.target.groups is not None or (isinstance(op, MatmulOp) and self.is_bound_by_memory(op)):
             return None
-        y = b(type(op), self.widened(b, x), b(CastOp, w, to=f32), **op.properties)
+        y = b(type(op), self.wide.converted(b, x), b(CastOp, w, to=f32), **op.properties)
         return [b(CastOp, y, to=element)]
 
     def is_bound_by_memory(self, op: MatmulOp) -> bool:
@@ -75,28 +72,15 @@ class _Rewriter:
         rows = prod(representative(s, self.ranges) for s in shape_of(op.lhs)[:-1])
         return rank_of(op.rhs) != 2 or rows <= self.target.machine.few_rows
 
-    def widened(self, b: Build, x: SSAValue) -> SSAValue:
-        """`x` as f32: made where the numbers are, and moved as they are."""
-        made = x.owner
-        if isinstance(made, Movement | ReshapeOp) or (isinstance(made, PadOp) and made.mode == "constant"):
-            at = Build(made)
-            return at(type(made), *(self.widened(at, v) for v in made.operands), **made.properties)
-        if (known := splat(x)) is not None and not rank_of(x):
-            return b.scalar(known, like=tensor_type((), f32))
-        if x in self.constant:
-            return b(CastOp, x, to=f32)
-        if x not in self.wide:
-            self.wide[x] = self.converted(x)
-        return self.wide[x]
 
-    def converted(self, x: SSAValue) -> SSAValue:
-        """`x` as f32 behind the op that makes it; others read it from there, so that it is stored once."""
-        following = x.owner.first_op if isinstance(x.owner, Block) else x.owner.next_op
-        assert following is not None
-        b, readers = Build(following), [use for use in x.uses if isinstance(use.operation, DlOp)]
-        wide = b(CastOp, x, to=f32)
+class _Widened(EarlyConversions):
+    """Values of 16 bits as f32; whoever else reads one reads it from there, so that it is stored once."""
+
+    def behind(self, x: SSAValue) -> SSAValue:
+        readers = [use for use in x.uses if isinstance(use.operation, DlOp)]
+        wide = super().behind(x)
         if isinstance(x.owner, Operation) and len(readers) > 1:
-            back = b(CastOp, wide, to=element_type_of(x))
+            back = following(wide)(CastOp, wide, to=element_type_of(x))
             for use in readers:
                 use.operation.operands[use.index] = back
         return wide
