@@ -377,6 +377,30 @@ def test_reductions_across_rows_go_in_the_order_of_memory(columns: int, tile: in
     assert plan.blocks == ({} if steps is None else {reduced: steps})
 
 
+def test_windows_of_a_picture_are_no_tasks_of_their_own() -> None:
+    text = """
+        func.func @k(%x: tensor<113x113x32xf32>, %out: tensor<56x56x32xf32>) -> tensor<56x56x32xf32> attributes {kernel} {
+          %lowest = arith.constant 0xFF800000 : f32
+          %f = linalg.fill ins(%lowest : f32) outs(%out : tensor<56x56x32xf32>) -> tensor<56x56x32xf32>
+          %taps = tensor.empty() : tensor<3x3xf32>
+          %r = linalg.generic {indexing_maps = [affine_map<(h, w, c, i, j) -> (h * 2 + i, w * 2 + j, c)>,
+                                                affine_map<(h, w, c, i, j) -> (i, j)>, affine_map<(h, w, c, i, j) -> (h, w, c)>],
+                               iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
+              ins(%x, %taps : tensor<113x113x32xf32>, tensor<3x3xf32>) outs(%f : tensor<56x56x32xf32>) {
+          ^bb0(%a: f32, %t: f32, %acc: f32):
+            %n = arith.maximumf %acc, %a : f32
+            linalg.yield %n : f32
+          } -> tensor<56x56x32xf32>
+          func.return %r : tensor<56x56x32xf32>
+        }"""
+    module = parse_module(CONTEXT, text)
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(CONTEXT, module)
+    (nest,) = nests_of(next(iter(kernels_of(module))))
+    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx512"])
+    assert min(plan.grid[d] for d in nest.shared[1:]) > 1
+
+
 def test_bufferised_kernels_compute_the_same() -> None:
     for name in KERNELS:
         (kernel,) = kernels_of(kernel_module(name))

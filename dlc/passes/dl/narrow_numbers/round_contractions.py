@@ -77,7 +77,4 @@ class _Rounded(EarlyConversions):
 
     def serves(self, value: SSAValue) -> bool:
         """Whether nothing but contractions that are rounded reads a value, wherever it is moved first."""
-        return all(
-            self.rounds(reader) or (moves(reader) and self.serves(reader.results[0]))
-            for reader in users(value)
-        )
+        return all(self.rounds(reader) or (moves(reader) and self.serves(reader.results[0])) for reader in users(value))
