@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dlc.compiler.program import Program
-from dlc.dialects.dl.base import shape_of
+from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.ranges import ranges_of, state_ranges
@@ -203,4 +203,15 @@ def _difference(program: Program, sizes: Mapping[str, int]) -> str | None:
                 expected = tuple(substitute(size, sizes) for size in shape_of(promised))
                 if expected != shape_of(result):
                     return f"{op.name} at {op.location} gives {shape_of(result)} with {said}, where {expected} was expected"
+        if isinstance(op, DlOp) and isinstance(known, DlOp) and (size := _repeated(op, known)) is not None:
+            return f"{op.name} at {op.location} repeats one element with {said}, where {size} were expected"
+    return None
+
+
+def _repeated(promised: DlOp, known: DlOp) -> Size | None:
+    """A size that is one element here, and repeated as one is, where a symbol promised the size that it is repeated to."""
+    for (open_sizes, _), (own, whole) in zip(promised.broadcast(), known.broadcast(), strict=True):
+        for size, n, wanted in zip(open_sizes[::-1], own[::-1], whole[::-1], strict=False):
+            if isinstance(size, Dim) and n == 1 != wanted:
+                return size
     return None
