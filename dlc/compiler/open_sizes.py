@@ -38,7 +38,10 @@ def domain_of(program: Program) -> tuple[Domain | None, str | None]:
     if missing:
         return None, f"the size {missing[0]} is none of an input by itself"
     search = _Search(program, symbols, decided)
-    reasons = map(search.reason, _samples(search.ranges))
+    samples = [*_samples(search.ranges)]
+    if program.conditions and not any(all(c.holds(sizes) for c in program.conditions) for sizes in samples):
+        return None, "its code asks what sizes are that are seldom so"
+    reasons = map(search.reason, samples)
     first = next((reason for reason in reasons if reason is not None), None)
     if first is None:
         return Domain(), None
@@ -77,8 +80,10 @@ class _Search:
         self._reasons: dict[tuple[int, ...], str | None] = {}
 
     def reason(self, sizes: Mapping[str, int]) -> str | None:
-        """What is not as the symbols promise for these sizes, as far as data can decide them."""
+        """What is not as the symbols promise for these sizes, as far as data can decide them; nothing, if they never come."""
         sizes = self.possible(sizes)
+        if not all(condition.holds(sizes) for condition in self.program.conditions):
+            return None
         key = tuple(sizes[symbol] for symbol in self.symbols)
         if key not in self._reasons:
             self._reasons[key] = _difference(self.program, sizes)

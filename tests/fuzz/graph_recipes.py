@@ -467,7 +467,7 @@ def _of_chosen(g: RandomGraph, y: GraphValue) -> GraphValue:
             return g.add("Transpose", y, by_data=True)
         case "flat":
             return g.add("Reshape", y, g.constant(np.int64([-1])), by_data=True)
-        case "summed" if y.dtype in g.types_of("ReduceSum") and not is_float(y.dtype):
+        case "summed" if y.shape and y.dtype in g.types_of("ReduceSum") and not is_float(y.dtype):
             return g.add("ReduceSum", y, axes=[g.random.randrange(len(y.shape))], keepdims=int(g.flag()), by_data=True)
         case "rows":
             shape = g.add("Shape", y, by_data=True)
