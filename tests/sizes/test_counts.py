@@ -13,6 +13,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+import dlc
 from dlc.compiler import Program, compile
 from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.frontend.onnx import import_model
@@ -411,3 +412,14 @@ def test_a_count_that_is_none_is_damage() -> None:
     twice = tuple(replace(i, symbol="n") if isinstance(i, Decide) else i for i in artifact.host.instructions)
     with pytest.raises(ModelError, match="decided twice"):
         replace(artifact, host=replace(artifact.host, instructions=twice)).model()
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 2 + 1, lambda x: x[x > 0] * 2], ids=["open", "counted"])
+def test_tasks_of_a_vector_of_open_length_are_long(function: Any) -> None:
+    """A few elements each would have no full vectors, and threads would wait for one another to count them."""
+    x = np.random.default_rng(0).standard_normal(100_000, np.float32)
+    lowered = dlc.jit(dynamic={"x": {0: "N"}}, num_threads=1, cache=False)(function).lower(x)
+    artifact = lowered.compile().artifact
+    assert isinstance(artifact, Artifact)
+    found = Watch(artifact, [x], 1).run()
+    assert len(found.tasks) < 100
