@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isqrt
+from math import ceil, floor, isfinite, isqrt
 from numbers import Integral, Number
-from typing import TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.user_lines import is_asked_by_user
@@ -26,9 +26,23 @@ Monomial: TypeAlias = "tuple[Atom, ...]"
 # Whether a function of the user's is being traced: what its Python decides by a size must be so for every size. dlc itself asks
 # which sizes are the same one, and does right by those that are not.
 deciding: ContextVar[bool] = ContextVar("deciding", default=False)
+# Who is asked where a polynomial alone does not say.
+answering: ContextVar[Answering | None] = ContextVar("answering", default=None)
 
 # A batch for which plans are good where nothing is said: several samples, and not so many that few do badly.
 _SEVERAL = 4
+
+
+class Answering(Protocol):
+    """Knows more of sizes than that they are never negative."""
+
+    def is_below_zero(self, size: Dim) -> bool | None:
+        """Whether a size is below 0; None if that is not known."""
+        ...
+
+    def is_zero(self, size: Dim) -> bool | None:
+        """Whether a size is 0; None if that is not known."""
+        ...
 
 
 class UndecidableError(UnsupportedError):
@@ -143,28 +157,27 @@ class Dim:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Dim):
-            same = self.terms == other.terms
-        elif isinstance(other, Integral):
-            same = self.terms == Dim.lift(int(other)).terms
+            size = other
+        elif isinstance(other, Integral) or (isinstance(other, float) and other.is_integer()):
+            size = int(other)
         elif isinstance(other, Number):
-            same = False
+            return False
         else:
             return NotImplemented
-        if not same and deciding.get() and is_asked_by_user() and not self._differs_from(other):
-            raise UndecidableError(f"is {self} == {other}?")
+        same = self.terms == Dim.lift(size).terms
+        if not same and deciding.get() and is_asked_by_user() and not self._differs_from(size):
+            return _answered("is_zero", self - size, f"is {self} == {other}?")
         return same
 
-    def _differs_from(self, other: object) -> bool:
+    def _differs_from(self, other: Size) -> bool:
         """Whether no symbols make this size equal to a number or another size."""
-        if not isinstance(other, Dim | Integral):
-            return False
-        difference = Dim.lift(self - (other if isinstance(other, Dim) else int(other)))
+        difference = Dim.lift(self - other)
         signs = {c > 0 for c in difference.terms.values()}
         return () in difference.terms and len(signs) == 1 and all(never_negative(Dim({m: 1})) for m in difference.terms)
 
     def __bool__(self) -> bool:
         if deciding.get() and is_asked_by_user() and not self._differs_from(0):
-            raise UndecidableError(f"is {self} == 0?")
+            return not _answered("is_zero", self, f"is {self} == 0?")
         return True
 
     def __hash__(self) -> int:
@@ -181,7 +194,7 @@ class Dim:
         # Sizes are never negative: a polynomial without negative coefficients is at least its constant.
         if all(c >= 0 for c in difference.terms.values()):
             return False
-        raise UndecidableError(f"is {self} < {other}?")
+        return _answered("is_below_zero", difference, f"is {self} < {other}?")
 
     def __ge__(self, other: Size) -> bool:
         return not self < other if _is_size(other) else self._beside(">=", other)
@@ -197,13 +210,24 @@ class Dim:
             return difference <= 0
         if all(c >= 0 for c in difference.terms.values()) and difference.terms.get((), 0) > 0:
             return False
-        raise UndecidableError(f"is {self} <= {other}?")
+        # Of whole numbers what is at most 0 is less than 1.
+        return _answered("is_below_zero", difference - 1, f"is {self} <= {other}?")
 
     def _beside(self, comparison: str, other: object) -> bool:
-        """The order beside what is no size: an array knows it, of other numbers nobody does."""
-        if isinstance(other, float):
+        """The order beside what is no size: an array knows it; a fraction stands between whole numbers."""
+        if not isinstance(other, float):
+            return NotImplemented
+        if not isfinite(other):
             raise UndecidableError(f"is {self} {comparison} {other}?")
-        return NotImplemented
+        match comparison:
+            case "<":
+                return self < ceil(other)
+            case "<=":
+                return self <= floor(other)
+            case ">":
+                return self > floor(other)
+            case _:
+                return self >= ceil(other)
 
     def __int__(self) -> int:
         raise UndecidableError(f"the size {self} is not known")
@@ -255,6 +279,15 @@ class Dim:
             for atom in m:
                 names |= {atom} if isinstance(atom, str) else atom[0].symbols() | atom[1].symbols()
         return names
+
+
+def _answered(question: Literal["is_below_zero", "is_zero"], of: Size, asked: str) -> bool:
+    """What is known of a size by who is asked for it. Raises UndecidableError where nobody knows."""
+    knows = answering.get()
+    answer = getattr(knows, question)(Dim.lift(of)) if knows is not None else None
+    if answer is None:
+        raise UndecidableError(asked)
+    return bool(answer)
 
 
 @dataclass(frozen=True)

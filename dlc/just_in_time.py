@@ -18,9 +18,11 @@ import dlc.numpy
 from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, emit
+from dlc.dims import UndecidableError, bind_sizes
 from dlc.eager import EagerTrace, is_jit_disabled
 from dlc.errors import DlcError
 from dlc.explore import Page, explore
+from dlc.frontend.answers import Condition
 from dlc.frontend.donation import donate
 from dlc.frontend.pytree import ARRAYS, Tree, tree_of_arrays, unflatten
 from dlc.frontend.trace import Trace, Tracer, is_number
@@ -35,6 +37,8 @@ from dlc.runtime.models.model import Model, as_result, require_fitting
 from dlc.runtime.models.recompilations import Recompilations
 from dlc.runtime.opencl.array import DeviceArray
 
+# A function that asks in more ways what its open sizes are is compiled for each set of them.
+_MOST_CASES = 8
 # Imported for what it does: it gives traced arrays their operators.
 _operators = dlc.numpy
 
@@ -64,6 +68,16 @@ class _Compiled:
     model: Model
     results: Tree
     taken_by_numbers: Mapping[int, set[np.dtype[Any]]]
+    conditions: tuple[Condition, ...] = ()
+
+    def serves(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Whether it is what the function is for these shapes, as far as it has asked."""
+        if not self.conditions:
+            return True
+        sizes: dict[str, int] = {}
+        for info, shape in zip(self.model.inputs, shapes, strict=True):
+            bind_sizes(info.shape, shape, sizes)
+        return all(condition.holds(sizes) for condition in self.conditions)
 
     @cached_property
     def direct(self) -> DirectCall | None:
@@ -90,6 +104,8 @@ class JitFunction:
         self._recompilations = Recompilations(parameters.name, advice)
         # What is traced for each set of shapes by itself although sizes of it are open.
         self._by_shape: set[Hashable] = set()
+        # What is compiled for sizes that meet conditions, where the function asks what open sizes are.
+        self._cases: dict[Hashable, list[Hashable]] = {}
         self._lock = Lock()
         # What was called last with nothing but arrays, and the tree of its results.
         self._last: tuple[DirectCall, Tree] | None = None
@@ -131,7 +147,7 @@ class JitFunction:
         compiled = self._compiled.get(key)
         if compiled is None:
             with self._lock:
-                compiled = self._made(key, given, tuple([a.shape for a in arrays]))
+                compiled = self._found_or_made(key, given, tuple([a.shape for a in arrays]))
         if self._parameters.has_open_sizes:
             require_fitting(self._parameters.name, compiled.model.inputs, arrays)
         self._parameters.require_held(given, compiled.taken_by_numbers)
@@ -183,54 +199,77 @@ class JitFunction:
         self._parameters.require_held(given, traced.taken_by_numbers)
         return unflatten(traced.results, iter([as_result(r) for r in eager.results(traced.returned)]))
 
-    def _lower(self, given: Given, open_: OpenSizes) -> Lowered:
+    def _lower(self, given: Given, open_: OpenSizes, *, by_call: bool = False) -> Lowered:
         given = self._parameters.checked(given)
-        traced = self._trace(given, open_)
-        program = Program(traced.module, traced.weights, self._parameters.name)
+        traced = self._trace(given, open_, by_call=by_call)
+        program = Program(traced.module, traced.weights, self._parameters.name, conditions=traced.conditions)
         return Lowered(program, traced.results, self._target, self._options, traced.taken_by_numbers)
 
-    def _trace(self, given: Given, open_: OpenSizes, into: Trace | None = None) -> Traced:
+    def _trace(self, given: Given, open_: OpenSizes, into: Trace | None = None, *, by_call: bool = False) -> Traced:
         names, settings = self._parameters.names(given.tree), dict(given.settings)
-        traced = trace(self._function, given.leaves, given.tree, names, settings, open_, into=into)
+        traced = trace(self._function, given.leaves, given.tree, names, settings, open_, into=into, by_call=by_call)
         if donated := self._parameters.donated(given.tree):
             donate(traced.module, donated, self._parameters.name)
         return traced
 
-    def _made(self, key: Hashable, given: Given, shapes: tuple[tuple[int, ...], ...]) -> _Compiled:
-        """What is compiled for `key`: with open sizes, or, where the function cannot be traced with them, for these shapes."""
-        if key in self._compiled:
-            return self._compiled[key]
-        parameters, began, lowered = self._parameters, perf_counter(), None
+    def _found_or_made(self, key: Hashable, given: Given, shapes: tuple[tuple[int, ...], ...]) -> _Compiled:
+        """What is compiled for `key` and these shapes."""
+        for case in (key, *self._cases.get(key, ()), (key, shapes)):
+            found = self._compiled.get(case)
+            if found is not None and found.serves(shapes):
+                return found
+        began = perf_counter()
+        case, lowered = self._case(key, given, shapes)
+        made = self._compile(lowered)
+        if len(self._compiled) >= MOST:
+            del self._compiled[next(iter(self._compiled))]
+        self._compiled[case] = made
+        self._recompilations.note(self._parameters.told(given, shapes), perf_counter() - began)
+        return made
+
+    def _case(self, key: Hashable, given: Given, shapes: tuple[tuple[int, ...], ...]) -> tuple[Hashable, Lowered]:
+        """The function traced with open sizes, where it asks what they are for those of which it is so; or, where it cannot be,
+        for these shapes: by what it is found, and the trace."""
+        parameters, cases = self._parameters, self._cases.get(key, [])
         parameters.require_axes(given.tree, shapes)
         open_ = parameters.open_sizes(given.tree)
         if key not in self._by_shape:
             try:
-                lowered = self._lower(given, open_)
-            except (DlcError, ArithmeticError, TypeError) as error:
+                lowered = self._lower_openly(given, open_)
+                if not lowered.program.conditions:
+                    return key, lowered
+                if len(cases) < _MOST_CASES:
+                    parameters.require_stated(given.tree, shapes)
+                    case = key, lowered.program.conditions
+                    self._cases[key] = [*(c for c in cases if c != case), case]
+                    return case, lowered
+                error: object = f"it asks in more than {_MOST_CASES} ways what they are"
+            except (DlcError, ArithmeticError, TypeError) as raised:
                 if not any(open_):
                     raise
-                # What is wrong for known sizes too is said by the trace with them.
-                warnings.warn(f"{parameters.name} is compiled for each set of sizes: {error}", stacklevel=3)
-                self._by_shape.add(key)
-        if lowered is None:
-            parameters.require_stated(given.tree, shapes)
-            key = key, shapes
-            if key in self._compiled:
-                return self._compiled[key]
-            lowered = self._lower(given, tuple({} for _ in given.leaves))
-        made = self._compile(lowered)
-        if len(self._compiled) >= MOST:
-            del self._compiled[next(iter(self._compiled))]
-        self._compiled[key] = made
-        self._recompilations.note(parameters.told(given, shapes), perf_counter() - began)
-        return made
+                error = raised
+        else:
+            error = None
+        parameters.require_stated(given.tree, shapes)
+        # What is wrong for known sizes too is said by the trace with them, and says nothing of others.
+        known = self._lower(given, tuple({} for _ in given.leaves))
+        if error is not None:
+            warnings.warn(f"{parameters.name} is compiled for each set of sizes: {error}", stacklevel=4)
+            self._by_shape.add(key)
+        return (key, shapes), known
+
+    def _lower_openly(self, given: Given, open_: OpenSizes) -> Lowered:
+        try:
+            return self._lower(given, open_)
+        except UndecidableError:
+            return self._lower(given, open_, by_call=True)
 
     def _compile(self, lowered: Lowered) -> _Compiled:
         options = self._options
         if options.dump_ir is not None and self._compiled:
             # A dump is of the first compilation; later ones differ in shapes only.
             lowered = replace(lowered, options=replace(options, dump_ir=None))
-        return _Compiled(lowered.compile(), lowered.results, lowered.taken_by_numbers)
+        return _Compiled(lowered.compile(), lowered.results, lowered.taken_by_numbers, lowered.program.conditions)
 
 
 @overload

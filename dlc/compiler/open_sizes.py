@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from dlc.compiler.program import Program
-from dlc.dialects.dl.base import shape_of
+from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.ranges import ranges_of, state_ranges
@@ -38,7 +38,10 @@ def domain_of(program: Program) -> tuple[Domain | None, str | None]:
     if missing:
         return None, f"the size {missing[0]} is none of an input by itself"
     search = _Search(program, symbols, decided)
-    reasons = map(search.reason, _samples(search.ranges))
+    samples = [*_samples(search.ranges)]
+    if program.conditions and not any(all(c.holds(sizes) for c in program.conditions) for sizes in samples):
+        return None, "its code asks what sizes are that are seldom so"
+    reasons = map(search.reason, samples)
     first = next((reason for reason in reasons if reason is not None), None)
     if first is None:
         return Domain(), None
@@ -77,8 +80,10 @@ class _Search:
         self._reasons: dict[tuple[int, ...], str | None] = {}
 
     def reason(self, sizes: Mapping[str, int]) -> str | None:
-        """What is not as the symbols promise for these sizes, as far as data can decide them."""
+        """What is not as the symbols promise for these sizes, as far as data can decide them; nothing, if they never come."""
         sizes = self.possible(sizes)
+        if not all(condition.holds(sizes) for condition in self.program.conditions):
+            return None
         key = tuple(sizes[symbol] for symbol in self.symbols)
         if key not in self._reasons:
             self._reasons[key] = _difference(self.program, sizes)
@@ -203,4 +208,15 @@ def _difference(program: Program, sizes: Mapping[str, int]) -> str | None:
                 expected = tuple(substitute(size, sizes) for size in shape_of(promised))
                 if expected != shape_of(result):
                     return f"{op.name} at {op.location} gives {shape_of(result)} with {said}, where {expected} was expected"
+        if isinstance(op, DlOp) and isinstance(known, DlOp) and (size := _repeated(op, known)) is not None:
+            return f"{op.name} at {op.location} repeats one element with {said}, where {size} were expected"
+    return None
+
+
+def _repeated(promised: DlOp, known: DlOp) -> Size | None:
+    """A size that is one element here, and repeated as one is, where a symbol promised the size that it is repeated to."""
+    for (open_sizes, _), (own, whole) in zip(promised.broadcast(), known.broadcast(), strict=True):
+        for size, n, wanted in zip(open_sizes[::-1], own[::-1], whole[::-1], strict=False):
+            if isinstance(size, Dim) and n == 1 != wanted:
+                return size
     return None

@@ -23,6 +23,7 @@ from dlc.dialects.registry import make_context
 from dlc.dims import Dim, Size, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
 from dlc.forms import Border
+from dlc.frontend.answers import Condition
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import ModelFile, Source
 from dlc.frontend.tflite import read_model
@@ -55,7 +56,8 @@ class Program:
     `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with; `read_for`
     reads it again where it came from, for known shapes of its inputs. `defaults` are for inputs that a call may leave out.
     `border` is what users of the model give and get, where that is more than its tensors. `keeper` keeps a module
-    that only those look at who have the program or one made of it.
+    that only those look at who have the program or one made of it. It is for open sizes that meet the `conditions`: whoever
+    calls it sees to that.
     """
 
     module: ModuleOp
@@ -67,6 +69,7 @@ class Program:
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
     border: Border | None = None
     keeper: Kept | None = None
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, normalized_axes
-from dlc.dims import Dim, Size
+from dlc.dims import Dim, Size, never_negative
 from dlc.errors import ModelError
 from dlc.frontend.decided import Element, elements_of, may_be_sizes
 from dlc.frontend.emit import Emitter, Value
@@ -61,7 +61,7 @@ class Operands:
         """
         emit, found = self.emit, self.elements(k, what)
         for element in found:
-            if isinstance(element, Element):
+            if isinstance(element, Element) or (emit.is_by_data(element) and not never_negative(element)):
                 number = emit.number(element)
                 least = emit(dl.GreaterEqualOp, number, emit.scalar(0, number))
                 emit.require(least, f"{self.place}: a size of {{}} in its {what}", number)

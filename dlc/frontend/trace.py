@@ -23,7 +23,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.data_dependent.selection import Selection
 from dlc.dialects.dl.dtypes import element_type, is_float, numpy_dtype
 from dlc.dialects.places import place as shown_place
-from dlc.dims import Dim, Size, deciding, is_static, product
+from dlc.dims import Answering, Dim, Size, answering, deciding, is_static, product
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.computations import Computations
 from dlc.frontend.counts import Counts
@@ -203,14 +203,15 @@ def current_trace() -> Trace | None:
 
 
 @contextmanager
-def tracing(trace: Trace) -> Generator[None]:
-    """Inside, `trace` is the current one; afterwards it is finished."""
-    before, decided = _tracing.set(trace), deciding.set(True)
+def tracing(trace: Trace, answers: Answering | None = None) -> Generator[None]:
+    """Inside, `trace` is the current one, and `answers` what is known of open sizes; afterwards it is finished."""
+    before, decided, answered = _tracing.set(trace), deciding.set(True), answering.set(answers)
     try:
         yield
     finally:
         _tracing.reset(before)
         deciding.reset(decided)
+        answering.reset(answered)
         trace.snapshots.thaw()
         trace.finished = True
 

@@ -12,8 +12,9 @@ from dlc.arrays import ShapeDtype, given_array
 from dlc.dialects.dl.base import Array, tensor_type
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dialects.dl.programs.ranges import state_ranges
-from dlc.dims import Dim, Range, Size, UndecidableError
+from dlc.dims import Dim, Range, Size, UndecidableError, bind_sizes
 from dlc.errors import DlcError, DTypeError
+from dlc.frontend.answers import Answers, Condition
 from dlc.frontend.entry import entry_function
 from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
 from dlc.frontend.trace import Trace, Tracer, is_number, tracing
@@ -28,13 +29,20 @@ OpenSize: TypeAlias = "tuple[Size, Range | None]"
 
 @dataclass(frozen=True)
 class Traced:
-    """What a function computes: `@main` over the leaves of its arguments, and the shape of its result and its leaves."""
+    """What a function computes: `@main` over the leaves of its arguments, and the shape of its result and its leaves.
+
+    It is what the function computes for open sizes that meet the `conditions`.
+    """
 
     module: ModuleOp
     weights: WeightStore
     results: Tree
     returned: Sequence[Tracer]
+<<<<<<< HEAD
     taken_by_numbers: Mapping[int, set[np.dtype[Any]]]
+=======
+    conditions: tuple[Condition, ...] = ()
+>>>>>>> opensizes
 
 
 def trace(
@@ -46,10 +54,12 @@ def trace(
     open_sizes: Sequence[Mapping[int, OpenSize]] = (),
     result_names: Sequence[str] | None = None,
     into: Trace | None = None,
+    by_call: bool = False,
 ) -> Traced:
     """Traces `function` called with the (args, kwargs) tree of these leaves, and static keyword arguments.
 
-    Only the leaves' shapes and dtypes matter; of a shape not even the axes for which a leaf has an entry in `open_sizes`.
+    Only the leaves' shapes and dtypes matter; of a shape not even the axes for which a leaf has an entry in `open_sizes`, but
+    where `by_call`: what the function asks of these sizes goes by those that the leaves have, on `conditions` then.
     Results are called by their places in what the function returns if they have no names. `into` is a trace of another kind,
     which has the arguments already.
     Raises what the function raises; errors of shape and dtype name the line.
@@ -69,7 +79,12 @@ def trace(
         arguments.append(Tracer(current, argument, weak=is_number(leaf)))
         argument.name_hint = identifier(name)
     args, kwargs = unflatten(tree, iter(arguments))
-    with tracing(current):
+    stated = {str(size): range_ for axes in open_sizes for size, range_ in axes.values() if range_ is not None}
+    sizes: dict[str, int] = {}
+    for leaf, axes in zip(leaves, open_sizes, strict=False) if by_call else ():
+        bind_sizes([size for size, _ in axes.values()], [leaf.shape[axis] for axis in axes], sizes)
+    answers = Answers(stated, sizes if by_call else None)
+    with tracing(current, answers):
         try:
             results, result_tree = flatten(function(*args, **kwargs, **static))
         except DlcError as error:
@@ -91,9 +106,14 @@ def trace(
         returned = [_result(current, r) for r in results]
     values = [r.value for r in returned]
     main = entry_function(current.block, names, values, result_tree.paths("result") if result_names is None else result_names)
+<<<<<<< HEAD
     sizes = (size for axes in open_sizes for size in axes.values())
     state_ranges(main, {str(size): stated for size, stated in sizes if stated is not None})
     return Traced(ModuleOp([main]), current.weights, result_tree, returned, current.taken_by_numbers)
+=======
+    state_ranges(main, stated)
+    return Traced(ModuleOp([main]), current.weights, result_tree, returned, answers.conditions)
+>>>>>>> opensizes
 
 
 def identifier(name: str) -> str | None:

@@ -30,7 +30,7 @@ AGAIN = (
 
 def _results(g: RandomGraph, node: NodeProto, operands: Sequence[GraphValue | None]) -> list[Array]:
     """What a node with bodies makes."""
-    known = {v.name: v.array for v in (*g.values, *operands) if v is not None}
+    known = g.computed | {v.name: v.array for v in (*g.values, *operands) if v is not None}
     with np.errstate(all="ignore"):
         return Meaning(g.opset, g.functions).of(node, known)
 
@@ -71,7 +71,7 @@ def _if(g: RandomGraph, op: str) -> GraphValue:
 def _limit(g: RandomGraph) -> GraphValue:
     """A number of steps: known, or given."""
     limit = np.full(g.random.choice([(), (1,)]), g.random.choice([0, 1, 2, 3, 4]), np.int64)
-    return g.constant(limit) if g.flag() else g.given(limit)
+    return g.setting(limit) if g.flag() else g.given(limit)
 
 
 def _loop(g: RandomGraph, op: str) -> GraphValue:
@@ -82,7 +82,7 @@ def _loop(g: RandomGraph, op: str) -> GraphValue:
     body.recipes = again(g)
     step, condition, *before = body.arguments
     body.grow(body.step, g.random.choice([0, 1, 2, 3]))
-    by_data = limit is None or limit.name not in g.settings or going is not None
+    by_data = limit is None or not g.is_known(limit) or going is not None
     if limit is None or g.random.random() < 0.3:
         by_data = True
         # Data, or the number of the step, ends it.

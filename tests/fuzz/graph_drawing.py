@@ -16,6 +16,11 @@ _PLAIN = [*OF_TENSORS.items(), *QUANTIZED.items()]
 _OTHERS = [*CONTROL.items(), *SEQUENCES.items(), *LISTS]
 RECIPES: dict[str, Recipe] = {**dict(TEXTS), **dict(LISTS), **QUANTIZED, **CONTROL, **SEQUENCES, **OF_TENSORS}
 OPERATORS = list(RECIPES)
+# Those whose shapes hang on the elements of an operand.
+_SHAPED = (
+    "Reshape", "Expand", "Slice", "Pad", "Tile", "Split", "Resize", "TopK", "OneHot", "CenterCropPad", "ConstantOfShape", "Range",
+    "Trilu", "Loop", "ConvTranspose", "NonZero", "Compress", "Unique",
+)  # fmt: skip
 
 
 def random_graph(seed: int) -> RandomGraph:
@@ -23,6 +28,8 @@ def random_graph(seed: int) -> RandomGraph:
     g = RandomGraph(seed)
     # One node in six or so has bodies, or is of sequences.
     g.recipes = TEXTS if g.random.random() < 0.05 else [*_PLAIN, *_OTHERS * (len(_PLAIN) // len(_OTHERS) // 4)]
+    if g.how_often_computed and g.recipes is not TEXTS:
+        g.recipes = [*g.recipes, *[(op, RECIPES[op]) for op in _SHAPED] * (len(_PLAIN) // len(_SHAPED))]
     size = g.random.choice([1, 1, 2, 3, 4, 6, 8])
     while not g.made:
         g.grow(g.step, size)

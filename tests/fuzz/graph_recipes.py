@@ -278,7 +278,8 @@ def _reshape(g: RandomGraph, op: str) -> GraphValue:
     x = g.any()
     size, shape = math.prod(x.shape), list[int]()
     if size == 0:
-        return g.add(op, x, shape=np.int64([0] * len(x.shape)))
+        # Written down, since a size that is computed and turns out to be 0 is 0, and copies none.
+        return g.add(op, x, g.constant(np.int64([0] * len(x.shape))))
     while size > 1 and len(shape) < 4:
         shape.append(g.random.choice([f for f in range(1, size + 1) if size % f == 0]))
         size //= shape[-1]
@@ -431,6 +432,54 @@ def _one_hot(g: RandomGraph, op: str) -> GraphValue:
     return g.add(op, indices, depth=np.int64(5), values=values, axis=g.random.randint(-1, len(indices.shape)))
 
 
+# Of sizes that data decides
+
+
+def _chosen(g: RandomGraph, op: str) -> GraphValue:
+    """Elements, or places, that given data picks, and what is made of them."""
+    # A number has axes to `onnx.reference`.
+    x = g.without_nan(g.any(g.types_of(op), _has_axes, exact=True))
+    if op == "Unique":
+        axis = {} if not x.shape or g.flag() else {"axis": g.random.randrange(len(x.shape))}
+        y = g.add(op, x, results=4, sorted=1, **axis, by_data=True)
+    elif op == "Compress":
+        axis = {} if not x.shape or g.flag() else {"axis": g.random.randrange(len(x.shape))}
+        length = x.shape[axis["axis"]] if axis else math.prod(x.shape)
+        mask = g.given(g.numbers.random(g.random.randint(0, length) if g.flag() else length) < g.random.choice([0.1, 0.5, 1]))
+        y = g.add(op, x, mask, **axis, by_data=True)
+    else:
+        y = g.add(op, x, by_data=True)
+    for _ in range(g.random.choice([0, 1, 2, 3])):
+        y = _of_chosen(g, y)
+    return y
+
+
+def _of_chosen(g: RandomGraph, y: GraphValue) -> GraphValue:
+    """One more step, which holds for as many as there are."""
+    match g.random.choice(["cast", "again", "joined", "turned", "flat", "summed", "rows", "wide", "picked"]):
+        case "cast":
+            return g.add("Cast", y, to=helper.np_dtype_to_tensor_dtype(BOOL), by_data=True)
+        case "again" if y.dtype in g.types_of("Add") and not is_float(y.dtype):
+            return g.add("Add", y, y, by_data=True)
+        case "joined" if y.shape:
+            return g.add("Concat", y, y, axis=g.random.randrange(len(y.shape)), by_data=True)
+        case "turned":
+            return g.add("Transpose", y, by_data=True)
+        case "flat":
+            return g.add("Reshape", y, g.constant(np.int64([-1])), by_data=True)
+        case "summed" if y.shape and y.dtype in g.types_of("ReduceSum") and not is_float(y.dtype):
+            return g.add("ReduceSum", y, axes=[g.random.randrange(len(y.shape))], keepdims=int(g.flag()), by_data=True)
+        case "rows":
+            shape = g.add("Shape", y, by_data=True)
+            return g.add("ConstantOfShape", shape, value=numpy_helper.from_array(g.numbers_of(g.dtype(), (1,))), by_data=True)
+        case "wide":
+            return g.add("Expand", y, g.add("Shape", y, by_data=True), by_data=True)
+        case "picked" if y.dtype == I64 and y.array.size and y.array.min() >= 0:
+            return g.add("Gather", g.fresh(g.dtype(), (int(y.array.max()) + 1, 3)), y, by_data=True)
+        case _:
+            return y
+
+
 # Products
 
 
@@ -521,7 +570,7 @@ def _shape_of(g: RandomGraph, op: str) -> GraphValue:
 
 def _filled(g: RandomGraph, op: str) -> GraphValue:
     value = numpy_helper.from_array(g.numbers_of(g.dtype(), (1,)))
-    return g.add(op, g.constant(np.int64(g.shape(largest=64))), value=value)
+    return g.add(op, g.setting(np.int64(g.shape(largest=64))), value=value)
 
 
 def _eye(g: RandomGraph, op: str) -> GraphValue:
@@ -533,7 +582,7 @@ def _range(g: RandomGraph, op: str) -> GraphValue:
     dtype = g.random.choice(g.types_of(op))
     start, step = g.random.choice([(0, 1), (7, -3), (1, 2)])
     limit = start + step * g.random.randint(-1, 9)
-    return g.add(op, *(g.constant(np.asarray(v, dtype)) for v in (start, limit, step)))
+    return g.add(op, *(g.setting(np.asarray(v, dtype)) for v in (start, limit, step)))
 
 
 RECIPES: dict[str, Recipe] = {
@@ -572,6 +621,7 @@ RECIPES: dict[str, Recipe] = {
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "OneHot": _one_hot,
+    **dict.fromkeys(["NonZero", "Compress", "Unique"], _chosen),
     **dict.fromkeys(["MatMul", "MatMulInteger"], _matmul),
     "Gemm": _gemm,
     "Einsum": _einsum,

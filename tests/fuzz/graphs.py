@@ -80,7 +80,8 @@ def _of_numbers(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array, Trac
         known = known.with_sizes(sizes_decided(known.module, inputs, known.weights))
         expected = expected_of(known, inputs, trial.precision)
         assert expected is not None
-        got = _called(graph, source, trial, lists) if graph.open_sizes or lists else _compiled(graph, source, trial)
+        at_call = graph.open_sizes or graph.computed or lists
+        got = _called(graph, source, trial, lists) if at_call else _compiled(graph, source, trial)
     compared = list[tuple[str, Array, Tracked]]()
     for value, want, array in zip(graph.results, expected, got, strict=True):
         theirs = Tracked(want.array, want.errors + value.apart) if value.apart else want

@@ -25,6 +25,7 @@ class RandomBody(RandomGraph):
         self.outer, self.random, self.numbers = outer, outer.random, outer.numbers
         self.special, self.types, self.opset = outer.special, outer.types, outer.opset
         self.recipes, self.functions, self.depth = outer.recipes, outer.functions, outer.depth - 1
+        self.computed, self.how_often_computed = outer.computed, outer.how_often_computed
         self.in_bodies, self.in_function = outer.in_bodies, isinstance(outer, RandomBody) and outer.in_function
         self.prefix = f"{outer.prefix}b{outer.bodies}_"
         outer.bodies += 1
@@ -57,6 +58,9 @@ class RandomBody(RandomGraph):
 
     def constant(self, array: Array) -> GraphValue:
         return self.noted(array) if self.flag() else super().constant(array)
+
+    def computed_setting(self, array: Array) -> GraphValue:
+        return self.constant(array) if self.in_function else self.outer.computed_setting(array)
 
     def noted(self, array: Array) -> GraphValue:
         """The result of a Constant."""

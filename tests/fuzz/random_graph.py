@@ -20,6 +20,7 @@ from onnx.reference import ReferenceEvaluator
 
 from dlc.dialects.dl.base import Array
 from tests.fuzz.draws import ANY, LARGEST_ARRAY, RANKS, Draws, Unsuitable, is_extreme
+from tests.fuzz.graph_numbers import Numbers, may_be_computed
 from tests.ops.sample import F32, is_float
 
 OPSETS = range(7, 29)
@@ -35,6 +36,8 @@ DEPTH = 2
 _CONVERTING = ("BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear")
 # Nodes that read no elements of inputs.
 _OF_NO_ELEMENTS = ("ConstantOfShape", "EyeLike", "Range", "Shape", "Size")
+# Operands that shapes hang on, which a graph may compute.
+_SHAPING = ("K", "depth", "ends", "k", "pads", "repeats", "scales", "shape", "sizes", "split", "starts", "steps")
 
 
 @dataclass(eq=False)
@@ -80,7 +83,7 @@ class RandomGraph(Draws[GraphValue]):
         self.opset = self.random.choice((self.random.choice(OPSETS), self.random.randint(13, 22)))
         self.external = self.random.random() < 0.1
         # The sizes of inputs that are left open, equal ones by one name.
-        self.open_sizes = {n for n in range(64) if self.random.random() < 0.5} if self.random.random() < 0.2 else set[int]()
+        self.open_sizes = {n for n in range(64) if self.random.random() < 0.5} if self.random.random() < 0.3 else set[int]()
         # Whether inputs come as a sequence, and results go as one.
         self.in_sequences = False
         # What a step may draw: operators with their recipes.
@@ -93,6 +96,10 @@ class RandomGraph(Draws[GraphValue]):
         self.inputs: dict[str, Array] = {}
         self.weights: dict[str, Array] = {}
         self.settings: dict[str, Array] = {}
+        # Settings that nodes compute, and what all of these nodes make.
+        self.computed: dict[str, Array] = {}
+        self.of_settings = set[str]()
+        self.how_often_computed = self.random.choice([0, 0.5, 0.9] if self.open_sizes else [0, 0, 0, 0.5])
 
     @property
     def made(self) -> list[GraphValue]:
@@ -101,7 +108,7 @@ class RandomGraph(Draws[GraphValue]):
     @property
     def results(self) -> list[GraphValue]:
         """What nothing else reads."""
-        read = {name for node in all_nodes(self.nodes) for name in node.input}
+        read = {name for node in all_nodes(self.nodes) if node.output[0] not in self.of_settings for name in node.input}
         return [v for v in self.made if v.name not in read]
 
     @property
@@ -110,8 +117,9 @@ class RandomGraph(Draws[GraphValue]):
 
     @property
     def open_model(self) -> ModelProto:
-        nodes = [_without_weights(n, self.in_bodies) for n in self.nodes if n.op_type not in _OF_NO_ELEMENTS]
-        return self._model(nodes, self.open_inputs, self.settings)
+        nodes = [n for n in self.nodes if n.op_type not in _OF_NO_ELEMENTS and n.output[0] not in self.of_settings]
+        stripped = [_without_weights(n, self.in_bodies) for n in nodes]
+        return self._model(stripped, self.open_inputs, self.settings | self.computed)
 
     def _model(
         self, nodes: Sequence[NodeProto], inputs: dict[str, Array], weights: dict[str, Array], open_sizes: Container[int] = ()
@@ -171,6 +179,22 @@ class RandomGraph(Draws[GraphValue]):
         self.settings[name] = array
         return GraphValue(name, array, True)
 
+    def setting(self, array: Array) -> GraphValue:
+        """What shapes hang on: a constant, or computed from the sizes that there are, from inputs or from data."""
+        if may_be_computed(array) and self.random.random() < self.how_often_computed:
+            return self.computed_setting(array)
+        return self.constant(array)
+
+    def computed_setting(self, array: Array) -> GraphValue:
+        numbers = Numbers(self)
+        name = numbers.made(array)
+        self.computed[name] = array
+        return GraphValue(name, array, True, by_data=numbers.by_data)
+
+    def is_known(self, value: GraphValue) -> bool:
+        """Whether what a setting is can be said when the graph is read, but for sizes that are open."""
+        return value.name in self.settings or (value.name in self.computed and not value.by_data)
+
     # Operators
 
     def schema(self, op: str) -> OpSchema:
@@ -194,6 +218,7 @@ class RandomGraph(Draws[GraphValue]):
         *operands: GraphValue | None,
         results: int = 1,
         apart: float = 0.0,
+        by_data: bool = False,
         accepted: Callable[[Array], bool] = lambda result: True,
         **settings: Any,
     ) -> GraphValue:
@@ -210,7 +235,8 @@ class RandomGraph(Draws[GraphValue]):
             if name in schema.attributes:
                 attributes[name] = setting
             elif place is not None:
-                constants.append(self.constant(np.asarray(setting)))
+                made = self.setting if name in _SHAPING else self.constant
+                constants.append(made(np.asarray(setting)))
                 taken += [None] * (place + 1 - len(taken))
                 taken[place] = constants[-1]
             else:
@@ -220,7 +246,8 @@ class RandomGraph(Draws[GraphValue]):
         arrays = evaluated([node], {v.name: v.array for v in taken if v is not None}, names, self.opset)
         if arrays is None or not accepted(arrays[0]):
             raise Unsuitable
-        return self.insert([node], arrays, apart)
+        by_data |= any(v is not None and v.by_data for v in taken)
+        return self.insert([node], arrays, apart, range(results) if by_data else ())
 
     def names(self, op: str, count: int = 1) -> list[str]:
         """Names for the results of the next node."""

@@ -12,8 +12,9 @@ import pytest
 import dlc
 import dlc.numpy as dnp
 from dlc.dims import Dim, UndecidableError, never_negative, parse
+from dlc.errors import ShapeError
 
-# Python's own decisions, of which another size makes another program.
+# Python's own decisions, of which another size may make another program.
 DECISIONS: dict[str, Callable[[Any], Any]] = {
     "equal": lambda x: x * 2 if x.shape[0] == 1 else x,
     "other": lambda x: x * 2 if x.shape[0] != 1 else x,
@@ -60,13 +61,67 @@ def rows(n: int) -> Any:
     return np.arange(1, n + 1, dtype=np.float32)
 
 
-@pytest.mark.parametrize("name", DECISIONS)
-def test_a_decision_of_python_is_right_for_each_size(name: str) -> None:
-    asks = DECISIONS[name]
-    compiled = dlc.jit(target="reference", dynamic={"x": {0: "N"}})(asks)
+# What is looked up by a size has to know it.
+LOOKED_UP = {"table"}
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("name", DECISIONS.keys() - LOOKED_UP)
+def test_a_decision_of_python_is_right_for_each_size(name: str, target: str) -> None:
+    """Each way of deciding is traced once, whichever size asks first."""
+    asks, traced = DECISIONS[name], list[object]()
+
+    def noted(x: Any) -> Any:
+        traced.append(x)
+        return asks(x)
+
+    compiled = dlc.jit(target=target, dynamic={"x": {0: "N"}}, cache=False)(noted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (1, 0, 2, 3, 4, 7, 8, 100):
+            assert np.array_equal(compiled(rows(n)), asks(rows(n)))
+    # Twice for each: in vain, and for the sizes of a call.
+    assert len(traced) <= 2 * (4 if name == "among" else 2)
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_what_is_looked_up_by_a_size_is_compiled_for_each(name: str) -> None:
+    compiled = dlc.jit(target="reference", dynamic={"x": {0: "N"}})(DECISIONS[name])
     with pytest.warns(UserWarning, match="for each set of sizes"):
         for n in (1, 0, 2, 3):
+            assert np.array_equal(compiled(rows(n)), DECISIONS[name](rows(n)))
+
+
+def test_what_the_range_of_a_size_says_is_decided() -> None:
+    def asks(x: Any) -> Any:
+        n = x.shape[0]
+        return x if n == 0 or n > 40 or n // 2 > 16 or n * n < 1 or 2 * n == 65 or not n else x * 2
+
+    traced = list[object]()
+    compiled = dlc.jit(target="reference", dynamic={"x": {0: "N:1..32"}})(lambda x: (traced.append(x), asks(x))[1])
+    for n in (1, 2, 31, 32):
+        assert np.array_equal(compiled(rows(n)), rows(n) * 2)
+    assert len(traced) == 1
+
+
+def test_a_function_that_asks_in_many_ways_is_compiled_for_each_size() -> None:
+    def asks(x: Any) -> Any:
+        return sum((x * k for k in range(20) if x.shape[0] == k), x)
+
+    compiled = dlc.jit(target="reference", dynamic={"x": {0: "N"}})(asks)
+    with pytest.warns(UserWarning, match="asks in more than 8 ways"):
+        for n in range(12):
             assert np.array_equal(compiled(rows(n)), asks(rows(n)))
+
+
+def test_an_error_for_one_size_says_nothing_of_others() -> None:
+    compiled = dlc.jit(target="reference", dynamic={"x": {0: "N"}})(lambda x: dnp.gradient(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (0, 1):
+            with pytest.raises(ShapeError, match=f"gradient: {n} samples"):
+                compiled(rows(n))
+        assert np.array_equal(compiled(rows(5)), np.ones(5))
 
 
 @pytest.mark.parametrize("name", DECISIONS)
@@ -80,8 +135,8 @@ def test_two_sizes_are_not_taken_for_different_ones() -> None:
         return x.sum() + y.sum() if x.shape == y.shape else x.sum()
 
     compiled = dlc.jit(target="reference", dynamic={"x": {0: "N"}, "y": {0: "M"}})(asks)
-    with pytest.warns(UserWarning, match="is N == M"):
-        assert (compiled(rows(2), rows(2)), compiled(rows(2), rows(1))) == (6, 3)
+    for _ in range(2):
+        assert (compiled(rows(2), rows(2)), compiled(rows(2), rows(1)), compiled(rows(5), rows(5))) == (6, 3, 30)
 
 
 def test_what_is_known_of_sizes_is_answered() -> None:

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
+import dlc
 from dlc.compiler import Program, compile
 from dlc.errors import DlcError, ModelError, ShapeError
 from dlc.frontend.onnx import import_model
@@ -326,6 +327,47 @@ def test_a_part_of_what_was_counted_that_may_be_empty(begin: int, end: int, step
         check([model(x)["y"]], [x[None, x > 0][:, begin:end:step]])
 
 
+# Up to, and around, as many as are counted of `few`, or as `few` is long, less three in one place.
+UP_TO = """<ir_version: 10, opset_import: ["" : 19]> g (float[f] few, float[n, 5] x) => (float[r, c] y) {{
+    one = Constant<value_ints = [1]>()
+    three = Constant<value_ints = [3]>()
+    {count}
+    less = Sub(count, three)
+    {part}
+}}"""
+COUNTS = {
+    "counted": "places = NonZero(few) shape = Shape(places) count = Gather(shape, one)",
+    "long": "count = Shape(few)",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_padding_of_open_sizes(mode: str, count: str, target: str) -> None:
+    nil = "nil = Constant<value_ints = [0]>()"
+    pad = f"{nil} pads = Concat<axis = 0>(count, one, less, nil) y = Pad<mode = '{mode}'>(x, pads)".replace("'", '"')
+    model = compiled(UP_TO.format(count=COUNTS[count], part=pad), target)
+    for k, n in ((3, 4), (5, 17), (40, 41)):
+        x = np.random.default_rng(k).standard_normal((n, 5), np.float32)
+        check([model(np.ones(k, np.float32), x)["y"]], [np.pad(x, ((k, k - 3), (1, 0)), mode)])
+    if count == "counted":
+        with pytest.raises(DlcError, match="a size of -1 in its pads"):
+            model(np.ones(2, np.float32), np.ones((4, 5), np.float32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("bounds", ["one, count", "count, one", "less, count", "one, less"])
+def test_a_slice_that_ends_where_a_count_says(bounds: str, target: str) -> None:
+    """Clamped to the axis, though its size is known and the bound is not."""
+    part = f"y = Slice(x, {bounds}, one)"
+    model = compiled(UP_TO.format(count=COUNTS["counted"], part=part), target)
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    for k in (0, 1, 2, 3, 4, 5, 6, 20):
+        start, stop = ({"one": 1, "count": k, "less": k - 3}[bound] for bound in bounds.split(", "))
+        check([model(np.ones(k, np.float32), x)["y"]], [x[:, start:stop]])
+
+
 def test_the_first_of_none() -> None:
     """As many as data says, of an axis that has no elements: it has to say 0."""
     text = """<ir_version: 9, opset_import: ["" : 20]> g (float[0] x, int64[1] k) => (float[q] y) { y, i = TopK(x, k) }"""
@@ -370,3 +412,14 @@ def test_a_count_that_is_none_is_damage() -> None:
     twice = tuple(replace(i, symbol="n") if isinstance(i, Decide) else i for i in artifact.host.instructions)
     with pytest.raises(ModelError, match="decided twice"):
         replace(artifact, host=replace(artifact.host, instructions=twice)).model()
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 2 + 1, lambda x: x[x > 0] * 2], ids=["open", "counted"])
+def test_tasks_of_a_vector_of_open_length_are_long(function: Any) -> None:
+    """A few elements each would have no full vectors, and threads would wait for one another to count them."""
+    x = np.random.default_rng(0).standard_normal(100_000, np.float32)
+    lowered = dlc.jit(dynamic={"x": {0: "N"}}, num_threads=1, cache=False)(function).lower(x)
+    artifact = lowered.compile().artifact
+    assert isinstance(artifact, Artifact)
+    found = Watch(artifact, [x], 1).run()
+    assert len(found.tasks) < 100

@@ -57,6 +57,12 @@ def program(tmp_path: Path, text: str, **shapes: tuple[int, ...]) -> Program:
             Domain({"M": Range(0, 9)}, {"N": "M"}),
         ),
         (ONE + "<int64[2] k = {7,6}> { y = Reshape(x, k) }", None),
+        # One row would be repeated: that it is read again is known when the kernel is made.
+        (ONE + "<int64[2] k = {2,6}> { y = Expand(x, k) }", None),
+        (
+            TWO + "<float[2,6] v = {1,2,3,4,5,6,7,8,9,10,11,12}> { t = Add(x, v)  y = Concat<axis = 0>(t, z) }",
+            Domain({"N": Range(2, 2)}),
+        ),
     ],
 )
 def test_where_programs_hold(text: str, domain: Domain | None, tmp_path: Path) -> None:

@@ -313,6 +313,10 @@ class DlOp(PlainOp, ABC):
     def reference(self, *operands: Array) -> Array | tuple[Array, ...]:
         """The results for these operand values, by NumPy: the op's definition in code."""
 
+    def broadcast(self) -> Sequence[tuple[Sequence[Size], Sequence[Size]]]:
+        """What is repeated along axes of one element, trailing axes aligned: its sizes, and those that it is repeated to."""
+        return ()
+
     @classmethod
     def make(cls, *operands: SSAValue, **properties: PropertyValue | None) -> Self:
         """The op over these operands, with inferred result types."""

@@ -74,6 +74,9 @@ def is_unsigned(element_type: Attribute) -> bool:
 class Elementwise(DlOp, ABC):
     """Each result element depends on the operands' elements at the same, broadcast, place."""
 
+    def broadcast(self) -> Sequence[tuple[Sequence[Size], Sequence[Size]]]:
+        return [(shape_of(v), shape_of(self.results[0])) for v in self.operands]
+
     @abstractmethod
     def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
         """One result element from one element of each operand."""

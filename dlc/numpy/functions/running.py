@@ -113,12 +113,15 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, /, dx: float = 1.0, axis
     y = operand(y)
     axis = axis_of("trapezoid", y, axis)
     size = y.shape[axis]
-    pairs = add(part(y, axis, min(1, size), size), part(y, axis, 0, max(size - 1, 0)))
+    later, earlier = (min(1, size), size), (0, max(size - 1, 0))
+    pairs = add(part(y, axis, *later), part(y, axis, *earlier))
     width: Any = dx
     if x is not None:
-        width = diff(x)
-        if operand(x).ndim == 1:
-            width = reshape(width, [size - 1 if a == axis else 1 for a in range(y.ndim)])
+        x = operand(x)
+        along = axis if x.ndim > 1 else 0
+        width = subtract(part(x, along, *later), part(x, along, *earlier))
+        if x.ndim == 1:
+            width = reshape(width, [earlier[1] if a == axis else 1 for a in range(y.ndim)])
     return sum(multiply(multiply(width, pairs), 0.5), axis)
 
 
@@ -145,6 +148,6 @@ def _correlated(x: Operand, v: Operand, mode: str, name: str) -> Any:
     if mode not in padding:
         refuse(UnsupportedError(f"{name}: mode {mode!r}; expected one of full, same and valid"))
     low, high = padding[mode]
-    padded = apply(dl.PadOp, x, np.zeros((), x.dtype), low=(low,), high=(high,))
+    padded = concat([broadcast_to(np.zeros((), x.dtype), (low,)), x, broadcast_to(np.zeros((), x.dtype), (high,))], axis=0)
     data, weights = reshape(padded, (1, -1, 1)), reshape(flip(v), (k, 1, 1))
     return ravel(apply(dl.ConvOp, data, weights, strides=(1,), dilations=(1,), groups=1))

@@ -97,8 +97,8 @@ def cov(
         x = subtract(x, expand_dims(average(x, 1, weights), 1))
         weighted = multiply(x, weights)
         count = subtract(total, divide(multiply(sum(square(weights)), less_by), total)) if less_by else total
-    product = divide(matmul(weighted, matrix_transpose(x)), convert(count, x.dtype))
-    return reshape(product, ()) if product.shape == (1, 1) else product
+    product: Any = divide(matmul(weighted, matrix_transpose(x)), convert(count, x.dtype))
+    return product[0, 0] if 1 <= product.shape[0] < 2 else product
 
 
 def _variables(v: ArrayLike, rowvar: bool) -> Operand:
@@ -106,7 +106,7 @@ def _variables(v: ArrayLike, rowvar: bool) -> Operand:
     if v.ndim > 2:
         refuse(ShapeError(f"cov: an array of shape {v.shape}; expected samples of variables, two axes at most"))
     rows: Operand = v if v.ndim == 2 else reshape(v, (1, -1))
-    return rows if rowvar or rows.shape[0] == 1 else matrix_transpose(rows)
+    return rows if rowvar or v.ndim < 2 else matrix_transpose(rows)
 
 
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> Any:

@@ -22,6 +22,9 @@ from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.scatter import scatter_of
 from dlc.passes.tiling.structured_ops import StructuredOp, is_read, loads_at_computed_places, neighbour_loads
 
+# The elements of a vector of an open length that its tasks are made for: enough for several tasks.
+_LONG_VECTOR = 1 << 16
+
 # Functions that are a dozen instructions or more.
 _LONG = (
     math.ExpOp, math.Exp2Op, math.ExpM1Op, math.LogOp, math.Log2Op, math.Log10Op, math.Log1pOp, math.TanhOp, math.ErfOp,
@@ -127,8 +130,10 @@ class OpenNest:
 
         stages = [replace(s, accesses=tuple(map(known, s.accesses))) for s in self.stages] if sizes else self.stages
         extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
-        # An example may be none of the sizes that there are, and have no element.
-        extents |= {d: max(extents[d], 1) for d in self.symbolic}
+        # An example may be none of the sizes that there are, and have no element. What has no other dimension takes time where
+        # it is long.
+        least = _LONG_VECTOR if len(extents) == 1 and not any(s.reductions for s in self.stages) else 1
+        extents |= {d: max(extents[d], least) for d in self.symbolic}
         return Nest(stages, extents, frozenset(self.symbolic), zeros=self.zeros)
 
     @cached_property

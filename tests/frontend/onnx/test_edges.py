@@ -55,6 +55,14 @@ def test_the_largest_of_nothing(name: str, sizes: tuple[int, ...], target: str) 
     assert (got.shape, got.dtype) == ((sizes, np.float32) if name == "Hardmax" else (found, np.int64))
 
 
+@pytest.mark.parametrize("rows", [0, 3])
+def test_what_is_kept_of_nothing(rows: int) -> None:
+    node = helper.make_node("Compress", ["x", "mask"], ["y"], axis=0)
+    source = model([node], {"x": [rows, 2], "mask": ["m"]}, ["y"], dtypes={"mask": TensorProto.BOOL})
+    compiled = dlc.compile_model(source, num_threads=1, cache=False)
+    assert compiled(np.ones((rows, 2), np.float32), np.zeros(rows, bool))["y"].shape == (0, 2)
+
+
 @pytest.mark.parametrize("scale", [np.inf, np.nan])
 def test_scales_that_are_not_finite_are_refused(scale: float) -> None:
     node = helper.make_node("Resize", ["x", "", "s"], ["y"], name="zoom", mode="nearest")

@@ -21,6 +21,7 @@ from dlc.dialects.dl.contractions.contraction import compatible
 from dlc.dialects.dl.dtypes import is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.scalar import wide_float
+from dlc.dims import Size
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Attribute, FloatAttr, SSAValue, StringAttr, TensorType, irdl_op_definition, operand_def, prop_def, result_def
 
@@ -306,6 +307,9 @@ class PreluOp(Composite):
         if element_type_of(self.x) != element_type_of(self.slope):
             raise DTypeError(f"dl.prelu: x is {element_type_of(self.x)}, slope {element_type_of(self.slope)}; cast one")
         return [tensor_type(x, element_type_of(self.x))]
+
+    def broadcast(self) -> Sequence[tuple[Sequence[Size], Sequence[Size]]]:
+        return [(shape_of(self.slope), shape_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
         x, slope = operands

@@ -199,6 +199,10 @@ class MatmulOp(ProductSum):
         batch = broadcast_shapes("dl.matmul", a[:-2], b[:-2])
         return [tensor_type((*batch, *a[-2:-1], *b[-1:][len(b) == 1 :]), self.result_type())]
 
+    def broadcast(self) -> Sequence[tuple[Sequence[Size], Sequence[Size]]]:
+        batches = [shape_of(v)[:-2] for v in (self.lhs, self.rhs)]
+        return [(batch, broadcast_shapes(self.name, *batches)) for batch in batches]
+
     def reference(self, *operands: Array) -> Array:
         return self.contracted(np.matmul, operands)
 

@@ -131,9 +131,14 @@ class BroadcastToOp(Movement):
 
     def infer(self) -> Sequence[Tensor]:
         shape = sizes(self.shape)
+        if negative := [size for size in shape if isinstance(size, int) and size < 0]:
+            raise ShapeError(f"dl.broadcast_to: a size of {negative[0]} in {shape} (C1)")
         if not broadcasts_to(self.name, shape_of(self.x), shape):
             raise ShapeError(f"dl.broadcast_to: {shape_of(self.x)} does not broadcast to {shape} (C1)")
         return [tensor_type(shape, element_type_of(self.x))]
+
+    def broadcast(self) -> Sequence[tuple[Sequence[Size], Sequence[Size]]]:
+        return [(shape_of(self.x), shape_of(self.result))]
 
     def reference(self, *operands: Array) -> Array:
         return np.broadcast_to(operands[0], static_sizes(self, sizes(self.shape)))

@@ -144,6 +144,10 @@ class TrailingNorm(RowComposite):
                 raise ShapeError(f"{self.name}: scale or bias {shape_of(v)} does not broadcast to the normalised axes {rows}")
         return [tensor_type(x, element_type_of(self.operands[0]))]
 
+    def broadcast(self) -> Sequence[tuple[Sequence[Size], Sequence[Size]]]:
+        rows = shape_of(self.operands[0])[self.row_axes[0] :]
+        return [(shape_of(v), rows) for v in self.operands[1:]]
+
 
 @irdl_op_definition
 class LayerNormOp(TrailingNorm):

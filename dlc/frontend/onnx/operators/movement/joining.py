@@ -101,7 +101,7 @@ def _sliced(
             continue
         first, last = _inside(begin, end, step, size)
         if not is_static((first, last, size)) and not _holds(first, last, size):
-            if emit.is_by_data(size):
+            if any(map(emit.is_by_data, (first, last, size))):
                 x = _cut(node, x, axis, begin, end, step)
                 limits[axis] = x.shape[axis]
                 continue
@@ -191,17 +191,44 @@ def pad_10(node: Node) -> Value:
 
 @table("Pad", since=11)
 def pad(node: Node) -> Value:
-    x, amounts = node[0], node.integers_of(1, "pads")
+    x, amounts = node[0], node.decided(1, "pads")
     mode = node.choice("mode", "constant", PAD_MODES)
     fill = node.get(2)
     axes = normalized_axes(None, node.integers_of(3, "axes"), x.rank) if node.get(3) is not None else range(x.rank)
     if len(amounts) != 2 * len(axes):
         raise ModelError(f"{node.place}: {len(amounts)} pads for {len(axes)} axes; expected two each")
     low, high = [0] * x.rank, [0] * x.rank
-    for k, axis in enumerate(axes):
-        low[axis], high[axis] = amounts[k], amounts[k + len(axes)]
     value = node.emit.reshape(fill, ()) if fill is not None else None
+    for k, axis in enumerate(axes):
+        before, behind = amounts[k], amounts[k + len(axes)]
+        if isinstance(before, int) and isinstance(behind, int):
+            low[axis], high[axis] = before, behind
+        else:
+            x = _padded_axis(node, x, axis, before, behind, value, mode)
     return padded(node, x, low, high, value, mode)
+
+
+def _padded_axis(node: Node, x: Value, axis: int, low: Size, high: Size, fill: Value | None, mode: str) -> Value:
+    """`x` with as much around it along one axis as open sizes say."""
+    emit, size = node.emit, x.shape[axis]
+    if mode == "constant":
+        outside = fill if fill is not None else emit.scalar(False if is_bool(x.element_type) else 0, x)
+        around = [emit.broadcast(outside, [n if a == axis else s for a, s in enumerate(x.shape)]) for n in (low, high)]
+        return emit(dl.ConcatOp, around[0], x, around[1], axis=axis)
+    places, last = emit(dl.SubOp, emit.iota(low + size + high), emit.sizes(low)), emit.sizes(size - 1)
+
+    def repeated(period: Value) -> Value:
+        return emit(dl.SubOp, places, emit(dl.MulOp, emit(dl.FloordivOp, places, period), period))
+
+    if mode == "edge":
+        places = emit(dl.MinimumOp, emit(dl.MaximumOp, places, emit.scalar(0, places)), last)
+    elif mode == "wrap":
+        places = repeated(emit.sizes(size))
+    else:
+        period = emit(dl.MaximumOp, emit.sizes(2 * size - 2), emit.scalar(1, places))
+        mirrored = repeated(period)
+        places = emit(dl.MinimumOp, mirrored, emit(dl.SubOp, period, mirrored))
+    return emit(dl.GatherOp, x, places, axis=axis)
 
 
 @table("CenterCropPad", since=18)

@@ -46,6 +46,8 @@ def compress(node: Node) -> Value:
         x, axis = emit.reshape(x, (product(x.shape),)), 0
     if condition.rank != 1 or not is_bool(condition.element_type):
         raise ModelError(f"{node.place}: its condition must be bools of rank 1, got {condition.type}")
+    if x.shape[axis] == 0:
+        return x
     (places,) = _selected(node, dl.NonzeroOp, condition)
     return emit(dl.GatherOp, x, emit.reshape(places, (places.shape[1],)), axis=axis)
 
