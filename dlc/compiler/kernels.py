@@ -121,7 +121,7 @@ def lower_kernel(
     Raises CompileError when it is not one function then.
     """
     module = ModuleOp([kernel.clone()])
-    manager = PassManager(context, stages, check=check, observer=observer)
+    manager = PassManager(context, stages, check=check, counted=observer is not None, observer=observer)
     manager.run(module, stages, lambda: ModuleOp([kernel.clone()]))
     lowered = list(kernels_of(module))
     if len(lowered) != 1:

@@ -14,7 +14,7 @@ from dlc.passes.structured import Constants
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.nests import Nest
-from dlc.passes.tiling.plan import TilePlan, packed_periods
+from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.pipelines import parse
 from dlc.target import Target
@@ -43,7 +43,7 @@ def describe_plans(fault: Fault, target: Target) -> str:
 
 def _apply_simplest(nest: Nest, kernel: func.FuncOp) -> None:
     """Cuts the nest into a task per point, or per panel of a packed operand."""
-    panels = {d: min(p, nest.extents[d]) for d, p in packed_periods(nest).items() if d in nest.shared}
+    panels = {d: min(p, nest.extents[d]) for d, p in nest.packed_periods.items() if d in nest.shared}
     plan = TilePlan(grid=dict.fromkeys(nest.shared, 1) | panels, register=panels, order=tuple(nest.shared))
     plan.check(nest)
     apply_tiles(nest, plan, Constants(kernel))

@@ -38,11 +38,8 @@ class Traced:
     weights: WeightStore
     results: Tree
     returned: Sequence[Tracer]
-<<<<<<< HEAD
     taken_by_numbers: Mapping[int, set[np.dtype[Any]]]
-=======
     conditions: tuple[Condition, ...] = ()
->>>>>>> opensizes
 
 
 def trace(
@@ -106,14 +103,8 @@ def trace(
         returned = [_result(current, r) for r in results]
     values = [r.value for r in returned]
     main = entry_function(current.block, names, values, result_tree.paths("result") if result_names is None else result_names)
-<<<<<<< HEAD
-    sizes = (size for axes in open_sizes for size in axes.values())
-    state_ranges(main, {str(size): stated for size, stated in sizes if stated is not None})
-    return Traced(ModuleOp([main]), current.weights, result_tree, returned, current.taken_by_numbers)
-=======
     state_ranges(main, stated)
-    return Traced(ModuleOp([main]), current.weights, result_tree, returned, answers.conditions)
->>>>>>> opensizes
+    return Traced(ModuleOp([main]), current.weights, result_tree, returned, current.taken_by_numbers, answers.conditions)
 
 
 def identifier(name: str) -> str | None:

@@ -24,7 +24,8 @@ Observer = Callable[[Stage, ModulePass, Sequence[ModulePass], ModuleOp], None]
 class PassManager:
     """Runs stages over modules; `records` lists every pass that ran, `told` what some of them, by their names, said.
 
-    `plan` is everything that a program goes through, so that a dumped module can say what is still to come.
+    `plan` is everything that a program goes through, so that a dumped module can say what is still to come. Ops are `counted`
+    before and after each pass where somebody looks at that.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class PassManager:
         plan: Sequence[Stage] = (),
         *,
         check: bool = False,
+        counted: bool = True,
         dump: DumpFolder | None = None,
         progress: Progress | None = None,
         observer: Observer | None = None,
@@ -40,6 +42,7 @@ class PassManager:
         self.context = context
         self.plan = plan
         self.verifier = Verifier() if check else None
+        self.counted = counted
         self.dump = dump
         self.progress = progress
         self.observer = observer
@@ -55,7 +58,7 @@ class PassManager:
         # Passes work in place: the module before a failing one is made again from the start.
         start = start or _keep(module)
         done: list[ModulePass] = []
-        ops = op_count(module)
+        ops = self._count(module)
         first = next(((stage, p) for stage in stages for p in stage.passes), None)
         if self.dump is not None and not self.dump.started and first is not None:
             self.dump.start(module, _spec(_passes_from(self.plan, *first)))
@@ -88,7 +91,7 @@ class PassManager:
         if self.dump is not None:
             remaining = _spec(_passes_from(self.plan, stage, current)[1:])
             change, file = self.dump.after_pass(module, current.name, remaining)
-        after = op_count(module)
+        after = self._count(module)
         record = PassRecord(stage.name, _text_of(current), seconds, before, after, change, file)
         self.records.append(record)
         if self.dump is not None:
@@ -100,6 +103,9 @@ class PassManager:
             if self.dump is not None:
                 self.dump.after_stage(module, stage)
         return after
+
+    def _count(self, module: ModuleOp) -> int:
+        return op_count(module) if self.counted else 0
 
     def _failure(
         self, start: ModuleOp, done: Sequence[ModulePass], stage: Stage, current: ModulePass, error: Exception

@@ -31,7 +31,8 @@ Progress = Callable[[Doing], None]
 
 @dataclass(frozen=True)
 class PassRecord:
-    """One pass that ran: its stage and spec, what it took, ops before and after; `file` if it changed something."""
+    """One pass that ran: its stage and spec, what it took, ops before and after, 0 where nobody counted them; `file` if it
+    changed something."""
 
     stage: str
     spec: str

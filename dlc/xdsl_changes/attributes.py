@@ -33,6 +33,15 @@ def _hashed_once(compute: Callable[[Any], int]) -> Callable[[Any], int]:
     return hash_of
 
 
+def _of_its_class(compute: Callable[[Any], int]) -> Callable[[Any], int]:
+    """The hash of an attribute, of what it is too: those without parameters all have that of the empty tuple otherwise."""
+
+    def hash_of(self: object) -> int:
+        return hash((type(self), compute(self)))
+
+    return hash_of
+
+
 def _hold(self: ParametrizedAttribute, *parameters: Any) -> None:
     for (name, converter), parameter in zip(_fields(type(self)), parameters, strict=True):
         _set(self, name, parameter if converter is None else converter(parameter))
@@ -98,7 +107,7 @@ def change_attributes() -> None:
     """Hashes, numbers of arrays, sizes of types and affine maps are made once."""
     for kind in with_derived(Attribute):
         if own := kind.__dict__.get("__hash__"):
-            cast(Any, kind).__hash__ = _hashed_once(own)
+            cast(Any, kind).__hash__ = _hashed_once(_of_its_class(own))
         if own := kind.__dict__.get("__eq__"):
             cast(Any, kind).__eq__ = _same_or(own)
     for kind in (AffineMap, *with_derived(AffineExpr)):

@@ -147,7 +147,7 @@ def _single(self: Any, op: Any, kind: Any = None) -> Any:
 
 def _item(self: Any, index: Any) -> Any:
     item: Any = _item_of(self, index)
-    return cast(Any, SSAValues)(item) if type(item) is tuple else item
+    return _values_of(item) if type(item) is tuple else item
 
 
 def _set_item(self: Any, index: int, value: Any) -> None:
@@ -179,6 +179,7 @@ def _replace_all_uses(self: Any, value: Any) -> None:
 # Of classes whose fields are all set then.
 _new: Any = object.__new__
 _NO_VALUES: Any = SSAValues()
+_values_of: Any = SSAValues
 _post_init: Any = Operation.__post_init__
 _item_of = cast(Any, tuple).__getitem__
 _initialize_any: Any = xdsl.irdl.operations.irdl_op_init

@@ -19,9 +19,9 @@ def _ops(self: BlockOps) -> Iterator[Operation]:
         yield op
 
 
-def _blocks(self: RegionBlocks) -> Iterator[Block]:
+def _blocks(self: Any) -> Iterator[Block]:
     """The blocks of a region; the one after a block is known once the next is asked for."""
-    block: Any = cast(Any, self)._region._first_block
+    block = self._region._first_block
     while block is not None:
         yield block
         block = block._next_block

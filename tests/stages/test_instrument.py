@@ -306,6 +306,13 @@ def test_records_have_op_counts(module: ModuleOp) -> None:
     assert (record.stage, record.spec, record.ops_after - record.ops_before) == ("toy", "double", 1)
 
 
+def test_ops_are_not_counted_where_nobody_looks(module: ModuleOp) -> None:
+    manager = PassManager(context(), counted=False)
+    manager.run(module, [stage(named("double", double_sum))])
+    (record,) = manager.records
+    assert (record.ops_before, record.ops_after) == (0, 0)
+
+
 def test_origins_of_a_location() -> None:
     line = FileLineColLoc(StringAttr("model.py"), IntAttr(3), IntAttr(1))
     name = NameLoc(StringAttr("conv1"), NoneAttr())

@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from dlc.ir import Kept, ModuleOp, arith, f32, forget, func
+from dlc.ir import IndexType, Kept, ModuleOp, NoneAttr, arith, bf16, f16, f32, f64, forget, func
 
 OBSERVE = """
 import sys
@@ -169,6 +169,11 @@ def a_module() -> ModuleOp:
     product = arith.MulfOp(total, total)
     block.add_ops([total, product, func.ReturnOp(product)])
     return ModuleOp([kernel])
+
+
+def test_attributes_without_parameters_are_found_at_once() -> None:
+    kinds = (f16, bf16, f32, f64, IndexType(), NoneAttr())
+    assert len({hash(kind) for kind in kinds}) == len(kinds)
 
 
 def test_what_is_forgotten_goes_at_once() -> None:

@@ -50,7 +50,7 @@ ELEMENT_TYPES: dict[str, Attribute] = {
     "int4": IntegerType(4), "uint4": _UNSIGNED[4], "int2": IntegerType(2), "uint2": _UNSIGNED[2],
 }  # fmt: skip
 # Those that NumPy has not itself are dtypes of ml_dtypes.
-_NUMPY = {t: np.dtype(getattr(ml_dtypes, name, name)) for name, t in ELEMENT_TYPES.items()}
+_NUMPY = {t: np.dtype(getattr(ml_dtypes, name, name)) for name, t in ELEMENT_TYPES.items()} | {IndexType(): np.dtype(np.int64)}
 
 
 def element_type(dtype: Any) -> Attribute:
@@ -70,8 +70,6 @@ def _element_type(dtype: np.dtype[Any]) -> Attribute:
 
 def numpy_dtype(element: Attribute) -> np.dtype[Any]:
     """The NumPy dtype of an element type."""
-    if isinstance(element, IndexType):
-        return np.dtype(np.int64)
     try:
         return _NUMPY[element]
     except KeyError:

@@ -12,7 +12,7 @@ from math import gcd, prod
 from dlc.arrays import ALIGNMENT
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.nests import Stage
-from dlc.passes.tiling.plan import TilePlan, even_tile, first_reduction, packed_periods
+from dlc.passes.tiling.plan import TilePlan, even_tile, first_reduction
 from dlc.passes.tiling.tile_rules import MOST_VECTORS, TileRules
 from dlc.passes.types import memref_of
 
@@ -27,7 +27,7 @@ class PanelChooser(TileRules):
         """A contraction of which a task copies operands, so that its tiles share what a cache holds; None where none pays."""
         nest = self.nest
         stage = first_reduction(nest)
-        if stage is None or nest.open or packed_periods(nest):
+        if stage is None or nest.open or nest.packed_periods:
             return None
         lane = next((d for d in nest.shared if stage.output.stride(d) == 1), None)
         if lane is None or nest.extents[lane] < self.lanes(stage):

@@ -14,7 +14,7 @@ from math import prod
 from dlc.ir import BlockArgument, SSAValue, linalg
 from dlc.passes.tiling.hidden import weighs_nothing
 from dlc.passes.tiling.nests import Choice, Nest, Stage, can_split, choosing
-from dlc.passes.tiling.plan import Sweep, packed_periods
+from dlc.passes.tiling.plan import Sweep
 from dlc.passes.tiling.running import running_sums
 from dlc.target import Target
 
@@ -82,7 +82,7 @@ class SweepChooser:
         extent, held = self.nest.extents[lane], machine.row_elements // self._shared()
         if extent <= held or running_sums(self.nest, lane) is None:
             return None
-        most, period = held if self.reads_mask else 2 * machine.block_steps, packed_periods(self.nest).get(lane, self.lanes)
+        most, period = held if self.reads_mask else 2 * machine.block_steps, self.nest.packed_periods.get(lane, self.lanes)
         sizes = range(max(most - most % period, period), most // 2, -period)
         return lane, next((size for size in sizes if extent % size == 0), sizes[0])
 
@@ -204,7 +204,7 @@ class SweepChooser:
     def _panel(self, d: int, vectors: int) -> int:
         """Lanes that are computed at once, inside of a panel if an operand is packed in such."""
         wanted = min(vectors * self.lanes, self.nest.extents[d])
-        period = packed_periods(self.nest).get(d, wanted)
+        period = self.nest.packed_periods.get(d, wanted)
         return next(size for size in range(min(wanted, period), 0, -1) if period % size == 0)
 
     def _wide(self, d: int, long: bool = False) -> int:

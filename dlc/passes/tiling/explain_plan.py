@@ -7,7 +7,7 @@ from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.passes.tiling.nests import Nest
-from dlc.passes.tiling.plan import TilePlan, packed_periods
+from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.types import memref_of
 from dlc.target import Target
 
@@ -30,7 +30,7 @@ def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
         tile = " × ".join(f"d{d}: {size}" for d, size in plan.register.items())
         along = f", vectors along d{lane}, whose elements are neighbours in memory" if lane is not None else ""
         yield f"register tile {tile}: {vectors} of {target.vector_registers} registers of {lanes} lanes{along}"
-    for d, period in packed_periods(nest).items():
+    for d, period in nest.packed_periods.items():
         yield f"d{d} goes by panels of {period}, as an operand is packed"
     if plan.items is None:
         tasks = prod(-(-extents[d] // size) for d, size in plan.grid.items())

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import gcd
 from typing import cast
 
 from dlc.dialects.remainder import RemFOp
@@ -56,7 +57,7 @@ class Stage:
         """The accesses of the operands that the body reads."""
         return tuple(a for k, a in enumerate(self.accesses[:-1]) if a is not None and is_read(self.op, k))
 
-    @property
+    @cached_property
     def is_contraction(self) -> bool:
         """A reduction of products of two operands, but for one that reads an operand once, in rows along what it reduces."""
         several = bool(self.reductions) and len(self.inputs) >= 2 and self.scattered is None
@@ -146,6 +147,21 @@ class OpenNest:
         reductions = [s for s in self.stages if s.reductions or s.scattered is not None]
         reduced = {d for s in reductions for d in (*s.reductions, s.scattered)}
         return [d for d in self.stages[-1].dims if d not in reduced and all(d in s.dims for s in reductions)]
+
+    @cached_property
+    def packed_periods(self) -> Mapping[int, int]:
+        """Dimensions along which an operand is packed in panels, and the panel's size: what is computed at once divides it."""
+        periods: dict[int, int] = {}
+        for t in (t for s in self.stages for a in s.accesses if a is not None for t in a.terms if t.modulus):
+            # 0, for a dimension not yet seen, divides nothing: gcd(0, n) = n.
+            periods[t.iterator] = gcd(periods.get(t.iterator, 0), t.modulus)
+        return periods
+
+    @cached_property
+    def repetitions(self) -> Mapping[int, int]:
+        """Dimensions along which an operand repeats elements, and how often: a tile has whole ones of these, or part of one."""
+        terms = (t for s in self.stages for a in s.accesses if a is not None for t in a.terms)
+        return {t.iterator: t.divisor for t in terms if t.divisor > 1 and t.iterator not in self.packed_periods}
 
     def locals(self) -> set[SSAValue]:
         """The buffers that live inside the nest."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import gcd, prod
+from math import prod
 
 from dlc.dialects.matrices import COLUMNS, ITEMS, ROWS
 from dlc.passes.tiling.nests import Nest, Stage, can_split, initial_of
@@ -136,11 +136,11 @@ class TilePlan:
                     raise ValueError(f"steps[{k}][d{d}] = {size}: must be a dimension that the stage does not reduce")
         swept = self.check_sweeps(nest)
         self.check_running(nest)
-        for d, period in packed_periods(nest).items():
+        for d, period in nest.packed_periods.items():
             name, tile = ("register", self.tile(d)) if d in shared else ("chunks", self.chunks.get(d, nest.extents[d]))
             if d not in swept and period % tile:
                 raise ValueError(f"{name}[d{d}] = {tile}: an operand is packed in panels of {period}")
-        for d, times in repetitions(nest).items():
+        for d, times in nest.repetitions.items():
             if self.tile(d) % times and times % self.tile(d):
                 raise ValueError(f"register[d{d}] = {self.tile(d)}: an operand repeats each element {times} times")
         self.check_items(nest)
@@ -179,7 +179,7 @@ class TilePlan:
         d, size = self.running
         if not self.sweeps or running_sums(nest, d) is None:
             raise ValueError(f"running[d{d}]: must be what sums of exponentials in sweeps reduce")
-        if not 1 <= size <= nest.extents[d] or (size < nest.extents[d] and size % packed_periods(nest).get(d, 1)):
+        if not 1 <= size <= nest.extents[d] or (size < nest.extents[d] and size % nest.packed_periods.get(d, 1)):
             raise ValueError(f"running[d{d}] = {size}: must be whole panels of an operand, and at most its extent")
 
     def check_items(self, nest: Nest) -> None:
@@ -324,26 +324,10 @@ class TilePlan:
         return f"{cut}{steps}{items}{promote}{blocks}{zeros}{sweeps}{running} order ({order})"
 
 
-def packed_periods(nest: Nest) -> dict[int, int]:
-    """Dimensions along which an operand is packed in panels, and the panel's size: what is computed at once divides it."""
-    periods: dict[int, int] = {}
-    for t in (t for s in nest.stages for a in s.accesses if a is not None for t in a.terms if t.modulus):
-        # 0, for a dimension not yet seen, divides nothing: gcd(0, n) = n.
-        periods[t.iterator] = gcd(periods.get(t.iterator, 0), t.modulus)
-    return periods
-
-
-def repetitions(nest: Nest) -> dict[int, int]:
-    """Dimensions along which an operand repeats elements, and how often: a tile has whole ones of these, or a part of one."""
-    packed = packed_periods(nest)
-    terms = (t for s in nest.stages for a in s.accesses if a is not None for t in a.terms)
-    return {t.iterator: t.divisor for t in terms if t.divisor > 1 and t.iterator not in packed}
-
-
 def fitting_tile(nest: Nest, d: int, wanted: int) -> int:
     """The largest tile up to `wanted` that a dimension may have: within its extent, a part of a packed panel, and whole
     repetitions of an operand's elements or a part of one."""
-    wanted, period, times = min(wanted, nest.extents[d]), packed_periods(nest).get(d), repetitions(nest).get(d, 1)
+    wanted, period, times = min(wanted, nest.extents[d]), nest.packed_periods.get(d), nest.repetitions.get(d, 1)
     if period is None and wanted >= times:
         return wanted - wanted % times
     return next(tile for tile in range(min(wanted, period or times), 0, -1) if (period or times) % tile == 0)

@@ -14,7 +14,7 @@ from dlc.dims import Size
 from dlc.ir import Float64Type, IntegerType
 from dlc.passes.tiling.access import Access
 from dlc.passes.tiling.nests import Nest, Stage, can_split
-from dlc.passes.tiling.plan import equal_tile, even_tile, fitting_tile, packed_periods, repetitions
+from dlc.passes.tiling.plan import equal_tile, even_tile, fitting_tile
 from dlc.passes.tiling.variants import Variant
 from dlc.passes.types import memref_of
 from dlc.target import Target
@@ -54,7 +54,7 @@ class TileRules:
 
     def repeats(self, stage: Stage) -> bool:
         """Whether an operand of a stage repeats elements along a dimension."""
-        times = repetitions(self.nest)
+        times = self.nest.repetitions
         return any(t.iterator in times and t.divisor > 1 for a in stage.inputs for t in a.terms)
 
     def lanes(self, stage: Stage) -> int:
@@ -88,7 +88,7 @@ class TileRules:
         row_dims = [d for d in self.nest.shared if d != lane and stage.output.uses(d)]
         # Where there are few rows at all, wider ones keep as many accumulators busy, and read longer pieces of memory.
         few = self.target.vector_registers // (2 * prod(extents[d] for d in row_dims))
-        wanted = self.target.machine.vectors if lane in packed_periods(self.nest) else max(2, min(few, MOST_VECTORS))
+        wanted = self.target.machine.vectors if lane in self.nest.packed_periods else max(2, min(few, MOST_VECTORS))
         columns = self.fitting(lane, wanted * lanes)
         vectors = -(-columns // lanes)
         rows = self.rows_beside(stage, vectors)
@@ -157,7 +157,7 @@ class TileRules:
     def chunks(self, lane: int | None) -> dict[int, int]:
         """Steps along the dimensions of single stages: vectors along contiguous memory, one element elsewhere."""
         chunks: dict[int, int] = {}
-        packed = packed_periods(self.nest)
+        packed = self.nest.packed_periods
         for stage in self.nest.stages:
             lanes = self.lanes(stage)
             for d in stage.dims:
@@ -214,7 +214,7 @@ class TileRules:
         if all(a.uses(lane) for a in stage.inputs):
             return results >= machine.block_elements
         far, weights = machine.far_blocks * machine.block_elements, prod(extents[d] for d in (lane, *stage.reductions))
-        packed = lane in packed_periods(self.nest) and weights <= far
+        packed = lane in self.nest.packed_periods and weights <= far
         return results <= far and (packed or self.stays_near(stage, extents[lane]))
 
     def grid(

@@ -14,7 +14,6 @@ from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
 from dlc.passes.tiling.form_nests import nests_of
 from dlc.passes.tiling.nests import OpenNest
-from dlc.passes.tiling.plan import repetitions
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 
 from .kernels import GROUPS
@@ -32,7 +31,7 @@ def merged(text: str, target: Target) -> list[OpenNest]:
 def times_of(text: str, target: Target) -> dict[int, int]:
     """How often operands of a kernel repeat elements along its dimensions, by their extents."""
     (nest,) = merged(text, target)
-    return {nest.at({}).extents[d]: times for d, times in repetitions(nest.at({})).items()}
+    return {nest.at({}).extents[d]: times for d, times in nest.at({}).repetitions.items()}
 
 
 @pytest.mark.parametrize(

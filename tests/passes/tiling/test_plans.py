@@ -31,9 +31,7 @@ from dlc.passes.tiling.plan import (
     TilePlan,
     first_reduction,
     fitting_tile,
-    packed_periods,
     promoted_stage,
-    repetitions,
 )
 from dlc.passes.tiling.running import running_sums
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
@@ -60,7 +58,7 @@ def buffered(name: str, target: str = "cpu:avx512") -> ModuleOp:
 
 def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     """Any plan that TilePlan.check accepts."""
-    shared, extents, periods, times = nest.shared, nest.extents, packed_periods(nest), repetitions(nest)
+    shared, extents, periods, times = nest.shared, nest.extents, nest.packed_periods, nest.repetitions
 
     def size(limit: int) -> int:
         return int(rng.integers(1, limit + 1))
@@ -108,7 +106,7 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
 
 def random_sweeps(nest: Nest, sums: Sums, rng: np.random.Generator) -> tuple[Sweep, ...]:
     """The stages of two contractions as they belong together, in any steps."""
-    packed = packed_periods(nest)
+    packed = nest.packed_periods
 
     def step(d: int, stages: Sequence[Stage]) -> int:
         read = any(t.modulus for s in stages for a in s.inputs for t in a.terms if t.iterator == d)

@@ -60,12 +60,13 @@ class PackOp(Gathering):
 
     def reference(self, *operands: Array) -> Array:
         (x,), axis, tile = operands, self.packed_axis, number(self.tile)
-        x = np.moveaxis(x, axis, -1)
+        x = x.transpose(*(k for k in range(x.ndim) if k != axis), axis)
         *rest, size = x.shape
         # Weights are large: they are written once, to where programs take them.
         packed = aligned_empty((-(-size // tile), *rest, tile), x.dtype)
         full, left = divmod(size, tile)
-        np.moveaxis(packed, 0, -2)[..., :full, :] = x[..., : full * tile].reshape(*rest, full, tile)
+        tiles_last = packed.transpose(*range(1, packed.ndim - 1), 0, -1)
+        tiles_last[..., :full, :] = x[..., : full * tile].reshape(*rest, full, tile)
         if left:
             packed[full, ..., :left] = x[..., full * tile :]
             packed[full, ..., left:] = 0

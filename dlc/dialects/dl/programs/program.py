@@ -164,11 +164,10 @@ class DispatchOp(IRDLOperation):
     def __init__(
         self, callee: str, arguments: Sequence[SSAValue], result_types: Sequence[Attribute], sizes: Sequence[Size] = ()
     ) -> None:
-        super().__init__(
-            operands=[list(arguments)],
-            result_types=[list(result_types)],
-            properties={"callee": SymbolRefAttr(callee), **({"sizes": DimsAttr.of(sizes)} if sizes else {})},
-        )
+        properties: dict[str, Attribute] = {"callee": SymbolRefAttr(callee)}
+        if sizes:
+            properties["sizes"] = DimsAttr.of(sizes)
+        Operation.__init__(self, operands=arguments, result_types=result_types, properties=properties)
 
     @property
     def symbol(self) -> str:

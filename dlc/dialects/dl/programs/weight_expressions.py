@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any
 
 from dlc.dialects.dl.base import DlOp, has_open_sizes, is_open
 from dlc.dialects.dl.interfaces import DataDependent
@@ -29,27 +29,25 @@ class WeightExpressions:
         known = self._known
         if (found := known.get(owner)) is not None:
             return found
-        pending = [owner]
+        pending: list[Any] = [owner]
         while pending:
-            last = pending.pop()
-            if not _MAY_BE_EVALUATED[last.__class__]:
-                known[last] = False
+            op = pending.pop()
+            if not _MAY_BE_EVALUATED[op.__class__]:
+                known[op] = False
                 continue
-            op, unknown = cast(DlOp, last), list[Operation | Block]()
+            unknown: list[Operation | Block] = []
             for value in op.operands:
                 source = known.get(value.owner)
                 if source is None:
                     unknown.append(value.owner)
                 elif not source:
-                    known[last] = False
+                    known[op] = False
                     break
             else:
-                if not _has_known_sizes(op):
-                    known[last] = False
-                elif unknown:
-                    pending += [last, *unknown]
+                if unknown:
+                    pending += [op, *unknown]
                 else:
-                    known[last] = True
+                    known[op] = _has_known_sizes(op)
         return known[owner]
 
 
@@ -66,4 +64,4 @@ _MAY_BE_EVALUATED = _MayBeEvaluated()
 
 def _has_known_sizes(op: DlOp) -> bool:
     """Whether the sizes that an op says and makes are numbers."""
-    return not has_open_sizes(op) and not any(map(is_open, op.results))
+    return not (has_open_sizes(op) or any([is_open(value) for value in op.results]))

@@ -61,11 +61,11 @@ class _Folder:
     def _split(self, op: AddOp | SubOp | MulOp | DivOp) -> tuple[SSAValue, SSAValue] | None:
         """The operand that is computed at run time and the one known ahead, if the result has the former's shape."""
         x, y = op.operands
-        if x in self.constant and not isinstance(op, DivOp):
-            x, y = y, x
-        if x in self.constant or y not in self.constant or x.type != op.results[0].type:
+        x_known, y_known = x in self.constant, y in self.constant
+        if x_known == y_known or (x_known and isinstance(op, DivOp)):
             return None
-        return x, y
+        value, known = (y, x) if x_known else (x, y)
+        return (value, known) if value.type == op.results[0].type else None
 
     # f(contract(x, w) ± b) = contract(x, f(w)) ± f(b), where f multiplies or divides by s
     def _scale(self, op: MulOp | DivOp) -> Sequence[SSAValue] | None:

@@ -8,7 +8,6 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import Movement
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
-from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.ir import Attribute, Block, Operation, SSAValue
 from dlc.passes.dl.rewriting import splat
 
@@ -21,25 +20,27 @@ class EarlyConversions:
     Each number is converted once, by the kernel that makes it, however many read it from whichever place.
     """
 
-    def __init__(self, to: Attribute, constant: WeightExpressions) -> None:
+    def __init__(self, to: Attribute) -> None:
         self.to = to
-        self.constant = constant
-        # Values of which there is one already.
+        # Values, and the same as another type.
         self.found: dict[SSAValue, SSAValue] = {}
 
-    def converted(self, b: Build, x: SSAValue) -> SSAValue:
-        """`x` as another type, for a reader that `b` stands before."""
-        made = x.owner
-        if isinstance(made, DlOp) and self.passes(made):
-            at, element = Build(made), element_type_of(x)
-            operands = (self.converted(at, v) if element_type_of(v) == element else v for v in made.operands)
-            return at(type(made), *operands, **made.properties)
-        if (known := splat(x)) is not None and not rank_of(x):
-            return b.scalar(known, like=tensor_type((), self.to))
-        if x in self.constant:
-            return b(CastOp, x, to=self.to)
-        if x not in self.found:
-            self.found[x] = self.behind(x)
+    def converted(self, x: SSAValue) -> SSAValue:
+        """`x` as another type, from where it is made or moved on."""
+        pending = [x]
+        while pending:
+            value = pending[-1]
+            made, element = value.owner, element_type_of(value)
+            if value not in self.found and isinstance(made, DlOp) and self.passes(made):
+                wanted = [v for v in made.operands if element_type_of(v) == element]
+                if missing := [v for v in wanted if v not in self.found]:
+                    pending += missing
+                    continue
+                operands = (self.found[v] if v in wanted else v for v in made.operands)
+                self.found[value] = Build(made)(type(made), *operands, **made.properties)
+            elif value not in self.found:
+                self.found[value] = self.behind(value)
+            pending.pop()
         return self.found[x]
 
     def passes(self, op: DlOp) -> bool:
@@ -48,7 +49,10 @@ class EarlyConversions:
 
     def behind(self, x: SSAValue) -> SSAValue:
         """`x` converted right behind the op that makes it."""
-        return following(x)(CastOp, x, to=self.to)
+        b, known = following(x), splat(x)
+        if known is not None and not rank_of(x):
+            return b.scalar(known, like=tensor_type((), self.to))
+        return b(CastOp, x, to=self.to)
 
 
 def following(x: SSAValue) -> Build:

@@ -15,7 +15,7 @@ from dlc.dialects.dl.movement.shaping import ConcatOp, SliceOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.dl.reductions.window import MaxPoolOp
 from dlc.dims import is_static
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, f32
+from dlc.ir import Attribute, Context, ModuleOp, ModulePass, Operation, SSAValue, f32
 from dlc.passes.dl.narrow_numbers.early_conversions import EarlyConversions, moves
 from dlc.passes.dl.rewriting import program_blocks, rewrite_forward, users
 
@@ -39,7 +39,7 @@ class RoundContractionsPass(ModulePass):
     precision: str = "bf16"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rounded = _Rounded(_TYPES[self.precision], WeightExpressions())
+        rounded = _Rounded(_TYPES[self.precision])
         for block in program_blocks(op):
             rewrite_forward(block, rounded.rewritten, ProductSum)
 
@@ -47,11 +47,16 @@ class RoundContractionsPass(ModulePass):
 class _Rounded(EarlyConversions):
     """Numbers that contractions multiply, of 16 bits."""
 
+    def __init__(self, to: Attribute) -> None:
+        super().__init__(to)
+        self.constant = WeightExpressions()
+        # What nothing but contractions that are rounded reads.
+        self.serving: set[SSAValue] = set()
+
     def rewritten(self, op: ProductSum) -> Sequence[SSAValue] | None:
         if not self.rounds(op):
             return None
-        b = Build(op)
-        return [b(type(op), *(self.converted(b, v) for v in op.operands), **{**op.properties, "result": f32})]
+        return [Build(op)(type(op), *map(self.converted, op.operands), **{**op.properties, "result": f32})]
 
     def rounds(self, op: Operation) -> bool:
         """Whether an op is a contraction of f32 of data with weights."""
@@ -64,17 +69,32 @@ class _Rounded(EarlyConversions):
 
     def passes(self, op: DlOp) -> bool:
         """Also what keeps the order of numbers, if nobody else reads what it makes; no part of what is not rounded already."""
-        match op:
-            case SliceOp():
-                return op.x in self.found
-            case MaxPoolOp() | ConcatOp():
-                return self.serves(op.results[0])
-            case GatherOp():
-                taken, made = map(shape_of, (op.x, op.result))
-                return is_static((*taken, *made)) and prod(taken) <= prod(made) and self.serves(op.result)
-            case _:
-                return super().passes(op)
+        if op.results[0] in self.constant:
+            return False
+        if isinstance(op, SliceOp):
+            return op.x in self.found
+        return moves(op) or (_keeps_order(op) and self.serves(op.results[0]))
 
     def serves(self, value: SSAValue) -> bool:
         """Whether nothing but contractions that are rounded reads a value, wherever it is moved first."""
-        return all(self.rounds(reader) or (moves(reader) and self.serves(reader.results[0])) for reader in users(value))
+        seen, pending = set[SSAValue](), [value]
+        while pending:
+            if (read := pending.pop()) in self.serving:
+                continue
+            seen.add(read)
+            for reader in users(read):
+                if self.rounds(reader):
+                    continue
+                if not moves(reader) and not _keeps_order(reader):
+                    return False
+                pending.append(reader.results[0])
+        self.serving |= seen
+        return True
+
+
+def _keeps_order(op: Operation) -> bool:
+    """Whether an op gives numbers of its operands, the largest ones or at other places, and no fewer than are in a table."""
+    if isinstance(op, GatherOp):
+        taken, made = map(shape_of, (op.x, op.result))
+        return is_static((*taken, *made)) and prod(taken) <= prod(made)
+    return isinstance(op, MaxPoolOp | ConcatOp)

@@ -50,7 +50,7 @@ class WideContractionsPass(TargetPass):
 class _Rewriter:
     def __init__(self, constant: WeightExpressions, target: Target, ranges: Mapping[str, Range]) -> None:
         self.constant, self.target, self.ranges = constant, target, ranges
-        self.wide = _Widened(f32, constant)
+        self.wide = _Widened(f32)
 
     def rewritten(self, op: ConvOp | MatmulOp) -> Sequence[SSAValue] | None:
         if element_type_of(op.operands[0]) not in (f16, bf16):
@@ -64,7 +64,7 @@ class _Rewriter:
         # Groups bring numbers to their own memory, which has room for more of 16 bits.
         if self.target.groups is not None or (isinstance(op, MatmulOp) and self.is_bound_by_memory(op)):
             return None
-        y = b(type(op), self.wide.converted(b, x), b(CastOp, w, to=f32), **op.properties)
+        y = b(type(op), self.wide.converted(x), b(CastOp, w, to=f32), **op.properties)
         return [b(CastOp, y, to=element)]
 
     def is_bound_by_memory(self, op: MatmulOp) -> bool:
@@ -81,6 +81,7 @@ class _Widened(EarlyConversions):
         wide = super().behind(x)
         if isinstance(x.owner, Operation) and len(readers) > 1:
             back = following(wide)(CastOp, wide, to=element_type_of(x))
+            self.found[back] = wide
             for use in readers:
                 use.operation.operands[use.index] = back
         return wide
