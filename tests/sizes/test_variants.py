@@ -210,7 +210,7 @@ def test_a_value_of_another_dtype(reduced: Path) -> None:
     for values, message in (
         ({"axes": [[0], [0, 1]]}, "input_values: 'axes': not an array"),
         ({"axes": np.ma.array([1], mask=True)}, "'axes' is a masked array"),
-        ([1], "input_values = \[1\]; expected a dict or None"),
+        ([1], r"input_values = \[1\]; expected a dict or None"),
     ):
         with pytest.raises(DlcError, match=message):
             dlc.compile_model(reduced, input_values=cast(Any, values))
