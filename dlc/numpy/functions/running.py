@@ -118,6 +118,8 @@ def trapezoid(y: ArrayLike, x: ArrayLike | None = None, /, dx: float = 1.0, axis
     width: Any = dx
     if x is not None:
         x = operand(x)
+        if x.ndim not in (1, y.ndim):
+            refuse(ShapeError(f"trapezoid: x of shape {x.shape}; expected a vector, or as many axes as y has, {y.ndim}"))
         along = axis if x.ndim > 1 else 0
         width = subtract(part(x, along, *later), part(x, along, *earlier))
         if x.ndim == 1:

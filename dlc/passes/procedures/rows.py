@@ -169,11 +169,13 @@ def sort_digits(code: Code, op: dl.SortDigitsOp, x: Buffer, y: Buffer, before: B
 
 
 def _each(code: Code, n: Size) -> Iterator[Value]:
-    """`for i in range(n)`: what is done with i is written for a few of them, in a loop, and once more for what is left over."""
-    whole = n // _IN_A_ROW * _IN_A_ROW
-    with code.loop(0, code.size(whole), _IN_A_ROW) as first:
-        for k in range(_IN_A_ROW):
-            yield first + k
+    """`for i in range(n)`: of a known n what is done with i is written for a few of them, in a loop, and once more for what is
+    left over."""
+    whole = n // _IN_A_ROW * _IN_A_ROW if isinstance(n, int) else 0
+    if whole:
+        with code.loop(0, code.size(whole), _IN_A_ROW) as first:
+            for k in range(_IN_A_ROW):
+                yield first + k
     with code.loop(code.size(whole), code.size(n)) as i:
         yield i
 
