@@ -474,7 +474,7 @@ def _of_chosen(g: RandomGraph, y: GraphValue) -> GraphValue:
             return g.add("ConstantOfShape", shape, value=numpy_helper.from_array(g.numbers_of(g.dtype(), (1,))), by_data=True)
         case "wide":
             return g.add("Expand", y, g.add("Shape", y, by_data=True), by_data=True)
-        case "picked" if y.dtype == I64 and y.array.size and y.array.min() >= 0:
+        case "picked" if y.dtype == I64 and y.array.size and 0 <= y.array.min() <= y.array.max() < 100:
             return g.add("Gather", g.fresh(g.dtype(), (int(y.array.max()) + 1, 3)), y, by_data=True)
         case _:
             return y
