@@ -56,6 +56,15 @@ def buffered(name: str, target: str = "cpu:avx512") -> ModuleOp:
     return module
 
 
+def nest_in(text: str) -> Nest:
+    """The only nest of a kernel."""
+    module = parse_module(CONTEXT, text)
+    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
+        p.apply(CONTEXT, module)
+    (nest,) = nests_of(next(iter(kernels_of(module))))
+    return nest
+
+
 def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     """Any plan that TilePlan.check accepts."""
     shared, extents, periods, times = nest.shared, nest.extents, nest.packed_periods, nest.repetitions
@@ -223,11 +232,7 @@ def test_chosen_plans_compute_the_same(name: str, target: str) -> None:
 def product_of(rows: int, steps: int) -> Nest:
     """A matrix product with so many rows that sums so many steps."""
     text = KERNELS["matmul"].replace("13x", f"{rows}x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
-    module = parse_module(CONTEXT, text)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(CONTEXT, module)
-    (nest,) = nests_of(next(iter(kernels_of(module))))
-    return nest.at({})
+    return nest_in(text).at({})
 
 
 @pytest.mark.parametrize(
@@ -252,10 +257,7 @@ def test_rows_go_first_through_weights_as_they_lie_where_the_nearest_cache_has_t
     """Of 40 columns 102 rows are within half of 32 KiB."""
     text = KERNELS["matmul"].replace("(n floordiv 16, k, n mod 16)", "(k, n)").replace("3x24x16", "24x40")
     text = text.replace("13x", "60x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
-    module = parse_module(CONTEXT, text)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(CONTEXT, module)
-    (nest,) = nests_of(next(iter(kernels_of(module))))
+    nest = nest_in(text)
     m, n = nest.shared
     assert choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"]).order == ((m, n) if rows_first else (n, m))
 
@@ -264,10 +266,7 @@ def test_rows_go_first_through_weights_as_they_lie_where_the_nearest_cache_has_t
 def test_lanes_that_share_nothing_go_in_the_order_of_memory_where_that_is_far(rows: int, rows_first: bool) -> None:
     """Of 32 channels 4,096 pixels are the 512 KiB that a task's blocks have of the second level."""
     text = DEPTHWISE.replace("60x", f"{rows}x").replace("62x", f"{rows + 2}x")
-    module = parse_module(CONTEXT, text)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(CONTEXT, module)
-    (nest,) = nests_of(next(iter(kernels_of(module))))
+    nest = nest_in(text)
     plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
     lane = next(d for d in nest.shared if nest.stages[-1].output.stride(d) == 1)
     assert (plan.order[-1] == lane) is rows_first
@@ -365,10 +364,7 @@ def test_reductions_across_rows_go_in_the_order_of_memory(columns: int, tile: in
           }} -> tensor<8x{columns}xf32>
           func.return %r : tensor<8x{columns}xf32>
         }}"""
-    module = parse_module(CONTEXT, text)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(CONTEXT, module)
-    (nest,) = nests_of(next(iter(kernels_of(module))))
+    nest = nest_in(text)
     (reduced,), (batch, lane) = nest.stages[-1].reductions, nest.shared
     plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx512"])
     assert (plan.tile(lane), plan.grid[batch], plan.grid[lane]) == (tile, 1, part)
@@ -391,10 +387,7 @@ def test_windows_of_a_picture_are_no_tasks_of_their_own() -> None:
           } -> tensor<56x56x32xf32>
           func.return %r : tensor<56x56x32xf32>
         }"""
-    module = parse_module(CONTEXT, text)
-    for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
-        p.apply(CONTEXT, module)
-    (nest,) = nests_of(next(iter(kernels_of(module))))
+    nest = nest_in(text)
     plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx512"])
     assert min(plan.grid[d] for d in nest.shared[1:]) > 1
 
