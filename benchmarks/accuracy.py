@@ -1,11 +1,13 @@
-"""How far the functions of numbers are from exact results: python benchmarks/accuracy.py [FUNCTION …] [--every N] [--write].
+"""Measure the errors of elementwise functions: python benchmarks/accuracy.py [FUNCTION …] [--every N] [--write].
 
-In units in the last place (ulp) of the result, the largest and where it is. In f64 functions get --double samples, half of
-them numbers of f32, and exact is what Arb computes: a number with a bound of its error, with as many bits as that takes. In f32
-functions of one number get every N-th of all 2^32 (1: all of them), those of two --samples pairs, and exact is what dlc
-computes in f64, which is off by as many units of f64 as stand beside it: 2^-29 of those of f32. Half a unit is a correctly
-rounded result; ∞ is NaN or an infinity where there is none, or none where there is one. --write puts the rows into
-docs/numerics.accuracy.md, where those of other functions stay. Needs Arb: `pip install -e '.[bench]'`.
+Prints the largest error of each function in units in the last place (ulp), and the arguments that have it. An error of 0.5 is a
+correctly rounded result; ∞ means that a result is NaN or infinite and the exact one is not, or the reverse.
+
+- f64: --double random samples, half of them f32 values; exact results by Arb, in as many bits as necessary.
+- f32, one argument: every N-th of all 2^32 values (--every 1: all of them). f32, two arguments: --samples random pairs. Exact
+  results by dlc in f64: the f64 error in ulp, times 2^-29, is the error of the reference in ulp of f32.
+
+--write updates the rows in docs/numerics.accuracy.md. Needs Arb: `pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from needed import needed
+from optional_imports import optional_imports
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -29,15 +31,15 @@ import dlc.numpy as dnp
 from dlc import nn, special
 from dlc.nn import activations
 
-with needed(__doc__):
+with optional_imports(__doc__):
     import flint
     from flint import arb
 
 PAGE = Path(__file__).parents[1] / "docs" / "numerics.accuracy.md"
-HEAD = """# How far functions are from exact results
+HEAD = """# Errors of elementwise functions
 
-The largest error that was found, in units in the last place, and the arguments that have it; [numerics.md](numerics.md) says
-how it was measured, and why some are large.
+The largest error found, in units in the last place, and its arguments; [numerics.md](numerics.md) describes the method, and the
+reasons for large errors.
 
 """
 CHUNK = 1 << 18
@@ -45,13 +47,13 @@ CHUNK = 1 << 18
 Exact = Callable[..., Any]
 Chunks = Iterator[tuple[np.ndarray, ...]]
 
-# What is rounded once, or not at all; what consists of that and of functions that are measured; what Arb takes too long for.
+# Functions that are exact or rounded once, functions composed of measured ones, and functions that are too slow in Arb.
 ROUNDED_ONCE = {
     "abs", "add", "astype", "ceil", "clip", "conj", "copysign", "divmod", "fix", "floor", "floor_divide", "heaviside",
     "hard_sigmoid", "hard_swish", "imag", "leaky_relu", "modf", "multiply", "nan_to_num", "negative", "nextafter", "positive",
     "real", "relu", "rint", "sign", "softsign", "subtract", "trunc", "where",
 }  # fmt: skip
-OF_OTHERS = {
+COMPOSED = {
     "angle", "deg2rad", "elu", "expit", "float_power", "log_softmax", "logsumexp", "rad2deg", "round", "selu", "softmax",
 }  # fmt: skip
 NOT_MEASURED = {"polygamma", "zeta"}
@@ -59,23 +61,23 @@ NOT_MEASURED = {"polygamma", "zeta"}
 
 @dataclass(frozen=True)
 class Function:
-    """A function of dlc, and of Arb.
+    """A function of dlc and its exact counterpart in Arb.
 
-    `reach`: the decimal exponent of the largest argument that is of interest in f64. `in_double`: what computes it in f64 for
-    numbers of f32, if its own formula does not.
+    `max_exponent`: decimal exponent of the largest f64 argument to test. `in_double`: a function that computes f64 results for
+    f32 arguments, if dlc's own formula differs.
     """
 
     name: str
     own: Callable[..., Any]
     exact: Exact
     operands: int = 1
-    reach: float = 300
+    max_exponent: float = 300
     in_double: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
 class Error:
-    """The largest error that was found: how many ulp, and at which arguments."""
+    """The largest error found, in ulp, and its arguments."""
 
     ulps: float
     at: tuple[float, ...]
@@ -90,7 +92,7 @@ def _softplus(x: Any) -> Any:
 
 
 def _normal(x: Any) -> Any:
-    """The probability of a normal number below x."""
+    """Return the probability that a standard normal variable is below x."""
     return (-x / arb(2).sqrt()).erfc() / 2
 
 
@@ -102,14 +104,16 @@ def _log_add(x: Any, y: Any, base: Any) -> Any:
     return x.max(y) + ((-abs(x - y) * base).exp()).log1p() / base
 
 
-def _one(name: str, exact: Exact | None = None, reach: float = 300, in_double: Callable[..., Any] | None = None) -> Function:
-    """A function that dlc.numpy, dlc.special or dlc.nn has, and Arb."""
+def _one(
+    name: str, exact: Exact | None = None, max_exponent: float = 300, in_double: Callable[..., Any] | None = None
+) -> Function:
+    """Return a function of one argument that dlc.numpy, dlc.special or dlc.nn and Arb have."""
     own = next(getattr(m, name) for m in (dnp, special, nn) if hasattr(m, name))
-    return Function(name, own, exact or getattr(arb, name), reach=reach, in_double=in_double)
+    return Function(name, own, exact or getattr(arb, name), max_exponent=max_exponent, in_double=in_double)
 
 
-def _two(name: str, exact: Exact, reach: float = 300) -> Function:
-    return Function(name, getattr(dnp, name, None) or getattr(special, name), exact, operands=2, reach=reach)
+def _two(name: str, exact: Exact, max_exponent: float = 300) -> Function:
+    return Function(name, getattr(dnp, name, None) or getattr(special, name), exact, operands=2, max_exponent=max_exponent)
 
 
 FUNCTIONS = [
@@ -147,23 +151,23 @@ FUNCTIONS = [
     _one("mish", lambda x: x * _softplus(x).tanh()),
     _one("erf"),
     _one("erfc"),
-    _one("erfcx", lambda x: (x * x).exp() * x.erfc(), reach=6),
+    _one("erfcx", lambda x: (x * x).exp() * x.erfc(), max_exponent=6),
     _one("erfinv"),
     _one("ndtr", _normal),
-    _one("log_ndtr", lambda x: (-_normal(-x)).log1p() if x > 0 else _normal(x).log(), reach=4),
-    _one("gammaln", _ln_gamma, reach=15),
-    _one("digamma", reach=15),
-    _one("i0", lambda x: x.bessel_i(0), reach=2.84),
-    _one("i0e", lambda x: x.bessel_i(0) * (-abs(x)).exp(), reach=3),
-    _one("i1", lambda x: x.bessel_i(1), reach=2.84),
-    _one("i1e", lambda x: x.bessel_i(1) * (-abs(x)).exp(), reach=3),
+    _one("log_ndtr", lambda x: (-_normal(-x)).log1p() if x > 0 else _normal(x).log(), max_exponent=4),
+    _one("gammaln", _ln_gamma, max_exponent=15),
+    _one("digamma", max_exponent=15),
+    _one("i0", lambda x: x.bessel_i(0), max_exponent=2.84),
+    _one("i0e", lambda x: x.bessel_i(0) * (-abs(x)).exp(), max_exponent=3),
+    _one("i1", lambda x: x.bessel_i(1), max_exponent=2.84),
+    _one("i1e", lambda x: x.bessel_i(1) * (-abs(x)).exp(), max_exponent=3),
     _two("divide", lambda x, y: x / y),
     _two("power", lambda x, y: x**y),
     _two("atan2", arb.atan2),
     _two("hypot", lambda x, y: (x * x + y * y).sqrt()),
     _two("logaddexp", lambda x, y: _log_add(x, y, 1)),
     _two("logaddexp2", lambda x, y: _log_add(x, y, arb.const_log2())),
-    # Exact, by NumPy: Arb has none.
+    # NumPy is exact here; Arb lacks these functions.
     _two("remainder", lambda x, y: arb(np.remainder(float(x), float(y)))),
     _two("fmod", lambda x, y: arb(np.fmod(float(x), float(y)))),
     _two("xlogy", lambda x, y: x * y.log()),
@@ -172,26 +176,26 @@ FUNCTIONS = [
 
 
 def unlisted() -> list[str]:
-    """Functions of numbers that stand in none of these lists."""
-    listed = {f.name for f in FUNCTIONS} | ROUNDED_ONCE | OF_OTHERS | NOT_MEASURED
+    """Return elementwise functions of dlc that are in none of the lists."""
+    listed = {f.name for f in FUNCTIONS} | ROUNDED_ONCE | COMPOSED | NOT_MEASURED
     families = (dnp.elementwise, dnp.complex_numbers, dnp.floats, special, activations)
     return [n for f in families for n in f.__all__ if inspect.isfunction(getattr(f, n, None)) and n not in listed]
 
 
-def every(step: int) -> Chunks:
-    """Every `step`-th of all f32, by their bits."""
+def strided_f32(step: int) -> Chunks:
+    """Yield every `step`-th of all f32 values, in the order of their bits."""
     for first in range(0, 1 << 32, step * CHUNK):
         yield (np.arange(first, min(first + step * CHUNK, 1 << 32), step, np.uint64).astype(np.uint32).view(np.float32),)
 
 
-def drawn(operands: int, count: int, dtype: type, reach: float) -> Chunks:
-    """Random numbers: in each chunk a part of any magnitude, a part around 1, and for two operands a part of like ones."""
+def random_values(operands: int, count: int, dtype: type, max_exponent: float) -> Chunks:
+    """Yield random values: some of any magnitude, some near 1, and for two operands some that are close to each other."""
     draw = np.random.default_rng(0)
-    low, high = (-38, min(reach, 38)) if dtype is np.float32 else (-300, reach)
+    low, high = (-38, min(max_exponent, 38)) if dtype is np.float32 else (-300, max_exponent)
     for first in range(0, count, CHUNK):
         size = min(CHUNK, count - first)
         exponents = draw.uniform(low, high, (operands, size))
-        around = draw.uniform(-3, min(2, reach), (operands, size))
+        around = draw.uniform(-3, min(2, max_exponent), (operands, size))
         exponents = np.where(draw.random(size) < 0.3, exponents, around)
         with np.errstate(over="ignore"):
             x = (10**exponents * draw.choice([-1, 1], (operands, size), p=[0.25, 0.75])).astype(dtype)
@@ -202,33 +206,33 @@ def drawn(operands: int, count: int, dtype: type, reach: float) -> Chunks:
         yield tuple(x)
 
 
-def in_singles(function: Function, targets: Sequence[str]) -> Callable[..., list[tuple[Any, Any]]]:
-    """A function that gives the largest error in ulp of f32, and its place, for each target."""
-    beyond = 2.0**128
+def f32_error(function: Function, targets: Sequence[str]) -> Callable[..., list[tuple[Any, Any]]]:
+    """Return a function that computes, for each target, the largest error in ulp of f32 and its index."""
+    limit = 2.0**128
 
     def errors(arguments: Sequence[Any], results: Sequence[Any]) -> list[tuple[Any, Any]]:
         exact = (function.in_double or function.own)(*(a.astype(np.float64) for a in arguments))
         nearest = dnp.abs(dnp.clip(exact, -3.4e38, 3.4e38)).astype(np.float32)
-        # Infinities count as the number after the largest.
+        # An infinity counts as the next value after the largest finite one.
         unit, exact = (
             (dnp.nextafter(nearest, np.float32(np.inf)) - nearest).astype(np.float64),
-            dnp.clip(exact, -beyond, beyond),
+            dnp.clip(exact, -limit, limit),
         )
         undefined = dnp.isnan(exact)
-        found = []
+        errors_of_targets = []
         for result in results:
-            error = dnp.abs(dnp.clip(result.astype(np.float64), -beyond, beyond) - exact) / unit
+            error = dnp.abs(dnp.clip(result.astype(np.float64), -limit, limit) - exact) / unit
             agreed = dnp.where(dnp.logical_and(undefined, dnp.isnan(result)), 0.0, np.inf)
             error = dnp.where(dnp.logical_or(undefined, dnp.isnan(result)), agreed, error)
-            found.append((dnp.max(error), dnp.argmax(error)))
-        return found
+            errors_of_targets.append((dnp.max(error), dnp.argmax(error)))
+        return errors_of_targets
 
     compared, own = dlc.jit(errors), [dlc.jit(function.own, target=target) for target in targets]
     return lambda arguments: compared(arguments, [np.asarray(f(*arguments)) for f in own])
 
 
-def by_arb(function: Function, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Exact results as the sums of two f64, NaN where there is none."""
+def exact_by_arb(function: Function, arguments: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return exact results as unevaluated sums of two f64 values; NaN where the function is undefined."""
     high, low = np.empty(arguments[0].shape), np.zeros(arguments[0].shape)
     for k, x in enumerate(zip(*(a.tolist() for a in arguments), strict=True)):
         for flint.ctx.prec in (128, 512, 2048):
@@ -242,46 +246,51 @@ def by_arb(function: Function, arguments: Sequence[np.ndarray]) -> tuple[np.ndar
     return high, low
 
 
-def in_doubles(got: np.ndarray, high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """The errors of f64 results in ulp; an infinity counts as the largest number, and as NaN where nothing is defined."""
-    most = np.finfo(np.float64).max
-    undefined, finite = np.isnan(high), np.clip(high, -most, most)
-    error = np.abs((np.clip(got, -most, most) - finite) - np.where(np.abs(high) < most, low, 0)) / np.spacing(np.abs(finite))
-    error = np.where(np.isnan(got), np.inf, error)
-    return np.where(undefined, np.where(np.isfinite(got), np.inf, 0), error)
+def f64_error(result: np.ndarray, high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """Return the errors of f64 results in ulp. An infinity counts as the largest value, or as NaN where undefined."""
+    largest = np.finfo(np.float64).max
+    undefined, finite = np.isnan(high), np.clip(high, -largest, largest)
+    correction = np.where(np.abs(high) < largest, low, 0)
+    error = np.abs((np.clip(result, -largest, largest) - finite) - correction) / np.spacing(np.abs(finite))
+    error = np.where(np.isnan(result), np.inf, error)
+    return np.where(undefined, np.where(np.isfinite(result), np.inf, 0), error)
 
 
-def measured(function: Function, targets: Sequence[str], chunks: Chunks, each: Callable[[int], None]) -> list[Error]:
-    """The largest errors in f32."""
-    compare, worst = in_singles(function, targets), [Error(0.0, ())] * len(targets)
+def measure_f32(
+    function: Function, targets: Sequence[str], chunks: Chunks, report_progress: Callable[[int], None]
+) -> list[Error]:
+    """Return the largest f32 error for each target."""
+    compare, worst = f32_error(function, targets), [Error(0.0, ())] * len(targets)
     for arguments in chunks:
-        for t, (ulps, place) in enumerate(compare(arguments)):
+        for t, (ulps, index) in enumerate(compare(arguments)):
             if ulps > worst[t].ulps:
-                worst[t] = Error(float(ulps), tuple(float(a[int(place)]) for a in arguments))
-        each(arguments[0].size)
+                worst[t] = Error(float(ulps), tuple(float(a[int(index)]) for a in arguments))
+        report_progress(arguments[0].size)
     return worst
 
 
-def measured_by_arb(function: Function, targets: Sequence[str], chunks: Chunks, each: Callable[[int], None]) -> list[Error]:
-    """The largest errors in f64."""
+def measure_f64(
+    function: Function, targets: Sequence[str], chunks: Chunks, report_progress: Callable[[int], None]
+) -> list[Error]:
+    """Return the largest f64 error for each target."""
     own, worst = [dlc.jit(function.own, target=target) for target in targets], [Error(0.0, ())] * len(targets)
     for arguments in chunks:
-        high, low = by_arb(function, arguments)
+        high, low = exact_by_arb(function, arguments)
         for t, f in enumerate(own):
-            errors = in_doubles(np.asarray(f(*arguments)), high, low)
+            errors = f64_error(np.asarray(f(*arguments)), high, low)
             k = int(errors.argmax())
             if errors[k] > worst[t].ulps:
                 worst[t] = Error(float(errors[k]), tuple(float(a[k]) for a in arguments))
-        each(arguments[0].size)
+        report_progress(arguments[0].size)
     return worst
 
 
-def shown(ulps: float) -> str:
+def format_error(ulps: float) -> str:
     return "∞" if np.isinf(ulps) else f"{ulps:.2f}" if ulps < 1000 else f"{ulps:.2g}"
 
 
-def written(heads: Sequence[str]) -> list[list[str]]:
-    """The rows of the page, if it is of the same targets."""
+def read_rows(heads: Sequence[str]) -> list[list[str]]:
+    """Return the rows of the page, or none if it is about other targets."""
     table = [line[2:-2].split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     return table[2:] if table and table[0] == [*heads] else []
 
@@ -289,45 +298,47 @@ def written(heads: Sequence[str]) -> list[list[str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = {f.name: f for f in FUNCTIONS}
-    parser.add_argument("functions", nargs="*", metavar="FUNCTION", help=f"of {', '.join(names)}")
-    parser.add_argument("--every", type=int, default=64, help="of f32, one of so many (default: 64)")
-    parser.add_argument("--samples", type=int, default=10**7, help="pairs of f32 (default: 10,000,000)")
-    parser.add_argument("--double", type=int, default=10**5, help="samples of f64 (default: 100,000)")
-    parser.add_argument("--targets", default="cpu", help="separated by commas (default: cpu)")
-    parser.add_argument("--write", action="store_true", help=f"put the table into docs/{PAGE.name}")
+    parser.add_argument("functions", nargs="*", metavar="FUNCTION", help=f"one of {', '.join(names)}")
+    parser.add_argument("--every", type=int, default=64, help="test every N-th f32 value (default: 64)", metavar="N")
+    parser.add_argument("--samples", type=int, default=10**7, help="number of f32 pairs (default: 10,000,000)", metavar="N")
+    parser.add_argument("--double", type=int, default=10**5, help="number of f64 samples (default: 100,000)", metavar="N")
+    parser.add_argument("--targets", default="cpu", help="targets, separated by commas (default: cpu)")
+    parser.add_argument("--write", action="store_true", help=f"update the table in docs/{PAGE.name}")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.functions if name not in names]
     if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(names)}")
+        parser.error(f"unknown functions: {', '.join(unknown)}; expected some of {', '.join(names)}")
     if missing := unlisted():
-        parser.error(f"neither measured nor listed as rounded once or composed: {', '.join(missing)}")
+        parser.error(f"add to FUNCTIONS, ROUNDED_ONCE or COMPOSED: {', '.join(missing)}")
     targets, rows = arguments.targets.split(","), []
-    chosen = [names[name] for name in arguments.functions] or FUNCTIONS
+    functions = [names[name] for name in arguments.functions] or FUNCTIONS
     heads = ["function", *(h for t in targets for h in (f"{t}, f32", "at", f"{t}, f64", "at"))]
     with Progress(console=Console(stderr=True)) as progress, np.errstate(all="ignore"):
-        for function in chosen:
+        for function in functions:
             singles, pairs = 2**32 // arguments.every, arguments.samples
-            ways = {
-                "f32": (measured, singles, every(arguments.every))
+            measurements = {
+                "f32": (measure_f32, singles, strided_f32(arguments.every))
                 if function.operands == 1
-                else (measured, pairs, drawn(2, pairs, np.float32, function.reach)),
+                else (measure_f32, pairs, random_values(2, pairs, np.float32, function.max_exponent)),
                 "f64": (
-                    measured_by_arb,
+                    measure_f64,
                     arguments.double,
-                    drawn(function.operands, arguments.double, np.float64, function.reach),
+                    random_values(function.operands, arguments.double, np.float64, function.max_exponent),
                 ),
             }
             errors: list[list[Error]] = []
-            for dtype, (measure, count, chunks) in ways.items():
+            for dtype, (measure, count, chunks) in measurements.items():
                 task = progress.add_task(f"{function.name}, {dtype}", total=count)
                 errors.append(measure(function, targets, chunks, lambda n, task=task: progress.advance(task, n)))
                 progress.remove_task(task)
-            cells = [(shown(e.ulps), ", ".join(f"{a:.9g}" for a in e.at)) for both in zip(*errors, strict=True) for e in both]
+            cells = [
+                (format_error(e.ulps), ", ".join(f"{a:.9g}" for a in e.at)) for pair in zip(*errors, strict=True) for e in pair
+            ]
             rows.append([function.name, *(text for cell in cells for text in cell)])
             print(*rows[-1], sep="\t", flush=True)
     if arguments.write:
-        kept = {row[0]: row for row in written(heads)} | {row[0]: row for row in rows}
-        lines = [heads, ["---"] * len(heads), *(kept[name] for name in names if name in kept)]
+        by_name = {row[0]: row for row in read_rows(heads)} | {row[0]: row for row in rows}
+        lines = [heads, ["---"] * len(heads), *(by_name[name] for name in names if name in by_name)]
         PAGE.write_text(HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines))
         return
     table = Table(*heads)

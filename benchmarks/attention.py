@@ -1,8 +1,8 @@
-"""Attention alone: python benchmarks/attention.py [--threads N] [--lengths 128,512] [--heads 12] [--width 64].
+"""Benchmark attention alone: python benchmarks/attention.py [--threads N] [--lengths 128,512] [--heads 12] [--width 64].
 
-softmax(q·kᵀ/√D)·v as exporters write it, and with a causal mask as ONNX's Attention, beside ONNX Runtime and PyTorch where
-they are installed; a share of what one core does on registers alone. Least times of calls that take turns: processor time
-on one thread, so that other users of the machine do not count. The work is counted without the mask.
+Measures softmax(q·kᵀ/√D)·v as exporters write it, and ONNX's Attention with a causal mask, against ONNX Runtime and PyTorch
+where they are installed, and as a share of the peak of one core. Reports the fastest of interleaved calls; on one thread it
+counts processor time, which is independent of other load. FLOPs are counted without the mask.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import dlc
 from dlc.arrays import aligned_empty
 from dlc.backends.cpu.limits import peak_flops, peak_text
 from dlc.backends.cpu.llvm import compile_text
-from dlc.measure.peers import peers
+from dlc.measure.other_runtimes import installed_peers
 from dlc.runtime.cpu.code.loader import load_object
 from dlc.target import resolve
 
 
 def attention(heads: int, length: int, width: int, causal: bool) -> onnx.ModelProto:
-    """The ops of it, or one op where it is causal."""
+    """Build the model: separate ops, or one Attention op if causal."""
     shape = [1, heads, length, width]
     q, k, v, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "qkvy")
     nodes = [
@@ -63,31 +63,32 @@ def dlc_run(path: Path, inputs: dict[str, np.ndarray], threads: int) -> Callable
 
 
 def peak_run() -> tuple[Callable[[], Any], float]:
-    """A loop of multiply-adds on registers, and how many operations it is."""
+    """Return a loop of multiply-adds on registers, and its number of operations."""
     target, steps = resolve("cpu"), 400_000
     code = load_object(compile_text(peak_text(target), target))
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address("peak"))
     scratch = aligned_empty((4096,), np.dtype(np.float32))
+    scratch.fill(0)  # subnormal values would slow down the processor
     return lambda: (code, function(scratch.ctypes.data, steps)), peak_flops(target, steps)
 
 
 def least_seconds(
     runs: dict[str, Callable[[], Any]], clock: Callable[[], float], pause: float, rounds: int
 ) -> dict[str, float]:
-    """The least time of each, in turns; with several threads those of one must rest before another's work."""
+    """Return the fastest time of each, interleaved. `pause` lets the threads of one runtime go idle before another runs."""
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(rounds):
         for name, run in runs.items():
             time.sleep(pause)
             run()
-            began = clock()
+            start_time = clock()
             run()
-            best[name] = min(best[name], clock() - began)
+            best[name] = min(best[name], clock() - start_time)
     return best
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Attention alone, beside other runtimes.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--lengths", default="128,256,512,1024,1500,2048,4096,8192")
     parser.add_argument("--heads", type=int, default=12)
@@ -97,20 +98,20 @@ def main() -> None:
     options = parser.parse_args()
     threads, heads, width = options.threads, options.heads, options.width
     clock, pause = (time.thread_time, 0.0) if threads == 1 else (time.perf_counter, 0.03)
-    others = [p for p in peers() if p.name == "onnxruntime"]
-    names = ["dlc", *(p.name for p in others), *(["torch"] if find_spec("torch") is not None else [])]
+    peers = [p for p in installed_peers() if p.name == "onnxruntime"]
+    names = ["dlc", *(p.name for p in peers), *(["torch"] if find_spec("torch") is not None else [])]
     peak, operations = peak_run()
     console = Console(width=160)
     console.print(f"{threads} thread(s), {heads} heads of {width}")
-    table = Table("length", "causal", *(f"{n} ms" for n in names), *(f"{n} GFLOP/s" for n in names), "of peak", "faster")
+    table = Table("length", "causal", *(f"{n} ms" for n in names), *(f"{n} GFLOP/s" for n in names), "of peak", "speedup")
     for length in map(int, options.lengths.split(",")):
         for causal in (False, True)[: 1 if options.plain else 2]:
-            numbers = np.random.default_rng(0)
-            inputs = {n: numbers.standard_normal((1, heads, length, width), np.float32) for n in "qkv"}
+            rng = np.random.default_rng(0)
+            inputs = {n: rng.standard_normal((1, heads, length, width), np.float32) for n in "qkv"}
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "attention.onnx")
                 onnx.save(attention(heads, length, width, causal), path)
-                runs = {"dlc": dlc_run(path, inputs, threads)} | {p.name: p.open(path, inputs, threads) for p in others}
+                runs = {"dlc": dlc_run(path, inputs, threads)} | {p.name: p.open(path, inputs, threads) for p in peers}
                 if "torch" in names:
                     runs["torch"] = torch_run(inputs, threads, causal)
                 best = least_seconds({**runs, "peak": peak}, clock, pause, options.rounds)
@@ -119,13 +120,13 @@ def main() -> None:
             faster = min((best[n] for n in names[1:]), default=float("nan")) / best["dlc"]
             limit = threads * operations / best["peak"] / 1e9
             milliseconds = [f"{best[n] * 1e3:.3g}" for n in names]
-            part = f"{100 * rates[0] / limit:.0f} %"
+            share = f"{100 * rates[0] / limit:.0f} %"
             table.add_row(
-                str(length), "yes" if causal else "", *milliseconds, *(f"{r:.0f}" for r in rates), part, f"{faster:.2f}"
+                str(length), "yes" if causal else "", *milliseconds, *(f"{r:.0f}" for r in rates), share, f"{faster:.2f}"
             )
-            # As they come: the table stands at the end.
-            shown = ", ".join(f"{n} {ms} ms" for n, ms in zip(names, milliseconds, strict=True))
-            console.print(f"{length}{' causal' if causal else ''}: {shown}, {part} of peak")
+            # Print each row at once; the table follows at the end.
+            summary = ", ".join(f"{n} {ms} ms" for n, ms in zip(names, milliseconds, strict=True))
+            console.print(f"{length}{' causal' if causal else ''}: {summary}, {share} of peak")
     console.print(table)
 
 

@@ -1,11 +1,10 @@
-"""Pages of whole programs in a browser: python benchmarks/explorer_pages.py [MODEL …].
+"""Test and measure explorer pages in a browser: python benchmarks/explorer_pages.py [MODEL …] [--screenshots FOLDER].
 
-Each MODEL of the tests' skeletons (resnet50, bert_base_128), a function with a scan, one of which data decides a size, and a
-training step with its optimiser:
-the seconds of processors that compiling it takes, and compiling it with its page; megabytes of the page; and seconds until
-Chromium shows it. In each page the first convolution or product is followed to its vector loop, by a click and by keys; what a
-reader of screens, the keyboard or weak eyes cannot use is looked for in light and dark. Exits with 1 where any of that fails,
-or a page takes twice as long as compiling, has over 15 MB, opens in over 2 s, or fetches anything.
+The programs are each MODEL of the tests' skeletons (default: resnet50 and bert_base_128), a function with a scan, one with a
+data-dependent size, and a training step. Prints the processor time of compiling with and without the page, the size of the page
+in MB, and the seconds until Chromium shows it. On each page the first convolution or matrix product is followed to its vector
+loop, by mouse and by keyboard; accessibility is checked in light and dark mode. Exits with status 1 if any check fails, or a
+page doubles the compile time, exceeds 15 MB, takes more than 2 s to open, or fetches anything.
 """
 
 from __future__ import annotations
@@ -35,25 +34,25 @@ from dlc.options import Options
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.explore.opened import VIEWS, Opened, chromium  # noqa: E402
+from tests.explore.browser_page import VIEWS, Opened, chromium  # noqa: E402
 from tests.models import skeletons  # noqa: E402
 
-ROUNDS = 3
+REPEATS = 3
 OPTIONS = Options.of(num_threads=1, cache=False)
-# The view that there is a picture of, where it is not the graph.
-SHOWN = {"bert_base_128": "kernels"}
+# The view of a program's screenshot, if it is not the graph.
+SCREENSHOT_VIEW = {"bert_base_128": "kernels"}
 Subject = tuple[Program, Sequence[np.ndarray]]
 
 
 def network(name: str) -> Subject:
-    """A model of full size, with random weights."""
+    """Return a full-size model with random weights."""
     proto = skeletons.filled(name)
     imported = import_model(proto)
     return Program(imported.module, imported.weights, name), list(skeletons.inputs(name, proto).values())
 
 
 def recurrence() -> Subject:
-    """64 steps of 4 rows of 256 numbers."""
+    """Return a scan of 64 steps over 4 rows of 256 elements."""
 
     def run(w: Any, xs: Any) -> Any:
         def step(h: Any, x: Any) -> Any:
@@ -66,14 +65,16 @@ def recurrence() -> Subject:
     return of_function(run, rng.standard_normal((256, 256), np.float32), rng.standard_normal((64, 4, 256), np.float32))
 
 
-def kept_rows() -> Subject:
-    """A dense layer on the rows that have a sum above zero."""
+def data_dependent_rows() -> Subject:
+    """Return a dense layer on the rows with a positive sum."""
 
-    def kept(x: Any, w: Any) -> Any:
+    def select_and_apply(x: Any, w: Any) -> Any:
         return dnp.tanh(x[x.sum(axis=1) > 0] @ w)
 
     rng = np.random.default_rng(0)
-    return of_function(kept, rng.standard_normal((512, 256), np.float32), rng.standard_normal((256, 256), np.float32))
+    return of_function(
+        select_and_apply, rng.standard_normal((512, 256), np.float32), rng.standard_normal((256, 256), np.float32)
+    )
 
 
 def loss(weights: Any, x: Any, labels: Any) -> Any:
@@ -83,14 +84,14 @@ def loss(weights: Any, x: Any, labels: Any) -> Any:
 
 
 def example() -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """The weights of three dense layers, and rows for them with their labels."""
+    """Return the weights of three dense layers, and a batch of inputs with labels."""
     rng = np.random.default_rng(0)
     weights = [rng.standard_normal(pair, np.float32) * np.float32(0.05) for pair in pairwise((784, 512, 512, 10))]
     return weights, rng.standard_normal((128, 784), np.float32), rng.integers(0, 10, 128)
 
 
 def training_step() -> Subject:
-    """A step of AdamW on a network of three dense layers."""
+    """Return a training step with AdamW for a network of three dense layers."""
     optimizer = optim.adamw(1e-3, weight_decay=0.01)
 
     def step(weights: Any, state: Any, x: Any, labels: Any) -> Any:
@@ -106,44 +107,47 @@ def of_function(function: Callable[..., Any], *arguments: Any) -> Subject:
     return dlc.jit(function).lower(*arguments).program, [np.asarray(leaf) for leaf in leaves]
 
 
-def of_processors() -> float:
-    """The seconds that this process and those that it has waited for have had, to the microsecond."""
-    used = [getrusage(who) for who in (RUSAGE_SELF, RUSAGE_CHILDREN)]
+def processor_seconds() -> float:
+    """Return the processor time of this process and of its finished children."""
+    used = [getrusage(usage) for usage in (RUSAGE_SELF, RUSAGE_CHILDREN)]
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
-def measure(browser: Any, name: str, subject: Subject, file: Path, pictures: Path | None, is_first: bool) -> bool:
-    """Prints a row; whether all is as it should be. Of the first there is a picture of each view, of others a dark one."""
+def measure(browser: Any, name: str, subject: Subject, file: Path, screenshots: Path | None, is_first: bool) -> bool:
+    """Print a row for a program and return True if all checks pass.
+
+    Writes screenshots of every view for the first program, and one in dark mode for each other program.
+    """
     program, inputs = subject
-    makers = (lambda: compile(program, "cpu", OPTIONS), lambda: explore(program, "cpu", OPTIONS, inputs=inputs).save(file))
+    producers = (lambda: compile(program, "cpu", OPTIONS), lambda: explore(program, "cpu", OPTIONS, inputs=inputs).save(file))
     seconds = [inf, inf]
-    # In turns, and the least: who else is at work on the machine takes caches and clock away.
-    for k, make in [*enumerate(makers)] * ROUNDS:
-        began = of_processors()
+    # Interleave and take the fastest: other load on the machine only adds time.
+    for k, make in [*enumerate(producers)] * REPEATS:
+        start = processor_seconds()
         make()
-        seconds[k] = min(seconds[k], of_processors() - began)
+        seconds[k] = min(seconds[k], processor_seconds() - start)
     size, opened = file.stat().st_size / 1e6, Opened(browser, file)
-    kept = {
-        "it takes too much": seconds[1] < 2 * seconds[0],
-        "it has too much": size < 15,
-        "it opens too late": opened.seconds < 2,
-        "it does not lead to the vector loop": any("vector.fma" in line for line in opened.to_vector_loop()),
-        "keys do not lead to a kernel": opened.by_keys().startswith("kernel "),
-        "keys go round in another order": all(map(opened.tabs_in_order, VIEWS)),
+    checks = {
+        "the page doubles the compile time": seconds[1] < 2 * seconds[0],
+        "the page is larger than 15 MB": size < 15,
+        "the page opens in more than 2 s": opened.seconds < 2,
+        "the vector loop cannot be reached": any("vector.fma" in line for line in opened.to_vector_loop()),
+        "a kernel cannot be reached by keyboard": opened.by_keys().startswith("kernel "),
+        "the tab order differs from the visual order": all(map(opened.tabs_in_order, VIEWS)),
     }
-    wrong = [*(problem for problem, is_kept in kept.items() if not is_kept), *opened.audit(), *opened.wrong]
-    if pictures is not None and is_first:
-        opened.pictures(pictures)
-    elif pictures is not None:
-        opened.picture(SHOWN.get(name, "graph"), pictures / f"explorer-{name.split()[-1]}.png", dark=True)
+    problems = [*(problem for problem, passed in checks.items() if not passed), *opened.audit(), *opened.wrong]
+    if screenshots is not None and is_first:
+        opened.screenshots(screenshots)
+    elif screenshots is not None:
+        opened.screenshot(SCREENSHOT_VIEW.get(name, "graph"), screenshots / f"explorer-{name.split()[-1]}.png", dark=True)
     opened.page.close()
-    row = f"{seconds[0]:.2f} | {seconds[1]:.2f} | {size:.2f} | {opened.seconds:.2f} | {'; '.join(wrong) or 'as it should be'}"
+    row = f"{seconds[0]:.2f} | {seconds[1]:.2f} | {size:.2f} | {opened.seconds:.2f} | {'; '.join(problems) or 'passed'}"
     print(f"| {name} | {row} |", flush=True)
-    return not wrong
+    return not problems
 
 
-def compared(browser: Any, file: Path, pictures: Path) -> None:
-    """A picture of the gradient of a loss beside the loss."""
+def compare_pages(browser: Any, file: Path, screenshots: Path) -> None:
+    """Write a screenshot of the comparison of a loss with its gradient."""
     subjects = {"gradient": dlc.grad(loss), "loss": loss}
     pages = []
     for name, function in subjects.items():
@@ -151,31 +155,30 @@ def compared(browser: Any, file: Path, pictures: Path) -> None:
         pages.append(replace(explore(program, "cpu", OPTIONS, inputs=inputs), label=name))
     pages[0].against(pages[1]).save(file)
     opened = Opened(browser, file)
-    opened.picture("compare", pictures / "explorer-compared.png")
+    opened.screenshot("compare", screenshots / "explorer-compared.png")
     opened.page.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=["resnet50", "bert_base_128"])
-    parser.add_argument(
-        "--pictures", type=Path, metavar="FOLDER", help="write those of docs/explorer.md, light of the first program"
-    )
+    parser.add_argument("--screenshots", type=Path, metavar="FOLDER", help="write the images of docs/explorer.md")
     arguments = parser.parse_args()
-    models, pictures = arguments.models, arguments.pictures
+    models, screenshots = arguments.models, arguments.screenshots
     subjects = {name: (lambda name=name: network(name)) for name in models}
-    subjects |= {"a scan": recurrence, "a choice of rows": kept_rows, "a training step": training_step}
-    print("| program | compiled, s | with its page, s | MB | opens, s | |\n|---|---|---|---|---|---|")
+    # The last word of a name is part of the file name of its screenshot.
+    subjects |= {"a scan": recurrence, "selected rows": data_dependent_rows, "a training step": training_step}
+    print("| program | compile s | with page s | MB | open s | |\n|---|---|---|---|---|---|")
     with chromium() as browser, TemporaryDirectory() as folder:
-        # What the first compilation of a process finds for the others, and the machine's limits, are not of any of them.
+        # Warm up: import modules and measure the machine's limits, which is shared by all programs.
         explore(*of_function(lambda x: x + 1, np.ones(4, np.float32))[:1], "cpu", OPTIONS, inputs=[np.ones(4, np.float32)])
-        found = [
-            measure(browser, name, make(), Path(folder) / "page.html", pictures, is_first=k == 0)
+        passed = [
+            measure(browser, name, make(), Path(folder) / "page.html", screenshots, is_first=k == 0)
             for k, (name, make) in enumerate(subjects.items())
         ]
-        if pictures is not None:
-            compared(browser, Path(folder) / "both.html", pictures)
-    sys.exit(0 if all(found) else 1)
+        if screenshots is not None:
+            compare_pages(browser, Path(folder) / "both.html", screenshots)
+    sys.exit(0 if all(passed) else 1)
 
 
 if __name__ == "__main__":

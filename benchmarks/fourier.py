@@ -1,7 +1,7 @@
-"""Fourier transforms beside NumPy's: python benchmarks/fourier.py [--seconds 0.5].
+"""Benchmark Fourier transforms against NumPy: python benchmarks/fourier.py [--seconds 0.5].
 
-Compiled calls on arrays of complex64 or float32, on one processor; they take turns with NumPy's, and the quickest of
-each counts. A call is counted as a user makes it: complex numbers are taken apart and put together again.
+Times compiled calls on complex64 or float32 arrays on one processor, interleaved with NumPy's; the fastest of each counts.
+Calls are measured end to end, with the conversion of complex arguments and results.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 
-# Before NumPy's libraries count processors.
+# Set before NumPy's libraries count processors.
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import numpy as np  # noqa: E402
@@ -19,7 +19,7 @@ from rich.table import Table  # noqa: E402
 
 import dlc  # noqa: E402
 import dlc.numpy as dnp  # noqa: E402
-from dlc.measure.latency import interleaved  # noqa: E402
+from dlc.measure.latency import measure_interleaved  # noqa: E402
 
 CASES = [
     ("fft", (1024,)), ("fft", (100, 1024)), ("fft", (100, 1000)), ("fft", (65536,)), ("fft", (20, 1009)), ("fft2", (256, 256)),
@@ -29,17 +29,17 @@ CASES = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=0.5, help="for one transform")
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds per transform (default: 0.5)")
     arguments = parser.parse_args()
-    draw, table = np.random.default_rng(0), Table("transform", "of", "dlc µs", "NumPy µs", "faster")
+    draw, table = np.random.default_rng(0), Table("transform", "shape", "dlc µs", "NumPy µs", "speedup")
     for name, shape in CASES:
         real = draw.standard_normal(shape, np.float32)
         x = real if name == "rfft" else (real + 1j * draw.standard_normal(shape, np.float32)).astype(np.complex64)
         own, numpys = dlc.jit(num_threads=1)(getattr(dnp.fft, name)), getattr(np.fft, name)
-        times = interleaved(
+        times = measure_interleaved(
             {"dlc": lambda own=own, x=x: own(x), "numpy": lambda numpys=numpys, x=x: numpys(x)}, arguments.seconds
         )
-        ours, theirs = (1e6 * times[k].least for k in ("dlc", "numpy"))
+        ours, theirs = (1e6 * times[k].fastest for k in ("dlc", "numpy"))
         table.add_row(name, "×".join(map(str, shape)), f"{ours:.0f}", f"{theirs:.0f}", f"{theirs / ours:.2f}")
     Console(width=None if sys.stdout.isatty() else 100).print(table)
 

@@ -1,12 +1,13 @@
-"""Models on an OpenCL device beside PyTorch on the same GPU: python benchmarks/gpu.py [MODEL:BATCH …] [--kernels N]
+"""Benchmark models on an OpenCL device against PyTorch on the same GPU: python benchmarks/gpu.py [MODEL:BATCH …] [--kernels N]
 
-It needs torch and, for models of images, torchvision; where PyTorch sees no GPU, dlc alone is measured. All of it computes
-in f32 (TF32 is off), weights are drawn at random, and inputs are on the device before a call.
+Needs torch and, for image models, torchvision; without CUDA only dlc is measured. Everything computes in f32 (TF32 is off),
+weights are random, and inputs are on the device before a call. Columns, as medians in ms:
 
-torch: PyTorch's operators one by one (`eager`), and recorded as one CUDA graph. dlc: a call when the queue is kept full, a
-call that is waited for, what the host alone takes of it, and how many kernels it launches. Medians, in ms. `error`: the
-largest difference as a share of PyTorch's largest magnitude. `--kernels`: those that take longest, each launched alone and
-waited for, which the times include.
+- torch: PyTorch eager, and the same model recorded as one CUDA graph;
+- dlc: throughput with a full queue, latency of a call that is waited for, and the host's share of it;
+- the number of launches, the compile time, and the largest error relative to PyTorch's largest magnitude.
+
+--kernels N lists the N kernels that take longest, each launched alone; their times include waiting for the device.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from needed import needed
+from optional_imports import optional_imports
 from rich.console import Console
 from rich.table import Table
 
 import dlc
 
-with needed(__doc__):
+with optional_imports(__doc__):
     import torch
     from torch import nn
     from torch.nn import functional
 
-SECONDS = 0.5
+MIN_SECONDS = 0.5
 HEADS, WIDTH = 12, 768
 
 
 class Layer(nn.Module):
-    """A layer of a transformer: attention and two products, each behind or before its norm."""
+    """A transformer layer: attention and an MLP, each with its norm after (BERT) or before it (GPT)."""
 
-    def __init__(self, first: bool) -> None:
+    def __init__(self, pre_norm: bool) -> None:
         super().__init__()
-        self.first = first
+        self.pre_norm = pre_norm
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
@@ -49,24 +50,24 @@ class Layer(nn.Module):
         q, k, v = (p.reshape(batch, length, HEADS, -1).transpose(1, 2) for p in self.qkv(x).split(WIDTH, -1))
         if past is not None:
             k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
-        seen = functional.scaled_dot_product_attention(q, k, v)
-        return self.out(seen.transpose(1, 2).reshape(batch, length, WIDTH))
+        y = functional.scaled_dot_product_attention(q, k, v)
+        return self.out(y.transpose(1, 2).reshape(batch, length, WIDTH))
 
     def forward(self, x: torch.Tensor, past: torch.Tensor | None = None) -> torch.Tensor:
-        one, two = self.norms
-        if self.first:
-            x = x + self.attend(one(x), past)
-            return x + self.down(functional.gelu(self.up(two(x))))
-        x = one(x + self.attend(x, past))
-        return two(x + self.down(functional.gelu(self.up(x))))
+        attention_norm, mlp_norm = self.norms
+        if self.pre_norm:
+            x = x + self.attend(attention_norm(x), past)
+            return x + self.down(functional.gelu(self.up(mlp_norm(x))))
+        x = attention_norm(x + self.attend(x, past))
+        return mlp_norm(x + self.down(functional.gelu(self.up(x))))
 
 
 class Encoder(nn.Module):
-    """BERT's base: twelve layers over 128 tokens."""
+    """BERT base: twelve layers on 128 tokens."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.layers = nn.Embedding(30522, WIDTH), nn.ModuleList(Layer(first=False) for _ in range(12))
+        self.words, self.layers = nn.Embedding(30522, WIDTH), nn.ModuleList(Layer(pre_norm=False) for _ in range(12))
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         x = self.words(ids)
@@ -76,11 +77,11 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """GPT-2's smallest, one token behind 128 whose keys and values are given."""
+    """GPT-2 small, decoding one token after 128 tokens in the KV cache."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.layers = nn.Embedding(50257, WIDTH), nn.ModuleList(Layer(first=True) for _ in range(12))
+        self.words, self.layers = nn.Embedding(50257, WIDTH), nn.ModuleList(Layer(pre_norm=True) for _ in range(12))
         self.norm = nn.LayerNorm(WIDTH)
 
     def forward(self, ids: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
@@ -90,8 +91,8 @@ class Decoder(nn.Module):
         return functional.linear(self.norm(x), self.words.weight)
 
 
-def of_images(name: str) -> nn.Module:
-    with needed(__doc__):
+def torchvision_model(name: str) -> nn.Module:
+    with optional_imports(__doc__):
         from torchvision import models
     return getattr(models, name)(weights=None)
 
@@ -100,10 +101,10 @@ def images(batch: int) -> tuple[torch.Tensor, ...]:
     return (torch.randn(batch, 3, 224, 224),)
 
 
-# What makes a model, and the arguments of a call at a batch.
+# The constructor of a model, and a function from a batch size to the arguments of a call.
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], tuple[torch.Tensor, ...]]]] = {
     **{
-        name: (lambda name=name: of_images(name), images)
+        name: (lambda name=name: torchvision_model(name), images)
         for name in ("resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0")
     },
     "bert": (Encoder, lambda b: (torch.randint(30522, (b, 128)),)),
@@ -112,18 +113,19 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], tuple[torch.Ten
 DEFAULT = [f"{name}:{batch}" for name in ("resnet50", "efficientnet_b0", "bert", "gpt2") for batch in (1, 32)]
 
 
-def known(text: str) -> tuple[str, int]:
+def model_and_batch(text: str) -> tuple[str, int]:
+    """Parse MODEL:BATCH; raise ArgumentTypeError for an unknown model."""
     name, _, batch = text.partition(":")
     if name not in MODELS or not (batch or "1").isdigit():
-        raise argparse.ArgumentTypeError(f"{text}: write MODEL:BATCH, with one of {', '.join(MODELS)}")
+        raise argparse.ArgumentTypeError(f"{text}: expected MODEL:BATCH, where MODEL is one of {', '.join(MODELS)}")
     return name, int(batch or 1)
 
 
 def median_ms(call: Callable[[], object], wait: Callable[[], object], calls: int) -> float:
-    """Of so many calls one after the other, which are waited for at their end."""
+    """Return the median time per call of `calls` consecutive calls that are waited for at the end."""
     times: list[float] = []
-    began = time.perf_counter()
-    while len(times) < 3 or time.perf_counter() < began + SECONDS:
+    start_time = time.perf_counter()
+    while len(times) < 3 or time.perf_counter() < start_time + MIN_SECONDS:
         start = time.perf_counter()
         for _ in range(calls):
             call()
@@ -132,8 +134,8 @@ def median_ms(call: Callable[[], object], wait: Callable[[], object], calls: int
     return statistics.median(times) * 1e3
 
 
-def of_torch(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Iterator[tuple[str, float]]:
-    """A call's ms, operator by operator and as a graph."""
+def measure_torch(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Iterator[tuple[str, float]]:
+    """Yield the ms of a call in eager mode and as a CUDA graph."""
     module, inputs, wait = module.cuda(), tuple(a.cuda() for a in inputs), torch.cuda.synchronize
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -147,8 +149,8 @@ def of_torch(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Iterator[tu
     yield "graph", median_ms(graph.replay, wait, 10)
 
 
-def of_dlc(model: dlc.Model, inputs: list[Any]) -> Iterator[tuple[str, float]]:
-    """A call's ms: the queue kept full, waited for, and the host's part."""
+def measure_dlc(model: dlc.Model, inputs: list[Any]) -> Iterator[tuple[str, float]]:
+    """Yield the ms of a call: with a full queue, with a wait, and the host's share."""
     wait = next(iter(model(*inputs).values())).session.queue.finish
     wait()
     yield "queued", median_ms(lambda: model(*inputs), wait, 10)
@@ -163,20 +165,22 @@ def of_dlc(model: dlc.Model, inputs: list[Any]) -> Iterator[tuple[str, float]]:
 
 
 def kernels(model: dlc.Model, inputs: list[Any]) -> dict[str, list[float]]:
-    """The seconds of each launch by its kernel, medians of several calls."""
+    """Return the seconds of each launch by kernel name: medians of five runs."""
     program = model.artifact.program
     runs = [program.profile(inputs) for _ in range(5)]
-    found: dict[str, list[float]] = defaultdict(list)
+    times: dict[str, list[float]] = defaultdict(list)
     for launches in zip(*runs, strict=True):
-        found[launches[0][0].kernel or "copy"].append(statistics.median(seconds for _, seconds in launches))
-    return found
+        times[launches[0][0].kernel or "copy"].append(statistics.median(seconds for _, seconds in launches))
+    return times
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", type=known, default=[known(text) for text in DEFAULT], metavar="MODEL:BATCH")
+    parser.add_argument(
+        "models", nargs="*", type=model_and_batch, default=[model_and_batch(text) for text in DEFAULT], metavar="MODEL:BATCH"
+    )
     parser.add_argument("--target", default="opencl")
-    parser.add_argument("--kernels", type=int, default=0, metavar="N", help="show the N that take longest")
+    parser.add_argument("--kernels", type=int, default=0, metavar="N", help="list the N kernels that take longest")
     arguments = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
@@ -186,16 +190,16 @@ def main() -> None:
         make, arrays = MODELS[name]
         torch.manual_seed(0)
         module, inputs = make().eval(), arrays(batch)
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         model = dlc.from_torch(module, inputs, target=arguments.target, cache=False)
-        compile_s = time.perf_counter() - began
-        given = [dlc.to_device(a.numpy(), arguments.target) for a in inputs]
+        compile_s = time.perf_counter() - start_time
+        on_device = [dlc.to_device(a.numpy(), arguments.target) for a in inputs]
         with torch.no_grad():
             expected = module(*inputs).numpy()
-            peers = dict(of_torch(module, inputs)) if torch.cuda.is_available() else {}
-        got = np.asarray(next(iter(model(*given).values())))
-        own = dict(of_dlc(model, given))
-        times = kernels(model, given)
+            peers = dict(measure_torch(module, inputs)) if torch.cuda.is_available() else {}
+        got = np.asarray(next(iter(model(*on_device).values())))
+        own = dict(measure_dlc(model, on_device))
+        times = kernels(model, on_device)
         cells = [f"{ms:.2f}" if ms is not None else "" for ms in (*map(peers.get, ("eager", "graph")), *own.values())]
         error = np.abs(got - expected).max() / np.abs(expected).max()
         table.add_row(f"{name}:{batch}", *cells, str(sum(map(len, times.values()))), f"{compile_s:.1f}", f"{error:.0e}")

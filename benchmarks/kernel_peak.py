@@ -1,7 +1,7 @@
-"""One convolution kernel of the loops stage against the processor's peak: python benchmarks/kernel_peak.py [TARGET].
+"""Compare one convolution kernel of the loops stage with the processor's peak: python benchmarks/kernel_peak.py [TARGET].
 
-The kernel is 3x3, 56x56x64 to 64 channels, with bias, residual and ReLU. Peak is a loop of independent fused
-multiply-adds on registers. Both run on one thread, interleaved, since clock rates vary; medians.
+The kernel is a 3×3 convolution, 56×56×64 to 64 channels, with bias, residual and ReLU. The peak is measured by a loop of
+independent fused multiply-adds on registers. Both run on one thread, interleaved, since clock rates vary; medians.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROUNDS = 31
 
 
 def aligned(shape: tuple[int, ...]) -> np.ndarray:
-    """Random f32 values on a 64-byte boundary."""
+    """Return random f32 values, aligned to 64 bytes."""
     size = int(np.prod(shape))
     raw = np.zeros(size + 16, np.float32)
     start = -raw.ctypes.data % 64 // 4
@@ -53,9 +53,9 @@ def main() -> None:
     kernel = next(op for op in module.ops if isinstance(op, func.FuncOp))
     start = time.perf_counter()
     emitted = emit_kernel(kernel, target)
-    emit = time.perf_counter() - start
-    compile_text(peak_text(target), target)  # LLVM's start-up
-    compile_ = seconds(lambda: void(compile_text(emitted.text, target)))
+    emit_seconds = time.perf_counter() - start
+    compile_text(peak_text(target), target)  # warm up LLVM
+    llvm_seconds = seconds(lambda: discard(compile_text(emitted.text, target)))
     code = load_object(compile_text(emitted.text, target))
     peak_code = load_object(compile_text(peak_text(target), target))
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
@@ -77,11 +77,11 @@ def main() -> None:
         rates.append(rate)
         ratios.append(rate / peak_rate)
     print(f"{target.name}: {median(rates) / 1e9:.0f} GFLOP/s, {100 * median(ratios):.0f} % of peak")
-    print(f"emission {emit * 1e3:.1f} ms, LLVM {compile_ * 1e3:.1f} ms")
+    print(f"emission {emit_seconds * 1e3:.1f} ms, LLVM {llvm_seconds * 1e3:.1f} ms")
 
 
-def void(_: object) -> None:
-    """Drops a result."""
+def discard(_: object) -> None:
+    """Discard a result."""
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What compiling large graphs costs: python benchmarks/large_graphs.py [--nodes N …] [--only KIND …] [--profile].
+"""Measure the compilation of large graphs: python benchmarks/large_graphs.py [--nodes N …] [--only KIND …] [--profile].
 
-For each kind of graph, of about N nodes, the processor's seconds of a new process that compiles it without the cache, all
-processes that it starts included, and the most memory in MB. --profile says what is done by function, --write FOLDER keeps the
-files, and takes those that are there.
+For each kind of graph, with about N nodes, compiles in a new process without the cache; prints processor time (all its
+processes) and peak memory in MB. --profile prints the time per Python function; --write FOLDER saves the models there, and
+reuses those that exist.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
 class Graph:
-    """A graph as it is written: nodes by their names, weights of random numbers."""
+    """Builder of an ONNX graph with random weights and generated names."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -53,6 +53,7 @@ class Graph:
         return f"v{self._names}"
 
     def add(self, kind: str, *inputs: str, results: int = 1, **attributes: Any) -> Any:
+        """Add a node and return the name of its result, or a list of names if there are several."""
         names = [self.name() for _ in range(results)]
         self.nodes.append(helper.make_node(kind, list(inputs), names, **attributes))
         return names[0] if results == 1 else names
@@ -66,9 +67,9 @@ class Graph:
         return name
 
     def model(self, inputs: dict[str, Sequence[int]], outputs: Sequence[str]) -> onnx.ModelProto:
-        given = [helper.make_tensor_value_info(n, FLOAT, s) for n, s in inputs.items()]
-        made = [helper.make_tensor_value_info(n, FLOAT, None) for n in outputs]
-        graph = helper.make_graph(self.nodes, "large", given, made, self.weights)
+        input_infos = [helper.make_tensor_value_info(n, FLOAT, s) for n, s in inputs.items()]
+        output_infos = [helper.make_tensor_value_info(n, FLOAT, None) for n in outputs]
+        graph = helper.make_graph(self.nodes, "large", input_infos, output_infos, self.weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
@@ -80,7 +81,7 @@ def chain(n: int) -> onnx.ModelProto:
 
 
 def elementwise(n: int) -> onnx.ModelProto:
-    """Operators on two values, the last one and one of the last ten, at random."""
+    """Elementwise operators on the last value and a random one of the last ten."""
     g = Graph()
     values = ["x"]
     for _ in range(n):
@@ -98,7 +99,7 @@ def products(n: int) -> onnx.ModelProto:
 
 
 def uneven_products(n: int) -> onnx.ModelProto:
-    """Products whose sizes differ."""
+    """Matrix products of varying sizes."""
     g, x, width = Graph(), "x", 8
     for _ in range(n):
         following = int(g.random.integers(4, 40))
@@ -141,8 +142,8 @@ def transformer(n: int) -> onnx.ModelProto:
     return g.model({"x": (1, 4, w)}, [x])
 
 
-def movement(n: int) -> onnx.ModelProto:
-    """Slices, concatenations, transposes and rows that are taken, one after another."""
+def data_movement(n: int) -> onnx.ModelProto:
+    """A chain of slices, concatenations, transposes and row gathers."""
     g, x = Graph(), "x"
     one, zero, end = g.constant(np.array([1])), g.constant(np.array([0])), g.constant(np.array([100]))
     rows = g.constant(np.array([3, 1, 0, 2, 7, 5, 6, 4]))
@@ -156,7 +157,7 @@ def movement(n: int) -> onnx.ModelProto:
 
 
 def rows(n: int) -> onnx.ModelProto:
-    """Softmax, normalisations and reductions of rows."""
+    """Softmax, normalizations and reductions along rows."""
     g, x, w = Graph(), "x", 16
     axes = g.constant(np.array([-1]))
     while len(g.nodes) < n:
@@ -166,25 +167,25 @@ def rows(n: int) -> onnx.ModelProto:
     return g.model({"x": (4, w)}, [x])
 
 
-def wide(n: int) -> onnx.ModelProto:
-    """One value with very many readers, whose results are joined."""
+def many_uses(n: int) -> onnx.ModelProto:
+    """One value with n/2 uses, whose results are concatenated."""
     g = Graph()
-    made = [g.add("MatMul", "x", g.weight(8, 4)) for _ in range(n // 2)]
-    made = [g.add("Tanh", y) for y in made]
-    return g.model({"x": (4, 8)}, [g.add("Concat", *made, axis=1)])
+    values = [g.add("MatMul", "x", g.weight(8, 4)) for _ in range(n // 2)]
+    values = [g.add("Tanh", y) for y in values]
+    return g.model({"x": (4, 8)}, [g.add("Concat", *values, axis=1)])
 
 
-def borders(n: int) -> onnx.ModelProto:
-    """Very many inputs and outputs."""
+def many_inputs(n: int) -> onnx.ModelProto:
+    """A graph with n/2 inputs and n/2 outputs."""
     g = Graph()
     inputs = {f"x{k}": (4, 8) for k in range(n // 2)}
-    made = [g.add("Relu", x) for x in inputs]
-    made = [g.add("Add", a, b) for a, b in zip(made, made[1:] + made[:1], strict=True)]
-    return g.model(inputs, made)
+    values = [g.add("Relu", x) for x in inputs]
+    values = [g.add("Add", a, b) for a, b in zip(values, values[1:] + values[:1], strict=True)]
+    return g.model(inputs, values)
 
 
 def shared_weight(n: int) -> onnx.ModelProto:
-    """One weight that all products read."""
+    """Matrix products that all read one weight."""
     g, x = Graph(), "x"
     w = g.weight(8, 8)
     for k in range(n):
@@ -193,7 +194,7 @@ def shared_weight(n: int) -> onnx.ModelProto:
 
 
 def shapes(n: int) -> onnx.ModelProto:
-    """What exporters write for shapes: constants as nodes, Shape, Gather, Concat and Reshape."""
+    """Shape computations as exporters write them: Constant, Shape, Gather, Concat and Reshape."""
     g, x = Graph(), "x"
     while len(g.nodes) < n:
         shape = g.add("Shape", x)
@@ -233,30 +234,30 @@ def loops(n: int) -> onnx.ModelProto:
         nodes = [helper.make_node("Identity", [c], [d])]
         for k, kind in enumerate(("Tanh", "Relu", "Neg", "Abs", "Sigmoid", "Exp", "Neg", "Tanh")):
             nodes.append(helper.make_node(kind, [y[k - 1] if k else s], [y[k]]))
-        given = [
+        inputs = [
             helper.make_tensor_value_info(i, INT64, ()),
             helper.make_tensor_value_info(c, BOOL, ()),
             helper.make_tensor_value_info(s, FLOAT, (4, 8)),
         ]
-        made = [helper.make_tensor_value_info(d, BOOL, ()), helper.make_tensor_value_info(y[7], FLOAT, (4, 8))]
-        x = g.add("Loop", count, "", x, body=helper.make_graph(nodes, "body", given, made))
+        outputs = [helper.make_tensor_value_info(d, BOOL, ()), helper.make_tensor_value_info(y[7], FLOAT, (4, 8))]
+        x = g.add("Loop", count, "", x, body=helper.make_graph(nodes, "body", inputs, outputs))
     return g.model({"x": (4, 8)}, [x])
 
 
 def functions(n: int) -> onnx.ModelProto:
-    """A chain of calls of a function of functions of ten nodes each."""
+    """A chain of calls of a model function that calls another one with ten nodes."""
     g, x = Graph(), "x"
     for _ in range(n // 20):
         g.nodes.append(helper.make_node("Outer", [x], [x := g.name()], domain="own"))
     model = g.model({"x": (4, 8)}, [x])
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
 
-    def of(name: str, kinds: Sequence[str], domain: str) -> onnx.FunctionProto:
+    def function(name: str, kinds: Sequence[str], domain: str) -> onnx.FunctionProto:
         values = ["a", *(f"b{k}" for k in range(len(kinds)))]
         nodes = [helper.make_node(t, [values[k]], [values[k + 1]], domain=domain) for k, t in enumerate(kinds)]
         return helper.make_function("own", name, ["a"], [values[-1]], nodes, opsets)
 
-    model.functions.extend([of("Inner", ["Relu", "Neg"] * 5, ""), of("Outer", ["Inner", "Inner"], "own")])
+    model.functions.extend([function("Inner", ["Relu", "Neg"] * 5, ""), function("Outer", ["Inner", "Inner"], "own")])
     model.opset_import.append(opsets[1])
     return model
 
@@ -271,10 +272,10 @@ KINDS: dict[str, Callable[[int], onnx.ModelProto]] = {
         convolutions,
         residual,
         transformer,
-        movement,
+        data_movement,
         rows,
-        wide,
-        borders,
+        many_uses,
+        many_inputs,
         shared_weight,
         shapes,
         branches,
@@ -288,22 +289,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[10_000])
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--write", type=Path, help="a folder for the files")
-    parser.add_argument("--profile", action="store_true")
-    chosen = parser.parse_args()
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="save the models in this folder, and reuse existing ones")
+    parser.add_argument("--profile", action="store_true", help="print the time per Python function")
+    arguments = parser.parse_args()
     table = Table("graph", "nodes", "processor s", "MB")
     with tempfile.TemporaryDirectory() as folder:
-        for kind in chosen.only:
-            for nodes in chosen.nodes:
-                file = (chosen.write or Path(folder)) / f"{kind}_{nodes}.onnx"
+        for kind in arguments.only:
+            for nodes in arguments.nodes:
+                file = (arguments.write or Path(folder)) / f"{kind}_{nodes}.onnx"
                 if not file.exists():
                     onnx.save(KINDS[kind](nodes), file)
                 before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                command = [sys.executable, "-c", _COMPILE, str(file), *(["profile"] if chosen.profile else [])]
-                made = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+                command = [sys.executable, "-c", _COMPILE, str(file), *(["profile"] if arguments.profile else [])]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
                 after = resource.getrusage(resource.RUSAGE_CHILDREN)
                 seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-                memory = f"{float(made.stdout):.0f}" if made.returncode == 0 else "failed"
+                memory = f"{float(done.stdout):.0f}" if done.returncode == 0 else "failed"
                 table.add_row(kind, f"{nodes:,}", f"{seconds:.1f}", memory)
                 print(kind, nodes, f"{seconds:.1f}", memory, flush=True)
     Console().print(table)

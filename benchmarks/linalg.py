@@ -1,9 +1,9 @@
-"""`dlc.numpy.linalg` beside `numpy.linalg`: seconds to compile, milliseconds to run.
+"""Benchmark `dlc.numpy.linalg` against `numpy.linalg`: compile time and latency.
 
     python benchmarks/linalg.py [FUNCTION …] [--sizes 8x1000,64,200,500] [--dtype float64] [--threads 1]
 
-Both compute the same matrices, in turns; the quickest of the runs counts. Compile seconds are those of the processor, without
-the cache. Functions that take symmetric matrices get x·xᵀ/n + 1, systems four columns.
+Both libraries compute the same matrices, interleaved; the fastest run of each counts. Compile times are processor time, without
+the cache. Functions of symmetric matrices get x·xᵀ/n + I; linear systems have four right-hand sides.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ from collections.abc import Callable
 from typing import Any
 
 FUNCTIONS = ("solve", "inv", "det", "cholesky", "qr", "lstsq", "eigh", "eigvalsh", "svd", "svdvals", "pinv")
-# How long both run, and how often at least.
-SECONDS, RUNS = 1.0, 3
+MIN_SECONDS, MIN_RUNS = 1.0, 3
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("functions", nargs="*", default=FUNCTIONS, metavar="FUNCTION")
-    parser.add_argument("--sizes", default="8x1000,64,200,500", help="rows, or rows x number of matrices")
+    parser.add_argument(
+        "--sizes", default="8x1000,64,200,500", help="comma-separated: the size N of a matrix, or NxCOUNT for a batch"
+    )
     parser.add_argument("--dtype", default="float64", choices=["float32", "float64"])
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(arguments.threads)
-    print("| | matrices | compile s | dlc ms | NumPy ms | faster |\n|---|---|---|---|---|---|")
+    print("| | matrices | compile s | dlc ms | NumPy ms | speedup |\n|---|---|---|---|---|---|")
     for function in arguments.functions:
         for size in arguments.sizes.split(","):
             rows, _, count = size.partition("x")
-            row = measured(function, int(rows), int(count or 0), arguments.dtype, arguments.threads)
+            row = measure(function, int(rows), int(count or 0), arguments.dtype, arguments.threads)
             if row:
                 print(f"| `{function}` | {count or 1} of {rows} × {rows} | {row}", flush=True)
 
 
-def measured(name: str, rows: int, count: int, dtype: str, threads: int) -> str:
-    """A line of the table; nothing where NumPy takes no batch."""
+def measure(name: str, rows: int, count: int, dtype: str, threads: int) -> str:
+    """Return a row of the table, or an empty string where NumPy does not accept a batch."""
     import numpy as np
 
     import dlc
@@ -50,15 +51,15 @@ def measured(name: str, rows: int, count: int, dtype: str, threads: int) -> str:
         _ = reference(*operands)
     except np.linalg.LinAlgError:
         return ""
-    start = busy()
+    start = processor_seconds()
     _ = compiled(*operands)
-    seconds = busy() - start
-    ours, theirs = quickest(lambda: compiled(*operands), lambda: reference(*operands))
+    seconds = processor_seconds() - start
+    ours, theirs = fastest_seconds(lambda: compiled(*operands), lambda: reference(*operands))
     return f"{seconds:.2f} | {ours * 1e3:.3g} | {theirs * 1e3:.3g} | {theirs / ours:.2f} |"
 
 
-def busy() -> float:
-    """The seconds that this process and those that it made have computed."""
+def processor_seconds() -> float:
+    """Return the processor time of this process and its children."""
     return sum(os.times()[:4])
 
 
@@ -73,11 +74,11 @@ def operands_of(name: str, rows: int, count: int, dtype: str) -> list[Any]:
     return [a.astype(dtype) for a in operands]
 
 
-def quickest(*functions: Callable[[], Any]) -> list[float]:
-    """The least seconds that each takes, in turns."""
+def fastest_seconds(*functions: Callable[[], Any]) -> list[float]:
+    """Return the fastest time of each function, interleaved."""
     best = [float("inf")] * len(functions)
-    end, runs = time.perf_counter() + SECONDS, 0
-    while runs < RUNS or time.perf_counter() < end:
+    end, runs = time.perf_counter() + MIN_SECONDS, 0
+    while runs < MIN_RUNS or time.perf_counter() < end:
         for k, function in enumerate(functions):
             start = time.perf_counter()
             _ = function()

@@ -1,11 +1,14 @@
-"""Every function of dlc.numpy beside NumPy's: python benchmarks/numpy_functions.py [--only NAMES] [--sizes N …] [--write].
+"""Benchmark every function of dlc.numpy against NumPy.
 
-Compiled calls on arrays of 10^3, 10^5 and 10^7 float32, on one processor, whose time is counted; they take turns with
-NumPy's, and the quickest of each counts: what else a machine does only adds. A call is counted as a user makes it, with its
-dispatch, a new array for each result and all: a * stands where NumPy is faster by less than that costs by itself. The
-functions are those of the package; what no case says takes as many arrays as it must. --write puts the table into
-docs/numpy.speed.md, a part of docs/numpy.md. What takes long goes in parts: --json prints what was measured, and --of FILES …
-makes the table of such files, later ones before earlier ones, without measuring.
+    python benchmarks/numpy_functions.py [--only NAMES] [--sizes N …] [--write]
+
+Times compiled calls on float32 arrays of 10^3, 10^5 and 10^7 elements on one processor, interleaved with NumPy's. Times are
+processor time of the fastest call, end to end: dispatch and allocation of results included. A * marks results where NumPy is
+faster by less than that overhead. Functions are found in the package; those without an entry in CASES get their required
+arguments. --write updates docs/numpy.speed.md.
+
+A long run can be split: --json prints the measurements, and --of FILE … makes the table from such files, where later files
+override earlier ones.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-# Before NumPy's libraries count processors.
+# Set before NumPy's libraries count processors.
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import numpy as np  # noqa: E402
@@ -32,19 +35,19 @@ from rich.table import Table  # noqa: E402
 
 import dlc  # noqa: E402
 import dlc.numpy as dnp  # noqa: E402
-from dlc.measure.latency import interleaved  # noqa: E402
+from dlc.measure.latency import measure_interleaved  # noqa: E402
 
 PAGE = Path(__file__).parents[1] / "docs" / "numpy.speed.md"
 SIZES = (10**3, 10**5, 10**7)
 
-# What computes nothing from the elements of an array, or copies nothing of them.
-WITHOUT = {
+# Functions that neither compute with nor copy the elements of an array.
+EXCLUDED = {
     *dnp.dtypes.__all__, "arange", "asarray", "atleast_1d", "broadcast_shapes", "empty", "empty_like", "eye", "from_dlpack",
     "full", "geomspace", "identity", "indices", "linspace", "logspace", "ndim", "ones", "real", "shape", "size", "tri",
     "tril_indices", "triu_indices", "zeros",
 }  # fmt: skip
 
-# The text between the brackets, over the arrays of `arrays`.
+# Arguments of calls, as Python expressions over the arrays of `arrays`.
 CASES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(["acos", "asin", "atanh"], ("u",)),
     **dict.fromkeys(["acosh"], ("p + 1",)),
@@ -129,13 +132,13 @@ CASES: dict[str, tuple[str, ...]] = {
 
 
 def top_k(x: Any, k: int, axis: int = -1) -> Any:
-    """What NumPy has to do for dlc.numpy's function of this name."""
+    """Implement dlc.numpy's `top_k` with NumPy."""
     order = np.flip(np.argsort(x, axis, kind="stable"), axis).take(range(k), axis)
     return np.take_along_axis(x, order, axis), order
 
 
-def updated(x: Any, mode: str, key: Any, value: Any) -> Any:
-    """What NumPy has to do for `x.at[key].add(value)` or `set`."""
+def update_with_numpy(x: Any, mode: str, key: Any, value: Any) -> Any:
+    """Implement `x.at[key].set(value)` or `add` with NumPy."""
     result = x.copy()
     if mode == "set":
         result[key] = value
@@ -144,13 +147,13 @@ def updated(x: Any, mode: str, key: Any, value: Any) -> Any:
     return result
 
 
-def updated_by_dlc(x: Any, mode: str, key: Any, value: Any) -> Any:
+def update_with_dlc(x: Any, mode: str, key: Any, value: Any) -> Any:
     return getattr(dnp.at(x)[key], mode)(value)
 
 
 @dataclass(frozen=True)
 class Row:
-    """The quickest call in seconds, for a number of elements."""
+    """The fastest call in seconds for an array size, and the overhead of a call of dlc."""
 
     call: str
     size: int
@@ -160,17 +163,18 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times NumPy's speed."""
+        """Speedup over NumPy."""
         return self.numpy / self.dlc
 
     @property
-    def shown(self) -> str:
-        decided = self.ratio < 1 and self.dlc - self.overhead <= self.numpy
-        return f"{self.ratio:.2f}{'*' if decided else ''}"
+    def formatted(self) -> str:
+        """The speedup, marked if NumPy is faster only because of the overhead of a call."""
+        by_overhead = self.ratio < 1 and self.dlc - self.overhead <= self.numpy
+        return f"{self.ratio:.2f}{'*' if by_overhead else ''}"
 
 
 def arrays(size: int) -> dict[str, Any]:
-    """Arrays of about so many elements: flat ones, rows of 100, a square matrix, three axes."""
+    """Return arrays of about `size` elements: 1-D, rows of 100, a square matrix, 3-D, of several dtypes."""
     draw = np.random.default_rng(0)
 
     def normal(*shape: int) -> np.ndarray:
@@ -188,70 +192,70 @@ def arrays(size: int) -> dict[str, Any]:
 
 
 def calls() -> Iterator[tuple[str, str]]:
-    """Every function that is compiled, with what stands between its brackets."""
+    """Yield every compiled function with the text of its arguments."""
     for family in dnp.FAMILIES:
-        if family is dnp.counting:
+        if family is dnp.data_dependent_shapes:
             continue
         for name in family.__all__:
             function = getattr(family, name, None)
-            if not inspect.isfunction(function) or name in WITHOUT:
+            if not inspect.isfunction(function) or name in EXCLUDED:
                 continue
-            given = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
-            yield from ((name, text) for text in CASES.get(name, (", ".join("xyz"[: len(given)]),)))
+            required = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+            yield from ((name, text) for text in CASES.get(name, (", ".join("xyz"[: len(required)]),)))
 
 
 def pair(name: str, text: str, data: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """The call by dlc and by NumPy, on these arrays."""
-    places = {"at": (updated_by_dlc, updated), "top_k": (dnp.top_k, top_k)}.get(name)
-    if places is None:
-        places = (getattr(dnp, name), getattr(np, name))
+    """Return the call by dlc and by NumPy on these arrays."""
+    functions = {"at": (update_with_dlc, update_with_numpy), "top_k": (dnp.top_k, top_k)}.get(name)
+    if functions is None:
+        functions = (getattr(dnp, name), getattr(np, name))
     code = compile(f"call({text})", "<call>", "eval")
     used = [n for n in code.co_names if n in data]
 
     def run(call: Any, module: Any) -> Callable[..., Any]:
-        def function(*given: Any) -> Any:
-            return eval(code, {"call": call, "m": module}, dict(zip(used, given, strict=True)))
+        def function(*values: Any) -> Any:
+            return eval(code, {"call": call, "m": module}, dict(zip(used, values, strict=True)))
 
         return function
 
-    compiled, given = dlc.jit(num_threads=1)(run(places[0], dnp)), [data[n] for n in used]
-    by_numpy = run(places[1], np)
-    return {"dlc": lambda: compiled(*given), "numpy": lambda: materialised(by_numpy(*given))}
+    compiled, operands = dlc.jit(num_threads=1)(run(functions[0], dnp)), [data[n] for n in used]
+    by_numpy = run(functions[1], np)
+    return {"dlc": lambda: compiled(*operands), "numpy": lambda: copy_views(by_numpy(*operands))}
 
 
-def materialised(result: Any) -> Any:
-    """NumPy's views as the arrays that a compiled function returns."""
+def copy_views(result: Any) -> Any:
+    """Copy views among the results, since a compiled function returns new arrays."""
     if isinstance(result, list | tuple):
-        return [materialised(r) for r in result]
+        return [copy_views(r) for r in result]
     return result.copy() if isinstance(result, np.ndarray) and result.base is not None else result
 
 
-def measured(size: int, words: Sequence[str], seconds: float) -> Iterator[Row]:
+def measure(size: int, names: Sequence[str], seconds: float) -> Iterator[Row]:
     data, small = arrays(size), arrays(100)
     with np.errstate(all="ignore"):
-        overhead = interleaved({"dlc": pair("negative", "x", small)["dlc"]}, 0.2, clock=process_time)["dlc"].least
+        overhead = measure_interleaved({"dlc": pair("negative", "x", small)["dlc"]}, 0.2, clock=process_time)["dlc"].fastest
         for name, text in calls():
-            if words and name not in words:
+            if names and name not in names:
                 continue
             try:
-                times = interleaved(pair(name, text, data), seconds, clock=process_time)
-                # A processor's clock may stand still for a moment.
-                while not all(t.least for t in times.values()):
-                    times = interleaved(pair(name, text, data), seconds, clock=process_time)
+                times = measure_interleaved(pair(name, text, data), seconds, clock=process_time)
+                # The clock may be too coarse for the fastest call: repeat.
+                while not all(t.fastest for t in times.values()):
+                    times = measure_interleaved(pair(name, text, data), seconds, clock=process_time)
             except Exception as error:
                 print(f"{name}({text}) of {size}: {error}", file=sys.stderr)
                 continue
-            yield Row(f"{name}({text})", size, times["dlc"].least, times["numpy"].least, overhead)
+            yield Row(f"{name}({text})", size, times["dlc"].fastest, times["numpy"].fastest, overhead)
 
 
 def lines(rows: Sequence[Row], sizes: Sequence[int]) -> list[list[str]]:
-    """A line for each call, the slowest beside NumPy first."""
+    """Return a row of cells for each call, the slowest relative to NumPy first."""
     table: dict[str, dict[int, Row]] = {}
     for row in rows:
         table.setdefault(row.call, {})[row.size] = row
 
     def times(row: Row | None) -> list[str]:
-        return ["", ""] if row is None else [f"{1e6 * row.dlc:.4g}", row.shown]
+        return ["", ""] if row is None else [f"{1e6 * row.dlc:.4g}", row.formatted]
 
     ordered = sorted(table.items(), key=lambda item: min(r.numpy / max(r.dlc - r.overhead, 1e-7) for r in item[1].values()))
     return [[call, *(cell for n in sizes for cell in times(by_size.get(n)))] for call, by_size in ordered]
@@ -259,28 +263,28 @@ def lines(rows: Sequence[Row], sizes: Sequence[int]) -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="names of functions, separated by commas")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--seconds", type=float, default=0.3, help="for one function and size")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--of", type=Path, nargs="+", default=[], help="files of what --json printed")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--only", default="", help="comma-separated names of functions")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of elements")
+    parser.add_argument("--seconds", type=float, default=0.3, help="seconds per call and size (default: 0.3)")
+    parser.add_argument("--json", action="store_true", help="print the measurements as JSON")
+    parser.add_argument("--of", type=Path, nargs="+", default=[], metavar="FILE", help="read measurements printed by --json")
+    parser.add_argument("--write", action="store_true", help=f"update docs/{PAGE.name}")
     arguments = parser.parse_args()
-    words = [w for w in arguments.only.split(",") if w]
+    names = [w for w in arguments.only.split(",") if w]
     if arguments.of:
-        read = (Row(**row) for file in arguments.of for row in json.loads(file.read_text()))
-        rows = list({(row.call, row.size): row for row in read}.values())
+        measurements = (Row(**row) for file in arguments.of for row in json.loads(file.read_text()))
+        rows = list({(row.call, row.size): row for row in measurements}.values())
     else:
-        rows = [row for size in arguments.sizes for row in measured(size, words, arguments.seconds)]
+        rows = [row for size in arguments.sizes for row in measure(size, names, arguments.seconds)]
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows]))
         return
-    heads = ["call", *(h for n in arguments.sizes for h in (f"{n:,} µs", "faster"))]
+    heads = ["call", *(h for n in arguments.sizes for h in (f"{n:,} µs", "speedup"))]
     cells = lines(rows, arguments.sizes)
     if arguments.write:
-        shown = [heads, ["---"] * len(heads), *([f"`{call}`", *rest] for call, *rest in cells)]
+        lines_of_page = [heads, ["---"] * len(heads), *([f"`{call}`", *rest] for call, *rest in cells)]
         text = f"A call: {1e6 * median(row.overhead for row in rows):.0f} µs.\n\n"
-        PAGE.write_text(text + "".join(f"| {' | '.join(line)} |\n" for line in shown))
+        PAGE.write_text(text + "".join(f"| {' | '.join(line)} |\n" for line in lines_of_page))
         return
     table = Table(*heads)
     for line in cells:

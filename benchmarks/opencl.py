@@ -1,9 +1,9 @@
-"""What a device that is a processor makes of the same loops: processor time of a call beside dlc's own target `cpu`.
+"""Compare an OpenCL device that is a processor with dlc's `cpu` target: processor time per call.
 
     taskset -c 0 python benchmarks/opencl.py [MODEL …] [--target opencl] [--calls N]
 
-The time that a processor was at work for a call does not depend on who else uses the machine; on one core (taskset) no
-thread waits for another, so that it is all work. Calls of the two targets take turns; the least of each counts.
+Processor time excludes other load on the machine; on one core (taskset), threads do not spin while they wait for each other.
+Calls of the two targets are interleaved; the fastest of each counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from models import known, load
+from models import load, model_name
 
 from dlc.compiler import Program, compile
 from dlc.frontend.onnx import import_model
@@ -21,19 +21,19 @@ from dlc.options import Options
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """The processor time of all threads."""
-    began = time.process_time()
+    """Return the processor time of a call, over all threads."""
+    start = time.process_time()
     call()
-    return time.process_time() - began
+    return time.process_time() - start
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", type=known, default=["resnet18", "bert_base_128"])
+    parser.add_argument("models", nargs="*", type=model_name, default=["resnet18", "bert_base_128"])
     parser.add_argument("--target", default="opencl")
     parser.add_argument("--calls", type=int, default=12)
     arguments = parser.parse_args()
-    print(f"{'model':16} {arguments.target + ' ms':>20} {'cpu ms':>9} {'share of the speed':>19}")
+    print(f"{'model':16} {arguments.target + ' ms':>20} {'cpu ms':>9} {'relative speed':>19}")
     for name in arguments.models:
         model, feeds = load(name)
         imported = import_model(model, {key: value.shape for key, value in feeds.items()})

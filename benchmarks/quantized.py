@@ -1,9 +1,11 @@
-"""Quantised models: python benchmarks/quantized.py FOLDER [MODEL:KIND …], and then python benchmarks/models.py FOLDER/*.onnx.
+"""Write quantized models: python benchmarks/quantized.py FOLDER [MODEL:KIND …], then benchmarks/models.py FOLDER/*.onnx.
 
-Models are those of `benchmarks/models.py`, calibrated with one input. KIND is words: `resnet18:qdq,per_channel`. dlc makes
-those of dlc (or dlc,dynamic), with a scale for each channel; ONNX Runtime's quantiser those of qdq (the default), qoperator or
-dynamic. There are also s8 (data, else u8); of dlc's everywhere (results of layers too, as ONNX Runtime's are); of ONNX
-Runtime's per_channel and u8w (weights, else s8).
+MODEL is a skeleton of `benchmarks/models.py`, calibrated with one input. KIND is a comma-separated list of options, such as
+`resnet18:qdq,per_channel`:
+
+- dlc: quantize with dlc, per channel; with `dynamic`, or `everywhere` (results of layers too, as ONNX Runtime does);
+- qdq (default), qoperator or dynamic: quantize with ONNX Runtime; with `per_channel`, or `u8w` (uint8 weights, else int8);
+- s8: int8 activations (else uint8).
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
-from needed import needed
+from optional_imports import optional_imports
 
-with needed(__doc__):
+with optional_imports(__doc__):
     from onnxruntime import quantization as q
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -31,50 +33,50 @@ from tests.models import skeletons  # noqa: E402
 SET = (
     *("resnet18:qdq", "mobilenet_v2:qdq,per_channel", "bert_base_128:dynamic"),
     *(f"{name}:dlc" for name in ("resnet18", "resnet50", "mobilenet_v2", "bert_base_128")),
-    *(f"{name}:dlc,everywhere" for name in ("resnet18", "resnet50", "mobilenet_v2")),
+    *(f"{name}:dlc,quantize_outputs" for name in ("resnet18", "resnet50", "mobilenet_v2")),
     "bert_base_128:dlc,dynamic",
 )
 
 
 class _Once(q.CalibrationDataReader):
-    """One set of inputs."""
+    """Calibration data of one set of inputs."""
 
     def __init__(self, inputs: dict[str, np.ndarray]) -> None:
-        self.left: Iterator[dict[str, np.ndarray]] = iter([inputs])
+        self.remaining: Iterator[dict[str, np.ndarray]] = iter([inputs])
 
     def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self.left, None)
+        return next(self.remaining, None)
 
 
-def write(name: str, words: set[str], file: Path) -> None:
-    """A model of the set, quantised as the words say."""
+def write(name: str, kind: set[str], file: Path) -> None:
+    """Quantize a model and write it to a file."""
     model = skeletons.filled(name)
-    if "dlc" in words:
+    if "dlc" in kind:
         dlc.quantize(
             model,
             [dict(skeletons.inputs(name, model))],
-            dynamic="dynamic" in words,
-            activations="s8" if "s8" in words else "u8",
-            everywhere="everywhere" in words,
-            # Weights are random: that takes long, and makes nothing faster.
+            dynamic="dynamic" in kind,
+            activations="s8" if "s8" in kind else "u8",
+            quantize_outputs="quantize_outputs" in kind,
+            # Optimized rounding is slow and pointless for random weights.
             rounding="nearest",
         ).save(file)
         return
-    weights = q.QuantType.QUInt8 if "u8w" in words else q.QuantType.QInt8
+    weights = q.QuantType.QUInt8 if "u8w" in kind else q.QuantType.QInt8
     with TemporaryDirectory() as folder:
         source, prepared = (str(Path(folder, f"{stem}.onnx")) for stem in ("source", "prepared"))
         onnx.save(model, source)
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
-        if "dynamic" in words:
-            q.quantize_dynamic(prepared, file, weight_type=weights, per_channel="per_channel" in words)
+        if "dynamic" in kind:
+            q.quantize_dynamic(prepared, file, weight_type=weights, per_channel="per_channel" in kind)
             return
         q.quantize_static(
             prepared,
             file,
             _Once(dict(skeletons.inputs(name, model))),
-            quant_format=q.QuantFormat.QOperator if "qoperator" in words else q.QuantFormat.QDQ,
-            per_channel="per_channel" in words,
-            activation_type=q.QuantType.QInt8 if "s8" in words else q.QuantType.QUInt8,
+            quant_format=q.QuantFormat.QOperator if "qoperator" in kind else q.QuantFormat.QDQ,
+            per_channel="per_channel" in kind,
+            activation_type=q.QuantType.QInt8 if "s8" in kind else q.QuantType.QUInt8,
             weight_type=weights,
         )
 
@@ -86,9 +88,9 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for model in arguments.models:
-        name, _, words = model.partition(":")
-        file = arguments.folder / f"{name}_{words.replace(',', '_') or 'qdq'}.onnx"
-        write(name, set(words.split(",")), file)
+        name, _, kind = model.partition(":")
+        file = arguments.folder / f"{name}_{kind.replace(',', '_') or 'qdq'}.onnx"
+        write(name, set(kind.split(",")), file)
         print(file)
 
 

@@ -1,9 +1,10 @@
-"""Models of torchvision and transformers, with random weights: what `dlc.from_torch` makes of them beside PyTorch, and
-`torch.compile` with dlc beside Inductor, on one thread.
+"""Compare models of torchvision and transformers with PyTorch: results of `dlc.from_torch`, and speed of `torch.compile`.
 
     python benchmarks/torch_models.py [--match NAMES | --speed NAMES | --training]
 
-It needs torch, torchvision and transformers; Inductor needs a C++ compiler. Nothing is downloaded.
+Models have random weights; everything runs on one thread; nothing is downloaded. --match compares results, --speed compares
+`torch.compile` with dlc, Inductor and eager mode, --training compares losses. Without an option all three run. Needs torch,
+torchvision and transformers, and a C++ compiler for Inductor.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from needed import needed
+from optional_imports import optional_imports
 
 import dlc
 
-with needed(__doc__):
+with optional_imports(__doc__):
     import torch
     import transformers as tf
     from torch import nn
 
     from dlc.pytorch.backend import dlc as backend
 
-# torchvision's compiled operators need the very build of torch that they were made with; its models do not need them.
+# torchvision's compiled operators require the build of torch they were compiled for. The models do not need the operators.
 try:
     import torchvision.models as tv
 except RuntimeError:
@@ -56,11 +57,11 @@ def pixels() -> dict[str, Any]:
     return {"pixel_values": torch.randn(1, 3, 64, 64)}
 
 
-def words(length: int = 16, count: int = 90) -> dict[str, Any]:
+def tokens(length: int = 16, count: int = 90) -> dict[str, Any]:
     return {"input_ids": torch.randint(0, count, (1, length)), "attention_mask": torch.ones(1, length, dtype=torch.int64)}
 
 
-# A module, and the arguments of a call.
+# The constructor of a module, and a function that returns the arguments of a call.
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "resnet18": (tv.resnet18, image),
     "mobilenet_v2": (tv.mobilenet_v2, image),
@@ -81,22 +82,22 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
         lambda: tf.SegformerModel(tf.SegformerConfig(depths=[1, 1, 1, 1], hidden_sizes=[8, 16, 32, 32])),
         pixels,
     ),
-    "bert": (lambda: tf.BertModel(tf.BertConfig(**SMALL)), words),
+    "bert": (lambda: tf.BertModel(tf.BertConfig(**SMALL)), tokens),
     "distilbert": (
         lambda: tf.DistilBertModel(tf.DistilBertConfig(vocab_size=100, dim=32, n_layers=2, n_heads=4, hidden_dim=64)),
-        words,
+        tokens,
     ),
     "gpt2": (
         lambda: tf.GPT2Model(
             tf.GPT2Config(vocab_size=100, n_positions=64, n_embd=32, n_layer=2, n_head=4, use_cache=False,
                           bos_token_id=1, eos_token_id=2)
         ),
-        words,
+        tokens,
     ),
-    "llama": (lambda: tf.LlamaModel(tf.LlamaConfig(**SMALL, num_key_value_heads=2, use_cache=False)), words),
+    "llama": (lambda: tf.LlamaModel(tf.LlamaConfig(**SMALL, num_key_value_heads=2, use_cache=False)), tokens),
     "t5": (
         lambda: tf.T5EncoderModel(tf.T5Config(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)),
-        words,
+        tokens,
     ),
     "whisper": (
         lambda: tf.WhisperModel(tf.WhisperConfig(**SPEECH)).encoder,
@@ -107,34 +108,34 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
 
 
 class Block(nn.Module):
-    """A block of a GPT."""
+    """A GPT block."""
 
     def __init__(self, width: int = 384, heads: int = 6) -> None:
         super().__init__()
         self.heads = heads
-        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Any) -> Any:
         batch, length, width = x.shape
-        parts = self.qkv(self.before(x)).split(width, 2)
-        q, k, v = (p.view(batch, length, self.heads, -1).transpose(1, 2) for p in parts)
+        projections = self.qkv(self.attention_norm(x)).split(width, 2)
+        q, k, v = (p.view(batch, length, self.heads, -1).transpose(1, 2) for p in projections)
         y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(nn.functional.gelu(self.up(self.between(x)), approximate="tanh"))
+        return x + self.down(nn.functional.gelu(self.up(self.mlp_norm(x)), approximate="tanh"))
 
 
 BERT = {**SMALL, "vocab_size": 1000, "hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 1024}
 MEASURED: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "resnet18": (tv.resnet18, lambda: image(224)),
-    "bert": (lambda: tf.BertModel(tf.BertConfig(**{**BERT, "max_position_embeddings": 128})), lambda: words(128, 900)),
+    "bert": (lambda: tf.BertModel(tf.BertConfig(**{**BERT, "max_position_embeddings": 128})), lambda: tokens(128, 900)),
     "gpt block": (Block, lambda: {"x": torch.randn(1, 256, 384)}),
 }
 
 
-def randomised(module: Any) -> Any:
-    """In evaluation, with no parameter all zeros, behind which nothing would be seen."""
+def randomize(module: Any) -> Any:
+    """Put a module in evaluation mode, and replace all-zero parameters, which would hide errors, by random ones."""
     for parameter in module.parameters():
         if not parameter.any():
             nn.init.normal_(parameter, std=0.02)
@@ -142,59 +143,59 @@ def randomised(module: Any) -> Any:
 
 
 def match(names: list[str]) -> None:
-    """Prints how far each model is from PyTorch, as a part of its largest output."""
-    good = 0
+    """Print the difference of each model from PyTorch, relative to its largest output."""
+    num_matching = 0
     for name in names:
         torch.manual_seed(0)
         make, arguments = MODELS[name]
         try:
-            module, given = randomised(make()), arguments()
-            began = time.perf_counter()
-            model = dlc.from_torch(module, (), given)
-            seconds = time.perf_counter() - began
+            module, arguments_of_call = randomize(make()), arguments()
+            start = time.perf_counter()
+            model = dlc.from_torch(module, (), arguments_of_call)
+            seconds = time.perf_counter() - start
             with torch.no_grad():
-                leaves = torch.utils._pytree.tree_leaves(module(**given))
-            wanted = [leaf.numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
-            got = [np.asarray(a) for a in model(*(given[i.name] for i in model.inputs)).values()]
-            off = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(got, wanted, strict=True))
-            good += off < 1e-4
-            print(f"{name:20} off by {off:.1e}, exported and compiled in {seconds:.1f} s", flush=True)
+                leaves = torch.utils._pytree.tree_leaves(module(**arguments_of_call))
+            expected = [leaf.numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            got = [np.asarray(a) for a in model(*(arguments_of_call[i.name] for i in model.inputs)).values()]
+            difference = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(got, expected, strict=True))
+            num_matching += difference < 1e-4
+            print(f"{name:20} difference {difference:.1e}, exported and compiled in {seconds:.1f} s", flush=True)
         except dlc.DlcError as error:
             print(f"{name:20} {type(error).__name__}: {error}", flush=True)
-    print(f"{good} of {len(names)} match")
+    print(f"{num_matching} of {len(names)} match")
 
 
 def measure(names: list[str]) -> None:
-    """Prints the milliseconds of a call: medians of the best of three, one after the other in turn."""
+    """Print the milliseconds of a call of each model: interleaved; medians of the fastest of three."""
     for name in names:
         torch.manual_seed(0)
         make, arguments = MEASURED[name]
-        module, given = randomised(make()), arguments()
+        module, arguments_of_call = randomize(make()), arguments()
         runs = {
             "eager": module,
             "dlc": torch.compile(copy.deepcopy(module), backend=backend, options={"num_threads": 1}),
             "inductor": torch.compile(copy.deepcopy(module)),
             "inductor, frozen": torch.compile(copy.deepcopy(module), options={"freezing": True}),
         }
-        times: dict[str, list[float]] = {who: [] for who in runs}
+        times: dict[str, list[float]] = {runtime: [] for runtime in runs}
         with torch.no_grad():
             for run in runs.values():
-                run(**given)
+                run(**arguments_of_call)
             for _ in range(15):
-                for who, run in runs.items():
-                    times[who].append(min(_seconds(run, given) for _ in range(3)))
-        medians = {who: statistics.median(found) * 1e3 for who, found in times.items()}
-        print(f"{name:12}" + ", ".join(f"{who} {ms:.2f} ms" for who, ms in medians.items()), flush=True)
+                for runtime, run in runs.items():
+                    times[runtime].append(min(_seconds(run, arguments_of_call) for _ in range(3)))
+        medians = {runtime: statistics.median(samples) * 1e3 for runtime, samples in times.items()}
+        print(f"{name:12}" + ", ".join(f"{runtime} {ms:.2f} ms" for runtime, ms in medians.items()), flush=True)
 
 
-def _seconds(run: Any, given: dict[str, Any]) -> float:
-    began = time.perf_counter()
-    run(**given)
-    return time.perf_counter() - began
+def _seconds(run: Any, arguments_of_call: dict[str, Any]) -> float:
+    start = time.perf_counter()
+    run(**arguments_of_call)
+    return time.perf_counter() - start
 
 
 def train() -> None:
-    """Prints how far the losses of 100 steps of a small transformer are from PyTorch's."""
+    """Print the largest difference of the losses of dlc and PyTorch over 100 steps of a small transformer."""
 
     def losses(compiled: bool) -> Any:
         torch.manual_seed(0)
@@ -202,32 +203,37 @@ def train() -> None:
         run = torch.compile(module, backend=backend) if compiled else module
         optimizer = torch.optim.AdamW(module.parameters(), 1e-3)
         x, y = torch.randn(8, 16, 32), torch.randint(0, 10, (8, 16))
-        found: list[float] = []
+        samples: list[float] = []
         for _ in range(100):
             loss = nn.functional.cross_entropy(run(x).flatten(0, 1), y.flatten())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            found.append(loss.item())
-        return np.array(found)
+            samples.append(loss.item())
+        return np.array(samples)
 
     ours, theirs = losses(True), losses(False)
-    print(f"losses of 100 steps, from {theirs[0]:.3f} to {theirs[-1]:.3f}: off by {np.abs(ours - theirs).max():.1e} at most")
+    difference = np.abs(ours - theirs).max()
+    print(f"losses of 100 steps, from {theirs[0]:.3f} to {theirs[-1]:.3f}: largest difference {difference:.1e}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--match", nargs="*", metavar="NAME", choices=[*MODELS, []], help="these models, or all")
-    parser.add_argument("--speed", nargs="*", metavar="NAME", choices=[*MEASURED, []], help="these models, or all")
-    parser.add_argument("--training", action="store_true")
-    given = parser.parse_args()
-    whole = given.match is None and given.speed is None and not given.training
+    parser.add_argument(
+        "--match", nargs="*", metavar="NAME", choices=[*MODELS, []], help="compare results of these models (default: all)"
+    )
+    parser.add_argument(
+        "--speed", nargs="*", metavar="NAME", choices=[*MEASURED, []], help="measure these models (default: all)"
+    )
+    parser.add_argument("--training", action="store_true", help="compare the losses of training steps")
+    arguments = parser.parse_args()
+    run_all = arguments.match is None and arguments.speed is None and not arguments.training
     torch.set_num_threads(1)
-    if whole or given.match is not None:
-        match(given.match or list(MODELS))
-    if whole or given.speed is not None:
-        measure(given.speed or list(MEASURED))
-    if whole or given.training:
+    if run_all or arguments.match is not None:
+        match(arguments.match or list(MODELS))
+    if run_all or arguments.speed is not None:
+        measure(arguments.speed or list(MEASURED))
+    if run_all or arguments.training:
         train()
 
 

@@ -1,52 +1,47 @@
-"""dlc compiles models: an ONNX file, or a function written with NumPy-like calls, becomes native code.
+"""dlc: a deep-learning compiler from ONNX models and NumPy-style Python functions to native code.
 
-This page walks through the compiler in the order data flows. Every step is a folder or a file of that name; nothing below
-hides another mechanism.
+This page is a tour of the compiler in the order in which data flows. Every step is the folder or file of that name.
 
-A model enters through `frontend`: `frontend.onnx` and `frontend.tflite` read files, `stablehlo` what JAX prints.
-The result is a module of the `dl` dialect (`dialects.dl`), where each op says what is computed and nothing about how, and a
-store of weights (`weights`). Weights never enter the IR: an op `dl.weight @w7` names an array of the store.
+**Frontends.** `frontend.onnx` and `frontend.tflite` import model files, `stablehlo` imports the StableHLO that JAX emits,
+and `pytorch` converts exported modules and graphs of `torch.compile`. All of them produce the same thing: a module of the
+`dl` dialect (`dialects.dl`), whose ops say what is computed and not how, plus a weight store (`weights`). Weights never
+enter the IR: an op `dl.weight @w7` refers to an array of the store by name.
 
-`compiler.compile` takes a module to a `Model`. It runs the stages of `pipelines`, which is a value to be read from top to
-bottom:
+**Pipeline.** `compiler.compile` lowers a module to a `Model`. It runs the stages of `pipelines`, which are plain data:
 
-    dl       simplify; fold BatchNorm into weights; channels last           passes.dl
-    fusion   which ops share a kernel; layouts become types                 passes.fusion
-    linalg   each kernel as structured ops on tensors                       passes.linalg
-    tiling   buffers, then tiles: grid, register tiles, local buffers       passes.tiling
-    loops    loops over n-D vectors: one value is one register tile         passes.loops
+    dl       canonicalize; fold BatchNorm into weights; convert to channels last    passes.dl
+    fusion   group ops into kernels; choose layouts                                 passes.fusion
+    linalg   lower each kernel to structured ops on tensors                         passes.linalg
+    tiling   bufferize; tile for cores, registers and local memory                  passes.tiling
+    loops    lower to loops over n-D vectors; one vector value is a register tile   passes.loops
 
-After `fusion` a module is two tracks. Kernels go on as pure functions and end as machine code: `emission.llvm` writes
-LLVM IR text in one visit, LLVM makes an object of it, and `runtime.cpu.code.loader` maps that object. The host program, which
-says what kernel runs when on which buffers, is planned by `passes.host` into one arena and a table of launches that one
-native function executes. For an OpenCL device `emission.c` writes C instead, the driver compiles it, and the table becomes
-commands in the device's queue (`runtime.opencl`).
+**Code generation.** After `fusion`, compilation splits in two. Each kernel is a pure function that is compiled on its own:
+`emission.llvm` prints LLVM IR, LLVM compiles it to an object, and `runtime.cpu.code.loader` relocates and maps the object.
+The host program, which decides the order of kernel launches and their buffers, is planned by `passes.host`: one arena and
+one table of launch records, which a single native function executes. For OpenCL devices, `emission.c` prints OpenCL C, the
+driver compiles it, and the launches become commands in the device's queue (`runtime.opencl`).
 
-A compiled program is an artifact (`runtime.cpu.artifact`), a model one or several of them in a file
-(`runtime.saving.container`): `runtime` holds all that runs it, and imports no part of the compiler. `caching` keeps artifacts
-on disk, and finds them again by what they depend on; a hit comes before all of the above.
+**Runtime.** A compiled program is an artifact (`runtime.cpu.artifact`). A model is one artifact or several, stored in one
+file (`runtime.saving.container`). `runtime` contains all that is needed to run models, and imports nothing of the compiler.
+`caching` stores artifacts on disk under a hash of everything that they depend on; a cache hit skips all of the steps above.
+`deploy` exports models for programs without Python: a C header, shared libraries and object files.
 
-Where there is no Python, `deploy` has the header that opens such a file in C, and writes shared libraries and objects.
+**Reference evaluator.** The module of every stage can be executed. `backends.reference` evaluates it with NumPy, so that any
+two stages can be compared with each other; it is also available to users as the target `reference`.
 
-Every stage is a program. `backends.reference` executes the module of any stage with NumPy, so that two stages can be
-compared; it is the target `reference` as well.
+**Array API.** Traced functions are written with `numpy`, `special` (special functions) and `lax` (structured control flow).
+`random` draws from explicit keys, `nn` has neural-network layers, `optim` has optimizers, and `tree` handles nested
+containers of arrays. `just_in_time` compiles such functions (`dlc.jit`), `jax_functions` compiles functions of JAX.
 
-What such a function is written with is `numpy`, for arrays, `special`, for functions of theirs that NumPy has not, and `lax`,
-for loops and branches that data decides; `tree` is for the nested containers that both take. `random` has numbers that are
-drawn from keys, `nn` layers of neural networks, `optim` what trains them.
+**Model transforms.** `compile_model` can compile a derivative or a training step in place of a model (`model_transforms`);
+`training` builds these programs with `calculus` (automatic differentiation and batching), `nn` and `optim`. `quantization`
+converts ONNX models to int8 with ranges calibrated by running the model.
 
-`pytorch` reads modules of PyTorch, and graphs that its compiler hands over: what their operators are is written with `numpy`
-and `nn` as well.
+**Tools.** `instrument` verifies, times, dumps and records modules between passes, and saves reproducers of crashes. `debug`
+bisects wrong results, `explore` reports what a model was compiled to, `measure` profiles it. `cli` is the command line.
 
-What `compile_model` is asked for in a model's place, a derivative or a step of its training (`derived`), `training` makes of
-it, by `calculus`, `nn` and `optim`. `quantization` makes an ONNX model of integers of one of floats: it runs the model to see
-what values there are.
-
-`instrument` watches the passes: it verifies, times, dumps and records modules, and keeps what is needed to reproduce a crash.
-`explore` makes one page of what a program became, and of where its time and memory go. `cli` is the command line; `api` and
-`just_in_time` are what Python users call, `onnx_backend` what the onnx package calls; `jax_functions` compiles functions of
-JAX. `ir` is the part of xDSL that dlc uses. `dims` (symbolic sizes), `errors`, `options`, `target`, `files` and `machine` (of
-processors and processes) are leaves that everything may import.
+**Foundations**, which every module may import: `ir` (the part of xDSL that dlc uses), `dims` (symbolic dimensions), `target`
+(descriptions of devices), `errors`, `options`, `files` and `machine`.
 """
 
 from __future__ import annotations
@@ -72,10 +67,10 @@ if TYPE_CHECKING:
     from dlc.arrays import Array as Array
     from dlc.arrays import ShapeDtype as ShapeDtype
     from dlc.calculus.batching import vmap as vmap
-    from dlc.calculus.custom import checkpoint as checkpoint
-    from dlc.calculus.custom import custom_jvp as custom_jvp
-    from dlc.calculus.custom import custom_vjp as custom_vjp
-    from dlc.calculus.custom import stop_gradient as stop_gradient
+    from dlc.calculus.custom_rules import checkpoint as checkpoint
+    from dlc.calculus.custom_rules import custom_jvp as custom_jvp
+    from dlc.calculus.custom_rules import custom_vjp as custom_vjp
+    from dlc.calculus.custom_rules import stop_gradient as stop_gradient
     from dlc.calculus.gradients import grad as grad
     from dlc.calculus.gradients import value_and_grad as value_and_grad
     from dlc.calculus.jacobians import hessian as hessian
@@ -85,7 +80,6 @@ if TYPE_CHECKING:
     from dlc.calculus.linear_maps import jvp as jvp
     from dlc.calculus.linear_maps import linearize as linearize
     from dlc.calculus.linear_maps import vjp as vjp
-    from dlc.derived import TrainStep as TrainStep
     from dlc.eager import disable_jit as disable_jit
     from dlc.errors import CompileError as CompileError
     from dlc.errors import DeviceError as DeviceError
@@ -96,22 +90,23 @@ if TYPE_CHECKING:
     from dlc.errors import UnsupportedError as UnsupportedError
     from dlc.jax_functions import from_jax as from_jax
     from dlc.just_in_time import jit as jit
-    from dlc.quantization.quantizing import quantize as quantize
+    from dlc.model_transforms import TrainStep as TrainStep
+    from dlc.quantization.post_training import quantize as quantize
     from dlc.runtime.load import load as load
     from dlc.runtime.opencl.array import DeviceArray as DeviceArray
 
 __version__: str
 
-# The public names and where they live; imported when asked for, so that `import dlc` costs nothing. A module must not have
-# the name of what it defines: importing a submodule sets the package's attribute of that name.
+# Public names and the modules that define them. They are imported on first access, so that `import dlc` is cheap. A module
+# must not have the name of an object that it defines: importing a submodule sets the package attribute of that name.
 _PUBLIC = {
     "Array": "dlc.arrays",
     "DeviceArray": "dlc.runtime.opencl.array",
     "compile_model": "dlc.api",
-    "checkpoint": "dlc.calculus.custom",
-    "custom_jvp": "dlc.calculus.custom",
-    "custom_vjp": "dlc.calculus.custom",
-    "stop_gradient": "dlc.calculus.custom",
+    "checkpoint": "dlc.calculus.custom_rules",
+    "custom_jvp": "dlc.calculus.custom_rules",
+    "custom_vjp": "dlc.calculus.custom_rules",
+    "stop_gradient": "dlc.calculus.custom_rules",
     "disable_jit": "dlc.eager",
     "grad": "dlc.calculus.gradients",
     "hessian": "dlc.calculus.jacobians",
@@ -127,11 +122,11 @@ _PUBLIC = {
     "from_torch": "dlc.api",
     "jit": "dlc.just_in_time",
     "load": "dlc.runtime.load",
-    "quantize": "dlc.quantization.quantizing",
+    "quantize": "dlc.quantization.post_training",
     "to_device": "dlc.api",
     "vmap": "dlc.calculus.batching",
     "ShapeDtype": "dlc.arrays",
-    "TrainStep": "dlc.derived",
+    "TrainStep": "dlc.model_transforms",
     "CompileError": "dlc.errors",
     "DTypeError": "dlc.errors",
     "DeviceError": "dlc.errors",
@@ -150,11 +145,13 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("dlc")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'dlc' has no attribute {name!r}")
-    found = getattr(import_module(_PUBLIC[name]), name)
-    if isfunction(found):
-        # From now on it is found without being asked for.
-        globals()[name] = found = import_module("dlc.misuse").explaining(f"dlc.{name}", found, at_once=True)
-    return found
+    value = getattr(import_module(_PUBLIC[name]), name)
+    if isfunction(value):
+        # Cache the wrapped function: later accesses do not come here.
+        globals()[name] = value = import_module("dlc.argument_validation").wrap_with_validation(
+            f"dlc.{name}", value, validate_first=True
+        )
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""What Python users call."""
+"""Public entry points for models: compile_model, from_torch, devices and to_device."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from dlc.arrays import Array, given_array, require_unmasked
-from dlc.derived import TrainStep, derived_of
+from dlc.arrays import Array, require_unmasked, to_numpy
 from dlc.errors import DlcError, DTypeError, ShapeError
+from dlc.files.atomic_writes import to_path
 from dlc.files.model_source import ModelSource, path_or_bytes
-from dlc.files.whole_files import path_of
-from dlc.given_shapes import given_shapes
 from dlc.instrument.report import Progress
 from dlc.model_files import compile_file
+from dlc.model_transforms import TrainStep, parse_model_transform
 from dlc.options import Options
 from dlc.runtime.models.model import Model
-from dlc.runtime.opencl.array import DeviceArray, put
+from dlc.runtime.opencl.array import DeviceArray, to_target
 from dlc.runtime.opencl.devices import Device, all_devices
+from dlc.shape_specs import parse_shape_specs
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -53,42 +53,51 @@ def compile_model(
     parameters: str | Sequence[str] | None = None,
     progress: bool | Progress = False,
 ) -> Model:
-    """The ONNX model `model` compiled for `target`: the path of a file, its bytes, a file open for reading, or a ModelProto; a
-    TFLite model, `m.tflite` (docs/tflite.md), likewise; or the path of what torch.export.save wrote, `m.pt2`
-    (docs/pytorch.md), or of a module of StableHLO (docs/jax.md).
+    """Compile a model for `target`.
 
-    Targets: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512`, the last two with `_vnni` behind them where there
-    is that, the last with `_bf16`; `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names),
-    `opencl:0:1` (platform 0, device 1); `reference`; one of your own, a value or where it is found, `FILE.py:NAME`
-    (docs/extending.md).
+    `model` is an ONNX model (a path, its bytes, a file open for reading, or a ModelProto), a TFLite model `m.tflite`
+    (docs/tflite.md), a program saved with torch.export.save, `m.pt2` (docs/pytorch.md), or a StableHLO module (docs/jax.md).
 
-    `input_shapes` gives sizes to inputs whose sizes the file leaves open; a size may stay open, with a name and a range, or as
-    the file has it: `{"x": ("N:1..32", None, 224, 224)}`; `{"batch": 8}` gives the size that the file calls so. A model with
-    open sizes is compiled once for all of them that it holds for, or where that cannot be when it is called, once per set of
-    input shapes. `input_values` makes constants of inputs, which are none of the model's then. Without it, inputs that shapes
-    hang on (axes, repeats, a condition: `model.values` are their names) are taken from the call, and the model is compiled
-    once for each of their values. `num_threads=None` uses the processors that this process may use.
-    `dump_ir` is a folder for the IR after every pass; `pipeline` (`"a,b{k=1}"`) replaces the passes. With
-    `check_each_pass` the first call checks, on its inputs, what every pass makes of the model: CompileError names the first one
-    after which results are wrong, the kernel or op, and the nodes that it comes from. What is compiled for a CPU is kept and
-    found again by the contents of the file, unless `cache` is False. `numerics="strict"` keeps to the operations as the model
-    has them, `precision` of `bf16` or `f16` rounds what contractions of f32 with weights multiply (docs/numerics.md). `weights`
-    of `int8` or `int4` makes integers of the large weights of products, with a scale for each `group` of them: less memory, and
-    results that differ (docs/few_bits.md). `tune` is for how many seconds tile plans for a CPU are measured on this machine;
-    what was found is kept in the cache.
+    Args:
+        target: `cpu` (this machine), `cpu:generic`, `cpu:avx2`, `cpu:avx512` (the last two also with the suffix `_vnni`, the
+            last also with `_bf16`); `opencl` (the first OpenCL device that works, or the one that DLC_DEVICE names),
+            `opencl:0:1` (platform 0, device 1); `reference`; or a backend of your own, as an object or as `FILE.py:NAME`
+            (docs/extending.md).
+        input_shapes: Shapes of inputs with symbolic dimensions. A dimension may stay symbolic, with a name and a range, or as
+            in the file: `{"x": ("N:1..32", None, 224, 224)}`. `{"batch": 8}` sets the dimension that the file calls `batch`.
+            Symbolic dimensions compile to one dynamic-shape program where possible; otherwise the model is specialized per set
+            of input shapes at run time.
+        input_values: Inputs to turn into constants; they are no inputs of the model afterwards. Without it, inputs on whose
+            values shapes depend (axes, repeats, a condition; see `model.values`) are read at each call, and the model is
+            specialized for each of their values.
+        num_threads: Number of threads; by default one per processor that this process may use.
+        dump_ir: A folder for the IR after every pass.
+        pipeline: Passes to run instead of the target's, such as `"a,b{k=1}"`.
+        check_each_pass: Verify every pass numerically during the first call, on its inputs. CompileError names the first pass
+            after which results are wrong, the kernel or op, and the nodes that it comes from.
+        cache: Store programs compiled for CPUs and OpenCL devices in the cache, and load them from it, keyed by the content of
+            the file.
+        numerics: `"strict"` keeps the operations of the model as they are (docs/numerics.md).
+        precision: `bf16` or `f16` rounds the operands of f32 contractions with weights (docs/numerics.md).
+        weights: `int8` or `int4` quantizes the large weights of matrix products, with one scale per `group` of weights: less
+            memory, different results (docs/weight_only_quantization.md).
+        group: The number of weights that share a scale.
+        tune: Seconds to spend on measuring tile plans on this machine; results are cached.
+        vjp, jvp, hvp: Outputs whose derivative is compiled instead of the model, with respect to the inputs and weights `wrt`
+            (docs/calculus.md). The weights become inputs that a call may omit.
+        train_step: A step of an optimizer to compile instead of the model (docs/calculus.md).
+        parameters: Names or patterns (`layer4.*`) of initializers to turn into inputs that a call may omit, including those
+            that the file also lists as inputs. By default all initializers are constants.
+        progress: True shows the current pass and kernel in a terminal or notebook. A function is called with one argument that
+            has `phase`, `what`, `done` and `total`, and converts to text.
 
-    `vjp`, `jvp` and `hvp` are outputs whose derivative is compiled instead, with respect to the inputs and weights `wrt`, and
-    `train_step` a step of an optimiser (docs/calculus.md): the weights meant are inputs then, which a call may leave out. So
-    are the `parameters` of a model, names of initialisers or patterns such as `layer4.*`, those among them that the file lists
-    as inputs too: without it all initialisers are constants.
-
-    `progress=True` shows on a terminal or in a notebook which pass, and which kernel, it is at; a function is told instead, by
-    one argument: its `phase`, `what` is done in it, how many are `done` of a `total`, and all of that as text.
-
-    Raises ModelError for a malformed file, UnsupportedError with everything in the model that dlc does not support,
-    ShapeError for shapes that contradict the model, DeviceError for a target that this machine is not.
+    Raises:
+        ModelError: The file is malformed.
+        UnsupportedError: Lists everything in the model that dlc does not support.
+        ShapeError: The shapes contradict the model.
+        DeviceError: This machine cannot run the target.
     """
-    folder = path_of(dump_ir) if dump_ir is not None else None
+    folder = to_path(dump_ir) if dump_ir is not None else None
     options = Options.of(
         num_threads=num_threads,
         dump_ir=folder,
@@ -101,35 +110,37 @@ def compile_model(
         group=group,
         tune=tune,
     )
-    values = _given_values(input_values)
-    derived = derived_of(vjp, jvp, hvp, train_step, wrt, parameters)
-    with _told(progress) as tell:
-        shapes = given_shapes(input_shapes)
-        return compile_file(path_or_bytes(model), target, shapes, options, values=values, derived=derived, progress=tell)
+    values = _parse_input_values(input_values)
+    transform = parse_model_transform(vjp, jvp, hvp, train_step, wrt, parameters)
+    with _progress_callback(progress) as on_progress:
+        shapes = parse_shape_specs(input_shapes)
+        return compile_file(
+            path_or_bytes(model), target, shapes, options, values=values, transform=transform, progress=on_progress
+        )
 
 
-def _given_values(values: Mapping[str, ArrayLike] | None) -> dict[str, NDArray[Any]]:
-    """Values of inputs by name. Raises ShapeError and DTypeError for what is none."""
+def _parse_input_values(values: Mapping[str, ArrayLike] | None) -> dict[str, NDArray[Any]]:
+    """Return input values as arrays by name. Raises ShapeError or DTypeError for a value that is not an array."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, value in (values or {}).items():
         try:
-            arrays[name] = given_array(value)
+            arrays[name] = to_numpy(value)
         except (ShapeError, DTypeError) as error:
             raise type(error)(f"input_values: {name!r}: {error}") from error
         require_unmasked(value, f"input_values: {name!r}")
     return arrays
 
 
-def _told(progress: bool | Progress) -> AbstractContextManager[Progress | None]:
-    """Who is told what is about to be done."""
+def _progress_callback(progress: bool | Progress) -> AbstractContextManager[Progress | None]:
+    """Return a context manager that gives the progress callback, or None."""
     if not isinstance(progress, bool) and not callable(progress):
-        raise DlcError(f"progress: expected True, or a function of one argument, got {progress!r}")
+        raise DlcError(f"progress: expected a bool or a function of one argument, got {progress!r}")
     if progress is not True:
         return nullcontext(progress or None)
-    # What draws on terminals takes a while to import.
-    from dlc.progress import shown_on
+    # Importing the terminal library takes a while.
+    from dlc.progress import progress_on
 
-    return shown_on()
+    return progress_on()
 
 
 def from_torch(
@@ -151,20 +162,20 @@ def from_torch(
     tune: float = 0.0,
     progress: bool | Progress = False,
 ) -> Model:
-    """A module of PyTorch, called with arguments like the examples, as a compiled model; or a torch.export.ExportedProgram.
+    """Compile a PyTorch module, or a torch.export.ExportedProgram, for arguments like the examples.
 
-    Inputs are called as the arguments of its `forward`, outputs by their places in what it returns: `output`, `output0`,
-    `last_hidden_state`. `dynamic_shapes` are torch.export.export's: sizes that it leaves open are compiled once for all, as far
-    as that can be. Parameters and buffers become weights of the model, as they are now. The other arguments are those of
-    `compile_model`.
+    Inputs are named like the arguments of `forward`, outputs by their position in the result: `output`, `output0`,
+    `last_hidden_state`. `dynamic_shapes` is that of torch.export.export; dynamic dimensions compile to one dynamic-shape
+    program where possible. Parameters and buffers become weights with their present values. See `compile_model` for the other
+    arguments.
 
-    Raises UnsupportedError with every operator that dlc has no rule for and the lines that call it, for a module that changes
-    its buffers, and where PyTorch is not installed; ModelError for a module that torch cannot export.
+    Raises UnsupportedError for a module that changes its buffers, if PyTorch is not installed, and for operators without a
+    rule in dlc (all of them, with the lines that call them); raises ModelError for a module that torch cannot export.
     """
-    # torch is no dependency.
-    from dlc.pytorch.exported import exported_model
+    # torch is an optional dependency.
+    from dlc.pytorch.exported_programs import exported_model
 
-    folder = path_of(dump_ir) if dump_ir is not None else None
+    folder = to_path(dump_ir) if dump_ir is not None else None
     options = Options.of(
         num_threads=num_threads,
         dump_ir=folder,
@@ -177,18 +188,18 @@ def from_torch(
         group=group,
         tune=tune,
     )
-    with _told(progress) as tell:
-        return exported_model(module, example_inputs, example_keywords or {}, dynamic_shapes, target, options, tell)
+    with _progress_callback(progress) as on_progress:
+        return exported_model(module, example_inputs, example_keywords or {}, dynamic_shapes, target, options, on_progress)
 
 
 def devices() -> tuple[Device, ...]:
-    """The OpenCL devices of this machine; `str(device)` starts with the target that means it."""
+    """Return the OpenCL devices of this machine; `str(device)` starts with the target name of the device."""
     return all_devices()
 
 
 def to_device(array: ArrayLike, target: str) -> Array | DeviceArray:
-    """An array moved to a target, `cpu` or an OpenCL device; itself if it is there already.
+    """Copy an array to a target, `cpu` or an OpenCL device; return it as it is if it is there already.
 
-    Raises DeviceError for a target without memory of its own, and for a device that is not there.
+    Raises DeviceError for a target without memory of its own and for a device that does not exist.
     """
-    return put(array, target, Options().device)
+    return to_target(array, target, Options().device)

@@ -1,4 +1,4 @@
-"""Arrays in memory: what programs return, and buffers at the addresses that native code likes."""
+"""Arrays in memory: descriptions, conversion to NumPy, alignment, and `.npy` files."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from numpy.typing import NDArray
 from dlc.dims import Size
 from dlc.errors import DeviceError, DTypeError, ShapeError
 
-_FIRST_FIELD, _pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+_DATA_POINTER_OFFSET, _pointer_at = object.__basicsize__, ctypes.c_void_p.from_address
+ALIGNMENT_BYTES = 64  # bytes: a cache line, and the widest vector register
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What a program takes or returns: a name, sizes (symbolic ones as `Dim`), and a NumPy dtype."""
+    """Name, shape (symbolic dimensions as `Dim`) and NumPy dtype of an input, output or weight."""
 
     name: str
     shape: tuple[Size, ...]
     dtype: np.dtype[Any]
 
     def __str__(self) -> str:
-        return f"{self.name}: {type_text(self.dtype, self.shape)}"
+        return f"{self.name}: {format_type(self.dtype, self.shape)}"
 
 
-def type_text(dtype: np.dtype[Any], shape: Sequence[Size | str]) -> str:
-    """A dtype and sizes in words; of Python's objects the elements are text."""
+def format_type(dtype: np.dtype[Any], shape: Sequence[Size | str]) -> str:
+    """Format a dtype and shape as `float32[2, 3]`; arrays of Python objects hold strings and are shown as `text`."""
     return f"{'text' if dtype.hasobject else dtype}[{', '.join(map(str, shape))}]"
 
 
 class Array(np.ndarray[Any, np.dtype[Any]]):
-    """A result of a compiled program: a NumPy array with all that NumPy offers, `__dlpack__` and the buffer among it.
+    """A result of a compiled program: a NumPy array, including the buffer protocol and `__dlpack__`.
 
-    On the CPU it holds the memory that the program wrote. Operations on it are NumPy's and return plain NumPy arrays.
+    On the CPU it owns the memory that the program wrote. Operations on it are NumPy's and return plain NumPy arrays.
     """
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False, /) -> Any:
@@ -51,10 +51,10 @@ class Array(np.ndarray[Any, np.dtype[Any]]):
 
 
 class ShapeDtype:
-    """Stands for an array of which only the shape and the dtype matter: `f.lower(dlc.ShapeDtype((64, 784), np.float32))`."""
+    """A placeholder for an array with a shape and a dtype but no elements: `f.lower(dlc.ShapeDtype((64, 784), np.float32))`."""
 
     def __init__(self, shape: Sequence[int], dtype: Any) -> None:
-        """Raises ShapeError and DTypeError for what is none."""
+        """Raises ShapeError for negative sizes and DTypeError for an invalid shape or dtype."""
         try:
             self.shape = tuple(index(size) for size in shape)
             self.dtype: np.dtype[Any] = np.dtype(dtype)
@@ -64,56 +64,56 @@ class ShapeDtype:
             raise ShapeError(f"ShapeDtype: the shape {self.shape} has a negative size")
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
-        raise DTypeError(f"{self!r} has no elements; only .lower takes it in an array's place")
+        raise DTypeError(f"{self!r} has no elements; pass it to .lower only")
 
     def __repr__(self) -> str:
         return f"ShapeDtype({self.shape}, {self.dtype})"
 
 
-def is_lent(value: object) -> bool:
-    """Whether it is an array of another library that gives itself by DLPack alone."""
+def supports_only_dlpack(value: object) -> bool:
+    """Return whether a value is an array of another library that can be read only through DLPack."""
     return hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
 
 
-def given_array(value: Any) -> NDArray[Any]:
-    """What somebody gives where an array is asked for as an array: in the same memory where it is one on the CPU, by NumPy's
-    protocols or by DLPack.
+def to_numpy(value: Any) -> NDArray[Any]:
+    """Convert a value to a NumPy array, without a copy for arrays on the CPU (NumPy's protocols or DLPack).
 
-    Raises ShapeError for what is none, such as lists of different lengths, and DTypeError for an array that cannot be read.
+    Raises ShapeError for a value that is no array, such as nested lists of different lengths, and DTypeError for an array that
+    cannot be read.
     """
     try:
         if str(getattr(value, "dtype", None)) == "torch.bfloat16" and not value.requires_grad:
-            # NumPy has no such dtype, so that a tensor gives its bits as other numbers only.
+            # NumPy has no bfloat16, so the tensor's bits are read as int16.
             return np.asarray(value.view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
-        array: NDArray[Any] = np.from_dlpack(value) if is_lent(value) else np.asarray(value)
+        array: NDArray[Any] = np.from_dlpack(value) if supports_only_dlpack(value) else np.asarray(value)
     except ValueError as error:
         raise ShapeError(f"not an array: {error}") from error
     except (TypeError, RuntimeError, BufferError) as error:
-        # What other libraries say: of a tensor that has a gradient, of one on another device, of a dtype that NumPy has not.
+        # Errors of other libraries: a tensor that requires a gradient, is on another device, or has a dtype unknown to NumPy.
         raise DTypeError(f"a {type(value).__name__} cannot be read: {error}") from error
-    if array.dtype.kind == "U" and isinstance(value, list | tuple) and not are_text(np.asarray(value, object)):
-        raise DTypeError("a list of text and numbers, of which NumPy makes text")
+    if array.dtype.kind == "U" and isinstance(value, list | tuple) and not are_strings(np.asarray(value, object)):
+        raise DTypeError("a list of strings and numbers, which NumPy would convert to strings")
     return array
 
 
-def are_text(array: NDArray[Any]) -> bool:
-    """Whether all elements are strings."""
+def are_strings(array: NDArray[Any]) -> bool:
+    """Return whether all elements are strings."""
     return all(isinstance(element, str) for element in array.reshape(-1).tolist())
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """The address of an array's first element.
+    """Return the address of an array's first element.
 
-    It is the first field of NumPy's array object (`PyArrayObject_fields`, public since compiled extensions read it); NumPy's
-    own ways, `ctypes.data` and `__array_interface__`, take two microseconds an array.
+    It reads the first field of NumPy's array object (`PyArrayObject_fields`, part of the public ABI); `ctypes.data` and
+    `__array_interface__` take two microseconds per array.
     """
-    return _pointer_at(id(array) + _FIRST_FIELD).value or 0
+    return _pointer_at(id(array) + _DATA_POINTER_OFFSET).value or 0
 
 
-def aligned_empty(shape: Sequence[int], dtype: Any, alignment: int = ALIGNMENT) -> NDArray[Any]:
-    """An uninitialised C-contiguous array that starts at a multiple of `alignment` bytes.
+def aligned_empty(shape: Sequence[int], dtype: Any, alignment: int = ALIGNMENT_BYTES) -> NDArray[Any]:
+    """Return an uninitialized C-contiguous array that starts at a multiple of `alignment` bytes.
 
-    Raises DeviceError when there is no memory for it.
+    Raises DeviceError when there is not enough memory.
     """
     dtype = np.dtype(dtype)
     count = math.prod(shape) * dtype.itemsize
@@ -125,8 +125,8 @@ def aligned_empty(shape: Sequence[int], dtype: Any, alignment: int = ALIGNMENT) 
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
-    """`array` itself if it is C-contiguous and starts at a multiple of 64 bytes, else a copy that does."""
-    if array.flags.c_contiguous and address_of(array) % ALIGNMENT == 0:
+    """Return `array` itself if it is C-contiguous and 64-byte aligned, else a copy that is."""
+    if array.flags.c_contiguous and address_of(array) % ALIGNMENT_BYTES == 0:
         return array
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
@@ -134,17 +134,17 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def read_npy(path: Path, *, mapped: bool = False) -> NDArray[Any]:
-    """The array in an `.npy` file, of numbers only; `mapped` into memory, or read.
+    """Read the array in an `.npy` file; `mapped`: memory-map it. Pickled objects are refused.
 
-    Raises ValueError for a file that is none, and OSError for one that cannot be read.
+    Raises ValueError for an invalid file and OSError for one that cannot be read.
     """
-    with _refused_as_value_error():
+    with _as_value_errors():
         return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in an `.npz` file by name, of numbers only; raises as `read_npy` does."""
-    with _refused_as_value_error():
+    """Read the arrays in an `.npz` file by name; pickled objects are refused. Raises as `read_npy` does."""
+    with _as_value_errors():
         file = np.load(path, allow_pickle=False)
         if isinstance(file, np.lib.npyio.NpzFile):
             with file:
@@ -153,28 +153,28 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 @contextmanager
-def _refused_as_value_error() -> Generator[None]:
-    """Files that NumPy cannot read are ValueErrors."""
+def _as_value_errors() -> Generator[None]:
+    """Convert NumPy's errors about invalid files to ValueError."""
     try:
         yield
     except OSError:
         raise
     except Exception as error:
-        # NumPy reads headers with Python's own parser, which raises all kinds of errors; and it takes what it does not know
-        # for a pickle, which must not be loaded.
+        # NumPy parses headers with Python's parser, which raises all kinds of errors, and takes unknown content for a pickle,
+        # which must not be loaded.
         known = "allow_pickle" in str(error)
         raise ValueError("it holds Python objects, or is of another kind" if known else f"damaged: {error}") from error
 
 
 def require_unmasked(array: object, where: str) -> None:
-    """Raises DTypeError for a masked array that hides elements: programs would compute with what is under the mask."""
+    """Raise DTypeError for a masked array with masked elements: programs would compute with the values under the mask."""
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(cast("NDArray[Any]", array)):
         raise DTypeError(f"{where} is a masked array; give its elements a value with .filled(…)")
 
 
 def named_dtype(name: Any) -> np.dtype[Any]:
-    """The dtype called `name`, one of numbers or bools; raises ValueError for any other."""
+    """Return the numeric or boolean dtype called `name`; raise ValueError for any other name."""
     dtype = np.dtype(getattr(ml_dtypes, name, name)) if isinstance(name, str) else None
     if dtype is None or dtype.name != name or dtype.kind not in "biufV":
-        raise ValueError(f"{name!r} is no dtype of numbers")
+        raise ValueError(f"{name!r} is not a numeric dtype")
     return dtype

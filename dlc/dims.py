@@ -1,7 +1,7 @@
 """Symbolic dimensions: polynomials over named sizes, with floor division.
 
-A dimension is a Python `int` or a `Dim`. Arithmetic on either gives an `int` whenever the result is known, so shape code
-is written once: `(h + 2 * pad - k) // stride + 1` serves a static and a symbolic `h`.
+A dimension is a Python `int` or a `Dim`. Arithmetic returns an `int` if the result is constant, so that the same shape code
+serves static and symbolic sizes: `(h + 2 * pad - k) // stride + 1`.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from numbers import Integral, Number
 from typing import Literal, Protocol, TypeAlias
 
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.user_lines import is_asked_by_user
+from dlc.source_locations import is_called_by_user
 
 Size: TypeAlias = "int | Dim"
-# A factor of a monomial: a symbol's name, or a floor division of two polynomials that has no closed form.
+# A factor of a monomial: a symbol's name, or a floor division of two polynomials that does not simplify.
 Atom: TypeAlias = "str | tuple[Dim, Dim]"
 Monomial: TypeAlias = "tuple[Atom, ...]"
 
-# Whether a function of the user's is being traced: what its Python decides by a size must be so for every size. dlc itself asks
-# which sizes are the same one, and does right by those that are not.
-deciding: ContextVar[bool] = ContextVar("deciding", default=False)
-# Who is asked where a polynomial alone does not say.
-answering: ContextVar[Answering | None] = ContextVar("answering", default=None)
+# Whether a user's function is being traced: a comparison of sizes in user code must hold for every size, or is guarded. In
+# dlc's own code, equality of sizes means equality of the polynomials.
+is_tracing_user_code: ContextVar[bool] = ContextVar("is_tracing_user_code", default=False)
+# The oracle for comparisons that the polynomials do not decide.
+size_oracle: ContextVar[SizeOracle | None] = ContextVar("size_oracle", default=None)
 
-# A batch for which plans are good where nothing is said: several samples, and not so many that few do badly.
-_SEVERAL = 4
+# The representative size of a symbol without a range: large enough to use batching, small enough to suit small batches.
+_DEFAULT_REPRESENTATIVE_SIZE = 4
 
 
-class Answering(Protocol):
-    """Knows more of sizes than that they are never negative."""
+class SizeOracle(Protocol):
+    """Decides comparisons of sizes that polynomials alone do not, such as by guards on the sizes of a call."""
 
-    def is_below_zero(self, size: Dim) -> bool | None:
-        """Whether a size is below 0; None if that is not known."""
+    def is_negative(self, size: Dim) -> bool | None:
+        """Return whether a size is negative; None if unknown."""
         ...
 
     def is_zero(self, size: Dim) -> bool | None:
-        """Whether a size is 0; None if that is not known."""
+        """Return whether a size is 0; None if unknown."""
         ...
 
 
 class UndecidableError(UnsupportedError):
-    """A question about symbolic sizes, such as `n < 4`, that has no answer for every value of the symbols.
+    """A comparison of symbolic sizes, such as `n < 4`, whose result depends on the values of the symbols.
 
-    Where compiling asks one, a program is compiled for each set of sizes that it is called with.
+    If compilation needs the result, the program is specialized for each set of sizes that it is called with.
     """
 
 
@@ -57,14 +57,14 @@ def _key(atom: Atom) -> str:
 
 
 def _is_size(value: object) -> bool:
-    """Whether it is one; what is none, such as an array that is traced, does arithmetic with sizes itself."""
+    """Return whether a value is a size; other operands, such as a traced array, implement arithmetic with sizes themselves."""
     return isinstance(value, int | Dim | Integral)
 
 
 class Dim:
-    """An immutable polynomial with integer coefficients: `{monomial: coefficient}`.
+    """An immutable polynomial with integer coefficients, `{monomial: coefficient}`.
 
-    A function that is traced may not ask what is not known of it: UndecidableError.
+    In a traced user function, a comparison that is undecidable raises UndecidableError unless the oracle decides it.
     """
 
     __slots__ = ("terms",)
@@ -74,16 +74,16 @@ class Dim:
 
     @staticmethod
     def symbol(name: str) -> Dim:
-        """The size called `name`."""
+        """Return the symbolic size `name`."""
         return Dim({(name,): 1})
 
     @staticmethod
     def lift(size: Size) -> Dim:
-        """`size` as a polynomial."""
+        """Return `size` as a polynomial."""
         return size if isinstance(size, Dim) else Dim({(): int(size)})
 
     def simplified(self) -> Size:
-        """An `int` when the polynomial is constant, else itself."""
+        """Return an `int` if the polynomial is constant, else the polynomial."""
         if not self.terms:
             return 0
         if len(self.terms) == 1 and () in self.terms:
@@ -165,56 +165,56 @@ class Dim:
         else:
             return NotImplemented
         same = self.terms == Dim.lift(size).terms
-        if not same and deciding.get() and is_asked_by_user() and not self._differs_from(size):
-            return _answered("is_zero", self - size, f"is {self} == {other}?")
+        if not same and is_tracing_user_code.get() and is_called_by_user() and not self._differs_from(size):
+            return _ask_oracle("is_zero", self - size, f"is {self} == {other}?")
         return same
 
     def _differs_from(self, other: Size) -> bool:
-        """Whether no symbols make this size equal to a number or another size."""
+        """Return whether this size is known to be unequal to another for all values of the symbols."""
         difference = Dim.lift(self - other)
         signs = {c > 0 for c in difference.terms.values()}
-        return () in difference.terms and len(signs) == 1 and all(never_negative(Dim({m: 1})) for m in difference.terms)
+        return () in difference.terms and len(signs) == 1 and all(is_nonnegative(Dim({m: 1})) for m in difference.terms)
 
     def __bool__(self) -> bool:
-        if deciding.get() and is_asked_by_user() and not self._differs_from(0):
-            return not _answered("is_zero", self, f"is {self} == 0?")
+        if is_tracing_user_code.get() and is_called_by_user() and not self._differs_from(0):
+            return not _ask_oracle("is_zero", self, f"is {self} == 0?")
         return True
 
     def __hash__(self) -> int:
-        if deciding.get() and is_asked_by_user():
-            raise UndecidableError(f"the size {self} is not known")
+        if is_tracing_user_code.get() and is_called_by_user():
+            raise UndecidableError(f"the size {self} is symbolic: it cannot be hashed while a function is traced")
         return hash(frozenset(self.terms.items()))
 
     def __lt__(self, other: Size) -> bool:
         if not _is_size(other):
-            return self._beside("<", other)
+            return self._compare_with_float("<", other)
         difference = self - other
         if isinstance(difference, int):
             return difference < 0
         # Sizes are never negative: a polynomial without negative coefficients is at least its constant.
         if all(c >= 0 for c in difference.terms.values()):
             return False
-        return _answered("is_below_zero", difference, f"is {self} < {other}?")
+        return _ask_oracle("is_negative", difference, f"is {self} < {other}?")
 
     def __ge__(self, other: Size) -> bool:
-        return not self < other if _is_size(other) else self._beside(">=", other)
+        return not self < other if _is_size(other) else self._compare_with_float(">=", other)
 
     def __gt__(self, other: Size) -> bool:
-        return not self <= other if _is_size(other) else self._beside(">", other)
+        return not self <= other if _is_size(other) else self._compare_with_float(">", other)
 
     def __le__(self, other: Size) -> bool:
         if not _is_size(other):
-            return self._beside("<=", other)
+            return self._compare_with_float("<=", other)
         difference = self - other
         if isinstance(difference, int):
             return difference <= 0
         if all(c >= 0 for c in difference.terms.values()) and difference.terms.get((), 0) > 0:
             return False
-        # Of whole numbers what is at most 0 is less than 1.
-        return _answered("is_below_zero", difference - 1, f"is {self} <= {other}?")
+        # For integers, `difference <= 0` is `difference - 1 < 0`.
+        return _ask_oracle("is_negative", difference - 1, f"is {self} <= {other}?")
 
-    def _beside(self, comparison: str, other: object) -> bool:
-        """The order beside what is no size: an array knows it; a fraction stands between whole numbers."""
+    def _compare_with_float(self, comparison: str, other: object) -> bool:
+        """Compare with a value that is no size: round a finite float to an integer; let an array implement the comparison."""
         if not isinstance(other, float):
             return NotImplemented
         if not isfinite(other):
@@ -230,7 +230,7 @@ class Dim:
                 return self >= ceil(other)
 
     def __int__(self) -> int:
-        raise UndecidableError(f"the size {self} is not known")
+        raise UndecidableError(f"the size {self} is symbolic: it has no integer value at compile time")
 
     __index__ = __int__
 
@@ -247,7 +247,7 @@ class Dim:
     __repr__ = __str__
 
     def substitute(self, sizes: Mapping[str, Size]) -> Size:
-        """This polynomial with each named symbol replaced by its size."""
+        """Return this polynomial with each named symbol replaced by its size."""
         total: Size = 0
         for m, c in self.terms.items():
             product: Size = c
@@ -260,20 +260,20 @@ class Dim:
         return total
 
     def atoms(self) -> list[Atom]:
-        """The factors of its monomials, each once, in a fixed order."""
+        """Return the distinct factors of the monomials, in a fixed order."""
         return sorted({atom for m in self.terms for atom in m}, key=_key)
 
-    def renamed(self, names: Mapping[Atom, str]) -> Size:
-        """This polynomial with other names for its factors."""
+    def rename_atoms(self, names: Mapping[Atom, str]) -> Size:
+        """Return this polynomial with its factors replaced by symbols."""
         return Dim({tuple(sorted((names[a] for a in m), key=_key)): c for m, c in self.terms.items()}).simplified()
 
     @property
     def is_divided(self) -> bool:
-        """Whether a floor division is in it."""
+        """Return whether the polynomial contains a floor division."""
         return any(isinstance(atom, tuple) for m in self.terms for atom in m)
 
     def symbols(self) -> set[str]:
-        """The names that this polynomial depends on."""
+        """Return the names that this polynomial depends on."""
         names: set[str] = set()
         for m in self.terms:
             for atom in m:
@@ -281,27 +281,27 @@ class Dim:
         return names
 
 
-def _answered(question: Literal["is_below_zero", "is_zero"], of: Size, asked: str) -> bool:
-    """What is known of a size by who is asked for it. Raises UndecidableError where nobody knows."""
-    knows = answering.get()
-    answer = getattr(knows, question)(Dim.lift(of)) if knows is not None else None
+def _ask_oracle(question: Literal["is_negative", "is_zero"], of: Size, message: str) -> bool:
+    """Return the oracle's answer about a size; raise UndecidableError if there is none."""
+    oracle = size_oracle.get()
+    answer = getattr(oracle, question)(Dim.lift(of)) if oracle is not None else None
     if answer is None:
-        raise UndecidableError(asked)
+        raise UndecidableError(message)
     return bool(answer)
 
 
 @dataclass(frozen=True)
-class Range:
-    """The sizes from `low` to `high`, both included; `high` is None where there is no largest."""
+class SizeRange:
+    """The sizes from `low` to `high`, both included; a `high` of None means unbounded."""
 
     low: int = 0
     high: int | None = None
 
     @property
     def representative(self) -> int:
-        """The size that plans are made for: between the ends, nearer to the lower one."""
+        """The size that plans are optimized for: the geometric mean of the ends."""
         if self.high is None:
-            return max(self.low, _SEVERAL)
+            return max(self.low, _DEFAULT_REPRESENTATIVE_SIZE)
         return max(self.low, min(self.high, isqrt(max(self.low, 1) * self.high)), 1)
 
     def __contains__(self, size: int) -> bool:
@@ -312,7 +312,7 @@ class Range:
 
 
 def _floordiv(a: Dim, b: Dim) -> Size:
-    # p // c = q + r // c where every coefficient of q·c is divisible by c: exact parts leave the floor.
+    # p // c = q + r // c, where q·c consists of the terms whose coefficients are divisible by c.
     divisor = b.simplified()
     if divisor == 0:
         raise ZeroDivisionError(f"{a} // {b}")
@@ -345,37 +345,37 @@ def _floordiv(a: Dim, b: Dim) -> Size:
 
 
 def substitute(size: Size, sizes: Mapping[str, Size]) -> Size:
-    """`size` with the named symbols replaced."""
+    """Return `size` with the named symbols replaced."""
     return size.substitute(sizes) if isinstance(size, Dim) else size
 
 
 def is_symbol(size: Size) -> bool:
-    """Whether a size is a symbol by itself, called `str(size)`."""
+    """Return whether a size is a single symbol, named `str(size)`."""
     return isinstance(size, Dim) and size == Dim.symbol(str(size))
 
 
 def bind_sizes(shape: Sequence[Size], sizes: Sequence[int], bindings: dict[str, int]) -> None:
-    """Notes what each symbol that is a size of `shape` by itself is in `sizes`, the shape of an array."""
+    """Record in `bindings` the value of each symbol that is a size of `shape`, from `sizes`, the shape of an array."""
     for size, value in zip(shape, sizes, strict=True):
         if is_symbol(size):
             bindings[str(size)] = value
 
 
-def require_in_range(where: str, shape: Sequence[Size], sizes: Mapping[str, int], ranges: Mapping[str, Range]) -> None:
-    """Raises ShapeError, saying `where`, for a symbol of `shape` whose size is not in its range."""
+def require_in_range(where: str, shape: Sequence[Size], sizes: Mapping[str, int], ranges: Mapping[str, SizeRange]) -> None:
+    """Raise ShapeError, with the prefix `where`, if a symbol of `shape` has a size outside its range."""
     for name in {name for size in shape if isinstance(size, Dim) for name in size.symbols()} & sizes.keys():
-        if sizes[name] not in ranges.get(name, Range()):
-            raise ShapeError(f"{where}: {name} = {sizes[name]}, which was said to be {ranges[name]}")
+        if sizes[name] not in ranges.get(name, SizeRange()):
+            raise ShapeError(f"{where}: {name} = {sizes[name]}; expected a size in the declared range {ranges[name]}")
 
 
 def is_static(sizes: Iterable[Size]) -> bool:
-    """Whether every size is a known integer."""
-    # A list: a generator takes twice as long.
+    """Return whether every size is an integer."""
+    # A list comprehension takes half the time of a generator.
     return all([isinstance(s, int) for s in sizes])
 
 
 def product(sizes: Iterable[Size]) -> Size:
-    """The number of elements of a shape."""
+    """Return the number of elements of a shape."""
     total: Size = 1
     for s in sizes:
         total = total * s
@@ -383,7 +383,7 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 def row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
-    """The strides of a dense row-major array."""
+    """Return the strides of a dense row-major array, in elements."""
     strides: list[Size] = []
     step: Size = 1
     for size in reversed(shape):
@@ -393,23 +393,23 @@ def row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
 
 
 def is_multiple(size: Size, divisor: int) -> bool:
-    """Whether a size is a multiple of a number, whatever its symbols are."""
+    """Return whether a size is a multiple of an integer for all values of its symbols."""
     return all(c % divisor == 0 for c in Dim.lift(size).terms.values())
 
 
 def quotient(size: Size, divisor: Size) -> Size | None:
-    """The polynomial q with q · divisor = size; None if there is none."""
+    """Return the polynomial q with q · divisor = size; None if there is none."""
     if divisor == 0:
         return None
     result = size // divisor
     return result if result * divisor == size else None
 
 
-def never_negative(size: Size) -> bool:
-    """Whether a size is seen to be 0 or more, whatever its symbols are: no more is subtracted than a part of what is there."""
+def is_nonnegative(size: Size) -> bool:
+    """Return whether a size is provably nonnegative for all values of its symbols."""
 
     def positive(atom: Atom) -> bool:
-        return isinstance(atom, str) or all(map(never_negative, atom))
+        return isinstance(atom, str) or all(map(is_nonnegative, atom))
 
     terms = Dim.lift(size).terms
     if not all(all(map(positive, monomial)) for monomial in terms):
@@ -417,24 +417,24 @@ def never_negative(size: Size) -> bool:
     for monomial, factor in terms.items():
         divided = next((atom for atom in monomial if isinstance(atom, tuple)), None)
         if factor < 0 and divided is not None and isinstance(divisor := divided[1].simplified(), int):
-            # a // c is at most a / c: the size is at least this one, c times as large.
+            # a // c ≤ a / c: c times the size is at least the polynomial with c·(a // c) replaced by a.
             others = list(monomial)
             others.remove(divided)
             rest = Dim({m: f * divisor for m, f in terms.items() if m != monomial})
-            return never_negative(rest + divided[0] * Dim({tuple(others): factor}))
+            return is_nonnegative(rest + divided[0] * Dim({tuple(others): factor}))
     return all(factor >= 0 for factor in terms.values())
 
 
-def growth(size: Size) -> tuple[tuple[int, int], ...]:
-    """A key that orders sizes as they are when all symbols are large."""
+def asymptotic_key(size: Size) -> tuple[tuple[int, int], ...]:
+    """Return a key that orders sizes as for large values of all symbols."""
     return tuple(sorted(((len(m), c) for m, c in Dim.lift(size).terms.items()), reverse=True))
 
 
-@lru_cache(maxsize=4096)  # types are read again and again, and a size says the same each time
+@lru_cache(maxsize=4096)  # The sizes of a type are parsed on each access.
 def parse(text: str) -> Size:
-    """The size that `text` denotes: `3`, `batch`, `past + 1`, `(n * 2) // 3`.
+    """Parse a size: `3`, `batch`, `past + 1`, `(n * 2) // 3`.
 
-    Text that is no such expression (dimension names may hold any character) is one symbol.
+    Text that is no such expression (dimension names may contain any character) is one symbol.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -443,18 +443,18 @@ def parse(text: str) -> Size:
         return Dim.symbol(text)
 
 
-def parse_ranged(text: str) -> tuple[str, Range | None]:
-    """A size and its range, as people write them: `N`, `N:1..32`, `N:4..`.
+def parse_size_and_range(text: str) -> tuple[str, SizeRange | None]:
+    """Parse a size and its range, as users write them: `N`, `N:1..32`, `N:4..`.
 
-    Raises ValueError for a range that is none.
+    Raises ValueError for an invalid range.
     """
     size, colon, ends = text.partition(":")
     if not colon:
         return text, None
     low, dots, high = ends.partition("..")
-    stated = Range(int(low or 0), int(high) if high else None) if dots else Range(int(ends), int(ends))
+    stated = SizeRange(int(low or 0), int(high) if high else None) if dots else SizeRange(int(ends), int(ends))
     if stated.low < 0 or (stated.high is not None and stated.high < stated.low):
-        raise ValueError(f"the range {ends!r} of {size} holds no size")
+        raise ValueError(f"the range {ends!r} of {size} contains no size")
     return size.strip(), stated
 
 
@@ -478,6 +478,6 @@ def _evaluate(node: ast.expr) -> Size:
                 case ast.FloorDiv():
                     return a // b
                 case _:
-                    raise ValueError(f"operator in the dimension {ast.unparse(node)!r}")
+                    raise ValueError(f"unsupported operator in the dimension {ast.unparse(node)!r}")
         case _:
-            raise ValueError(f"dimension {ast.unparse(node)!r}")
+            raise ValueError(f"invalid dimension {ast.unparse(node)!r}")

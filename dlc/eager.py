@@ -1,12 +1,12 @@
-"""Functions without the compiler: what is traced is computed at once, op by op, so that a debugger and `print` show numbers.
+"""Eager mode: evaluate traced functions op by op with NumPy, so that debuggers and `print` see values.
 
     with dlc.disable_jit():
         predict(params, x)          # `print(x)`, `if x > 0` and breakpoints inside see arrays
 
-Or `DLC_JIT=0` for a whole process. An `EagerTrace` is a trace whose values have elements beside their types, so that all that
-a traced function may write, and every error that it gets, is what it is otherwise. Loops and branches of `dlc.lax` are Python's
-then. What is differentiated is computed as well while it is traced; in lanes of `dlc.vmap`, and in rules of functions that
-have some, there are no single numbers, and asking for them is the error that it is when functions are compiled.
+Set `DLC_JIT=0` to enable it for a whole process. An `EagerTrace` is a trace whose values also have elements, so that traced
+functions may use the same operations, and raise the same errors, as when they are compiled. Loops and branches of `dlc.lax`
+run as Python loops and branches. Differentiated functions are evaluated while they are traced. The batched values of
+`dlc.vmap` and the values inside custom derivative rules have no elements: reading them is the same error as under `jit`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ import numpy as np
 from dlc.backends.reference.program import evaluate
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, DlOp, PropertyValue, shape_of
-from dlc.dialects.dl.data_dependent.selection import Selection
+from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.programs.control import captured
 from dlc.dialects.dl.programs.program import DONOR
 from dlc.dims import Size, bind_sizes
 from dlc.frontend.trace import Trace, Tracer, user_location
 from dlc.ir import Block, BlockArgument, IntegerAttr, ModuleOp, Operation, OpResult, Region, SSAValue, func
 
-# Whether functions are computed as they are written; None: as DLC_JIT says.
+# Whether eager mode is on; None: as DLC_JIT says.
 _disabled: ContextVar[bool | None] = ContextVar("disabled", default=None)
 
 
 @contextmanager
 def disable_jit(disable: bool = True) -> Generator[None]:
-    """Inside, functions of `dlc.jit`, derivatives and batches among them, are computed with NumPy as they are written.
+    """Evaluate functions of `dlc.jit`, including their derivatives and batched versions, eagerly with NumPy.
 
-    For looking at what they do: it takes long. `disable=False` compiles again inside, whatever is around and `DLC_JIT` says.
+    It is slow, and meant for debugging. `disable=False` enables compilation inside the block, whatever surrounds it and
+    whatever DLC_JIT says.
     """
     before = _disabled.set(disable)
     try:
@@ -47,26 +48,26 @@ def disable_jit(disable: bool = True) -> Generator[None]:
 
 
 def is_jit_disabled(otherwise: bool) -> bool:
-    """Whether functions are computed as they are written; `otherwise` is for what no `disable_jit` is around."""
+    """Return whether functions run eagerly; `otherwise` applies outside of any `disable_jit`."""
     disabled = _disabled.get()
     return otherwise if disabled is None else disabled
 
 
 class EagerTrace(Trace):
-    """A function being traced for these arguments, of which every value has its elements at once, as far as it has any."""
+    """The trace of a function for these arguments; values have elements as soon as they are created, where possible."""
 
     def __init__(self, arguments: Sequence[Array]) -> None:
         super().__init__()
         self._arguments = arguments
         self._bound: dict[Block, Sequence[Array | None]] = {self.block: arguments}
-        # Elements live as long as somebody holds the value, so that loops of many steps need no more memory than they do
-        # elsewhere; those of a value that comes back are computed again.
+        # Elements live as long as the value is referenced, so that long loops do not accumulate memory; if a value is needed
+        # again, it is recomputed.
         self._arrays: WeakValueDictionary[SSAValue, Array] = WeakValueDictionary()
         self._unknown: set[SSAValue] = set()
 
     @property
-    def steps(self) -> bool:
-        return all(body in self._bound for body in self._open)
+    def is_eager(self) -> bool:
+        return all(body in self._bound for body in self._active_blocks)
 
     def bind(self, body: Block, arguments: Sequence[Tracer]) -> None:
         self._bound[body] = [argument.array for argument in arguments]
@@ -74,23 +75,23 @@ class EagerTrace(Trace):
     def insert(self, op: Operation) -> list[Tracer]:
         with self.build.at(user_location()):
             self.build.insert(op)
-        # All are held until each is by its Tracer.
+        # Keep the results alive until their Tracers refer to them.
         results = self._results(op)
         tracers = [Tracer(self, result) for result in op.results]
         del results
         return tracers
 
-    def size_of(self, op: type[Selection], x: Tracer, properties: Mapping[str, PropertyValue | None]) -> Size:
+    def size_of(self, op: type[SelectionOp], x: Tracer, properties: Mapping[str, PropertyValue | None]) -> Size:
         size = super().size_of(op, x, properties)
         if x.array is None:
             return size
-        made = op.make(x.value, size=(size,), **properties)
-        results = self._computed(made, {x.value: x.array})
-        known: dict[str, int] = {}
-        for result, array in zip(made.results, results, strict=True):
-            bind_sizes(shape_of(result), array.shape, known)
-        made.erase()
-        return known[str(size)]
+        selection = op.make(x.value, size=(size,), **properties)
+        results = self._evaluate(selection, {x.value: x.array})
+        sizes: dict[str, int] = {}
+        for result, array in zip(selection.results, results, strict=True):
+            bind_sizes(shape_of(result), array.shape, sizes)
+        selection.erase()
+        return sizes[str(size)]
 
     def array_of(self, value: SSAValue) -> Array | None:
         if isinstance(value, BlockArgument):
@@ -105,41 +106,41 @@ class EagerTrace(Trace):
         return None if results is None else results[value.index]
 
     def results(self, returned: Sequence[Tracer]) -> list[Array]:
-        """What the function returned: arrays of their own, or those that were given away for them."""
+        """Return the function's results as arrays of their own, or written to the arrays that were donated for them."""
         main = self.block.parent_op()
         assert isinstance(main, func.FuncOp) and main.res_attrs is not None
-        made = [np.array(r.array) for r in returned]
+        results = [np.array(r.array) for r in returned]
         for k, named in enumerate(main.res_attrs):
             donor = cast("IntegerAttr | None", named.data.get(DONOR))
-            if donor is not None and (given := self._arguments[donor.value.data]).flags.writeable:
-                given[...] = made[k]
-                made[k] = given
-        return made
+            if donor is not None and (donated := self._arguments[donor.value.data]).flags.writeable:
+                donated[...] = results[k]
+                results[k] = donated
+        return results
 
     def _results(self, op: Operation) -> Sequence[Array] | None:
-        """The results of an op, which are known from then on; None if what it reads is not."""
-        if not op.results and not self.steps:
+        """Evaluate an op and cache its results; return None if the value of an operand is unknown."""
+        if not op.results and not self.is_eager:
             return []
         read = list(dict.fromkeys([*op.operands, *(v for region in op.regions for v in captured(region.block))]))
         arrays = {v: array for v in read if (array := self.array_of(v)) is not None}
         if len(arrays) < len(read):
             self._unknown.update(op.results)
             return None
-        results = self._computed(op, arrays)
+        results = self._evaluate(op, arrays)
         self._arrays.update(zip(op.results, results, strict=True))
         return results
 
-    def _computed(self, op: Operation, arrays: Mapping[SSAValue, Array]) -> Sequence[Array]:
+    def _evaluate(self, op: Operation, arrays: Mapping[SSAValue, Array]) -> Sequence[Array]:
         if isinstance(op, dl.WeightOp):
             return [self.weights[op.symbol.string_value()]]
         if not isinstance(op, DlOp) or op.regions:
-            return evaluate(_program(op, list(arrays)), list(arrays.values()))
+            return evaluate(_single_op_program(op, list(arrays)), list(arrays.values()))
         with np.errstate(all="ignore"):
             return op.evaluate(*(arrays[v] for v in op.operands))
 
 
-def _program(op: Operation, read: Sequence[SSAValue]) -> ModuleOp:
-    """A program that is one op, of what it reads."""
+def _single_op_program(op: Operation, read: Sequence[SSAValue]) -> ModuleOp:
+    """Return a program that consists of one op, with the values that it reads as inputs."""
     block = Block(arg_types=[v.type for v in read])
     copy = op.clone(dict(zip(read, block.args, strict=True)))
     block.add_ops([copy, func.ReturnOp(*copy.results)])

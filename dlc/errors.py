@@ -1,16 +1,16 @@
-"""The errors that dlc raises: each says op, place, expected, got and the next step."""
+"""The exceptions of dlc. Messages name the op, the place, what was expected, what was found, and what to do next."""
 
 
 class DlcError(Exception):
-    """Base of every error that dlc raises on purpose."""
+    """The base class of every error that dlc raises on purpose."""
 
 
 class ModelError(DlcError):
-    """A model file that is malformed, truncated or hostile."""
+    """The model file is malformed, truncated or malicious."""
 
 
 class UnsupportedError(DlcError):
-    """Something that dlc does not support yet; `problems` lists every finding, one line each."""
+    """A feature that dlc does not support; `problems` lists every occurrence, one line each."""
 
     def __init__(self, message: str, problems: list[str] | None = None) -> None:
         super().__init__(message)
@@ -18,27 +18,27 @@ class UnsupportedError(DlcError):
 
 
 class ShapeError(DlcError, ValueError):
-    """Shapes that do not fit an operation, a model's input or an argument."""
+    """Shapes do not fit an operation, an input of a model or an argument."""
 
 
 class DTypeError(DlcError, TypeError):
-    """An element type that an operation, a model's input or an argument does not take."""
+    """An operation, an input of a model or an argument does not accept this dtype or type."""
 
 
 class CompileError(DlcError):
-    """A bug of dlc itself; the message names the failing pass and the line that reproduces it."""
+    """A bug in dlc; the message names the failing pass and the command that reproduces it."""
 
 
 class AbsentError(DlcError, AttributeError):
-    """A name that a module or an array of dlc does not have."""
+    """A module or array of dlc does not have an attribute of this name."""
 
 
 class DeviceError(DlcError):
-    """A target or device that is absent or cannot hold what it is asked to run."""
+    """A target or device does not exist or cannot run the program."""
 
 
 class TooLargeError(DeviceError):
-    """Kernels that a device cannot hold, each with the reason."""
+    """A device cannot hold some kernels; `kernels` gives the reason for each."""
 
     def __init__(self, kernels: dict[str, str]) -> None:
         super().__init__("\n".join(f"kernel {name}: {reason}" for name, reason in kernels.items()))

@@ -1,6 +1,6 @@
-"""The part of xDSL that dlc uses, in one place: xDSL renames and removes between releases.
+"""The xDSL API that dlc uses, in one module, because xDSL renames and removes names between releases.
 
-Everything else in dlc imports IR classes from here. Dialects keep their module names (`arith.AddfOp`).
+All other modules of dlc import IR classes from here. Dialects keep their module names (`arith.AddfOp`).
 """
 
 from __future__ import annotations
@@ -114,62 +114,71 @@ from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 
 from dlc.errors import DlcError
-from dlc.xdsl_changes import change_xdsl
-from dlc.xdsl_changes.arith import shaped_like
-from dlc.xdsl_changes.contents import Derived, all_of, contains, holds_any, kinds_in, op_count, ops_of, with_regions
-from dlc.xdsl_changes.copying import Kept, forget
-from dlc.xdsl_changes.operations import give_results
-from dlc.xdsl_changes.remembered import forget_much, remembered
+from dlc.xdsl_patches import patch_xdsl
+from dlc.xdsl_patches.arith import shaped_like
+from dlc.xdsl_patches.memo_tables import clear_large_memo_tables, memo_table
+from dlc.xdsl_patches.op_cloning import OpOwner, release_op
+from dlc.xdsl_patches.op_construction import attach_results
+from dlc.xdsl_patches.op_counts import (
+    SubclassTest,
+    contains,
+    contains_any,
+    op_classes_in,
+    op_count,
+    ops_of,
+    ops_with_regions,
+    walk_ops,
+)
 
 __all__ = [
     "AffineBinaryOpExpr", "AffineBinaryOpKind", "AffineConstantExpr", "AffineDimExpr", "AffineExpr", "AffineMap",
     "AffineMapAttr", "ArgSpec", "ArrayAttr", "AttrParser", "AttrSizedOperandSegments", "Attribute", "BFloat16Type", "Block",
-    "BlockArgument", "BoolAttr", "Builtin", "Context", "DYNAMIC_INDEX", "DenseArrayBase", "DenseIntOrFPElementsAttr",
-    "Derived", "Dialect", "DictionaryAttr", "DominanceInfo", "FastMathFlag", "FileLineColLoc", "Float16Type",
-    "Float4E2M1FNType", "Float8E4M3FNType", "Float8E4M3FNUZType", "Float8E5M2FNUZType", "Float8E5M2Type", "Float8E8M0FNUType",
-    "Float32Type",
-    "Float64Type", "FloatAttr", "FunctionType", "FusedLoc", "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr",
-    "IntegerType", "IsTerminator", "IsolatedFromAbove", "IteratorTypeAttr", "Kept", "Linalg", "LocationAttr", "MemRefType",
-    "ModuleOp", "ModulePass", "NameLoc", "NoMemoryEffect", "NoTerminator", "NoneAttr", "OpResult", "Operation",
-    "ParametrizedAttribute", "ParseError", "ParsePropInAttrDict", "Parser", "Printer", "Pure", "Region", "SSAValue",
-    "Signedness", "StridedLayoutAttr", "StringAttr", "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr",
-    "SymbolTable", "SymbolUserOpInterface", "TensorType", "TypeAttribute", "UnitAttr", "UnknownLoc", "VectorType",
-    "VerifyException", "all_of", "arith", "attr_def", "bf16", "contains", "f16", "f32", "f64", "forget", "forget_much", "func",
-    "give_results", "gpu", "holds_any", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition",
-    "kinds_in", "linalg", "math", "memref", "op_count", "operand_def", "ops_of", "opt_attr_def", "opt_operand_def",
-    "opt_prop_def", "param_def", "parse_module", "parse_pass_specs", "print_module", "prop_def", "region_def", "remembered",
-    "result_def", "scf", "shaped_like", "tensor", "traits_def", "var_operand_def", "var_result_def", "vector", "with_regions",
+    "BlockArgument", "BoolAttr", "Builtin", "Context", "DYNAMIC_INDEX", "DenseArrayBase", "DenseIntOrFPElementsAttr", "Dialect",
+    "DictionaryAttr", "DominanceInfo", "FastMathFlag", "FileLineColLoc", "Float16Type", "Float32Type", "Float4E2M1FNType",
+    "Float64Type", "Float8E4M3FNType", "Float8E4M3FNUZType", "Float8E5M2FNUZType", "Float8E5M2Type", "Float8E8M0FNUType",
+    "FloatAttr", "FunctionType", "FusedLoc", "IRDLOperation", "IndexType", "IntAttr", "IntegerAttr", "IntegerType",
+    "IsTerminator", "IsolatedFromAbove", "IteratorTypeAttr", "Linalg", "LocationAttr", "MemRefType", "ModuleOp", "ModulePass",
+    "NameLoc", "NoMemoryEffect", "NoTerminator", "NoneAttr", "OpOwner", "OpResult", "Operation", "ParametrizedAttribute",
+    "ParseError", "ParsePropInAttrDict", "Parser", "Printer", "Pure", "Region", "SSAValue", "Signedness", "StridedLayoutAttr",
+    "StringAttr", "SubclassTest", "SymbolNameConstraint", "SymbolOpInterface", "SymbolRefAttr", "SymbolTable",
+    "SymbolUserOpInterface", "TensorType", "TypeAttribute", "UnitAttr", "UnknownLoc", "VectorType", "VerifyException", "arith",
+    "attach_results", "attr_def", "bf16", "clear_large_memo_tables", "contains", "contains_any", "f16", "f32", "f64", "func",
+    "gpu", "i1", "i16", "i32", "i64", "i8", "index", "irdl_attr_definition", "irdl_op_definition", "linalg", "math",
+    "memo_table", "memref", "op_classes_in", "op_count", "operand_def", "ops_of", "ops_with_regions", "opt_attr_def",
+    "opt_operand_def", "opt_prop_def", "param_def", "parse_module", "parse_pass_specs", "print_module", "prop_def",
+    "region_def", "release_op", "result_def", "scf", "shaped_like", "tensor", "traits_def", "var_operand_def", "var_result_def",
+    "vector", "walk_ops",
 ]  # fmt: skip
 
-change_xdsl()
+patch_xdsl()
 
 index = IndexType()
 
 
 def print_module(op: Operation, *, generic: bool = False, locations: bool = True) -> str:
-    """The text of `op`, with its source locations; `generic` is the form that other MLIR tools read."""
+    """Return the text of `op` with its source locations; `generic` is the syntax that other MLIR tools read."""
     out = StringIO()
     Printer(stream=out, print_generic_format=generic, print_debuginfo=locations).print_op(op)
-    # An unknown place is the default when none is written.
+    # An unknown location is the default and is not printed.
     return out.getvalue().replace(" loc(unknown)", "") + "\n"
 
 
 def parse_module(context: Context, text: str, name: str = "<text>") -> ModuleOp:
-    """The module that `text` holds.
+    """Parse a module from text.
 
-    Raises xDSL's ParseError with the place of a mistake, VerifyException for types and attributes that do not fit.
+    Raises xDSL's ParseError with the location of a syntax error, VerifyException for types and attributes that do not match.
     """
     parser = Parser(context, text, name)
     try:
         return parser.parse_module()
     except (ParseError, VerifyException, DlcError):
         raise
-    except Exception as error:  # constructors of ops, which take parsed parts for whole ones, raise anything
-        parser.raise_error(f"{type(error).__name__} in what ends here: {error}")
+    except Exception as error:  # Constructors of ops raise arbitrary exceptions for invalid operands and attributes.
+        parser.raise_error(f"{type(error).__name__} in the op that ends here: {error}")
 
 
 def parse_pass_specs(text: str) -> tuple[ArgSpec, ...]:
-    """The passes and options that `"a,b{k=1}"` names; raises ValueError for text that is no such list."""
+    """Parse the passes and options of `"a,b{k=1}"`; raise ValueError for text in another format."""
     try:
         return tuple(parse_pipeline(text))
     except ArgSpecParseError as error:

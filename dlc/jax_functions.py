@@ -1,4 +1,4 @@
-"""Functions of JAX, compiled by dlc: JAX lowers them to StableHLO, whose text is read as a model's."""
+"""Compile functions of JAX: JAX lowers them to StableHLO, which dlc imports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from dlc.compiler import Program, compile
 from dlc.errors import DlcError, ShapeError, UnsupportedError
-from dlc.files.whole_files import path_of
-from dlc.frontend.complex_numbers import of_parts, parts_of
+from dlc.files.atomic_writes import to_path
+from dlc.frontend.complex_numbers import from_parts, real_and_imaginary
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.stablehlo import read_module
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
 
 class JaxFunction:
-    """A compiled function: it takes what the function takes, and gives what it gives, with NumPy's arrays for JAX's.
+    """A compiled JAX function, with the arguments and results of the original; results are NumPy arrays.
 
-    Random keys stay JAX's.
-
-    `arguments` and `results` are containers of what has their shapes and dtypes.
-    `model` is the program over the leaves of its arguments; it can be saved.
+    Random keys stay JAX keys. `arguments` and `results` are pytrees of shapes and dtypes. `model` is the program over the
+    leaves
+    of the arguments; it can be saved.
     """
 
     def __init__(self, model: Model, arguments: Any, results: Any, jax: Any) -> None:
@@ -35,27 +34,27 @@ class JaxFunction:
         (self._given, self._arguments), (self._made, self._results) = map(jax.tree.flatten, (arguments, results))
 
     def __call__(self, *arguments: Any) -> Any:
-        """Raises ShapeError for arguments of another structure than the examples, and what the model raises."""
+        """Raises ShapeError for arguments whose tree structure differs from the examples, and whatever the model raises."""
         leaves, structure = self._jax.tree.flatten(arguments)
         if structure != self._arguments:
             raise ShapeError(
-                f"{self.model.name}: arguments of the structure {structure}; it was compiled for {self._arguments}"
+                f"{self.model.name}: got arguments of the structure {structure}; it was compiled for {self._arguments}"
             )
-        given = (part for leaf, info in zip(leaves, self._given, strict=True) for part in self._arrays(leaf, info))
-        results = iter(self.model(*given).values())
+        arrays = (part for leaf, info in zip(leaves, self._given, strict=True) for part in self._arrays(leaf, info))
+        results = iter(self.model(*arrays).values())
         return self._jax.tree.unflatten(self._results, [self._result(results, info) for info in self._made])
 
     def _arrays(self, leaf: Any, info: Any) -> Sequence[Any]:
-        """What the model has of an argument: of complex numbers both parts, of a random key its words."""
+        """Return the model's inputs for one leaf: real and imaginary parts of complex numbers, the data of a random key."""
         if self._is_key(info):
             return (np.asarray(self._jax.random.key_data(leaf) if self._is_key(leaf) else leaf),)
         array = np.asarray(leaf, info.dtype)
-        return parts_of(array) if array.dtype.kind == "c" else (array,)
+        return real_and_imaginary(array) if array.dtype.kind == "c" else (array,)
 
     def _result(self, arrays: Iterator[Any], info: Any) -> Any:
         if self._is_key(info):
             return self._jax.random.wrap_key_data(next(arrays))
-        return of_parts(next(arrays), next(arrays)) if info.dtype.kind == "c" else next(arrays)
+        return from_parts(next(arrays), next(arrays)) if info.dtype.kind == "c" else next(arrays)
 
     def _is_key(self, info: Any) -> bool:
         return hasattr(info, "dtype") and self._jax.dtypes.issubdtype(info.dtype, self._jax.dtypes.prng_key)
@@ -80,24 +79,27 @@ def from_jax(
     group: int = 32,
     tune: float = 0.0,
 ) -> JaxFunction:
-    """A function of JAX compiled for arguments like the examples: arrays, `jax.ShapeDtypeStruct`, or containers of them.
+    """Compile a JAX function for arguments like the examples: arrays, `jax.ShapeDtypeStruct`, or pytrees of them.
 
-    Sizes of `jax.export.symbolic_shape` are open: one compilation is for all of them.
+    Dimensions of `jax.export.symbolic_shape` stay symbolic: one compilation serves all sizes. See `compile_model` for the other
+    arguments.
 
-    The other arguments are those of `compile_model`. Raises UnsupportedError, which lists all with their lines in the lowered
-    text, for ops that dlc does not support, and DlcError where JAX is not installed.
+    Raises UnsupportedError for ops that dlc does not support (all of them, with their lines in the StableHLO text), and
+    DlcError
+    if JAX is not installed.
     """
     try:
         jax = import_module("jax")
     except ImportError as error:
         raise DlcError(f"dlc.from_jax: {error}; install jax") from error
-    folder = path_of(dump_ir) if dump_ir is not None else None
+    folder = to_path(dump_ir) if dump_ir is not None else None
     name = getattr(f, "__name__", "function")
     paths, _ = jax.tree_util.tree_flatten_with_path(examples)
     text, results = _lowered(jax, f, examples)
     read = read_module(text, f"{name}.mlir", [jax.tree_util.keystr(path) for path, _ in paths])
     if len({info.name for info in read.outputs}) != len(read.outputs):
-        raise UnsupportedError(f"dlc.from_jax: {name}: results of one name: {', '.join(info.name for info in read.outputs)}")
+        names = ", ".join(info.name for info in read.outputs)
+        raise UnsupportedError(f"dlc.from_jax: {name}: results must have different names: {names}")
     options = Options.of(
         num_threads=num_threads,
         dump_ir=folder,
@@ -115,7 +117,7 @@ def from_jax(
 
 
 def _lowered(jax: Any, f: Callable[..., Any], examples: Sequence[Any]) -> tuple[str, Any]:
-    """The text of a function for examples, and its results; one with symbolic sizes is exported."""
+    """Return the StableHLO text of a function and the description of its results; symbolic shapes need jax.export."""
     jitted = jax.jit(f, keep_unused=True)
     if all(isinstance(size, int) for leaf in jax.tree.leaves(examples) for size in np.shape(leaf)):
         lowered = jitted.lower(*examples)

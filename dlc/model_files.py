@@ -1,6 +1,6 @@
-"""Models in files: the program of one, what is compiled of it, and the page of what became of it.
+"""Compile, inspect and profile models in files.
 
-The compiler is imported where it is needed: what was compiled before is found by the contents of the file, and only loaded.
+The compiler is imported only when it is needed: a program that is in the cache is found by the content of the model file.
 """
 
 from __future__ import annotations
@@ -15,197 +15,209 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.caching.model_cache import DUMPED, EXPORTED, TFLITE, CachedFile, reason_not_cached
-from dlc.derived import Derived
+from dlc.caching.model_cache import MLIR_SUFFIX, TFLITE_SUFFIX, TORCH_EXPORT_SUFFIX, CachedFile, reason_not_cached
 from dlc.errors import UnsupportedError
-from dlc.given_shapes import GivenShapes
 from dlc.instrument.report import Progress, Report
-from dlc.machine.garbage import collected_rarely
+from dlc.machine.garbage_collection import infrequent_collection
+from dlc.model_transforms import ModelTransform
 from dlc.options import Options
-from dlc.runtime.models.border import BorderedModel
+from dlc.runtime.models.io_conversion import ConvertedModel
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.variants import Variants
 from dlc.runtime.opencl.build import Builder
-from dlc.runtime.opencl.devices import choose
-from dlc.target import Target, is_opencl, place_of, resolve
+from dlc.runtime.opencl.devices import select_device
+from dlc.shape_specs import ShapeSpecs
+from dlc.target import Target, custom_target_location, is_opencl, resolve
 
 if TYPE_CHECKING:
     from dlc.backends.base import Backend
     from dlc.compiler import Program
     from dlc.explore import Page
     from dlc.frontend.onnx.graph import ModelFile
-    from dlc.frontend.problems import OpenInputsError
+    from dlc.frontend.problems import SpecializationRequiredError
     from dlc.ir import ModuleOp
     from dlc.measure.profile import Profile
 
-# Is told the inputs of a model, and which of them may be left out, before it is compiled.
+# Called with the inputs of a model, and the names of those that a call may omit, before the model is compiled.
 Examine: TypeAlias = Callable[[tuple[TensorInfo, ...], Collection[str]], None]
 
 
 def compile_file(
     source: Path | bytes,
     target: str | Backend = "cpu",
-    input_shapes: GivenShapes | None = None,
+    input_shapes: ShapeSpecs | None = None,
     options: Options | None = None,
     *,
     values: Mapping[str, NDArray[Any]] | None = None,
-    derived: Derived | None = None,
+    transform: ModelTransform | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
     examine: Examine | None = None,
 ) -> Model:
-    """The model in an ONNX file, given as its path or its bytes, or in a dumped module, or what is `derived` of it.
+    """Compile a model, given as a path or its bytes, or the transform of it that `transform` requests.
 
-    Raises what compile_model raises.
+    The path is that of an ONNX, TFLite or torch.export file, or of a dumped module. Raises what compile_model raises.
     """
     options, report = options or Options(), report if report is not None else Report()
-    compilation = _FileCompilation(source, target, input_shapes or {}, options, values or {}, derived, report)
-    made = compilation.model(progress, examine or (lambda inputs, optional: None))
-    # A dump is of what is compiled first.
-    made.study = replace(compilation, options=replace(options, dump_ir=None))
-    return made
+    compilation = _FileCompilation(source, target, input_shapes or {}, options, values or {}, transform, report)
+    compiled = compilation.model(progress, examine or (lambda inputs, optional: None))
+    # Only the first compilation is dumped.
+    compiled.inspector = replace(compilation, options=replace(options, dump_ir=None))
+    return compiled
 
 
 def explore_file(
     source: Path | bytes,
     target: str | Backend = "cpu",
-    input_shapes: GivenShapes | None = None,
+    input_shapes: ShapeSpecs | None = None,
     options: Options | None = None,
     *,
     values: Mapping[str, NDArray[Any]] | None = None,
-    derived: Derived | None = None,
+    transform: ModelTransform | None = None,
     inputs: Callable[[Program], Mapping[str, NDArray[Any]]] | None = None,
     progress: Progress | None = None,
 ) -> Page:
-    """The page of the model in a file, as `compile_file` takes it, measured on what `inputs` gives for its program.
+    """Return the report of a model in a file (see `compile_file`), measured on the inputs that `inputs` returns for its
+    program.
 
-    Raises what compile_model raises, and UnsupportedError for a model that is compiled when it is called, without inputs.
+    Raises what compile_model raises, and UnsupportedError, without inputs, for a model that is specialized at run time.
     """
     from dlc.explore import explore
-    from dlc.explore.sources import onnx_listing, tflite_listing
+    from dlc.explore.source_listings import onnx_listing, tflite_listing
     from dlc.frontend.onnx.graph import ModelFile, load
     from dlc.frontend.tflite import is_tflite
 
-    listed = source.suffix not in (DUMPED, EXPORTED, TFLITE) if isinstance(source, Path) else not is_tflite(source)
+    listed = (
+        source.suffix not in (MLIR_SUFFIX, TORCH_EXPORT_SUFFIX, TFLITE_SUFFIX)
+        if isinstance(source, Path)
+        else not is_tflite(source)
+    )
     model = load(source) if listed else source
-    program = program_of(model, input_shapes, values, derived)
+    program = import_program(model, input_shapes, values, transform)
 
     def arrays(known: Program) -> list[NDArray[Any]]:
-        assert inputs is not None, "what is measured is given"
-        given = {**known.defaults, **inputs(known)}
-        return [given[info.name] for info in known.inputs]
+        assert inputs is not None, "measuring needs inputs"
+        by_name = {**known.defaults, **inputs(known)}
+        return [by_name[info.name] for info in known.inputs]
 
-    # Mistakes in what is given are told at once, but where sizes are those that one compilation serves.
+    # Report invalid inputs early; with symbolic sizes, inputs are known only after the sizes are chosen.
     measured = None if inputs is None else arrays(program) if program.is_static else arrays
     listing = None
     if isinstance(model, ModelFile):
         listing = onnx_listing(model)
-    elif isinstance(model, bytes) or model.suffix == TFLITE:
+    elif isinstance(model, bytes) or model.suffix == TFLITE_SUFFIX:
         listing = tflite_listing(model)
     return explore(program, target, options, inputs=measured, source=listing, progress=progress)
 
 
-def program_of(
+def import_program(
     model: Path | bytes | ModelFile,
-    input_shapes: GivenShapes | None,
+    input_shapes: ShapeSpecs | None,
     values: Mapping[str, NDArray[Any]] | None,
-    derived: Derived | None,
+    transform: ModelTransform | None,
 ) -> Program:
-    """The program of a model, or of what is derived of it, before any pass."""
+    """Import the program of a model, or of the transform that `transform` requests, before any pass."""
     from dlc.compiler import load_program
 
-    if isinstance(model, Path) and model.suffix == EXPORTED:
-        # Of other models no PyTorch need be there.
-        from dlc.pytorch.exported import read_file
+    if isinstance(model, Path) and model.suffix == TORCH_EXPORT_SUFFIX:
+        # Only torch.export files need PyTorch.
+        from dlc.pytorch.exported_programs import load_exported_program
 
-        if derived is not None or values:
-            raise UnsupportedError(f"{model}: derivatives and constant inputs are made of ONNX models; torch.export makes them")
-        return read_file(model, input_shapes or {})
-    if derived is None:
+        if transform is not None or values:
+            raise UnsupportedError(
+                f"{model}: derivatives and constant inputs are supported for ONNX models only; apply them in PyTorch first"
+            )
+        return load_exported_program(model, input_shapes or {})
+    if transform is None:
         return load_program(model, input_shapes, values)
-    from dlc.training.reading import derived_program
+    from dlc.training.derived_program import derived_program
 
-    return derived_program(model, derived, input_shapes, values)
+    return derived_program(model, transform, input_shapes, values)
 
 
 @dataclass(frozen=True)
 class _FileCompilation:
-    """What is compiled of a file, and how; afterwards what is known of the model by who compiled it (Study)."""
+    """The settings of a file's compilation; afterwards the `ModelInspector` of the compiled model."""
 
     source: Path | bytes
     target: str | Backend
-    input_shapes: GivenShapes
+    input_shapes: ShapeSpecs
     options: Options
     values: Mapping[str, NDArray[Any]]
-    derived: Derived | None
+    transform: ModelTransform | None
     report: Report
 
     def model(self, progress: Progress | None, examine: Examine) -> Model:
-        """The model: as it was compiled before, compiled now, or when it is called."""
-        with self.report.passing("key"):
+        """Return the model: loaded from the cache, compiled now, or specialized when it is called."""
+        with self.report.timed_total("key"):
             record, builder = self._record()
             file = self._cached_file(record)
         if file is not None:
-            with self.report.passing("load"):
+            with self.report.timed_total("load"):
                 if (artifact := file.find(self.report, builder)) is not None:
                     examine(artifact.host.inputs, ())
                     return artifact.model(self.options.num_threads)
-        return self._compiled(file, progress, examine)
+        return self._compile(file, progress, examine)
 
     def _record(self) -> tuple[Target, Builder | None]:
-        """What to compile for, and what builds kernels for an OpenCL device; of dlc's own targets it takes no compiler."""
+        """Return the target's record, and the kernel builder of an OpenCL device.
+
+        Dlc's own targets need no compiler for this.
+        """
         target, options = self.target, self.options
         if isinstance(target, str) and is_opencl(target):
-            device, record = choose(target, options.device)
+            device, record = select_device(target, options.device)
             return record, Builder.of(device, options)
-        if isinstance(target, str) and place_of(target) is None:
+        if isinstance(target, str) and custom_target_location(target) is None:
             return resolve(target), None
         from dlc.backends.registry import backend_of
 
         return backend_of(target).target, None
 
     def _cached_file(self, record: Target) -> CachedFile | None:
-        """The file as the cache knows it; none if the program of the model is what is found there."""
-        if not isinstance(self.source, Path) or self.derived is not None:
+        """Return the file with its cache key; None if the cache is not keyed by the file."""
+        if not isinstance(self.source, Path) or self.transform is not None:
             return None
         if reason_not_cached(record, self.options, self.source) is not None:
             return None
-        with suppress(OSError):  # the importer says what is wrong
-            return CachedFile.look(self.source, self.input_shapes, record, self.options, self.values)
+        with suppress(OSError):  # The importer reports the error.
+            return CachedFile.identify(self.source, self.input_shapes, record, self.options, self.values)
         return None
 
-    @collected_rarely()
-    def _compiled(self, file: CachedFile | None, progress: Progress | None, examine: Examine) -> Model:
+    @infrequent_collection()
+    def _compile(self, file: CachedFile | None, progress: Progress | None, examine: Examine) -> Model:
         from dlc.compiler import compile
         from dlc.frontend.onnx.graph import load
-        from dlc.frontend.problems import OpenInputsError
+        from dlc.frontend.problems import SpecializationRequiredError
         from dlc.frontend.tflite import is_tflite
 
-        with self.report.passing("import"):
+        with self.report.timed_total("import"):
             source = self.source
-            model = source if isinstance(source, Path) or is_tflite(source) else load(source, whole=self.derived is not None)
+            model = source if isinstance(source, Path) or is_tflite(source) else load(source, whole=self.transform is not None)
             try:
-                program = program_of(model, self.input_shapes, self.values, self.derived)
-            except OpenInputsError as found:
-                examine(found.inputs, ())
-                return self._compiled_later("model" if isinstance(model, bytes) else model.stem, found)
-            examine(program.inputs if program.border is None else program.border.inputs, program.defaults)
-        # A file's key finds a program; what has a border is found by its program.
-        file = file.imported(program.files) if file is not None and program.border is None else None
-        program, border = program.kept(), program.border
+                program = import_program(model, self.input_shapes, self.values, self.transform)
+            except SpecializationRequiredError as error:
+                examine(error.inputs, ())
+                return self._compile_per_call("model" if isinstance(model, bytes) else model.stem, error)
+            examine(program.inputs if program.io_signature is None else program.io_signature.inputs, program.defaults)
+        # A model with converted inputs or outputs is cached under the key of its program.
+        file = file.after_import(program.files) if file is not None and program.io_signature is None else None
+        program, io_signature = program.owning_module(), program.io_signature
 
-        def again() -> ModuleOp:
-            return program_of(model, self.input_shapes, self.values, self.derived).module
+        def rebuild_module() -> ModuleOp:
+            return import_program(model, self.input_shapes, self.values, self.transform).module
 
-        made = compile(program, self.target, self.options, report=self.report, progress=progress, file=file, again=again)
-        return made if border is None else BorderedModel(made, border)
+        compiled = compile(
+            program, self.target, self.options, report=self.report, progress=progress, file=file, rebuild_module=rebuild_module
+        )
+        return compiled if io_signature is None else ConvertedModel(compiled, io_signature)
 
-    def _compiled_later(self, name: str, found: OpenInputsError) -> Model:
-        """The model for each set of values, or of shapes, of the inputs that reading it takes."""
+    def _compile_per_call(self, name: str, error: SpecializationRequiredError) -> Model:
+        """Return a model that is specialized for each set of values, or shapes, of the inputs that the import depends on."""
         from dlc.backends.registry import backend_of
 
-        self.report.each_size = "reading it takes the shapes of its inputs"
-        # A dump is of what is compiled first.
+        self.report.specialization_reason = "importing it depends on the shapes of its inputs"
+        # Only the first compilation is dumped.
         first = iter([self.options])
         later = replace(self.options, dump_ir=None)
 
@@ -213,23 +225,23 @@ class _FileCompilation:
             shapes, known = {**self.input_shapes, **more_shapes}, {**self.values, **more_values}
             return compile_file(self.source, self.target, shapes, next(first, later), values=known)
 
-        variants = Variants(name, found.inputs, found.outputs, found.values, variant)
+        variants = Variants(name, error.inputs, error.outputs, error.values, variant)
         takes_device_arrays = backend_of(self.target, self.options.device).takes_device_arrays
-        asked = variants.model(takes_device_arrays=takes_device_arrays)
-        asked.num_threads = self.options.num_threads
-        return asked
+        per_call = variants.model(takes_device_arrays=takes_device_arrays)
+        per_call.num_threads = self.options.num_threads
+        return per_call
 
     def page(self, inputs: Mapping[str, NDArray[Any]] | None) -> Page:
-        """The model's page, measured on these inputs, if there are any."""
-        from dlc.frontend.problems import OpenInputsError
+        """Return the model's report, measured on these inputs if there are any."""
+        from dlc.frontend.problems import SpecializationRequiredError
 
         try:
             return self._page(inputs, {})
-        except OpenInputsError as found:
-            if inputs is None or not found.values:
+        except SpecializationRequiredError as error:
+            if inputs is None or not error.values:
                 raise
-            # What shapes hang on is taken from the call, as the model does it.
-            return self._page(inputs, {name: np.asarray(inputs[name]) for name in found.values})
+            # Inputs on whose values shapes depend are taken from the call, as the model does.
+            return self._page(inputs, {name: np.asarray(inputs[name]) for name in error.values})
 
     def _page(self, inputs: Mapping[str, NDArray[Any]] | None, known: Mapping[str, NDArray[Any]]) -> Page:
         return explore_file(
@@ -238,12 +250,12 @@ class _FileCompilation:
             self.input_shapes,
             self.options,
             values={**self.values, **known},
-            derived=self.derived,
+            transform=self.transform,
             inputs=None if inputs is None else lambda _: inputs,
         )
 
     def profile(self, model: Model, inputs: Sequence[Any]) -> Profile:
-        """What a call takes."""
+        """Profile a call with these inputs."""
         from dlc.measure.profile import profile
 
         return profile(model, inputs, self.report.phases)

@@ -1,4 +1,4 @@
-"""What a compilation is told, as one value; and the one place that reads the environment."""
+"""Compilation options; the only module that reads environment variables."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from typing import Any, SupportsIndex, cast
 from dlc.errors import UnsupportedError
 from dlc.machine.cpus import usable_cpus
 
-# No system has more processors: what further threads were given they would only take from these.
-MOST_THREADS = 8192
-# What DLC_LOG can ask for.
-LOGS = ("recompiles",)
+# No system has more processors; more threads would only compete for them.
+MAX_THREADS = 8192
+# The topics of DLC_LOG.
+LOG_TOPICS = ("recompiles",)
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What the environment sets for every compilation of a process.
+    """Settings from environment variables, for every compilation of a process.
 
-    `DLC_VERIFY=1` verifies the module after each pass; `DLC_WORKERS=N` bounds the processes that compile kernels (1: none
-    but this one); `DLC_NUM_THREADS=N` is the number of threads of a model that is not told one. `DLC_CACHE=0` turns off the
-    cache (cache.py), `DLC_CACHE_DIR` is its folder (`~/.cache/dlc`; no folder if there is no home), `DLC_CACHE_SIZE` its
-    capacity (`500M`, `4G`, or bytes). `DLC_DEVICE=0:1` makes device 1 of platform 0 the one that the target `opencl` is.
-    `DLC_CPU=avx2` takes this processor for one that has nothing beyond the target `cpu:avx2` (target.py).
-    `DLC_LOG=recompiles` tells of whatever is compiled for other sizes or settings of a call. `DLC_JIT=0` computes functions as
-    they are written, without the compiler (eager.py).
+    DLC_VERIFY=1        verify the module after each pass
+    DLC_WORKERS=N       maximum number of processes that compile kernels (1: this process only)
+    DLC_NUM_THREADS=N   default number of threads of a model
+    DLC_CACHE=0         disable the cache (caching/cache.py)
+    DLC_CACHE_DIR       the cache folder (default: `~/.cache/dlc`; no cache without a home directory)
+    DLC_CACHE_SIZE      the capacity of the cache: bytes, `500M`, `4G`
+    DLC_DEVICE=0:1      the device of the target `opencl`: platform 0, device 1
+    DLC_CPU=avx2        restrict this processor to the features of the target `cpu:avx2` (target.py)
+    DLC_LOG=recompiles  log every specialization for other sizes or settings of a call
+    DLC_JIT=0           run functions eagerly, without the compiler (eager.py)
     """
 
     verify: bool = False
@@ -44,63 +47,63 @@ class Environment:
 
     @staticmethod
     def read(variables: Mapping[str, str] | None = None) -> Environment:
-        """The settings that `variables` (the process's environment by default) hold; an empty one is not set.
+        """Parse `variables`, by default the process's environment; empty variables count as unset.
 
-        Raises UnsupportedError for a value that a variable does not take.
+        Raises UnsupportedError for an invalid value.
         """
-        given = os.environ if variables is None else variables
+        environment = os.environ if variables is None else variables
         return Environment(
-            verify=_switch(given, "DLC_VERIFY", False),
-            workers=_count(given, "DLC_WORKERS"),
-            num_threads=_count(given, "DLC_NUM_THREADS", MOST_THREADS),
-            cache=_switch(given, "DLC_CACHE", True),
-            cache_folder=_cache_folder(given),
-            cache_bytes=_bytes(given, "DLC_CACHE_SIZE", Environment.cache_bytes),
-            device=given.get("DLC_DEVICE") or None,
-            cpu=given.get("DLC_CPU") or None,
-            log=_words(given, "DLC_LOG", LOGS),
-            jit=_switch(given, "DLC_JIT", True),
+            verify=_boolean(environment, "DLC_VERIFY", False),
+            workers=_count(environment, "DLC_WORKERS"),
+            num_threads=_count(environment, "DLC_NUM_THREADS", MAX_THREADS),
+            cache=_boolean(environment, "DLC_CACHE", True),
+            cache_folder=_cache_folder(environment),
+            cache_bytes=_byte_count(environment, "DLC_CACHE_SIZE", Environment.cache_bytes),
+            device=environment.get("DLC_DEVICE") or None,
+            cpu=environment.get("DLC_CPU") or None,
+            log=_topics(environment, "DLC_LOG", LOG_TOPICS),
+            jit=_boolean(environment, "DLC_JIT", True),
         )
 
 
-def _switch(given: Mapping[str, str], name: str, default: bool) -> bool:
-    text = given.get(name, "")
+def _boolean(environment: Mapping[str, str], name: str, default: bool) -> bool:
+    text = environment.get(name, "")
     if text not in ("", "0", "1"):
-        raise UnsupportedError(f"{name}={text}: it takes 0 or 1")
+        raise UnsupportedError(f"{name}={text}: expected 0 or 1")
     return text == "1" if text else default
 
 
-def _words(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> frozenset[str]:
-    words = frozenset(given.get(name, "").replace(",", " ").split())
-    if not words <= set(known):
-        raise UnsupportedError(f"{name}={given[name]}: it takes {', '.join(known)}")
+def _topics(environment: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> frozenset[str]:
+    words = frozenset(environment.get(name, "").replace(",", " ").split())
+    if not words <= set(allowed):
+        raise UnsupportedError(f"{name}={environment[name]}: expected {', '.join(allowed)}")
     return words
 
 
-def _count(given: Mapping[str, str], name: str, most: int | None = None) -> int | None:
-    text = given.get(name, "")
-    if text and not (text.isdecimal() and int(text) > 0 and (most is None or int(text) <= most)):
-        raise UnsupportedError(f"{name}={text}: it takes a number from 1 {'on' if most is None else f'to {most}'}")
+def _count(environment: Mapping[str, str], name: str, maximum: int | None = None) -> int | None:
+    text = environment.get(name, "")
+    if text and not (text.isdecimal() and int(text) > 0 and (maximum is None or int(text) <= maximum)):
+        raise UnsupportedError(f"{name}={text}: expected an integer {'>= 1' if maximum is None else f'from 1 to {maximum}'}")
     return int(text) if text else None
 
 
-_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_SIZE_UNIT_SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
-def _cache_folder(given: Mapping[str, str]) -> Path | None:
-    if chosen := given.get("DLC_CACHE_DIR"):
+def _cache_folder(environment: Mapping[str, str]) -> Path | None:
+    if chosen := environment.get("DLC_CACHE_DIR"):
         return Path(chosen).absolute()
-    base = Path(given.get("XDG_CACHE_HOME") or Path(given.get("HOME", ""), ".cache"))
-    # By its specification, a relative XDG_CACHE_HOME names no place.
+    base = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", ""), ".cache"))
+    # By its specification, a relative XDG_CACHE_HOME is invalid and must be ignored.
     return base / "dlc" if base.is_absolute() else None
 
 
-def _bytes(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name, "")
+def _byte_count(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "")
     number, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
-    if text and not (number.isdecimal() and unit in _UNITS):
-        raise UnsupportedError(f"{name}={text}: it takes a number of bytes, such as 500M or 4G")
-    return int(number) << _UNITS[unit] if text else default
+    if text and not (number.isdecimal() and unit in _SIZE_UNIT_SHIFTS):
+        raise UnsupportedError(f"{name}={text}: expected a number of bytes, such as 500M or 4G")
+    return int(number) << _SIZE_UNIT_SHIFTS[unit] if text else default
 
 
 def _is_count(value: object) -> bool:
@@ -108,39 +111,45 @@ def _is_count(value: object) -> bool:
 
 
 def thread_count(num_threads: int | None) -> int:
-    """The threads that a call has which may have so many; None: one for each processor that this process may use.
+    """Return the number of threads of a call; None means one per processor that this process may use.
 
-    Raises UnsupportedError for what is no such number.
+    Raises UnsupportedError for an invalid number.
     """
     if num_threads is None:
         return usable_cpus()
-    if not _is_count(num_threads) or num_threads > MOST_THREADS:
-        raise UnsupportedError(f"num_threads {num_threads!r}: expected a whole number from 1 to {MOST_THREADS}")
+    if not _is_count(num_threads) or num_threads > MAX_THREADS:
+        raise UnsupportedError(f"num_threads {num_threads!r}: expected an integer from 1 to {MAX_THREADS}")
     return num_threads
 
 
-# How far results may be from those of the operations one by one.
+# Whether optimizations may change rounding (docs/numerics.md).
 NUMERICS = ("default", "strict")
-# What contractions with weights round what they multiply to.
+# The dtype to which contractions with weights round their operands.
 PRECISIONS = ("f32", "bf16", "f16")
-# What large weights of products are kept as.
+# The storage format of large weights of matrix products.
 WEIGHTS = ("float", "int8", "int4")
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile.
+    """The options of a compilation.
 
-    `pipeline` replaces the passes of the target (`"a,b{k=1}"`); `dump_ir` is a folder for the IR after every pass that
-    changed something; `until` is the stage whose module the target `reference` runs (None: the module as imported); `verify`
-    checks the module after each pass; `check_each_pass` checks what the module computes after each pass, when the model is
-    first run, on the inputs of that run; `num_threads=None` takes every CPU that this process may
-    use; `workers` bounds the processes that compile kernels; `cache` keeps what was compiled, and finds it again;
-    `device` is where the target `opencl` is ("0:1"; None: the first device that works). `numerics` says how far results may
-    be from those of the operations one by one: `default`, or `strict` (docs/numerics.md). `precision` is what contractions of
-    f32 with weights round their operands to: `f32` (nothing), `bf16` or `f16`. `weights` is what large weights of products are
-    kept as: `float` (what the model has), or integers `int8` or `int4`, with a scale for each `group` of them
-    (docs/few_bits.md). `tune` is for how many seconds tile plans for a CPU are measured; 0: they are chosen by rules.
+    Attributes:
+        pipeline: Passes to run instead of the target's, such as `"a,b{k=1}"`.
+        dump_ir: A folder for the IR after every pass that changed something.
+        until: The stage whose module the target `reference` runs (None: the imported module).
+        verify: Verify the module after each pass.
+        num_threads: Number of threads; None: one per processor that this process may use.
+        workers: Maximum number of processes that compile kernels.
+        cache: Load programs from the cache and store them there.
+        check_each_pass: Verify the results of each pass, on the inputs of the model's first run.
+        device: The device of the target `opencl`, such as "0:1"; None: the first one that works.
+        numerics: `default`, or `strict`: results as of the separate operations (docs/numerics.md).
+        precision: The dtype to which f32 contractions with weights round their operands: `f32` (no rounding), `bf16` or `f16`.
+        weights: The storage format of large weights of matrix products: `float` (as in the model), or `int8` or `int4` with
+            one scale per `group` of weights (docs/weight_only_quantization.md).
+        group: The number of weights that share a scale.
+        tune: Seconds to spend on measuring tile plans for a CPU; 0: use the cost model only.
     """
 
     pipeline: str | None = None
@@ -160,34 +169,34 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
-            raise UnsupportedError(f"numerics {self.numerics!r}: there are {' and '.join(NUMERICS)}")
+            raise UnsupportedError(f"numerics {self.numerics!r}: expected {' or '.join(NUMERICS)}")
         if self.precision not in PRECISIONS:
-            raise UnsupportedError(f"precision {self.precision!r}: there are {', '.join(PRECISIONS)}")
+            raise UnsupportedError(f"precision {self.precision!r}: expected one of {', '.join(PRECISIONS)}")
         if self.weights not in WEIGHTS:
-            raise UnsupportedError(f"weights {self.weights!r}: there are {', '.join(WEIGHTS)}")
+            raise UnsupportedError(f"weights {self.weights!r}: expected one of {', '.join(WEIGHTS)}")
         if not _is_count(self.group) or self.group % 8:
             raise UnsupportedError(f"group {self.group!r}: expected a multiple of 8 weights, such as 32")
         thread_count(self.num_threads)
         if self.workers is not None and not _is_count(self.workers):
-            raise UnsupportedError(f"workers {self.workers!r}: expected a whole number from 1 on")
+            raise UnsupportedError(f"workers {self.workers!r}: expected an integer >= 1")
         if not isinstance(cast(object, self.tune), int | float) or not self.tune >= 0:
-            raise UnsupportedError(f"tune {self.tune!r}: expected a number of seconds")
+            raise UnsupportedError(f"tune {self.tune!r}: expected a number of seconds >= 0")
 
     @staticmethod
-    def of(**given: Any) -> Options:
-        """The options with these values; None leaves an option at its default."""
-        return Options(**{name: value for name, value in given.items() if value is not None})
+    def of(**values: Any) -> Options:
+        """Return options with these values; None leaves an option at its default."""
+        return Options(**{name: value for name, value in values.items() if value is not None})
 
 
 def pocl_folder(variables: Mapping[str, str] | None = None) -> Path:
-    """Where PoCL (Portable Computing Language) keeps what it compiles."""
-    given = os.environ if variables is None else variables
-    if chosen := given.get("POCL_CACHE_DIR"):
+    """Return the folder in which PoCL (Portable Computing Language) caches compiled kernels."""
+    environment = os.environ if variables is None else variables
+    if chosen := environment.get("POCL_CACHE_DIR"):
         return Path(chosen).absolute()
-    return Path(given.get("XDG_CACHE_HOME") or Path(given.get("HOME", "/"), ".cache"), "pocl", "kcache").absolute()
+    return Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", "/"), ".cache"), "pocl", "kcache").absolute()
 
 
 def columns() -> int | None:
-    """How wide a person wants lines to be, by the variable COLUMNS."""
-    given = os.environ.get("COLUMNS", "")
-    return int(given) if given.isdecimal() and int(given) > 0 else None
+    """Return the line width that the variable COLUMNS requests; None if it does not."""
+    environment = os.environ.get("COLUMNS", "")
+    return int(environment) if environment.isdecimal() and int(environment) > 0 else None

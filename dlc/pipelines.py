@@ -1,4 +1,4 @@
-"""The pipelines, as values: read `stages_of` from top to bottom to know what the compiler does."""
+"""The compiler's pipelines as values: read `stages_of` from top to bottom to see what the compiler does."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from collections.abc import Iterable
 from dlc.errors import UnsupportedError
 from dlc.ir import ModulePass, parse_pass_specs
 from dlc.passes.base import Stage, TargetPass
-from dlc.passes.dl.contractions.block_sums import BlockSumsPass
-from dlc.passes.dl.contractions.crop_padding import CropPaddingPass
+from dlc.passes.dl.contractions.block_reductions import BlockReductionsPass
 from dlc.passes.dl.contractions.fold_scales import FoldScalesPass
 from dlc.passes.dl.contractions.split_reductions import SplitReductionsPass
+from dlc.passes.dl.contractions.trim_padding import TrimPaddingPass
 from dlc.passes.dl.contractions.winograd import WinogradPass
 from dlc.passes.dl.contractions.winograd_gradients import WinogradGradientsPass
+from dlc.passes.dl.low_precision.downcast_contractions import DowncastContractionsPass
+from dlc.passes.dl.low_precision.fold_quantization import FoldQuantizationPass
+from dlc.passes.dl.low_precision.pack_dot_operands import PackDotOperandsPass
+from dlc.passes.dl.low_precision.quantize_weights import QuantizeWeightsPass
+from dlc.passes.dl.low_precision.quantized_contractions import QuantizedContractionsPass
+from dlc.passes.dl.low_precision.upcast_contractions import UpcastContractionsPass
+from dlc.passes.dl.low_precision.weight_only_contractions import WeightOnlyContractionsPass
 from dlc.passes.dl.movement.channels_last import ChannelsLastPass
 from dlc.passes.dl.movement.check_indices import CheckIndicesPass
 from dlc.passes.dl.movement.fold_transposes_into_contractions import FoldTransposesIntoContractionsPass
 from dlc.passes.dl.movement.sink_reshapes import SinkReshapesPass
-from dlc.passes.dl.narrow_numbers.few_bit_weights import FewBitWeightsPass
-from dlc.passes.dl.narrow_numbers.fold_quantization import FoldQuantizationPass
-from dlc.passes.dl.narrow_numbers.pack_words import PackWordsPass
-from dlc.passes.dl.narrow_numbers.quantize_weights import QuantizeWeightsPass
-from dlc.passes.dl.narrow_numbers.quantized_contractions import QuantizedContractionsPass
-from dlc.passes.dl.narrow_numbers.round_contractions import RoundContractionsPass
-from dlc.passes.dl.narrow_numbers.wide_contractions import WideContractionsPass
 from dlc.passes.dl.programs.bind_dims import BindDimsPass
-from dlc.passes.dl.programs.hoist_invariants import HoistInvariantsPass
+from dlc.passes.dl.programs.loop_invariant_code_motion import LoopInvariantCodeMotionPass
 from dlc.passes.dl.programs.unroll_scans import UnrollScansPass
-from dlc.passes.dl.simplification.compute_early import ComputeEarlyPass
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.dl.simplification.decompose_composites import DecomposeCompositesPass
-from dlc.passes.dl.simplification.select_ranks import SelectRanksPass
+from dlc.passes.dl.simplification.select_order_statistics import SelectOrderStatisticsPass
+from dlc.passes.dl.simplification.shorten_live_ranges import ShortenLiveRangesPass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
 from dlc.passes.fusion.assign_layouts import AssignLayoutsPass
 from dlc.passes.fusion.dedupe_kernels import DedupeKernelsPass
 from dlc.passes.fusion.find_zeros import FindZerosPass
 from dlc.passes.fusion.form_kernels import FormKernelsPass
-from dlc.passes.fusion.masks_by_places import MasksByPlacesPass
-from dlc.passes.fusion.prepare_weighted_sums import PrepareWeightedSumsPass
+from dlc.passes.fusion.masks_by_position import MasksByPositionPass
+from dlc.passes.fusion.prepare_attention import PrepareAttentionPass
 from dlc.passes.fusion.reuse_donated import ReuseDonatedPass
 from dlc.passes.fusion.share_literals import ShareLiteralsPass
 from dlc.passes.fusion.update_in_place import UpdateInPlacePass
@@ -59,34 +59,34 @@ from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.transformations.expand_transformations import ExpandTransformationsPass
 from dlc.target import REFERENCE, Target, resolve
 
-# Names of dialects and ops that may exist after a stage, outside and inside the kernels.
+# Dialects and ops that may exist after a stage, outside and inside kernels.
 _HOST = frozenset({"builtin", "func", "dl"})
 _SCALARS = frozenset({"arith", "math", "func"})
-# What kernels are made of that are loops from the start.
+# Library kernels consist of loops from the start.
 _LOOPS = frozenset({"memref", "scf", "vector"})
 
 
 def stages_of(
     target: Target, numerics: str = "default", weights: str = "float", group: int = 32, precision: str = "f32"
 ) -> tuple[Stage, ...]:
-    """From a `dl` module of static sizes to vectorised loops, for a CPU or a device with groups of items.
+    """Return the stages from a `dl` module with static sizes to vectorized loops, for a CPU or a device with work-groups.
 
-    With `strict` numerics nothing is folded across linear operations, and functions are computed in f64. `weights` of `int8`
-    or `int4` are made of large weights of products, with a scale for each `group`. A `precision` of 16 bits is what
-    contractions with weights round their operands to.
+    With `strict` numerics, no constants are folded across linear ops, and math functions are computed in f64. `weights` of
+    `int8` or `int4` quantize the large weights of matrix products, with one scale per `group` weights. A 16-bit `precision`
+    rounds the operands of contractions with weights to that type.
     """
     strict = numerics == "strict"
-    meeting = frozenset({"gpu.barrier", "gpu.multiply_words"}) if target.groups is not None else frozenset[str]()
-    prefetch = () if target.machine.prefetch is None else (PrefetchPanelsPass(target),)
-    by_tiles = target.machine.winograd is not None and not strict
-    winograd = (WinogradPass(target),) if by_tiles else ()
-    winograd_gradients = (WinogradGradientsPass(target),) if by_tiles else ()
-    # Transposes are gone by then, so that scales stand next to the contractions they belong to.
+    synchronization = frozenset({"gpu.barrier", "gpu.subgroup_matmul"}) if target.groups is not None else frozenset[str]()
+    prefetch = () if target.costs.prefetch is None else (PrefetchPanelsPass(target),)
+    uses_winograd = target.costs.winograd is not None and not strict
+    winograd = (WinogradPass(target),) if uses_winograd else ()
+    winograd_gradients = (WinogradGradientsPass(target),) if uses_winograd else ()
+    # Fold scales after transposes are gone, so that scales are adjacent to their contractions.
     scales = () if strict else (FoldScalesPass(),)
-    crops = () if strict else (CropPaddingPass(target),)
-    quantization = () if strict else (FewBitWeightsPass(target), FoldQuantizationPass())
-    rounding = () if precision == "f32" else (RoundContractionsPass(precision),)
-    few_bits = () if weights == "float" else (QuantizeWeightsPass(target, weights, group, exact_rows=strict),)
+    trimming = () if strict else (TrimPaddingPass(target),)
+    quantization = () if strict else (WeightOnlyContractionsPass(target), FoldQuantizationPass())
+    rounding = () if precision == "f32" else (DowncastContractionsPass(precision),)
+    weight_only = () if weights == "float" else (QuantizeWeightsPass(target, weights, group, exact_rows=strict),)
     return (
         Stage(
             "dl",
@@ -94,51 +94,51 @@ def stages_of(
                 ExpandTransformationsPass(),
                 UnrollScansPass(),
                 SimplifyPass(),
-                # While an order is one op, and places that are read are known.
-                SelectRanksPass(),
-                # What an argmax finds is seen to be inside as long as it is one.
+                # While a sort is one op and the indices that are read from it are visible.
+                SelectOrderStatisticsPass(),
+                # Before argmax is decomposed: its result is known to be in bounds.
                 CheckIndicesPass(),
-                # While what is quantised says so, as one op.
+                # While quantization is represented by single ops.
                 QuantizedContractionsPass(target),
                 *quantization,
-                *few_bits,
+                *weight_only,
                 DecomposeCompositesPass(target),
                 SimplifyPass(),
-                HoistInvariantsPass(),
+                LoopInvariantCodeMotionPass(),
                 ChannelsLastPass(),
                 *winograd_gradients,
-                # How a sum lies in memory is known by then.
-                BlockSumsPass(),
+                # After the memory layout of reductions is decided.
+                BlockReductionsPass(),
                 *scales,
                 *rounding,
-                # Winograd's algorithm is for f32.
-                WideContractionsPass(target),
-                *crops,
+                # Before Winograd, which is implemented for f32.
+                UpcastContractionsPass(target),
+                *trimming,
                 *winograd,
-                # Winograd's algorithm is for numbers, of i16 too.
-                PackWordsPass(target),
+                # After Winograd, which works on unpacked elements.
+                PackDotOperandsPass(target),
                 FoldTransposesIntoContractionsPass(),
-                # Contractions are those that kernels compute by then, and what follows the sum of their parts joins it.
+                # Contractions have their final form now; epilogues are fused with the sum of the chunks.
                 SplitReductionsPass(target),
                 SinkReshapesPass(),
                 SimplifyPass(),
                 CsePass(),
                 DcePass(),
-                ComputeEarlyPass(),
+                ShortenLiveRangesPass(),
             ),
             _HOST,
             frozenset(),
         ),
-        # Layouts before deduplication: two kernels that are equal so far may be given different panels. What was made of
-        # weights inside of loops goes out of them last.
+        # Assign layouts before deduplication: kernels that are equal so far may get different packed panels. Layout conversions
+        # of weights inside loops are hoisted last.
         Stage(
             "fusion",
             (
                 FormKernelsPass(target, exact=strict),
-                MasksByPlacesPass(),
-                PrepareWeightedSumsPass(target, exact=strict),
+                MasksByPositionPass(),
+                PrepareAttentionPass(target, exact=strict),
                 AssignLayoutsPass(target),
-                HoistInvariantsPass(),
+                LoopInvariantCodeMotionPass(),
                 ReuseDonatedPass(),
                 UpdateInPlacePass(),
                 FindZerosPass(),
@@ -153,7 +153,7 @@ def stages_of(
             "tiling",
             (BufferizeKernelsPass(), CollapseIteratorsPass(target), TileKernelsPass(target, exact=strict)),
             _HOST,
-            _SCALARS | _LOOPS | {"linalg"} | meeting,
+            _SCALARS | _LOOPS | {"linalg"} | synchronization,
         ),
         Stage(
             "loops",
@@ -166,17 +166,17 @@ def stages_of(
                 NameValuesPass(),
             ),
             _HOST,
-            _SCALARS | _LOOPS | meeting,
+            _SCALARS | _LOOPS | synchronization,
         ),
     )
 
 
-# The stages that treat each kernel by itself.
+# The stages that process each kernel separately.
 KERNEL_STAGES = ("linalg", "tiling", "loops")
 
 
 def host_stage(target: Target) -> Stage:
-    """The host program, once its weight expressions are evaluated; what the kernels are by then does not matter to it."""
+    """Return the stage of the host program, which runs after weight expressions are evaluated; kernels may be at any stage."""
     passes = BufferizeHostPass(), PlanArenaPass(target.alignment)
     return Stage("host", passes, frozenset({"builtin", "func", "host", "memref"}))
 
@@ -184,10 +184,10 @@ def host_stage(target: Target) -> Stage:
 HOST = host_stage(REFERENCE)
 
 
-# Passes that no pipeline runs by itself.
+# Passes that run only when they are named explicitly.
 _BY_NAME_ONLY = (Stage("dl", (BindDimsPass(),)),)
 
-# Every pass by its name, with its stage.
+# Stage and class of every pass, by its name.
 PASSES: dict[str, tuple[str, type[ModulePass]]] = {
     p.name: (stage.name, type(p))
     for stage in (*_BY_NAME_ONLY, *stages_of(REFERENCE, weights="int8", precision="bf16"), HOST)
@@ -195,14 +195,14 @@ PASSES: dict[str, tuple[str, type[ModulePass]]] = {
 }
 
 
-def parse(spec: str, own: Target | None = None) -> tuple[ModulePass, ...]:
-    """The passes that `"a,b{k=1}"` names; targets in it are dlc's, or `own`.
+def parse(spec: str, custom_target: Target | None = None) -> tuple[ModulePass, ...]:
+    """Parse a pipeline such as `"a,b{k=1}"`; its target names refer to dlc's targets, or to `own`.
 
     Raises UnsupportedError for an unknown pass or option, and DeviceError for an unknown target.
     """
 
-    def named(name: str) -> Target:
-        return own if own is not None and own.name == name else resolve(name)
+    def target_called(name: str) -> Target:
+        return custom_target if custom_target is not None and custom_target.name == name else resolve(name)
 
     passes: list[ModulePass] = []
     try:
@@ -211,19 +211,19 @@ def parse(spec: str, own: Target | None = None) -> tuple[ModulePass, ...]:
         raise UnsupportedError(f"pipeline {spec!r}: {error}") from error
     for entry in specs:
         if entry.name not in PASSES:
-            near = difflib.get_close_matches(entry.name, PASSES, n=1)
-            hint = f"did you mean {near[0]}?" if near else "`dlc passes` lists them"
-            raise UnsupportedError(f"no pass is called {entry.name!r}; {hint}")
+            matches = difflib.get_close_matches(entry.name, PASSES, n=1)
+            hint = f"did you mean {matches[0]}?" if matches else "`dlc passes` lists them"
+            raise UnsupportedError(f"unknown pass {entry.name!r}; {hint}")
         try:
             kind = PASSES[entry.name][1]
-            passes.append(kind.of(entry, named) if issubclass(kind, TargetPass) else kind.from_spec(entry))
+            passes.append(kind.of(entry, target_called) if issubclass(kind, TargetPass) else kind.from_spec(entry))
         except ValueError as error:
             raise UnsupportedError(f"pass {entry.name}: {error}") from error
     return tuple(passes)
 
 
-def chosen(passes: Iterable[ModulePass]) -> tuple[Stage, ...]:
-    """Passes that somebody chose, grouped by the stages they belong to; what may exist after them is not said."""
+def custom_stages(passes: Iterable[ModulePass]) -> tuple[Stage, ...]:
+    """Group explicitly named passes by their stages; these stages do not restrict the legal ops."""
     stages: list[Stage] = []
     for p in passes:
         name = PASSES[p.name][0]
@@ -234,14 +234,14 @@ def chosen(passes: Iterable[ModulePass]) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def rest(stages: Iterable[Stage], remaining: str, own: Target | None = None) -> tuple[Stage, ...]:
-    """The end of a pipeline, from the passes that are `remaining`: where a dumped module goes on."""
-    left = parse(remaining, own)
+def remaining_stages(stages: Iterable[Stage], remaining: str, custom_target: Target | None = None) -> tuple[Stage, ...]:
+    """Return the end of a pipeline with the passes `remaining`, to resume compilation of a dumped module."""
+    passes = parse(remaining, custom_target)
     tail: list[Stage] = []
     for stage in reversed(tuple(stages)):
-        count = min(len(left), len(stage.passes))
-        if count == 0 or [str(p) for p in left[-count:]] != [str(p) for p in stage.passes[-count:]]:
+        count = min(len(passes), len(stage.passes))
+        if count == 0 or [str(p) for p in passes[-count:]] != [str(p) for p in stage.passes[-count:]]:
             break
         tail.insert(0, Stage(stage.name, stage.passes[-count:], stage.host, stage.kernels))
-        left = left[:-count]
-    return (*chosen(left), *tail)
+        passes = passes[:-count]
+    return (*custom_stages(passes), *tail)

@@ -1,4 +1,4 @@
-"""What takes long, shown on a terminal while it goes on; nothing elsewhere."""
+"""Show progress of a compilation in a terminal or notebook."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from dlc.instrument.report import Progress
 
 
 @contextmanager
-def shown_on(console: Console | None = None) -> Generator[Progress | None]:
-    """Gives who shows on a console, by default standard error, what is about to be done; None where that is neither a terminal
-    nor a notebook."""
+def progress_on(console: Console | None = None) -> Generator[Progress | None]:
+    """Yield a progress callback that updates a status line of a console, by default standard error.
+
+    Yield None if the console is neither a terminal nor a notebook.
+    """
     console = console or Console(stderr=True)
     if not (console.is_terminal or console.is_jupyter):
         yield None

@@ -1,4 +1,4 @@
-"""Targets: what the compiler must know of a device, as data."""
+"""Targets: the properties of a device that the compiler uses, as data."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from dlc.costs import Machine, Winograd
+from dlc.cost_model import CostModel, WinogradCosts
 from dlc.errors import DeviceError
 from dlc.machine.architectures import ARCHITECTURES, HOST, Architecture
 from dlc.options import Environment
 
 
 @dataclass(frozen=True)
-class Groups:
-    """Items of a group run at once and share local memory: at most `items` of them, and `local_bytes` of it.
+class WorkGroups:
+    """Work-groups of a device: at most `items` work-items run together and share `local_bytes` of local memory.
 
-    A device has so many `units`, each of which runs a few groups at once. Where there are fewer groups than that, those whose
-    items share rows of what they read may have up to `team_items`, so that more loads are under way.
+    A device has `units` compute units, each of which runs a few groups concurrently. If there are too few groups to occupy the
+    units, groups whose items share rows of their operands may have up to `max_cooperating_items`, so that more loads are in
+    flight.
     """
 
     items: int
     local_bytes: int
     units: int = 128
-    team_items: int = 256
+    max_cooperating_items: int = 256
 
 
 @dataclass(frozen=True)
 class Target:
     """A device to generate code for.
 
-    `cpu` and `features` are LLVM's names, of a processor of an `architecture`; sizes are bytes; `vector_registers` counts
-    registers of `vector_bytes` each, those of one item where there are `groups`. Without groups a point of a grid is one task,
-    computed by one thread. `halves` and `doubles`: the device computes in f16 and f64; `converts_halves`: a processor that
-    computes halves in f32 has instructions for the way there and back. `dots`: the products of words that it has instructions
-    for, the quickest first, by their names in `dl` (`DOTS`); where there are `groups`, for matrices of them, by 32 items at
-    once (NVIDIA's `mma.sync`). Buffers start at multiples of `alignment`. `version` is of what
-    makes its code, where dlc's own sources do not say it all (their digest, a compiler's version); None: what is compiled for
-    it is not kept in the cache. `machine` is what things cost on it.
+    `cpu` and `features` are LLVM's names for a processor of an `architecture`. Sizes are in bytes. There are `vector_registers`
+    registers of `vector_bytes` each, per work-item if the device has work-`groups`. Without groups, a grid point is one task
+    that is computed by one thread. `has_f16` and `has_f64`: the device computes in f16 and f64; `has_f16_conversion`: a
+    processor that computes f16 in f32 has conversion instructions. `dot_products`: the packed dot products that have an
+    instruction, fastest first, by their names in `dl` (`PACKED_DOTS`); with `groups`, the matrix products of a 32-item warp
+    (NVIDIA's `mma.sync`). Buffers are aligned to `alignment`. `version` identifies the code generator beyond dlc's own sources
+    (their digest, a compiler version); None: programs are not cached. `costs` is the cost model.
     """
 
     name: str
@@ -48,92 +48,96 @@ class Target:
     vector_bytes: int
     vector_registers: int
     has_fma: bool
-    groups: Groups | None = None
-    halves: bool = True
-    doubles: bool = True
-    dots: tuple[str, ...] = ()
+    groups: WorkGroups | None = None
+    has_f16: bool = True
+    has_f64: bool = True
+    dot_products: tuple[str, ...] = ()
     alignment: int = 64
     version: str | None = None
-    machine: Machine = field(default_factory=Machine)
+    costs: CostModel = field(default_factory=CostModel)
     architecture: str = HOST
-    converts_halves: bool = False
+    has_f16_conversion: bool = False
 
     @property
-    def of_code(self) -> Target:
-        """What compiled code knows of its target: all but what things cost on it."""
-        return replace(self, machine=Machine())
+    def without_costs(self) -> Target:
+        """The target as compiled code records it: without the cost model."""
+        return replace(self, costs=CostModel())
 
     @property
-    def long_rows(self) -> int:
-        """The vectors of a row of a register tile of four rows or six, which leave registers for operands."""
+    def vectors_per_tile_row(self) -> int:
+        """The vectors per row of a register tile of four to six rows, which leave registers for operands."""
         return max(1, self.vector_registers // 8)
 
     def lanes(self, element_bytes: int) -> int:
-        """Elements in one vector register."""
+        """Return the number of elements in a vector register."""
         return max(1, self.vector_bytes // element_bytes)
 
 
-_V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
-_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
-_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_X86_V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
+_X86_V3 = (*_X86_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_X86_V4 = (*_X86_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _ARM = ("neon", "crc")
 _RISC_V = ("m", "a", "f", "d", "c", "v")
 
-# vpmaddwd is as old as vectors of integers; vpdpbusd came later, first for vectors of 64 bytes, and usdot with dotprod's.
-_PAIRS, _FOURS = ("i16",), ("u8i8", "i16")
-# vdpbf16ps came with processors that have both.
-_HALVES = (*_FOURS, "bf16")
-_MATRICES = ("bf16", "f16")
-# Vectors of 32 bytes and fewer. Of AArch64 large cores have 64 KiB of first-level cache in four ways, and smaller ones lose
-# little by it; it takes four instructions for pairs that x86-64 has two for.
-_SHORT = Machine(winograd=Winograd(input=30, weight=8))
-_OF_ARM = replace(_SHORT, way_bytes=1 << 14, cache_ways=4, pair_rows=4)
+# vpmaddwd is available with all integer vectors; vpdpbusd was added later, first for 64-byte vectors, and usdot after dotprod.
+_I16_DOTS, _I8_DOTS = ("i16",), ("u8i8", "i16")
+# All processors with vdpbf16ps have the integer dot products too.
+_BF16_DOTS = (*_I8_DOTS, "bf16")
+_MATRIX_UNIT_DTYPES = ("bf16", "f16")
+# For vectors of at most 32 bytes. Large AArch64 cores have a 4-way L1 cache of 64 KiB; smaller cores lose little with this
+# setting. AArch64 needs four instructions for packed pairs where x86-64 needs two.
+_SHORT_VECTOR_COSTS = CostModel(winograd=WinogradCosts(input=30, weight=8))
+_ARM_COSTS = replace(_SHORT_VECTOR_COSTS, way_bytes=1 << 14, cache_ways=4, max_packed_pair_rows=4)
 
 
-def _x86(name: str, cpu: str, features: tuple[str, ...], bytes: int, registers: int, dots: tuple[str, ...]) -> Target:
-    fma, halves = "fma" in features, "f16c" in features
-    target = Target(name, cpu, features, bytes, registers, has_fma=fma, dots=dots, version="", converts_halves=halves)
-    return replace(target, machine=_SHORT) if bytes <= 32 else target
+def _x86(name: str, cpu: str, features: tuple[str, ...], bytes: int, registers: int, dot_products: tuple[str, ...]) -> Target:
+    fma, has_f16 = "fma" in features, "f16c" in features
+    target = Target(
+        name, cpu, features, bytes, registers, has_fma=fma, dot_products=dot_products, version="", has_f16_conversion=has_f16
+    )
+    return replace(target, costs=_SHORT_VECTOR_COSTS) if bytes <= 32 else target
 
 
-def _arm(name: str, features: tuple[str, ...], dots: tuple[str, ...]) -> Target:
-    target = Target(name, "generic", features, 16, 32, has_fma=True, dots=dots, version="", converts_halves=True)
-    return replace(target, architecture="aarch64", machine=_OF_ARM)
+def _arm(name: str, features: tuple[str, ...], dot_products: tuple[str, ...]) -> Target:
+    target = Target(
+        name, "generic", features, 16, 32, has_fma=True, dot_products=dot_products, version="", has_f16_conversion=True
+    )
+    return replace(target, architecture="aarch64", costs=_ARM_COSTS)
 
 
 def _risc_v(name: str, features: tuple[str, ...]) -> Target:
-    """Registers have as many bytes as the vectors of all of them have at least."""
+    """Return a RISC-V target; `vector_bytes` is the minimum that all supported processors have."""
     target = Target(name, "generic-rv64", features, 16, 32, has_fma=True, version="", architecture="riscv64")
-    return replace(target, machine=_SHORT)
+    return replace(target, costs=_SHORT_VECTOR_COSTS)
 
 
-# Of each architecture the one first that all its processors have that dlc generates code for.
+# The first target of each architecture runs on all processors that dlc supports.
 CPU_LEVELS = {
     t.name: t
     for t in (
-        _x86("cpu:generic", "x86-64-v2", _V2, 16, 16, _PAIRS),
-        _x86("cpu:avx2", "x86-64-v3", _V3, 32, 16, _PAIRS),
-        _x86("cpu:avx2_vnni", "x86-64-v3", (*_V3, "avxvnni"), 32, 16, _FOURS),
-        _x86("cpu:avx512", "x86-64-v4", _V4, 64, 32, _PAIRS),
-        _x86("cpu:avx512_vnni", "x86-64-v4", (*_V4, "avx512vnni"), 64, 32, _FOURS),
-        _x86("cpu:avx512_bf16", "x86-64-v4", (*_V4, "avx512vnni", "avx512bf16"), 64, 32, _HALVES),
-        _arm("cpu:aarch64", _ARM, _PAIRS),
-        _arm("cpu:aarch64_i8mm", (*_ARM, "dotprod", "i8mm"), _FOURS),
+        _x86("cpu:generic", "x86-64-v2", _X86_V2, 16, 16, _I16_DOTS),
+        _x86("cpu:avx2", "x86-64-v3", _X86_V3, 32, 16, _I16_DOTS),
+        _x86("cpu:avx2_vnni", "x86-64-v3", (*_X86_V3, "avxvnni"), 32, 16, _I8_DOTS),
+        _x86("cpu:avx512", "x86-64-v4", _X86_V4, 64, 32, _I16_DOTS),
+        _x86("cpu:avx512_vnni", "x86-64-v4", (*_X86_V4, "avx512vnni"), 64, 32, _I8_DOTS),
+        _x86("cpu:avx512_bf16", "x86-64-v4", (*_X86_V4, "avx512vnni", "avx512bf16"), 64, 32, _BF16_DOTS),
+        _arm("cpu:aarch64", _ARM, _I16_DOTS),
+        _arm("cpu:aarch64_i8mm", (*_ARM, "dotprod", "i8mm"), _I8_DOTS),
         _risc_v("cpu:riscv64", _RISC_V),
     )
 }
-# Items meet at barriers; no processor of theirs prefetches by hand. What it costs to go by tiles was measured on processors.
-# A launch takes about 4 µs, whatever it does, and a kernel of few products leaves most of the device idle.
-_OF_GROUPS = Machine(winograd=None, prefetch=None, row_tiles=0, kernel_work=1 << 26)
-# What waits in a thread's memory would take more of it than drivers give.
-_OF_DRIVERS = Machine(row_tiles=0, winograd=Winograd(input=30))
-# OpenCL devices by kind: a processor takes a grid's points as tasks, a GPU as groups of items; `small` is the least of GPUs.
+# GPUs synchronize work-items at barriers and have no software prefetching; Winograd costs were measured on CPUs only.
+# A launch takes at least about 4 µs, and a kernel with little work leaves most of the device idle.
+_GPU_COSTS = CostModel(winograd=None, prefetch=None, row_tiles=0, kernel_work=1 << 26)
+# Fused row tiles would need more stack than OpenCL drivers provide.
+_OPENCL_CPU_COSTS = CostModel(row_tiles=0, winograd=WinogradCosts(input=30))
+# OpenCL devices by kind: a CPU runs a grid point as a task, a GPU as a work-group; `small` is a minimal GPU.
 OPENCL_PROFILES = {
-    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, machine=_OF_DRIVERS),
-    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, machine=_OF_DRIVERS),
-    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, machine=_OF_DRIVERS),
+    "opencl:cpu128": Target("opencl:cpu128", "", (), 16, 16, has_fma=False, costs=_OPENCL_CPU_COSTS),
+    "opencl:cpu256": Target("opencl:cpu256", "", (), 32, 16, has_fma=True, costs=_OPENCL_CPU_COSTS),
+    "opencl:cpu512": Target("opencl:cpu512", "", (), 64, 32, has_fma=True, costs=_OPENCL_CPU_COSTS),
     "opencl:gpu": Target(
-        "opencl:gpu", "", (), 16, 64, has_fma=True, groups=Groups(256, 32 << 10), alignment=128, machine=_OF_GROUPS
+        "opencl:gpu", "", (), 16, 64, has_fma=True, groups=WorkGroups(256, 32 << 10), alignment=128, costs=_GPU_COSTS
     ),
     "opencl:small": Target(
         "opencl:small",
@@ -142,30 +146,30 @@ OPENCL_PROFILES = {
         16,
         64,
         has_fma=True,
-        groups=Groups(64, 16 << 10, team_items=64),
-        halves=False,
-        doubles=False,
+        groups=WorkGroups(64, 16 << 10, max_cooperating_items=64),
+        has_f16=False,
+        has_f64=False,
         alignment=128,
-        machine=_OF_GROUPS,
+        costs=_GPU_COSTS,
     ),
 }
-_OPENCL_FORMS = (
-    "opencl, opencl:PLATFORM:DEVICE (numbers; `dlc doctor` lists them), and either followed by a profile to compile as if for: "
+_OPENCL_NAME_SYNTAX = (
+    "opencl, opencl:PLATFORM:DEVICE (indices; `dlc doctor` lists them), each optionally followed by a profile to compile for: "
     + ", ".join(f":{name.partition(':')[2]}" for name in OPENCL_PROFILES)
 )
 REFERENCE = Target("reference", "", (), 64, 32, has_fma=True)
 
 
 def architecture_of(target: Target) -> Architecture:
-    """The architecture of a CPU target."""
+    """Return the architecture of a CPU target."""
     return ARCHITECTURES[target.architecture]
 
 
 @lru_cache(maxsize=1)
 def host_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """The feature flags of this machine's processor, or those of them that the level has which `DLC_CPU` names.
+    """Return the feature flags of this machine's processor, restricted to the level that `DLC_CPU` names.
 
-    `cpuinfo` lists them. Raises DeviceError on a machine where dlc runs no code, and for a level that there is not.
+    `cpuinfo` lists them. Raises DeviceError on a machine where dlc cannot run code, and for an unknown level.
     """
     if platform.machine() not in ("x86_64", "AMD64") or platform.system() != "Linux":
         raise DeviceError(
@@ -176,7 +180,8 @@ def host_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
         text = cpuinfo.read_text("utf-8", "replace")
     except OSError as error:
         raise DeviceError(
-            f"target cpu: what this processor has is in {cpuinfo}: {error.strerror}; mount /proc, or use target='reference'"
+            f"target cpu: cannot read {cpuinfo}, which lists the processor's features: {error.strerror}; mount /proc, or use "
+            "target='reference'"
         ) from error
     for line in text.splitlines():
         if line.startswith("flags"):
@@ -185,23 +190,23 @@ def host_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 
 
 def _usable(flags: frozenset[str], level: str | None) -> frozenset[str]:
-    """Those of a processor's flags that a level has; None: all."""
+    """Return the flags that a level has; None: all flags."""
     if level is None:
         return flags
     if (target := CPU_LEVELS.get(f"cpu:{level}")) is None or target.architecture != HOST:
         levels = [name.removeprefix("cpu:") for name, t in CPU_LEVELS.items() if t.architecture == HOST]
-        raise DeviceError(f"DLC_CPU={level}: it takes {', '.join(levels)}")
+        raise DeviceError(f"DLC_CPU={level}: unknown level; expected one of {', '.join(levels)}")
     return flags & frozenset(flags_of(target))
 
 
 def flags_of(target: Target) -> list[str]:
-    """The features of a CPU target as Linux spells them."""
+    """Return the features of a CPU target in Linux spelling."""
     spellings = architecture_of(target).spellings
     return [spellings.get(feature, feature) for feature in target.features]
 
 
 def host_lacks(target: Target) -> list[str]:
-    """The features of a CPU target that this machine's processor does not have; all of another architecture's."""
+    """Return the features of a CPU target that this machine lacks; all features for another architecture."""
     if target.architecture != HOST:
         return list(target.features)
     flags = host_flags()
@@ -209,82 +214,82 @@ def host_lacks(target: Target) -> list[str]:
 
 
 def host_supports(target: Target) -> bool:
-    """Whether this machine can run code for a CPU target."""
+    """Return whether this machine can run code for a CPU target."""
     return not host_lacks(target)
 
 
 def require_host(target: Target, what: str) -> None:
-    """Raises DeviceError where `what`, which is of code for a CPU target, cannot run on this machine."""
-    host_flags()  # or what it raises on a machine where dlc runs no code
+    """Raise DeviceError if code for a CPU target cannot run on this machine; `what` names the code in the message."""
+    host_flags()  # Raises DeviceError on a machine where dlc cannot run code.
     if target.architecture != HOST:
         raise DeviceError(
-            f"{what}: this processor is of {HOST}, which does not run code for {target.name}: run it there from C "
+            f"{what}: this machine is {HOST} and cannot run code for {target.name}: run it on that machine from C "
             "(`dlc header`), or compile it for target cpu to run it here"
         )
     if lacking := host_lacks(target):
         raise DeviceError(
-            f"{what}: this processor lacks {', '.join(lacking)}, which code for {target.name} needs: run it on one that has "
-            "it, or compile it for target cpu:generic, which runs on both"
+            f"{what}: this processor lacks {', '.join(lacking)}, which code for {target.name} needs: run it on a processor "
+            "that has it, or compile it for target cpu:generic, which runs on both"
         )
 
 
 @dataclass(frozen=True)
 class OpenCLName:
-    """What `opencl:0:1:small` says: platform 0, its device 1, and the target to compile for; None where it says nothing."""
+    """A parsed name: `opencl:0:1:small` is platform 0, device 1 and target `opencl:small`; missing parts are None."""
 
-    place: tuple[int, int] | None
+    device_index: tuple[int, int] | None
     target: str | None
 
     @staticmethod
     def parse(name: str) -> OpenCLName:
-        """Takes a name apart.
+        """Parse a target name.
 
-        Raises DeviceError for one that is not `opencl[:PLATFORM[:DEVICE]][:PROFILE]`.
+        Raises DeviceError if it does not match `opencl[:PLATFORM[:DEVICE]][:PROFILE]`.
         """
         match = re.fullmatch(r"opencl(?::(\d+)(?::(\d+))?)?((?::[a-z]\w*)*)", name)
         if match is None:
-            raise DeviceError(f"unknown target {name!r}; write {_OPENCL_FORMS}")
+            raise DeviceError(f"unknown target {name!r}; write {_OPENCL_NAME_SYNTAX}")
         platform, device, profile = match.groups()
         if profile:
             resolve(f"opencl{profile}")
-        place = None if platform is None else (int(platform), int(device or 0))
-        return OpenCLName(place, f"opencl{profile}" if profile else None)
+        device_index = None if platform is None else (int(platform), int(device or 0))
+        return OpenCLName(device_index, f"opencl{profile}" if profile else None)
 
 
-def place_of(name: str) -> tuple[str, str] | None:
-    """The file and the name in it where a target of one's own is found, `FILE.py:NAME`; None for other names."""
+def custom_target_location(name: str) -> tuple[str, str] | None:
+    """Return the file and variable of a custom target `FILE.py:NAME`, or None for other names."""
     match = re.fullmatch(r"(.+\.py):(\w+)", name)
     return (match[1], match[2]) if match is not None else None
 
 
 def is_opencl(name: str) -> bool:
-    """Whether a target's name is one of an OpenCL device."""
+    """Return whether a target name refers to an OpenCL device."""
     return name.partition(":")[0] == "opencl"
 
 
-def without(target: Target, *, halves: bool, doubles: bool) -> Target:
-    """`target` as it is on a device that computes in f16 or in f64 only if it is told so here.
+def without_float_types(target: Target, *, has_f16: bool, has_f64: bool) -> Target:
+    """Return `target` without f16 or f64 if the device lacks them.
 
-    The name says so too: `opencl:gpu:nofp16`.
+    The name of the result says so: `opencl:gpu:nofp16`.
     """
     name = target.name
-    if target.halves and not halves:
+    if target.has_f16 and not has_f16:
         name += ":nofp16"
-    if target.doubles and not doubles:
+    if target.has_f64 and not has_f64:
         name += ":nofp64"
-    return replace(target, name=name, halves=target.halves and halves, doubles=target.doubles and doubles)
+    return replace(target, name=name, has_f16=target.has_f16 and has_f16, has_f64=target.has_f64 and has_f64)
 
 
-def with_matrices(target: Target) -> Target:
-    """`target` as it is on a device whose items multiply matrices of 16-bit floats together: `opencl:gpu:mma`."""
-    return replace(target, name=f"{target.name}:mma", dots=_MATRICES)
+def with_matrix_units(target: Target) -> Target:
+    """Return `target` with matrix units for 16-bit floats: `opencl:gpu:mma`."""
+    return replace(target, name=f"{target.name}:mma", dot_products=_MATRIX_UNIT_DTYPES)
 
 
 @lru_cache
 def resolve(name: str) -> Target:
-    """The target called `name`; `cpu` is the best level that this machine has.
+    """Return the target called `name`; `cpu` is the best level that this machine supports.
 
-    Raises DeviceError for an unknown name, and for one of an OpenCL device: what that is only the device itself says.
+    Raises DeviceError for an unknown name, and for the name of an OpenCL device, whose properties only the device knows.
     """
     if name == "reference":
         return REFERENCE
@@ -294,10 +299,10 @@ def resolve(name: str) -> Target:
         return CPU_LEVELS[name]
     match = re.fullmatch(r"(opencl:\w+)(:nofp16)?(:nofp64)?(:mma)?", name)
     if match is not None and match[1] in OPENCL_PROFILES:
-        target = without(OPENCL_PROFILES[match[1]], halves=match[2] is None, doubles=match[3] is None)
+        target = without_float_types(OPENCL_PROFILES[match[1]], has_f16=match[2] is None, has_f64=match[3] is None)
         if match[4] is None or target.groups is not None:
-            return target if match[4] is None else with_matrices(target)
+            return target if match[4] is None else with_matrix_units(target)
     raise DeviceError(
-        f"unknown target {name!r}; there are cpu, {', '.join(CPU_LEVELS)}, reference, FILE.py:NAME (one of your own), and "
-        f"{_OPENCL_FORMS}"
+        f"unknown target {name!r}; expected cpu, {', '.join(CPU_LEVELS)}, reference, FILE.py:NAME (a custom backend), or "
+        f"{_OPENCL_NAME_SYNTAX}"
     )

@@ -1,6 +1,6 @@
-"""Trees of arrays: nested tuples, lists, dicts and dataclasses, as functions take and return them. None has no leaves.
+"""Pytrees: nested tuples, lists, dicts and dataclasses of arrays, as functions take and return them. None has no leaves.
 
-Entries of dicts come in the order of their keys, whatever order they were made in.
+Dict entries are ordered by key, independent of insertion order.
 """
 
 from __future__ import annotations
@@ -9,48 +9,48 @@ import builtins
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from dlc.argument_validation import validate_arguments
 from dlc.errors import ShapeError
 from dlc.frontend import pytree
 from dlc.frontend.pytree import Tree
-from dlc.misuse import explain_misuse
 
 __all__ = ["Tree", "flatten", "leaves", "map", "unflatten"]
 
 
 def flatten(tree: Any, /) -> tuple[list[Any], Tree]:
-    """The leaves of a tree, in order, and its shape, which `unflatten` takes."""
-    given, shape = pytree.flatten(tree)
-    ordered = shape.ordered()
-    return ordered.leaves_of(shape, given), ordered
+    """Return the leaves of a tree, in order, and its structure, which `unflatten` takes."""
+    flat, shape = pytree.flatten(tree)
+    ordered = shape.with_sorted_keys()
+    return ordered.reordered_leaves(shape, flat), ordered
 
 
 def leaves(tree: Any, /) -> list[Any]:
-    """The leaves of a tree, in order."""
+    """Return the leaves of a tree, in order."""
     return flatten(tree)[0]
 
 
 def unflatten(shape: Tree, leaves: Iterable[Any], /) -> Any:
-    """The tree of a shape with these leaves. Raises ShapeError for more or fewer than it has."""
-    given, count = list(leaves), len(list(shape.paths("")))
-    if len(given) != count:
-        raise ShapeError(f"dlc.tree.unflatten: {len(given)} leaves for a tree with {count}")
-    return pytree.unflatten(shape, iter(given))
+    """Build the tree of a structure from leaves. Raises ShapeError for a wrong number of leaves."""
+    flat, count = list(leaves), len(list(shape.paths("")))
+    if len(flat) != count:
+        raise ShapeError(f"dlc.tree.unflatten: {len(flat)} leaves for a tree with {count}")
+    return pytree.unflatten(shape, iter(flat))
 
 
 def map(f: Callable[..., Any], tree: Any, /, *rest: Any) -> Any:
-    """The tree with `f(leaf, *others)` for each leaf; `others` are the leaves at its place in trees of the same shape.
+    """Return the tree with `f(leaf, *others)` for each leaf; `others` are the corresponding leaves of `rest`.
 
-    Raises ShapeError where one of these differs.
+    Raises ShapeError if a tree of `rest` has another structure.
     """
     first, shape = pytree.flatten(tree)
     columns = [first]
     for k, other in enumerate(rest):
-        given, its = pytree.flatten(other)
-        if found := shape.difference(its):
-            path, there, here = found
+        flat, other_shape = pytree.flatten(other)
+        if mismatch := shape.first_difference(other_shape):
+            path, there, here = mismatch
             raise ShapeError(f"dlc.tree.map: tree{path} is {there}, rest[{k}]{path} is {here}; expected the same structure")
-        columns.append(shape.leaves_of(its, given))
+        columns.append(shape.reordered_leaves(other_shape, flat))
     return pytree.unflatten(shape, builtins.map(f, *columns))
 
 
-explain_misuse(globals())
+validate_arguments(globals())

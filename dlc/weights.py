@@ -1,8 +1,8 @@
-"""The weights store: the constant arrays of a program, beside the IR, never in it.
+"""The weight store: the constant arrays of a program, which are stored next to the IR and never in it.
 
-The IR names an array (`dl.weight @w7`); the store holds it, or the file of a model does, of which it is a view then
-(mapped_files.py). Equal arrays are held once: names are given by content. A store on disk is a folder of `.npy` files (written
-without pickle) that are memory-mapped when read back.
+The IR refers to an array by name (`dl.weight @w7`). The array is in memory, or a view of the model file
+(files/mapped_files.py). Equal arrays are stored once. On disk, a store is a folder of `.npy` files (without pickle), which
+are memory-mapped when they are loaded.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from dlc.arrays import read_npy
 from dlc.errors import ModelError
-from dlc.files.mapped_files import in_memory, pieces_of
-from dlc.files.whole_files import written_whole
+from dlc.files.atomic_writes import atomic_write
+from dlc.files.mapped_files import copy_to_memory, iter_chunks
 
 Array = NDArray[Any]
 
-# npy headers know only NumPy's own dtypes: these travel as their bits, the name says which they are.
-_EXTENDED = {
+# `.npy` headers support only NumPy's own dtypes: these are stored as raw bits, and the file name contains the dtype.
+_EXTENDED_DTYPES = {
     name: np.dtype(getattr(ml_dtypes, name))
     for name in (
         "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
@@ -35,22 +35,22 @@ _EXTENDED = {
 }  # fmt: skip
 
 
-# What a large array is told from others by at first: so many pieces of so many bytes.
-_PIECES, _PIECE_BYTES = 16, 4096
-_BYTES_AT_ONCE = 1 << 20
-_BETWEEN_WORDS = re.compile(r"\W+")
+# Large arrays are compared by samples first.
+_SAMPLE_CHUNKS, _SAMPLE_CHUNK_BYTES = 16, 4096
+_DIGEST_CHUNK_BYTES = 1 << 20
+_NON_WORD = re.compile(r"\W+")
 
 
 class WeightStore(Mapping[str, Array]):
-    """Arrays by name; `add` returns the name of an equal array that is held already."""
+    """Arrays by name; `add` returns the existing name for an equal array."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
         self._digests: dict[str, bytes] = {}
-        # The last number behind each stem of names.
-        self._numbers: dict[str, int] = {}
-        # The names of arrays that a sample does not tell from one another.
-        self._alike: dict[bytes, list[str]] = {}
+        # The last suffix that was used for each stem.
+        self._last_suffixes: dict[str, int] = {}
+        # The names of arrays with the same sample digest.
+        self._names_by_sample: dict[bytes, list[str]] = {}
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
@@ -62,28 +62,28 @@ class WeightStore(Mapping[str, Array]):
         return len(self._arrays)
 
     def add(self, array: Array, hint: str = "w") -> str:
-        """Holds `array` (made C-contiguous) and returns its name, which starts with `hint`."""
+        """Store `array`, made C-contiguous, and return its name, which starts with `hint`."""
         if not array.flags.c_contiguous:
             array = np.require(array, requirements="C")
-        alike = self._alike.setdefault(_sample(array), [])
-        # Large arrays are rarely equal, and digests of all of them would take longer than anything else done with them.
-        content = _digest(array) if alike else b""
-        for name in alike:
+        candidates = self._names_by_sample.setdefault(_sample(array), [])
+        # Large arrays are rarely equal: a full digest is computed only if the samples are.
+        content = _digest(array) if candidates else b""
+        for name in candidates:
             if self._digest_of(name) == content:
                 return name
-        stem = _BETWEEN_WORDS.sub("_", hint) or "w"
+        stem = _NON_WORD.sub("_", hint) or "w"
         name = stem
         while name in self._arrays:
-            k = self._numbers[stem] = self._numbers.get(stem, 0) + 1
+            k = self._last_suffixes[stem] = self._last_suffixes.get(stem, 0) + 1
             name = f"{stem}_{k}"
         self._arrays[name] = array
-        if alike:
+        if candidates:
             self._digests[name] = content
-        alike.append(name)
+        candidates.append(name)
         return name
 
     def digests(self) -> dict[str, bytes]:
-        """Of each array, by name, what tells it from all others: a digest of its bytes, dtype and shape."""
+        """Return for each array, by name, a digest of its bytes, dtype and shape."""
         return {name: self._digest_of(name) for name in self._arrays}
 
     def _digest_of(self, name: str) -> bytes:
@@ -91,69 +91,69 @@ class WeightStore(Mapping[str, Array]):
             self._digests[name] = _digest(self._arrays[name])
         return self._digests[name]
 
-    def only(self, names: Iterable[str]) -> WeightStore:
-        """A store of the named arrays alone, which both hold."""
+    def subset(self, names: Iterable[str]) -> WeightStore:
+        """Return a store of the named arrays only; the arrays are shared."""
         store = WeightStore()
         store._arrays = {name: self._arrays[name] for name in names}
         store._digests = {name: digest for name, digest in self._digests.items() if name in store._arrays}
-        for sample, alike in self._alike.items():
-            if held := [name for name in alike if name in store._arrays]:
-                store._alike[sample] = held
+        for sample, candidates in self._names_by_sample.items():
+            if names_in_store := [name for name in candidates if name in store._arrays]:
+                store._names_by_sample[sample] = names_in_store
         return store
 
-    def in_memory(self) -> WeightStore:
-        """A store of the same arrays, none of which is in a model's file any more."""
-        store = self.only(self)
-        store._arrays = {name: in_memory(array) for name, array in self._arrays.items()}
+    def copy_to_memory(self) -> WeightStore:
+        """Return a store of the same arrays, none of which is a view of a model file."""
+        store = self.subset(self)
+        store._arrays = {name: copy_to_memory(array) for name, array in self._arrays.items()}
         return store
 
     def save(self, folder: Path) -> None:
-        """Writes one `.npy` file per array; files that exist are kept, since names go with contents."""
+        """Write one `.npy` file per array. Existing files are left as they are: equal names imply equal contents."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, array in self._arrays.items():
-            extended = array.dtype.name if array.dtype.name in _EXTENDED else None
+            extended = array.dtype.name if array.dtype.name in _EXTENDED_DTYPES else None
             path = folder / (f"{name}.{extended}.npy" if extended else f"{name}.npy")
             if not path.exists():
-                with written_whole(path) as file:
+                with atomic_write(path) as file:
                     np.save(file, array.view(f"u{array.itemsize}") if extended else array, allow_pickle=False)
 
     @staticmethod
     def load(folder: Path) -> WeightStore:
-        """The store that `save` wrote to `folder`, memory-mapped.
+        """Load the store that `save` wrote to `folder`, memory-mapped.
 
-        Raises ModelError for a file that is no array.
+        Raises ModelError for an invalid file.
         """
         store = WeightStore()
         for path in sorted(folder.glob("*.npy")):
             name, _, extended = path.name.removesuffix(".npy").partition(".")
             try:
                 array = read_npy(path, mapped=True)
-                store._arrays[name] = array.view(_EXTENDED[extended]) if extended else array
+                store._arrays[name] = array.view(_EXTENDED_DTYPES[extended]) if extended else array
             except (KeyError, ValueError, OSError) as error:
                 raise ModelError(f"{path}: not an array of the weights store: {error}") from error
         return store
 
 
 def _sample(array: Array) -> bytes:
-    """What equal arrays have in common, and most others have not: a digest of pieces."""
-    if array.nbytes <= _PIECES * _PIECE_BYTES:
+    """Return a digest of sampled chunks: equal arrays have equal samples, different ones rarely do."""
+    if array.nbytes <= _SAMPLE_CHUNKS * _SAMPLE_CHUNK_BYTES:
         return _digest(array)
-    step = (array.nbytes - _PIECE_BYTES) // (_PIECES - 1)
-    return _digest_of_pieces(pieces_of(array, [k * step for k in range(_PIECES)], _PIECE_BYTES), array)
+    step = (array.nbytes - _SAMPLE_CHUNK_BYTES) // (_SAMPLE_CHUNKS - 1)
+    return _digest_of_chunks(iter_chunks(array, [k * step for k in range(_SAMPLE_CHUNKS)], _SAMPLE_CHUNK_BYTES), array)
 
 
 def _digest(array: Array) -> bytes:
-    return _digest_of_pieces(pieces_of(array, range(0, array.nbytes, _BYTES_AT_ONCE), _BYTES_AT_ONCE), array)
+    return _digest_of_chunks(iter_chunks(array, range(0, array.nbytes, _DIGEST_CHUNK_BYTES), _DIGEST_CHUNK_BYTES), array)
 
 
-def _digest_of_pieces(pieces: Iterable[memoryview], array: Array) -> bytes:
+def _digest_of_chunks(pieces: Iterable[memoryview], array: Array) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for piece in pieces:
         digest.update(piece)
-    digest.update(f"{_text(array.dtype)}{array.shape}".encode())
+    digest.update(f"{_dtype_name(array.dtype)}{array.shape}".encode())
     return digest.digest()
 
 
-@lru_cache(maxsize=64)  # NumPy puts it together anew each time
-def _text(dtype: np.dtype[Any]) -> str:
+@lru_cache(maxsize=64)  # NumPy builds the string on each call.
+def _dtype_name(dtype: np.dtype[Any]) -> str:
     return str(dtype)

@@ -1,4 +1,4 @@
-"""The rule by which each op is differentiated, for the page about ops: read from the tables of the pass."""
+"""Describe the derivative rule of each op for the page on ops, from the tables of the autodiff pass."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.interfaces import Composite
 from dlc.ir import Operation
 from dlc.passes.autodiff import partials
-from dlc.passes.autodiff.partials import OF_ONE, OF_TWO
+from dlc.passes.autodiff.jvp_rules import JVP_RULES
+from dlc.passes.autodiff.partials import BINARY_PARTIALS, UNARY_PARTIALS
 from dlc.passes.autodiff.rules import NO_DERIVATIVE, ZERO
-from dlc.passes.autodiff.tangents import TANGENTS
-from dlc.passes.autodiff.transposes import TRANSPOSES
+from dlc.passes.autodiff.transpose_rules import TRANSPOSE_RULES
 
 
 def _entries(table: str) -> dict[str, ast.expr]:
-    """What stands in a table of partial derivatives, by the names of ops."""
+    """Return the source of each entry of a table of partial derivatives, by op."""
     tree = ast.parse(inspect.getsource(partials))
     (found,) = (n.value for n in tree.body if isinstance(n, ast.AnnAssign) and ast.unparse(n.target) == table)
     assert isinstance(found, ast.Dict)
     return {ast.unparse(k).removeprefix("dl."): v for k, v in zip(found.keys, found.values, strict=True) if k is not None}
 
 
-_PARTIALS = {**_entries("OF_ONE"), **_entries("OF_TWO")}
+_PARTIALS = {**_entries("UNARY_PARTIALS"), **_entries("BINARY_PARTIALS")}
 
 
 def _formula(rule: ast.expr) -> str:
-    """A formula as the table has it, or what a function that stands there says of itself."""
+    """Return the formula of an entry, or the docstring of its function."""
     if isinstance(rule, ast.Lambda):
         return "`" + re.sub(r"\b_(?=[a-z])|\bmath\.", "", ast.unparse(rule.body)) + "`"
-    return _said(vars(partials)[ast.unparse(rule)])
+    return _summary(vars(partials)[ast.unparse(rule)])
 
 
-def _said(function: Callable[..., Any]) -> str:
+def _summary(function: Callable[..., Any]) -> str:
     return inspect.cleandoc(function.__doc__ or "").split("\n")[0].rstrip(".").replace("*", r"\*")
 
 
 def derivative_rule(op: type[Operation]) -> str | None:
-    """How an op is differentiated, in a line; None for what has no part in derivatives, or bodies that have."""
+    """Describe in one line how an op is differentiated; None if it is not, or through its bodies."""
     if not issubclass(op, DlOp):
         return None
-    if op in OF_ONE:
+    if op in UNARY_PARTIALS:
         return f"∂r/∂x = {_formula(_PARTIALS[op.__name__])}"
-    if op in OF_TWO:
+    if op in BINARY_PARTIALS:
         by = _PARTIALS[op.__name__]
         assert isinstance(by, ast.Tuple)
         return ", ".join(f"∂r/∂{name} = {_formula(rule)}" for name, rule in zip("xy", by.elts, strict=True))
     found: list[str] = []
-    for kind, table in (("linear", TRANSPOSES), ("change", TANGENTS)):
+    for kind, table in (("linear", TRANSPOSE_RULES), ("tangent", JVP_RULES)):
         if op in table:
-            found.append(f"{kind}: {_said(table[op])}" if table[op].__doc__ else kind)
+            found.append(f"{kind}: {_summary(table[op])}" if table[op].__doc__ else kind)
     if op in ZERO:
         found.append("0")
     if op in NO_DERIVATIVE:

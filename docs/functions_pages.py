@@ -1,4 +1,4 @@
-"""The pages that list functions: of dlc.numpy, and of what models are made and trained with."""
+"""Generate the pages that list functions: dlc.numpy, and layers, optimizers and random numbers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from types import ModuleType
 import dlc.numpy as dnp
 from dlc import nn, special
 from dlc.numpy import fft, linalg
-from dlc.numpy.absent import ABSENT, LINALG_ABSENT
+from dlc.numpy.unsupported_names import UNSUPPORTED_LINALG_NAMES, UNSUPPORTED_NAMES
 from dlc.optim import optimizers, schedules
-from dlc.random import choices, draws, keys
+from dlc.random import choices, distributions, keys
 
 
 def numpy_page() -> str:
@@ -24,17 +24,17 @@ def numpy_page() -> str:
         "functions": sections,
         "count": str(sections.count("\n- `")),
         "speed": (Path(__file__).parent / "numpy.speed.md").read_text().strip(),
-        "absent": "\n".join([*_reasons("", ABSENT), *_reasons("linalg.", LINALG_ABSENT)]),
+        "absent": "\n".join([*_reasons("", UNSUPPORTED_NAMES), *_reasons("linalg.", UNSUPPORTED_LINALG_NAMES)]),
     }
     return _filled("numpy.template.md", shown)
 
 
-def models_page() -> str:
-    """The text of docs/models.md."""
+def training_page() -> str:
+    """The text of docs/training.md."""
     return _filled(
-        "models.template.md",
+        "training.template.md",
         {
-            "random": _sections({keys: "random.", draws: "random.", choices: "random."}, "###"),
+            "random": _sections({keys: "random.", distributions: "random.", choices: "random."}, "###"),
             "nn": _sections({family: "nn." for family in nn.FAMILIES} | {nn.init: "nn.init."}, "###"),
             "optim": _sections({optimizers: "optim.", schedules: "optim."}, "###"),
         },

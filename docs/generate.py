@@ -1,6 +1,6 @@
-"""Writes the pages about ops, passes and functions from their definitions, and the tour: `python docs/generate.py`.
+"""Generate the pages on ops, passes and functions from their definitions, and the tour: `python docs/generate.py`.
 
-`--check` writes nothing and fails if a page is not what would be written.
+`--check` writes nothing and fails if a page is stale. `--messages` lists all error messages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 from textwrap import dedent
 
 from derivative_rules import derivative_rule
-from functions_pages import models_page, numpy_page
+from functions_pages import numpy_page, training_page
+from messages import messages
 from tour import tour_page
 
 from dlc.dialects import dl
@@ -87,16 +88,16 @@ def op_section(op: type[Operation]) -> str:
 
 def ops_page() -> str:
     parts = [
-        _GENERATED + "# The ops of the `dl` dialect",
-        "What a model computes. Operands are tensors; `{…}` are properties, `[…]` may be absent. An op's *interface* is what "
-        "passes know of it. Its *derivative* ([calculus.md](calculus.md)) is a formula for "
-        "its result r, in which a condition is 1 where it holds; that it is *linear*, so that reverse mode transposes it; or "
-        "its *change* for a change dx, in linear ops. Ops without that line read or make no floats, or are "
-        "differentiated by their bodies:",
+        _GENERATED + "# Ops of the `dl` dialect",
+        "The ops of tensor programs. Operands are tensors; `{…}` are properties, `[…]` are optional. Passes use an op's "
+        "*interface*. Its *derivative* ([autodiff.md](autodiff.md)) is a formula with "
+        "the result r, in which a true condition is 1; or *linear*, so that reverse mode transposes the op; or the tangent "
+        "for a tangent dx, in terms of linear ops. Ops without that line have no float operands or results, or are "
+        "differentiated through their bodies:",
         "\n".join(f"- **{c.__name__}**: {markdown(own_doc(c)).splitlines()[0]}" for c in _INTERFACES),
     ]
     for family in dl.FAMILIES:
-        ops = dl.ops_of(family)
+        ops = dl.op_classes_of(family)
         title = family.__name__.rpartition(".")[2].replace("_", " ")
         parts += [f"## {title.capitalize()}", markdown(family.__doc__ or "")]
         for base in dict.fromkeys(b for b in map(shared_constraints, ops) if b):
@@ -106,7 +107,11 @@ def ops_page() -> str:
 
 
 def passes_page() -> str:
-    parts = [_GENERATED + "# Passes", "In the order of the stages that they belong to; `dlc opt FILE -p NAME` runs one."]
+    introduction = (
+        "Passes in the order of their stages. `dlc opt FILE -p NAME` runs one; "
+        "[architecture.md](architecture.md) lists the stages."
+    )
+    parts = [_GENERATED + "# Passes", introduction]
     stage = None
     for name, (stage_name, p) in sorted(PASSES.items(), key=lambda row: _stage_order(row[1][0])):
         if stage_name != stage:
@@ -123,10 +128,19 @@ def _stage_order(stage: str) -> int:
     return order.index(stage)
 
 
-PAGES = {"ops.md": ops_page, "passes.md": passes_page, "numpy.md": numpy_page, "models.md": models_page, "tour.md": tour_page}
+PAGES = {
+    "ops.md": ops_page,
+    "passes.md": passes_page,
+    "numpy.md": numpy_page,
+    "training.md": training_page,
+    "tour.md": tour_page,
+}
 
 
 def main(arguments: list[str]) -> int:
+    if arguments == ["--messages"]:
+        print(*messages(), sep="\n")
+        return 0
     stale = [name for name, page in PAGES.items() if not (f := FOLDER / name).exists() or f.read_text() != page()]
     if arguments == ["--check"]:
         for name in stale:

@@ -1,7 +1,7 @@
-"""What the site has beside the pages in docs/: files of the repository that they link to, and the explorer of a real model.
+"""mkdocs hooks: add the repository files that pages link to, and an explorer page of a real model, to the site.
 
-mkdocs calls these functions (`hooks` in mkdocs.yml). A link out of docs/ leads to the file in a view of the repository, and to
-a page that shows it on the site.
+mkdocs calls these functions (`hooks` in mkdocs.yml). A link out of docs/ opens the file in a view of the repository, and a page
+with its content on the site.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import dlc
 
 ROOT = Path(__file__).parents[1]
 MODEL, EXPLORED = ROOT / "examples" / "models" / "blazeface_front.onnx", "explored.html"
-# Where the pages of the repository's own files are.
+# The folder of the pages of repository files.
 _REPOSITORY = "repository"
 _NAMED = re.compile(r"\[([\w./]+\.md)\]\(([^)#\s]+\.md)")
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
-# A page that a docstring names.
-_TOLD = re.compile(r"\bdocs/(\w+)\.md\b")
+# A page named in a docstring.
+_DOCUMENT = re.compile(r"\bdocs/(\w+)\.md\b")
 _LANGUAGES = {".py": "python", ".h": "c", ".c": "c", ".cpp": "cpp", ".rs": "rust", ".go": "go", ".java": "java"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages of files that are linked to, and the explorer's."""
+    """Add the pages of linked files, and the explorer page."""
     pages = {file.src_uri: file.content_string for file in files.documentation_pages()}
     pending = [(uri, text) for uri, text in pages.items()] + [(f"{_REPOSITORY}/x", "](CONTRIBUTING.md)")]
     seen: set[str] = set()
@@ -37,7 +37,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         uri, text = pending.pop()
         for target in _outside(uri, text) - seen:
             seen.add(target)
-            content = _shown(target)
+            content = _as_page(target)
             files.append(File.generated(config, _page_of(target), content=content))
             pending.append((_page_of(target), content))
     page = dlc.compile_model(MODEL).explore(np.zeros((1, 128, 128, 3), np.float32))
@@ -46,32 +46,32 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads links out of docs/ to the pages of the files, and shows the explorer where it is described."""
+    """Redirect links out of docs/ to the pages of the files, and embed the explorer in its page."""
     uri = page.file.src_uri
-    markdown = _LINK.sub(lambda link: _led(uri, link[1]), markdown)
+    markdown = _LINK.sub(lambda link: _site_link(uri, link[1]), markdown)
     markdown = _NAMED.sub(lambda link: f"[{_title(uri, link[2], files)}]({link[2]}", markdown)
     if uri == "explorer.md":
         title, _, rest = markdown.partition("\n")
-        shown = f'<iframe src="{EXPLORED}" title="The page of a model that finds faces" loading="lazy"></iframe>'
-        markdown = f"{title}\n\n[The page of BlazeFace, a model that finds faces]({EXPLORED}), to try:\n\n{shown}\n{rest}"
+        shown = f'<iframe src="{EXPLORED}" title="Explorer page of a face detector" loading="lazy"></iframe>'
+        markdown = f"{title}\n\n[The explorer page of BlazeFace, a face detector]({EXPLORED}):\n\n{shown}\n{rest}"
     return markdown
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads the reference's docstrings to the pages that they name: (docs/caching.md)."""
+    """Link the pages that docstrings of the reference name: (docs/caching.md)."""
     if page.file.src_uri != "reference.md":
         return html
-    return _TOLD.sub(lambda told: f'<a href="{told[1]}.html">{_title("reference.md", f"{told[1]}.md", files)}</a>', html)
+    return _DOCUMENT.sub(lambda link: f'<a href="{link[1]}.html">{_title("reference.md", f"{link[1]}.md", files)}</a>', html)
 
 
 def _title(uri: str, target: str, files: Files) -> str:
-    """The title of a page that a link names by its file."""
+    """Return the title of a page by the file name in a link."""
     file = files.get_file_from_path(normpath(str(PurePosixPath(uri).parent / target)))
     return file.content_string.lstrip("\n").partition("# ")[2].partition("\n")[0] if file is not None else target
 
 
-def _place(uri: str, target: str) -> str:
-    """Where a link of a page leads, from the root of the repository."""
+def _repository_path(uri: str, target: str) -> str:
+    """Return the target of a link, relative to the root of the repository."""
     if uri.startswith(f"{_REPOSITORY}/"):
         folder = PurePosixPath(uri).relative_to(_REPOSITORY).parent
     else:
@@ -80,30 +80,30 @@ def _place(uri: str, target: str) -> str:
 
 
 def _outside(uri: str, text: str) -> set[str]:
-    """The files outside of docs/ that a page links to."""
-    places = {_place(uri, target) for target in _LINK.findall(text)}
-    return {place for place in places if not place.startswith("docs/") and (ROOT / place).exists()}
+    """Return the files outside docs/ that a page links to."""
+    paths = {_repository_path(uri, target) for target in _LINK.findall(text)}
+    return {path for path in paths if not path.startswith("docs/") and (ROOT / path).exists()}
 
 
-def _led(uri: str, target: str) -> str:
-    place = _place(uri, target)
-    if place.startswith("docs/"):
-        return relpath(place.removeprefix("docs/"), str(PurePosixPath(uri).parent))
-    return relpath(_page_of(place), str(PurePosixPath(uri).parent)) if (ROOT / place).exists() else target
+def _site_link(uri: str, target: str) -> str:
+    path = _repository_path(uri, target)
+    if path.startswith("docs/"):
+        return relpath(path.removeprefix("docs/"), str(PurePosixPath(uri).parent))
+    return relpath(_page_of(path), str(PurePosixPath(uri).parent)) if (ROOT / path).exists() else target
 
 
-def _page_of(place: str) -> str:
-    """The page of a file; Markdown is one."""
-    return f"{_REPOSITORY}/{place}" if place.endswith(".md") else f"{_REPOSITORY}/{place}.md"
+def _page_of(path: str) -> str:
+    """Return the site page of a repository file; Markdown files are pages themselves."""
+    return f"{_REPOSITORY}/{path}" if path.endswith(".md") else f"{_REPOSITORY}/{path}.md"
 
 
-def _shown(place: str) -> str:
-    """A file of the repository, or those of a folder, as a page."""
-    path = ROOT / place
+def _as_page(name: str) -> str:
+    """Return a repository file, or the files of a folder, as a Markdown page."""
+    path = ROOT / name
     if path.suffix == ".md":
         return path.read_text()
     files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
-    return f"# {place}\n\n" + "\n\n".join(_listing(file, path.is_dir()) for file in files)
+    return f"# {name}\n\n" + "\n\n".join(_listing(file, path.is_dir()) for file in files)
 
 
 def _listing(file: Path, is_part: bool) -> str:

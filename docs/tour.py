@@ -1,4 +1,4 @@
-"""The page that shows one kernel at every stage, made from the compiler's own output."""
+"""Generate docs/tour.md: one kernel at every stage, from the compiler's output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlc.dialects.registry import make_context
 from dlc.ir import parse_module, print_module
 from dlc.target import CPU_LEVELS
 
-# Fixed, so that the page does not depend on the machine that writes it.
+# Fixed targets, so that the page does not depend on the machine.
 TARGET, GPU = "cpu:avx512", "opencl:gpu"
 
 random = np.random.default_rng(0)
@@ -29,7 +29,7 @@ def block(x, skip):
 
 
 def tour_page() -> str:
-    """The text of docs/tour.md."""
+    """Return the text of docs/tour.md."""
     image, skip = np.zeros((1, 112, 112, 64), np.float32), np.zeros((1, 56, 56, 64), np.float32)
     program = dlc.jit(block).lower(image, skip).program
     shown = {
@@ -37,7 +37,7 @@ def tour_page() -> str:
         "target": TARGET,
         **{s: _readable(emit(program, s, TARGET)) for s in ("dl", "fusion", "linalg", "tiling", "loops", "host")},
     }
-    # Before the kernels and after them, the host program is the same.
+    # The host program is the same before and after the kernels.
     for stage in ("linalg", "tiling", "loops"):
         shown[stage] = _kernel(shown[stage])
     shown["host"] = shown["host"].partition("\n  builtin.module")[0].partition("\n  dl.kernel")[0] + "\n}"
@@ -57,7 +57,7 @@ def _readable(text: str) -> str:
 
 
 def _kernel(text: str) -> str:
-    """The convolution's function alone, flush left."""
+    """Return the function of the convolution only, without indentation."""
     found = re.search(r"^( *)func\.func @conv.*?^\1\}", text, re.S | re.M)
     assert found is not None
     return re.sub(f"^{found[1]}", "", found[0], flags=re.M)

@@ -1,9 +1,10 @@
-"""A target of one's own: plain C, compiled by the system's `cc`.
+"""Define a custom target: plain C, compiled by the system's `cc`.
 
-    python examples/c_target.py tests/models/small/mnist_cnn.onnx        prints the kernels' C, and results for random inputs
-    dlc run tests/models/small/mnist_cnn.onnx --target examples/c_target.py:C        and so does each other command
+    python examples/c_target.py tests/models/small/mnist_cnn.onnx        print the C kernels and results for random inputs
+    dlc run tests/models/small/mnist_cnn.onnx --target examples/c_target.py:C        use the target in any command
 
-`SYNTAX` says how GNU C spells what kernels need; what vectors lack is a loop over their lanes. Models of halves are refused.
+`SYNTAX` maps each construct of a kernel to GNU C; a vector operation without a C operator is a loop over the vector's lanes.
+bf16 and f16 models are not supported.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from dlc.emission.c.kernel import KernelSource, emit
 from dlc.emission.c.syntax import OPERATORS, Syntax
 from dlc.ir import func
 from dlc.runtime.cpu.kernel_object import KernelObject
-from dlc.runtime.program.host_program import OpenKernel
+from dlc.runtime.program.host_program import KernelSignature
 from dlc.runtime.program.kernel_text import program_text
 from dlc.target import CPU_LEVELS
 
 
 def by_lane(head: str, lane: str) -> str:
-    """A function that computes a vector lane by lane."""
+    """Return a C function that computes a vector lane by lane."""
     return f"static {{T}} {head}\n{{\n    {{T}} r;\n    for (int i = 0; i < {{n}}; i++) r[i] = {lane};\n    return r;\n}}\n"
 
 
-BETTER = {"max": ">", "min": "<"}
-# One lane of what GNU C's vectors have no operator for, from lanes of the operands.
-LANES = {
-    **{f"{name}imumf": f"{{1}} {sign} {{0}} || {{1}} != {{1}} ? {{1}} : {{0}}" for name, sign in BETTER.items()},
-    **{f"{name}si": f"{{0}} {sign} {{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
-    **{f"{name}ui": f"({{u}}){{0}} {sign} ({{u}}){{1}} ? {{0}} : {{1}}" for name, sign in BETTER.items()},
+COMPARISONS = {"max": ">", "min": "<"}
+# Operations that GNU C's vectors lack, as expressions on one lane of each operand.
+LANE_CODE = {
+    **{f"{name}imumf": f"{{1}} {sign} {{0}} || {{1}} != {{1}} ? {{1}} : {{0}}" for name, sign in COMPARISONS.items()},
+    **{f"{name}si": f"{{0}} {sign} {{1}} ? {{0}} : {{1}}" for name, sign in COMPARISONS.items()},
+    **{f"{name}ui": f"({{u}}){{0}} {sign} ({{u}}){{1}} ? {{0}} : {{1}}" for name, sign in COMPARISONS.items()},
     **{name: f"__builtin_{name}({{0}})" for name in ("sqrt", "floor", "ceil", "trunc")},
     "absf": "__builtin_fabs({0})",
     "roundeven": "__builtin_rint({0})",
@@ -49,7 +50,7 @@ LANES = {
     "shli": "({u}){1} < 8 * sizeof({t}) ? ({u}){0} << {1} : 0",
     "shrui": "({u}){1} < 8 * sizeof({t}) ? ({u}){0} >> {1} : 0",
     "shrsi": "{0} >> (({u}){1} < 8 * sizeof({t}) ? {1} : 8 * sizeof({t}) - 1)",
-    "saturate": "{0} != {0} ? 0 : {0} >= MOST({t}) ? MOST({t}) : {0} <= LEAST({t}) ? LEAST({t}) : ({t}){0}",
+    "saturate": "{0} != {0} ? 0 : {0} >= MAX({t}) ? MAX({t}) : {0} <= MIN({t}) ? MIN({t}) : ({t}){0}",
 }
 SYNTAX = Syntax(
     name="C",
@@ -59,14 +60,14 @@ SYNTAX = Syntax(
     header="""\
 #include <stdbool.h>
 #include <stdint.h>
-#define LEAST(t) ((t)((t)-1 < 0 ? (uintmax_t)1 << (8 * sizeof(t) - 1) : 0))
-#define MOST(t) ((t)(LEAST(t) - (t)1))
+#define MIN(t) ((t)((t)-1 < 0 ? (uintmax_t)1 << (8 * sizeof(t) - 1) : 0))
+#define MAX(t) ((t)(MIN(t) - (t)1))
 """,
     function="void {name}(int group, {parameters})",
     expressions={
         **OPERATORS,
-        **{f"{name}.scalar": f"({{T}})({lane})" for name, lane in LANES.items()},
-        **{f"{name}.vector": f"{name}_{{S}}_{{T}}({{0}}{', {1}' * ('{1}' in lane)})" for name, lane in LANES.items()},
+        **{f"{name}.scalar": f"({{T}})({lane})" for name, lane in LANE_CODE.items()},
+        **{f"{name}.vector": f"{name}_{{S}}_{{T}}({{0}}{', {1}' * ('{1}' in lane)})" for name, lane in LANE_CODE.items()},
         "select": "({T})(({0} & ({M}){1}) | (~{0} & ({M}){2}))",
         "infinity": "({T})__builtin_inf()",
         "nan": "({T})__builtin_nan(\"\")",
@@ -88,7 +89,7 @@ SYNTAX = Syntax(
             f"{name}.vector": by_lane(
                 f"{name}_{{S}}_{{T}}({{S}} a{', {S} b' * ('{1}' in lane)})", lane.replace("{0}", "a[i]").replace("{1}", "b[i]")
             )
-            for name, lane in LANES.items()
+            for name, lane in LANE_CODE.items()
         },
         "splat": by_lane("splat_{T}({t} x)", "x"),
         "low": by_lane("low_{S}({S} x)", "x[i]"),
@@ -99,24 +100,24 @@ SYNTAX = Syntax(
 )  # fmt: skip
 
 
-# Objects stand alone: no call of a function that is elsewhere, none that the compiler makes of a loop.
+# A kernel object is self-contained: it calls no external function, such as the memset that a compiler recognizes in a loop.
 FLAGS = "-c -O2 -march=x86-64-v2 -fPIC -ffreestanding -fwrapv -fno-math-errno -fno-trapping-math -ffp-contract=off -w"
-APART = "-fno-stack-protector -fno-tree-loop-distribute-patterns -fno-asynchronous-unwind-tables"
+FREESTANDING_FLAGS = "-fno-stack-protector -fno-tree-loop-distribute-patterns -fno-asynchronous-unwind-tables"
 
 
 class CBackend(ObjectBackend[KernelSource]):
-    """Kernels as C; programs of their objects are run, kept and saved like those of dlc's own."""
+    """Backend that emits kernels as C. dlc runs, caches and saves their object code like that of its own targets."""
 
-    # What is compiled is found again as long as this file is what it was.
+    # The version is part of the cache key: compiled models are reused until this file changes.
     target = replace(CPU_LEVELS["cpu:generic"], name="c", version=hashlib.md5(Path(__file__).read_bytes()).hexdigest())
-    takes_sizes, forms, suffix, compiler = True, ("c",), "c", "cc"
+    accepts_symbolic_sizes, listing_formats, suffix, compiler = True, ("c",), "c", "cc"
 
     def emit(self, kernel: func.FuncOp) -> KernelSource:
         source = emit(kernel, self.target, SYNTAX)
         buffers = [f"a[{k}]" for k in range(len(source.bytes))]
         sizes = [f"(int64_t)a[{k}]" for k in range(len(buffers), len(buffers) + source.sizes)]
         arguments = ", ".join([*buffers, *sizes])
-        # The run-time calls grid `g` of a kernel as `<kernel>.<g>`, on a table of buffers and sizes, and the number of a task.
+        # The runtime calls grid `g` of a kernel as `<kernel>.<g>`, with an array of buffers and sizes and a task index.
         tasks = [
             f'void run_{name}(void **, int64_t) __asm__("{source.name}.{g}");\n'
             f"void run_{name}(void **a, int64_t task)\n{{\n    {name}(task, {arguments});\n}}\n"
@@ -126,11 +127,13 @@ class CBackend(ObjectBackend[KernelSource]):
 
     def compile_kernel(self, name: str, text: KernelSource) -> KernelObject:
         with tempfile.TemporaryDirectory() as folder:
-            subprocess.run(f"cc {FLAGS} {APART} -xc - -o {folder}/o", shell=True, input=text.text.encode(), check=True)
-            tasks, open = tuple(grid.groups for grid in text.grids), OpenKernel(text.sizes, text.bytes)
-            return KernelObject.of(name, Path(folder, "o").read_bytes(), tasks, open)
+            subprocess.run(
+                f"cc {FLAGS} {FREESTANDING_FLAGS} -xc - -o {folder}/o", shell=True, input=text.text.encode(), check=True
+            )
+            tasks, signature = tuple(grid.groups for grid in text.grids), KernelSignature(text.sizes, text.bytes)
+            return KernelObject.of(name, Path(folder, "o").read_bytes(), tasks, signature)
 
-    def show(self, form: str, texts: Mapping[str, KernelSource], headers: Mapping[str, str]) -> str:
+    def show(self, format: str, texts: Mapping[str, KernelSource], headers: Mapping[str, str]) -> str:
         return program_text([replace(t, functions=headers[name] + t.functions) for name, t in texts.items()])
 
 
@@ -139,7 +142,7 @@ C = CBackend()
 if __name__ == "__main__":
     path = Path(sys.argv[1] if len(sys.argv) == 2 else sys.exit(f"usage: {sys.argv[0]} MODEL.onnx"))
     if not path.is_file():
-        sys.exit(f"{path}: there is no such file")
+        sys.exit(f"{path}: no such file")
     model = dlc.compile_model(path, target=C)
     arrays = [np.random.default_rng(0).standard_normal(i.shape).astype(i.dtype) for i in model.inputs]
     print(emit_program(load_program(path), "c", C), model(*arrays), sep="\n")

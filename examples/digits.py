@@ -1,9 +1,10 @@
-"""Learns to read handwritten digits: a small convolutional network, trained by compiled steps.
+"""Train a small convolutional network to classify handwritten digits.
 
     python examples/digits.py [CURVE.svg]
 
-The 1,797 images of 8×8 pixels come with scikit-learn (`pip install scikit-learn`); a fifth of them is kept for the test. The
-loss of every step is drawn to CURVE.svg.
+A whole training step (forward, backward and AdamW) is one compiled function. The 1,797 images of 8×8 pixels come with
+scikit-learn (`pip install scikit-learn`); a fifth of them is held out for the test. CURVE.svg, if given, is a plot of the loss
+of every step.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ EPOCHS, BATCH = 25, 64
 
 
 def init(key):
+    """Return the initial parameters."""
     keys = dlc.random.split(key, 4)
     return {
         "first": {"w": nn.init.he(keys[0], (3, 3, 1, 16)), "b": np.zeros(16, np.float32)},
@@ -33,7 +35,7 @@ def init(key):
 
 
 def apply(params, images, key=None):
-    """The logits of images [N, 8, 8, 1]; with dropout, if there is a key."""
+    """Return the logits of images [N, 8, 8, 1], with dropout if `key` is given."""
     x = images
     for name in ("first", "second"):
         x = nn.max_pool(nn.relu(nn.conv(x, params[name]["w"], params[name]["b"], padding="same")), 2)
@@ -53,7 +55,7 @@ def predict(params, images):
 
 
 def train(images: np.ndarray, labels: np.ndarray) -> tuple[dict, list[float]]:
-    """The parameters, and the loss of each step."""
+    """Return the trained parameters and the loss of each step."""
     steps = EPOCHS * (len(images) // BATCH)
     optimizer = optim.adamw(optim.cosine_schedule(5e-3, steps, warmup=20), weight_decay=0.01)
     keys = dlc.random.Stream(0)
@@ -75,8 +77,8 @@ def train(images: np.ndarray, labels: np.ndarray) -> tuple[dict, list[float]]:
     return params, losses
 
 
-def drawn(losses: list[float]) -> str:
-    """The curve of the losses as an SVG image, on a logarithmic scale."""
+def plot(losses: list[float]) -> str:
+    """Plot the losses on a logarithmic scale, as an SVG image."""
     heights = np.log10(losses)
     x = np.linspace(10, 590, len(losses))
     y = 290 - 280 * (heights - heights.min()) / max(np.ptp(heights), 1e-9)
@@ -92,14 +94,14 @@ def main() -> None:
     order = np.random.default_rng(0).permutation(len(digits.images))
     images = (digits.images[order, :, :, None] / 16).astype(np.float32)
     labels = digits.target[order].astype(np.int32)
-    test = len(images) // 5
-    began = perf_counter()
-    params, losses = train(images[test:], labels[test:])
-    seconds = perf_counter() - began
-    accuracy = np.mean(np.asarray(predict(params, images[:test])) == labels[:test])
-    print(f"{accuracy:.1%} of {test} test images after {len(losses)} steps in {seconds:.1f} s, loss {losses[-1]:.4f}")
+    n_test = len(images) // 5
+    start = perf_counter()
+    params, losses = train(images[n_test:], labels[n_test:])
+    seconds = perf_counter() - start
+    accuracy = np.mean(np.asarray(predict(params, images[:n_test])) == labels[:n_test])
+    print(f"{accuracy:.1%} of {n_test} test images correct after {len(losses)} steps in {seconds:.1f} s, loss {losses[-1]:.4f}")
     if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(drawn(losses))
+        Path(sys.argv[1]).write_text(plot(losses))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Names the type of files with magika, a pretrained model that is compiled to native code first.
+"""Identify the types of files with magika, a pretrained model that is compiled to native code.
 
     python examples/identify_file.py FILE...
 
-The model and its thresholds are Google's (Apache-2.0, https://github.com/google/magika), the steps around it as in the
-official tool.
+Prints the type of each file, the model's confidence and the latency. The model, its thresholds and the rules for small files
+are Google's (Apache-2.0, https://github.com/google/magika).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LABELS = CONFIG["target_labels_space"]
 
 
 def tokens(path: Path) -> np.ndarray:
-    """The bytes at both ends of a file, without the white space around them, as the model's tokens: int32[2048]."""
+    """Return the model's input, int32[2048]: the first and last bytes of a file without surrounding white space, padded."""
     block, size, padding = CONFIG["block_size"], CONFIG["beg_size"], CONFIG["padding_token"]
     with path.open("rb") as file:
         first = file.read(block).lstrip()[:size]
@@ -36,17 +36,17 @@ def tokens(path: Path) -> np.ndarray:
 
 
 def generic_label(path: Path) -> str:
-    """What can be said of a file that the model is not sure of."""
+    """Return the label of a file without a confident prediction: "txt" if it is UTF-8 text, else "unknown"."""
     try:
         path.read_bytes()[: CONFIG["block_size"]].decode()
     except UnicodeDecodeError as error:
-        # A character may be cut at the end of the block.
+        # The end of the block may split a multi-byte character.
         return "txt" if error.reason == "unexpected end of data" else "unknown"
     return "txt"
 
 
 def identify(model: dlc.Model, path: Path) -> tuple[str, float]:
-    """The label of a file's type, and how sure the model is."""
+    """Return the label of a file's type and the confidence of the model."""
     row = tokens(path)
     if path.stat().st_size == 0:
         return "empty", 1.0
@@ -62,13 +62,13 @@ def identify(model: dlc.Model, path: Path) -> tuple[str, float]:
 def main() -> None:
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} FILE...")
-    began = perf_counter()
+    start = perf_counter()
     model = dlc.compile_model(MODELS / "magika_v3_3.onnx", input_shapes={"bytes": (1, 2048)})
-    print(f"magika compiled to native code in {perf_counter() - began:.1f} s", file=sys.stderr)
+    print(f"magika compiled to native code in {perf_counter() - start:.1f} s", file=sys.stderr)
     for name in sys.argv[1:]:
-        began = perf_counter()
+        start = perf_counter()
         label, score = identify(model, Path(name))
-        print(f"{name}: {label} ({score:.0%}, {(perf_counter() - began) * 1e3:.1f} ms)")
+        print(f"{name}: {label} ({score:.0%}, {(perf_counter() - start) * 1e3:.1f} ms)")
 
 
 if __name__ == "__main__":

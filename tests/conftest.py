@@ -1,6 +1,6 @@
-"""Tests verify every module after every pass, and compile what they compile: those of the cache have one of their own.
+"""Tests verify every module after every pass, and do not use the cache, except the tests of the cache.
 
-They write to the folder of temporary files, and are skipped while it has too little room.
+They write to the temporary folder, and are skipped if it has too little space.
 """
 
 import locale
@@ -12,13 +12,13 @@ import pytest
 
 os.environ["DLC_VERIFY"] = "1"
 os.environ["DLC_CACHE"] = "0"
-os.environ.setdefault("DLC_WORKERS", "1")  # the processors are busy with other tests; tests of several say how many
-os.environ["DLC_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"dlc-tests-{os.getpid()}")  # never the user's
-os.environ.pop("COLUMNS", None)  # tables are as wide as they are where there is no terminal
+os.environ.setdefault("DLC_WORKERS", "1")  # processors are shared with other tests; tests of worker processes set a number
+os.environ["DLC_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"dlc-tests-{os.getpid()}")  # not the user's cache
+os.environ.pop("COLUMNS", None)  # print tables at the default width, as without a terminal
 os.environ.setdefault("POCL_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"dlc-tests-pocl-{os.getuid()}"))
 
-# The stages of a ResNet-50; and where no room is left for its kernels, PoCL ends the process.
-ROOM = 512 << 20
+# Enough for the dumped stages of a ResNet-50; PoCL aborts the process if it cannot write its kernels.
+REQUIRED_FREE_BYTES = 512 << 20
 
 
 def pytest_configure() -> None:
@@ -27,6 +27,6 @@ def pytest_configure() -> None:
 
 
 def pytest_runtest_setup() -> None:
-    folder = os.environ.get("TMPDIR") or tempfile.gettempdir()  # which takes another one where that is full
-    if (free := shutil.disk_usage(folder).free) < ROOM:
-        pytest.skip(f"{folder} has {free >> 20} MB left, tests need {ROOM >> 20}: name a larger folder in TMPDIR")
+    folder = os.environ.get("TMPDIR") or tempfile.gettempdir()  # gettempdir may ignore a full TMPDIR
+    if (free := shutil.disk_usage(folder).free) < REQUIRED_FREE_BYTES:
+        pytest.skip(f"{folder} has {free >> 20} MB left, tests need {REQUIRED_FREE_BYTES >> 20}: set TMPDIR to a larger folder")

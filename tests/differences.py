@@ -1,4 +1,4 @@
-"""Derivatives of a function of arrays of f64 beside differences of its values, and its two modes beside one another."""
+"""Compare derivatives of f64 array functions with finite differences, and forward mode with reverse mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP = 1e-6
 
 
 def wrong_derivative(run: Callable[..., list[Any]], point: Sequence[np.ndarray]) -> str | None:
-    """What is wrong with the derivatives of `run` at a point, where it is smooth; it also computes on plain arrays."""
+    """Describe the first wrong derivative of `run` at a point where it is smooth; `run` also accepts plain arrays."""
     random = np.random.default_rng(0)
     directions = [random.standard_normal(x.shape) for x in point]
     weights = [random.standard_normal(np.shape(r)) for r in run(*point)]
@@ -25,8 +25,8 @@ def wrong_derivative(run: Callable[..., list[Any]], point: Sequence[np.ndarray])
         return tangents, pullback(weights)
 
     tangents, cotangents = derivatives(tuple(point), tuple(directions), weights)
-    ahead, behind = (run(*(x + s * d for x, d in zip(point, directions, strict=True))) for s in (STEP, -STEP))
-    for got, a, b in zip(tangents, ahead, behind, strict=True):
+    forward_values, backward_values = (run(*(x + s * d for x, d in zip(point, directions, strict=True))) for s in (STEP, -STEP))
+    for got, a, b in zip(tangents, forward_values, backward_values, strict=True):
         expected = (np.asarray(a) - np.asarray(b)) / (2 * STEP)
         scale = max(1.0, float(np.max(np.abs(expected), initial=0)))
         if not np.allclose(got, expected, rtol=0, atol=3e-7 * scale):

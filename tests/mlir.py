@@ -1,4 +1,4 @@
-"""MLIR's own tool as a judge of dlc's modules, where it is installed (`pip install -e '.[mlir]'`)."""
+"""Check dlc's modules with MLIR's own tool, if it is installed (`pip install -e '.[mlir]'`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from dlc.ir import ModuleOp, print_module
 
 TOOL = shutil.which("iree-opt", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-# For tests that MLIR judges.
+# Skips a test where MLIR is not installed.
 needs_mlir = pytest.mark.skipif(TOOL is None, reason="iree-opt is not installed (pip install iree-base-compiler)")
 
 
 def accepted_by_mlir(modules: Sequence[ModuleOp], *, unregistered: bool = False) -> None:
-    """Asserts that MLIR reads and verifies the modules; `unregistered` allows ops of dialects that are not its own."""
+    """Assert that MLIR parses and verifies the modules; `unregistered` allows ops of unknown dialects."""
     assert TOOL is not None
     flags = ["--allow-unregistered-dialect"] if unregistered else []
     text = "\n// -----\n".join(print_module(m, generic=True) for m in modules)

@@ -1,4 +1,4 @@
-"""The targets that tests run on: where this machine has no device or processor for one, it is skipped with what is missing."""
+"""Test targets; targets that this machine cannot run are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target, host_lacks, host_sup
 
 NATIVE = ["cpu", pytest.param("opencl", marks=pytest.mark.skipif(not all_devices(), reason="no OpenCL device"))]
 TARGETS = ["reference", *NATIVE]
-# This architecture's; code of the others runs in tests/deploy/test_elsewhere.py.
+# The levels of this architecture; tests/deploy/test_other_architectures.py runs code for the others.
 LEVELS = [name for name, target in CPU_LEVELS.items() if target.architecture == HOST]
-# Where any level will do that has short vectors.
+# A level with short vectors, for tests that do not depend on which.
 SHORT = "cpu:avx2" if host_supports(CPU_LEVELS["cpu:avx2"]) else "cpu:generic"
 
 
 def level(name: str, value: Any = None) -> Any:
-    """A parameter, the level's name or `value`, that is skipped where the processor does not run code for that level."""
+    """A pytest parameter, the level's name or `value`, that is skipped if the processor does not support the level."""
     lacking = host_lacks(CPU_LEVELS[name])
     mark = pytest.mark.skipif(bool(lacking), reason=f"this processor lacks {', '.join(lacking)}")
     return pytest.param(name if value is None else value, id=name, marks=mark)
 
 
-def gpu(units: int, team_items: int = 256) -> Target:
-    """What is compiled for on a GPU of so many units, whose teams may have so many items."""
+def gpu(units: int, max_cooperating_items: int = 256) -> Target:
+    """A target record of a GPU with this many compute units and cooperating work-items."""
     target = OPENCL_PROFILES["opencl:gpu"]
     assert target.groups is not None
-    return replace(target, groups=replace(target.groups, units=units, team_items=team_items))
+    return replace(target, groups=replace(target.groups, units=units, max_cooperating_items=max_cooperating_items))

@@ -1,4 +1,4 @@
-"""The spine: what options do, programs of open sizes, and what happens when something goes wrong inside."""
+"""The compiler driver: options, dynamic shapes, and internal errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_program_runs(target: str) -> None:
     np.testing.assert_allclose(y, np.maximum(X @ W, 0), rtol=1e-5, atol=1e-6)
 
 
-def test_compiling_leaves_the_program_as_it_was() -> None:
+def test_compiling_does_not_change_the_program() -> None:
     given = program(STATIC)
     before = str(given.module)
     compile(given)
@@ -65,7 +65,7 @@ def test_compiling_leaves_the_program_as_it_was() -> None:
     assert list(given.weights) == ["w"]
 
 
-def test_workers_change_nothing() -> None:
+def test_workers_do_not_change_the_code() -> None:
     feeds, _ = next(recordings("mnist_cnn"))  # of several kernels, which three processes share
     reports = Report(), Report()
     models = [
@@ -77,10 +77,10 @@ def test_workers_change_nothing() -> None:
     assert one.keys() == shared.keys() and all(np.array_equal(one[k], shared[k]) for k in one)
 
 
-def test_kernels_compiled_together_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_batches_do_not_change_the_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     feeds, _ = next(recordings("mnist_cnn"))
     alone = compile(load_program(path_of("mnist_cnn")))
-    monkeypatch.setattr(kernels, "_SHARES", 2)
+    monkeypatch.setattr(kernels, "_MIN_BATCHES", 2)
     together = compile(load_program(path_of("mnist_cnn")))
     together.save(tmp_path / "together.dlc")
     loaded = load(tmp_path / "together.dlc")
@@ -104,7 +104,7 @@ def test_the_report_has_every_phase() -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "reference"])
-def test_open_sizes_are_bound_by_calls(target: str) -> None:
+def test_symbolic_dimensions_are_bound_by_calls(target: str) -> None:
     report = Report()
     model = compile(program(OPEN), target, report=report)
     for n in (2, 5, 2, 0):
@@ -117,7 +117,7 @@ def test_open_sizes_are_bound_by_calls(target: str) -> None:
         model(a=np.zeros((2, 3), np.float32), b=np.zeros((4, 3), np.float32))
 
 
-def test_sizes_that_do_not_follow_are_named() -> None:
+def test_undetermined_symbols_are_reported() -> None:
     text = OPEN.replace('%b: tensor<?x3xf32, #dl.dims<"n", 3>>', '%b: tensor<?x3xf32, #dl.dims<"2 * k", 3>>', 1)
     text = text.replace("%s = dl.add %a, %b", "%s = dl.add %a, %a")
     model = compile(program(text), "reference")
@@ -142,19 +142,19 @@ def test_every_form_is_text(form: str, text: str) -> None:
     assert text in emit(program(STATIC), form, "cpu:avx2")
 
 
-def test_text_needs_sizes() -> None:
-    with pytest.raises(ShapeError, match="open"):
+def test_emitting_text_needs_static_shapes() -> None:
+    with pytest.raises(ShapeError, match="symbolic dimensions"):
         emit(program(OPEN), "dl")
 
 
-def test_a_stage_that_lies_behind_is_named() -> None:
+def test_a_past_stage_is_an_error() -> None:
     done = plan(Compilation(program(STATIC), backend_of("cpu")))
     late = Program(program(STATIC).module, WeightStore(), remaining=",".join(str(p) for s in done[2:] for p in s.passes))
     with pytest.raises(UnsupportedError, match=r"'fusion'.*linalg, tiling, loops, host"):
         emit(late, "fusion")
 
 
-def test_an_own_pipeline_replaces_the_targets() -> None:
+def test_a_custom_pipeline_replaces_the_target_pipeline() -> None:
     stages = plan(Compilation(program(STATIC), backend_of("cpu"), Options(pipeline="cse,dce,form-kernels")))
     assert [(s.name, len(s.passes)) for s in stages] == [("dl", 2), ("fusion", 1), ("host", 2)]
     with pytest.raises(CompileError, match="loops stage"):
@@ -164,12 +164,12 @@ def test_an_own_pipeline_replaces_the_targets() -> None:
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        ("cpu:avx512", "this processor lacks avx512f, which code for cpu:avx512 needs: run it on one"),
-        ("cpu:aarch64", "this processor is of x86_64, which does not run code for cpu:aarch64: run it there"),
+        ("cpu:avx512", "this processor lacks avx512f, which code for cpu:avx512 needs: run it on a processor"),
+        ("cpu:aarch64", "this machine is x86_64 and cannot run code for cpu:aarch64: run it on that machine"),
     ],
 )
-def test_a_processor_that_this_is_not(monkeypatch: pytest.MonkeyPatch, target: str, told: str) -> None:
-    """What is compiled for it is written, and not run here."""
+def test_code_for_another_processor_is_not_run(monkeypatch: pytest.MonkeyPatch, target: str, told: str) -> None:
+    """Code for another processor is written but not run."""
     flags = {*host_flags(), *flags_of(CPU_LEVELS["cpu:avx512"])} - {"avx512f"}
     monkeypatch.setattr("dlc.target.host_flags", lambda: flags)
     model = compile(program(STATIC), target)
@@ -179,9 +179,9 @@ def test_a_processor_that_this_is_not(monkeypatch: pytest.MonkeyPatch, target: s
         load(to_bytes(model))
 
 
-def test_a_processor_that_the_system_says_nothing_of(tmp_path: Path) -> None:
+def test_an_unknown_processor(tmp_path: Path) -> None:
     try:
-        with pytest.raises(DeviceError, match=r"cpuinfo: No such file or directory; mount /proc"):
+        with pytest.raises(DeviceError, match=r"No such file or directory; mount /proc"):
             host_flags(tmp_path / "cpuinfo")
         (tmp_path / "cpuinfo").write_bytes(b"model name: \xff\n")
         with pytest.raises(DeviceError, match="lists no processor flags"):
@@ -190,7 +190,7 @@ def test_a_processor_that_the_system_says_nothing_of(tmp_path: Path) -> None:
         host_flags.cache_clear()
 
 
-def test_a_processor_counts_as_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restricted_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(level: str) -> str:
         monkeypatch.setenv("DLC_CPU", level)
         host_flags.cache_clear()
@@ -202,7 +202,7 @@ def test_a_processor_counts_as_an_older_one(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(DeviceError, match="lacks avx"):
             require_host(CPU_LEVELS["cpu:avx2"], "m")
         for level in ("avx9", "aarch64"):
-            with pytest.raises(DeviceError, match=f"DLC_CPU={level}: it takes generic, avx2,"):
+            with pytest.raises(DeviceError, match=f"DLC_CPU={level}: unknown level; expected one of generic, avx2,"):
                 found(level)
     finally:
         host_flags.cache_clear()
@@ -227,7 +227,7 @@ def test_a_failing_pass_can_be_reproduced(monkeypatch: pytest.MonkeyPatch, worke
 
 
 @pytest.mark.parametrize("content", ["func.func @main( {", "builtin.module {\n  func.return\n}\n%", "\x00\x01"])
-def test_a_file_that_is_no_ir(tmp_path: Path, content: str) -> None:
+def test_an_invalid_ir_file(tmp_path: Path, content: str) -> None:
     file = tmp_path / "broken.mlir"
     file.write_text(content)
     with pytest.raises(ModelError, match=r"broken\.mlir: not valid IR"):
@@ -241,8 +241,8 @@ def test_a_file_that_is_no_ir(tmp_path: Path, content: str) -> None:
         ("DLC_CACHE_SIZE", "4X"), ("DLC_CACHE_SIZE", "-1"),
     ],
 )  # fmt: skip
-def test_what_a_variable_does_not_take_is_refused(name: str, value: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"{name}={value}: it takes"):
+def test_invalid_environment_variables_are_rejected(name: str, value: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"{name}={value}: expected"):
         Environment.read({name: value})
 
 

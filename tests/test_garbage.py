@@ -1,4 +1,4 @@
-"""While programs are compiled garbage is looked for rarely, and afterwards as often as before."""
+"""Garbage collection is rare during compilation, and restored afterwards; compiled models leave no garbage."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import dlc
 from dlc.compiler import compile
 from dlc.dialects.dl.creation import WeightOp
-from dlc.ir import Operation, remembered
-from dlc.machine.garbage import collected_rarely
+from dlc.ir import Operation, memo_table
+from dlc.machine.garbage_collection import infrequent_collection
 from dlc.options import Options
 from tests.models.skeletons import path_of
 
@@ -26,7 +26,7 @@ def thresholds() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-def test_it_is_looked_for_rarely_while_a_program_is_compiled() -> None:
+def test_collection_is_rare_during_compilation() -> None:
     gc.set_threshold(300, 7, 7)
     lowered, within = dlc.jit(lambda x: x + 1).lower(1.0), list[int]()
     compile(lowered.program, "cpu", Options(cache=False), progress=lambda *_: within.append(gc.get_threshold()[0]))
@@ -37,8 +37,8 @@ def test_it_is_looked_for_rarely_while_a_program_is_compiled() -> None:
 def test_the_last_of_several_compilations_restores_them() -> None:
     gc.set_threshold(300, 7, 7)
     first, second = ExitStack(), ExitStack()
-    first.enter_context(collected_rarely())
-    second.enter_context(collected_rarely())
+    first.enter_context(infrequent_collection())
+    second.enter_context(infrequent_collection())
     first.close()
     assert gc.get_threshold()[0] > 300
     second.close()
@@ -46,14 +46,14 @@ def test_the_last_of_several_compilations_restores_them() -> None:
 
 
 @pytest.mark.parametrize("threshold", [0, 3_000_000])
-def test_what_a_user_has_asked_for_stays(threshold: int) -> None:
+def test_user_settings_are_preserved(threshold: int) -> None:
     gc.set_threshold(threshold, 7, 7)
-    with collected_rarely():
+    with infrequent_collection():
         assert gc.get_threshold() == (threshold, 7, 7)
     assert gc.get_threshold() == (threshold, 7, 7)
 
 
-def test_what_a_compilation_leaves_is_not_looked_at_at_its_end() -> None:
+def test_no_collection_at_the_end_of_a_compilation() -> None:
     gc.set_threshold(300, 7, 7)
     looked = list[str]()
 
@@ -63,7 +63,7 @@ def test_what_a_compilation_leaves_is_not_looked_at_at_its_end() -> None:
     gc.collect()
     gc.callbacks.append(look)
     try:
-        with collected_rarely():
+        with infrequent_collection():
             made = [[k] for k in range(10_000)]
         following = [[k] for k in range(10)]
     finally:
@@ -73,12 +73,12 @@ def test_what_a_compilation_leaves_is_not_looked_at_at_its_end() -> None:
     assert id(made[0]) in old and id(following[0]) not in old
 
 
-def test_what_is_frozen_stays_frozen() -> None:
+def test_frozen_objects_stay_frozen() -> None:
     gc.set_threshold(300, 7, 7)
     frozen = [[0]]
     gc.freeze()
     try:
-        with collected_rarely():
+        with infrequent_collection():
             pass
         assert id(frozen) not in set(map(id, gc.get_objects()))
     finally:
@@ -89,7 +89,7 @@ def weights_in_memory() -> int:
     return sum(type(o) is WeightOp for o in gc.get_objects())
 
 
-def test_ir_of_a_file_is_gone_when_it_is_compiled() -> None:
+def test_the_ir_of_a_file_is_freed_after_compilation() -> None:
     gc.collect()
     before = weights_in_memory()
     gc.disable()
@@ -101,7 +101,7 @@ def test_ir_of_a_file_is_gone_when_it_is_compiled() -> None:
     assert [info.name for info in model.inputs] == ["input"]
 
 
-def test_ir_that_is_compiled_leaves_no_circles() -> None:
+def test_compiled_ir_leaves_no_reference_cycles() -> None:
     lowered = dlc.jit(lambda x, w: np.tanh(x @ w) * 2).lower(np.ones((4, 8), np.float32), np.ones((8, 4), np.float32))
     compile(lowered.program, "cpu", Options(cache=False))
     gc.collect()
@@ -119,8 +119,8 @@ def test_ir_that_is_compiled_leaves_no_circles() -> None:
     assert left <= {"arith.constant", "func.return", "dl.dispatch"}
 
 
-def test_what_is_remembered_of_a_large_program_goes_with_it() -> None:
-    large, small = remembered(), remembered()
+def test_caches_of_a_large_program_are_freed_with_it() -> None:
+    large, small = memo_table(), memo_table()
     large.update((k, k) for k in range(10_000))
     small.update((k, k) for k in range(10))
     compile(dlc.jit(lambda x: x + 1).lower(1.0).program, "cpu", Options(cache=False))
@@ -128,19 +128,19 @@ def test_what_is_remembered_of_a_large_program_goes_with_it() -> None:
 
 
 def _resident() -> int:
-    """The bytes of this process that are in memory."""
+    """Return the resident memory of this process in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * mmap.PAGESIZE
 
 
 def _executable() -> int:
-    """How many pieces of memory hold code that is of no file."""
+    """Return the number of anonymous executable mappings."""
     with open("/proc/self/maps") as file:
         return sum("x" in flags and file_of[:1] in ([], ["/dev/zero"]) for _, flags, _, _, _, *file_of in map(str.split, file))
 
 
 @pytest.mark.parametrize("target", ["cpu", "reference"])
-def test_models_that_are_let_go_of_leave_nothing(target: str) -> None:
+def test_deleted_models_free_their_memory(target: str) -> None:
     def compiled(k: int) -> None:
         w = np.full((512, 1024), k, np.float32)  # 2 MB, which a leak of any part of a model holds as well
         result = dlc.jit(lambda x: x @ w, target=target)(np.ones((2, 512), np.float32))

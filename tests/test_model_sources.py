@@ -1,4 +1,4 @@
-"""Models given as paths, bytes, open files and messages; models that are pickled, copied and loaded into memory."""
+"""Model arguments: paths, bytes, open files and messages; pickled and copied models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def results(model: Any) -> list[np.ndarray[Any, Any]]:
 
 
 @pytest.mark.parametrize("kind", [str, Path, bytes, bytearray, memoryview, io.BytesIO, onnx.load_from_string, "open"])
-def test_a_model_is_given_in_many_ways(kind: Any, model: Model) -> None:
+def test_all_kinds_of_model_sources(kind: Any, model: Model) -> None:
     if kind == "open":
         with MNIST.open("rb") as file:
             given = dlc.compile_model(file)
@@ -58,12 +58,12 @@ def test_a_model_is_given_in_many_ways(kind: Any, model: Model) -> None:
         ("no/such/model", "cannot be read"),
     ],
 )
-def test_what_is_no_model_is_refused(make: Any, given: Any, said: str) -> None:
+def test_invalid_sources_are_rejected(make: Any, given: Any, said: str) -> None:
     with pytest.raises(ModelError, match=said):
         make(given)
 
 
-def test_a_message_without_the_folder_of_its_external_data_is_refused(tmp_path: Path) -> None:
+def test_a_message_without_external_data_is_rejected(tmp_path: Path) -> None:
     weights = onnx.numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 4]) for name in "xy")
     graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weights])
@@ -85,7 +85,7 @@ def test_a_model_is_pickled_with_its_threads(model: Model) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-def test_a_model_goes_to_other_processes(model: Model) -> None:
+def test_a_model_is_sent_to_other_processes(model: Model) -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         (got,) = pool.submit(model, X).result().values()
     np.testing.assert_array_equal(got, results(model)[0])
@@ -95,8 +95,8 @@ def test_a_copy_of_a_model_is_the_model(model: Model) -> None:
     assert copy.copy(model) is model and copy.deepcopy({"a": [model]})["a"][0] is model
 
 
-def test_a_model_that_is_no_native_code_is_not_pickled() -> None:
-    with pytest.raises(dlc.UnsupportedError, match="there is no code to save; compile it for cpu or opencl"):
+def test_a_model_without_code_cannot_be_pickled() -> None:
+    with pytest.raises(dlc.UnsupportedError, match="has no code to save; compile it for cpu or opencl"):
         pickle.dumps(dlc.compile_model(MNIST, target="reference"))
 
 
@@ -106,7 +106,7 @@ def test_loading_from_bytes_and_into_memory(model: Model, tmp_path: Path) -> Non
     content = path.read_bytes()
     with path.open("rb") as file:
         loaded = [dlc.load(content), dlc.load(file), dlc.load(path, mapped=False)]
-    # What was read into memory does not hear of what becomes of the file.
+    # A model in memory is independent of later changes of the file.
     path.write_bytes(bytes(len(content)))
     for again in loaded:
         np.testing.assert_array_equal(results(again)[0], results(model)[0])
@@ -125,6 +125,6 @@ def test_the_version() -> None:
     assert dlc.__version__.count(".") == 2 and "__version__" in dir(dlc)
 
 
-def test_asking_for_the_version_imports_nothing() -> None:
+def test_reading_the_version_imports_nothing() -> None:
     code = "import sys, dlc; dlc.__version__; assert not {'xdsl', 'onnx', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""The backend that the onnx package runs models and its own tests by; the cases of node_suite.py go through it too."""
+"""dlc as a backend of the onnx package; node_suite.py runs ONNX's node tests through it too."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 RELU = model([helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Relu", ["x"], ["z"])], {"x": (2, 3)}, ["y", "z"])
 
 
-def test_it_has_what_onnx_calls() -> None:
+def test_the_interface_is_complete() -> None:
     wanted = {name for name, value in vars(Backend).items() if isinstance(value, classmethod)}
     assert wanted == {name for name in dlc.onnx_backend.__all__ if name.islower()}
 
 
 @pytest.mark.parametrize("inputs", [X, [X], {"x": X}])
-def test_inputs_come_by_place_or_name(inputs: object) -> None:
+def test_inputs_by_position_or_name(inputs: object) -> None:
     outputs = onnx_backend.run_model(RELU, inputs, "reference")
     np.testing.assert_array_equal(outputs[0], -X)
     np.testing.assert_array_equal(cast(Any, outputs).z, X)
 
 
-def test_a_node_is_of_the_opset_that_is_asked_for() -> None:
+def test_nodes_have_the_requested_opset() -> None:
     node = helper.make_node("Softmax", ["x"], ["y"])
     (flat,) = onnx_backend.run_node(node, [X[:, :, None]], "reference", opset_version=11)
     (along,) = onnx_backend.run_node(node, X[:, :, None], "reference")
@@ -53,17 +53,17 @@ def test_devices_are_targets() -> None:
         onnx_backend.prepare(RELU, "CUDA")
 
 
-def test_what_is_not_supported_is_not_compatible() -> None:
+def test_unsupported_models_are_not_compatible() -> None:
     unknown = model([helper.make_node("Unknown", ["x"], ["y"])], {"x": (2, 3)}, ["y"])
     text = model([helper.make_node("Neg", ["x"], ["y"])], {"x": (2,)}, ["y"], dtypes={"x": TensorProto.STRING})
-    # What the values of a call decide is none of it.
+    # Shapes that depend on values are compatible.
     expand = model(
         [helper.make_node("Expand", ["x", "s"], ["y"])], {"x": (3,), "s": (2,)}, ["y"], dtypes={"s": TensorProto.INT64}
     )
     assert [onnx_backend.is_compatible(m) for m in (RELU, expand, unknown, text)] == [True, True, False, False]
 
 
-def test_the_runner_of_onnx_runs_its_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnx_test_cases_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def few(kind: str) -> list[Any]:
         return [cases()[name] for name in ("test_add", "test_relu")] if kind == "node" else []
 

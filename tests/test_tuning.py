@@ -1,4 +1,4 @@
-"""Measured tile plans: any variant computes the same, and what was measured is found again."""
+"""Autotuning: all variants compute the same, and measurements are cached."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dlc.cli import main
 from dlc.compiler import load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering, plan
-from dlc.compiler.tuning import Seconds, Tuner, chosen_of, with_variant
+from dlc.compiler.tuning import KernelTiming, Tuner, choose_variant, with_variant
 from dlc.instrument.provenance import dispatches
-from dlc.instrument.report import Report, Tuned
+from dlc.instrument.report import Report, TunedKernel
 from dlc.model_files import compile_file
 from dlc.options import Options
 from dlc.passes.tiling.variants import VARIANTS
@@ -42,17 +42,17 @@ def test_kernels_are_measured_once(tuner: tuple[Tuner, Lowering], monkeypatch: p
     measuring, lowering = tuner
     first = measuring.tune(lowering.module, 0.5, None)
     assert first and all(t.after <= t.before and 0 <= t.variant < len(VARIANTS) for t in first)
-    entries: dict[str, Tuned] = {t.name: t for t in first}
-    measured = Tuner.measured
+    entries: dict[str, TunedKernel] = {t.name: t for t in first}
+    measure = Tuner.measure
 
     def only_the_usual(self, kernel, variants, seconds):
         assert list(variants) == [0], "the variants of a kernel that is known are not compiled again"
-        return measured(self, kernel, variants, seconds)
+        return measure(self, kernel, variants, seconds)
 
-    monkeypatch.setattr(Tuner, "measured", only_the_usual)
+    monkeypatch.setattr(Tuner, "measure", only_the_usual)
     for name, kernel in ((k.symbol, k) for k in lowering.module.ops if k.name == "dl.kernel"):
         if name in entries:
-            assert measuring.tuned(name, kernel, 1) == entries[name]
+            assert measuring.tune_kernel(name, kernel, 1) == entries[name]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_kernels_are_measured_once(tuner: tuple[Tuner, Lowering], monkeypatch: p
         ({0: (1.0, 1.0)}, 0),
     ],
 )
-def test_a_plan_is_chosen_that_is_faster_by_more_than_noise(times: dict[int, tuple[float, float]], chosen: int) -> None:
-    assert chosen_of({variant: Seconds(*halves) for variant, halves in times.items()}) == chosen
+def test_variants_must_be_significantly_faster(times: dict[int, tuple[float, float]], chosen: int) -> None:
+    assert choose_variant({variant: KernelTiming(*halves) for variant, halves in times.items()}) == chosen
 
 
 @pytest.mark.parametrize("variant", range(len(VARIANTS)), ids=lambda v: str(VARIANTS[v]))
@@ -78,15 +78,15 @@ def test_variants_compute_the_same(variant: int) -> None:
     np.testing.assert_allclose(other, usual, rtol=1e-5, atol=1e-6)
 
 
-def test_the_command_shows_what_was_measured() -> None:
+def test_the_command_line_shows_results() -> None:
     result = CliRunner().invoke(main, ["compile", str(MNIST), "--tune", "0.3", "--json", "--no-cache"])
     assert result.exit_code == 0, result.output
     tuned = json.loads(result.stdout)["tuned"]
     assert tuned and all(t["before"] >= t["after"] > 0 and t["plan"] for t in tuned)
 
 
-def test_kernels_that_serve_several_sizes_are_measured_at_one() -> None:
-    """Of a program that one compilation serves, whatever its data decides."""
+def test_dynamic_shape_kernels_are_measured_at_representative_sizes() -> None:
+    """Of a dynamic-shape program with data-dependent sizes."""
     text = (
         '<ir_version: 10, opset_import: ["": 21]> g (float[n,16] x) => (float[k,24] y) { z = ReduceSum<keepdims = 0>(x, one) '
         "p = NonZero(z) t = Transpose(p) some = GatherND(x, t) y = MatMul(some, w) }"
@@ -97,7 +97,7 @@ def test_kernels_that_serve_several_sizes_are_measured_at_one() -> None:
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
     report = Report()
     compiled = compile_file(model.SerializeToString(), options=Options.of(tune=0.2, cache=False), report=report)
-    assert report.tuned and report.each_size is None and report.served is None
+    assert report.tuned and report.specialization_reason is None and report.served_sizes is None
     x = np.random.default_rng(1).standard_normal((7, 16), np.float32)
     x[3] = 0
     np.testing.assert_allclose(compiled(x)["y"], np.delete(x, 3, 0) @ weight, rtol=1e-4, atol=1e-5)

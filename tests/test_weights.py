@@ -1,4 +1,4 @@
-"""The weights store: equal arrays are held once, and what is no array in its folder is refused by name."""
+"""The weight store: equal arrays are stored once, and invalid files are reported by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlc.errors import ModelError
 from dlc.weights import WeightStore
 
 
-def test_a_folder_holds_the_same_arrays(tmp_path: Path) -> None:
+def test_round_trip(tmp_path: Path) -> None:
     store = WeightStore()
     arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(4, ml_dtypes.bfloat16), np.array(3, np.int64)]
     names = [store.add(array) for array in arrays]
@@ -23,10 +23,10 @@ def test_a_folder_holds_the_same_arrays(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded[name], array)
 
 
-def test_only_equal_arrays_are_one() -> None:
+def test_only_equal_arrays_are_shared() -> None:
     store, first = WeightStore(), np.zeros((3, 400_000), np.int8)
     name = store.add(first)
-    # A sample of an array, by which large ones are told apart at first, has none of most of these.
+    # The samples by which large arrays are compared first do not contain most of these elements.
     for place in (1, 5000, 40_000, 599_999, first.size - 1):
         other = first.copy()
         other.flat[place] = 1
@@ -52,7 +52,7 @@ def test_damaged_headers(tmp_path: Path, header: bytes) -> None:
         WeightStore.load(tmp_path)
 
 
-def test_unknown_kinds_of_numbers(tmp_path: Path) -> None:
+def test_unknown_dtypes(tmp_path: Path) -> None:
     np.save(tmp_path / "w.float7.npy", np.zeros(3, np.uint8))
     with pytest.raises(ModelError, match=r"w\.float7\.npy"):
         WeightStore.load(tmp_path)

@@ -1,4 +1,4 @@
-"""Forked processes share work and report what goes wrong."""
+"""Forked workers: results, errors, and processes that die."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def test_results_are_in_order(processes: int) -> None:
     assert forked_map(lambda i: i * i, range(20), processes) == [i * i for i in range(20)]
 
 
-def test_more_items_than_a_pipe_has_room_for() -> None:
+def test_more_items_than_fit_into_a_pipe() -> None:
     count = 40_000
     assert forked_map(lambda i: i, range(count), 2) == list(range(count))
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_this_process_first_does_what_is_to_be_done_meanwhile(processes: int) -> None:
+def test_concurrent_work_of_this_process_runs_first(processes: int) -> None:
     done: list[str] = []
     forked_map(str, range(4), processes, lambda k: done.append("item"), lambda: done.append("meanwhile"))
     assert done[0] == "meanwhile" and done.count("meanwhile") == 1
 
 
-def test_any_thread_may_ask() -> None:
+def test_calls_from_any_thread() -> None:
     with ThreadPoolExecutor(2) as threads:
         futures = [threads.submit(forked_map, lambda i: -i, range(5), 2) for _ in range(2)]
     assert [f.result() for f in futures] == [[0, -1, -2, -3, -4]] * 2
@@ -51,7 +51,7 @@ def test_errors_keep_their_type() -> None:
         forked_map(refuse, range(4), 3)
 
 
-def test_a_killed_worker_is_noticed() -> None:
+def test_a_killed_worker_is_detected() -> None:
     parent = os.getpid()
 
     def die(item: int) -> int:
@@ -64,7 +64,7 @@ def test_a_killed_worker_is_noticed() -> None:
         forked_map(die, range(2), 2)
 
 
-def test_a_worker_that_the_system_refuses_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fork_ends_the_other_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     started, fork = list[int](), os.fork
 
     def refuse() -> int:
@@ -100,7 +100,7 @@ def test_workers_end_with_their_parent() -> None:
     assert worker and parent.communicate(timeout=30)[0] == ""
 
 
-def test_what_others_warn_of_at_a_fork_is_not_shown() -> None:
+def test_fork_warnings_are_suppressed() -> None:
     # As JAX does, before each fork.
     program = (
         "import os, warnings\nfrom dlc.machine.workers import forked_map\n"
@@ -111,16 +111,16 @@ def test_what_others_warn_of_at_a_fork_is_not_shown() -> None:
     assert not done.stderr
 
 
-def test_a_thread_that_the_system_refuses_is_a_device_error() -> None:
+def test_a_failed_thread_is_a_device_error() -> None:
     script = (
         "import resource\n"
         "from dlc.errors import DeviceError\n"
-        "from dlc.machine.threads import Threads\n"
+        "from dlc.machine.threads import ThreadPool\n"
         "pages = int(open('/proc/self/statm').read().split()[0])\n"
         "resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (1 << 20),) * 2)\n"
-        "with Threads(2) as threads:\n"
+        "with ThreadPool(2) as threads:\n"
         "    try: threads.map(str, range(4))\n"
         "    except DeviceError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "can't start new thread: the system refuses it; on fewer processors (taskset) it takes fewer\n"
+    assert done.stdout == "can't start new thread: the system refuses it; use fewer processors (taskset) for fewer threads\n"

@@ -1,8 +1,8 @@
-"""What a training step costs: PYTHONPATH=benchmarks python -m training [MODEL …] [--seconds S] [--with NAMES] [--threads N].
+"""Benchmark training steps: PYTHONPATH=benchmarks python -m training [MODEL …] [--seconds S] [--with NAMES] [--threads N].
 
-Forward, backward and AdamW in float32: milliseconds of a step, medians of steps that take turns (and the least), on one
-processor or as many as there are threads, and seconds of the first step, in which compilers compile. The losses of all must
-agree, step by step. torch.compile takes part where there is a C++ compiler, which it writes its kernels for.
+A step is forward, backward and AdamW in float32. Prints the median (and fastest) milliseconds of interleaved steps, on as many
+processors as threads, and the seconds of the first step, which includes compilation. The losses of all runtimes must agree at
+each step. torch.compile is included if there is a C++ compiler.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ arguments = parser.parse_args()
 # Before any library counts processors.
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
 
-from dlc.measure.latency import interleaved  # noqa: E402
+from dlc.measure.latency import measure_interleaved  # noqa: E402
 from training.models import MODELS, Draw  # noqa: E402
 
-# What each is called, its module here, and its settings.
+# The module of each runtime in this folder, and its settings.
 RUNTIMES: dict[str, tuple[str, dict[str, Any]]] = {
     "dlc": ("in_dlc", {}),
     "jax": ("in_jax", {}),
@@ -41,35 +41,35 @@ RUNTIMES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def first_step(name: str, model: str) -> tuple[float, float, Callable[[], float]]:
-    """The seconds and the loss of the first step, and what makes the next ones."""
+    """Return the seconds and the loss of the first step, and a function that runs the next step."""
     module, settings = RUNTIMES[name]
     train = import_module(f"training.{module}").training
     x, labels = MODELS[model].batch()
     run = train(MODELS[model], MODELS[model].parameters(Draw()), x, labels, threads=arguments.threads, **settings)
-    began = time.perf_counter()
+    start = time.perf_counter()
     loss = run()
-    return time.perf_counter() - began, loss, run
+    return time.perf_counter() - start, loss, run
 
 
-def tried(name: str, model: str) -> tuple[float, float, Callable[[], float]] | None:
-    """The first step; None, and one line that says why, where another runtime has none. An error of dlc's ends all."""
+def try_first_step(name: str, model: str) -> tuple[float, float, Callable[[], float]] | None:
+    """Run the first step; if another runtime fails, print the reason and return None. Errors of dlc are raised."""
     try:
         return first_step(name, model)
     except Exception as error:
         if name == "dlc":
             raise
-        said = str(error).strip().splitlines() or [""]
-        print(f"{model}: {name} fails: {type(error).__name__}: {said[0][:200]}", file=sys.stderr)
+        message = str(error).strip().splitlines() or [""]
+        print(f"{model}: {name} fails: {type(error).__name__}: {message[0][:200]}", file=sys.stderr)
         return None
 
 
 def agree(losses: Sequence[float], first: float) -> bool:
-    """Whether losses after the same number of steps are those of one function; `first` is that before the first step.
+    """Return whether the losses of several runtimes after the same step agree; `first` is the loss before the first step.
 
-    A loss far below the first is what is left of logits that are as large as ever, whose roundings stay; and AdamW's first
-    steps go by the sign of a gradient, however small. ResNet-18's falls from 2.70 to 0.022, 0.0086 and 0.0038 in three steps
-    of f64. In f32 dlc is off by 8e-4, 3e-4 and 4e-3 of that, PyTorch by 2e-4, 3e-3 and 2e-4, JAX by 1e-4, 3e-3 and 6e-4: all
-    of them by less than 1e-5 of the first loss, in either direction.
+    The tolerance is relative to the first loss too: a small loss is a difference of large logits, whose rounding errors remain;
+    and the first steps of AdamW follow the sign of a gradient, however small. For example, the f64 loss of ResNet-18 falls from
+    2.70 to 0.022, 0.0086 and 0.0038 in three steps. The relative errors in f32 are 8e-4, 3e-4 and 4e-3 for dlc, 2e-4, 3e-3 and
+    2e-4 for PyTorch, and 1e-4, 3e-3 and 6e-4 for JAX: all below 1e-5 of the first loss.
     """
     return max(losses) - min(losses) <= max(1e-3 * min(losses), 2e-5 * first)
 
@@ -79,7 +79,7 @@ def main() -> None:
     names = arguments.names.split(",") if arguments.names else [n for n in RUNTIMES if n != "torch.compile" or compilers]
     table = Table("model", *(f"{name} ms" for name in names), *(f"first {name} s" for name in names))
     for model in arguments.models or MODELS:
-        firsts = {name: first for name in names if (first := tried(name, model)) is not None}
+        firsts = {name: first for name in names if (first := try_first_step(name, model)) is not None}
         if not firsts:
             table.add_row(model, *["failed"] * len(names), *["-"] * len(names))
             continue
@@ -88,8 +88,8 @@ def main() -> None:
         for losses in (first, second):
             if not agree([*losses.values()], min(first.values())):
                 print(f"{model}: losses differ: {losses}", file=sys.stderr)
-        times = interleaved({name: run for name, (_, _, run) in firsts.items()}, arguments.seconds, arguments.threads)
-        steps = {name: f"{1e3 * t.median:.2f} ({1e3 * t.least:.2f})" for name, t in times.items()}
+        times = measure_interleaved({name: run for name, (_, _, run) in firsts.items()}, arguments.seconds, arguments.threads)
+        steps = {name: f"{1e3 * t.median:.2f} ({1e3 * t.fastest:.2f})" for name, t in times.items()}
         table.add_row(
             model,
             *(steps.get(name, "failed") for name in names),

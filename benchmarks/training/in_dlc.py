@@ -1,4 +1,4 @@
-"""A training step by dlc."""
+"""Training step in dlc."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def swap(x: Any, a: int, b: int) -> Any:
 
 def lstm(x: Any, p: Any, units: int) -> Any:
     zeros = np.zeros((x.shape[1], units), np.float32)
-    # The products with x are those of all steps at once.
+    # Multiply x of all steps by the weights in one product.
     xs = dnp.matmul(x, p["w"]) + p["b"]
 
     def step(state: Any, x: Any) -> Any:
@@ -69,7 +69,7 @@ def lstm(x: Any, p: Any, units: int) -> Any:
 
 
 def training(model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray, *, threads: int) -> Callable[[], float]:
-    """A call makes one step and gives the loss before it."""
+    """Return a function that runs one step and returns the loss before it."""
     from training import in_dlc as functions
 
     def loss_of(params: Any, x: Any, labels: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A training step by JAX and optax."""
+"""Training step in JAX with optax."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ def lstm(x: Any, p: Any, units: int) -> Any:
 
 
 def training(model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray, *, threads: int) -> Callable[[], float]:
-    """A call makes one step and gives the loss before it; JAX takes as many threads as the process has processors."""
+    """Return a function that runs one step and returns the loss before it.
+
+    The number of threads is that of the processors that the process may use.
+    """
     from training import in_jax as functions
 
     def loss_of(params: Any, x: Any, labels: Any) -> Any:

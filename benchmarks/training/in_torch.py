@@ -1,4 +1,4 @@
-"""A training step by PyTorch, as it is or compiled; images are channels-first."""
+"""Training step in PyTorch, eager or compiled; images are channels-first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def conv(x: Any, p: Any, stride: int) -> Any:
     size = p["w"].shape[-1]
     if stride == 1:
         return F.conv2d(x, p["w"], p["b"], padding=size // 2)
-    # As the others have it: the odd element of "same" comes after.
+    # "same" padding as in the other libraries: an odd element is added at the end.
     return F.conv2d(F.pad(x, (0, size // 2, 0, size // 2)), p["w"], p["b"], stride=stride)
 
 
@@ -31,7 +31,7 @@ def max_pool(x: Any) -> Any:
 
 
 def flatten(x: Any) -> Any:
-    # In the order of the others, as the weights after it are.
+    # Flatten in channels-last order, as the other libraries do, to match the weights of the next layer.
     return x.permute(0, 2, 3, 1).flatten(1)
 
 
@@ -69,12 +69,12 @@ def lstm(x: Any, p: Any, units: int) -> Any:
     return torch.lstm(x, (zeros, zeros), weights, True, 1, 0.0, True, False, False)[1][0]
 
 
-def _own(value: Any) -> Any:
-    """Parameters as PyTorch has them: convolutions [O, I, K, K]."""
+def _to_torch(value: Any) -> Any:
+    """Convert parameters to PyTorch's layout: convolution weights are [O, I, K, K]."""
     if isinstance(value, dict):
-        return {k: _own(v) for k, v in value.items()}
+        return {k: _to_torch(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_own(v) for v in value]
+        return [_to_torch(v) for v in value]
     array = value.transpose(3, 2, 0, 1) if value.ndim == 4 else value
     return torch.tensor(np.ascontiguousarray(array), requires_grad=True)
 
@@ -88,11 +88,11 @@ def _leaves(value: Any) -> list[Any]:
 def training(
     model: Model, parameters: Any, x: np.ndarray, labels: np.ndarray, *, threads: int, compiled: bool = False
 ) -> Callable[[], float]:
-    """A call makes one step and gives the loss before it."""
+    """Return a function that runs one step and returns the loss before it."""
     from training import in_torch as functions
 
     torch.set_num_threads(threads)
-    params = _own(parameters)
+    params = _to_torch(parameters)
     optimizer = torch.optim.AdamW(_leaves(params), lr=1e-3, weight_decay=0.01, fused=True)
     data = torch.tensor(x.transpose(0, 3, 1, 2).copy() if x.ndim == 4 else x)
     targets = torch.tensor(labels).long()

@@ -1,7 +1,7 @@
-"""The models whose training steps are measured, written once: `f` has a library's functions, `p` the parameters.
+"""The models whose training steps are measured; `f` is a module with the functions of a library, `p` the parameters.
 
-Parameters are NumPy arrays, weights with inputs before outputs and images channels-last; a library that has them in another
-order takes them so.
+Parameters are NumPy arrays: weights are [inputs, outputs], images are channels-last. A library with other layouts converts
+them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _UNITS, _STEPS = 256, 100
 
 
 class Draw:
-    """Parameters, one after another."""
+    """Generator of random parameters."""
 
     def __init__(self, seed: int = 0) -> None:
-        self.numbers = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(seed)
 
     def weight(self, *shape: int) -> np.ndarray:
-        return (self.numbers.standard_normal(shape) / np.prod(shape[:-1]) ** 0.5).astype(np.float32)
+        return (self.rng.standard_normal(shape) / np.prod(shape[:-1]) ** 0.5).astype(np.float32)
 
     def dense(self, inputs: int, outputs: int) -> dict[str, np.ndarray]:
         return {"w": self.weight(inputs, outputs), "b": np.zeros(outputs, np.float32)}
@@ -59,9 +59,9 @@ def gpt_parameters(draw: Draw) -> Any:
     def block() -> Any:
         inside = {"qkv": draw.dense(_WIDTH, 3 * _WIDTH), "out": draw.dense(_WIDTH, _WIDTH)}
         after = {"up": draw.dense(_WIDTH, 4 * _WIDTH), "down": draw.dense(4 * _WIDTH, _WIDTH)}
-        return {**inside, **after, "before": draw.norm(_WIDTH), "between": draw.norm(_WIDTH)}
+        return {**inside, **after, "attention_norm": draw.norm(_WIDTH), "mlp_norm": draw.norm(_WIDTH)}
 
-    tables = {"tokens": draw.weight(_VOCABULARY, _WIDTH), "places": draw.weight(_TOKENS, _WIDTH)}
+    tables = {"tokens": draw.weight(_VOCABULARY, _WIDTH), "positions": draw.weight(_TOKENS, _WIDTH)}
     blocks = [block() for _ in range(_BLOCKS)]
     return {**tables, "blocks": blocks, "norm": draw.norm(_WIDTH), "head": draw.dense(_WIDTH, _VOCABULARY)}
 
@@ -70,11 +70,13 @@ def gpt(f: Any, p: Any, tokens: Any) -> Any:
     def heads(x: Any) -> Any:
         return f.swap(x.reshape(*x.shape[:-1], _HEADS, _WIDTH // _HEADS), 1, 2)
 
-    x = f.embedding(p["tokens"], tokens) + p["places"]
+    x = f.embedding(p["tokens"], tokens) + p["positions"]
     for block in p["blocks"]:
-        q, k, v = (heads(part) for part in f.split(f.dense(f.layer_norm(x, block["before"]), block["qkv"]), 3))
+        q, k, v = (
+            heads(projection) for projection in f.split(f.dense(f.layer_norm(x, block["attention_norm"]), block["qkv"]), 3)
+        )
         x = x + f.dense(f.swap(f.attention(q, k, v), 1, 2).reshape(*x.shape), block["out"])
-        x = x + f.dense(f.gelu(f.dense(f.layer_norm(x, block["between"]), block["up"])), block["down"])
+        x = x + f.dense(f.gelu(f.dense(f.layer_norm(x, block["mlp_norm"]), block["up"])), block["down"])
     return f.dense(f.layer_norm(x, p["norm"]), p["head"])
 
 
@@ -110,7 +112,10 @@ def lstm(f: Any, p: Any, x: Any) -> Any:
 
 @dataclass(frozen=True)
 class Model:
-    """Logits of a batch, its parameters, and the shape of a batch: of tokens, if there are so many kinds, else of numbers."""
+    """A model: its function from a batch to logits, its parameters, and the shape of a batch.
+
+    Inputs are token indices below `tokens`, or floats if it is 0.
+    """
 
     apply: Callable[..., Any]
     parameters: Callable[[Draw], Any]
@@ -120,11 +125,11 @@ class Model:
     tokens: int = 0
 
     def batch(self) -> tuple[np.ndarray, np.ndarray]:
-        numbers = np.random.default_rng(1)
-        labels = numbers.integers(0, self.classes, self.labels).astype(np.int32)
+        rng = np.random.default_rng(1)
+        labels = rng.integers(0, self.classes, self.labels).astype(np.int32)
         if self.tokens:
-            return numbers.integers(0, self.tokens, self.shape).astype(np.int32), labels
-        return numbers.standard_normal(self.shape).astype(np.float32), labels
+            return rng.integers(0, self.tokens, self.shape).astype(np.int32), labels
+        return rng.standard_normal(self.shape).astype(np.float32), labels
 
 
 MODELS = {

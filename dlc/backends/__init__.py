@@ -1,1 +1,1 @@
-"""What programs run on: NumPy (`reference/`), the CPU (`cpu/`), devices (`opencl/`); `base.py` is what a target is."""
+"""Backends: NumPy (`reference/`), the CPU (`cpu/`) and OpenCL devices (`opencl/`); `base.py` defines the interface."""

@@ -1,7 +1,7 @@
-"""What a target is to the compiler: the stages of its programs, what becomes of their kernels, and what runs them.
+"""The interface of a backend: pipeline stages, code generation for kernels, and execution of programs.
 
-A backend is a value: dlc's own are found by name (registry.py), one of your own is handed to `dlc.compile_model`, or named by
-its file, `--target FILE.py:NAME`.
+A backend is a value. dlc's own backends are found by name (registry.py); a custom backend is passed to `dlc.compile_model`, or
+named by its file, `--target FILE.py:NAME`.
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ from dlc.options import Options
 from dlc.passes.base import Stage
 from dlc.pipelines import stages_of
 from dlc.runtime.load import CompiledProgram, program_in
+from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.runtime.program.host_program import HostProgram
-from dlc.runtime.program.open_program import OpenProgram
 from dlc.target import Target
 
-Text = TypeVar("Text")
-Code = TypeVar("Code")
+KernelTextT = TypeVar("KernelTextT")
+KernelCodeT = TypeVar("KernelCodeT")
 
 
 class Executable(Protocol):
-    """A program in this process."""
+    """A program that can run in this process."""
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The outputs for inputs of the right number, shapes and dtypes."""
+        """Run the program; the caller has checked the number, shapes and dtypes of the inputs."""
         ...
 
 
 class Backend(ABC):
-    """How programs for a target are compiled and run; it is a `ModuleBackend` or a `KernelBackend`."""
+    """A backend compiles and runs programs for a target; it is a `ModuleBackend` or a `KernelBackend`."""
 
-    # Whether programs take arrays on their device as they are.
+    # Whether programs accept arrays that are already on their device, without a copy.
     takes_device_arrays = False
-    # Whether kernels take sizes that come with a call as arguments.
-    takes_sizes = False
+    # Whether kernels take symbolic sizes as arguments.
+    accepts_symbolic_sizes = False
 
     @property
     @abstractmethod
     def target(self) -> Target:
-        """What the passes know of the device."""
+        """The description of the device that the passes use."""
 
-    def here(self) -> Backend:
-        """The backend with a device of this machine.
+    def for_local_device(self) -> Backend:
+        """Return the backend bound to a device of this machine.
 
-        Raises DeviceError when there is none for it.
+        Raises DeviceError if there is no suitable device.
         """
         return self
 
-    def compiling(self) -> Backend:
-        """The backend as far as programs are made, which another machine than this one may be meant to run.
+    def for_compilation(self) -> Backend:
+        """Return the backend bound as far as compilation requires; the program may be meant for another machine.
 
-        Raises DeviceError where it takes the device itself to make them, and there is none.
+        Raises DeviceError if compilation requires the device and there is none.
         """
-        return self.here()
+        return self.for_local_device()
 
     def stages(self, options: Options) -> tuple[Stage, ...]:
-        """From a `dl` module of static sizes to what code is made of."""
+        """Return the stages from a `dl` module with static sizes to the input of code generation."""
         return stages_of(self.target, options.numerics, options.weights, options.group, options.precision)
 
     def __str__(self) -> str:
@@ -74,24 +74,24 @@ class Backend(ABC):
 
 
 class ModuleBackend(Backend):
-    """Executes modules at whatever stage they are."""
+    """A backend that executes modules at any stage."""
 
     @abstractmethod
     def execute(self, module: ModuleOp, weights: Mapping[str, NDArray[Any]]) -> Executable:
-        """The program that a module and its weights are."""
+        """Return an executable for a module and its weights."""
 
 
 @dataclass(frozen=True)
-class Parts(Generic[Code]):
-    """What a program is put together of: its kernels, and the host program that runs them on buffers and weights.
+class ProgramParts(Generic[KernelCodeT]):
+    """The components of a program: its kernels, and the host program that runs them on buffers and weights.
 
-    `origins` are the layers in each kernel, `results` the dtypes of what it gives, `flops` the floating-point operations of its
-    contractions in one run.
+    `origins` are the layers in each kernel, `results` the dtypes of its results, `flops` the floating-point operations of its
+    contractions per launch.
     """
 
     name: str
-    host: HostProgram | OpenProgram
-    kernels: Sequence[Code]
+    host: HostProgram | DynamicProgram
+    kernels: Sequence[KernelCodeT]
     weights: Mapping[str, NDArray[Any]]
     origins: Mapping[str, tuple[str, ...]]
     results: Mapping[str, tuple[np.dtype[Any], ...]]
@@ -101,80 +101,82 @@ class Parts(Generic[Code]):
 
 @dataclass(frozen=True)
 class CodeListing:
-    """A kernel's code in a form, and what is known of where its lines come from.
+    """A kernel's code in one format, and the known origins of its lines.
 
-    `places` are those in the list of origins of the kernel's runs, `#0`, …; `lines`, where there are any, are lines of the
-    kernel's own text, from 0 (-1: none is known), which say more.
+    `line_origins` gives, for each line, indices `#0`, … into the list of origins of the kernel's launches. `lines`, if any,
+    gives 0-based line numbers in the kernel's own text (-1: unknown), which are more precise.
     """
 
-    form: str
+    format: str
     text: str
-    places: tuple[tuple[str, ...], ...] = ()
+    line_origins: tuple[tuple[str, ...], ...] = ()
     lines: tuple[int, ...] = ()
 
 
-def _places(code: str) -> Iterator[tuple[str, ...]]:
-    """The places that comments such as `// #0, #1` say, for each line of a C dialect's text."""
-    places: tuple[str, ...] = ()
+def _line_origins(code: str) -> Iterator[tuple[str, ...]]:
+    """Yield, for each line of C-like text, the origin indices in the closest comment such as `// #0, #1`."""
+    indices: tuple[str, ...] = ()
     for line in code.splitlines():
-        if (said := re.fullmatch(r"\s*// (#\d+(?:, #\d+)*)", line)) is not None:
-            places = tuple(said[1].split(", "))
+        if (match := re.fullmatch(r"\s*// (#\d+(?:, #\d+)*)", line)) is not None:
+            indices = tuple(match[1].split(", "))
         elif line.startswith(("}", "//")):
-            places = ()
-        yield places
+            indices = ()
+        yield indices
 
 
-class KernelBackend(Backend, Generic[Text, Code]):
-    """Makes code of kernels, each by itself and in processes side by side, and programs of their code.
+class KernelBackend(Backend, Generic[KernelTextT, KernelCodeT]):
+    """A backend that compiles each kernel separately (in parallel processes) and assembles programs from the compiled kernels.
 
-    `forms` are names of what `show` writes; the first is that of dumps, which end in `suffix`. `compiler` is what makes code
-    of text.
+    `listing_formats` are the formats that `show` accepts; the first is used for dumps, which have the file suffix `suffix`.
+    `compiler` names the compiler of the kernel text.
     """
 
-    forms: tuple[str, ...]
+    listing_formats: tuple[str, ...]
     suffix: str
     compiler: str
 
     @abstractmethod
-    def emit(self, kernel: func.FuncOp) -> Text:
-        """The text of a kernel at the end of the last stage."""
+    def emit(self, kernel: func.FuncOp) -> KernelTextT:
+        """Return the text of a kernel at the end of the last stage."""
 
     @abstractmethod
-    def compile_kernel(self, name: str, text: Text) -> Code:
-        """The code of the kernel called `name`; it can be pickled."""
+    def compile_kernel(self, name: str, text: KernelTextT) -> KernelCodeT:
+        """Return the code of the kernel called `name`, which must be picklable."""
 
-    def compile_kernels(self, texts: Mapping[str, Text]) -> list[Code]:
-        """The code of several kernels by their names, for a compiler that is quicker with them together."""
+    def compile_kernels(self, texts: Mapping[str, KernelTextT]) -> list[KernelCodeT]:
+        """Return the code of several kernels; override it for compilers that are faster in batches."""
         return [self.compile_kernel(name, text) for name, text in texts.items()]
 
     @abstractmethod
-    def size(self, code: Code) -> int:
-        """The bytes of a kernel's code."""
+    def size(self, code: KernelCodeT) -> int:
+        """Return the size of a kernel's code in bytes."""
 
     @abstractmethod
-    def assemble(self, parts: Parts[Code]) -> CompiledProgram | Executable:
-        """The program; an artifact where the target's record has a version, so that it can be kept.
+    def assemble(self, parts: ProgramParts[KernelCodeT]) -> CompiledProgram | Executable:
+        """Assemble a program; an artifact, which can be cached, if the target has a version.
 
-        Raises TooLargeError, naming them, for kernels that the device does not hold.
+        Raises TooLargeError with the names of kernels that exceed the resources of the device.
         """
 
     @abstractmethod
-    def show(self, form: str, texts: Mapping[str, Text], headers: Mapping[str, str]) -> str:
-        """Kernels in one of the forms, for a reader; a header is the comment above a kernel."""
+    def show(self, format: str, texts: Mapping[str, KernelTextT], headers: Mapping[str, str]) -> str:
+        """Return a listing of kernels in one of the formats; a header is the comment above a kernel."""
 
-    def kept(self, path: Path, options: Options) -> CompiledProgram:
-        """The artifact in an entry of the cache."""
+    def load_cached(self, path: Path, options: Options) -> CompiledProgram:
+        """Load the artifact of a cache entry."""
         return program_in(path)
 
-    def emit_traced(self, kernel: func.FuncOp, lines: Mapping[Operation, int]) -> Text:
-        """What `emit` gives, saying where it comes from as far as that can be said; `lines` are those on which ops begin."""
+    def emit_with_locations(self, kernel: func.FuncOp, lines: Mapping[Operation, int]) -> KernelTextT:
+        """Emit a kernel as `emit` does, with debug locations if supported; `lines` gives the line on which each op begins."""
         return self.emit(kernel)
 
-    def compile_listed(self, name: str, text: Text) -> tuple[Code, list[CodeListing]]:
-        """The code of a kernel of traced text, and that code for a reader who follows it, in each form."""
-        shown = {form: self.show(form, {name: text}, {name: ""}) for form in self.forms}
-        return self.compile_kernel(name, text), [CodeListing(form, code, tuple(_places(code))) for form, code in shown.items()]
+    def compile_with_listing(self, name: str, text: KernelTextT) -> tuple[KernelCodeT, list[CodeListing]]:
+        """Compile the text of a kernel with debug locations; return the code and a listing in each format."""
+        listings = {format: self.show(format, {name: text}, {name: ""}) for format in self.listing_formats}
+        return self.compile_kernel(name, text), [
+            CodeListing(format, code, tuple(_line_origins(code))) for format, code in listings.items()
+        ]
 
-    def smaller(self) -> KernelBackend[Text, Code] | None:
-        """What kernels are compiled by that the device turns out not to hold; None: nothing is smaller."""
+    def reduced_backend(self) -> KernelBackend[KernelTextT, KernelCodeT] | None:
+        """Return a backend for kernels that exceed the device's resources, or None."""
         return None

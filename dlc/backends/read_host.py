@@ -1,4 +1,4 @@
-"""From the host program in the IR to the plain data that runs."""
+"""Convert the host program from IR to the plain data that the run-time executes."""
 
 from __future__ import annotations
 
@@ -11,57 +11,59 @@ from dlc.dialects import host
 from dlc.dialects.dl.base import flag
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DONOR
-from dlc.dialects.dl.programs.ranges import equal_of, ranges_of
+from dlc.dialects.dl.programs.size_ranges import equal_sizes, size_ranges
 from dlc.dialects.entry import buffer_bytes, entry_of, inputs_of, outputs_of, sizes_of
-from dlc.dims import Range, Size, is_static
+from dlc.dims import Size, SizeRange, is_static
 from dlc.errors import CompileError
 from dlc.ir import Attribute, Block, DictionaryAttr, IntegerAttr, MemRefType, ModuleOp, SSAValue, StringAttr, func, memref
+from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.runtime.program.host_program import (
-    ARENA,
-    FIRST_INPUT,
+    ARENA_SLOT,
+    FIRST_INPUT_SLOT,
     Branch,
-    Carried,
-    Compute,
-    Decide,
-    Element,
+    BufferRef,
+    CarriedSlot,
+    DynamicLaunch,
     Fail,
     HostArray,
     HostProgram,
     Instruction,
     Launch,
     Loop,
-    OpenLaunch,
-    Place,
-    Print,
+    LoopSlot,
+    PrintArrays,
+    PythonCall,
+    SetSize,
     While,
 )
-from dlc.runtime.program.open_program import OpenProgram
 
 
 def read_host(module: ModuleOp) -> HostProgram:
-    """The instructions of the entry, after `plan-arena`.
+    """Return the instructions of the entry after `plan-arena`.
 
-    Raises CompileError when something other than the planned ops is left there.
+    Raises CompileError for ops other than the planned ones.
     """
-    return _Reader(entry_of(module), is_open=False).read()
+    return _HostReader(entry_of(module), is_dynamic=False).read()
 
 
-def read_open(module: ModuleOp) -> OpenProgram:
-    """As `read_host`, for an entry whose sizes come with a call."""
-    return _Reader(entry_of(module), is_open=True).read_open(ranges_of(module), equal_of(module))
+def read_dynamic_host(module: ModuleOp) -> DynamicProgram:
+    """Return the program as `read_host` does, for an entry with symbolic sizes."""
+    return _HostReader(entry_of(module), is_dynamic=True).read_dynamic_host(size_ranges(module), equal_sizes(module))
 
 
-def is_open(module: ModuleOp) -> bool:
-    """Whether sizes of the entry come with a call."""
+def is_dynamic(module: ModuleOp) -> bool:
+    """Return whether the entry has symbolic sizes."""
     main = entry_of(module)
-    if any(host.decided_by(op) for op in main.walk()):
+    if any(host.sizes_bound_by(op) for op in main.walk()):
         return True
     return not all(is_static(sizes_of(v)) for v in (*main.args, *(r for op in main.body.block.ops for r in op.results)))
 
 
-class _Reader:
-    def __init__(self, main: func.FuncOp, is_open: bool) -> None:
-        self.main, self.is_open = main, is_open
+class _HostReader:
+    """Convert the ops of one entry function to instructions."""
+
+    def __init__(self, main: func.FuncOp, is_dynamic: bool) -> None:
+        self.main, self.is_dynamic = main, is_dynamic
         self.inputs = inputs_of(main)
         self.outputs = outputs_of(main)
         ops = list(main.walk())
@@ -72,10 +74,10 @@ class _Reader:
             if isinstance(op, host.BufferOp):
                 self.regions.setdefault(op.region.value.data, []).append(buffer_bytes(op.result))
         self.arena_bytes = max((_end(op) for op in ops if isinstance(op, host.ArenaOp)), default=0)
-        # Where each buffer is; views are added as they come.
-        self.places: dict[SSAValue, Place] = {a: (FIRST_INPUT + i, 0) for i, a in enumerate(main.args)}
-        self.numbers = {name: FIRST_INPUT + len(main.args) + i for i, name in enumerate(weights)}
-        self.first_region = FIRST_INPUT + len(main.args) + len(weights)
+        # The location of each buffer; views are added when they are reached.
+        self.refs: dict[SSAValue, BufferRef] = {a: (FIRST_INPUT_SLOT + i, 0) for i, a in enumerate(main.args)}
+        self.numbers = {name: FIRST_INPUT_SLOT + len(main.args) + i for i, name in enumerate(weights)}
+        self.first_region = FIRST_INPUT_SLOT + len(main.args) + len(weights)
         self.slots = self.first_region + len(self.regions)
 
     def read(self) -> HostProgram:
@@ -83,17 +85,17 @@ class _Reader:
         return HostProgram(*self.infos(), self.arena_bytes, self.slots, instructions, self.donors())
 
     def donors(self) -> dict[int, int]:
-        """Which outputs are written over which inputs."""
-        named = [d.data.get(DONOR) for d in self.main.arg_attrs.data[len(self.inputs) :]] if self.main.arg_attrs else []
-        return {k: donor.value.data for k, donor in enumerate(named) if isinstance(donor, IntegerAttr)}
+        """Return the index of the input that each donated output overwrites."""
+        donor_names = [d.data.get(DONOR) for d in self.main.arg_attrs.data[len(self.inputs) :]] if self.main.arg_attrs else []
+        return {k: donor.value.data for k, donor in enumerate(donor_names) if isinstance(donor, IntegerAttr)}
 
-    def read_open(self, ranges: Mapping[str, Range], equal: Mapping[str, str]) -> OpenProgram:
+    def read_dynamic_host(self, ranges: Mapping[str, SizeRange], equal: Mapping[str, str]) -> DynamicProgram:
         regions = tuple(tuple(self.regions[k]) for k in range(len(self.regions)))
-        before, instructions = self.slots, self.block(self.main.body.block)
-        return OpenProgram(*self.infos(), ranges, regions, instructions, self.slots - before, equal)
+        first_new_slot, instructions = self.slots, self.block(self.main.body.block)
+        return DynamicProgram(*self.infos(), ranges, regions, instructions, self.slots - first_new_slot, equal)
 
     def infos(self) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-        """Inputs, outputs and weights."""
+        """Return the descriptions of inputs, outputs and weights."""
         names = self.names()
         inputs = tuple(_info(name, v) for name, v in zip(names, self.inputs, strict=False))
         return inputs, tuple(_info(name, v) for name, v in zip(names[len(inputs) :], self.outputs, strict=True)), self.weights
@@ -103,17 +105,17 @@ class _Reader:
         for op in block.ops:
             match op:
                 case host.WeightOp():
-                    self.places[op.result] = self.numbers[op.symbol.string_value()], 0
+                    self.refs[op.result] = self.numbers[op.symbol.string_value()], 0
                 case host.ArenaOp():
-                    self.places[op.result] = ARENA, op.offset.value.data
+                    self.refs[op.result] = ARENA_SLOT, op.offset.value.data
                 case host.BufferOp():
-                    self.places[op.result] = self.first_region + op.region.value.data, 0
+                    self.refs[op.result] = self.first_region + op.region.value.data, 0
                 case host.ViewOp():
-                    self.places[op.result] = self.part(op.source, op.offset.value.data)
+                    self.refs[op.result] = self.part(op.source, op.offset.value.data)
                 case memref.ReinterpretCastOp():
-                    self.places[op.result] = self.view(op)
+                    self.refs[op.result] = self.view(op)
                 case host.LaunchOp():
-                    instructions.append(self.launch(op.symbol, op.arguments, op.numbers))
+                    instructions.append(self.launch(op.symbol, op.arguments, op.kernel_sizes))
                 case memref.CopyOp():
                     bytes_ = buffer_bytes(op.destination)
                     instructions.append(self.launch(None, (op.destination, op.source), (bytes_,)))
@@ -123,82 +125,88 @@ class _Reader:
                     instructions.append(self.conditional(op))
                 case host.IfOp():
                     then, otherwise = map(self.block, op.blocks)
-                    instructions.append(Branch(self.places[op.condition], then, otherwise))
+                    instructions.append(Branch(self.refs[op.condition], then, otherwise))
                 case host.FailOp():
-                    instructions.append(Fail(op.message.data, tuple(self.places[v] for v in op.numbers)))
-                case host.DecideOp():
-                    instructions.append(Decide(op.symbol, self.places[op.count]))
+                    instructions.append(Fail(op.message.data, tuple(self.refs[v] for v in op.message_values)))
+                case host.BindSizeOp():
+                    instructions.append(SetSize(op.symbol, self.refs[op.count]))
                 case host.PrintOp():
-                    instructions.append(Print(tuple(op.texts), self.arrays(op.buffers)))
+                    instructions.append(PrintArrays(tuple(op.texts), self.arrays(op.buffers)))
                 case host.ComputeOp():
-                    arrays, decided = (self.arrays(op.arguments), self.arrays(op.made)), host.decided_by(op)
+                    arrays, data_dependent_sizes = (
+                        (self.arrays(op.arguments), self.arrays(op.result_buffers)),
+                        host.sizes_bound_by(op),
+                    )
                     settings, where = json.loads(op.settings.data), str(op.location)
-                    instructions.append(Compute(op.function.data, settings, where, *arrays, decided))
+                    instructions.append(PythonCall(op.function.data, settings, where, *arrays, data_dependent_sizes))
                 case func.ReturnOp() | host.YieldOp():
                     pass
                 case _:
-                    raise CompileError(f"{op.name} is in the host program after planning; run bufferize-host and plan-arena")
+                    raise CompileError(f"{op.name} remains in the host program; run bufferize-host and plan-arena first")
         return tuple(instructions)
 
     def arrays(self, buffers: Sequence[SSAValue]) -> tuple[HostArray, ...]:
         infos = [_info("", v) for v in buffers]
-        return tuple(HostArray(self.places[v], info.shape, info.dtype) for v, info in zip(buffers, infos, strict=True))
+        return tuple(HostArray(self.refs[v], info.shape, info.dtype) for v, info in zip(buffers, infos, strict=True))
 
     def loop(self, op: host.LoopOp) -> Loop:
-        count, carried = op.turns, op.carried.value.data
+        count, carried = op.trip_count, op.carried.value.data
         body = op.blocks[0]
         firsts = self.carry(body, op.arguments[:carried], op.results)
-        elements: list[Element] = []
+        elements: list[LoopSlot] = []
         for argument, sequence in zip(body.args[carried:], op.arguments[carried:], strict=True):
-            self.places[argument] = self.new_slot(), 0
-            (slot, offset), step = self.places[sequence], buffer_bytes(argument)
+            self.refs[argument] = self.new_slot(), 0
+            (slot, offset), step = self.refs[sequence], buffer_bytes(argument)
             last = offset + step * (count - 1) if count != 0 else offset
             first, step = ((slot, last), -step) if flag(op.reverse) else ((slot, offset), step)
-            elements.append(Element(self.places[argument][0], first, step))
+            elements.append(LoopSlot(self.refs[argument][0], first, step))
         instructions = self.block(body)
         return Loop(count, self.carried(firsts, op.yielded), tuple(elements), instructions)
 
     def conditional(self, op: host.WhileOp) -> While:
         firsts = self.carry(op.blocks[0], op.arguments, op.results)
         instructions = self.block(op.blocks[0])
-        again, *following = op.yielded
-        return While(self.places[op.condition], self.places[again], self.carried(firsts, following), instructions)
+        next_condition, *next_values = op.yielded
+        return While(self.refs[op.condition], self.refs[next_condition], self.carried(firsts, next_values), instructions)
 
-    def carry(self, body: Block, firsts: Sequence[SSAValue], results: Sequence[SSAValue]) -> list[tuple[int, Place]]:
-        """A slot for each carried buffer, by which the body and who reads the loop's results know it; and its first place."""
-        carried: list[tuple[int, Place]] = []
+    def carry(self, body: Block, firsts: Sequence[SSAValue], results: Sequence[SSAValue]) -> list[tuple[int, BufferRef]]:
+        """Allocate a slot for each carried buffer and return (slot, initial buffer).
+
+        The body argument and the result of the loop share the slot.
+        """
+        carried: list[tuple[int, BufferRef]] = []
         for argument, first, result in zip(body.args, firsts, results, strict=False):
-            carried.append((self.new_slot(), self.places[first]))
-            self.places[argument] = self.places[result] = carried[-1][0], 0
+            carried.append((self.new_slot(), self.refs[first]))
+            self.refs[argument] = self.refs[result] = carried[-1][0], 0
         return carried
 
-    def carried(self, firsts: Sequence[tuple[int, Place]], following: Sequence[SSAValue]) -> tuple[Carried, ...]:
-        return tuple(Carried(slot, first, self.places[f]) for (slot, first), f in zip(firsts, following, strict=True))
+    def carried(self, firsts: Sequence[tuple[int, BufferRef]], following: Sequence[SSAValue]) -> tuple[CarriedSlot, ...]:
+        return tuple(CarriedSlot(slot, first, self.refs[f]) for (slot, first), f in zip(firsts, following, strict=True))
 
     def new_slot(self) -> int:
         self.slots += 1
         return self.slots - 1
 
-    def view(self, op: memref.ReinterpretCastOp) -> Place:
+    def view(self, op: memref.ReinterpretCastOp) -> BufferRef:
         elements = int(cast(Any, op.static_offsets).get_values()[0])
         if op.offsets or elements < 0:
             raise CompileError("memref.reinterpret_cast in the host program: its offset must be static")
         return self.part(op.source, elements)
 
-    def part(self, source: SSAValue, elements: int) -> Place:
-        """Where what begins at an element of a buffer is."""
-        slot, offset = self.places[source]
+    def part(self, source: SSAValue, elements: int) -> BufferRef:
+        """Return the reference to a buffer from one of its elements on."""
+        slot, offset = self.refs[source]
         return slot, offset + elements * numpy_dtype(_type(source).element_type).itemsize
 
-    def launch(self, kernel: str | None, arguments: Iterable[SSAValue], numbers: tuple[Size, ...]) -> Launch | OpenLaunch:
+    def launch(self, kernel: str | None, arguments: Iterable[SSAValue], numbers: tuple[Size, ...]) -> Launch | DynamicLaunch:
         values = tuple(arguments)
-        places = tuple(self.places[v] for v in values)
-        if self.is_open:
-            return OpenLaunch(kernel, places, numbers)
-        return Launch(kernel, places, tuple(int(buffer_bytes(v)) for v in values), tuple(map(int, numbers)))
+        refs = tuple(self.refs[v] for v in values)
+        if self.is_dynamic:
+            return DynamicLaunch(kernel, refs, numbers)
+        return Launch(kernel, refs, tuple(int(buffer_bytes(v)) for v in values), tuple(map(int, numbers)))
 
     def names(self) -> list[str]:
-        """The names of the arguments; one without a name has its number."""
+        """Return the names of the arguments; an unnamed argument is called by its index."""
         attributes = self.main.arg_attrs.data if self.main.arg_attrs is not None else [DictionaryAttr({})] * len(self.main.args)
         names = [d.data.get("dl.name") for d in attributes]
         return [name.data if isinstance(name, StringAttr) else str(i) for i, name in enumerate(names)]

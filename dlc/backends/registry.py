@@ -1,4 +1,4 @@
-"""The backend that a target's name means."""
+"""Look up a backend by target name."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dlc.backends.cpu.backend import Cpu
 from dlc.backends.opencl.backend import OpenCL
 from dlc.backends.reference.backend import Reference
 from dlc.errors import DeviceError, DlcError
-from dlc.files.python_files import executed
-from dlc.target import REFERENCE, is_opencl, place_of, resolve
+from dlc.files.python_files import run_python_file
+from dlc.target import REFERENCE, custom_target_location, is_opencl, resolve
 
 
 def backend_of(target: str | Backend, device: str | None = None) -> Backend:
-    """The backend called `target`, or itself; `device` is where the target `opencl` is.
+    """Return the backend for a target name, or `target` itself; `device` selects the device of the target `opencl`.
 
-    Raises DeviceError for a name that means none.
+    Raises DeviceError for an unknown name.
     """
     if isinstance(target, Backend):
         return target
-    if (place := place_of(target)) is not None:
-        return _in_file(*place)
+    if (location := custom_target_location(target)) is not None:
+        return _load_backend_file(*location)
     if is_opencl(target):
         return OpenCL(target, device)
     record = resolve(target)
@@ -29,14 +29,14 @@ def backend_of(target: str | Backend, device: str | None = None) -> Backend:
 
 
 @lru_cache
-def _in_file(path: str, name: str) -> Backend:
-    """The backend that a Python file calls `name`."""
+def _load_backend_file(path: str, name: str) -> Backend:
+    """Load the backend called `name` from a Python file."""
     try:
-        module = executed(path)
+        module = run_python_file(path)
     except DlcError as error:
         raise DeviceError(f"target {path}:{name}: {error}") from error
-    found = getattr(module, name, None)
-    if not isinstance(found, Backend):
+    member = getattr(module, name, None)
+    if not isinstance(member, Backend):
         kinds = [key for key, value in vars(module).items() if isinstance(value, Backend)]
-        raise DeviceError(f"target {path}:{name}: no backend of this name there; there are {', '.join(kinds) or 'none'}")
-    return found
+        raise DeviceError(f"target {path}:{name}: the file defines no such backend; it defines {', '.join(kinds) or 'none'}")
+    return member

@@ -1,1 +1,1 @@
-"""What was made once and is used again: found on disk by what it depends on, by any process of a user."""
+"""On-disk caches, shared by all processes of a user."""

@@ -1,29 +1,29 @@
-"""What was made once and is used again, on disk, shared by all processes of a user.
+"""An on-disk cache, shared by all processes of a user.
 
-    <folder>/<kind>/<key>.kept/    entry    what `write` wrote
-                                   about    what the maker says of it, as JSON
-                                   hits     a byte per hit; when it was last written is when the entry was last used
-    <folder>/new/*.kept/           entries that are being written, and what is being removed
-    <folder>/locks/*.kept          a file per entry that is being made
+    <folder>/<kind>/<key>.kept/    entry    the cached file
+                                   about    metadata of the entry, as JSON
+                                   hits     one byte per hit; its modification time is the time of the last use
+    <folder>/new/*.kept/           entries that are being written or removed
+    <folder>/locks/*.kept          one lock file per entry that is being created
 
-The folder may be one in which a person keeps other things: nothing is removed but what the ending marks as the cache's own.
-Entries hold native code, which runs in the process that loads it: the folder is private to its owner, one that others may
-write to is not used, and an entry that somebody else has written, or may write, is not there.
+The folder may contain other files: the cache removes only files with its own suffix. Entries contain native code, which is
+executed by the process that loads it. So the folder must be private to its owner, and an entry that other users have written
+or may write to is ignored.
 
-An entry is of a *kind* ("model", "opencl"), which says what its file is, and has a *key*, which names everything that the file
-depends on: two of one kind and key are alike, so that it does not matter whose is kept. Keys become names of folders.
+The *kind* of an entry ("model", "opencl") defines its file format. Its *key* identifies everything that the file depends on:
+two files of the same kind and key are interchangeable. Keys are used as folder names.
 
-    path = cache.lookup("opencl", key)               the file, or None; counts as a use of the entry
-    path = cache.store("opencl", key, write, about)  calls write(path of a new file); None if it could not be kept
-    with cache.lock("opencl", key): ...              one process and thread at a time
-    cache.read("opencl", key, read)                  read(path), or None; what cannot be read is removed
-    cache.fetch("opencl", key, read, make, write, about)     all of it: made by one process, read by the others
+    path = cache.lookup("opencl", key)               the file, or None; counts as a hit
+    path = cache.store("opencl", key, write, metadata)       calls write(path of a new file); None if it was not stored
+    with cache.lock("opencl", key): ...              excludes other processes and threads
+    cache.read("opencl", key, read)                  read(path), or None; damaged entries are removed
+    cache.fetch("opencl", key, read, make, write, metadata)  all of it: one process creates the entry, the others read it
 
-An entry appears whole or not at all, whatever kills its maker: it is written elsewhere and renamed. The system lets go of a
-dead process's lock. A folder that cannot be used is warned of once, and nothing is kept from then on. Beyond the capacity the
-entries go that were not used for longest; a file that is open or mapped stays readable for who has it.
+Entries appear atomically: they are written to a temporary folder and renamed. The operating system releases the locks of
+processes that die. An unusable folder is reported once, and caching is disabled in this process. When the capacity is
+exceeded, the least recently used entries are removed; files that are open or mapped stay readable.
 
-Functions here log to `dlc.caching.cache`: warnings by default, what is removed and why at the level INFO.
+This module logs to `dlc.caching.cache`: warnings by default, removals and their reasons at level INFO.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_ENTRY, _ABOUT, _HITS = "entry", "about", "hits"
-_NEW, _LOCKS = "new", "locks"
-# How the names end of what the cache has made, and may remove.
-_MARK = ".kept"
-# Whoever still writes after this long is dead: its files are removed.
+_ENTRY, _METADATA, _HITS = "entry", "about", "hits"
+_STAGING, _LOCKS = "new", "locks"
+# The suffix of everything that the cache creates and may remove.
+_SUFFIX = ".kept"
+# Temporary files older than this belong to processes that died, and are removed.
 _STALE_SECONDS = 3600.0
-# How long to wait for another process that makes the same entry, and how often to look.
-_PATIENCE_SECONDS, _POLL_SECONDS = 600.0, 0.02
-# Folders that this process has warned of.
+# How long to wait for another process that creates the same entry, and the polling interval.
+_LOCK_TIMEOUT_SECONDS, _POLL_SECONDS = 600.0, 0.02
+# Folders that this process has reported as unusable.
 _unusable: set[Path] = set()
 
 
 @dataclass(frozen=True)
-class Entry:
-    """An entry as it is on disk; times are seconds since 1970."""
+class CacheEntry:
+    """An entry on disk; times are in seconds since 1970."""
 
     kind: str
     key: str
@@ -74,16 +74,16 @@ class Entry:
     hits: int
 
     @property
-    def about(self) -> dict[str, Any]:
-        """What its maker said of it; nothing if that cannot be read, as it is for people to read."""
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the entry; empty if it cannot be read, since it is only shown to people."""
         try:
-            return json.loads((self.path.parent / _ABOUT).read_text())
+            return json.loads((self.path.parent / _METADATA).read_text())
         except (OSError, ValueError):
             return {}
 
 
 class Cache:
-    """The entries in `folder`, of `capacity` bytes at most; without a folder nothing is kept."""
+    """The entries in `folder`, up to `capacity` bytes; without a folder nothing is cached."""
 
     def __init__(self, folder: Path | None, capacity: int = 4 << 30) -> None:
         self.folder = folder
@@ -91,48 +91,49 @@ class Cache:
 
     @staticmethod
     def standard() -> Cache:
-        """The cache that the environment chooses."""
+        """Return the cache that the environment variables select."""
         environment = Environment.read()
         return Cache(environment.cache_folder if environment.cache else None, environment.cache_bytes)
 
     def lookup(self, kind: str, key: str) -> Path | None:
-        """The file of an entry; None when there is none."""
+        """Return the file of an entry; None if there is none."""
         if self.folder is None:
             return None
-        place = self._place(kind, key)
-        if not all(is_private(path) for path in (self.folder, place, place / _ENTRY)) or not (place / _ENTRY).is_file():
+        folder = self._entry_folder(kind, key)
+        if not all(is_private(path) for path in (self.folder, folder, folder / _ENTRY)) or not (folder / _ENTRY).is_file():
             return None
-        # The folder may be read-only: what cannot be counted can still be used.
-        with suppress(OSError), (place / _HITS).open("ab") as hits:
+        # The folder may be read-only: then hits are not counted.
+        with suppress(OSError), (folder / _HITS).open("ab") as hits:
             hits.write(b".")
-        return place / _ENTRY
+        return folder / _ENTRY
 
-    def store(self, kind: str, key: str, write: Callable[[Path], object], about: Mapping[str, Any]) -> Path | None:
-        """Keeps what `write` writes to the path it is given, in place of an entry of this key; gives its file.
+    def store(self, kind: str, key: str, write: Callable[[Path], object], metadata: Mapping[str, Any]) -> Path | None:
+        """Store what `write` writes to the path that it is given, replacing an entry with this key; return its file.
 
-        None when it was not kept: for want of a folder or of room, which is warned of, or because it alone exceeds the
-        capacity.
+        Return None if it was not stored: because there is no usable folder or no space (which is logged), or because the entry
+        alone
+        exceeds the capacity.
         """
         if self.folder is None or self.folder in _unusable:
             return None
-        place = self._place(kind, key)
+        folder = self._entry_folder(kind, key)
         try:
-            new = self._new()
+            new = self._new_folder()
             try:
                 write(new / _ENTRY)
                 (new / _ENTRY).chmod(0o600)
-                (new / _ABOUT).write_text(json.dumps(about))
+                (new / _METADATA).write_text(json.dumps(metadata))
                 (new / _HITS).touch()
-                place.parent.mkdir(exist_ok=True)
+                folder.parent.mkdir(exist_ok=True)
                 self.remove(kind, key)
-                _rename(new, place)
+                _rename(new, folder)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
-            self._trim()
+            self._evict()
         except (OSError, DlcError) as error:
             self._warn(error)
             return None
-        return place / _ENTRY if _exists(place) else None
+        return folder / _ENTRY if _exists(folder) else None
 
     def fetch(
         self,
@@ -141,11 +142,11 @@ class Cache:
         read: Callable[[Path], T],
         make: Callable[[], T],
         write: Callable[[T, Path], object],
-        about: Mapping[str, Any],
+        metadata: Mapping[str, Any],
     ) -> tuple[T, bool]:
-        """What `read` makes of the entry, and True; or what `make` makes, which is kept, and False.
+        """Return the entry as `read` reads it, and True; or the result of `make`, which is stored, and False.
 
-        While one process makes it others wait, and read.
+        While one process creates the entry, others wait and then read it.
         """
         found = self.read(kind, key, read)
         if found is not None:
@@ -155,30 +156,33 @@ class Cache:
             if found is not None:
                 return found, True
             made = make()
-            self.store(kind, key, lambda path: write(made, path), about)
+            self.store(kind, key, lambda path: write(made, path), metadata)
             return made, False
 
     def read(self, kind: str, key: str, read: Callable[[Path], T]) -> T | None:
-        """What `read` makes of an entry's file; an entry that it raises DlcError or OSError for is removed: it is damaged."""
+        """Return the entry as `read` reads it, or None.
+
+        If `read` raises DlcError or OSError, the entry is damaged and is removed.
+        """
         path = self.lookup(kind, key)
         if path is None:
             return None
         try:
             return read(path)
         except (DlcError, OSError) as error:
-            log.info("%s is removed, to be made again: %s", path.parent, error)
+            log.info("removing damaged entry %s: %s", path.parent, error)
             self.remove(kind, key)
             return None
 
     @contextmanager
     def lock(self, kind: str, key: str) -> Generator[None]:
-        """Excludes other holders of the same lock, in this process and in others, for as long as the block takes.
+        """Exclude other holders of the same lock, in this process and in others, during the block.
 
-        After ten minutes it goes on without: whoever holds it is stuck, and the same work twice does no harm.
+        After ten minutes it continues without the lock: the holder is stuck, and doing the same work twice is harmless.
         """
         path, descriptor = None, None
         if self.folder is not None and self.folder not in _unusable:
-            path = self.folder / _LOCKS / f"{kind}-{key}{_MARK}"
+            path = self.folder / _LOCKS / f"{kind}-{key}{_SUFFIX}"
             try:
                 make_private(self.folder)
                 path.parent.mkdir(exist_ok=True)
@@ -189,67 +193,67 @@ class Cache:
             yield
         finally:
             if path is not None and descriptor is not None:
-                # Removed while it is held: who waits for this file finds that it is no longer the one of that name.
+                # Remove the file while it is locked: processes that wait for it notice that it is no longer the current one.
                 with suppress(OSError):
                     path.unlink()
                 os.close(descriptor)
 
     def remove(self, kind: str, key: str) -> bool:
-        """Removes an entry at once, if it is there."""
+        """Remove an entry atomically, if it exists; return whether it did."""
         if self.folder is None:
             return False
-        place = self._place(kind, key)
-        if not _exists(place):
+        folder = self._entry_folder(kind, key)
+        if not _exists(folder):
             return False
         try:
-            aside = self._new()
-            os.rename(place, aside)
+            trash = self._new_folder()
+            os.rename(folder, trash)
         except OSError:
             return False
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(trash, ignore_errors=True)
         return True
 
-    def clear(self) -> list[Entry]:
-        """Removes every entry; gives those that were there."""
+    def clear(self) -> list[CacheEntry]:
+        """Remove all entries and return them."""
         return [e for e in self.entries() if self.remove(e.kind, e.key)]
 
-    def entries(self, kind: str = "*") -> list[Entry]:
-        """The entries of a kind, or all of them, the one used last first."""
+    def entries(self, kind: str = "*") -> list[CacheEntry]:
+        """Return the entries of a kind, or all of them, most recently used first."""
         if self.folder is None or not os.path.isdir(self.folder):
             return []
-        places = [path.parent for path in self.folder.glob(f"{kind}/*{_MARK}/{_ENTRY}") if path.parts[-3] != _NEW]
-        return sorted((e for place in places if (e := _entry(place)) is not None), key=lambda e: -e.used)
+        folders = [path.parent for path in self.folder.glob(f"{kind}/*{_SUFFIX}/{_ENTRY}") if path.parts[-3] != _STAGING]
+        return sorted((e for folder in folders if (e := _entry(folder)) is not None), key=lambda e: -e.used)
 
     def problem(self) -> str | None:
-        """Why nothing can be kept, and what to do; None where something can, or there is no folder."""
+        """Return why nothing can be cached, and how to fix it; None if caching works or is turned off."""
         if self.folder is None:
             return None
         try:
-            shutil.rmtree(self._new(), ignore_errors=True)
+            shutil.rmtree(self._new_folder(), ignore_errors=True)
         except (OSError, DlcError) as error:
-            return self._nothing_kept(error)
+            return self._unusable_message(error)
         return None
 
-    def _place(self, kind: str, key: str) -> Path:
+    def _entry_folder(self, kind: str, key: str) -> Path:
         assert self.folder is not None
-        return self.folder / kind / f"{key}{_MARK}"
+        return self.folder / kind / f"{key}{_SUFFIX}"
 
-    def _new(self) -> Path:
-        """A new folder on the same disk; what dead processes left is removed."""
+    def _new_folder(self) -> Path:
+        """Create a temporary folder on the same disk; remove those that dead processes left."""
         assert self.folder is not None
         make_private(self.folder)
-        for name in (_NEW, _LOCKS):
+        for name in (_STAGING, _LOCKS):
             parent = self.folder / name
             parent.mkdir(exist_ok=True)
             _remove_stale(parent)
-        return Path(tempfile.mkdtemp(_MARK, dir=self.folder / _NEW))
+        return Path(tempfile.mkdtemp(_SUFFIX, dir=self.folder / _STAGING))
 
-    def _trim(self) -> None:
+    def _evict(self) -> None:
         entries = self.entries()
         total = sum(e.bytes for e in entries)
         while total > self.capacity:
             oldest = entries.pop()
-            log.info("%s is removed: %d bytes are kept, %d may be", oldest.path.parent, total, self.capacity)
+            log.info("evicting %s: the cache has %d bytes, its capacity is %d", oldest.path.parent, total, self.capacity)
             self.remove(oldest.kind, oldest.key)
             total -= oldest.bytes
 
@@ -257,43 +261,49 @@ class Cache:
         assert self.folder is not None
         if self.folder not in _unusable:
             _unusable.add(self.folder)
-            log.warning("dlc: %s", self._nothing_kept(error))
+            log.warning("dlc: %s", self._unusable_message(error))
 
-    def _nothing_kept(self, error: Exception) -> str:
+    def _unusable_message(self, error: Exception) -> str:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         return f"nothing is cached: {self.folder}: {reason}; set DLC_CACHE_DIR to another folder, or DLC_CACHE=0"
 
 
-def _entry(place: Path) -> Entry | None:
-    """What an entry's folder says; None for one that is being removed."""
+def _entry(folder: Path) -> CacheEntry | None:
+    """Return the entry in a folder; None for one that is being removed."""
     try:
-        entry, hits = (place / _ENTRY).stat(), (place / _HITS).stat()
+        entry, hits = (folder / _ENTRY).stat(), (folder / _HITS).stat()
     except OSError:
         return None
     size = entry.st_size + hits.st_size
-    return Entry(
-        place.parent.name, place.name.removesuffix(_MARK), place / _ENTRY, size, entry.st_mtime, hits.st_mtime, hits.st_size
+    return CacheEntry(
+        folder.parent.name,
+        folder.name.removesuffix(_SUFFIX),
+        folder / _ENTRY,
+        size,
+        entry.st_mtime,
+        hits.st_mtime,
+        hits.st_size,
     )
 
 
 def _exists(path: Path) -> bool:
-    """Whether a file or folder is there and can be reached; of one behind a closed folder `Path.exists` raises."""
+    """Return whether a file or folder exists and is accessible; `Path.exists` raises below a folder without permission."""
     return os.path.exists(path)
 
 
-def _rename(new: Path, place: Path) -> None:
+def _rename(new: Path, folder: Path) -> None:
     try:
-        os.rename(new, place)
+        os.rename(new, folder)
     except OSError:
-        if not _exists(place):
+        if not _exists(folder):
             raise
-        # Another process, which did not wait for the lock, was faster; its entry is alike.
+        # Another process, which did not wait for the lock, was faster; its entry is equivalent.
 
 
 def _acquire(path: Path) -> int | None:
-    """A descriptor of the locked file of this name; None if it was not to be had in time."""
-    end = time.monotonic() + _PATIENCE_SECONDS
-    told = False
+    """Return a descriptor of the locked file; None if the lock was not available in time."""
+    end = time.monotonic() + _LOCK_TIMEOUT_SECONDS
+    is_logged = False
     while time.monotonic() < end:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -301,22 +311,22 @@ def _acquire(path: Path) -> int | None:
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
         except BlockingIOError:
-            if not told:
-                log.info("%s: another process makes this entry; waiting for it", path.name)
-                told = True
+            if not is_logged:
+                log.info("%s: waiting for another process that creates this entry", path.name)
+                is_logged = True
             time.sleep(_POLL_SECONDS)
         except FileNotFoundError:
-            pass  # removed by its last holder
+            pass  # Removed by its last holder.
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
-    log.info("%s: held for %d seconds; going on without it", path, _PATIENCE_SECONDS)
+    log.info("%s: locked for %d seconds; continuing without the lock", path, _LOCK_TIMEOUT_SECONDS)
     return None
 
 
 def _remove_stale(folder: Path) -> None:
-    for path in folder.glob(f"*{_MARK}"):
+    for path in folder.glob(f"*{_SUFFIX}"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime <= _STALE_SECONDS:
                 continue

@@ -1,9 +1,9 @@
-"""What a compiled model depends on, part by part: equal keys mean equal code.
+"""Cache keys: everything that a compiled model depends on. Equal keys imply equal code.
 
-A key is of a *model file* (its bytes and those of its external data, the shapes and the values of inputs), so that nothing has
-to be parsed to find what was compiled before; or of a *program* (the text of its module, the contents of its weights), as a
-traced function or a model whose sizes came with a call. Both have the target, the passes if they were chosen, and what
-dlc was: a digest of its own sources and the versions of the packages that it compiles with.
+The key of a *model file* has the hashes of the file and its external data, and the shapes and values of inputs, so that a
+lookup does not parse the model. The key of a *program* has the hashes of its module's text and of its weights; it is used for
+traced functions and for specializations at run time. Both contain the target, the custom passes, and the version of dlc: a
+hash of its sources, and the versions of the packages that it compiles with.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.given_shapes import GivenShapes
 from dlc.machine.cpus import usable_cpus
-from dlc.machine.threads import Threads
+from dlc.machine.threads import ThreadPool
 from dlc.options import Options
+from dlc.shape_specs import ShapeSpecs
 from dlc.target import CPU_LEVELS, Target
 from dlc.weights import WeightStore
 
-# What each part is called when two keys are compared.
-PARTS = {
+# The fields of keys, with their names in messages.
+KEY_FIELDS = {
     "file": "the model file",
     "external": "the external data of the model",
     "module": "the program",
@@ -38,101 +38,103 @@ PARTS = {
     "pipeline": "the passes",
     "numerics": "the numerics",
     "precision": "the precision",
-    "few_bits": "the bits of weights",
-    "tuned": "whether tile plans are measured",
+    "weight_format": "the storage format of weights",
+    "tuned": "whether tile plans are tuned",
     "dlc": "dlc itself",
     "packages": "the packages that dlc compiles with",
 }
-# Files are digested in pieces, by all processors; then the digests are.
-_PIECE_BYTES = 2 << 20
-_COMPILES_WITH = ("xdsl", "llvmlite", "onnx", "numpy", "ml_dtypes")
+# Files are hashed in chunks, in parallel; the result is the hash of the hashes.
+_DIGEST_CHUNK_BYTES = 2 << 20
+_COMPILER_PACKAGES = ("xdsl", "llvmlite", "onnx", "numpy", "ml_dtypes")
 
 
 @dataclass(frozen=True)
-class Key:
-    """The parts, by name; two keys with the same parts are the same."""
+class CacheKey:
+    """The fields of a key, by name."""
 
     parts: Mapping[str, str]
 
     @property
     def digest(self) -> str:
-        """The key's name in the cache."""
+        """The name of the entry in the cache."""
         return _digest(json.dumps(self.parts, sort_keys=True).encode())
 
     def differences(self, other: Mapping[str, str]) -> list[str]:
-        """The names of the parts that another key has otherwise."""
-        return [name for name in PARTS if self.parts.get(name) != other.get(name)]
+        """Return the names of the fields in which another key differs."""
+        return [name for name in KEY_FIELDS if self.parts.get(name) != other.get(name)]
 
 
 def file_key(
     path: Path,
-    shapes: GivenShapes,
+    shapes: ShapeSpecs,
     target: Target,
     options: Options,
     values: Mapping[str, NDArray[Any]],
-) -> Key:
-    """The key of a model file with these input shapes, and these values of inputs, before its external data is known.
+) -> CacheKey:
+    """Return the key of a model file with these input shapes and values, without its external data.
 
-    Raises OSError when it cannot be read.
+    Raises OSError if the file cannot be read.
     """
     given = json.dumps(dict(shapes), sort_keys=True)
     known = {name: f"{v.dtype}{list(v.shape)} {_digest(v.tobytes())}" for name, v in sorted(values.items())}
-    return Key({"file": file_digest(path), "shapes": given, "values": json.dumps(known), **_compilation(target, options)})
+    return CacheKey(
+        {"file": file_digest(path), "shapes": given, "values": json.dumps(known), **_compilation_fields(target, options)}
+    )
 
 
-def with_external(key: Key, folder: Path, names: Iterable[str]) -> Key:
-    """The key of a model file with the external data in these files of its folder."""
+def with_external(key: CacheKey, folder: Path, names: Iterable[str]) -> CacheKey:
+    """Return the key of a model file with external data in these files of its folder."""
     files = {name: file_digest(folder / name) for name in sorted(names)}
-    return Key({**key.parts, "external": json.dumps(files)}) if files else key
+    return CacheKey({**key.parts, "external": json.dumps(files)}) if files else key
 
 
-def program_key(text: str, weights: WeightStore, remaining: str | None, target: Target, options: Options) -> Key:
-    """The key of a program: the text of its module, and the passes that are still to come if it says so."""
+def program_key(text: str, weights: WeightStore, remaining: str | None, target: Target, options: Options) -> CacheKey:
+    """Return the key of a program from the text of its module, its weights and its remaining passes, if it names them."""
     contents = "".join(f"{name} {digest.hex()}\n" for name, digest in sorted(weights.digests().items()))
-    parts = {"module": _digest(text.encode()), "weights": _digest(contents.encode()), **_compilation(target, options)}
-    return Key(parts if options.pipeline is not None or remaining is None else {**parts, "pipeline": remaining})
+    parts = {"module": _digest(text.encode()), "weights": _digest(contents.encode()), **_compilation_fields(target, options)}
+    return CacheKey(parts if options.pipeline is not None or remaining is None else {**parts, "pipeline": remaining})
 
 
 def target_text(target: Target) -> str:
-    """A target's name, and a digest of its record where dlc's sources, which are another part of a key, do not have it."""
+    """Return a target's name, with a hash of its record if that is not defined by dlc's sources."""
     known = CPU_LEVELS.get(target.name) == target
     return target.name if known else f"{target.name} {_digest(repr(target).encode())[:12]}"
 
 
 def sources_changed() -> bool:
-    """Whether dlc was edited since this module was imported: what this process compiles is then neither the old nor the new."""
+    """Return whether dlc's sources changed since this module was imported: this process then runs a mix of both versions."""
     return _sources() != _SOURCES
 
 
 def file_digest(path: Path) -> str:
-    """A digest of the bytes of a file: never of its times, which copies and archives set as they like."""
-    with path.open("rb") as file, Threads(usable_cpus()) as workers:
+    """Return a hash of a file's content; modification times are ignored, since copies and archives change them."""
+    with path.open("rb") as file, ThreadPool(usable_cpus()) as workers:
 
         def piece(start: int) -> bytes:
-            # Not mapped into memory: a file that someone cuts short meanwhile would end the process.
-            return hashlib.blake2b(os.pread(file.fileno(), _PIECE_BYTES, start)).digest()
+            # Not memory-mapped: if the file were truncated meanwhile, the process would receive SIGBUS.
+            return hashlib.blake2b(os.pread(file.fileno(), _DIGEST_CHUNK_BYTES, start)).digest()
 
-        return _digest(b"".join(workers.map(piece, range(0, os.fstat(file.fileno()).st_size, _PIECE_BYTES))))
+        return _digest(b"".join(workers.map(piece, range(0, os.fstat(file.fileno()).st_size, _DIGEST_CHUNK_BYTES))))
 
 
 def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=20).hexdigest()
 
 
-def _compilation(target: Target, options: Options) -> dict[str, str]:
-    few_bits = options.weights if options.weights == "float" else f"{options.weights} in groups of {options.group}"
+def _compilation_fields(target: Target, options: Options) -> dict[str, str]:
+    weight_format = options.weights if options.weights == "float" else f"{options.weights} in groups of {options.group}"
     chosen = {
         "pipeline": options.pipeline or "",
         "numerics": options.numerics,
         "precision": options.precision,
-        "few_bits": few_bits,
+        "weight_format": weight_format,
         "tuned": str(options.tune > 0),
     }
     return {"target": target_text(target), **chosen, "dlc": DLC, "packages": PACKAGES}
 
 
 def _sources() -> str:
-    # Each import reads them all; with paths that are text, in two thirds of the time of `Path`.
+    # Each import reads all sources; paths as strings take two thirds of the time of `Path`.
     root = os.path.dirname(os.path.dirname(__file__))
     digest = hashlib.blake2b(digest_size=8)
     for folder, folders, names in os.walk(root):
@@ -150,9 +152,9 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "of an unknown version"
+        return "unknown version"
 
 
 _SOURCES = _sources()
 DLC = f"{_version('dlc')}, sources {_SOURCES}"
-PACKAGES = ", ".join(f"{name} {_version(name)}" for name in _COMPILES_WITH)
+PACKAGES = ", ".join(f"{name} {_version(name)}" for name in _COMPILER_PACKAGES)

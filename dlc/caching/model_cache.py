@@ -1,6 +1,6 @@
-"""Compiled models in the cache: an entry is an artifact, of what a key (keys.py) names.
+"""The cache of compiled models: entries are artifacts under the keys of keys.py.
 
-A model file is looked for before it is parsed: a hit needs neither onnx, xDSL nor LLVM.
+Model files are looked up before they are parsed: a hit needs neither onnx, xDSL nor LLVM.
 """
 
 from __future__ import annotations
@@ -17,42 +17,40 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.caching.cache import Cache, Entry
-from dlc.caching.keys import PARTS, Key, file_key, sources_changed, with_external
+from dlc.caching.cache import Cache, CacheEntry
+from dlc.caching.keys import KEY_FIELDS, CacheKey, file_key, sources_changed, with_external
 from dlc.errors import ModelError
-from dlc.given_shapes import GivenShapes
 from dlc.instrument.report import KernelReport, Report
 from dlc.options import Options
 from dlc.runtime.load import CompiledProgram, program_in
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.saving.container import save
+from dlc.shape_specs import ShapeSpecs
 from dlc.target import Target
 
-# Kinds of entries: artifacts, and for a model file that has them, the names of its files of external data.
-MODEL, EXTERNAL = "model", "external"
-# How the names of dumped modules end.
-DUMPED = ".mlir"
-# And those of what torch.export.save writes.
-EXPORTED = ".pt2"
-# And TFLite's.
-TFLITE = ".tflite"
+# Kinds of entries: artifacts, and the names of a model file's external data files.
+MODEL_KIND, EXTERNAL_DATA_KIND = "model", "external"
+# File suffixes: dumped or StableHLO modules, torch.export programs, TFLite models.
+MLIR_SUFFIX = ".mlir"
+TORCH_EXPORT_SUFFIX = ".pt2"
+TFLITE_SUFFIX = ".tflite"
 
 
 def reason_not_cached(target: Target, options: Options, file: Path | bytes | None = None) -> str | None:
-    """Why a compilation does not go through the cache; None if it does."""
+    """Return why a compilation does not use the cache; None if it does."""
     if not options.cache:
-        return "it was asked to be compiled anew"
+        return "the cache is disabled"
     if target.version is None:
-        return f"models for {target.name} are not kept whole"
+        return f"models for {target.name} are not cached"
     if options.dump_ir is not None or options.verify or options.check_each_pass:
-        return "its passes are to be watched (a dump, a check of each pass, DLC_VERIFY=1)"
-    if isinstance(file, Path) and file.suffix == DUMPED:
-        return "a dumped module is known by what it and the weights beside it hold"
+        return "its passes have to run (dump_ir, check_each_pass or DLC_VERIFY=1)"
+    if isinstance(file, Path) and file.suffix == MLIR_SUFFIX:
+        return "a dumped module is cached under the key of its program, not of its file"
     return None
 
 
 def fetch(
-    key: Key,
+    key: CacheKey,
     name: str,
     inputs: Sequence[TensorInfo],
     read: Callable[[Path], CompiledProgram],
@@ -60,75 +58,81 @@ def fetch(
     report: Report,
     origin: Path | None = None,
 ) -> CompiledProgram:
-    """The artifact of a key, called `name`: out of the cache, or made and kept there."""
-    about = {
+    """Return the artifact of a key, called `name`: from the cache, or created and stored there."""
+    metadata = {
         "model": name,
         "inputs": [str(info) for info in inputs],
         "file": str(origin.resolve()) if origin is not None else None,
         "parts": dict(key.parts),
     }
     cache = Cache.standard()
-    artifact, found = cache.read(MODEL, key.digest, read), True
+    artifact, found = cache.read(MODEL_KIND, key.digest, read), True
     if artifact is None and sources_changed():
         return make()
     if artifact is None:
-        artifact, found = cache.fetch(MODEL, key.digest, read, make, _write, about)
-    return _reported(artifact, name, report) if found else artifact
+        artifact, found = cache.fetch(MODEL_KIND, key.digest, read, make, _write, metadata)
+    return _report_hit(artifact, name, report) if found else artifact
 
 
 def _write(artifact: CompiledProgram, path: Path) -> None:
     save(path, artifact)
 
 
-def _reported(artifact: CompiledProgram, name: str, report: Report) -> CompiledProgram:
+def _report_hit(artifact: CompiledProgram, name: str, report: Report) -> CompiledProgram:
     runs = artifact.host.runs
     report.from_cache = True
     report.kernels += [KernelReport(k.name, runs[k.name], k.size, 0.0) for k in artifact.kernels]
-    # Models that are alike in all but the name are one entry.
+    # Models that differ only in their name share an entry.
     return replace(artifact, name=name)
 
 
 @dataclass(frozen=True)
 class CachedFile:
-    """A model file and the key that it had when it was looked at; `known` are the names of its external data, if any."""
+    """A model file and its key; `base` is the key without external data."""
 
     path: Path
-    base: Key
-    key: Key
-    seen: os.stat_result
+    base: CacheKey
+    key: CacheKey
+    stat_at_start: os.stat_result
 
     @staticmethod
-    def look(
+    def identify(
         path: Path,
-        shapes: GivenShapes,
+        shapes: ShapeSpecs,
         target: Target,
         options: Options,
         values: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     ) -> CachedFile:
-        """Raises OSError when the file cannot be read."""
-        seen = path.stat()
+        """Compute the key of a model file. Raises OSError if the file cannot be read."""
+        stat_at_start = path.stat()
         base = key = file_key(path, shapes, target, options, values)
-        names = Cache.standard().read(EXTERNAL, base.digest, _read_names)
+        names = Cache.standard().read(EXTERNAL_DATA_KIND, base.digest, _read_names)
         if names is not None:
-            with suppress(OSError):  # the importer says which is missing
+            with suppress(OSError):  # The importer reports missing files.
                 key = with_external(base, path.parent, names)
-        return CachedFile(path, base, key, seen)
+        return CachedFile(path, base, key, stat_at_start)
 
     def find(self, report: Report, builder: Builder | None = None) -> CompiledProgram | None:
-        """What was compiled of this file before; `builder` makes code of its kernels if it is for an OpenCL device."""
-        artifact = Cache.standard().read(MODEL, self.key.digest, lambda path: program_in(path, builder))
-        return _reported(artifact, self.path.stem, report) if artifact is not None else None
+        """Return the cached artifact of this file; `builder` builds the kernels of one for an OpenCL device."""
+        artifact = Cache.standard().read(MODEL_KIND, self.key.digest, lambda path: program_in(path, builder))
+        return _report_hit(artifact, self.path.stem, report) if artifact is not None else None
 
-    def imported(self, external: Iterable[Path]) -> CachedFile | None:
-        """This file, of which an import has read these files of external data; None if it changed meanwhile."""
+    def after_import(self, external: Iterable[Path]) -> CachedFile | None:
+        """Return this file with the external data that the import read; None if the file changed meanwhile."""
         now = self.path.stat()
-        if (now.st_size, now.st_mtime_ns, now.st_ino) != (self.seen.st_size, self.seen.st_mtime_ns, self.seen.st_ino):
+        if (now.st_size, now.st_mtime_ns, now.st_ino) != (
+            self.stat_at_start.st_size,
+            self.stat_at_start.st_mtime_ns,
+            self.stat_at_start.st_ino,
+        ):
             return None
         folder = self.path.parent.resolve()
         names = sorted(str(path.relative_to(folder)) for path in external)
         if not names:
             return replace(self, key=self.base)
-        Cache.standard().store(EXTERNAL, self.base.digest, lambda p: p.write_text(json.dumps(names)), {"model": self.path.stem})
+        Cache.standard().store(
+            EXTERNAL_DATA_KIND, self.base.digest, lambda p: p.write_text(json.dumps(names)), {"model": self.path.stem}
+        )
         return replace(self, key=with_external(self.base, folder, names))
 
 
@@ -141,39 +145,43 @@ def _read_names(path: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Whether a model file is in the cache: the entry, or the one that comes nearest and what of its key differs.
+    """The cache status of a model file: its entry, or the most similar one and how its key differs.
 
-    `at_calls` are entries of a model of this name whose sizes were open: they were made when it was called.
+    `call_entries` are specializations of a model of this name, which were compiled at run time.
     """
 
-    key: Key
+    key: CacheKey
     hit: bool
-    nearest: Entry | None
+    nearest: CacheEntry | None
     reasons: tuple[str, ...]
-    at_calls: tuple[Entry, ...]
+    call_entries: tuple[CacheEntry, ...]
 
 
 def explain(file: CachedFile) -> Explanation:
-    """Compares the key of a model file with what is in the cache."""
+    """Compare the key of a model file with the entries of the cache."""
     path, parts = str(file.path.resolve()), file.key.parts
     compiler = ("target", "dlc", "packages")
-    related: list[tuple[Entry, dict[str, str]]] = []
-    at_calls: list[Entry] = []
-    for entry in Cache.standard().entries(MODEL):
-        about = entry.about
-        its: dict[str, str] = about.get("parts", {})
-        if "file" in its and (about["file"] == path or its["file"] == parts["file"]):
-            related.append((entry, its))
-        elif "module" in its and about["model"] == file.path.stem and all(its[name] == parts[name] for name in compiler):
-            at_calls.append(entry)
+    related: list[tuple[CacheEntry, dict[str, str]]] = []
+    call_entries: list[CacheEntry] = []
+    for entry in Cache.standard().entries(MODEL_KIND):
+        metadata = entry.metadata
+        entry_fields: dict[str, str] = metadata.get("parts", {})
+        if "file" in entry_fields and (metadata["file"] == path or entry_fields["file"] == parts["file"]):
+            related.append((entry, entry_fields))
+        elif (
+            "module" in entry_fields
+            and metadata["model"] == file.path.stem
+            and all(entry_fields[name] == parts[name] for name in compiler)
+        ):
+            call_entries.append(entry)
     if not related:
-        return Explanation(file.key, False, None, ("nothing in the cache was compiled of this file alone",), tuple(at_calls))
-    nearest, its = min(related, key=lambda pair: (len(file.key.differences(pair[1])), -pair[0].used))
-    reasons = tuple(_difference(name, its.get(name), parts.get(name)) for name in file.key.differences(its))
-    return Explanation(file.key, not reasons, nearest, reasons, tuple(at_calls))
+        return Explanation(file.key, False, None, ("no entry of the cache belongs to this file",), tuple(call_entries))
+    nearest, entry_fields = min(related, key=lambda pair: (len(file.key.differences(pair[1])), -pair[0].used))
+    reasons = tuple(_difference(name, entry_fields.get(name), parts.get(name)) for name in file.key.differences(entry_fields))
+    return Explanation(file.key, not reasons, nearest, reasons, tuple(call_entries))
 
 
 def _difference(part: str, before: str | None, now: str | None) -> str:
     if part in ("file", "external"):
-        return f"{PARTS[part]} changed"
-    return f"{PARTS[part]} changed: {before or 'none'} before, {now or 'none'} now"
+        return f"{KEY_FIELDS[part]} changed"
+    return f"{KEY_FIELDS[part]} changed: {before or 'none'} before, {now or 'none'} now"

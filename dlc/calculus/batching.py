@@ -1,4 +1,4 @@
-"""Batches of functions: what is written for one example, computed for many."""
+"""Vectorization: `dlc.vmap` maps a function over a batch axis of its arguments."""
 
 from __future__ import annotations
 
@@ -6,58 +6,59 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
-from dlc.calculus.call import traced
-from dlc.calculus.function import Leaves, require_trace
+from dlc.argument_validation import call_user_function
+from dlc.calculus.function_bodies import NamedLeaves, require_trace
+from dlc.calculus.transformed_calls import trace_or_compile
 from dlc.dialects import dl
-from dlc.dialects.dl.programs.transformations import NOT_BATCHED, without_lanes
+from dlc.dialects.dl.programs.transformations import NOT_BATCHED, remove_batch_axis
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.frontend.pytree import Tree, argument_names, flatten, is_array_like, unflatten
-from dlc.frontend.trace import Trace, Tracer, at_user_line, is_number
+from dlc.frontend.trace import Trace, Tracer, is_python_scalar, with_user_line
 from dlc.ir import Block
-from dlc.lax.bodies import close, discard_on_error
-from dlc.misuse import applied
+from dlc.lax.traced_bodies import discard_on_error, terminate_body
 
-# An axis; None for what is the same in all lanes; or a container that says it of its parts.
-LaneAxes: TypeAlias = Any
+# The batch axis of an argument; None for an unbatched argument; or a container with an entry for each child.
+BatchAxes: TypeAlias = Any
 _WHERE = "dlc.vmap"
 
 
-def vmap(fun: Callable[..., Any], in_axes: LaneAxes = 0, out_axes: LaneAxes = 0) -> Callable[..., Any]:
-    """A function that computes `fun` for many lanes at once: what `fun` makes of each, as one array.
+def vmap(fun: Callable[..., Any], in_axes: BatchAxes = 0, out_axes: BatchAxes = 0) -> Callable[..., Any]:
+    """Return a function that maps `fun` over a batch axis of its arguments and stacks the results.
 
-    `in_axes` says along which axis the lanes of an argument lie: a number or None, which leaves it as it is in every lane, for
-    all of them, or a tuple with an entry for each positional argument. An entry is a number or None for all arrays of the
-    argument, or a container like the argument with an entry for each part of it. Keyword arguments have their lanes along axis
-    0. `out_axes` says the same of what `fun` returns; None asks for a result that is the same in all lanes. Negative numbers
-    count from the end.
+    `in_axes` gives the batch axis of the arguments: an integer, or None for unbatched, for all positional arguments, or a tuple
+    with an entry for each. An entry is an integer or None for all arrays of the argument, or a container like the argument with
+    an entry for each child. Keyword arguments are batched along axis 0. `out_axes` gives the batch axis of the results in the
+    same way; None requires a result that does not depend on batched values. Negative axes count from the end.
 
-    `fun` sees arrays without the lanes' axis, and whatever it reads besides is the same in all lanes. Branches on data that
-    differs between lanes are computed both ways, loops run until the last lane is done. Random keys are arrays like others:
-    `dlc.vmap(f)(dlc.random.split(key, n))` gives each lane its own.
+    `fun` sees arrays without the batch axis; values that it closes over are unbatched. A branch on a batched predicate computes
+    both sides, and a loop runs until the last example has finished. Random keys are arrays like others:
+    `dlc.vmap(f)(dlc.random.split(key, n))` gives each example its own key.
 
-    Raises ShapeError where numbers of lanes differ or there are none, for an axis that is none of the array, and for
-    `in_axes` or `out_axes` of another structure; DTypeError for an argument with lanes that is no array.
+    Raises ShapeError for batch axes of different sizes or no batched argument, for an axis that an array does not have, and for
+    `in_axes` or `out_axes` of another structure; DTypeError for a batched argument that is not an array.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        trace, given = require_trace(), _Arguments.of(fun, args, kwargs, in_axes)
-        size = given.lanes()
-        block = Block(arg_types=[without_lanes(v.value, axis) for v, axis in given.batched])
+        trace, arguments = require_trace(), _Arguments.of(fun, args, kwargs, in_axes)
+        size = arguments.batch_size()
+        block = Block(arg_types=[remove_batch_axis(v.value, axis) for v, axis in arguments.batched])
         with discard_on_error([block]), trace.inside(block):
-            args, kwargs = given.of_one_lane(trace, block)
-            results = Leaves.of(_WHERE, "result", applied(fun, *args, **kwargs))
-            places = _out_axes(results, out_axes)
-            close(trace, block, results.values)
-        operands, axes = [v.value for v, _ in given.batched], [axis for _, axis in given.batched]
-        made = trace.insert(dl.VmapOp.of(operands, block, size, axes, places))
-        return results.like([Tracer(r.owner, r.value, of.weak) for r, of in zip(made, results.values, strict=True)])
+            args, kwargs = arguments.unbatched(trace, block)
+            results = NamedLeaves.of(_WHERE, "result", call_user_function(fun, *args, **kwargs))
+            result_axes = _out_axes(results, out_axes)
+            terminate_body(trace, block, results.values)
+        operands, axes = [v.value for v, _ in arguments.batched], [axis for _, axis in arguments.batched]
+        vmap_results = trace.insert(dl.VmapOp.of(operands, block, size, axes, result_axes))
+        return results.with_leaves(
+            [Tracer(r.owner, r.value, leaf.weak) for r, leaf in zip(vmap_results, results.values, strict=True)]
+        )
 
-    return traced(call, fun, "lanes")
+    return trace_or_compile(call, fun, "vmap")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Arguments:
-    """The leaves of a call's arguments; `axes` has None for those that are the same in all lanes."""
+    """The leaves of a call's arguments, and the batch axis of each; None for unbatched leaves."""
 
     leaves: list[Any]
     tree: Tree
@@ -65,9 +66,9 @@ class _Arguments:
     axes: list[int | None]
 
     @classmethod
-    def of(cls, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: LaneAxes) -> _Arguments:
-        if isinstance(in_axes, tuple | list) and len(cast("Sequence[LaneAxes]", in_axes)) != len(args):
-            count = len(cast("Sequence[LaneAxes]", in_axes))
+    def of(cls, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: BatchAxes) -> _Arguments:
+        if isinstance(in_axes, tuple | list) and len(cast("Sequence[BatchAxes]", in_axes)) != len(args):
+            count = len(cast("Sequence[BatchAxes]", in_axes))
             raise _error(ShapeError, f"in_axes has {count} entries for {len(args)} positional arguments; expected one each")
         leaves, tree = flatten((args, kwargs))
         names = argument_names(fun, tree)
@@ -78,86 +79,91 @@ class _Arguments:
 
     @property
     def batched(self) -> list[tuple[Tracer, int]]:
-        """The arrays that have lanes, and their axis."""
+        """Return the batched arrays and their batch axes."""
         return [(leaf, axis) for leaf, axis in zip(self.leaves, self.axes, strict=True) if axis is not None]
 
-    def lanes(self) -> int:
-        """How many lanes there are; raises ShapeError where arguments differ or none has any."""
-        said = {
+    def batch_size(self) -> int:
+        """Return the size of the batch axes. Raises ShapeError if arguments differ or none is batched."""
+        sizes = {
             name: (leaf.shape[axis], axis)
             for name, leaf, axis in zip(self.names, self.leaves, self.axes, strict=True)
             if axis is not None
         }
-        if not said:
-            raise _error(ShapeError, "no argument has lanes; give one of them an axis in in_axes")
-        if len({size for size, _ in said.values()}) > 1:
-            found = ", ".join(f"{name}: {size} along axis {axis}" for name, (size, axis) in said.items())
-            raise _error(ShapeError, f"the numbers of lanes differ ({found}); in_axes says which axes are lanes")
-        ((size, _), *_) = said.values()
+        if not sizes:
+            raise _error(ShapeError, "no argument is batched; in_axes must give at least one of them an axis")
+        if len({size for size, _ in sizes.values()}) > 1:
+            sizes_text = ", ".join(f"{name}: {size} along axis {axis}" for name, (size, axis) in sizes.items())
+            raise _error(ShapeError, f"the sizes of the batch axes differ ({sizes_text}); in_axes gives the batch axes")
+        ((size, _), *_) = sizes.values()
         if not isinstance(size, int):
-            raise _error(ShapeError, f"the number of lanes, {size}, is open; leave it out of jit's dynamic")
+            raise _error(
+                ShapeError, f"the batch size {size} is symbolic; expected a static size: leave it out of jit's dynamic"
+            )
         return size
 
-    def of_one_lane(self, trace: Trace, block: Block) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call in the body of one lane."""
-        own = iter(block.args)
+    def unbatched(self, trace: Trace, block: Block) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a call in the body, which computes one example."""
+        body_arguments = iter(block.args)
         return unflatten(
             self.tree,
             iter(
-                [leaf if axis is None else Tracer(trace, next(own)) for leaf, axis in zip(self.leaves, self.axes, strict=True)]
+                [
+                    leaf if axis is None else Tracer(trace, next(body_arguments))
+                    for leaf, axis in zip(self.leaves, self.axes, strict=True)
+                ]
             ),
         )
 
 
 def _batched(leaf: Any, name: str, axis: int | None) -> tuple[Any, int | None]:
-    """A leaf with lanes as a value of the trace, and their axis counted from the front; raises where it has none."""
+    """Return a batched leaf as a Tracer with its non-negative batch axis. Raises an error if it does not have the axis."""
     if axis is None:
         return leaf, None
-    if not is_array_like(leaf) or is_number(leaf):
+    if not is_array_like(leaf) or is_python_scalar(leaf):
         got = type(leaf).__name__
-        raise _error(DTypeError, f"{name} is a {got}, which has no lanes; None in in_axes leaves it as it is")
+        raise _error(DTypeError, f"{name} is a {got}, which has no batch axis; use None in in_axes")
     value = require_trace().value(leaf)
     if not -value.ndim <= axis < value.ndim:
-        raise _error(
-            ShapeError, f"{name} has the shape {value.shape} and no axis {axis} for lanes; in_axes says where they lie"
-        )
+        raise _error(ShapeError, f"{name} has shape {value.shape} and no axis {axis}; in_axes gives the batch axis")
     return value, axis % value.ndim
 
 
-def _out_axes(results: Leaves, out_axes: LaneAxes) -> list[int]:
-    """Where the lanes of each result go."""
-    places: list[int] = []
+def _out_axes(results: NamedLeaves, out_axes: BatchAxes) -> list[int]:
+    """Return the batch axis of each result."""
+    normalized: list[int] = []
     for value, name, axis in zip(results.values, results.names, _per_leaf("out_axes", out_axes, results.tree), strict=True):
         rank = value.ndim + 1
         if axis is not None and not -rank <= axis < rank:
-            raise _error(ShapeError, f"{name} has {rank} axes with its lanes, out_axes {axis} is none of them")
-        places.append(NOT_BATCHED if axis is None else axis % rank)
-    return places
+            raise _error(ShapeError, f"out_axes {axis} for {name}, which has {rank} axes including the batch axis")
+        normalized.append(NOT_BATCHED if axis is None else axis % rank)
+    return normalized
 
 
-def _per_leaf(what: str, axes: LaneAxes, tree: Tree) -> list[int | None]:
-    """An axis for each leaf of a tree; raises ShapeError where the axes have another structure."""
+def _per_leaf(what: str, axes: BatchAxes, tree: Tree) -> list[int | None]:
+    """Return an axis for each leaf of a tree. Raises ShapeError if `axes` has another structure."""
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
         return [axes for _ in tree.paths("")]
-    parts = _parts(axes, tree)
-    if parts is None:
-        expected = "a number, None" + ("" if tree.kind is None else " or a container like it")
+    child_axes = _parts(axes, tree)
+    if child_axes is None:
+        expected = "an integer, None" + ("" if tree.kind is None else " or a container of the same structure")
         raise _error(ShapeError, f"{what} has {axes!r} for {tree}; expected {expected}")
-    return [axis for part, child in zip(parts, tree.children, strict=True) for axis in _per_leaf(what, part, child)]
+    return [
+        axis for child_axis, child in zip(child_axes, tree.children, strict=True) for axis in _per_leaf(what, child_axis, child)
+    ]
 
 
-def _parts(axes: LaneAxes, tree: Tree) -> list[LaneAxes] | None:
-    """The entries of a container of axes in the order of a tree's children; None if it is of another structure."""
+def _parts(axes: BatchAxes, tree: Tree) -> list[BatchAxes] | None:
+    """Return the entries of a container of axes in the order of a tree's children; None if the structure differs."""
     if dataclasses.is_dataclass(axes) and type(axes) is tree.kind:
         return [getattr(axes, str(key)) for key in tree.keys]
     if isinstance(axes, dict) and tree.kind is not None and issubclass(tree.kind, dict):
-        entries = cast("dict[Any, LaneAxes]", axes)
+        entries = cast("dict[Any, BatchAxes]", axes)
         return [entries[key] for key in tree.keys] if set(entries) == set(tree.keys) else None
     if isinstance(axes, tuple | list) and tree.kind is not None and issubclass(tree.kind, tuple | list):
-        entries = cast("Sequence[LaneAxes]", axes)
+        entries = cast("Sequence[BatchAxes]", axes)
         return list(entries) if len(entries) == len(tree.children) else None
     return None
 
 
 def _error(kind: type[DlcError], problem: str) -> DlcError:
-    return at_user_line(kind(f"{_WHERE}: {problem}"))
+    return with_user_line(kind(f"{_WHERE}: {problem}"))

@@ -1,24 +1,31 @@
-"""Gradients of functions that return one float, by reverse mode, with the arguments of JAX's."""
+"""Gradients by reverse mode, with JAX's names and arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from dlc.calculus.call import traced
-from dlc.calculus.function import Leaves, differentiated, inserted, parts_of, require_trace, ssa_values
-from dlc.calculus.selected import Selected
+from dlc.calculus.differentiated_arguments import DifferentiatedArguments
+from dlc.calculus.function_bodies import (
+    NamedLeaves,
+    insert_with_weak_types,
+    require_trace,
+    require_tuple,
+    ssa_values,
+    trace_differentiated_body,
+)
+from dlc.calculus.transformed_calls import trace_or_compile
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.programs.control import captured
 from dlc.errors import DlcError, DTypeError, ShapeError
-from dlc.frontend.trace import at_user_line
+from dlc.frontend.trace import with_user_line
 from dlc.ir import Block
-from dlc.lax.bodies import discard_on_error
+from dlc.lax.traced_bodies import discard_on_error
 
 Function = Callable[..., Any]
-# What becomes of an argument that a value does not depend on.
+# The treatment of an argument that the value does not depend on.
 Unused: TypeAlias = Literal["zeros", "error"]
 
 
@@ -30,14 +37,15 @@ def value_and_grad(
     *,
     unused: Unused = "zeros",
 ) -> Function:
-    """A function that returns what `fun` does and its gradient: `(value, gradient)`, with `has_aux` `((value, aux), gradient)`.
+    """Return a function that returns `fun`'s value and gradient: `(value, gradient)`, or `((value, aux), gradient)` with
+    `has_aux`.
 
-    `fun` returns a float without axes; with `has_aux` a pair of that and other arrays, in any container. `argnums` and
-    `argnames` say with respect to which arguments; the gradient has their structure, shapes and dtypes, and is a tuple
-    unless `argnums` is one number. Where the value does not depend on an argument it is zeros; with
-    `unused="error"` that is a DlcError, which names the leaf.
+    `fun` returns a float of rank 0; with `has_aux`, a pair of that and any pytree of arrays. `argnums` and `argnames` select
+    the arguments to differentiate with respect to. The gradient has their structure, shapes and dtypes; it is a tuple unless
+    `argnums` is one integer. The gradient with respect to an argument that the value does not depend on is zeros; with
+    `unused="error"` it is a DlcError that names the leaf.
 
-    Raises DTypeError, naming the leaf, for an argument that is not of floats, and ShapeError for a value with axes.
+    Raises DTypeError, naming the leaf, for an argument that is not a float, and ShapeError for a value with axes.
     """
     return value_and_gradient_of("dlc.value_and_grad", fun, argnums, has_aux, argnames, unused)
 
@@ -51,56 +59,58 @@ def value_and_gradient_of(
     unused: Unused = "zeros",
 ) -> Function:
     def call(*args: Any, **kwargs: Any) -> Any:
-        selected = Selected.of(where, fun, argnums, argnames, args, kwargs)
+        selected = DifferentiatedArguments.of(where, fun, argnums, argnames, args, kwargs)
         selected.leaves.require_floats(where, "gradient")
 
         def function(*values: Any) -> Any:
             return _scalar_first(where, selected.call(*values), has_aux)
 
-        block, results = differentiated(where, function, selected.leaves)
+        block, results = trace_differentiated_body(where, function, selected.leaves)
         if unused == "error":
             with discard_on_error([block]):
                 _require_used(where, block, selected.leaves.names)
         primals = selected.leaves.values
-        one = require_trace().build.scalar(1.0, like=block.last_op.operands[0]) if block.last_op is not None else None
-        assert one is not None
-        op = dl.VjpOp.of(ssa_values(primals), [one], block, range(len(primals)), [0])
-        made = inserted(op, [*results.values, *primals])
+        seed = require_trace().build.scalar(1.0, like=block.last_op.operands[0]) if block.last_op is not None else None
+        assert seed is not None
+        op = dl.VjpOp.of(ssa_values(primals), [seed], block, range(len(primals)), [0])
+        op_results = insert_with_weak_types(op, [*results.values, *primals])
         count = len(results.values)
-        return results.like(made[:count]), selected.leaves.like(made[count:])
+        return results.with_leaves(op_results[:count]), selected.leaves.with_leaves(op_results[count:])
 
-    return traced(call, fun, "the gradient")
+    return trace_or_compile(call, fun, "the gradient")
 
 
 def _require_used(where: str, block: Block, names: Sequence[str]) -> None:
-    """Raises DlcError, naming them, for arguments of a body that its first result does not depend on."""
+    """Raise DlcError, naming them, for arguments of a body that its first result does not depend on."""
     *ops, last = block.ops
-    used = {last.operands[0]}
+    used_values = {last.operands[0]}
     for op in reversed(ops):
-        if not used.isdisjoint(op.results):
-            used.update(op.operands, *(captured(region.block) for region in op.regions))
-    if unused := [name for name, argument in zip(names, block.args, strict=True) if argument not in used]:
-        repair = 'leave out what is not meant to be there, or say unused="zeros"'
-        raise at_user_line(DlcError(f"{where}: the value does not depend on {', '.join(unused)}; {repair}"))
+        if not used_values.isdisjoint(op.results):
+            used_values.update(op.operands, *(captured(region.block) for region in op.regions))
+    if unused := [name for name, argument in zip(names, block.args, strict=True) if argument not in used_values]:
+        repair = 'leave it out of the arguments, or pass unused="zeros"'
+        raise with_user_line(DlcError(f"{where}: the value does not depend on {', '.join(unused)}; {repair}"))
 
 
 def _scalar_first(where: str, result: Any, has_aux: bool) -> Any:
-    """What a function returned; raises ShapeError or DTypeError unless it is one float, or a pair that begins with one."""
-    first = parts_of(where, "has_aux is set, and the function", result, 2, "(value, aux)")[0] if has_aux else result
-    value = Leaves.of(where, "result", first)
+    """Return a function's result. Raises ShapeError or DTypeError unless it is a float scalar, or a pair that begins with
+    one.
+    """
+    first = require_tuple(where, "has_aux is set, and the function", result, 2, "(value, aux)")[0] if has_aux else result
+    value = NamedLeaves.of(where, "result", first)
     if value.tree.kind is not None:
-        raise at_user_line(
-            ShapeError(f"{where}: the function returned {value.tree}; expected one float (with others: has_aux)")
+        raise with_user_line(
+            ShapeError(f"{where}: the function returned {value.tree}; expected a float scalar (for other results, set has_aux)")
         )
     (loss,) = value.values
     if loss.shape:
         repair = "sum or average it, or use dlc.jacrev"
-        raise at_user_line(
-            ShapeError(f"{where}: the function returned an array of shape {loss.shape}, expected one value; {repair}")
+        raise with_user_line(
+            ShapeError(f"{where}: the function returned an array of shape {loss.shape}; expected a scalar: {repair}")
         )
     if not is_float(element_type_of(loss.value)):
-        raise at_user_line(
-            DTypeError(f"{where}: the function returned {loss.dtype}, expected a float; convert it with .astype")
+        raise with_user_line(
+            DTypeError(f"{where}: the function returned {loss.dtype}; expected a float: convert it with .astype")
         )
     return result
 
@@ -113,7 +123,7 @@ def grad(
     *,
     unused: Unused = "zeros",
 ) -> Function:
-    """A function that returns the gradient of `fun`; with `has_aux` `(gradient, aux)`. See `value_and_grad`."""
+    """Return a function that returns the gradient of `fun`; `(gradient, aux)` with `has_aux`. See `value_and_grad`."""
     return gradient_of("dlc.grad", fun, argnums, has_aux, argnames, unused)
 
 
@@ -125,10 +135,10 @@ def gradient_of(
     argnames: str | Sequence[str] = (),
     unused: Unused = "zeros",
 ) -> Function:
-    both = value_and_gradient_of(where, fun, argnums, has_aux, argnames, unused)
+    value_and_gradient = value_and_gradient_of(where, fun, argnums, has_aux, argnames, unused)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        value, gradient = both(*args, **kwargs)
+        value, gradient = value_and_gradient(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return traced(call, fun, "the gradient")
+    return trace_or_compile(call, fun, "the gradient")

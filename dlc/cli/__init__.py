@@ -1,8 +1,7 @@
 """The command line: `dlc` with its subcommands, and `compile-model`.
 
-Exit status 0 on success, 1 when the model or an input is at fault, 2 for usage, 130 after
-Ctrl-C. Results go to standard output, progress and
-errors to standard error; progress is shown on a terminal only.
+Exit status: 0 on success, 1 for a fault in the model or an input, 2 for wrong usage, 130 after Ctrl-C. Results go to standard
+output; progress and errors go to standard error. Progress is shown on a terminal only.
 """
 
 from __future__ import annotations
@@ -18,48 +17,48 @@ import click
 from click.shell_completion import CompletionItem
 
 
-class Entry(NamedTuple):
-    """A command: the module that holds it, and the first line of its help."""
+class CommandEntry(NamedTuple):
+    """A command: the module that defines it and the first line of its help."""
 
     module: str
     help: str
 
-    def shown(self, room: int = 45) -> str:
-        """The help in so many columns."""
+    def short_help(self, room: int = 45) -> str:
+        """Return the help shortened to `room` columns."""
         return click.Command(None, help=self.help).get_short_help_str(room)
 
 
-# The commands as `dlc --help` lists them. Their modules are imported when asked for: all of them are seconds of work, and
-# `dlc opt` needs neither onnx nor LLVM.
+# The commands as `dlc --help` lists them. A command's module is imported only when the command runs: importing all modules
+# takes seconds, and `dlc opt` needs neither onnx nor LLVM.
 SECTIONS = {
     "Models": {
-        "check": Entry("dlc.cli.inspect", "Lists all in a model that dlc does not support."),
-        "run": Entry("dlc.cli.run", "Runs a model, and prints or saves its outputs."),
-        "compile": Entry("dlc.cli.compile", "Compiles a model to native code, or to the text of a stage."),
-        "train": Entry("dlc.cli.train", "Tunes the weights of an ONNX model to examples."),
-        "quantize": Entry("dlc.cli.quantize", "Makes a model of 8-bit integers of an ONNX model in floats."),
-        "header": Entry("dlc.cli.header", "Prints dlc.h, which C programs run compiled models with."),
+        "check": CommandEntry("dlc.cli.inspect", "Lists everything in a model that dlc does not support."),
+        "run": CommandEntry("dlc.cli.run", "Runs a model and prints or saves its outputs."),
+        "compile": CommandEntry("dlc.cli.compile", "Compiles a model to native code (ahead-of-time compilation)."),
+        "train": CommandEntry("dlc.cli.train", "Trains the weights of an ONNX model on examples."),
+        "quantize": CommandEntry("dlc.cli.quantize", "Quantizes an ONNX model to int8."),
+        "header": CommandEntry("dlc.cli.header", "Prints dlc.h, the C header for running compiled models."),
     },
-    "Why is it slow, large or wrong": {
-        "bench": Entry("dlc.cli.bench", "Measures how long a call of a model takes."),
-        "explore": Entry("dlc.cli.explore", "Writes a page that shows what the compiler made of a model."),
-        "diff": Entry("dlc.cli.diff", "Finds the first value in which two programs differ."),
-        "bisect": Entry("dlc.cli.bisect", "Finds what makes the numbers of a model wrong."),
-        "reduce": Entry("dlc.cli.reduce", "Writes the smallest part of a model that still goes wrong."),
+    "Performance, memory and wrong results": {
+        "bench": CommandEntry("dlc.cli.bench", "Measures a model's latency and profiles its kernels."),
+        "explore": CommandEntry("dlc.cli.explore", "Writes an HTML page: graph, passes, kernels, memory, time."),
+        "diff": CommandEntry("dlc.cli.diff", "Finds the first value in which two programs differ."),
+        "bisect": CommandEntry("dlc.cli.bisect", "Finds the pass or kernel that makes a model's results wrong."),
+        "reduce": CommandEntry("dlc.cli.reduce", "Reduces a failing model to a minimal failing program."),
     },
-    "The compiler and this machine": {
-        "opt": Entry("dlc.cli.opt", "Runs passes on the text of a module, and prints the result."),
-        "passes": Entry("dlc.cli.opt", "Lists the passes by stage, with their options."),
-        "targets": Entry("dlc.cli.inspect", "Lists the targets, and which of them this machine can run."),
-        "cache": Entry("dlc.cli.cache", "Lists what was compiled before and is kept."),
-        "doctor": Entry("dlc.cli.doctor", "Says what this machine has, and what is missing."),
-        "completion": Entry("dlc.cli.completion", "Prints what a shell needs to complete dlc's commands."),
+    "Compiler and machine": {
+        "opt": CommandEntry("dlc.cli.opt", "Runs passes on an IR module and prints the result."),
+        "passes": CommandEntry("dlc.cli.opt", "Lists the passes by stage, with their options."),
+        "targets": CommandEntry("dlc.cli.inspect", "Lists the targets and marks those that run on this machine."),
+        "cache": CommandEntry("dlc.cli.cache", "Lists, clears or explains the cache of compiled models."),
+        "doctor": CommandEntry("dlc.cli.doctor", "Checks this machine: CPU, OpenCL devices, packages, cache."),
+        "completion": CommandEntry("dlc.cli.completion", "Prints the shell completion script for dlc."),
     },
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
-# The exit status of what Ctrl-C ends, as shells give it.
-INTERRUPTED = 130
-SETTINGS = {"help_option_names": ["-h", "--help"]}
+# The exit status after Ctrl-C: 128 + SIGINT, the convention of shells.
+INTERRUPTED_STATUS = 130
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class _Commands(click.Group):
@@ -73,28 +72,33 @@ class _Commands(click.Group):
         room = formatter.width - 6 - max(map(len, COMMANDS))
         for title, entries in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, entry.shown(room)) for name, entry in entries.items()])
+                formatter.write_dl([(name, entry.short_help(room)) for name, entry in entries.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        names = [CompletionItem(name, help=entry.shown()) for name, entry in COMMANDS.items() if name.startswith(incomplete)]
+        names = [
+            CompletionItem(name, help=entry.short_help()) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+        ]
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
-        _end_at_once()
-        _print_everything()
+        _skip_final_collection()
+        _escape_unprintable()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            ctx.exit(INTERRUPTED)
+            ctx.exit(INTERRUPTED_STATUS)
 
 
-def _end_at_once() -> None:
-    """Lets the process end without a last look for garbage, which takes a tenth of the time of a large graph."""
+def _skip_final_collection() -> None:
+    """Skip the garbage collection at exit, which takes a tenth of the run time for a large graph."""
     atexit.register(gc.freeze)
 
 
-def _print_everything() -> None:
-    """Lets standard output show what its encoding lacks as escapes: text of models, and names of files, which are any bytes."""
+def _escape_unprintable() -> None:
+    """Print characters that the encoding of standard output lacks as escapes.
+
+    Strings in models and file names can hold any bytes.
+    """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -103,18 +107,18 @@ def _command(name: str) -> click.Command:
     return getattr(import_module(COMMANDS[name].module), f"{name}_command")
 
 
-@click.command(cls=_Commands, context_settings=SETTINGS)
+@click.command(cls=_Commands, context_settings=CONTEXT_SETTINGS)
 @click.version_option(package_name="dlc")
 def main() -> None:
-    """Compiles models to native code; every step can be read, run and cut short.
+    """Compiles deep-learning models to native code for CPUs and OpenCL devices.
 
-    `dlc COMMAND --help` says what a command takes. A model is an ONNX or TFLite file, what torch.export.save wrote (.pt2), or
-    a module of StableHLO or of a dump (.mlir).
+    `dlc COMMAND --help` lists the options of a command, with an example. A model is an ONNX or TFLite file, a PyTorch program
+    saved with torch.export.save (.pt2), or an MLIR module (.mlir): StableHLO, or one that --dump-ir wrote.
     """
 
 
 def compile_model_command() -> None:
-    """The program `compile-model`."""
-    _end_at_once()
-    _print_everything()
-    click.version_option(package_name="dlc")(_command("compile"))(prog_name="compile-model", **SETTINGS)
+    """Run the program `compile-model`, which is `dlc compile`."""
+    _skip_final_collection()
+    _escape_unprintable()
+    click.version_option(package_name="dlc")(_command("compile"))(prog_name="compile-model", **CONTEXT_SETTINGS)

@@ -1,4 +1,4 @@
-"""`dlc bench`: how fast a model is, beside other runtimes and beside what the machine can do."""
+"""`dlc bench`: measure a model's latency, compare it with other runtimes, and compare its kernels with the machine's limits."""
 
 from __future__ import annotations
 
@@ -16,44 +16,52 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.backends.limits import Limits
-from dlc.cli.given import Shapes, shape_option
-from dlc.cli.run import input_option, prepared, seed_option
-from dlc.cli.shared import (
+from dlc.cli.common import (
     ARTIFACT_SUFFIX,
-    Numbers,
+    NonNanFloatRange,
+    examples,
     json_option,
     model_argument,
     no_cache_option,
     numerics_option,
     out,
     precision_option,
+    progress_display,
     reports_errors,
-    shown_progress,
     target_option,
     threads_option,
     weights_options,
 )
+from dlc.cli.run import input_option, load_or_compile, seed_option
+from dlc.cli.shape_options import Shapes, shape_option
 from dlc.errors import UnsupportedError
-from dlc.files.whole_files import require_writable
-from dlc.instrument.report import Doing
-from dlc.measure.kernels import KernelTime, Measurement, measure
-from dlc.measure.latency import Latency, interleaved
-from dlc.measure.peers import PEERS, peers
+from dlc.files.atomic_writes import require_writable
+from dlc.instrument.report import ProgressEvent
+from dlc.measure.kernel_times import KernelTime, Measurement, measure
+from dlc.measure.latency import Latency, measure_interleaved
+from dlc.measure.other_runtimes import PEERS, installed_peers
 from dlc.measure.profile import time_text
 from dlc.measure.trace import write_trace
 from dlc.options import Options, thread_count
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.models.model import Model
 
-# How wide the bar of the kernel that takes longest is, in characters; on a terminal that is narrower, names need the room.
-_BAR, _WIDE = 10, 100
+# The width of the longest bar, in characters; narrower terminals show no bars, so that kernel names have room.
+_BAR_CHARS, _MIN_BAR_TERMINAL_CHARS = 10, 100
 
 
 def _names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
     return [name.strip() for name in value.split(",")] if value else []
 
 
-@click.command("bench")
+@click.command(
+    "bench",
+    epilog=examples(
+        "dlc bench model.onnx",
+        "dlc bench model.onnx --kernels               time of each kernel",
+        "dlc bench model.onnx --vs onnxruntime        comparison with another runtime",
+    ),
+)
 @model_argument
 @input_option
 @target_option
@@ -64,15 +72,15 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @precision_option
 @weights_options
 @no_cache_option
-@click.option("--seconds", type=Numbers(0), default=2.0, show_default=True, help="How long to measure.")
-@click.option("--kernels", is_flag=True, help="Show each kernel's time, and its share of what the machine can do.")
+@click.option("--seconds", type=NonNanFloatRange(0), default=2.0, show_default=True, help="How long to measure, in seconds.")
+@click.option("--kernels", is_flag=True, help="Profile: show the time of each kernel and its share of the machine's limit.")
 @click.option(
     "--trace",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a run, thread by thread and kernel by kernel, for Perfetto (ui.perfetto.dev) or Chrome to show.",
+    help="Write a trace of one run, by thread and kernel, for Perfetto (ui.perfetto.dev) or Chrome.",
 )
 @click.option(
-    "--vs", "others", metavar="RUNTIME,…", callback=_names, help=f"Compare with {', '.join(PEERS)}, where they are installed."
+    "--vs", "others", metavar="RUNTIME,…", callback=_names, help=f"Compare with other installed runtimes: {', '.join(PEERS)}."
 )
 @json_option
 @reports_errors
@@ -94,14 +102,14 @@ def bench_command(
     others: list[str],
     as_json: bool,
 ) -> None:
-    """Measures how long a call of a model takes.
+    """Measures a model's latency and profiles its kernels.
 
-    The first call is not counted. Runtimes that are compared (--vs) take turns, get the same inputs, number of threads and
-    precision; ONNX Runtime has but that of the file.
+    The first call is not counted. With --vs the runtimes take turns and get the same inputs, number of threads and precision;
+    ONNX Runtime always uses the precision of the file.
     """
-    rivals = peers(others) if others else []
-    if rivals and model.suffix == ARTIFACT_SUFFIX:
-        raise click.UsageError(f"--vs: other runtimes read the ONNX model, not {model}")
+    peer_runtimes = installed_peers(others) if others else []
+    if peer_runtimes and model.suffix == ARTIFACT_SUFFIX:
+        raise click.UsageError(f"--vs: other runtimes read ONNX models, got {model}; give the ONNX file")
     options = Options.of(
         num_threads=num_threads,
         numerics=numerics,
@@ -113,38 +121,42 @@ def bench_command(
     threads = thread_count(options.num_threads)
     if trace is not None:
         require_writable(trace)
-    with shown_progress() as progress:
-        compiled, arrays = prepared(model, shapes, inputs, seed, target, options, progress)
+    with progress_display() as progress:
+        compiled, arrays = load_or_compile(model, shapes, inputs, seed, target, options, progress)
         artifact = compiled.artifact
         if model.suffix == ARTIFACT_SUFFIX:
             target = artifact.target.name if isinstance(artifact, CompiledProgram) else "as compiled"
         if (kernels or trace is not None) and not isinstance(artifact, CompiledProgram):
             raise UnsupportedError(
-                "--kernels, --trace: the model must be one program for a CPU or an OpenCL device: give its sizes (--shape)"
+                "--kernels, --trace: expected a model compiled to one program for a CPU or an OpenCL device; "
+                "give static input shapes with --shape"
             )
         if progress is not None:
-            progress(Doing("measuring"))
-        runs = {"dlc": partial(_run, compiled, arrays), **{p.name: p.open(model, arrays, threads, precision) for p in rivals}}
-        latencies = interleaved(runs, seconds, threads)
+            progress(ProgressEvent("measuring"))
+        runs = {
+            "dlc": partial(_run, compiled, arrays),
+            **{p.name: p.open(model, arrays, threads, precision) for p in peer_runtimes},
+        }
+        latencies = measure_interleaved(runs, seconds, threads)
         measured = None
         if (kernels or trace is not None) and isinstance(artifact, CompiledProgram):
             measured = measure(artifact, compiled.checked(arrays), threads)
             if trace is not None:
                 write_trace(measured, trace)
-    shown = measured if kernels else None
+    kernel_measurement = measured if kernels else None
     if as_json:
-        click.echo(json.dumps(_report(compiled.name, target, threads, latencies, shown), indent=1))
+        click.echo(json.dumps(_report(compiled.name, target, threads, latencies, kernel_measurement), indent=1))
         return
     _print_latencies(compiled.name, target, threads, latencies)
-    if shown is not None:
-        _print_kernels(shown.kernels, shown.limits)
+    if kernel_measurement is not None:
+        _print_kernels(kernel_measurement.kernels, kernel_measurement.limits)
     if trace is not None:
         out.print(f"Saved as {escape(str(trace))}.")
 
 
 def _run(model: Model, inputs: Mapping[str, NDArray[Any]]) -> None:
     for result in model(inputs).values():
-        np.asarray(result)  # a device computes until somebody looks
+        np.asarray(result)  # waits for the device, which computes asynchronously
 
 
 def _report(
@@ -157,9 +169,9 @@ def _report(
     runtimes = {
         runtime: {
             "calls": len(latency.runs),
-            "min_ms": latency.least * 1e3,
+            "min_ms": latency.fastest * 1e3,
             "median_ms": latency.median * 1e3,
-            "p90_ms": latency.ninth_decile * 1e3,
+            "p90_ms": latency.percentile_90 * 1e3,
         }
         for runtime, latency in latencies.items()
     }
@@ -176,48 +188,52 @@ def _print_latencies(name: str, target: str, threads: int, latencies: dict[str, 
     ours = latencies["dlc"].median
     for runtime, latency in latencies.items():
         label, faster = (f"dlc, {target}", "") if runtime == "dlc" else (runtime, f"{latency.median / ours:.2f} × as fast")
-        shown = (f"{value * 1e3:.3f}" for value in (latency.least, latency.median, latency.ninth_decile))
-        table.add_row(label, str(len(latency.runs)), *shown, faster)
+        latency_cells = (f"{value * 1e3:.3f}" for value in (latency.fastest, latency.median, latency.percentile_90))
+        table.add_row(label, str(len(latency.runs)), *latency_cells, faster)
     out.print(table)
 
 
 def _print_kernels(times: Sequence[KernelTime], limits: Limits) -> None:
-    table = Table("kernel", "runs", "time", "share", "GFLOP/s", "GB/s", "of limit", "layers", title="Kernels, in one call")
+    table = Table("kernel", "runs", "time", "share", "GFLOP/s", "GB/s", "of limit", "layers", title="Kernels of one call")
     for column in table.columns[1:-1]:
-        # Where there is little room, names give way.
+        # On a narrow terminal only the names are wrapped.
         column.no_wrap, column.justify = True, "right"
     table.columns[3].justify = "left"
-    total, most = sum(t.seconds for t in times), max((t.seconds for t in times), default=0.0)
-    is_wide = out.width >= _WIDE
+    total, max_seconds = sum(t.seconds for t in times), max((t.seconds for t in times), default=0.0)
+    is_wide = out.width >= _MIN_BAR_TERMINAL_CHARS
+
+    def bar_length(seconds: float) -> int:
+        return max(1, round(_BAR_CHARS * seconds / (max_seconds or 1)))
+
     for t in times:
         first = t.origins[0] if t.origins else ""
         table.add_row(
             escape(t.name),
             str(t.runs),
             time_text(t.seconds),
-            # On no elements kernels take no time.
-            f"{t.seconds / (total or 1):6.1%}{' ' + '█' * max(1, round(_BAR * t.seconds / (most or 1))) if is_wide else ''}",
+            # The total is zero if all tensors are empty.
+            f"{t.seconds / (total or 1):6.1%}" + (f" {'█' * bar_length(t.seconds)}" if is_wide else ""),
             _rate(t.flops, t.seconds),
             _rate(t.bytes, t.seconds),
-            _share(t.least, t.seconds),
+            _share(t.min_seconds, t.seconds),
             escape(first) + (f" and {len(t.origins) - 1} more" if len(t.origins) > 1 else ""),
         )
     table.add_section()
     table.add_row(
-        "all", str(sum(t.runs for t in times)), time_text(total), "", "", "", _share(sum(t.least for t in times), total)
+        "all", str(sum(t.runs for t in times)), time_text(total), "", "", "", _share(sum(t.min_seconds for t in times), total)
     )
     out.print(table)
     out.print(
-        f"Limits, measured: {limits.flops / 1e9:.0f} GFLOP/s (f32), {limits.cache / 1e9:.0f} GB/s from the cache, "
-        f"{limits.memory / 1e9:.1f} GB/s from memory. A kernel's limit is the slower of its arithmetic and its buffers."
+        f"Measured limits: {limits.flops / 1e9:.0f} GFLOP/s (f32), {limits.cache / 1e9:.0f} GB/s from the cache, "
+        f"{limits.memory / 1e9:.1f} GB/s from memory. A kernel's limit is the longer of its compute time and its memory time."
     )
 
 
 def _rate(amount: float, seconds: float) -> str:
-    """Billions a second; nothing of nothing."""
+    """Return billions per second as text; empty if the amount or the time is zero."""
     return f"{amount / seconds / 1e9:.1f}" if amount and seconds else ""
 
 
-def _share(least: float, seconds: float) -> str:
-    """Of a limit, which is measured: what seems to go beyond it has reached it."""
-    return f"{min(least / seconds, 1):.0%}" if seconds else ""
+def _share(limit_seconds: float, seconds: float) -> str:
+    """Return the share of the measured limit that was reached, at most 100 %."""
+    return f"{min(limit_seconds / seconds, 1):.0%}" if seconds else ""

@@ -1,4 +1,4 @@
-"""`dlc bisect`: what makes a model's numbers wrong."""
+"""`dlc bisect`: find the import step, pass, kernel or runtime that makes a model's results wrong."""
 
 from __future__ import annotations
 
@@ -12,38 +12,45 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.caching.model_cache import DUMPED, EXPORTED, TFLITE
-from dlc.cli.diff import side_of, told
-from dlc.cli.given import Shapes, shape_option, value_option
-from dlc.cli.run import input_option, seed_option
-from dlc.cli.shared import (
+from dlc.caching.model_cache import MLIR_SUFFIX, TFLITE_SUFFIX, TORCH_EXPORT_SUFFIX
+from dlc.cli.common import (
     ARTIFACT_SUFFIX,
+    examples,
     fail,
     json_number,
     json_option,
     make_inputs,
     model_argument,
     out,
+    progress_display,
     read_array,
     reports_errors,
-    shown_progress,
     target_option,
     tolerance_option,
 )
+from dlc.cli.diff import describe_difference, load_side
+from dlc.cli.run import input_option, seed_option
+from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.compiler import Program
 from dlc.debug.bisect import Verdict, bisect, compare_recorded
 from dlc.debug.difference import Side, difference, for_inputs
-from dlc.debug.importing import first_wrong_node
+from dlc.debug.import_check import first_wrong_node
 from dlc.errors import DlcError, ModelError
 from dlc.instrument.report import Progress
-from dlc.model_files import program_of
+from dlc.model_files import import_program
 from dlc.options import Options
-from dlc.runtime.models.model import require_fitting
+from dlc.runtime.models.model import require_matching_inputs
 
 Arrays = dict[str, NDArray[Any]]
 
 
-@click.command("bisect")
+@click.command(
+    "bisect",
+    epilog=examples(
+        "dlc bisect model.onnx --input x=x.npy",
+        "dlc bisect model.onnx --input x=x.npy --against expected.npz",
+    ),
+)
 @model_argument
 @input_option
 @target_option
@@ -55,12 +62,12 @@ Arrays = dict[str, NDArray[Any]]
     default="reference",
     show_default=True,
     metavar="FILE.npz|PROGRAM|TARGET",
-    help="What is right: outputs recorded elsewhere, another program (ONNX, TFLite, .dlc, a dump that was edited), or the "
-    "evaluator; another target is checked as well.",
+    help="The expected results: recorded outputs (.npz), another program (ONNX, TFLite, .dlc, an edited dump), or the "
+    "reference evaluator. Another target is bisected as well.",
 )
 @tolerance_option
-@click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
-@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Write what shows the fault here.")
+@click.option("--pipeline", metavar="PASSES", help='Run these passes instead of the target\'s, such as "a,b{k=1}".')
+@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Write a reproducer to this folder.")
 @json_option
 @reports_errors
 def bisect_command(
@@ -76,21 +83,21 @@ def bisect_command(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Finds what makes the numbers of a model wrong.
+    """Finds the pass or kernel that makes a model's results wrong.
 
-    That is its import, a pass, a kernel's code, or what runs the kernels. MODEL is what `dlc run` takes, but not compiled yet.
+    The fault may also be in the import or in the runtime. MODEL is any model that `dlc run` takes, except a compiled one.
     """
-    known = {name: read_array(file) for name, file in values.items()}
-    with shown_progress() as progress:
-        program = program_of(model, shapes, known, None)
+    known_arrays = {name: read_array(file) for name, file in values.items()}
+    with progress_display() as progress:
+        program = import_program(model, shapes, known_arrays, None)
         arrays = make_inputs(program.inputs, inputs, seed)
-        require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
+        require_matching_inputs(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))
         if against.endswith(".npz"):
-            _require_import(program, model, arrays, known, _recorded(Path(against)), tolerance)
-        is_program = Path(against).suffix in (".onnx", TFLITE, EXPORTED, ARTIFACT_SUFFIX, DUMPED)
+            _require_correct_import(program, model, arrays, known_arrays, _read_recording(Path(against)), tolerance)
+        is_program = Path(against).suffix in (".onnx", TFLITE_SUFFIX, TORCH_EXPORT_SUFFIX, ARTIFACT_SUFFIX, MLIR_SUFFIX)
         if is_program:
-            _require_same(program, model, side_of(Path(against), shapes, values), against, arrays, tolerance)
+            _require_same_program(program, model, load_side(Path(against), shapes, values), against, arrays, tolerance)
         is_target = not against.endswith(".npz") and not is_program and against != "reference"
         targets = [target, against] if is_target else [target]
         verdicts = {t: _bisect(program, arrays, t, tolerance, pipeline, output, progress) for t in targets}
@@ -103,7 +110,7 @@ def bisect_command(
         if verdict.fault is not None:
             where = f"{name}: " if len(verdicts) > 1 else ""
             fail(f"{where}{verdict.fault}" + (f"\n{verdict.advice}" if verdict.advice else ""))
-    out.print(f"{escape(str(model))}: every step from the model to its native results keeps the numbers")
+    out.print(f"{escape(str(model))}: every step from the import to the native results is correct")
 
 
 def _bisect(
@@ -121,7 +128,7 @@ def _bisect(
     )
 
 
-def _recorded(path: Path) -> Arrays:
+def _read_recording(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
@@ -129,17 +136,15 @@ def _recorded(path: Path) -> Arrays:
         raise ModelError(f"{path}: not an .npz file: {error}") from error
 
 
-def _require_import(
+def _require_correct_import(
     program: Program, model: Path, arrays: Arrays, known: Arrays, recorded: Arrays, tolerance: float | None
 ) -> None:
-    """Ends with a message if the program is something else than what was recorded, before any pass."""
+    """Exit with a message if the program differs from the recording before any pass."""
     wrong = [r for r in compare_recorded(program, list(arrays.values()), recorded, tolerance) if not r.agrees]
     if not wrong:
         return
     lines = [f"output {r.name} is off by {r.deviation:.1e} of its largest magnitude" for r in wrong]
-    lines.insert(
-        0, f"{model}: before any pass the program differs from the recording: the import is at fault, or the recording"
-    )
+    lines.insert(0, f"{model}: the program differs from the recording before any pass: the import or the recording is wrong")
     if model.suffix == ".onnx":
         try:
             node = first_wrong_node(model, arrays, tolerance, known)
@@ -147,20 +152,22 @@ def _require_import(
             lines.append(str(error))
         else:
             lines.append(
-                f"node {node.node} ({node.op_type}) is the first to give something else than onnx's own evaluator: "
+                f"node {node.node} ({node.op_type}) is the first that differs from onnx's reference evaluator: "
                 f"{node.tensor} is off by {node.deviation:.1e}"
                 if node is not None
-                else "every node gives what onnx's own evaluator gives: look at the inputs and at the recording"
+                else "every node agrees with onnx's reference evaluator: check the inputs and the recording"
             )
     fail("\n".join(lines))
 
 
-def _require_same(program: Program, model: Path, other: Side, against: str, arrays: Arrays, tolerance: float | None) -> None:
-    """Ends with a message if the program is something else than another, before any pass."""
-    given = list(arrays.values())
-    found = difference(for_inputs(other, given), program, given, tolerance)
-    if not found.agrees:
-        fail(f"before any pass the programs differ\n{told(str(model), against, found)}")
+def _require_same_program(
+    program: Program, model: Path, other: Side, against: str, arrays: Arrays, tolerance: float | None
+) -> None:
+    """Exit with a message if the program differs from another one before any pass."""
+    input_arrays = list(arrays.values())
+    program_difference = difference(for_inputs(other, input_arrays), program, input_arrays, tolerance)
+    if not program_difference.agrees:
+        fail(f"the programs differ before any pass\n{describe_difference(str(model), against, program_difference)}")
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:
@@ -179,7 +186,7 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def _print(target: str, verdict: Verdict) -> None:
-    table = Table("stage", "step", "compared", "deviation", "s", title=f"{target}: what keeps the numbers")
+    table = Table("stage", "step", "compared", "deviation", "s", title=f"{target}: results after each step")
     for column in table.columns[3:]:
         column.justify = "right"
     for check in verdict.checks:

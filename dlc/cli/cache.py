@@ -1,4 +1,4 @@
-"""`dlc cache`: what was compiled before and is kept, and why a model is found there or not."""
+"""`dlc cache`: list and clear the cache of compiled models, and explain a cache hit or miss."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from dlc.backends.registry import backend_of
-from dlc.caching.cache import Cache, Entry
+from dlc.caching.cache import Cache, CacheEntry
 from dlc.caching.model_cache import CachedFile, explain, reason_not_cached
-from dlc.cli.given import Shapes, shape_option
-from dlc.cli.shared import (
+from dlc.cli.common import (
+    examples,
     fail,
     json_option,
     model_argument,
@@ -28,20 +28,25 @@ from dlc.cli.shared import (
     target_option,
     weights_options,
 )
+from dlc.cli.shape_options import Shapes, shape_option
 from dlc.options import Options
 
-# How many inputs of a model are listed.
-_MOST_INPUTS = 4
+# Number of inputs of a model that the table lists.
+_MAX_LISTED_INPUTS = 4
 
 
-@click.group("cache", invoke_without_command=True)
+@click.group(
+    "cache",
+    invoke_without_command=True,
+    epilog=examples("dlc cache", "dlc cache explain model.onnx", "dlc cache clear"),
+)
 @json_option
 @click.pass_context
 @reports_errors
 def cache_command(context: click.Context, as_json: bool) -> None:
-    """Lists what was compiled before and is kept.
+    """Lists, clears or explains the cache of compiled models.
 
-    The last used comes first.
+    Without a subcommand it lists the entries, the most recently used first.
     """
     if context.invoked_subcommand is not None:
         return
@@ -54,7 +59,8 @@ def cache_command(context: click.Context, as_json: bool) -> None:
         return
     folder = _folder(cache)
     out.print(
-        f"{escape(str(folder))}: {_entries(len(entries))}, {_size(sum(e.bytes for e in entries))} of {_size(cache.capacity)}"
+        f"{escape(str(folder))}: {_entry_count_text(len(entries))}, "
+        f"{_size_text(sum(e.bytes for e in entries))} of {_size_text(cache.capacity)}"
     )
     if entries:
         out.print(_table(entries))
@@ -64,24 +70,26 @@ def cache_command(context: click.Context, as_json: bool) -> None:
 @json_option
 @reports_errors
 def clear_command(as_json: bool) -> None:
-    """Removes all that is kept."""
+    """Removes all entries of the cache."""
     cache = Cache.standard()
     folder = _folder(cache)
-    removed, left = cache.clear(), cache.entries()
+    removed, remaining_entries = cache.clear(), cache.entries()
     count, size = len(removed), sum(e.bytes for e in removed)
     if as_json:
-        click.echo(json.dumps({"folder": str(folder), "removed": count, "bytes": size, "left": len(left)}, indent=2))
+        click.echo(
+            json.dumps({"folder": str(folder), "removed": count, "bytes": size, "left": len(remaining_entries)}, indent=2)
+        )
     else:
-        out.print(f"{escape(str(folder))}: {_entries(count)} removed, {_size(size)}")
-    if left:
-        fail(f"{folder}: {_entries(len(left))} left, which cannot be removed; is the folder writable?")
+        out.print(f"{escape(str(folder))}: {_entry_count_text(count)} removed, {_size_text(size)}")
+    if remaining_entries:
+        fail(f"{folder}: {_entry_count_text(len(remaining_entries))} could not be removed; is the folder writable?")
 
 
-@cache_command.command("explain")
+@cache_command.command("explain", epilog=examples("dlc cache explain model.onnx --target cpu:avx2"))
 @model_argument
 @target_option
 @shape_option
-@click.option("--pipeline", metavar="PASSES", help='The passes, such as "a,b{k=1}", if not the target\'s.')
+@click.option("--pipeline", metavar="PASSES", help='The passes, such as "a,b{k=1}", if they are not the target\'s.')
 @numerics_option
 @precision_option
 @weights_options
@@ -98,31 +106,42 @@ def explain_command(
     group: int,
     as_json: bool,
 ) -> None:
-    """Says whether a model is found in the cache, and if not why.
+    """Explains a cache hit or miss, that is a recompilation.
 
-    That is what differs from what was compiled before.
+    A miss lists what differs from the most similar entry: the file, shapes, options, target or version of dlc.
     """
     options = Options.of(pipeline=pipeline, numerics=numerics, precision=precision, weights=weights, group=group)
-    device = backend_of(target, options.device).compiling().target
+    device = backend_of(target, options.device).for_compilation().target
     _folder(Cache.standard())
     if (reason := reason_not_cached(device, options, model)) is not None:
-        fail(f"{model}: not looked for in the cache: {reason}")
-    found = explain(CachedFile.look(model, shapes, device, options))
+        fail(f"{model}: the cache is not used: {reason}")
+    explanation = explain(CachedFile.identify(model, shapes, device, options))
     if as_json:
-        nearest = _row(found.nearest) if found.nearest is not None else None
-        at_calls = [_row(e) for e in found.at_calls]
-        state = {"hit": found.hit, "key": found.key.digest, "nearest": nearest, "reasons": found.reasons, "at_calls": at_calls}
+        nearest = _row(explanation.nearest) if explanation.nearest is not None else None
+        call_entries = [_row(e) for e in explanation.call_entries]
+        state = {
+            "hit": explanation.hit,
+            "key": explanation.key.digest,
+            "nearest": nearest,
+            "reasons": explanation.reasons,
+            "call_entries": call_entries,
+        }
         click.echo(json.dumps(state, indent=2))
         return
-    out.print(escape("hit" if found.hit else f"miss: {'; '.join(found.reasons)}"))
-    if found.nearest is not None:
-        out.print(escape(f"{'entry' if found.hit else 'nearest'}: {_line(found.nearest)}, of {found.nearest.about['file']}"))
-    for entry in found.at_calls:
-        out.print(f"compiled when it was called with {escape(', '.join(_row(entry)['inputs']))}")
+    out.print(escape("hit" if explanation.hit else f"miss: {'; '.join(explanation.reasons)}"))
+    if explanation.nearest is not None:
+        out.print(
+            escape(
+                f"{'entry' if explanation.hit else 'nearest'}: {_line(explanation.nearest)}, "
+                f"of {explanation.nearest.metadata['file']}"
+            )
+        )
+    for entry in explanation.call_entries:
+        out.print(f"specialized at run time for {escape(', '.join(_row(entry)['inputs']))}")
 
 
-def _table(entries: Sequence[Entry]) -> Table:
-    """What is kept, the last used first."""
+def _table(entries: Sequence[CacheEntry]) -> Table:
+    """Return the table of entries, the most recently used first."""
     table = Table("model", "inputs")
     table.add_column("target", no_wrap=True)
     table.add_column("size", justify="right")
@@ -132,27 +151,27 @@ def _table(entries: Sequence[Entry]) -> Table:
     for entry in entries:
         row = _row(entry)
         name, inputs = row["model"] or f"{entry.kind} {entry.key[:12]}", row["inputs"]
-        more = [f"and {len(inputs) - _MOST_INPUTS} more"] if len(inputs) > _MOST_INPUTS else []
-        listed, used = "\n".join([*inputs[:_MOST_INPUTS], *more]), _age(now - entry.used)
-        table.add_row(*map(escape, (name, listed, row["target"], _size(entry.bytes), used, str(entry.hits))))
+        omitted_note = [f"and {len(inputs) - _MAX_LISTED_INPUTS} more"] if len(inputs) > _MAX_LISTED_INPUTS else []
+        listed, time_since_use = "\n".join([*inputs[:_MAX_LISTED_INPUTS], *omitted_note]), _age(now - entry.used)
+        table.add_row(*map(escape, (name, listed, row["target"], _size_text(entry.bytes), time_since_use, str(entry.hits))))
     return table
 
 
 def _folder(cache: Cache) -> Path:
     if cache.folder is None:
-        fail("there is no cache: DLC_CACHE=0, or no home for it; DLC_CACHE_DIR names a folder")
+        fail("the cache is off: DLC_CACHE=0 is set, or there is no home folder for it; set DLC_CACHE_DIR to a folder")
     return cache.folder
 
 
-def _row(entry: Entry) -> dict[str, Any]:
-    about = entry.about
+def _row(entry: CacheEntry) -> dict[str, Any]:
+    metadata = entry.metadata
     return {
         "kind": entry.kind,
         "key": entry.key,
-        "model": about.get("model", ""),
-        "inputs": about.get("inputs", []),
-        "target": about.get("parts", {}).get("target", about.get("target", "")),
-        "file": about.get("file"),
+        "model": metadata.get("model", ""),
+        "inputs": metadata.get("inputs", []),
+        "target": metadata.get("parts", {}).get("target", metadata.get("target", "")),
+        "file": metadata.get("file"),
         "bytes": entry.bytes,
         "made": entry.made,
         "used": entry.used,
@@ -160,29 +179,31 @@ def _row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: CacheEntry) -> str:
     row = _row(entry)
     name = f"{entry.kind} {row['model'] or entry.key}"
     times = f"made {_time(entry.made)}, used {_time(entry.used)}"
-    return f"{name} for {row['target']}: {_size(entry.bytes)}, {times}, {entry.hits} {'hit' if entry.hits == 1 else 'hits'}"
+    return (
+        f"{name} for {row['target']}: {_size_text(entry.bytes)}, {times}, {entry.hits} {'hit' if entry.hits == 1 else 'hits'}"
+    )
 
 
-def _entries(count: int) -> str:
-    return "1 entry" if count == 1 else f"{count} entries"
+def _entry_count_text(num_entries: int) -> str:
+    return "1 entry" if num_entries == 1 else f"{num_entries} entries"
 
 
-def _size(count: int) -> str:
-    """`1.5 MB`."""
-    size = float(count)
+def _size_text(num_bytes: int) -> str:
+    """Return a size as text: `1.5 MB`."""
+    size = float(num_bytes)
     for unit in ("bytes", "kB", "MB"):
         if size < 1000:
-            return f"{size:.1f} {unit}" if unit != "bytes" else f"{count} bytes"
+            return f"{size:.1f} {unit}" if unit != "bytes" else f"{num_bytes} bytes"
         size /= 1000
     return f"{size:.1f} GB"
 
 
 def _age(seconds: float) -> str:
-    """`3 hours ago`."""
+    """Return an age as text: `3 hours ago`."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         count = int(seconds // length)
         if count:

@@ -1,4 +1,4 @@
-"""`dlc compile`, which is `compile-model` too: a model to native code, or to the text of any stage."""
+"""`dlc compile` and `compile-model`: compile a model to native code, or print its IR at the end of a stage."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from numpy.typing import NDArray
 
-from dlc.cli.derived import DerivingCommand, derived_options
-from dlc.cli.given import Shapes, each_shape_option, each_value_option
-from dlc.cli.several import compile_each, programs_in
-from dlc.cli.shared import (
+from dlc.cli.common import (
     ARTIFACT_SUFFIX,
-    Numbers,
+    NonNanFloatRange,
     check_option,
+    examples,
     json_option,
     make_inputs,
     model_argument,
@@ -24,21 +22,24 @@ from dlc.cli.shared import (
     numerics_option,
     out,
     precision_option,
+    progress_display,
     read_array,
     reports_errors,
     show_log,
-    shown_progress,
     target_option,
     threads_option,
     weights_options,
 )
+from dlc.cli.compile_variants import compile_variants, count_programs
+from dlc.cli.derivative_options import DerivativeCommand, derived_options
+from dlc.cli.shape_options import Shapes, each_shape_option, each_value_option
 from dlc.cli.tables import print_model, print_passes, print_phases, print_tuned, summary
 from dlc.deploy import SUFFIXES, runs_without_python, write_library
-from dlc.derived import Derived
 from dlc.dims import is_static
-from dlc.files.whole_files import require_writable, write_whole_text
+from dlc.files.atomic_writes import atomic_write_text, require_writable
 from dlc.instrument.report import Report
-from dlc.model_files import compile_file, program_of
+from dlc.model_files import compile_file, import_program
+from dlc.model_transforms import ModelTransform
 from dlc.options import Options
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
@@ -50,7 +51,16 @@ if TYPE_CHECKING:
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command("compile", cls=DerivingCommand)
+@click.command(
+    "compile",
+    cls=DerivativeCommand,
+    epilog=examples(
+        "dlc compile model.onnx -o model.dlc",
+        "dlc compile model.onnx --shape x=N:1..32,3,224,224 -o model.so",
+        "dlc compile model.onnx --emit loops                    IR at the end of a stage",
+        "dlc compile model.onnx --vjp loss --wrt 'layer4.*' -o gradient.dlc",
+    ),
+)
 @model_argument
 @target_option
 @each_shape_option
@@ -60,29 +70,33 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
     "--emit",
     "form",
     metavar="FORM",
-    help="Print the program at the end of a stage instead (dl, fusion, linalg, tiling, loops, host), or its kernels "
-    "(llvm, asm, opencl).",
+    help="Print the IR at the end of a stage (dl, fusion, linalg, tiling, loops, host) or the code of the kernels "
+    "(llvm, asm, opencl) instead of compiling.",
 )
 @click.option(
     "-o",
     "--output",
     type=OUTPUT,
-    help="Write the compiled model here: a .dlc file, or a library or object for C (.so, .o, .a) "
-    "and its header; with --emit, the text.",
+    help="Write the compiled model here: a .dlc file, or a C library or object file (.so, .o, .a) "
+    "with its header; with --emit, the text.",
 )
-@click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
-@click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
-@click.option("--print-pipeline", is_flag=True, help="Print the passes that would run, by stage, and stop.")
+@click.option(
+    "--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass to this folder."
+)
+@click.option("--pipeline", metavar="PASSES", help='Run these passes instead of the target\'s, such as "a,b{k=1}".')
+@click.option("--print-pipeline", is_flag=True, help="Print the passes by stage without running them.")
 @check_option
-@click.option("--time-passes", is_flag=True, help="Print how long each pass took.")
-@click.option("--tune", type=Numbers(0), default=0, metavar="SECONDS", help="Measure tile plans for so long.")
+@click.option("--time-passes", is_flag=True, help="Print the time of each pass; bypasses the cache.")
+@click.option(
+    "--tune", type=NonNanFloatRange(0), default=0, metavar="SECONDS", help="Autotune: measure tile plans for up to this long."
+)
 @threads_option
 @numerics_option
 @precision_option
 @weights_options
 @no_cache_option
 @json_option
-@click.option("-v", "--verbose", is_flag=True, help="List the kernels, and tell of the cache.")
+@click.option("-v", "--verbose", is_flag=True, help="List the kernels and log cache lookups.")
 @reports_errors
 def compile_command(
     model: Path,
@@ -105,25 +119,25 @@ def compile_command(
     no_cache: bool,
     as_json: bool,
     verbose: bool,
-    derived: Derived | None,
+    transform: ModelTransform | None,
 ) -> None:
-    """Compiles a model to native code, or to the text of a stage.
+    """Compiles a model to native code (ahead-of-time compilation).
 
-    MODEL is an ONNX or TFLite file, what torch.export.save wrote (.pt2), or a module of StableHLO or of a dump (.mlir).
+    MODEL is an ONNX or TFLite file, a PyTorch program saved with torch.export.save (.pt2), or an MLIR module (.mlir):
+    StableHLO or a dump. Run the compiled model with `dlc run`, with `dlc.load` in Python, or with dlc.h in C (`dlc header`).
 
-    A model whose input sizes are open is compiled once for all of them where that can be, else when it is run, for each; give
-    them with --shape to compile it for these alone, and one more than once for a program for each. What -o wrote is run with
-    `dlc run`, in Python with `dlc.load`, or in C with dlc.h (`dlc header`).
+    Inputs with symbolic dimensions compile to one dynamic-shape program where possible; otherwise the model is specialized
+    per shape at run time. --shape sets static or bounded shapes; repeat it for one input to compile one program per shape.
 
-    Of an ONNX file it also compiles a derivative (--vjp, --jvp, --hvp) with respect to inputs and weights (--wrt), or a step
-    of its training (--train-step with --loss): models like any other, whose weights are inputs that a call may leave out.
+    An ONNX model can also be compiled to a derivative (--vjp, --jvp, --hvp, with respect to --wrt) or to a training step
+    (--train-step with --loss). The weights of such a model are optional inputs.
     """
     if output is not None and form is None and output.suffix not in (ARTIFACT_SUFFIX, *SUFFIXES):
         raise click.UsageError(
-            f"the name of a compiled model ends in {ARTIFACT_SUFFIX}, that of a library or object for C in one of "
-            f"{', '.join(SUFFIXES)}; for text, say which with --emit"
+            f"-o {output}: expected a name that ends in {ARTIFACT_SUFFIX} for a compiled model, or in "
+            f"{', '.join(SUFFIXES)} for a C library or object; to write IR or code as text, add --emit"
         )
-    # A compilation whose passes are timed must take place.
+    # --time-passes needs a compilation, so the cache is bypassed.
     options = Options.of(
         pipeline=pipeline,
         dump_ir=dump_ir,
@@ -142,38 +156,42 @@ def compile_command(
         require_writable(output)
     header: Path | None = None
     if len(shapes) * len(values) > 1 and (print_pipeline or form is not None or check_each_pass or dump_ir is not None):
-        raise click.UsageError("an input's shape or value is given more than once: what is printed or checked is one program")
-    report, known = Report(), [{name: read_array(file) for name, file in given.items()} for given in values]
-    with shown_progress() as progress:
+        raise click.UsageError(
+            "--print-pipeline, --emit, --check-each-pass and --dump-ir take one program; give one --shape and --value per input"
+        )
+    report, known_values = Report(), [{name: read_array(file) for name, file in files.items()} for files in values]
+    with progress_display() as progress:
         if print_pipeline or form is not None:
-            _print_text(program_of(model, shapes[0], known[0], derived), target, options, form, output)
+            _print_text(import_program(model, shapes[0], known_values[0], transform), target, options, form, output)
             return
 
         def compiled_for(shape: Shapes, value: Mapping[str, NDArray[Any]]) -> Model:
-            return compile_file(model, target, shape, options, values=value, derived=derived, report=report, progress=progress)
+            return compile_file(
+                model, target, shape, options, values=value, transform=transform, report=report, progress=progress
+            )
 
-        compiled = compile_each(compiled_for, shapes, known)
+        compiled = compile_variants(compiled_for, shapes, known_values)
         if check_each_pass:
-            # Passes are checked on the inputs of the first run.
+            # The passes are checked on the inputs of this first call.
             compiled(make_inputs(compiled.inputs, (), seed=0, optional=compiled.defaults))
         if output is not None:
-            with report.passing("save"):
+            with report.timed_total("save"):
                 header = _save(compiled, output)
     if as_json:
         click.echo(json.dumps(summary(report, compiled), indent=2))
         return
     print_model(compiled)
-    several = programs_in(compiled)
-    later = None if several > 1 else _compiled_later(compiled, report)
+    num_programs = count_programs(compiled)
+    later = None if num_programs > 1 else _deferred_compilation(compiled, report)
     if later is not None:
         out.print(later)
     else:
-        if several > 1:
-            out.print(f"It is {several} programs; what a call gives picks one.")
+        if num_programs > 1:
+            out.print(f"Compiled to {num_programs} programs; the inputs of a call select one.")
         elif not all(is_static(info.shape) for info in compiled.inputs):
-            out.print("Its sizes are open: it runs with any of them.")
+            out.print("Compiled to one dynamic-shape program for all sizes.")
         if report.from_cache:
-            out.print("From the cache: it was compiled before.")
+            out.print("Loaded from the cache.")
         print_phases(report)
         if report.tuned:
             print_tuned(report)
@@ -184,37 +202,41 @@ def compile_command(
                 runs = "1 run" if kernel.runs == 1 else f"{kernel.runs} runs"
                 out.print(f"kernel {kernel.name}: {runs}, {kernel.object_bytes} bytes, {kernel.seconds:.3f} s")
     if output is not None:
-        out.print(f"Saved as {_saved(compiled, output, header)}.")
+        out.print(f"Saved as {_saved_message(compiled, output, header)}.")
         if isinstance(compiled.artifact, Artifact) and not host_supports(compiled.artifact.target):
-            out.print(f"It runs on processors of {compiled.artifact.target.name}, not on this one.")
+            out.print(f"It needs a processor of {compiled.artifact.target.name} and does not run on this machine.")
     if check_each_pass:
-        out.print("Every pass keeps the numbers, on random inputs.")
+        out.print("Every pass preserves the results on random inputs.")
     if dump_ir is not None and later is None:
-        out.print(f"The IR after every pass is in {dump_ir}; start with {dump_ir / 'index.md'}.")
+        out.print(f"Wrote the IR after every pass to {dump_ir}; start with {dump_ir / 'index.md'}.")
 
 
-def _compiled_later(compiled: Model, report: Report) -> str | None:
-    """What is compiled when the model is run, and why; None if nothing is."""
+def _deferred_compilation(compiled: Model, report: Report) -> str | None:
+    """Describe the run-time specializations and their reasons in a sentence; None if there are none."""
     if compiled.values:
-        return f"It is compiled for the values of {', '.join(compiled.values)} when it is run, or now with --value."
-    if report.served is not None:
         return (
-            f"Its sizes are open, and it is compiled once for {report.served}; for others when it is run: {report.each_size}."
+            f"It is specialized at run time for the values of {', '.join(compiled.values)}; "
+            "give them with --value to compile it now."
         )
-    if report.each_size is not None:
-        return f"Its sizes are open, and it is compiled for each set of them when it is run: {report.each_size}."
+    if report.served_sizes is not None:
+        return (
+            f"Compiled to one dynamic-shape program for {report.served_sizes}; other sizes are specialized at run time: "
+            f"{report.specialization_reason}."
+        )
+    if report.specialization_reason is not None:
+        return f"Its shapes are dynamic and are specialized at run time: {report.specialization_reason}."
     return None
 
 
-def _saved(compiled: Model, output: Path, header: Path | None) -> str:
-    """The file that was written, and who takes it."""
+def _saved_message(compiled: Model, output: Path, header: Path | None) -> str:
+    """Return a description of the written file and of what can load it."""
     if header is not None:
-        return f"{output}, and how it is called as {header}"
-    return f"{output}" if runs_without_python(compiled) else f"{output}, which only Python runs, not dlc.h"
+        return f"{output}, with the header {header}"
+    return f"{output}" if runs_without_python(compiled) else f"{output}, which needs Python (dlc.load); dlc.h cannot run it"
 
 
 def _save(compiled: Model, output: Path) -> Path | None:
-    """Writes a compiled model; returns the header that stands beside it."""
+    """Write a compiled model; return the path of the C header written with it, if any."""
     if output.suffix in SUFFIXES:
         return write_library(compiled, output)
     compiled.save(output)
@@ -222,8 +244,8 @@ def _save(compiled: Model, output: Path) -> Path | None:
 
 
 def _print_text(program: Program, target: str, options: Options, form: str | None, output: Path | None) -> None:
-    """Prints or writes a program in a form; without one, prints the passes that it would go through."""
-    # What comes out of the cache needs no compiler.
+    """Print or write a program in a form such as `loops` or `asm`; without a form print the passes that would run."""
+    # Imported here because loading a model from the cache does not need the compiler.
     from dlc.backends.registry import backend_of
     from dlc.compiler import emit
     from dlc.compiler.compilation import Compilation
@@ -237,4 +259,4 @@ def _print_text(program: Program, target: str, options: Options, form: str | Non
     if output is None:
         click.echo(text, nl=False)
     else:
-        write_whole_text(output, text)
+        atomic_write_text(output, text)

@@ -1,4 +1,4 @@
-"""`dlc doctor`: whether what dlc needs of this machine is there and works, and what to install where it is not."""
+"""`dlc doctor`: check that the CPU, OpenCL devices, packages and cache work, and advise on what is missing."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import click
 from rich.markup import escape
 
 from dlc.caching.cache import Cache
-from dlc.cli.shared import json_option, out, reports_errors
+from dlc.cli.common import examples, json_option, out, reports_errors
 from dlc.errors import DeviceError
 from dlc.options import Environment
-from dlc.runtime.opencl.devices import Device, all_devices, problem_of, what_to_do
+from dlc.runtime.opencl.devices import Device, all_devices, installation_hint, probe_device
 from dlc.target import resolve
 
 PACKAGES = ("dlc", "xdsl", "llvmlite", "numpy", "onnx", "pyopencl")
-# The library of the wheel intel-opencl-rt, which no loader finds by itself.
-INTEL = "libintelocl.so"
+# The library of the wheel intel-opencl-rt, which OpenCL loaders do not find by default.
+INTEL_OPENCL_LIBRARY = "libintelocl.so"
 
 
-@click.command("doctor")
+@click.command("doctor", epilog=examples("dlc doctor"))
 @json_option
 @reports_errors
 def doctor_command(as_json: bool) -> None:
-    """Says what this machine has, and what is missing.
+    """Checks this machine: CPU, OpenCL devices, packages, cache.
 
-    It looks at the processor, the OpenCL platforms and devices, and the cache, and runs a small kernel on each device.
+    It runs a small kernel on each OpenCL device, and prints what to install or set where something is missing.
     """
     cpu, devices = _cpu(), [_device(d) for d in all_devices()]
     environment, cache = Environment.read(), Cache.standard()
@@ -44,10 +44,10 @@ def doctor_command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(state, indent=2))
         return
-    out.print(escape(", ".join(f"{name} {number}" for name, number in state["packages"].items())))
-    out.print(escape(f"cpu: {cpu}" + (", as DLC_CPU says" if environment.cpu else "")))
+    out.print(escape(", ".join(f"{name} {version}" for name, version in state["packages"].items())))
+    out.print(escape(f"cpu: {cpu}" + (", set by DLC_CPU" if environment.cpu else "")))
     for device in devices:
-        verdict = device["problem"] or f"works; compiled for as {device['as']}"
+        verdict = device["problem"] or f"works; code is generated for {device['as']}"
         out.print(escape(f"{device['target']}: {device['name']} ({device['platform']}, {device['driver']}): {verdict}"))
     out.print(escape(f"cache: {state['cache'] or 'none'}"))
     for line in advice:
@@ -70,7 +70,7 @@ def _version(package: str) -> str | None:
 
 def _device(device: Device) -> dict[str, Any]:
     return {
-        "target": f"opencl:{device.place[0]}:{device.place[1]}",
+        "target": f"opencl:{device.device_index[0]}:{device.device_index[1]}",
         "name": device.name,
         "platform": device.platform,
         "driver": device.driver,
@@ -79,20 +79,20 @@ def _device(device: Device) -> dict[str, Any]:
         "group_items": device.group_items,
         "local_bytes": device.local_bytes,
         "buffer_bytes": device.buffer_bytes,
-        "problem": problem_of(device) or None,
+        "problem": probe_device(device) or None,
     }
 
 
 def _advice(devices: list[dict[str, Any]], cache: Cache) -> list[str]:
-    """What to do about what is missing."""
+    """Return advice on what is missing."""
     advice: list[str] = []
     if not devices:
-        advice.append(f"There is no OpenCL device: {what_to_do()}.")
-    library = Path(sys.prefix) / "lib" / INTEL
+        advice.append(f"There is no OpenCL device: {installation_hint()}.")
+    library = Path(sys.prefix) / "lib" / INTEL_OPENCL_LIBRARY
     if library.exists() and not any("Intel" in device["platform"] for device in devices):
         advice.append(
-            f"Intel's runtime is installed, and OpenCL's loader does not know of it: with OCL_ICD_VENDORS={library} in the "
-            "environment it is the platform."
+            f"Intel's OpenCL runtime is installed, but the OpenCL loader does not find it; "
+            f"set OCL_ICD_VENDORS={library} in the environment to use it."
         )
     if problem := cache.problem():
         advice.append(f"{problem[0].upper()}{problem[1:]}.")

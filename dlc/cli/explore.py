@@ -1,4 +1,4 @@
-"""`dlc explore`: what the compiler made of a model or a function, as one page to look at."""
+"""`dlc explore`: write an HTML page that shows how a model or a Python function was compiled."""
 
 from __future__ import annotations
 
@@ -19,70 +19,79 @@ from numpy.typing import NDArray
 from rich.markup import escape
 
 from dlc.arrays import TensorInfo
-from dlc.cli.derived import DerivingCommand, derived_options
-from dlc.cli.given import Shapes, shape_option, value_option
-from dlc.cli.run import input_option, seed_option
-from dlc.cli.shared import (
+from dlc.cli.common import (
     ARTIFACT_SUFFIX,
+    examples,
     json_option,
     make_inputs,
     named_target,
     numerics_option,
     out,
     precision_option,
+    progress_display,
     read_array,
     read_arrays,
     reports_errors,
-    shown_progress,
     target_option,
     threads_option,
     weights_options,
 )
-from dlc.derived import Derived
+from dlc.cli.derivative_options import DerivativeCommand, derived_options
+from dlc.cli.run import input_option, seed_option
+from dlc.cli.shape_options import Shapes, shape_option, value_option
 from dlc.errors import AbsentError, DlcError, DTypeError, ModelError
-from dlc.files.python_files import executed, traced_to
-from dlc.files.whole_files import require_writable
-from dlc.given_shapes import tensor_shape
+from dlc.files.atomic_writes import require_writable
+from dlc.files.python_files import locate_error, run_python_file
 from dlc.instrument.report import Progress
 from dlc.model_files import explore_file
+from dlc.model_transforms import ModelTransform
 from dlc.options import Options
-from dlc.runtime.models.model import require_fitting
-from dlc.target import place_of
+from dlc.runtime.models.model import require_matching_inputs
+from dlc.shape_specs import tensor_shape
+from dlc.target import custom_target_location
 
 if TYPE_CHECKING:
     from dlc.compiler import Program
     from dlc.explore import Page
 
-_PAGE = ".html"
-# Derivatives are with respect to arguments by their places.
-_BY_PLACE = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+_PAGE_SUFFIX = ".html"
+# Arguments of these kinds are passed by position, because derivatives refer to arguments by position.
+_POSITIONAL_KINDS = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
-def _other(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """What to compare with: a file, a function of one, or else a target."""
-    if value is None or place_of(value) is not None or Path(value).is_file():
+def _parse_against(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Parse `--against`: a file, a function of a file, or otherwise a target."""
+    if value is None or custom_target_location(value) is not None or Path(value).is_file():
         return value
     if Path(value).suffix:
-        raise click.BadParameter(f"{value}: there is no such file")
+        raise click.BadParameter(f"{value}: no such file")
     try:
         return named_target(context, option, value)
     except click.BadParameter as error:
-        raise click.BadParameter(f"there is no file {value}; {error.message}") from error
+        raise click.BadParameter(f"{value}: no such file, and no target: {error.message}") from error
 
 
-@click.command("explore", cls=DerivingCommand)
+@click.command(
+    "explore",
+    cls=DerivativeCommand,
+    epilog=examples(
+        "dlc explore model.onnx --serve",
+        "dlc explore net.py:forward --shape x=8,64",
+        "dlc explore model.onnx --against opencl          comparison of two targets",
+    ),
+)
 @click.argument("model", metavar="MODEL|FILE.py:FUNCTION")
-@click.option("-o", "--output", type=OUTPUT, help="Write the page here; by default NAME.html in this folder.")
-@click.option("--serve", is_flag=True, help="Serve the page on this machine and open it, instead of writing it.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --serve: the port; by default any that is free.")
+@click.option("-o", "--output", type=OUTPUT, help="Write the page here; default: NAME.html in the current folder.")
+@click.option("--serve", is_flag=True, help="Serve the page on localhost and open the browser instead of writing a file.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --serve: the port; default: any free port.")
 @click.option(
     "--against",
-    callback=_other,
+    callback=_parse_against,
     metavar="PAGE.html|MODEL|FILE.py:FUNCTION|TARGET",
-    help="Show it beside this: a page from before a change, another model or function, or MODEL itself for another target.",
+    help="Compare with an earlier page, another model or function, or MODEL compiled for another target.",
 )
-@click.option("--no-run", is_flag=True, help="Do not run the model: the page has no times.")
+@click.option("--no-run", is_flag=True, help="Do not run the model; the page then has no run times.")
 @input_option
 @target_option
 @shape_option
@@ -112,39 +121,41 @@ def explore_command(
     precision: str,
     weights: str,
     group: int,
-    derived: Derived | None,
+    transform: ModelTransform | None,
     as_json: bool,
 ) -> None:
-    """Writes a page that shows what the compiler made of a model.
+    """Writes an HTML page: graph, passes, kernels, memory, time.
 
-    The model is compiled and run. The page is one file: the graph with its kernels, every pass with the text before and after
-    it, each kernel's share of what the machine can do, memory, and time. MODEL is an ONNX or TFLite file, a module of a dump
-    (.mlir), or a function of a Python file: its arguments are float32 arrays of the shapes that --shape says, or what --input
-    gives. With --against it may be a page that was written before, too. --json prints what the page says, without its texts.
+    The model is compiled and run. The page is one file without network access: the graph after kernel fusion, the IR before
+    and after every pass, a roofline profile of the kernels, the memory arena, and a timeline.
+
+    MODEL is an ONNX or TFLite file, a dumped module (.mlir), or a function of a Python file, whose arguments are random
+    float32 arrays of the shapes in --shape, or arrays from --input. With --against it may also be a page written earlier.
+    --json prints the content of the page without the IR.
     """
     if serve and as_json:
-        raise click.UsageError("--json says what is in a page that is written; --serve writes none")
+        raise click.UsageError("--serve and --json exclude each other: --serve writes no page")
     options = Options.of(num_threads=num_threads, numerics=numerics, precision=precision, weights=weights, group=group)
-    path = _path(model)
-    if (values or derived is not None) and any(place_of(given) is not None for given in (model, against or "")):
+    path = _model_path(model)
+    if (values or transform is not None) and any(custom_target_location(name) is not None for name in (model, against or "")):
         raise click.UsageError(
-            "--value, and derivatives and steps of training, are of ONNX models; a function has its constants, dlc.grad and "
-            "dlc.optim in it"
+            "--value, derivatives and training steps apply to ONNX models only; in a Python function use constants, dlc.grad "
+            "and dlc.optim"
         )
-    known = {name: read_array(file) for name, file in values.items()}
+    known_arrays = {name: read_array(file) for name, file in values.items()}
     if output is None:
-        output = Path(f"{path.stem if (function := place_of(model)) is None else function[1]}.html")
-        # What was compared stays as it was.
+        output = Path(f"{path.stem if (function := custom_target_location(model)) is None else function[1]}.html")
+        # The compared page is not overwritten.
         output = output if output != path else Path(f"{path.stem}-compared.html")
     if not serve:
         require_writable(output)
-    with shown_progress() as progress:
-        explored = _Explored(shapes, known, inputs, seed, options, no_run, progress)
-        if path.suffix == _PAGE and against is None:
-            raise click.UsageError(f"{path} is a page already; open it, or see it beside another with --against")
-        page = explored.page(model, target, derived)
+    with progress_display() as progress:
+        explored = _PageBuilder(shapes, known_arrays, inputs, seed, options, no_run, progress)
+        if path.suffix == _PAGE_SUFFIX and against is None:
+            raise click.UsageError(f"{path} is already a page; open it in a browser, or compare it with another: --against")
+        page = explored.page(model, target, transform)
         if against is not None:
-            page = page.against(explored.other(model, target, derived, against))
+            page = page.against(explored.other(model, target, transform, against))
     if serve:
         _serve(page.html, port)
         return
@@ -155,22 +166,22 @@ def explore_command(
         out.print(f"Saved as {escape(str(output))}.")
 
 
-def _path(model: str) -> Path:
-    """The file that is meant; a usage error if it is none that is explored."""
-    function = place_of(model)
+def _model_path(model: str) -> Path:
+    """Return the file that MODEL names. Raises UsageError for one that cannot be explored."""
+    function = custom_target_location(model)
     path = Path(model if function is None else function[0])
     if not path.is_file():
-        raise click.UsageError(f"{path}: there is no such file")
+        raise click.UsageError(f"{path}: no such file")
     if path.suffix == ARTIFACT_SUFFIX:
-        raise click.UsageError(f"{path} is compiled already; a page is made of the ONNX model")
+        raise click.UsageError(f"{path} is already compiled; explore the ONNX model")
     if function is None and path.suffix == ".py":
-        raise click.UsageError(f"{path}: say which function of it: {path}:FUNCTION")
+        raise click.UsageError(f"{path}: name a function of the file: {path}:FUNCTION")
     return path
 
 
 @dataclass(frozen=True)
-class _Explored:
-    """How pages are made: what options say of shapes, inputs and all else that two pages have in common."""
+class _PageBuilder:
+    """Builds pages from the options that both pages of a comparison share."""
 
     shapes: Shapes
     values: dict[str, NDArray[Any]]
@@ -180,39 +191,46 @@ class _Explored:
     no_run: bool
     progress: Progress | None
 
-    def page(self, model: str, target: str, derived: Derived | None) -> Page:
-        path, function = _path(model), place_of(model)
-        if path.suffix == _PAGE:
-            # What is compiled needs no explorer.
+    def page(self, model: str, target: str, transform: ModelTransform | None) -> Page:
+        path, function = _model_path(model), custom_target_location(model)
+        if path.suffix == _PAGE_SUFFIX:
+            # Imported here because compiled models run without the explorer.
             from dlc.explore import Page
 
             return Page.read(path)
         if function is None:
-            given = None if self.no_run else partial(_given, self.inputs, self.seed)
+            input_factory = None if self.no_run else partial(_program_inputs, self.inputs, self.seed)
             shapes, options = self.shapes, self.options
             return explore_file(
-                path, target, shapes, options, values=self.values, derived=derived, inputs=given, progress=self.progress
+                path,
+                target,
+                shapes,
+                options,
+                values=self.values,
+                transform=transform,
+                inputs=input_factory,
+                progress=self.progress,
             )
-        arguments = _arguments(self.inputs, self.shapes, self.seed)
+        arguments = _function_arguments(self.inputs, self.shapes, self.seed)
         return _function_page(*function, arguments, self.shapes, target, self.options, self.no_run)
 
-    def other(self, model: str, target: str, derived: Derived | None, against: str) -> Page:
-        """The page to compare with; what is no file is a target for which MODEL is compiled once more."""
-        if place_of(against) is not None or Path(against).is_file():
+    def other(self, model: str, target: str, transform: ModelTransform | None, against: str) -> Page:
+        """Build the page to compare with; a value that is not a file is a target for which MODEL is compiled again."""
+        if custom_target_location(against) is not None or Path(against).is_file():
             return self.page(against, target, None)
-        return self.page(model, against, derived)
+        return self.page(model, against, transform)
 
 
-def _given(inputs: tuple[str, ...], seed: int, program: Program) -> dict[str, NDArray[Any]]:
-    """The inputs of a program, as options say; sizes that they leave open are those that plans are made for."""
-    arrays = make_inputs(program.inputs, inputs, seed, program.defaults, program.planned_sizes)
-    given = [info for info in program.inputs if info.name in arrays]
-    require_fitting(program.name, given, [arrays[info.name] for info in given])
+def _program_inputs(inputs: tuple[str, ...], seed: int, program: Program) -> dict[str, NDArray[Any]]:
+    """Return the selected inputs of a program; symbolic dimensions default to the sizes used for tile planning."""
+    arrays = make_inputs(program.inputs, inputs, seed, program.defaults, program.representative_sizes)
+    input_infos = [info for info in program.inputs if info.name in arrays]
+    require_matching_inputs(program.name, input_infos, [arrays[info.name] for info in input_infos])
     return arrays
 
 
-def _arguments(inputs: tuple[str, ...], shapes: Shapes, seed: int) -> dict[str, NDArray[Any]]:
-    """The arguments of a function: arrays of float32 of known shapes, or out of files."""
+def _function_arguments(inputs: tuple[str, ...], shapes: Shapes, seed: int) -> dict[str, NDArray[Any]]:
+    """Return the arguments of a function: random float32 arrays of static shapes, or arrays from files."""
     files: dict[str, NDArray[Any]] = {}
     for text in inputs:
         name, equals, file = text.partition("=")
@@ -221,14 +239,14 @@ def _arguments(inputs: tuple[str, ...], shapes: Shapes, seed: int) -> dict[str, 
         elif not equals and Path(text).suffix == ".npz":
             files |= read_arrays(Path(text))
         elif not equals:
-            raise click.UsageError(f"--input {text}: say which argument of the function it is: --input NAME=FILE.npy")
+            raise click.UsageError(f"--input {text}: name the argument of the function: --input NAME=FILE.npy")
         elif file != "random":
             files[name] = read_array(Path(file))
-    plain = {name: tensor_shape(name, shape) for name, shape in shapes.items()}
-    if unknown := [name for name, shape in plain.items() if not all(isinstance(size, int) for size in shape)]:
-        raise click.UsageError(f"--shape {unknown[0]}: a function is compiled for arrays: give all sizes as numbers")
-    known = {name: tuple(int(cast("int", size)) for size in shape) for name, shape in plain.items()}
-    infos = tuple(TensorInfo(name, shape, np.dtype(np.float32)) for name, shape in known.items())
+    tensor_shapes = {name: tensor_shape(name, shape) for name, shape in shapes.items()}
+    if unknown := [name for name, shape in tensor_shapes.items() if not all(isinstance(size, int) for size in shape)]:
+        raise click.UsageError(f"--shape {unknown[0]}: a function needs static shapes: give every size as an integer")
+    shapes_by_name = {name: tuple(int(cast("int", size)) for size in shape) for name, shape in tensor_shapes.items()}
+    infos = tuple(TensorInfo(name, shape, np.dtype(np.float32)) for name, shape in shapes_by_name.items())
     return {**make_inputs(infos, (), seed), **files}
 
 
@@ -241,70 +259,75 @@ def _function_page(
     options: Options,
     no_run: bool,
 ) -> Page:
-    """The page of a function, of arguments of which those that have `shapes` were drawn at random."""
-    # Of dlc's commands only this one takes functions.
+    """Build the page of a Python function; the arguments listed in `shapes` are random arrays."""
+    # Imported here because only functions need the JIT compiler.
     from dlc.explore import explore
     from dlc.just_in_time import JitFunction, jit
 
-    module = executed(file)
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise ModelError(f"{file}: it has no function {name}")
-    function = found if isinstance(found, JitFunction) else jit(found)
-    parameters = signature(found).parameters
+    module = run_python_file(file)
+    attribute = getattr(module, name, None)
+    if not callable(attribute):
+        raise ModelError(f"{file}: no function is named {name}")
+    function = attribute if isinstance(attribute, JitFunction) else jit(attribute)
+    parameters = signature(attribute).parameters
     if not any(k.kind is k.VAR_KEYWORD for k in parameters.values()):
         unknown = [argument for argument in arguments if argument not in parameters]
         if unknown:
-            raise click.UsageError(f"{name} takes no {', '.join(unknown)}; it takes {', '.join(parameters) or 'nothing'}")
+            raise click.UsageError(
+                f"{name} has no parameter {', '.join(unknown)}; its parameters are {', '.join(parameters) or 'none'}"
+            )
     missing = [p for p, k in parameters.items() if k.default is k.empty and p not in arguments]
     if missing:
-        too = " too" if arguments else ""
-        raise click.UsageError(f"{name} takes {', '.join(missing)}{too}: say --shape {missing[0]}=SIZE,… or --input")
-    placed = list(takewhile(arguments.__contains__, (p for p, k in parameters.items() if k.kind in _BY_PLACE)))
-    named = {name: array for name, array in arguments.items() if name not in placed}
+        raise click.UsageError(f"{name} needs the argument {', '.join(missing)}: add --shape {missing[0]}=SIZE,… or --input")
+    positional_names = list(
+        takewhile(arguments.__contains__, (p for p, k in parameters.items() if k.kind in _POSITIONAL_KINDS))
+    )
+    keyword_arguments = {name: array for name, array in arguments.items() if name not in positional_names}
     try:
-        given = [arguments[name] for name in placed]
-        lowered = function.lower(*given, **named)
+        positional = [arguments[name] for name in positional_names]
+        lowered = function.lower(*positional, **keyword_arguments)
     except Exception as error:
         is_absent = isinstance(error, AbsentError)
         if isinstance(error, DTypeError) and (drawn := [k for k in shapes if k in arguments]):
-            advice = f"--shape makes arrays of float32; others come from files: --input {drawn[0]}={drawn[0]}.npy"
+            advice = f"--shape creates float32 arrays; for other dtypes use a file: --input {drawn[0]}={drawn[0]}.npy"
             raise DTypeError(f"{error}; {advice}") from error
         if isinstance(error, DlcError) and not is_absent:
             raise
-        line, is_ours = traced_to(error, module)
+        line, is_ours = locate_error(error, module)
         if line is not None and (is_absent or not is_ours):
             what = str(error) if is_absent else f"{type(error).__name__}: {error}"
             raise ModelError(f"{file}:{line}: {what}") from error
         if line is not None:
-            error.add_note(f"met at {file}:{line}")
+            error.add_note(f"raised at {file}:{line}")
         raise
-    return explore(lowered.program, target, options, inputs=None if no_run else function.arrays(*given, **named))
+    return explore(
+        lowered.program, target, options, inputs=None if no_run else function.arrays(*positional, **keyword_arguments)
+    )
 
 
 def _serve(html: str, port: int) -> None:
-    """Serves a page until Ctrl-C."""
+    """Serve a page until Ctrl-C."""
     content = html.encode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path.partition("?")[0] in ("/", "/index.html")
-            self.send_response(200 if found else 404)
+            is_index = self.path.partition("?")[0] in ("/", "/index.html")
+            self.send_response(200 if is_index else 404)
             self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(content) if found else 0))
+            self.send_header("Content-Length", str(len(content) if is_index else 0))
             self.end_headers()
-            if found:
+            if is_index:
                 self.wfile.write(content)
 
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
     try:
-        served = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        http_server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     except OSError as error:
-        raise DlcError(f"port {port} of this machine: {error.strerror}; choose another with --port") from error
-    with served as server:
+        raise DlcError(f"port {port}: {error.strerror}; choose another port with --port") from error
+    with http_server as server:
         address = f"http://127.0.0.1:{server.server_address[1]}/"
-        out.print(f"The page is at {address} until Ctrl-C.")
+        out.print(f"Serving the page at {address}; press Ctrl-C to stop.")
         webbrowser.open(address)
         server.serve_forever()

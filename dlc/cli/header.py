@@ -1,4 +1,4 @@
-"""`dlc header`: the header with which C and C++ open compiled models."""
+"""`dlc header`: print the C header for running compiled models."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from pathlib import Path
 
 import click
 
-from dlc.cli.shared import out, reports_errors
+from dlc.cli.common import examples, out, reports_errors
 from dlc.deploy import HEADER
-from dlc.files.whole_files import write_whole_text
+from dlc.files.atomic_writes import atomic_write_text
 
 
-@click.command("header")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it here instead, such as dlc.h.")
+@click.command("header", epilog=examples("dlc header -o dlc.h"))
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the header to this file instead.")
 @reports_errors
 def header_command(output: Path | None) -> None:
-    """Prints dlc.h, which C programs run compiled models with.
+    """Prints dlc.h, the C header for running compiled models.
 
-    It is the one file that a C or C++ program needs to run what `dlc compile MODEL -o m.dlc` wrote.
+    It is the only file that a C or C++ program needs to run a model compiled with `dlc compile MODEL -o m.dlc`.
     """
     if output is None:
         click.echo(HEADER.read_text("utf-8"), nl=False)
         return
-    write_whole_text(output, HEADER.read_text("utf-8"))
-    out.print(f"Saved as {output}; how it is used is said at its beginning.")
+    atomic_write_text(output, HEADER.read_text("utf-8"))
+    out.print(f"Saved as {output}; the comment at its top explains the usage.")

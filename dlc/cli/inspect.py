@@ -1,4 +1,4 @@
-"""`dlc check` and `dlc targets`: what dlc can do with a model, and on this machine."""
+"""`dlc check` and `dlc targets`: whether dlc supports a model, and which targets this machine runs."""
 
 from __future__ import annotations
 
@@ -10,71 +10,71 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.caching.model_cache import EXPORTED, TFLITE
-from dlc.cli.shared import fail, json_option, model_argument, out, reports_errors
+from dlc.caching.model_cache import TFLITE_SUFFIX, TORCH_EXPORT_SUFFIX
+from dlc.cli.common import examples, fail, json_option, model_argument, out, reports_errors
 from dlc.frontend.onnx import check_model
-from dlc.frontend.problems import OpenInputsError, Problem, unsupported
+from dlc.frontend.problems import Problem, SpecializationRequiredError, unsupported_error
 from dlc.machine.architectures import HOST
-from dlc.model_files import program_of
-from dlc.runtime.opencl.devices import all_devices, problem_of, what_to_do
+from dlc.model_files import import_program
+from dlc.runtime.opencl.devices import all_devices, installation_hint, probe_device
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, REFERENCE, host_supports, resolve
 
 
-@click.command("check")
+@click.command("check", epilog=examples("dlc check model.onnx"))
 @model_argument
 @json_option
 @reports_errors
 def check_command(model: Path, as_json: bool) -> None:
-    """Lists all in a model that dlc does not support.
+    """Lists everything in a model that dlc does not support.
 
-    That is nodes, dtypes and opsets of an ONNX or TFLite file, or of what torch.export.save wrote (.pt2), and what contradicts
-    itself in them. What hangs on the shapes or values of inputs, for which the model is compiled when it is called, is listed
-    apart. Of a model that is supported it says what it takes and returns.
+    That is unsupported nodes, dtypes and opsets, and inconsistencies in the file (ONNX, TFLite, or .pt2 of torch.export.save).
+    Nodes that need a specialization for input shapes or values at run time are listed separately. For a supported model it
+    prints the inputs and outputs.
     """
     if model.suffix in (".dlc", ".mlir"):
-        fail(f"{model}: what dlc wrote; `dlc check` reads the ONNX model that it was made from")
-    found = [] if model.suffix in (EXPORTED, TFLITE) else check_model(model)
-    problems = [p for p in found if not p.at_call]
-    table = None if problems else _taken_and_returned(model)
+        fail(f"{model}: written by dlc; `dlc check` reads the ONNX model that it was compiled from")
+    all_problems = [] if model.suffix in (TORCH_EXPORT_SUFFIX, TFLITE_SUFFIX) else check_model(model)
+    problems = [p for p in all_problems if not p.needs_specialization]
+    table = None if problems else _signature_table(model)
     if as_json:
-        click.echo(json.dumps([vars(problem) for problem in found], indent=2))
+        click.echo(json.dumps([vars(problem) for problem in all_problems], indent=2))
         raise click.exceptions.Exit(1 if problems else 0)
     if table is None:
-        fail(str(unsupported(str(model), problems)))
-    out.print(f"{model}: everything {'that can be seen before it is called' if found else 'in it'} is supported")
-    for of, places in _asked_at_calls(found).items():
-        out.print(escape(f"  compiled for {of} when it is called, which {', '.join(places)} needs"))
+        fail(str(unsupported_error(str(model), problems)))
+    out.print(f"{model}: everything {'that can be checked before a call' if all_problems else 'in it'} is supported")
+    for specialized_on, nodes in _specializations(all_problems).items():
+        out.print(escape(f"  specialized at run time for {specialized_on}, needed by {', '.join(nodes)}"))
     out.print(table)
 
 
-def _taken_and_returned(model: Path) -> Table:
-    """The inputs and outputs of a model. Raises UnsupportedError for one that dlc does not support."""
+def _signature_table(model: Path) -> Table:
+    """Return a table of the inputs and outputs of a model. Raises UnsupportedError for an unsupported model."""
     try:
-        program = program_of(model, None, None, None)
-        inputs, outputs = (program.border or program).inputs, (program.border or program).outputs
-    except OpenInputsError as known:
+        program = import_program(model, None, None, None)
+        inputs, outputs = (program.io_signature or program).inputs, (program.io_signature or program).outputs
+    except SpecializationRequiredError as known:
         inputs, outputs = known.inputs, known.outputs
     table = Table("", "name", "dtype and shape")
-    for what, infos in (("input", inputs), ("output", outputs)):
+    for kind, infos in (("input", inputs), ("output", outputs)):
         for info in infos:
-            table.add_row(what, escape(info.name), escape(str(info).removeprefix(f"{info.name}: ")))
+            table.add_row(kind, escape(info.name), escape(str(info).removeprefix(f"{info.name}: ")))
     return table
 
 
-def _asked_at_calls(problems: Sequence[Problem]) -> dict[str, list[str]]:
-    """What a model is compiled for when it is called, and the places that need it."""
-    asked: dict[str, list[str]] = {}
+def _specializations(problems: Sequence[Problem]) -> dict[str, list[str]]:
+    """Map each value or shape that a model is specialized for at run time to the nodes that require it."""
+    needed_by: dict[str, list[str]] = {}
     for problem in problems:
-        for of in [f"the value of input '{name}'" for name in problem.inputs] or ["the shapes of its inputs"]:
-            asked.setdefault(of, []).append(problem.place)
-    return asked
+        for specialized_on in [f"the value of input '{name}'" for name in problem.inputs] or ["the shapes of its inputs"]:
+            needed_by.setdefault(specialized_on, []).append(problem.description)
+    return needed_by
 
 
-@click.command("targets")
+@click.command("targets", epilog=examples("dlc targets"))
 @json_option
 @reports_errors
 def targets_command(as_json: bool) -> None:
-    """Lists the targets, and which of them this machine can run."""
+    """Lists the targets and marks those that run on this machine."""
     best = resolve("cpu").name
     rows: list[dict[str, str | bool]] = [
         {
@@ -88,11 +88,11 @@ def targets_command(as_json: bool) -> None:
     rows.append({"target": REFERENCE.name, "code": "none: NumPy", "runs_here": True, "default": False})
     devices = all_devices()
     for device in devices:
-        place = ":".join(map(str, ("opencl", *device.place)))
+        target_name = ":".join(map(str, ("opencl", *device.device_index)))
         row: dict[str, str | bool] = {
-            "target": place,
+            "target": target_name,
             "code": f"{device.name} ({device.platform}), as {device.target.name}",
-            "runs_here": not problem_of(device),
+            "runs_here": not probe_device(device),
             "default": False,
         }
         rows.append(row)
@@ -101,10 +101,10 @@ def targets_command(as_json: bool) -> None:
         return
     table = Table("target", "code for", "runs here")
     for row in rows:
-        here = "yes, what `cpu` means" if row["default"] else "yes" if row["runs_here"] else "no"
-        table.add_row(escape(str(row["target"])), escape(str(row["code"])), here)
+        runs_here = "yes, the default (`cpu`)" if row["default"] else "yes" if row["runs_here"] else "no"
+        table.add_row(escape(str(row["target"])), escape(str(row["code"])), runs_here)
     out.print(table)
     profiles = ", ".join(f":{name.partition(':')[2]}" for name in OPENCL_PROFILES)
-    out.print(f"A profile after an OpenCL target compiles as if the device were like that: {escape(profiles)}.")
+    out.print(f"A profile suffix on an OpenCL target compiles for that kind of device: {escape(profiles)}.")
     if not devices:
-        out.print(f"No OpenCL device: {escape(what_to_do())}.")
+        out.print(f"No OpenCL device: {escape(installation_hint())}.")

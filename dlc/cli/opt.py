@@ -1,4 +1,4 @@
-"""`dlc opt`: any pass on any IR text; `dlc passes`: what passes there are."""
+"""`dlc opt`: run any pass on any IR text; `dlc passes`: list the passes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import TextIO
 import click
 from rich.table import Table
 
-from dlc.cli.shared import json_option, out, reports_errors
+from dlc.cli.common import examples, json_option, out, reports_errors
 from dlc.dialects.registry import make_context
 from dlc.errors import ModelError
-from dlc.files.whole_files import write_whole_text
-from dlc.instrument.fitting import run_fitting
+from dlc.files.atomic_writes import atomic_write_text
 from dlc.instrument.manager import PassManager
+from dlc.instrument.stage_matching import check_and_run
 from dlc.instrument.verify import verify
 from dlc.ir import ParseError, VerifyException, parse_module, print_module
-from dlc.pipelines import HOST, PASSES, chosen, parse, stages_of
+from dlc.pipelines import HOST, PASSES, custom_stages, parse, stages_of
 from dlc.target import REFERENCE, Target
 
-# What is told of a pass that has run.
-_SHOWN = ("stage", "spec", "seconds", "ops_before", "ops_after")
+# The fields of a pass record that --json prints.
+_REPORTED_FIELDS = ("stage", "spec", "seconds", "ops_before", "ops_after")
 _STAGES = (*stages_of(REFERENCE), HOST)
 
 
-@click.command("opt")
+@click.command("opt", epilog=examples("dlc opt ir/stage-dl.mlir -p cse,dce"))
 @click.argument("file", type=click.File("r"), default="-")
 @click.option("-p", "--passes", "spec", default="", metavar="PASSES", help='Passes to run, such as "a,b{k=1}".')
-@click.option("--target", metavar="FILE.py:NAME", help="A target of your own that PASSES go by.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write here, not to standard output.")
+@click.option("--target", metavar="FILE.py:NAME", help="A custom target that the passes are parsed for.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file instead.")
 @click.option("--generic", is_flag=True, help="Print the generic form, which other MLIR tools read.")
-@click.option("--locations/--no-locations", default=True, show_default=True, help="Print where ops come from.")
+@click.option("--locations/--no-locations", default=True, show_default=True, help="Print the source locations of ops.")
 @click.option("--verify/--no-verify", "check", default=True, show_default=True, help="Verify before and after each pass.")
 @json_option
 @reports_errors
@@ -46,13 +46,13 @@ def opt_command(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Runs passes on the text of a module, and prints the result.
+    """Runs passes on an IR module and prints the result.
 
-    FILE is a module of a dump, or of one's own; by default standard input. --json says what each pass took and left, beside
-    the text, if that is not written to a file.
+    FILE is a dumped or handwritten module; by default standard input. --json prints the time and op counts of each pass,
+    and the module unless -o writes it.
     """
     context = make_context()
-    stages = chosen(parse(spec, _own_target(target)))
+    stages = custom_stages(parse(spec, _own_target(target)))
     try:
         module = parse_module(context, file.read(), file.name)
         if check:
@@ -61,12 +61,12 @@ def opt_command(
         raise ModelError(f"{file.name}: not valid IR: {str(error).strip()}") from error
     manager = PassManager(context, check=check)
     for stage in stages:
-        run_fitting(manager, module, stage, _STAGES, file.name)
+        check_and_run(manager, module, stage, _STAGES, file.name)
     text = print_module(module, generic=generic, locations=locations)
     if output is not None:
-        write_whole_text(output, text)
+        atomic_write_text(output, text)
     if as_json:
-        passes = [{f: getattr(r, f) for f in _SHOWN} for r in manager.records]
+        passes = [{f: getattr(r, f) for f in _REPORTED_FIELDS} for r in manager.records]
         click.echo(json.dumps({"passes": passes, "module": None if output is not None else text}, indent=2))
     elif output is None:
         click.echo(text, nl=False)
@@ -75,13 +75,13 @@ def opt_command(
 def _own_target(target: str | None) -> Target | None:
     if target is None:
         return None
-    # Passes themselves need no LLVM.
+    # Imported here because passes do not need LLVM.
     from dlc.backends.registry import backend_of
 
     return backend_of(target).target
 
 
-@click.command("passes")
+@click.command("passes", epilog=examples("dlc passes"))
 @json_option
 @reports_errors
 def passes_command(as_json: bool) -> None:
@@ -98,7 +98,7 @@ def passes_command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    table = Table("stage", "pass", "options", "what it does")
+    table = Table("stage", "pass", "options", "description")
     for row in rows:
         table.add_row(str(row["stage"]), str(row["name"]), ", ".join(row["options"]), str(row["summary"]))
     out.print(table)

@@ -1,4 +1,4 @@
-"""`dlc quantize`: a model in floats becomes one of integers."""
+"""`dlc quantize`: post-training quantization of an ONNX model to int8."""
 
 from __future__ import annotations
 
@@ -9,57 +9,82 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.cli.shared import Numbers, json_option, model_argument, out, reports_errors, shown_progress, threads_option
-from dlc.files.whole_files import require_writable
+from dlc.cli.common import (
+    NonNanFloatRange,
+    examples,
+    json_option,
+    model_argument,
+    out,
+    progress_display,
+    reports_errors,
+    threads_option,
+)
+from dlc.files.atomic_writes import require_writable
 from dlc.frontend.onnx.graph import load
-from dlc.frontend.onnx.named import inputs_of
+from dlc.frontend.onnx.tensor_names import inputs_of
 from dlc.options import Options
-from dlc.quantization.calibration import Runner
-from dlc.quantization.quantizing import quantized
-from dlc.quantization.report import Quantization, decibels
-from dlc.quantization.samples import Samples
-from dlc.quantization.settings import ACTIVATIONS, METHODS, ROUNDINGS, Activations, Method, Rounding, Settings
+from dlc.quantization.calibration import ModelRunner
+from dlc.quantization.calibration_data import CalibrationData
+from dlc.quantization.post_training import quantize_file
+from dlc.quantization.report import QuantizationReport, decibels
+from dlc.quantization.settings import ACTIVATIONS, METHODS, ROUNDINGS, Activations, Method, QuantizationSettings, Rounding
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command("quantize")
+@click.command(
+    "quantize",
+    epilog=examples(
+        "dlc quantize model.onnx --calibrate samples/ -o quantized.onnx",
+        "dlc quantize model.onnx --dynamic -o quantized.onnx",
+    ),
+)
 @model_argument
 @click.option(
     "--calibrate",
     "samples",
     type=click.Path(exists=True, path_type=Path),
     metavar="FOLDER|FILE.npz",
-    help="Inputs like those in use: NAME.npy with many examples along axis 0 for each input, or .npz files of one set each.",
+    help="Calibration data: NAME.npy per input with many examples along axis 0, or .npz files with one set of inputs each.",
 )
-@click.option("-o", "--output", required=True, type=FILE, help="Write the quantised ONNX model here.")
-@click.option("--dynamic", is_flag=True, help="Quantise data when the model runs; no calibration. For MatMul and Gemm.")
+@click.option("-o", "--output", required=True, type=FILE, help="Write the quantized ONNX model here.")
 @click.option(
-    "--method", type=click.Choice(METHODS), default="mse", show_default=True, help="What chooses the range of a tensor."
+    "--dynamic",
+    is_flag=True,
+    help="Dynamic quantization of MatMul and Gemm: activations are quantized at run time; needs no calibration data.",
 )
 @click.option(
-    "--percentile", type=float, default=99.99, show_default=True, help="The share of values in a range, of percentile."
+    "--method", type=click.Choice(METHODS), default="mse", show_default=True, help="How the range of an activation is chosen."
 )
-@click.option("--symmetric", is_flag=True, help="Ranges with zero in their middle.")
-@click.option("--activations", type=click.Choice(ACTIVATIONS), default="u8", show_default=True, help="The integers of data.")
-@click.option("--per-tensor", is_flag=True, help="One scale for all weights of a layer, not one for each channel.")
+@click.option(
+    "--percentile",
+    type=float,
+    default=99.99,
+    show_default=True,
+    help="With --method percentile: the percentage of values in the range.",
+)
+@click.option("--symmetric", is_flag=True, help="Use activation ranges that are symmetric around zero.")
+@click.option("--activations", type=click.Choice(ACTIVATIONS), default="u8", show_default=True, help="The activation dtype.")
+@click.option("--per-tensor", is_flag=True, help="Use one scale per weight tensor instead of one per output channel.")
 @click.option(
     "--rounding",
     type=click.Choice(ROUNDINGS),
     default="data",
     show_default=True,
-    help="Of weights: so that sums change least on the data, or each to the nearest.",
+    help="How weights are rounded: data minimizes the output error on the calibration data (GPTQ); nearest rounds each weight.",
 )
-@click.option("--as-is", is_flag=True, help="Leave channels as they are, also where some have much smaller values than others.")
-@click.option("--everywhere", is_flag=True, help="Quantise results of layers too: for ONNX Runtime.")
-@click.option("--keep", multiple=True, metavar="LAYER", help="Keep a layer in floats; patterns such as 'layer4.*'; repeatable.")
+@click.option("--no-equalize", is_flag=True, help="Skip channel equalization (SmoothQuant).")
+@click.option("--quantize-outputs", is_flag=True, help="Quantize layer outputs too, for ONNX Runtime.")
 @click.option(
-    "--bound",
-    type=Numbers(0, min_open=True),
-    help="Keep the worst layers in floats until the outputs differ less: 0.05.",
+    "--keep-float", multiple=True, metavar="LAYER", help="Keep a layer in float; patterns such as 'layer4.*'; repeatable."
 )
-@click.option("--layers", is_flag=True, help="Measure the outputs' error with each layer alone in integers.")
-@click.option("--page", type=FILE, metavar="FILE.html", help="Write what was measured as an HTML page.")
+@click.option(
+    "--max-error",
+    type=NonNanFloatRange(0, min_open=True),
+    help="Keep the most sensitive layers in float until the output error is at most this, such as 0.05.",
+)
+@click.option("--layers", is_flag=True, help="Measure the output error of each layer quantized alone.")
+@click.option("--page", type=FILE, metavar="FILE.html", help="Write the measurements as an HTML page.")
 @threads_option
 @json_option
 @reports_errors
@@ -74,69 +99,69 @@ def quantize_command(
     activations: Activations,
     per_tensor: bool,
     rounding: Rounding,
-    as_is: bool,
-    everywhere: bool,
-    keep: tuple[str, ...],
-    bound: float | None,
+    no_equalize: bool,
+    quantize_outputs: bool,
+    keep_float: tuple[str, ...],
+    max_error: float | None,
     layers: bool,
     page: Path | None,
     num_threads: int | None,
     as_json: bool,
 ) -> None:
-    """Makes a model of 8-bit integers of an ONNX model in floats.
+    """Quantizes an ONNX model to int8.
 
-    It is written as ONNX that other runtimes read too. An error is the norm of the difference from what MODEL computes, as a
-    share of that norm, over the calibration data.
+    The result is an ONNX model with QuantizeLinear and DequantizeLinear nodes (QDQ), which other runtimes read too. Errors
+    are relative: the norm of the output difference divided by the norm of the float outputs, over the calibration data.
     """
     if samples is None and not dynamic:
-        raise click.UsageError("--calibrate: say where inputs like those in use are, or --dynamic")
+        raise click.UsageError("expected calibration data: --calibrate FOLDER|FILE.npz; or use --dynamic, which needs none")
     if output.suffix != ".onnx":
-        raise click.UsageError(f"-o {output}: what is written is an ONNX model, whose name ends in .onnx; compile it then")
+        raise click.UsageError(f"-o {output}: expected a name that ends in .onnx; compile the quantized model afterwards")
     for path in (output, *([page] if page is not None else [])):
         require_writable(path)
-    settings = Settings(
+    settings = QuantizationSettings(
         method=method,
         percentile=percentile,
         symmetric=symmetric,
         activations=activations,
         per_channel=not per_tensor,
         rounding=rounding,
-        equalize=not as_is,
-        everywhere=everywhere,
-        keep=keep,
-        bound=bound,
+        equalize=not no_equalize,
+        quantize_outputs=quantize_outputs,
+        keep_float=keep_float,
+        max_error=max_error,
         dynamic=dynamic,
     )
-    with shown_progress() as progress:
+    with progress_display() as progress:
         file = load(model)
-        data = None if samples is None else Samples.read(samples, inputs_of(file))
-        made = quantized(
-            file, data, settings, Runner(Options.of(num_threads=num_threads, cache=False), progress), layers=layers
+        data = None if samples is None else CalibrationData.read(samples, inputs_of(file))
+        quantized = quantize_file(
+            file, data, settings, ModelRunner(Options.of(num_threads=num_threads, cache=False), progress), layers=layers
         )
-    made.save(output)
+    quantized.save(output)
     if page is not None:
-        made.save_page(page)
+        quantized.save_page(page)
     if as_json:
-        click.echo(json.dumps(made.to_json(), indent=1))
+        click.echo(json.dumps(quantized.to_json(), indent=1))
         return
-    _print(made, output)
+    _print(quantized, output)
 
 
-def _print(made: Quantization, output: Path) -> None:
-    if any(layer.error is not None or layer.kept for layer in made.layers):
-        table = Table("layer", "op", "weights", "values of its data", "error alone", "", title=escape(made.name))
+def _print(made: QuantizationReport, output: Path) -> None:
+    if any(layer.error is not None or layer.kept_in_float for layer in made.layers):
+        table = Table("layer", "op", "weights", "input range", "error if quantized alone", "", title=escape(made.name))
         for column in table.columns[2:5]:
             column.no_wrap, column.justify = True, "right"
         for layer in made.layers:
-            values = "" if layer.data is None else f"{layer.data.least:.4g} to {layer.data.largest:.4g}"
+            values = "" if layer.data is None else f"{layer.data.min_value:.4g} to {layer.data.max_value:.4g}"
             error = "" if layer.error is None else f"{layer.error:.2%}"
-            kept = "kept in floats" if layer.kept else ""
-            table.add_row(escape(layer.name), layer.op, f"{layer.weights:,}", values, error, kept)
+            kept_in_float = "kept in float" if layer.kept_in_float else ""
+            table.add_row(escape(layer.name), layer.op, f"{layer.weights:,}", values, error, kept_in_float)
         out.print(table)
-    for name, reason in made.others.items():
-        out.print(escape(f"in floats: {name}: {reason}"))
+    for name, reason in made.skipped_nodes.items():
+        out.print(escape(f"not quantized: {name}: {reason}"))
     sizes = f"{made.bytes_before / 1e6:.2f} → {made.bytes_after / 1e6:.2f} MB"
-    out.print(f"{len(made.layers) - made.kept} of {len(made.layers)} layers in integers; {sizes}")
+    out.print(f"{len(made.layers) - made.kept_in_float} of {len(made.layers)} layers quantized; {sizes}")
     if made.error is not None:
-        out.print(f"error of the outputs: {made.error:.2%} ({decibels(made.error)}), over {made.samples} sets of inputs")
+        out.print(f"output error: {made.error:.2%} ({decibels(made.error)}) over {made.samples} sets of inputs")
     out.print(f"Saved as {escape(str(output))}.")

@@ -1,4 +1,4 @@
-"""`dlc reduce`: the smallest part of a program that still goes wrong."""
+"""`dlc reduce`: reduce a failing model to a minimal failing program."""
 
 from __future__ import annotations
 
@@ -8,30 +8,37 @@ from shlex import quote
 
 import click
 
-from dlc.cli.given import Shapes, shape_option, value_option
-from dlc.cli.run import input_option, seed_option
-from dlc.cli.shared import (
-    Numbers,
+from dlc.cli.common import (
+    NonNanFloatRange,
+    examples,
     json_option,
     make_inputs,
     model_argument,
     out,
+    progress_display,
     read_array,
     reports_errors,
-    shown_progress,
     target_option,
     tolerance_option,
 )
-from dlc.debug.cut_out import ops_of
-from dlc.debug.outcome import NUMBERS, outcome_of_command, outcome_on
+from dlc.cli.run import input_option, seed_option
+from dlc.cli.shape_options import Shapes, shape_option, value_option
+from dlc.debug.outcome import WRONG_RESULTS, outcome_of_command, outcome_on
 from dlc.debug.reduce import reduce
-from dlc.instrument.evidence import save_program
-from dlc.model_files import program_of
+from dlc.debug.subprogram import ops_of
+from dlc.instrument.reproducer import save_program
+from dlc.model_files import import_program
 from dlc.options import Options
-from dlc.runtime.models.model import require_fitting
+from dlc.runtime.models.model import require_matching_inputs
 
 
-@click.command("reduce")
+@click.command(
+    "reduce",
+    epilog=examples(
+        "dlc reduce model.onnx --input x=x.npy -o reduced",
+        "dlc reduce model.onnx --check './fails.sh {}'          any command that fails",
+    ),
+)
 @model_argument
 @input_option
 @target_option
@@ -42,12 +49,19 @@ from dlc.runtime.models.model import require_fitting
     "--check",
     "command",
     metavar="COMMAND",
-    help="What fails: a shell command, with {} for the file; by default, that compiling and running goes as it should.",
+    help="The failing shell command, with {} for the file; default: compile, run, and compare with the reference evaluator.",
 )
-@click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
+@click.option("--pipeline", metavar="PASSES", help='Run these passes instead of the target\'s, such as "a,b{k=1}".')
 @tolerance_option
-@click.option("--seconds", type=Numbers(0), default=120.0, show_default=True, help="How long to look.")
-@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), default="reduced", show_default=True)
+@click.option("--seconds", type=NonNanFloatRange(0), default=120.0, show_default=True, help="Time limit in seconds.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="reduced",
+    show_default=True,
+    help="Write the reduced program and its inputs to this folder.",
+)
 @json_option
 @reports_errors
 def reduce_command(
@@ -64,32 +78,38 @@ def reduce_command(
     output: Path,
     as_json: bool,
 ) -> None:
-    """Writes the smallest part of a model that still goes wrong.
+    """Reduces a failing model to a minimal failing program.
 
-    MODEL is what `dlc run` takes, but not compiled yet; wrong is an error or a crash, results other than the evaluator's, or a
-    failing command.
+    A failure is an error, a crash, results that differ from the reference evaluator, or a failing command (--check). MODEL
+    is any model that `dlc run` takes, except a compiled one.
     """
     if command is not None:
-        outcome, fine = outcome_of_command(command), "the command ends with status 0"
+        outcome, fine = outcome_of_command(command), "the command exits with status 0"
     else:
         outcome = outcome_on(target, Options.of(pipeline=pipeline, cache=False), tolerance)
-        fine = "it compiles, and computes what the evaluator does"
-    with shown_progress() as progress:
-        program = program_of(model, shapes, {name: read_array(file) for name, file in values.items()}, None)
+        fine = "it compiles and agrees with the reference evaluator"
+    with progress_display() as progress:
+        program = import_program(model, shapes, {name: read_array(file) for name, file in values.items()}, None)
         arrays = make_inputs(program.inputs, inputs, seed)
-        require_fitting(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
+        require_matching_inputs(program.name, program.inputs, [arrays[info.name] for info in program.inputs])
         program = program.for_inputs(list(arrays.values()))
         case, wrong = reduce(program, list(arrays.values()), outcome, fine=fine, seconds=seconds, progress=progress)
     file = output / "reduced.mlir"
     save_program(file, case.program.module, case.arrays, case.program.weights, case.program.remaining)
-    before, after = len(ops_of(program)), len(ops_of(case.program))
-    chosen = f" --target {quote(target)}" * (target != "cpu") + f" --pipeline '{pipeline}'" * (pipeline is not None)
+    num_ops_before, num_ops_after = len(ops_of(program)), len(ops_of(case.program))
+    option_text = f" --target {quote(target)}" * (target != "cpu") + f" --pipeline '{pipeline}'" * (pipeline is not None)
     if command is not None:
         line = command.replace("{}", quote(str(file)))
     else:
-        line = f"dlc {'bisect' if wrong == NUMBERS else 'run'} {quote(str(file))} --input {quote(str(output))}{chosen}"
+        line = (
+            f"dlc {'bisect' if wrong == WRONG_RESULTS else 'run'} {quote(str(file))} --input {quote(str(output))}{option_text}"
+        )
     if as_json:
-        click.echo(json.dumps({"ops": before, "left": after, "wrong": wrong, "file": str(file), "reproduce": line}, indent=2))
+        click.echo(
+            json.dumps(
+                {"ops": num_ops_before, "left": num_ops_after, "wrong": wrong, "file": str(file), "reproduce": line}, indent=2
+            )
+        )
         return
-    out.print(f"{before} ops became {after}: {wrong}", markup=False)
-    out.print(f"To reproduce it: {line}", markup=False)
+    out.print(f"Reduced from {num_ops_before} to {num_ops_after} ops: {wrong}", markup=False)
+    out.print(f"To reproduce: {line}", markup=False)

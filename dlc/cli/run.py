@@ -1,4 +1,4 @@
-"""`dlc run`: a model on inputs, and its outputs."""
+"""`dlc run`: run a model and print or save its outputs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from click.core import ParameterSource
 from numpy.typing import NDArray
 from rich.markup import escape
 
-from dlc.arrays import TensorInfo, type_text
-from dlc.caching.model_cache import DUMPED
-from dlc.cli.derived import DerivingCommand, derived_options
-from dlc.cli.formed import flattened
-from dlc.cli.given import Shapes, shape_option
-from dlc.cli.shared import (
+from dlc.arrays import TensorInfo, format_type
+from dlc.caching.model_cache import MLIR_SUFFIX
+from dlc.cli.common import (
     ARTIFACT_SUFFIX,
     check_option,
+    examples,
     fail,
     json_option,
     make_inputs,
@@ -30,41 +28,44 @@ from dlc.cli.shared import (
     numerics_option,
     out,
     precision_option,
+    progress_display,
     reports_errors,
-    shown_progress,
     target_option,
     threads_option,
     weights_options,
 )
-from dlc.derived import Derived
+from dlc.cli.derivative_options import DerivativeCommand, derived_options
+from dlc.cli.shape_options import Shapes, shape_option
+from dlc.cli.structured_values import flatten_value
 from dlc.dims import substitute
 from dlc.errors import DlcError, ShapeError, UnsupportedError
-from dlc.files.whole_files import require_writable, written_whole
-from dlc.forms import OBJECTS
-from dlc.given_shapes import sizes_given
-from dlc.instrument.report import Doing, Progress
-from dlc.model_files import compile_file, program_of
+from dlc.files.atomic_writes import atomic_write, require_writable
+from dlc.instrument.report import Progress, ProgressEvent
+from dlc.model_files import compile_file, import_program
+from dlc.model_transforms import ModelTransform
 from dlc.options import Options
 from dlc.runtime.load import load
-from dlc.runtime.models.model import Model, require_fitting
+from dlc.runtime.models.model import Model, require_matching_inputs
+from dlc.shape_specs import bind_symbolic_sizes
+from dlc.value_types import OBJECT_DTYPE
 
-# How many elements of a list are shown.
-_MOST_SHOWN = 4
+# Number of elements of a list that are printed.
+_MAX_SHOWN_ELEMENTS = 4
 
-# Parameters that say how a model is compiled.
-_COMPILING = ("target", "numerics", "precision", "weights", "group", "dump_ir", "pipeline", "check_each_pass")
+# Parameters of the command that affect compilation.
+_COMPILE_PARAMETERS = ("target", "numerics", "precision", "weights", "group", "dump_ir", "pipeline", "check_each_pass")
 
 input_option = click.option(
     "--input",
     "inputs",
     multiple=True,
     metavar="NAME=FILE.npy|random|FOLDER|FILE.npz",
-    help="An input, or a folder or an .npz file of them; else random. Elements of a list: NAME[0]=…. Repeatable.",
+    help="An input, or all inputs from a folder or an .npz file; others are random. List elements: NAME[0]=…. Repeatable.",
 )
 seed_option = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of random inputs.")
 
 
-def prepared(
+def load_or_compile(
     model: Path,
     shapes: Shapes,
     inputs: tuple[str, ...],
@@ -72,53 +73,64 @@ def prepared(
     target: str,
     options: Options,
     progress: Progress | None,
-    derived: Derived | None = None,
+    transform: ModelTransform | None = None,
     unchecked: bool = True,
 ) -> tuple[Model, dict[str, NDArray[Any]]]:
-    """The model in a file, loaded or compiled, and its inputs, which are looked at first: a wrong one is told at once.
+    """Load or compile the model in a file and read its inputs.
 
-    So is a dumped kernel that reads or writes outside of its buffers, unless it is `unchecked`.
+    Inputs are checked before compilation, so that a wrong one is reported at once. A dumped module (.mlir) is also evaluated
+    before compilation, to check that its accesses are in bounds, unless it is `unchecked`.
     """
     if model.suffix == ARTIFACT_SUFFIX:
-        if derived is not None:
-            raise click.UsageError(f"{model} is compiled already: derivatives and training steps need the ONNX model")
-        if given := _given(_COMPILING):
-            raise click.UsageError(f"{model} is compiled already: leave out {' and '.join(given)}, or give the ONNX model")
+        if transform is not None:
+            raise click.UsageError(f"{model} is already compiled: derivatives and training steps need the ONNX model")
+        if compile_options := _options_on_command_line(_COMPILE_PARAMETERS):
+            raise click.UsageError(
+                f"{model} is already compiled: remove {' and '.join(compile_options)}, or give the ONNX model"
+            )
         compiled = load(model, num_threads=options.num_threads)
-        return compiled, make_inputs(sized(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
+        return compiled, make_inputs(with_bound_sizes(model, compiled.inputs, shapes), inputs, seed, compiled.defaults)
     arrays: dict[str, Any] = {}
 
     def examine(infos: tuple[TensorInfo, ...], optional: Collection[str]) -> None:
         arrays.update(make_inputs(infos, inputs, seed, optional))
-        given = [info for info in infos if info.name in arrays and info.dtype != OBJECTS]
-        require_fitting(model.stem, given, [arrays[info.name] for info in given])
-        if model.suffix == DUMPED and not unchecked:
-            # A model that was compiled before runs without a compiler.
-            from dlc.debug.accesses import check_accesses
+        array_infos = [info for info in infos if info.name in arrays and info.dtype != OBJECT_DTYPE]
+        require_matching_inputs(model.stem, array_infos, [arrays[info.name] for info in array_infos])
+        if model.suffix == MLIR_SUFFIX and not unchecked:
+            # Imported here because compiled models run without the compiler.
+            from dlc.debug.bounds_check import check_accesses
 
-            check_accesses(program_of(model, None, None, None), [arrays[info.name] for info in infos])
+            check_accesses(import_program(model, None, None, None), [arrays[info.name] for info in infos])
 
-    return compile_file(model, target, shapes, options, derived=derived, progress=progress, examine=examine), arrays
+    return compile_file(model, target, shapes, options, transform=transform, progress=progress, examine=examine), arrays
 
 
-def _given(names: Collection[str]) -> list[str]:
-    """The options, of parameters of these names, that the command line has."""
+def _options_on_command_line(names: Collection[str]) -> list[str]:
+    """Return the options of the parameters `names` that are on the command line."""
     context = click.get_current_context()
-    known = (p for p in context.command.params if p.name in names)
-    said = [p for p in known if context.get_parameter_source(str(p.name)) is ParameterSource.COMMANDLINE]
-    return [max(option.opts, key=len) for option in said]
+    parameters = (p for p in context.command.params if p.name in names)
+    on_command_line = [p for p in parameters if context.get_parameter_source(str(p.name)) is ParameterSource.COMMANDLINE]
+    return [max(option.opts, key=len) for option in on_command_line]
 
 
-def sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:
-    """The inputs of a compiled model, with the sizes that those that it leaves open shall have."""
+def with_bound_sizes(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[TensorInfo, ...]:
+    """Return the inputs of a compiled model with its symbolic dimensions replaced by the sizes in `shapes`."""
     try:
-        sizes = sizes_given(infos, shapes)
+        sizes = bind_symbolic_sizes(infos, shapes)
     except ShapeError as error:
-        raise click.UsageError(f"{model} is compiled already: {error}") from None
+        raise click.UsageError(f"{model} is already compiled: {error}") from None
     return tuple(replace(info, shape=tuple(substitute(size, sizes) for size in info.shape)) for info in infos)
 
 
-@click.command("run", cls=DerivingCommand)
+@click.command(
+    "run",
+    cls=DerivativeCommand,
+    epilog=examples(
+        "dlc run model.onnx --input x=x.npy -o outputs.npz",
+        "dlc run model.dlc --input inputs.npz",
+        "dlc run model.onnx --shape batch=8                     random inputs",
+    ),
+)
 @model_argument
 @input_option
 @target_option
@@ -127,24 +139,29 @@ def sized(model: Path, infos: Sequence[TensorInfo], shapes: Shapes) -> tuple[Ten
     "--each",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Run once for each folder of NAME.npy files, and each .npz file, in FOLDER, in the order of their names.",
+    help="Run once for each set of inputs in FOLDER, sorted by name: folders of NAME.npy files and .npz files.",
 )
 @seed_option
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Save the outputs as an .npz file; with --each as a folder of such."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Save the outputs to an .npz file; with --each, to a folder.",
 )
 @click.option(
-    "--first-nan", is_flag=True, help="Say which op makes the first NaN that an output holds, and end with 1 if one does."
+    "--first-nan",
+    is_flag=True,
+    help="Find the op that produces the first NaN of an output; exit status 1 if there is one.",
 )
 @derived_options
 @click.option("--stage", help="With --target reference: evaluate the module at the end of this stage.")
 @click.option("--dump-ir", type=click.Path(file_okay=False, path_type=Path), help="Write the IR after every pass here.")
-@click.option("--pipeline", metavar="PASSES", help='Run these passes, such as "a,b{k=1}", not the target\'s.')
+@click.option("--pipeline", metavar="PASSES", help='Run these passes instead of the target\'s, such as "a,b{k=1}".')
 @check_option
 @click.option(
     "--unchecked",
     is_flag=True,
-    help="Do not evaluate a dumped module (.mlir) of loops first, to see that it stays in its buffers.",
+    help="Skip the bounds check of a dumped module of loops (.mlir), which evaluates it first.",
 )
 @threads_option
 @numerics_option
@@ -174,22 +191,22 @@ def run_command(
     group: int,
     no_cache: bool,
     as_json: bool,
-    derived: Derived | None,
+    transform: ModelTransform | None,
 ) -> None:
-    """Runs a model, and prints or saves its outputs.
+    """Runs a model and prints or saves its outputs.
 
-    MODEL is an ONNX or TFLite file, a compiled model (.dlc), what torch.export.save wrote (.pt2), or a module of StableHLO or
-    of a dump (.mlir). It runs once, or with --each once for each set of inputs in a folder; of an ONNX file also a derivative
-    or a training step. With --first-nan the model is evaluated op by op instead, on the reference.
+    MODEL is an ONNX or TFLite file, a compiled model (.dlc), a PyTorch program saved with torch.export.save (.pt2), or an
+    MLIR module (.mlir): StableHLO or a dump. A derivative or training step of an ONNX model can be run too. With --each the
+    model runs once per set of inputs in a folder. With --first-nan the reference evaluator runs the model op by op.
     """
     if stage is not None and target != "reference":
-        raise click.UsageError("--stage needs --target reference: native code is made from the last stage")
+        raise click.UsageError("--stage needs --target reference; native code is generated from the last stage only")
     if each is not None and (first_nan or inputs):
-        raise click.UsageError("--each takes its inputs from a folder: leave out --input and --first-nan")
+        raise click.UsageError("--each reads its inputs from a folder: remove --input and --first-nan")
     if output is not None and output.is_dir() and each is None:
-        raise click.UsageError(f"-o {output}: it is a folder, and the outputs are one .npz file")
+        raise click.UsageError(f"-o {output}: expected a file name for one .npz file, got a folder")
     if first_nan:
-        _tell_first_nan(model, shapes, inputs, seed, derived, as_json)
+        _report_first_nan(model, shapes, inputs, seed, transform, as_json)
         return
     options = Options.of(
         dump_ir=dump_ir,
@@ -205,12 +222,12 @@ def run_command(
     )
     cases = _cases(each) if each is not None else []
     if output is not None and cases and output.exists() and not output.is_dir():
-        raise click.UsageError(f"-o {output}: with --each it is a folder, and this is a file")
+        raise click.UsageError(f"-o {output}: expected a folder with --each, got a file")
     if output is not None and not cases:
         require_writable(output)
-    with shown_progress() as progress:
-        given = (str(cases[0]),) if cases else inputs
-        compiled, arrays = prepared(model, shapes, given, seed, target, options, progress, derived, unchecked)
+    with progress_display() as progress:
+        first_inputs = (str(cases[0]),) if cases else inputs
+        compiled, arrays = load_or_compile(model, shapes, first_inputs, seed, target, options, progress, transform, unchecked)
         results: dict[str, Any] = _run_each(compiled, cases, seed, output, progress) if cases else compiled(arrays)
     if output is not None:
         if not cases:
@@ -221,32 +238,32 @@ def run_command(
         click.echo(json.dumps(results, default=lambda value: value.tolist()))
     elif not cases:
         for name, value in results.items():
-            _show(name, value)
+            _print_output(name, value)
     else:
         for case, outputs in results.items():
             out.print(escape(case), style="bold")
             for name, value in outputs.items():
-                _show(name, value)
+                _print_output(name, value)
 
 
 def _cases(folder: Path) -> list[Path]:
-    """The sets of inputs in a folder; ends with a message if there are none."""
-    found = sorted(p for p in folder.iterdir() if p.suffix == ".npz" or (p.is_dir() and any(p.glob("*.npy"))))
-    if not found:
-        raise click.UsageError(f"--each {folder}: it has neither folders of NAME.npy files nor .npz files")
-    return found
+    """Return the sets of inputs in a folder. Raises UsageError if there are none."""
+    case_paths = sorted(p for p in folder.iterdir() if p.suffix == ".npz" or (p.is_dir() and any(p.glob("*.npy"))))
+    if not case_paths:
+        raise click.UsageError(f"--each {folder}: expected folders of NAME.npy files or .npz files, found neither")
+    return case_paths
 
 
 def _run_each(
     compiled: Model, cases: Sequence[Path], seed: int, output: Path | None, progress: Progress | None
 ) -> dict[str, dict[str, Any]]:
-    """What the model makes of each set of inputs, by its name; or nothing, if it is written to the folder `output`."""
-    made: dict[str, dict[str, Any]] = {}
+    """Run the model on each set of inputs; return the outputs by set name, or {} if they are written to the folder `output`."""
+    outputs_by_case: dict[str, dict[str, Any]] = {}
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
     for k, case in enumerate(cases):
         if progress is not None:
-            progress(Doing("running", case.name, k, len(cases)))
+            progress(ProgressEvent("running", case.name, k, len(cases)))
         try:
             results = compiled(make_inputs(compiled.inputs, (str(case),), seed, compiled.defaults))
         except DlcError as error:
@@ -254,60 +271,60 @@ def _run_each(
         except click.BadParameter as error:
             raise click.BadParameter(f"{case}: {error.message}", param_hint="--each") from None
         if output is None:
-            made[case.name] = results
+            outputs_by_case[case.name] = results
         else:
             _save(output / f"{case.name.removesuffix('.npz')}.npz", results)
-    return made
+    return outputs_by_case
 
 
 def _save(file: Path, results: Mapping[str, Any]) -> None:
-    # A file object, because NumPy would add a suffix to a name.
-    with written_whole(file) as opened:
-        arrays = [found for name, value in results.items() for found in flattened(name, value)]
-        np.savez(opened, allow_pickle=False, **{name: _saved(name, value) for name, value in arrays})
+    # A file object, because NumPy would add a suffix to a path.
+    with atomic_write(file) as opened:
+        arrays = [named_array for name, value in results.items() for named_array in flatten_value(name, value)]
+        np.savez(opened, allow_pickle=False, **{name: _as_npz_array(name, value) for name, value in arrays})
 
 
-def _show(name: str, value: Any) -> None:
-    """An output; of a list the first few elements."""
+def _print_output(name: str, value: Any) -> None:
+    """Print an output; of a list only the first elements."""
     if isinstance(value, list):
         elements = cast("list[Any]", value)
         out.print(f"{escape(name)}: {len(elements)} elements")
-        for k, element in enumerate(elements[:_MOST_SHOWN]):
-            _show(f"{name}[{k}]", element)
+        for k, element in enumerate(elements[:_MAX_SHOWN_ELEMENTS]):
+            _print_output(f"{name}[{k}]", element)
         return
     if value is None or isinstance(value, dict):
         out.print(escape(f"{name}: {value}"))
         return
-    out.print(escape(f"{name}: {type_text(value.dtype, value.shape)}"))
+    out.print(escape(f"{name}: {format_type(value.dtype, value.shape)}"))
     out.print(escape(np.array2string(np.asarray(value), precision=6, threshold=64)))
 
 
-def _saved(name: str, value: Any) -> NDArray[Any]:
-    """An array as an .npz file has it: text by NumPy's dtype of strings. Raises UnsupportedError for a dict."""
+def _as_npz_array(name: str, value: Any) -> NDArray[Any]:
+    """Return an array as .npz files store it: strings as NumPy's string dtype. Raises UnsupportedError for a dict."""
     if isinstance(value, dict):
-        raise UnsupportedError(f"output '{name}' is no array, which is all that an .npz file holds; write JSON, --json")
+        raise UnsupportedError(f"output '{name}' is a dict, which .npz files cannot hold; print JSON with --json")
     array = np.asarray(value)
-    return array.astype(str) if array.dtype == OBJECTS else array
+    return array.astype(str) if array.dtype == OBJECT_DTYPE else array
 
 
-def _tell_first_nan(
-    model: Path, shapes: Shapes, inputs: tuple[str, ...], seed: int, derived: Derived | None, as_json: bool
+def _report_first_nan(
+    model: Path, shapes: Shapes, inputs: tuple[str, ...], seed: int, transform: ModelTransform | None, as_json: bool
 ) -> None:
-    """Says which op makes the first NaN of the outputs; ends with status 1 if they hold one."""
+    """Report the op that produces the first NaN of the outputs; exit with status 1 if there is one."""
     if model.suffix == ARTIFACT_SUFFIX:
-        raise click.UsageError(f"{model} is compiled already: --first-nan needs the ONNX model")
-    # A model that was compiled before runs without a compiler.
-    from dlc.debug.nans import first_nan_of
+        raise click.UsageError(f"{model} is already compiled: --first-nan needs the ONNX model")
+    # Imported here because compiled models run without the compiler.
+    from dlc.debug.nan_origin import first_nan_of
 
-    with shown_progress():
-        program = program_of(model, shapes, None, derived)
-        given = {**program.defaults, **make_inputs(program.inputs, inputs, seed, program.defaults)}
-        arrays = [given[info.name] for info in program.inputs]
-        require_fitting(program.name, program.inputs, arrays)
-        found = first_nan_of(program.for_inputs(arrays), arrays)
+    with progress_display():
+        program = import_program(model, shapes, None, transform)
+        arrays_by_name = {**program.defaults, **make_inputs(program.inputs, inputs, seed, program.defaults)}
+        arrays = [arrays_by_name[info.name] for info in program.inputs]
+        require_matching_inputs(program.name, program.inputs, arrays)
+        first_nan = first_nan_of(program.for_inputs(arrays), arrays)
     if as_json:
-        click.echo(json.dumps(None if found is None else asdict(found), indent=2))
-        raise click.exceptions.Exit(int(found is not None))
-    if found is not None:
-        fail(f"{model}: {found}")
-    out.print(f"{escape(str(model))}: no output holds a NaN")
+        click.echo(json.dumps(None if first_nan is None else asdict(first_nan), indent=2))
+        raise click.exceptions.Exit(int(first_nan is not None))
+    if first_nan is not None:
+        fail(f"{model}: {first_nan}")
+    out.print(f"{escape(str(model))}: no output contains a NaN")

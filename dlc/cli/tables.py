@@ -1,4 +1,4 @@
-"""What commands print about compilations and models."""
+"""Tables and summaries of compilations and models."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dlc.cli.shared import out
+from dlc.cli.common import out
 from dlc.instrument.report import Report
 from dlc.runtime.models.model import Model
 
-# How many inputs with a default are listed.
-_MOST_LISTED = 8
+# Number of optional inputs that are listed.
+_MAX_LISTED_DEFAULTS = 8
 
 
 def print_model(model: Model) -> None:
-    """The inputs and outputs of a model."""
+    """Print the inputs and outputs of a model."""
     required = [info for info in model.inputs if info.name not in model.defaults]
     for kind, infos in (("input", required), ("output", model.outputs)):
         for info in infos:
             out.print(f"{kind:7} {escape(str(info))}")
     if model.defaults:
         optional = [str(info) for info in model.inputs if info.name in model.defaults]
-        more = f" and {len(optional) - _MOST_LISTED} more" if len(optional) > _MOST_LISTED else ""
-        out.print(f"inputs that may be left out: {escape(', '.join(optional[:_MOST_LISTED]))}{more}")
+        omitted_note = f" and {len(optional) - _MAX_LISTED_DEFAULTS} more" if len(optional) > _MAX_LISTED_DEFAULTS else ""
+        out.print(f"optional inputs: {escape(', '.join(optional[:_MAX_LISTED_DEFAULTS]))}{omitted_note}")
 
 
 def print_phases(report: Report) -> None:
-    """Seconds per phase."""
+    """Print the seconds per phase."""
     table = Table("phase", "seconds", title="Time by phase")
     table.columns[1].justify = "right"
     for phase, seconds in report.phases.items():
         table.add_row(phase, f"{seconds:.3f}")
-    table.add_row("total, as the clock ran", f"{report.seconds:.3f}", style="bold")
+    table.add_row("total (wall time)", f"{report.seconds:.3f}", style="bold")
     out.print(table)
 
 
 def print_passes(report: Report) -> None:
-    """Seconds per pass, summed over the modules it ran on."""
+    """Print the seconds per pass, summed over the modules it ran on."""
     table = Table("stage", "pass", "runs", "seconds", title="Time by pass")
     for column in table.columns[2:]:
         column.justify = "right"
@@ -52,8 +52,8 @@ def print_passes(report: Report) -> None:
 
 
 def print_tuned(report: Report) -> None:
-    """The kernels whose tile plans were measured."""
-    table = Table("kernel", "plan", "usual µs", "best µs", "faster", title="Measured tile plans")
+    """Print the kernels whose tile plans were measured."""
+    table = Table("kernel", "plan", "default µs", "best µs", "speedup", title="Measured tile plans")
     for column in table.columns[1:]:
         column.justify = "right"
     for t in report.tuned:
@@ -63,7 +63,7 @@ def print_tuned(report: Report) -> None:
 
 
 def summary(report: Report, model: Model) -> dict[str, Any]:
-    """A compilation as data."""
+    """Return a compilation as JSON values."""
     return {
         "model": model.name,
         "inputs": [str(info) for info in model.inputs],
@@ -71,8 +71,8 @@ def summary(report: Report, model: Model) -> dict[str, Any]:
         "defaults": list(model.defaults),
         "values": list(model.values),
         "from_cache": report.from_cache,
-        "each_size": report.each_size,
-        "served": report.served,
+        "specialization_reason": report.specialization_reason,
+        "served": report.served_sizes,
         "seconds": report.seconds,
         "phases": report.phases,
         "kernels": [vars(kernel) for kernel in report.kernels],

@@ -1,4 +1,4 @@
-"""`dlc train`: a model's weights, tuned to examples."""
+"""`dlc train`: train the weights of an ONNX model on examples."""
 
 from __future__ import annotations
 
@@ -17,54 +17,70 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dlc.arrays import read_npz
-from dlc.cli.derived import decay_option, momentum_option, of_option, rate_option, step_of, wrt_option
-from dlc.cli.shared import (
+from dlc.cli.common import (
     err,
+    examples,
     json_option,
     model_argument,
     no_cache_option,
     out,
+    progress_display,
     reports_errors,
-    shown_progress,
     target_option,
     threads_option,
 )
-from dlc.derived import LOSSES, OPTIMIZERS, Loss, Optimizer, TrainStep
+from dlc.cli.derivative_options import (
+    decay_option,
+    momentum_option,
+    of_option,
+    rate_option,
+    train_step_from_options,
+    wrt_option,
+)
 from dlc.errors import DlcError, ModelError, ShapeError
-from dlc.files.whole_files import require_writable, written_whole
+from dlc.files.atomic_writes import atomic_write, require_writable
 from dlc.frontend.onnx.graph import ModelFile, load
-from dlc.frontend.onnx.named import classes_of
+from dlc.frontend.onnx.tensor_names import class_count
 from dlc.model_files import compile_file
+from dlc.model_transforms import LOSSES, OPTIMIZERS, Loss, Optimizer, TrainStep
 from dlc.options import Options
 from dlc.runtime.models.model import Model
-from dlc.training.choosing import Names
 from dlc.training.data import Examples
-from dlc.training.loop import Done, steps_in, train
+from dlc.training.model_names import ModelNames
 from dlc.training.schedules import SCHEDULES, Schedule, learning_rates
-from dlc.training.steps import TARGETS, trained_output
-from dlc.training.tuned import write_tuned
+from dlc.training.training_loop import StepResult, steps_per_epoch, train
+from dlc.training.training_step import TARGETS, trained_output
+from dlc.training.updated_model import write_updated_model
 
 FILE = click.Path(dir_okay=False, path_type=Path)
-# Of a model that leaves it open.
-_BATCH_SIZE = 32
+# For models with a symbolic batch dimension.
+_DEFAULT_BATCH_SIZE = 32
 
 
-@click.command("train")
+@click.command(
+    "train",
+    epilog=examples(
+        "dlc train model.onnx --data examples.npz --loss cross_entropy -o tuned.onnx",
+        "dlc train model.onnx --data examples.npz --loss mse --wrt 'head.*' -o tuned.onnx",
+    ),
+)
 @model_argument
 @click.option(
     "--data",
     required=True,
     type=click.Path(exists=True, path_type=Path),
     metavar="FILE.npz|FOLDER",
-    help="Examples: an array for each input by its name, and `labels` (cross_entropy) or `targets` (mse), one example each "
-    "along axis 0; or a folder of NAME.npy.",
+    help="Training data: one array per input, and `labels` (cross_entropy) or `targets` (mse), with examples along axis 0; "
+    "or a folder of NAME.npy.",
 )
-@click.option("-o", "--output", required=True, type=FILE, help="Write the tuned ONNX model here, after each epoch.")
-@click.option("--loss", type=click.Choice(LOSSES), required=True, help="What is made less.")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adamw", show_default=True)
-@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="How often each example is seen.")
+@click.option("-o", "--output", required=True, type=FILE, help="Write the trained ONNX model here after each epoch.")
+@click.option("--loss", type=click.Choice(LOSSES), required=True, help="The loss to minimize.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="adamw", show_default=True, help="The optimizer.")
+@click.option("--epochs", type=click.IntRange(1), default=1, show_default=True, help="Number of passes over the examples.")
 @click.option(
-    "--batch-size", type=click.IntRange(1), help=f"Examples of a step: by default the model's own batch, or {_BATCH_SIZE}."
+    "--batch-size",
+    type=click.IntRange(1),
+    help=f"Examples per step; default: the model's batch size, or {_DEFAULT_BATCH_SIZE}.",
 )
 @wrt_option
 @of_option
@@ -74,14 +90,14 @@ _BATCH_SIZE = 32
     type=click.Choice(SCHEDULES),
     default="constant",
     show_default=True,
-    help="How the learning rate goes on from there: to 0 at the last step, in a line or along a cosine.",
+    help="Learning rate schedule; linear and cosine decay to 0 at the last step.",
 )
-@click.option("--warmup", type=click.IntRange(0), default=0, help="Steps in which it rises from 0 first, with cosine.")
+@click.option("--warmup", type=click.IntRange(0), default=0, help="With --schedule cosine: warm-up steps from rate 0.")
 @momentum_option
 @decay_option
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the order of examples.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the order of the examples.")
 @click.option(
-    "--state", type=FILE, metavar="FILE.npz", help="The optimiser's state: read if it is there, and written beside the model."
+    "--state", type=FILE, metavar="FILE.npz", help="The optimizer's state: read if the file exists, written with the model."
 )
 @target_option
 @threads_option
@@ -110,73 +126,78 @@ def train_command(
     no_cache: bool,
     as_json: bool,
 ) -> None:
-    """Tunes the weights of an ONNX model to examples.
+    """Trains the weights of an ONNX model on examples.
 
-    Nothing else of the file changes. Each epoch sees the examples in another order, a batch at a time; what is left over at
-    its end is left out. The model is trained as the file computes it: BatchNorm keeps its statistics, and dropout, which files
-    for inference do not have, does not take place. Whoever stops it (Ctrl-C) gets the weights after the last step. With
-    --state a later run goes on where this one stopped: `dlc train TUNED.onnx --state FILE.npz …`. A --schedule is of the steps
-    of one run.
+    Only the weights in the file change. Each epoch shuffles the examples and drops the last incomplete batch. The model is
+    trained as the file computes it: BatchNorm keeps its statistics, and there is no dropout unless the file has it.
+
+    Ctrl-C saves the weights after the last step. With --state a later run continues from there:
+    `dlc train TRAINED.onnx --state FILE.npz …`. A --schedule covers the steps of one run.
     """
-    step = step_of(optimizer, loss, of, wrt, learning_rate, momentum, weight_decay)
+    step = train_step_from_options(optimizer, loss, of, wrt, learning_rate, momentum, weight_decay)
     for path in (output, *([state] if state is not None else [])):
         require_writable(path)
     file = load(model)
-    names = Names.of(file)
-    taken = [info.name for info in names.inputs] + [TARGETS[loss]]
-    examples = Examples.read(data, taken)
-    batch = _batch_size(names, batch_size, len(examples))
+    names = ModelNames.of(file)
+    array_names = [info.name for info in names.inputs] + [TARGETS[loss]]
+    examples = Examples.read(data, array_names)
+    batch = _choose_batch_size(names, batch_size, len(examples))
     try:
-        rates = learning_rates(schedule, step.rate, epochs * steps_in(examples, batch), warmup)
+        rates = learning_rates(schedule, step.rate, epochs * steps_per_epoch(examples, batch), warmup)
     except DlcError as error:
         raise click.UsageError(str(error)) from error
     if loss == "cross_entropy":
-        _require_labels(examples, classes_of(file, trained_output(names, step)))
+        _require_labels(examples, class_count(file, trained_output(names, step)))
     shapes = {info.name: (batch, *examples.arrays[info.name].shape[1:]) for info in names.inputs}
     options = Options.of(num_threads=num_threads, cache=False if no_cache else None)
-    with shown_progress() as progress:
-        compiled = compile_file(model, target, shapes, options, derived=step, progress=progress)
-        examples.require_fitting([info for info in compiled.inputs if info.name not in compiled.defaults])
+    with progress_display() as progress:
+        compiled = compile_file(model, target, shapes, options, transform=step, progress=progress)
+        examples.require_matching_inputs([info for info in compiled.inputs if info.name not in compiled.defaults])
         first = _read_state(state, compiled) if state is not None and state.exists() else {}
-    _Run(file, step, compiled, examples, batch, epochs, output, state, as_json).go(first, rates, seed)
+    _TrainingRun(file, step, compiled, examples, batch, epochs, output, state, as_json).run(first, rates, seed)
 
 
-def _batch_size(names: Names, given: int | None, count: int) -> int:
-    """How many examples a step takes."""
-    own = {info.shape[0] for info in names.inputs if info.shape and isinstance(info.shape[0], int)}
-    if len(own) > 1:
-        raise ShapeError(f"{names.model}: its inputs differ along axis 0: {', '.join(map(str, names.inputs))}")
-    fixed = next(iter(own), None)
-    if fixed is not None and given is not None and given != fixed:
-        raise ShapeError(f"{names.model}: the file has batches of {fixed}, not {given}; export it with a batch that is open")
-    size = int(fixed) if fixed is not None else given or min(_BATCH_SIZE, count)
-    if size > count:
-        raise ShapeError(f"{names.model}: a step takes {size} examples, the data has {count}")
+def _choose_batch_size(names: ModelNames, requested_size: int | None, num_examples: int) -> int:
+    """Return the number of examples per step."""
+    static_batch_sizes = {info.shape[0] for info in names.inputs if info.shape and isinstance(info.shape[0], int)}
+    if len(static_batch_sizes) > 1:
+        raise ShapeError(
+            f"{names.model}: expected inputs of one batch size along axis 0, got {', '.join(map(str, names.inputs))}"
+        )
+    static_batch_size = next(iter(static_batch_sizes), None)
+    if static_batch_size is not None and requested_size is not None and requested_size != static_batch_size:
+        raise ShapeError(
+            f"{names.model}: --batch-size {requested_size}: the model has the batch size {static_batch_size}; "
+            "export it with a dynamic batch"
+        )
+    size = int(static_batch_size) if static_batch_size is not None else requested_size or min(_DEFAULT_BATCH_SIZE, num_examples)
+    if size > num_examples:
+        raise ShapeError(f"{names.model}: expected at least {size} examples, one batch; the data has {num_examples}")
     return size
 
 
 def _require_labels(examples: Examples, classes: int | None) -> None:
     labels = examples.arrays[TARGETS["cross_entropy"]]
     if labels.dtype.kind not in "iu":
-        return  # of the wrong dtype, which the model says
+        return  # a wrong dtype, which `require_matching_inputs` reports
     if labels.min() < 0 or (classes is not None and labels.max() >= classes):
-        most = f"0 to {classes - 1}" if classes is not None else "0 or more"
-        raise ModelError(f"{examples.source}: labels are {labels.min()} to {labels.max()}, the classes {most}")
+        label_range = f"0 to {classes - 1}" if classes is not None else "0 or more"
+        raise ModelError(f"{examples.source}: labels: expected classes {label_range}, got {labels.min()} to {labels.max()}")
 
 
 def _read_state(path: Path, step: Model) -> dict[str, NDArray[Any]]:
     try:
         arrays = read_npz(path)
     except ValueError as error:
-        raise ModelError(f"{path}: not an optimiser's state, as --state writes it: {error}") from error
-    wanted = {info.name: info for info in step.inputs if info.name in step.defaults}
-    if unknown := [name for name, a in arrays.items() if name not in wanted or wanted[name].shape != a.shape]:
-        raise ModelError(f"{path}: the state of another model or optimiser: {', '.join(unknown[:4])}")
+        raise ModelError(f"{path}: not an optimizer state written by --state: {error}") from error
+    state_infos = {info.name: info for info in step.inputs if info.name in step.defaults}
+    if unknown := [name for name, a in arrays.items() if name not in state_infos or state_infos[name].shape != a.shape]:
+        raise ModelError(f"{path}: the state of another model or optimizer: unexpected {', '.join(unknown[:4])}")
     return arrays
 
 
-class _Run:
-    """A training while it runs: what was made so far, and where it goes."""
+class _TrainingRun:
+    """A running training: the results so far, and the files it writes."""
 
     def __init__(
         self,
@@ -194,13 +215,13 @@ class _Run:
         self.batch, self.epochs, self.output, self.state, self.as_json = batch, epochs, output, state, as_json
         weights = {tensor.name for tensor in file.proto.graph.initializer}
         self.weights = [name for name in compiled.defaults if name in weights]
-        self.last: Done | None = None
+        self.last: StepResult | None = None
         self.losses: list[float] = []
 
-    def go(self, first: Mapping[str, NDArray[Any]], rates: Sequence[float], seed: int) -> None:
-        """Takes all steps, and says how the loss went; what was made is saved, also where it is stopped."""
-        per_epoch = steps_in(self.examples, self.batch)
-        with _stoppable(), _bar(self.epochs * per_epoch) as progress:
+    def run(self, first: Mapping[str, NDArray[Any]], rates: Sequence[float], seed: int) -> None:
+        """Run all steps and print the loss of each epoch; save the weights at the end or when stopped."""
+        per_epoch = steps_per_epoch(self.examples, self.batch)
+        with _sigterm_as_interrupt(), _bar(self.epochs * per_epoch) as progress:
             bar = progress.add_task("", total=self.epochs * per_epoch)
             of_epoch: list[float] = []
             try:
@@ -209,25 +230,25 @@ class _Run:
                     of_epoch.append(done.loss)
                     progress.update(bar, advance=1, description=f"epoch {done.epoch}, loss {done.loss:.4g}")
                     if done.step == per_epoch:
-                        self._ended(of_epoch)
+                        self._finish_epoch(of_epoch)
                         of_epoch = []
             except KeyboardInterrupt:
-                self._stopped()
+                self._stop()
         if self.as_json:
             click.echo(json.dumps({"losses": self.losses, "output": str(self.output)}))
         else:
             out.print(f"Saved as {escape(str(self.output))}.")
 
-    def _ended(self, losses: list[float]) -> None:
-        """The end of an epoch."""
+    def _finish_epoch(self, losses: list[float]) -> None:
+        """Save the weights and report the mean loss of an epoch."""
         self.save()
         self.losses.append(float(np.mean(losses)))
         if not self.as_json:
-            out.print(f"epoch {len(self.losses)}: loss {self.losses[-1]:.6g}, the mean of {len(losses)} steps")
+            out.print(f"epoch {len(self.losses)}: loss {self.losses[-1]:.6g}, mean of {len(losses)} steps")
 
-    def _stopped(self) -> NoReturn:
+    def _stop(self) -> NoReturn:
         if self.last is None:
-            err.print("stopped before the first step; nothing is written")
+            err.print("stopped before the first step; nothing was written")
         else:
             self.save()
             where = f"after step {self.last.step} of epoch {self.last.epoch}"
@@ -235,30 +256,30 @@ class _Run:
         raise click.exceptions.Exit(130)
 
     def save(self) -> None:
-        """Writes the model, and the optimiser's state, after the last step."""
+        """Write the model and the optimizer's state after the last step."""
         assert self.last is not None
-        carried = {name: np.asarray(array) for name, array in self.last.carried.items()}
-        write_tuned(self.file, {name: carried[name] for name in self.weights}, self.output)
+        weights_and_state = {name: np.asarray(array) for name, array in self.last.weights_and_state.items()}
+        write_updated_model(self.file, {name: weights_and_state[name] for name in self.weights}, self.output)
         if self.state is not None:
-            with written_whole(self.state) as file:
-                np.savez(file, allow_pickle=False, **{n: a for n, a in carried.items() if n not in self.weights})
+            with atomic_write(self.state) as file:
+                np.savez(file, allow_pickle=False, **{n: a for n, a in weights_and_state.items() if n not in self.weights})
 
 
 @contextmanager
-def _stoppable() -> Generator[None]:
-    """Inside, being told to end is like Ctrl-C."""
+def _sigterm_as_interrupt() -> Generator[None]:
+    """Treat SIGTERM like Ctrl-C inside the context."""
 
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
+    def raise_interrupt(signum: int, frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    previous_handler = signal.signal(signal.SIGTERM, raise_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
 def _bar(total: int) -> Progress:
-    """A bar on a terminal, nothing elsewhere."""
+    """Return a progress bar that is shown on a terminal only."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)

@@ -1,16 +1,22 @@
-"""The spine: `compile(program, target, options)` makes a model.
+"""The compiler driver: `compile(program, target, options)` returns a model.
 
     Program ─ dl, fusion ─┬─ each kernel: linalg, tiling, loops ─ LLVM IR ─ object ─┬─ Model
                           └─ host: weight expressions, buffers, arena ─ launches ───┘
 
-`program.py` says what a program is and where it comes from; a program, its backend and options are a `Compilation`.
-`lowering.py` takes it through the stages, `kernels.py` makes code of kernels, `assembling.py` puts them together,
-`spine.py` is all of it; `segments.py` cuts programs where data decides a size, `joining.py` puts them together again;
-`checking.py` checks all of it on given inputs, `checking_parts.py` where data decides sizes.
+program.py            programs and where they are loaded from
+compilation.py        a program with its backend and options
+driver.py             all steps from a program to a model
+lowering.py           run the stages of the pipeline
+kernels.py            compile kernels, in parallel
+program_builder.py    compile all kernels of a program and build the executable program
+size_domains.py       the sizes for which one dynamic-shape program is valid
+segments.py           split programs at data-dependent sizes; segment_linker.py joins the lowered segments
+numerical_checks.py   verify every step numerically on given inputs; segment_checks.py with data-dependent sizes
+tuning.py             choose tile plans by measurement
 """
 
-from dlc.compiler.checking import check
+from dlc.compiler.driver import compile, compile_recorded, emit
+from dlc.compiler.numerical_checks import check
 from dlc.compiler.program import Program, load_program
-from dlc.compiler.spine import compile, emit, recorded
 
-__all__ = ["Program", "check", "compile", "emit", "load_program", "recorded"]
+__all__ = ["Program", "check", "compile", "emit", "load_program", "compile_recorded"]

@@ -1,4 +1,4 @@
-"""Kernels to code, each by itself: the rest of its stages, text, and what the backend makes of it."""
+"""Compile kernels separately: run their remaining stages, emit text, and compile it with the backend."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from dlc.backends.base import KernelBackend
 from dlc.compiler.compilation import Compilation
 from dlc.dialects.dl.programs.program import KernelOp
 from dlc.errors import CompileError, UnsupportedError
+from dlc.instrument.compilation_record import CompilationRecorder, PassHistory
 from dlc.instrument.manager import Observer, PassManager
 from dlc.instrument.provenance import dispatches
-from dlc.instrument.recording import Record, Recorder
 from dlc.instrument.report import KernelReport, PassRecord, Report
-from dlc.ir import Context, ModuleOp, Operation, f64, forget, func
+from dlc.ir import Context, ModuleOp, Operation, f64, func, release_op
 from dlc.machine.cpus import usable_cpus
 from dlc.machine.workers import forked_map
 from dlc.passes.base import Stage, kernels_of
 
 T = TypeVar("T")
 
-# LLVM must not be at work in another thread when workers are forked: they would inherit its lock, held for ever.
+# Workers must not be forked while LLVM runs in another thread: they would inherit its lock in the locked state.
 _compiling = Lock()
-# A module costs LLVM one to two milliseconds however little is in it. Kernels are compiled together, so many at most, where
-# so many shares are left that no process waits long for another's last one.
-_MOST_TOGETHER, _SHARES = 16, 128
+# Each LLVM module costs one to two milliseconds. Kernels are compiled in batches, as long as there are enough batches to keep
+# all processes busy until the end.
+_MAX_KERNELS_PER_BATCH, _MIN_BATCHES = 16, 128
 
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A kernel's text and code, as its backend has them, and how the time went: in passes, in emission, in its compiler.
+    """The text and code of a kernel as its backend represents them, with the time spent in passes, emission and compilation.
 
-    `record` is what became of it on the way, if that is recorded.
+    `record` has the kernel after each pass, if the compilation is recorded.
     """
 
     name: str
@@ -44,10 +44,10 @@ class CompiledKernel:
     passes: tuple[PassRecord, ...]
     emission: float
     compilation: float
-    record: Record | None = None
+    record: PassHistory | None = None
 
     def note(self, report: Report, backend: KernelBackend[Any, Any], runs: int) -> None:
-        """Notes it in a report, for a program that runs it so often."""
+        """Add the kernel to the report of a program that runs it `runs` times."""
         report.passes.extend(self.passes)
         for record in self.passes:
             report.add(record.stage, record.seconds)
@@ -62,29 +62,28 @@ def compile_kernels(
     kernels: Sequence[Operation],
     stages: Callable[[str], Sequence[Stage]],
     context: Context,
-    meanwhile: Callable[[], None],
+    while_waiting: Callable[[], None],
 ) -> list[CompiledKernel]:
-    """The code of kernels, shared out to processes; the kernels stay as they are.
+    """Compile kernels in parallel processes; the kernels themselves are not changed.
 
-    `stages` says what a kernel, by its name, still has to go through. What is to be done `meanwhile` this process does while
-    others have begun.
+    `stages` returns the remaining stages of a kernel by name. `while_waiting` runs in this process once the workers run.
     """
 
-    def compiled(together: Sequence[Operation]) -> list[CompiledKernel]:
+    def compile_batch(batch: Sequence[Operation]) -> list[CompiledKernel]:
         if c.recorder is None:
-            return _compile_together(together, stages, c, backend, context)
-        return [_compile_watched(kernel, stages(symbol_of(kernel)), c, backend, context, c.recorder) for kernel in together]
+            return _compile_batch(batch, stages, c, backend, context)
+        return [_compile_recorded(kernel, stages(symbol_of(kernel)), c, backend, context, c.recorder) for kernel in batch]
 
-    return map_kernels(compiled, kernels, c.options.workers or usable_cpus(), partial(c.tell, "kernels"), meanwhile)
+    return map_kernels(compile_batch, kernels, c.options.workers or usable_cpus(), partial(c.tell, "kernels"), while_waiting)
 
 
 def symbol_of(kernel: Operation) -> str:
-    """The name of a kernel, at whatever stage it is."""
+    """Return the name of a kernel, at any stage."""
     return kernel.symbol if isinstance(kernel, KernelOp) else cast(func.FuncOp, kernel).sym_name.data
 
 
 def all_kernels(module: ModuleOp) -> list[Operation]:
-    """The kernels of a module, at whatever stage they are."""
+    """Return the kernels of a module, at any stage."""
     return [*(op for op in module.ops if isinstance(op, KernelOp)), *kernels_of(module)]
 
 
@@ -93,32 +92,31 @@ def map_kernels(
     kernels: Sequence[Operation],
     processes: int,
     tell: Callable[[str, int, int], None] = lambda name, done, total: None,
-    meanwhile: Callable[[], None] = lambda: None,
+    while_waiting: Callable[[], None] = lambda: None,
 ) -> list[T]:
-    """`function` of kernels, shared out to processes, since Python and LLVM's binding run one thread at a time.
+    """Apply `function` to batches of kernels in worker processes, since Python and LLVM's binding run one thread at a time.
 
-    Results come in the order of the kernels' sizes; where there are many kernels, some are computed together. `tell` is told
-    which kernel comes next, and how many there are. What is to be done `meanwhile` is done by this process, which takes part
-    later then.
+    Results are in the order of decreasing kernel size. `tell` is called with the next kernel's name, the number of finished
+    kernels and their total. `while_waiting` runs in this process, which joins the workers afterwards.
     """
-    # The largest first, so that no process is left with it at the end.
+    # Longest processing time first: no process is left with a large kernel at the end.
     ordered = sorted(kernels, key=lambda op: -sum(1 for _ in op.walk()))
-    together = max(1, min(len(ordered) // _SHARES, _MOST_TOGETHER))
-    shares = [ordered[k : k + together] for k in range(0, len(ordered), together)]
+    batch_size = max(1, min(len(ordered) // _MIN_BATCHES, _MAX_KERNELS_PER_BATCH))
+    batches = [ordered[k : k + batch_size] for k in range(0, len(ordered), batch_size)]
 
-    def begins(k: int) -> None:
-        tell(symbol_of(shares[k][0]), k * together, len(ordered))
+    def on_start(k: int) -> None:
+        tell(symbol_of(batches[k][0]), k * batch_size, len(ordered))
 
     with _compiling:
-        return [made for share in forked_map(function, shares, processes, begins, meanwhile) for made in share]
+        return [made for batch in forked_map(function, batches, processes, on_start, while_waiting) for made in batch]
 
 
 def lower_kernel(
     kernel: Operation, stages: Sequence[Stage], context: Context, *, check: bool, observer: Observer | None = None
 ) -> tuple[func.FuncOp, tuple[PassRecord, ...]]:
-    """A copy of a kernel at the end of `stages`, and the passes that it took, of each of which `observer` is told.
+    """Return a copy of a kernel lowered through `stages`, and the passes that ran; `observer` is called after each of them.
 
-    Raises CompileError when it is not one function then.
+    Raises CompileError unless the result is one function.
     """
     module = ModuleOp([kernel.clone()])
     manager = PassManager(context, stages, check=check, counted=observer is not None, observer=observer)
@@ -129,9 +127,9 @@ def lower_kernel(
     return lowered[0], tuple(manager.records)
 
 
-def require_numbers(c: Compilation, module: ModuleOp) -> None:
-    """Raises UnsupportedError, listing the kernels, for numbers that the target does not compute with."""
-    if c.backend.target.doubles:
+def require_supported_dtypes(c: Compilation, module: ModuleOp) -> None:
+    """Raise UnsupportedError, listing the kernels, if the target does not support their dtypes."""
+    if c.backend.target.has_f64:
         return
     runs = dispatches(module)
     problems = [
@@ -148,7 +146,7 @@ def require_numbers(c: Compilation, module: ModuleOp) -> None:
         raise UnsupportedError(f"{c.backend}: strict numerics need f64, which it lacks; use numerics='default'")
 
 
-def _compile_together(
+def _compile_batch(
     kernels: Sequence[Operation],
     stages: Callable[[str], Sequence[Stage]],
     c: Compilation,
@@ -162,7 +160,7 @@ def _compile_together(
         began = perf_counter()
         texts[lowered.sym_name.data] = backend.emit(lowered)
         made.append((passes, perf_counter() - began))
-        forget(cast(Operation, lowered.get_toplevel_object()))
+        release_op(cast(Operation, lowered.get_toplevel_object()))
     began = perf_counter()
     codes = backend.compile_kernels(texts)
     each = (perf_counter() - began) / len(kernels)
@@ -172,22 +170,22 @@ def _compile_together(
     ]
 
 
-def _compile_watched(
+def _compile_recorded(
     kernel: Operation,
     stages: Sequence[Stage],
     c: Compilation,
     backend: KernelBackend[Any, Any],
     context: Context,
-    recorder: Recorder,
+    recorder: CompilationRecorder,
 ) -> CompiledKernel:
-    watch = recorder.of_kernel(kernel, stages)
+    watch = recorder.kernel_recorder(kernel, stages)
     lowered, passes = lower_kernel(kernel, stages, context, check=c.options.verify, observer=watch.after_pass)
     name, began = lowered.sym_name.data, perf_counter()
-    text = backend.emit_traced(lowered, watch.lines)
+    text = backend.emit_with_locations(lowered, watch.lines)
     emitted = perf_counter()
-    code, listings = backend.compile_listed(name, text)
+    code, listings = backend.compile_with_listing(name, text)
     seconds = emitted - began, perf_counter() - emitted
     for listing in listings:
-        watch.add_code(listing.form, backend.compiler, listing.text, listing.places, listing.lines)
+        watch.add_code(listing.format, backend.compiler, listing.text, listing.line_origins, listing.lines)
     watch.record.passes = passes
     return CompiledKernel(name, text, code, passes, *seconds, watch.record)

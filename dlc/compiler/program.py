@@ -1,4 +1,4 @@
-"""What there is to compile: a module at any stage, with its weights."""
+"""Programs: a module at any stage with its weights, and the functions that load one from a model file."""
 
 from __future__ import annotations
 
@@ -10,33 +10,31 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
-from dlc.caching.model_cache import DUMPED, TFLITE
+from dlc.caching.model_cache import MLIR_SUFFIX, TFLITE_SUFFIX
 from dlc.dialects import host
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.binding import bind_dims
-from dlc.dialects.dl.programs.ranges import ranges_of, representative, state_ranges
+from dlc.dialects.dl.programs.size_ranges import representative, set_size_ranges, size_ranges
 from dlc.dialects.entry import entry_of, inputs_of, outputs_of, sizes_of
 from dlc.dialects.registry import make_context
 from dlc.dims import Dim, Size, bind_sizes, is_static, substitute
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
-from dlc.forms import Border
-from dlc.frontend.answers import Condition
 from dlc.frontend.onnx import import_model
-from dlc.frontend.onnx.graph import ModelFile, Source
+from dlc.frontend.onnx.graph import ModelFile, ModelSource
+from dlc.frontend.size_guards import SizeCondition
 from dlc.frontend.tflite import read_model
-from dlc.given_shapes import GivenShapes, sizes_given, split_ranges
 from dlc.instrument.dump import NEXT, WEIGHTS
 from dlc.instrument.verify import verify
 from dlc.ir import (
     ArrayAttr,
     Attribute,
     DictionaryAttr,
-    Kept,
     MemRefType,
     ModuleOp,
+    OpOwner,
     ParseError,
     SSAValue,
     StringAttr,
@@ -45,19 +43,24 @@ from dlc.ir import (
     parse_module,
 )
 from dlc.runtime.program.host_program import weight_array
+from dlc.shape_specs import ShapeSpecs, bind_symbolic_sizes, split_ranges
 from dlc.stablehlo import is_stablehlo, read_module
+from dlc.value_types import IOSignature
 from dlc.weights import WeightStore
 
 
 @dataclass(frozen=True)
 class Program:
-    """A module at any stage, its weights, and the passes that are still to come if a dump says so.
+    """A module at any stage, its weights, and its remaining passes if it was dumped.
 
-    `inputs` and `outputs` are those of its entry. `files` are the files of external data that its model came with; `read_for`
-    reads it again where it came from, for known shapes of its inputs. `defaults` are for inputs that a call may leave out.
-    `border` is what users of the model give and get, where that is more than its tensors. `keeper` keeps a module
-    that only those look at who have the program or one made of it. It is for open sizes that meet the `conditions`: whoever
-    calls it sees to that.
+    Attributes:
+        remaining: The passes that a dumped module still has to go through.
+        files: Files of external data that the model was read from.
+        read_for: Imports the model again for static input shapes.
+        defaults: Values of inputs that a call may omit.
+        border: The value types of the model's inputs and outputs, if not all of them are tensors.
+        module_owner: Keeps the module alive as long as this program or one derived from it is in use.
+        conditions: Guards on symbolic sizes under which the program is valid; the caller checks them.
     """
 
     module: ModuleOp
@@ -67,9 +70,9 @@ class Program:
     files: tuple[Path, ...] = ()
     read_for: Callable[[Mapping[str, Sequence[int]]], Program] | None = None
     defaults: Mapping[str, NDArray[Any]] = field(default_factory=dict[str, NDArray[Any]])
-    border: Border | None = None
-    keeper: Kept | None = None
-    conditions: tuple[Condition, ...] = ()
+    io_signature: IOSignature | None = None
+    module_owner: OpOwner | None = None
+    conditions: tuple[SizeCondition, ...] = ()
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -87,33 +90,34 @@ class Program:
 
     @property
     def is_static(self) -> bool:
-        """Whether every size is known before the program runs."""
+        """Return whether all sizes are known before the program runs."""
         return not contains(entry_of(self.module), DataDependent) and all(is_static(info.shape) for info in self.inputs)
 
     @property
     def sizes(self) -> set[str]:
-        """The symbolic sizes that the inputs bring."""
+        """The symbols in the shapes of the inputs."""
         return {name for info in self.inputs for size in info.shape for name in Dim.lift(size).symbols()}
 
-    def kept(self) -> Program:
-        """This program, whose module goes with the last one made of it."""
-        return replace(self, keeper=Kept(self.module))
+    def owning_module(self) -> Program:
+        """Return this program as the owner of its module, which is released with the last program derived from it."""
+        return replace(self, module_owner=OpOwner(self.module))
 
-    def in_memory(self) -> Program:
-        """This program with weights that hang on no file: what goes on being compiled when it is called."""
-        return replace(self, weights=self.weights.in_memory())
+    def copy_to_memory(self) -> Program:
+        """Return this program with weights that do not depend on a file, for compilations at run time."""
+        return replace(self, weights=self.weights.copy_to_memory())
 
     def with_sizes(self, sizes: Mapping[str, Size]) -> Program:
-        """This program with symbolic sizes given, or by other names."""
+        """Return this program with symbols replaced by sizes or by other symbols."""
         module = self.module.clone()
         bind_dims(module, sizes)
         return replace(self, module=module)
 
     def known(self, sizes: Mapping[str, int]) -> Program:
-        """This program with all its symbolic sizes given; read anew where its types are none for these sizes, but those of what
-        it came from are: a slice that they cut short, say.
+        """Return this program with all its symbols replaced by sizes.
 
-        Raises ShapeError for sizes at which it is an error.
+        If symbolic types do not hold for these sizes (a slice that is clamped, say), the model is imported again for them.
+        Raises
+        ShapeError for sizes that are an error in the model.
         """
         try:
             return self.with_sizes(sizes)
@@ -126,18 +130,18 @@ class Program:
                 raise error from None
 
     def for_inputs(self, arrays: Sequence[NDArray[Any]]) -> Program:
-        """This program with the sizes that inputs of these shapes, which fit, give to its symbols."""
+        """Return this program with its symbols bound to the shapes of inputs, which must match."""
         sizes = self.sizes_of(arrays)
         return self.with_sizes(sizes) if sizes else self
 
     @property
-    def planned_sizes(self) -> dict[str, int]:
-        """A size for each symbol of the inputs: the one that plans are made for."""
-        ranges = ranges_of(self.module)
+    def representative_sizes(self) -> dict[str, int]:
+        """A representative size for each symbol of the inputs, for which plans are made."""
+        ranges = size_ranges(self.module)
         return {name: representative(Dim.symbol(name), ranges) for name in sorted(self.sizes)}
 
     def sizes_of(self, arrays: Sequence[NDArray[Any]]) -> dict[str, int]:
-        """What inputs of these shapes, which fit, make of the program's symbols."""
+        """Return the values of the program's symbols for inputs of these shapes, which must match."""
         sizes: dict[str, int] = {}
         for info, array in zip(self.inputs, arrays, strict=True):
             bind_sizes(info.shape, array.shape, sizes)
@@ -153,7 +157,7 @@ def _infos(types: Sequence[Attribute], named: ArrayAttr[DictionaryAttr] | None, 
 
 
 def _type(value: SSAValue) -> Attribute:
-    """The type of an array of the entry: a buffer's as that of a tensor, with the sizes that it says."""
+    """Return the type of an array of the entry; a buffer's as a tensor type with its symbolic sizes."""
     if not isinstance(value.type, MemRefType):
         return value.type
     return tensor_type(sizes_of(value), cast("MemRefType[Attribute]", value.type).element_type)
@@ -164,68 +168,71 @@ def _info(type: Attribute, name: str) -> TensorInfo:
 
 
 def imported_program(
-    source: Source,
+    source: ModelSource,
     name: str,
-    input_shapes: GivenShapes,
+    input_shapes: ShapeSpecs,
     input_values: Mapping[str, NDArray[Any]] | None = None,
     *,
     extra_outputs: Sequence[str] = (),
     parameters: Sequence[str] = (),
 ) -> Program:
-    """The program of an ONNX model; its `parameters` are inputs that a call may leave out. Raises what the importer raises."""
+    """Import an ONNX model; its `parameters` become inputs that a call may omit. Raises what the importer raises."""
     shapes, ranges = split_ranges(input_shapes)
     imported = import_model(source, shapes, input_values=input_values, extra_outputs=extra_outputs, parameters=parameters)
-    state_ranges(entry_of(imported.module), ranges)
-    more: dict[str, Any] = {"files": imported.files, "defaults": imported.parameters, "border": imported.border}
+    set_size_ranges(entry_of(imported.module), ranges)
+    more: dict[str, Any] = {"files": imported.files, "defaults": imported.parameters, "io_signature": imported.io_signature}
     return Program(imported.module, imported.weights, name, **more)
 
 
 def tflite_program(
-    source: Path | bytes, input_shapes: GivenShapes, input_values: Mapping[str, NDArray[Any]] | None = None
+    source: Path | bytes, input_shapes: ShapeSpecs, input_values: Mapping[str, NDArray[Any]] | None = None
 ) -> Program:
-    """The program in a TFLite file, or in the bytes of one. Raises what its reader raises."""
+    """Import a TFLite file, or the bytes of one. Raises what its reader raises."""
     shapes, ranges = split_ranges(input_shapes)
     read = read_model(source, shapes, input_values)
-    state_ranges(entry_of(read.module), ranges)
+    set_size_ranges(entry_of(read.module), ranges)
     return Program(read.module, read.weights, source.stem if isinstance(source, Path) else "model")
 
 
 def load_program(
     source: Path | bytes | ModelFile,
-    input_shapes: GivenShapes | None = None,
+    input_shapes: ShapeSpecs | None = None,
     input_values: Mapping[str, NDArray[Any]] | None = None,
 ) -> Program:
-    """The program in an ONNX file, in a TFLite file or its bytes, in StableHLO, or in a dumped module with its weights beside
-    it; or of a model that was read.
+    """Load the program of an ONNX file, a TFLite file or its bytes, a StableHLO file, a dumped module, or an ONNX model in
+    memory.
 
-    Raises ModelError for a file that is neither or whose weights are not there, and what the importer raises.
+    The weights of a dumped module are next to it. Raises ModelError for an invalid file or missing weights, and what the
+    importers raise.
     """
     if isinstance(source, Path) and source.suffix == ".dlc":
-        raise ModelError(f"{source}: compiled already; `dlc run`, `dlc bench` and `dlc.load` take it, all else the ONNX model")
-    if isinstance(source, Path) and source.suffix == DUMPED:
+        raise ModelError(
+            f"{source}: already compiled; run it with `dlc run`, `dlc bench` or `dlc.load`, or pass the ONNX model"
+        )
+    if isinstance(source, Path) and source.suffix == MLIR_SUFFIX:
         return _dumped_program(source, input_shapes, input_values)
 
     def read_for(known: Mapping[str, Sequence[int]]) -> Program:
-        # The tensors of a list have their shapes from it.
+        # The shapes of a list's tensors come from the list.
         own = {name: shape for name, shape in known.items() if name not in parts}
         return load_program(source, {**(input_shapes or {}), **own}, input_values)
 
     parts: set[str] = set()
-    if isinstance(source, bytes) or (isinstance(source, Path) and source.suffix == TFLITE):
+    if isinstance(source, bytes) or (isinstance(source, Path) and source.suffix == TFLITE_SUFFIX):
         return replace(tflite_program(source, input_shapes or {}, input_values), read_for=read_for)
     program = imported_program(source, source.stem, input_shapes or {}, input_values)
-    if program.border is not None:
-        parts = {info.name for info in program.inputs} - {info.name for info in program.border.inputs}
+    if program.io_signature is not None:
+        parts = {info.name for info in program.inputs} - {info.name for info in program.io_signature.inputs}
     return replace(program, read_for=read_for)
 
 
 def _dumped_program(
     path: Path,
-    input_shapes: GivenShapes | None,
+    input_shapes: ShapeSpecs | None,
     input_values: Mapping[str, NDArray[Any]] | None,
 ) -> Program:
     if input_values:
-        raise ShapeError(f"{path}: a module has its constants; give them when the model is exported or imported")
+        raise ShapeError(f"{path}: a dumped module has its constants; set values when the model is exported or imported")
     try:
         text = path.read_text("utf-8")
         if is_stablehlo(text):
@@ -251,10 +258,10 @@ def _dumped_program(
     return _with_shapes(program, path, input_shapes)
 
 
-def _with_shapes(program: Program, path: Path, shapes: GivenShapes | None) -> Program:
-    """The program of a file for the sizes that shapes give to what its inputs leave open."""
+def _with_shapes(program: Program, path: Path, shapes: ShapeSpecs | None) -> Program:
+    """Return the program of a file with the symbolic dimensions of its inputs bound to shapes."""
     try:
-        sizes = sizes_given(program.inputs, shapes or {})
+        sizes = bind_symbolic_sizes(program.inputs, shapes or {})
     except ShapeError as error:
-        raise ShapeError(f"{path}: a module has its shapes: {error}") from None
+        raise ShapeError(f"{path}: the shapes of a dumped module are fixed: {error}") from None
     return program.with_sizes(sizes) if sizes else program

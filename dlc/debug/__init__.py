@@ -1,13 +1,16 @@
-"""What only a person who debugs needs: which step makes numbers wrong (`bisect.py`), the smallest program that shows it
-(`reduce.py`), where two programs part (`difference.py`; of compiled ones `launches.py`), where a NaN comes from
-(`nans.py`), what a derivative keeps (`residuals.py`), whether kernels stay in their buffers (`accesses.py`), what is
-computed while it is (`printing.py`)."""
+"""Debugging tools.
 
-from dlc.debug.nans import FirstNan, first_nan
+- `bisect.py` finds the step that makes results wrong, `reduce.py` the smallest program that shows it
+- `difference.py` compares two programs; `launches.py` traces compiled ones
+- `nan_origin.py` finds the origin of a NaN, `residuals.py` lists the residuals of a derivative
+- `bounds_check.py` checks buffer accesses, `printing.py` prints values at run time
+"""
+
+from dlc.argument_validation import validate_arguments
+from dlc.debug.nan_origin import FirstNan, first_nan
 from dlc.debug.printing import print
 from dlc.debug.residuals import Residual, saved_residuals
-from dlc.misuse import explain_misuse
 
 __all__ = ["FirstNan", "Residual", "first_nan", "print", "saved_residuals"]
 
-explain_misuse(globals())
+validate_arguments(globals())

@@ -1,4 +1,4 @@
-"""What makes a program's numbers wrong: its import, a pass, a kernel's code, or the program that runs the kernels."""
+"""Find the cause of wrong results of a program: its import, a pass, a kernel's code, or the program that runs the kernels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dlc.backends.base import Backend
 from dlc.backends.registry import backend_of
 from dlc.compiler import Program, check, compile
 from dlc.compiler.compilation import Compilation
-from dlc.debug.plans import describe_plans
+from dlc.debug.tile_plans import describe_plans
 from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
-from dlc.instrument.capture import Evaluator, rounding
-from dlc.instrument.check import Check, Fault, WrongNumbers
+from dlc.instrument.capture import Evaluator, rounding_tolerance
+from dlc.instrument.check import Check, Fault, WrongResultsError
 from dlc.instrument.compare import deviation, tolerance_of
 from dlc.instrument.report import Progress
 from dlc.options import Options
@@ -22,7 +22,7 @@ from dlc.options import Options
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was checked, and the step at fault if there is one; `advice` says more about it."""
+    """The steps that were checked, and the faulty one, if any; `advice` gives more details about it."""
 
     checks: list[Check]
     fault: Fault | None = None
@@ -39,14 +39,14 @@ def bisect(
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
-    """The first step between `program` and what it computes on `target` that changes the results for these inputs.
+    """Find the first step between `program` and its execution on `target` that changes the results for these inputs.
 
-    `tolerance` is of the largest magnitude; None takes that of the dtypes. What shows the fault is written to `folder`.
-    Raises UnsupportedError for a program whose sizes are open, and what compiling raises.
+    `tolerance` is relative to the largest magnitude; None chooses it by dtype. A reproducer of the fault is written to
+    `folder`. Raises UnsupportedError for a program with symbolic sizes, and the errors of compilation.
     """
     checks: list[Check] = []
     options = options or Options()
-    backend = backend_of(target, options.device).here()
+    backend = backend_of(target, options.device).for_local_device()
     c = Compilation(program, backend, options, progress=progress)
     try:
         check(
@@ -58,14 +58,14 @@ def bisect(
             folder=folder,
             checks=checks,
         )
-    except WrongNumbers as error:
+    except WrongResultsError as error:
         return Verdict(checks, error.fault, describe_plans(error.fault, backend.target))
     return Verdict(checks)
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """An output of the imported program beside what was recorded elsewhere."""
+class RecordedOutput:
+    """The deviation of an output of the imported program from a recorded one."""
 
     name: str
     deviation: float
@@ -78,16 +78,18 @@ class Recorded:
 
 def compare_recorded(
     program: Program, arrays: Sequence[Array], recorded: Mapping[str, Array], tolerance: float | None = None
-) -> list[Recorded]:
-    """The outputs of the program, evaluated before any pass, beside recorded ones.
+) -> list[RecordedOutput]:
+    """Compare the outputs of the program, evaluated before any pass, with recorded arrays.
 
-    Raises ModelError when nothing recorded is an output.
+    Raises ModelError if no recorded array is an output.
     """
     trace = Evaluator(arrays).trace(program.module, program.weights)
     results = {info.name: array for info, array in zip(program.outputs, trace.results, strict=True)}
     if not results.keys() & recorded.keys():
-        raise ModelError(f"recorded are {', '.join(recorded) or 'no arrays'}; the outputs are {', '.join(results)}")
+        raise ModelError(
+            f"no recorded array is an output: recorded {', '.join(recorded) or 'nothing'}; outputs {', '.join(results)}"
+        )
     allowed = tolerance if tolerance is not None else tolerance_of(trace.arrays)
     if any(deviation(a, recorded[name]) > allowed for name, a in results.items() if name in recorded):
-        allowed = max(allowed, rounding(program.module, program.weights, arrays, trace.results))
-    return [Recorded(name, deviation(a, recorded[name]), allowed) for name, a in results.items() if name in recorded]
+        allowed = max(allowed, rounding_tolerance(program.module, program.weights, arrays, trace.results))
+    return [RecordedOutput(name, deviation(a, recorded[name]), allowed) for name, a in results.items() if name in recorded]

@@ -1,4 +1,4 @@
-"""What a program computes by the reference evaluator."""
+"""Evaluate a program with the reference evaluator."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from dlc.compiler import Program
 from dlc.dialects.dl.base import Array
 
 
-def evaluated(program: Program, arrays: Sequence[Array]) -> Sequence[Array]:
-    """The outputs of a program for these inputs, whose sizes it has; those that its data decides come with them."""
+def evaluate_outputs(program: Program, arrays: Sequence[Array]) -> Sequence[Array]:
+    """Return the outputs of a program for inputs of its static sizes; data-dependent sizes are determined by evaluation."""
     return evaluate(program.module, arrays, program.weights)

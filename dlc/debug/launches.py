@@ -1,4 +1,4 @@
-"""A compiled program's run, launch by launch: what each kernel gave, and from which other kernels it had what it read."""
+"""Trace the launches of a compiled program: the results of each kernel, and the kernels whose results it read."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import numpy as np
 
 from dlc.arrays import address_of
 from dlc.dialects.dl.base import Array
-from dlc.instrument.capture import Made
-from dlc.instrument.culprit import Counterparts
+from dlc.instrument.capture import ArrayWithOrigins
+from dlc.instrument.fault_localization import Counterparts
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.cpu.program import Address
+from dlc.runtime.cpu.program import ResolveAddress
 from dlc.runtime.load import CompiledProgram
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.program import Launcher, OpenCLProgram
-from dlc.runtime.program.execute import Held, at
-from dlc.runtime.program.host_program import NUMBER_BYTES, Decide, Launch
+from dlc.runtime.program.host_program import I64_BYTES, Launch, SetSize
+from dlc.runtime.program.interpreter import BufferOffset, resolve_ref
 
-# The numbers of runs.
+# Indices of kernel executions.
 _Runs = frozenset[int]
 _NONE: _Runs = frozenset()
-# Bytes: where they begin, and how many there are. Buffers of a device lie one behind the other, so far apart.
-Span: TypeAlias = tuple[int, int]
+# (start, size) in bytes. The buffers of a device are mapped to disjoint address ranges of 2^_BUFFER_BITS bytes.
+ByteSpan: TypeAlias = tuple[int, int]
 _BUFFER_BITS = 48
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run of a kernel: the layers in it, what it gave, and the runs that had made what it read, or its sizes."""
+class KernelExecution:
+    """One execution of a kernel: its layers, its outputs, and the executions that produced its inputs or their sizes."""
 
     kernel: str
     origins: tuple[str, ...]
@@ -40,141 +40,148 @@ class Run:
 
 
 @dataclass
-class Launches:
-    """The runs of a program's kernels in one call, its results, and of each the runs that made it."""
+class LaunchTrace:
+    """The kernel executions of one call in order, its results, and the executions that produced each result."""
 
-    runs: list[Run] = field(default_factory=list[Run])
+    runs: list[KernelExecution] = field(default_factory=list[KernelExecution])
     results: list[Array] = field(default_factory=list[Array])
-    makers: list[_Runs] = field(default_factory=list[_Runs])
+    producers: list[_Runs] = field(default_factory=list[_Runs])
 
     @property
-    def made(self) -> list[Made]:
-        """Everything that kernels gave, with its origins."""
+    def computed(self) -> list[ArrayWithOrigins]:
+        """All outputs of kernels, with their origins."""
         return [(run.origins, array) for run in self.runs for array in run.outputs]
 
     @property
     def arrays(self) -> list[Array]:
-        """Everything that kernels gave."""
-        return [array for _, array in self.made]
+        """All outputs of kernels."""
+        return [array for _, array in self.computed]
 
-    def first_unlike(self, known: Counterparts, wrong: Iterable[int]) -> Run | None:
-        """The earliest run from which values that are not among the known ones lead to one of the `wrong` results."""
+    def first_mismatch(self, known: Counterparts, wrong: Iterable[int]) -> KernelExecution | None:
+        """Return the earliest execution whose outputs have no counterpart and affect one of the `wrong` results."""
         reached: set[int] = set()
-        pending = [number for k in wrong for number in self.makers[k]]
+        pending = [launch_index for k in wrong for launch_index in self.producers[k]]
         while pending:
-            number = pending.pop()
-            run = self.runs[number]
-            if number not in reached and not known.has_all(run.outputs, run.origins):
-                reached.add(number)
-                pending += self.runs[number].read
+            launch_index = pending.pop()
+            run = self.runs[launch_index]
+            if launch_index not in reached and not known.has_all(run.outputs, run.origins):
+                reached.add(launch_index)
+                pending += self.runs[launch_index].read
         return self.runs[min(reached)] if reached else None
 
 
-def launches_of(artifact: CompiledProgram, inputs: Sequence[Array], most_bytes: int) -> Launches | None:
-    """What a compiled program does with inputs; None if it does not say what its kernels give, or that is too much to keep."""
+def trace_launches(artifact: CompiledProgram, inputs: Sequence[Array], max_bytes: int) -> LaunchTrace | None:
+    """Run a compiled program and trace its launches; None if kernel results are not described or exceed `max_bytes`."""
     if not all(kernel.results for kernel in artifact.kernels):
         return None
-    notes = _Notes(artifact, most_bytes)
-    # A program may write over what it is given.
+    recorder = _LaunchRecorder(artifact, max_bytes)
+    # Copy the inputs: a program may overwrite donated ones.
     arrays = [np.array(array) for array in inputs]
-    of = _on_device(artifact, arrays, notes) if isinstance(artifact, DeviceArtifact) else _on_cpu(artifact, arrays, notes)
-    for array, span in of:
-        notes.found.results.append(array)
-        notes.found.makers.append(notes.memory.makers(span))
-    return notes.found if notes.kept <= most_bytes else None
+    execution = (
+        _record_on_device(artifact, arrays, recorder)
+        if isinstance(artifact, DeviceArtifact)
+        else _record_on_cpu(artifact, arrays, recorder)
+    )
+    for array, span in execution:
+        recorder.found.results.append(array)
+        recorder.found.producers.append(recorder.memory.producers(span))
+    return recorder.found if recorder.kept <= max_bytes else None
 
 
-def _on_cpu(artifact: Artifact, inputs: Sequence[Array], notes: _Notes) -> list[tuple[Array, Span]]:
-    """The results of a call, and where they are."""
+def _record_on_cpu(artifact: Artifact, inputs: Sequence[Array], recorder: _LaunchRecorder) -> list[tuple[Array, ByteSpan]]:
+    """Run a program on the CPU; return the results with their addresses."""
 
-    def noted(launch: Launch, address: Address) -> None:
-        spans = [(address(place), size) for place, size in zip(launch.arguments, launch.sizes, strict=True)]
-        notes.launch(launch, spans, lambda k: string_at(*spans[k]))
+    def on_launch(launch: Launch, address: ResolveAddress) -> None:
+        spans = [(address(ref), size) for ref, size in zip(launch.arguments, launch.sizes, strict=True)]
+        recorder.launch(launch, spans, lambda k: string_at(*spans[k]))
 
-    def deciding(decide: Decide, address: Address) -> None:
-        notes.read((address(decide.place), NUMBER_BYTES))
+    def on_read(decide: SetSize, address: ResolveAddress) -> None:
+        recorder.read((address(decide.ref), I64_BYTES))
 
-    results = artifact.program().run_noting(inputs, noted, deciding)
+    results = artifact.program().run_traced(inputs, on_launch, on_read)
     return [(array, (address_of(array), array.nbytes)) for array in results]
 
 
-def _on_device(artifact: DeviceArtifact, inputs: Sequence[Array], notes: _Notes) -> list[tuple[Array, Span]]:
+def _record_on_device(
+    artifact: DeviceArtifact, inputs: Sequence[Array], recorder: _LaunchRecorder
+) -> list[tuple[Array, ByteSpan]]:
+    """Run a program on a device; return the results with their addresses."""
     program = artifact.program
-    # The arena is as large as the call takes then, so that it does not begin again.
+    # Run once to allocate the arena, so that the traced call does not restart for lack of memory.
     program.run(inputs)
-    noting = _Noting(notes)
-    results = program.run_by(inputs, noting)
-    return [(np.asarray(result), noting.span((result.buffer, 0), result.nbytes)) for result in results]
+    launcher = _RecordingLauncher(recorder)
+    results = program.run_with(inputs, launcher)
+    return [(np.asarray(result), launcher.span((result.buffer, 0), result.nbytes)) for result in results]
 
 
-class _Noting(Launcher):
-    """Carries out a call on a device, and notes what is launched, and what the program reads to go on."""
+class _RecordingLauncher(Launcher):
+    """Execute a call on a device and record its launches, and reads that determine control flow."""
 
-    def __init__(self, notes: _Notes) -> None:
-        self._notes = notes
+    def __init__(self, recorder: _LaunchRecorder) -> None:
+        self._recorder = recorder
         self._buffers: list[Any] = []
 
-    def span(self, held: Held, size: int) -> Span:
-        """Where bytes of a buffer are, among those of all."""
-        buffer, offset = held
+    def span(self, slot_values: BufferOffset, size: int) -> ByteSpan:
+        """Return the byte span of a buffer in the combined address space of all buffers."""
+        buffer, offset = slot_values
         if buffer not in self._buffers:
             self._buffers.append(buffer)
         return (self._buffers.index(buffer) << _BUFFER_BITS) + offset, size
 
-    def launch(self, program: OpenCLProgram, launch: Launch, held: list[Held]) -> None:
-        program.launch(launch, held)
-        places = [at(held, place) for place in launch.arguments]
-        spans = [self.span(place, size) for place, size in zip(places, launch.sizes, strict=True)]
-        self._notes.launch(launch, spans, lambda k: program.read(places[k], launch.sizes[k]))
+    def launch(self, program: OpenCLProgram, launch: Launch, slot_values: list[BufferOffset]) -> None:
+        program.launch(launch, slot_values)
+        refs = [resolve_ref(slot_values, ref) for ref in launch.arguments]
+        spans = [self.span(ref, size) for ref, size in zip(refs, launch.sizes, strict=True)]
+        self._recorder.launch(launch, spans, lambda k: program.read(refs[k], launch.sizes[k]))
 
-    def read(self, program: OpenCLProgram, place: Held, count: int) -> bytes:
-        self._notes.read(self.span(place, count))
-        return program.read(place, count)
+    def read(self, program: OpenCLProgram, ref: BufferOffset, count: int) -> bytes:
+        self._recorder.read(self.span(ref, count))
+        return program.read(ref, count)
 
 
-class _Notes:
-    """What is noted of a call."""
+class _LaunchRecorder:
+    """Record the launches of a call."""
 
-    def __init__(self, artifact: CompiledProgram, most_bytes: int) -> None:
-        self.found, self.memory, self.kept = Launches(), _Memory(), 0
+    def __init__(self, artifact: CompiledProgram, max_bytes: int) -> None:
+        self.found, self.memory, self.kept = LaunchTrace(), _MemoryProvenance(), 0
         self._kernels = {kernel.name: kernel for kernel in artifact.kernels}
-        self._most_bytes, self._decided = most_bytes, _NONE
+        self._max_bytes, self._control_producers = max_bytes, _NONE
 
-    def read(self, span: Span) -> None:
-        """The program has read what decides how it goes on."""
-        self._decided |= self.memory.makers(span)
+    def read(self, span: ByteSpan) -> None:
+        """Record that the program has read a value that determines control flow or sizes."""
+        self._control_producers |= self.memory.producers(span)
 
-    def launch(self, launch: Launch, spans: Sequence[Span], content: Callable[[int], bytes]) -> None:
-        """A launch has run, on arguments at these places and with this content."""
+    def launch(self, launch: Launch, spans: Sequence[ByteSpan], content: Callable[[int], bytes]) -> None:
+        """Record a launch with the memory spans of its arguments and a function that returns their contents."""
         if launch.kernel is None:
-            self.memory.write(spans[0], self.memory.makers(spans[1]))
+            self.memory.write(spans[0], self.memory.producers(spans[1]))
             return
         kernel = self._kernels[launch.kernel]
         first = len(spans) - len(kernel.results)
         self.kept += sum(size for _, size in spans[first:])
-        # What follows a decision is as large as it says.
-        run = self._decided.union(*map(self.memory.makers, spans[:first]))
-        given = [np.frombuffer(content(first + k), dtype) for k, dtype in enumerate(kernel.results)]
+        # Sizes of later launches depend on the values that were read.
+        run = self._control_producers.union(*map(self.memory.producers, spans[:first]))
+        contents = [np.frombuffer(content(first + k), dtype) for k, dtype in enumerate(kernel.results)]
         for span in spans[first:]:
             self.memory.write(span, frozenset([len(self.found.runs)]))
-        outputs = tuple(given) if self.kept <= self._most_bytes else ()
-        self.found.runs.append(Run(kernel.name, kernel.origins, outputs, run))
+        outputs = tuple(contents) if self.kept <= self._max_bytes else ()
+        self.found.runs.append(KernelExecution(kernel.name, kernel.origins, outputs, run))
 
 
-class _Memory:
-    """Who has written where: spans of bytes, and the runs that made what is there."""
+class _MemoryProvenance:
+    """Track which kernel executions have written each byte span."""
 
     def __init__(self) -> None:
         self._written: list[tuple[int, int, _Runs]] = []
 
-    def write(self, span: Span, makers: _Runs) -> None:
+    def write(self, span: ByteSpan, producers: _Runs) -> None:
         start, end = span[0], sum(span)
-        kept: list[tuple[int, int, _Runs]] = []
+        remaining: list[tuple[int, int, _Runs]] = []
         for first, last, before in self._written:
-            # What is left on both sides of what is written over.
-            kept += [(a, b, before) for a, b in ((first, min(last, start)), (max(first, end), last)) if a < b]
-        self._written = [*kept, (start, end, makers)]
+            # Keep the parts of the old span before and after the new one.
+            remaining += [(a, b, before) for a, b in ((first, min(last, start)), (max(first, end), last)) if a < b]
+        self._written = [*remaining, (start, end, producers)]
 
-    def makers(self, span: Span) -> _Runs:
+    def producers(self, span: ByteSpan) -> _Runs:
         start, end = span[0], sum(span)
-        return _NONE.union(*(makers for first, last, makers in self._written if first < end and start < last))
+        return _NONE.union(*(producers for first, last, producers in self._written if first < end and start < last))

@@ -1,4 +1,4 @@
-"""What goes wrong with a program, in a process of its own: wrong numbers, an error, a crash of native code, no end."""
+"""Run a program in a separate process and classify the failure: wrong results, an error, a crash of native code, a timeout."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ from shlex import quote
 
 from dlc.backends.base import Backend
 from dlc.compiler import Program, compile
-from dlc.debug.evaluation import evaluated
+from dlc.debug.evaluation import evaluate_outputs
 from dlc.dialects.dl.base import Array
 from dlc.errors import DlcError
-from dlc.instrument.compare import tolerance_of, worst
-from dlc.instrument.evidence import save_program
+from dlc.instrument.compare import largest_deviation, tolerance_of
+from dlc.instrument.reproducer import save_program
 from dlc.options import Options
 
-# What is wrong with a program on inputs, in words that are equal for equal mistakes; empty if nothing is.
+# Describes the failure of a program on inputs; equal failures have equal descriptions; empty if the program is correct.
 Outcome = Callable[[Program, Sequence[Array]], str]
 
-NUMBERS = "wrong numbers"
+WRONG_RESULTS = "wrong results"
 
 
 def outcome_on(target: str | Backend, options: Options, tolerance: float | None = None, seconds: float = 60) -> Outcome:
-    """What goes wrong when a program is compiled for a target and run."""
+    """Return the outcome function that compiles and runs a program for a target."""
 
     def run(program: Program, arrays: Sequence[Array]) -> str:
         try:
             got = compile(program, target, options).run_unchecked(arrays)
-            expected = evaluated(program, arrays)
+            expected = evaluate_outputs(program, arrays)
         except DlcError as error:
             return _signature(error)
         allowed = tolerance if tolerance is not None else tolerance_of([*arrays, *expected])
-        return NUMBERS if worst(got, expected)[1] > allowed else ""
+        return WRONG_RESULTS if largest_deviation(got, expected)[1] > allowed else ""
 
     return lambda program, arrays: in_child(lambda: run(program, arrays), seconds)
 
 
 def outcome_of_command(command: str, seconds: float = 60) -> Outcome:
-    """What a shell command says of a program: it fails on the file `{}`, beside which the inputs lie, or ends with 0."""
+    """Return the outcome function that runs a shell command on the program file `{}`; status 0 is success.
+
+    The inputs are stored next to the file.
+    """
 
     def run(program: Program, arrays: Sequence[Array]) -> str:
         with tempfile.TemporaryDirectory() as folder:
@@ -50,23 +53,23 @@ def outcome_of_command(command: str, seconds: float = 60) -> Outcome:
             save_program(file, program.module, arrays, program.weights, program.remaining)
             try:
                 line = command.replace("{}", quote(str(file)))
-                failed = subprocess.run(line, shell=True, capture_output=True, check=False, timeout=seconds).returncode
+                exit_status = subprocess.run(line, shell=True, capture_output=True, check=False, timeout=seconds).returncode
             except subprocess.TimeoutExpired:
-                failed = 1
-        return "the command fails" if failed else ""
+                exit_status = 1
+        return "the command fails" if exit_status else ""
 
     return run
 
 
 def _signature(error: Exception) -> str:
-    """An error without what differs between programs: numbers, types, names and paths."""
+    """Return an error message without details that differ between programs: numbers, types, names and paths."""
     first = str(error).partition("\n")[0]
     words = re.sub(r"[@%/'\"][\w./-]*['\"]?|\d+|tensor<[^>]*>", "", first)
     return f"{type(error).__name__}: {words[:60]}"
 
 
 def in_child(run: Callable[[], str], seconds: float) -> str:
-    """What `run` gives in a forked process, or how that ended."""
+    """Return the result of `run` in a forked process, or how the process ended."""
     context = multiprocessing.get_context("fork")
     results, sink = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as scratch:
@@ -86,7 +89,7 @@ def in_child(run: Callable[[], str], seconds: float) -> str:
 
 
 def _child(run: Callable[[], str], sink: Connection, scratch: str) -> None:
-    # What a crash leaves for a person to read is of no use here.
+    # Discard the crash reports of the program.
     tempfile.tempdir = scratch
     try:
         sink.send(run())

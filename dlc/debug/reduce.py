@@ -1,7 +1,7 @@
-"""The smallest part of a program that still goes wrong: fewer ops, then smaller sizes.
+"""Reduce a program to the smallest part that still fails (delta debugging): fewer ops, then smaller sizes.
 
-Ops are taken away in halves, quarters and so on, as in Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing
-Input (2002); what a kept op reads of one that went is an input, with the value that it had.
+Ops are removed in halves, quarters and so on, as in Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input
+(2002). The value of a removed op that a remaining op reads becomes an input.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from itertools import pairwise
 from time import monotonic
 
 from dlc.compiler import Program
-from dlc.debug.cut_out import Case, cut_out, ops_of, resized, sizes_of
 from dlc.debug.outcome import Outcome
+from dlc.debug.subprogram import ProgramCase, extract_subprogram, ops_of, resize_program, sizes_of
 from dlc.dialects.dl.base import Array
 from dlc.errors import DlcError
 from dlc.instrument.capture import Evaluator
-from dlc.instrument.report import Doing, Progress
+from dlc.instrument.report import Progress, ProgressEvent
 from dlc.ir import Operation
 
 
@@ -28,13 +28,12 @@ def reduce(
     fine: str = "nothing is wrong with it",
     seconds: float = 120,
     progress: Progress | None = None,
-) -> tuple[Case, str]:
-    """The smallest case found within the time that goes wrong as the program does, and how that is.
+) -> tuple[ProgramCase, str]:
+    """Return the smallest case found within the time limit that fails in the same way, and the description of the failure.
 
-    The same program gives the same case, unless time runs out. Raises DlcError when nothing is wrong with the program, which is
-    `fine` in words.
+    The result is deterministic unless time runs out. Raises DlcError if the program does not fail; `fine` describes that case.
     """
-    case = Case(program, tuple(arrays))
+    case = ProgramCase(program, tuple(arrays))
     wrong = outcome(program, arrays)
     if not wrong:
         raise DlcError(f"{program.name}: there is nothing to reduce: {fine}")
@@ -42,49 +41,54 @@ def reduce(
 
 
 class _Reducer:
+    """Delta debugging of one program."""
+
     def __init__(self, outcome: Outcome, wrong: str, end: float, progress: Progress | None) -> None:
         self.outcome, self.wrong, self.end, self.progress = outcome, wrong, end, progress
 
-    def run(self, case: Case) -> Case:
+    def run(self, case: ProgramCase) -> ProgramCase:
         values = Evaluator(case.arrays).trace(case.program.module, case.program.weights).values
         ops = ops_of(case.program)
-        kept = self.fewest(ops, lambda part: self.goes_wrong(cut_out(case, part, values), f"{len(part)} of {len(ops)} ops"))
-        smaller = cut_out(case, kept, values)
-        # Not even all ops by themselves need to go wrong: an output that is an input, say.
+        failing_ops = self.fewest(
+            ops, lambda part: self.goes_wrong(extract_subprogram(case, part, values), f"{len(part)} of {len(ops)} ops")
+        )
+        smaller = extract_subprogram(case, failing_ops, values)
+        # The extracted part need not fail even if it has all ops, for example if an output of the program is an input.
         return self.smallest(smaller if self.goes_wrong(smaller, "the part") else case)
 
-    def goes_wrong(self, case: Case, what: str) -> bool:
+    def goes_wrong(self, case: ProgramCase, what: str) -> bool:
+        """Return whether a case fails in the same way as the original program."""
         if self.progress is not None:
-            self.progress(Doing("reducing", what))
+            self.progress(ProgressEvent("reducing", what))
         return self.outcome(case.program, case.arrays) == self.wrong
 
     def fewest(self, ops: Sequence[Operation], goes_wrong: Callable[[Sequence[Operation]], bool]) -> Sequence[Operation]:
-        """A part of `ops` that goes wrong, of which nothing more can be taken away."""
-        parts = 2
+        """Return a subset of `ops` that fails and from which no further chunk can be removed."""
+        chunk_count = 2
         while len(ops) > 1 and monotonic() < self.end:
-            bounds = [len(ops) * k // parts for k in range(parts + 1)]
-            pieces = list(pairwise(bounds))
-            # Few ops first: a single part, then all but one.
-            candidates = [ops[a:b] for a, b in pieces]
-            candidates += [[*ops[:a], *ops[b:]] for a, b in pieces] if parts > 2 else []
-            found = next((c for c in candidates if monotonic() < self.end and goes_wrong(c)), None)
-            if found is not None:
-                parts = max(parts - 1, 2) if len(found) > len(ops) // parts + 1 else 2
-                ops = found
-            elif parts == len(ops):
+            bounds = [len(ops) * k // chunk_count for k in range(chunk_count + 1)]
+            chunks = list(pairwise(bounds))
+            # Try small subsets first: a single chunk, then all chunks but one.
+            candidates = [ops[a:b] for a, b in chunks]
+            candidates += [[*ops[:a], *ops[b:]] for a, b in chunks] if chunk_count > 2 else []
+            failing_case = next((c for c in candidates if monotonic() < self.end and goes_wrong(c)), None)
+            if failing_case is not None:
+                chunk_count = max(chunk_count - 1, 2) if len(failing_case) > len(ops) // chunk_count + 1 else 2
+                ops = failing_case
+            elif chunk_count == len(ops):
                 break
             else:
-                parts = min(2 * parts, len(ops))
+                chunk_count = min(2 * chunk_count, len(ops))
         return ops
 
-    def smallest(self, case: Case) -> Case:
-        """The case with each size as small as it goes."""
-        for old in sizes_of(case):
-            for new in (1, 2, 3, *(old // k for k in (8, 4, 2))):
-                if new >= old or monotonic() > self.end:
+    def smallest(self, case: ProgramCase) -> ProgramCase:
+        """Return the case with each size reduced as far as possible."""
+        for old_size in sizes_of(case):
+            for new_size in (1, 2, 3, *(old_size // k for k in (8, 4, 2))):
+                if new_size >= old_size or monotonic() > self.end:
                     continue
-                smaller = resized(case, old, new)
-                if smaller is not None and self.goes_wrong(smaller, f"size {new} for {old}"):
+                smaller = resize_program(case, old_size, new_size)
+                if smaller is not None and self.goes_wrong(smaller, f"size {new_size} for {old_size}"):
                     case = smaller
                     break
         return case

@@ -1,4 +1,4 @@
-"""What a derivative keeps: values of the forward pass that the backward pass reads."""
+"""List the residuals of a derivative: values of the forward pass that the backward pass reads."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dlc.dims import Size, product
 from dlc.instrument.provenance import origins
 from dlc.ir import Operation, SSAValue
 from dlc.just_in_time import JitFunction, jit
-from dlc.passes.transformations.expand_transformations import expanded
+from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 
 
 @dataclass(frozen=True)
 class Residual:
-    """A value that is kept for a derivative; `str` of it is a line.
+    """A value that is stored for the backward pass; `str` of it is a line.
 
-    `op` made it, `dl.tanh`, or it is an `argument`, which takes no memory of its own; `place` is the line,
-    `model.py:12`, or the name of the argument. `bytes` is what it takes.
+    `op` computed it, for example `dl.tanh`; `argument` is an argument, which takes no additional memory. `place` is the line,
+    `model.py:12`, or the name of the argument. `bytes` is its size.
     """
 
     op: str
@@ -37,35 +37,35 @@ class Residual:
 
 
 def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Residual]:
-    """What a function that takes a gradient keeps for it, in the order in which it is made.
+    """Return the residuals of a function that computes a gradient, in the order in which they are computed.
 
         for residual in dlc.debug.saved_residuals(dlc.grad(loss), params, x):
             print(residual)
         float32[64, 10], 2560 bytes: dl.tanh model.py:12
 
-    What is computed again costs nothing here: with `dlc.checkpoint` around a layer its arguments are left. Passes that come
-    later may still compute in the forward pass what is smaller, or in the backward pass what is cheap.
-    Raises what tracing the function raises.
+    Recomputed values do not count: with `dlc.checkpoint` around a layer only its arguments remain. Later passes may still
+    shrink residuals in the forward pass, or recompute cheap ones in the backward pass. Raises the errors of tracing the
+    function.
     """
     traced = fun if isinstance(fun, JitFunction) else jit(fun)
     program = traced.lower(*args, **kwargs).program
-    main = entry_of(expanded(program.module))
+    main = entry_of(expand_for_evaluation(program.module))
     names: dict[SSAValue, str] = {argument: info.name for argument, info in zip(main.args, program.inputs, strict=True)}
-    forward, kept = list[SSAValue](main.args), set[SSAValue]()
+    forward, residuals = list[SSAValue](main.args), set[SSAValue]()
     backward = set[SSAValue]()
     for op in main.body.block.ops:
-        read = [*op.operands, *(v for region in op.regions for v in captured(region.block))]
-        # What is computed again has the places of the forward pass, and waits for a cotangent.
-        if _is_derivative(op) or not backward.isdisjoint(read):
+        used_values = [*op.operands, *(v for region in op.regions for v in captured(region.block))]
+        # A recomputed op has the location of the forward pass but depends on a cotangent.
+        if _is_derivative_op(op) or not backward.isdisjoint(used_values):
             backward.update(op.results)
-            kept.update(v for v in read if v not in backward)
+            residuals.update(v for v in used_values if v not in backward)
         else:
             forward += op.results
-    return [_residual(v, names) for v in forward if v in kept and not isinstance(v.owner, ConstantOp | WeightOp)]
+    return [_residual(v, names) for v in forward if v in residuals and not isinstance(v.owner, ConstantOp | WeightOp)]
 
 
-def _is_derivative(op: Operation) -> bool:
-    """Whether an op is of a derivative alone, and of nothing that was written."""
+def _is_derivative_op(op: Operation) -> bool:
+    """Return whether all origins of an op are derivatives."""
     names = origins(op.location)
     return bool(names) and all(name.startswith("∂") for name in names)
 
@@ -73,8 +73,8 @@ def _is_derivative(op: Operation) -> bool:
 def _residual(value: SSAValue, names: dict[SSAValue, str]) -> Residual:
     dtype, shape = numpy_dtype(element_type_of(value)), shape_of(value)
     if value in names:
-        made = ("argument", names[value])
+        source = ("argument", names[value])
     else:
         assert isinstance(value.owner, Operation)
-        made = value.owner.name, ", ".join(origins(value.owner.location))
-    return Residual(*made, str(dtype), shape, product(shape) * dtype.itemsize)
+        source = value.owner.name, ", ".join(origins(value.owner.location))
+    return Residual(*source, str(dtype), shape, product(shape) * dtype.itemsize)

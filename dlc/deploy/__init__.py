@@ -1,10 +1,10 @@
-"""Compiled models where there is no Python.
+"""Deployment of compiled models without Python.
 
-dlc.h        opens a compiled model's file, and runs it: C, or whatever calls C
-library.py   a model as a library or an object: its programs (runtime/cpu/image.py), what picks one, and weights
-headers.py   the header beside it
-elf.py       shared libraries and relocatable objects, written without a linker
-archive.py   objects in an archive
+dlc.h        opens and runs the file of a compiled model, from C or any language that can call C
+library.py   a model as a library or an object: its programs (runtime/cpu/program_image.py), program selection, and weights
+headers.py   the header of such a library
+elf.py       writes shared libraries and relocatable objects without a linker
+archive.py   writes static archives
 """
 
 from pathlib import Path

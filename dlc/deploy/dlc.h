@@ -12,30 +12,31 @@
  *     dlc_context *context;
  *     if (dlc_open("resnet50.dlc", NULL, &model)) ...        // what compile-model -o resnet50.dlc wrote
  *     if (dlc_context_create(model, NULL, &context)) ...     // memory for one call at a time
- *     const void *inputs[] = {image};                        // in the model's order, row after row, aligned as their elements
+ *     const void *inputs[] = {image};                        // in the model's order, row-major, aligned to their elements
  *     void *outputs[] = {scores};
  *     if (dlc_run(context, inputs, outputs)) puts(dlc_message(context));
  *     dlc_context_destroy(context);
  *     dlc_close(model);
  *
- * A model does not change: any number of threads use it, each call with a context of its own. dlc_run allocates nothing and
- * keeps the processor's rounding mode; its arrays do not overlap, and its thread has the 8 MiB of stack that Linux gives.
- * Models that ask for the same number of threads share one pool of them, which ends with the last of these models; a call that
- * finds the pool in use runs on its own thread alone, and results do not depend on that. A child process after a fork runs models on the calling thread alone until
- * it opens one itself. A file is mapped: processes share its weights; put another in its place by renaming. It holds machine
- * code: open what you would load as a library. What is checked (sizes, places, checksums) finds damage, not malice.
+ * A model is immutable: any number of threads may use it, each with a context of its own. dlc_run allocates no memory and uses
+ * the current rounding mode; its arrays must not overlap, and its thread needs an 8 MiB stack, the default on Linux.
+ * Models with the same number of threads share one thread pool, which is destroyed with the last of them. A call that finds
+ * the pool in use runs on its own thread only; results do not depend on that. After a fork, the child process runs models on
+ * the calling thread only until it opens a model itself. Files are mapped, so that processes share the weights; to replace a
+ * file, rename another over it. A file contains machine code: open only what you would load as a library. The checks (sizes,
+ * offsets, checksums) detect corruption, not malice.
  *
- * A model that is compiled for the values or shapes of a call is a program for each that its file holds: `given` of dlc_options
- * says which to open. Where data decides how large outputs are, dlc_run says where they are: in the context's memory, which may
- * grow for it. What is not here: models that are compiled for each set of sizes that data decides, or with text, sequences or
- * optionals around them (DLC_SEVERAL_PROGRAMS, the message says which), nor models for an OpenCL device (DLC_PROCESSOR); run
- * them from Python.
+ * A model that is specialized for values or shapes is one program for each specialization in its file: `selectors` of
+ * dlc_options choose which to open. Outputs of data-dependent size are stored in the memory of the context, which may grow in
+ * dlc_run. Not supported: models that are specialized for each set of data-dependent sizes, models with strings, sequences or
+ * optionals as inputs or outputs (DLC_NO_PROGRAM; the message says which), and models for an OpenCL device (DLC_PROCESSOR);
+ * run them from Python.
  */
 #ifndef DLC_H
 #define DLC_H
 
 #if defined(DLC_IMPLEMENTATION) && !defined(_GNU_SOURCE)
-#define _GNU_SOURCE 1 /* what Linux has beside C's and POSIX's */
+#define _GNU_SOURCE 1 /* Linux extensions of C and POSIX */
 #endif
 #include <stddef.h>
 #include <stdint.h>
@@ -44,22 +45,22 @@
 extern "C" {
 #endif
 
-/* What functions return; dlc_error says it in words. */
+/* Return codes; dlc_error describes them. */
 enum {
     DLC_OK = 0,
-    DLC_SIZE = 1,             /* a size of the call is none of the model's */
-    DLC_NO_MEMORY = 2,        /* no memory, or too little was given */
-    DLC_DAMAGED = 3,          /* the file is not whole */
-    DLC_NOT_A_MODEL = 4,      /* the file is not one of dlc's */
-    DLC_VERSION = 5,          /* the file is of another version of dlc than this header */
-    DLC_SEVERAL_PROGRAMS = 6, /* the model is more than one program, and none is for what is given */
-    DLC_PROCESSOR = 7,        /* the processor lacks a feature, or the model is for another kind of device */
+    DLC_SIZE = 1,             /* the model does not support a size of the call */
+    DLC_NO_MEMORY = 2,        /* out of memory, or the memory of the call is too small */
+    DLC_DAMAGED = 3,          /* the file is corrupted */
+    DLC_NOT_A_MODEL = 4,      /* the file was not written by dlc */
+    DLC_VERSION = 5,          /* the file was written by another version of dlc */
+    DLC_NO_PROGRAM = 6, /* none of the model's programs matches the selectors */
+    DLC_PROCESSOR = 7,        /* a processor feature is missing, or the model is for another kind of device */
     DLC_ARGUMENT = 8,         /* an argument is missing or misaligned */
-    DLC_SYSTEM = 9,           /* the system refused a file, memory or a thread */
-    DLC_FAILED = 10           /* the model took a branch that fails, as its author meant it */
+    DLC_SYSTEM = 9,           /* the operating system refused a file, memory or a thread */
+    DLC_FAILED = 10           /* the model executed a failure that its author specified */
 };
 
-/* Element types, as ONNX numbers them. A bool is a byte, 0 or 1; numbers of fewer bits have a byte each, too. */
+/* Element types, with the values of ONNX. A bool is a byte, 0 or 1; elements of less than 8 bits take one byte each. */
 enum {
     DLC_FLOAT32 = 1, DLC_UINT8 = 2, DLC_INT8 = 3, DLC_UINT16 = 4, DLC_INT16 = 5, DLC_INT32 = 6, DLC_INT64 = 7, DLC_BOOL = 9,
     DLC_FLOAT16 = 10, DLC_FLOAT64 = 11, DLC_UINT32 = 12, DLC_UINT64 = 13, DLC_COMPLEX64 = 14, DLC_COMPLEX128 = 15,
@@ -67,101 +68,101 @@ enum {
     DLC_UINT4 = 21, DLC_INT4 = 22, DLC_FLOAT4E2M1 = 23, DLC_FLOAT8E8M0 = 24, DLC_UINT2 = 25, DLC_INT2 = 26
 };
 
-/* What a model that is linked to a program is called with, without this file's implementation. */
+/* The interface of a model that is linked into an application; it does not need the implementation in this file. */
 #ifndef DLC_CALL
 #define DLC_CALL
-/* What a model is given that is several programs: the value of an input, where there are programs for values (they then have
-   no such input), or its shape, where there are programs for shapes. */
-typedef struct dlc_given {
+/* Selects one of several programs of a model: by the value of an input (which the programs then do not have as an input), or by
+   the shape of an input. */
+typedef struct dlc_selector {
     const char *name;
     const void *value;        /* or NULL */
-    size_t bytes;             /* of the value */
+    size_t bytes;             /* size of the value */
     const int64_t *shape;     /* or NULL */
     int32_t rank;
-} dlc_given;
+} dlc_selector;
 
 typedef struct dlc_call {
     const void *const *inputs;
-    void **outputs;           /* those of sizes that data decides are set: they lie in the memory */
-    const int64_t *sizes;     /* in the model's order; NULL if it has none */
-    void *memory;             /* at a multiple of 64; NULL: nothing is run, `needed` and `shapes` are answered */
-    int64_t bytes;            /* of it; below 0: only `program` is answered */
-    int64_t *shapes;          /* where the shapes of inputs and outputs go, one after the other; NULL: nowhere */
-    void *pool;               /* dlc.h's; NULL: the calling thread alone */
+    void **outputs;           /* those of data-dependent size are set: they are in `memory` */
+    const int64_t *sizes;     /* symbolic sizes in the model's order; NULL if there are none */
+    void *memory;             /* aligned to 64; NULL: compute only `required_bytes` and `shapes` */
+    int64_t bytes;            /* size of `memory`; negative: return only `program` */
+    int64_t *shapes;          /* result: the shapes of inputs and outputs, consecutively; NULL: not returned */
+    void *pool;               /* of dlc.h; NULL: the calling thread only */
     void (*parallel)(void *user, void (*task)(void *argument, int64_t), void *argument, int64_t tasks); /* or NULL */
     void *user;
-    int64_t needed;           /* result: bytes of memory that the call takes; more than answered before, if data decides so */
-    int64_t failed;           /* result: which operation on sizes failed */
-    const void *program;      /* result: where the program lies */
-    const dlc_given *given;   /* of a model that is several programs: what picks one */
-    int64_t given_count;
-    const char *unfit;        /* result: the name of the input that no program is for */
+    int64_t required_bytes;   /* result: size of `memory`; may grow when data-dependent sizes become known */
+    int64_t failed_operation; /* result: the index of the size operation that failed */
+    const void *program;      /* result: address of the program */
+    const dlc_selector *selectors; /* select one of several programs */
+    int64_t selector_count;
+    const char *unmatched_input; /* result: the name of an input that no program matches */
 } dlc_call;
 #endif
 
 typedef struct dlc_model dlc_model;
 typedef struct dlc_context dlc_context;
 
-/* Runs task(argument, 0), ..., task(argument, tasks - 1), in any order and at once, and returns when all are done. */
+/* Runs task(argument, 0), ..., task(argument, tasks - 1), in any order and concurrently, and returns when all are done. */
 typedef void dlc_parallel(void *user, void (*task)(void *argument, int64_t), void *argument, int64_t tasks);
 
 typedef struct {
-    int32_t threads;          /* of a call, its own included; 0: all usable processors, within the control group's quota */
-    int32_t verify;           /* not 0: check the weights too, which reads all of them */
-    dlc_parallel *parallel;   /* your pool, instead of threads; NULL: dlc's */
-    void *(*allocate)(void *user, size_t bytes, size_t alignment); /* NULL, or both */
+    int32_t threads;          /* including the calling thread; 0: all usable processors within the cgroup quota */
+    int32_t verify;           /* not 0: verify the checksums of the weights, which reads all of them */
+    dlc_parallel *parallel;   /* custom thread pool; NULL: that of dlc */
+    void *(*allocate)(void *user, size_t bytes, size_t alignment); /* both or neither */
     void (*release)(void *user, void *memory);
-    void *user;               /* handed to these three */
-    char *message;            /* where dlc_open says what was wrong; NULL: nowhere */
+    void *user;               /* passed to these three callbacks */
+    char *message;            /* buffer for the error message of dlc_open; or NULL */
     size_t message_bytes;
-    const dlc_given *given;   /* of a model that is several programs: what picks one */
-    int32_t given_count;
+    const dlc_selector *selectors; /* select one of several programs */
+    int32_t selector_count;
 } dlc_options;
 
 typedef struct {
     const char *name;
     int32_t dtype, rank;
-    const int64_t *shape;     /* -1 for what a call's sizes decide, if they are not known */
-    int64_t bytes;            /* of all elements; -1 if not known */
+    const int64_t *shape;     /* -1 for sizes that are not known yet */
+    int64_t bytes;            /* size of all elements; -1 if not known */
     int32_t element_bytes;
-    int32_t optional;         /* an input that may be NULL: it has a default */
-    int32_t over;             /* of an output: the input that it is written over, which is then written; else -1 */
-    int32_t decided;          /* of an output: data decides its size. dlc_run sets outputs[i] to where it is in the context's
-                                 memory until the next dlc_run or dlc_resize, and dlc_context_info says what it is then */
+    int32_t optional;         /* input: has a default, so that it may be NULL */
+    int32_t aliased_input;    /* output: the input whose memory it overwrites; else -1 */
+    int32_t data_dependent;   /* output: has a data-dependent size. dlc_run sets outputs[i] to its address in the memory of the
+                                 context, valid until the next dlc_run or dlc_resize; dlc_context_info returns its shape */
 } dlc_tensor_info;
 
 typedef struct {
     const char *name;
-    int64_t low, high;        /* both included */
+    int64_t low, high;        /* inclusive bounds */
 } dlc_size_info;
 
-/* What is NULL and may not be is DLC_ARGUMENT, of all functions that return a code. */
+/* All functions that return a code return DLC_ARGUMENT for an argument that must not be NULL. */
 
-/* Opens a file; or what a file holds, at a multiple of 64 bytes, which must stay there; or a model that is linked to the
-   program (dlc_model_NAME of NAME.h). `options` may be NULL; strings and memory in it need not outlive the call. */
+/* Opens a file; or the contents of a file in memory, aligned to 64 bytes, which must outlive the model; or a model that is
+   linked into the application (dlc_model_NAME of NAME.h). `options` may be NULL; its strings need not outlive the call. */
 int dlc_open(const char *path, const dlc_options *options, dlc_model **model);
 int dlc_open_memory(const void *memory, size_t bytes, const dlc_options *options, dlc_model **model);
 int dlc_open_linked(int64_t (*linked)(dlc_call *), const dlc_options *options, dlc_model **model);
-void dlc_close(dlc_model *model); /* after its contexts; NULL is fine */
+void dlc_close(dlc_model *model); /* after its contexts are destroyed; NULL is allowed */
 
-/* How many inputs (outputs = 0) or outputs (outputs = 1) there are, what one is, and which is called so (-1: none). */
+/* Returns the number of inputs (outputs = 0) or outputs (outputs = 1), describes one, and finds one by name (-1: none). */
 int32_t dlc_count(const dlc_model *model, int outputs);
 int dlc_info(const dlc_model *model, int outputs, int32_t i, dlc_tensor_info *info);
 int32_t dlc_find(const dlc_model *model, int outputs, const char *name);
-/* The sizes that a call gives, such as a batch: how many, and what one is. */
+/* Returns the number of symbolic sizes, such as the batch size, and describes one. */
 int32_t dlc_size_count(const dlc_model *model);
 int dlc_size(const dlc_model *model, int32_t i, dlc_size_info *info);
 
-/* Memory for one call at a time with these sizes, in order; NULL if there are none, or dlc_resize is to give them. */
+/* Allocates memory for one call at a time with these sizes; NULL if there are none, or if dlc_resize sets them later. */
 int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context **context);
-/* Other sizes for the next calls; allocates only if these need more memory than any before. */
+/* Sets the sizes of the next calls; allocates only if they need more memory than any before. */
 int dlc_resize(dlc_context *context, const int64_t *sizes);
-/* As dlc_info, for the sizes of the context: bytes and shapes are known; those that data decides are of the last call. */
+/* Like dlc_info, with the sizes of the context; data-dependent sizes are those of the last call. */
 int dlc_context_info(const dlc_context *context, int outputs, int32_t i, dlc_tensor_info *info);
 int dlc_run(dlc_context *context, const void *const *inputs, void **outputs);
-void dlc_context_destroy(dlc_context *context); /* NULL is fine */
+void dlc_context_destroy(dlc_context *context); /* NULL is allowed */
 
-const char *dlc_message(const dlc_context *context); /* what was wrong with the last call of it that failed */
+const char *dlc_message(const dlc_context *context); /* message of the last failed call */
 const char *dlc_error(int code);
 
 #ifdef __cplusplus
@@ -196,10 +197,10 @@ extern "C" {
 #endif
 
 /* The layout of programs and files; the same in image.py, container.py and call.ll of the compiler. */
-enum { DLC__VERSION = 17, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
-enum { DLC__LARGE = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
-enum { DLC__CONSTANT = 0, DLC__SIZE_OF_CALL = 1, DLC__FIT = 9, DLC__OPERATIONS = 10 };
-enum { DLC__KEPT = -2 }; /* what an output is `over` that lies in the memory of a call */
+enum { DLC__VERSION = 18, DLC__PAGE = 4096, DLC__ALIGNMENT = 64, DLC__MESSAGE = 256 };
+enum { DLC__HUGE_PAGE_THRESHOLD = 4 << 20, DLC__HUGE_PAGE = 2 << 20 };
+enum { DLC__CONSTANT = 0, DLC__SIZE_ARGUMENT = 1, DLC__CHECK_SIZE = 9, DLC__OPERATIONS = 10 };
+enum { DLC__IN_CALL_MEMORY = -2 }; /* `over` of an output that is stored in the memory of the call */
 
 typedef struct {
     unsigned char entry[16], magic[8];
@@ -214,16 +215,16 @@ typedef struct { int64_t name, dtype, element_bytes, rank, dims, otherwise, over
 typedef struct { int64_t kind, a, b; } dlc__operation;
 typedef struct { int64_t distance, bytes, checksum; } dlc__array;
 typedef struct { int64_t name, low, high; } dlc__symbol;
-typedef struct { int64_t slot, number, address; } dlc__fill;
+typedef struct { int64_t slot, number, address; } dlc__slot_init;
 typedef struct { int64_t message, first, count; } dlc__failure;
-typedef struct { int64_t slot, offset; } dlc__place;
-typedef struct { int64_t code, slot, offset, on; } dlc__decision;
+typedef struct { int64_t slot, offset; } dlc__value_ref;
+typedef struct { int64_t code, slot, offset, on; } dlc__size_readback;
 typedef struct { char magic[8]; uint32_t version, checksum; uint64_t header; int64_t program; } dlc__prefix;
 typedef struct {
     unsigned char entry[16], magic[8];
     int64_t version, bytes, checksum, part_count, conditions, condition_count;
-} dlc__parts;
-typedef struct { int64_t distance, checksum, first, count; } dlc__part;
+} dlc__program_list;
+typedef struct { int64_t distance, checksum, first, count; } dlc__listed_program;
 typedef struct { int64_t name, is_value, where, count; } dlc__condition;
 
 typedef int64_t dlc__call_function(dlc_call *, const dlc__image *, const char *);
@@ -235,12 +236,12 @@ typedef uint32_t dlc__checksum_function(const void *, int64_t, uint32_t);
 
 struct dlc_model {
     const dlc__image *image;  /* executable */
-    const char *base;         /* where arrays count from */
-    void *mapping, *copy;     /* of the file, and of the program in memory that was not executable */
+    const char *base;         /* base address of array offsets */
+    void *mapping, *copy;     /* of the file; of the program, if it was not in executable memory */
     size_t mapping_bytes, copy_bytes;
     dlc_options options;
     struct dlc__pool *pool;   /* NULL: none */
-    int64_t *shapes;          /* -1 for open sizes */
+    int64_t *shapes;          /* -1 for symbolic sizes */
 };
 
 struct dlc_context {
@@ -253,14 +254,15 @@ struct dlc_context {
 const char *dlc_error(int code)
 {
     static const char *const texts[] = {
-        "success", "a size is none of the model's", "no memory", "the file is damaged", "not a model that dlc compiled",
-        "the file is of another version of dlc than dlc.h", "the model is more than one program",
-        "the processor lacks a feature", "an argument is missing or misaligned", "the system refused", "the model failed",
+        "success", "the model does not support a size", "out of memory", "the file is damaged", "not a model that dlc compiled",
+        "the file was written by another version of dlc than dlc.h", "no program matches the selectors",
+        "the processor lacks a feature", "an argument is missing or misaligned", "the operating system refused",
+        "the model failed",
     };
-    return code >= 0 && code <= DLC_FAILED ? texts[code] : "no code of dlc";
+    return code >= 0 && code <= DLC_FAILED ? texts[code] : "unknown error code";
 }
 
-/* Notes what is wrong with opening a model, and is `code`. */
+/* Stores the error message of opening a model and returns `code`. */
 static int dlc__refuse(const dlc_options *options, int code, const char *format, ...)
 {
     va_list arguments;
@@ -270,7 +272,7 @@ static int dlc__refuse(const dlc_options *options, int code, const char *format,
     return code;
 }
 
-/* Notes what is wrong with a call, and is `code`. */
+/* Stores the error message of a call and returns `code`. */
 static int dlc__fail(dlc_context *context, int code, const char *format, ...)
 {
     va_list arguments;
@@ -284,9 +286,9 @@ static void *dlc__allocate(const dlc_options *options, size_t bytes, size_t alig
 {
     void *memory = NULL;
     if (options->allocate) return options->allocate(options->user, bytes, alignment);
-    if (bytes >= DLC__LARGE) alignment = DLC__HUGE_PAGE;
+    if (bytes >= DLC__HUGE_PAGE_THRESHOLD) alignment = DLC__HUGE_PAGE;
     if (posix_memalign(&memory, alignment, bytes ? bytes : 1)) return NULL;
-    if (bytes >= DLC__LARGE) madvise(memory, bytes, MADV_HUGEPAGE); /* or not, if the system has none */
+    if (bytes >= DLC__HUGE_PAGE_THRESHOLD) madvise(memory, bytes, MADV_HUGEPAGE); /* best effort */
     return memory;
 }
 
@@ -297,7 +299,7 @@ static void dlc__release(const dlc_options *options, void *memory)
     else free(memory);
 }
 
-/* Programs are read */
+/* Access to and validation of programs */
 
 static const void *dlc__at(const dlc__image *image, int64_t where) { return (const char *)image + where; }
 #define DLC__FUNCTION(type, address) ((type *)(uintptr_t)(address))
@@ -322,8 +324,8 @@ static uint32_t dlc__crc32(uint32_t start, const unsigned char *data, size_t byt
     return ~sum;
 }
 
-/* Whether `count` rows of so many bytes, from `where` on, are between the header and `end`. */
-static int dlc__within(int64_t where, int64_t count, int64_t row, int64_t end)
+/* Returns whether `count` rows of `row` bytes at offset `where` are between the header and `end`. */
+static int dlc__in_bounds(int64_t where, int64_t count, int64_t row, int64_t end)
 {
     return where >= (int64_t)sizeof(dlc__image) && where % 8 == 0 && count >= 0 && where <= end && count <= (end - where) / row;
 }
@@ -334,13 +336,13 @@ static int dlc__is_code(const dlc__image *image, int64_t where)
     return where >= image->code && where < image->code + image->code_bytes;
 }
 
-/* Whether a record that is not the first begins so many bytes from it: one that is behind an end. */
+/* Returns whether a record other than the first begins `on` bytes after it. */
 static int dlc__is_record(const dlc__image *image, int64_t on)
 {
     return on >= 16 && on % 8 == 0 && on / 8 < image->record_words;
 }
 
-/* Whether records are on slots that there are, their tasks in the program's code, and their jumps among themselves. */
+/* Returns whether all records refer to valid slots, to tasks in the code, and to jump targets in the table. */
 static int dlc__check_records(const dlc__image *image)
 {
     const int64_t *words = (const int64_t *)dlc__at(image, image->records);
@@ -370,7 +372,7 @@ static int dlc__check_records(const dlc__image *image)
     return n >= 2 && words[n - 2] == 0;
 }
 
-/* Whether a program is whole, with arrays between `first` and `last`, counted from it. */
+/* Returns whether a program is valid, with arrays at offsets between `first` and `last`. */
 static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last)
 {
     int64_t end = image->code, n = image->operation_count;
@@ -385,15 +387,15 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     if (image->text < (int64_t)sizeof head || image->text >= end || *dlc__text(image, end - image->text - 1)) return 0;
     if (image->inputs < 0 || image->outputs < 0 || image->inputs > end || image->outputs > end) return 0;
     int64_t tensors = image->inputs + image->outputs;
-    if (!dlc__within(image->tensors, tensors, sizeof(dlc__tensor), end) || !dlc__within(image->dims, image->dim_count, 8, end)
-        || !dlc__within(image->operations, n, sizeof(dlc__operation), end) || n > 1 << 16
-        || !dlc__within(image->arrays, image->array_count, sizeof(dlc__array), end)
-        || !dlc__within(image->fills, image->fill_count, sizeof(dlc__fill), end)
-        || !dlc__within(image->records, image->record_words, 8, end)
-        || !dlc__within(image->symbols, image->symbol_count, sizeof(dlc__symbol), end)
-        || !dlc__within(image->failures, image->failure_count, sizeof(dlc__failure), end)
-        || !dlc__within(image->places, image->place_count, sizeof(dlc__place), end)
-        || !dlc__within(image->decisions, image->decision_count, sizeof(dlc__decision), end)) return 0;
+    if (!dlc__in_bounds(image->tensors, tensors, sizeof(dlc__tensor), end) || !dlc__in_bounds(image->dims, image->dim_count, 8, end)
+        || !dlc__in_bounds(image->operations, n, sizeof(dlc__operation), end) || n > 1 << 16
+        || !dlc__in_bounds(image->arrays, image->array_count, sizeof(dlc__array), end)
+        || !dlc__in_bounds(image->fills, image->fill_count, sizeof(dlc__slot_init), end)
+        || !dlc__in_bounds(image->records, image->record_words, 8, end)
+        || !dlc__in_bounds(image->symbols, image->symbol_count, sizeof(dlc__symbol), end)
+        || !dlc__in_bounds(image->failures, image->failure_count, sizeof(dlc__failure), end)
+        || !dlc__in_bounds(image->places, image->place_count, sizeof(dlc__value_ref), end)
+        || !dlc__in_bounds(image->decisions, image->decision_count, sizeof(dlc__size_readback), end)) return 0;
     if (image->weight_count < 0 || image->weight_count > image->array_count) return 0;
     if (image->slots > 1 << 28 || image->slots < 2 + tensors + image->weight_count) return 0;
     const int64_t code[] = {image->call, image->pool_bytes, image->pool_init, image->pool_worker, image->pool_end,
@@ -405,10 +407,10 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     for (int64_t i = 0; i < n; i++) {
         const dlc__operation *o = dlc__operations(image) + i;
         if (o->kind < 0 || o->kind >= DLC__OPERATIONS) return 0;
-        if (o->kind == DLC__SIZE_OF_CALL && (o->a < 0 || o->a >= image->symbol_count + image->decision_count)) return 0;
-        if (o->kind > DLC__SIZE_OF_CALL && (o->a < 0 || o->a >= i)) return 0;
-        if (o->kind > DLC__SIZE_OF_CALL && o->kind < DLC__FIT && (o->b < 0 || o->b >= i)) return 0;
-        if (o->kind == DLC__FIT && (o->b < -1 || o->b >= image->symbol_count)) return 0;
+        if (o->kind == DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= image->symbol_count + image->decision_count)) return 0;
+        if (o->kind > DLC__SIZE_ARGUMENT && (o->a < 0 || o->a >= i)) return 0;
+        if (o->kind > DLC__SIZE_ARGUMENT && o->kind < DLC__CHECK_SIZE && (o->b < 0 || o->b >= i)) return 0;
+        if (o->kind == DLC__CHECK_SIZE && (o->b < -1 || o->b >= image->symbol_count)) return 0;
     }
     const int64_t *dims = (const int64_t *)dlc__at(image, image->dims);
     for (int64_t i = 0; i < image->dim_count; i++)
@@ -421,12 +423,12 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
         const dlc__tensor *t = dlc__tensors(image) + i;
         if (!dlc__is_text(image, t->name) || t->element_bytes < 1 || t->element_bytes > 64) return 0;
         if (t->dims < 0 || t->rank < 0 || t->rank > image->dim_count || t->dims > image->dim_count - t->rank) return 0;
-        if (t->over < DLC__KEPT || t->over >= image->inputs || (t->over == DLC__KEPT && i < image->inputs)) return 0;
+        if (t->over < DLC__IN_CALL_MEMORY || t->over >= image->inputs || (t->over == DLC__IN_CALL_MEMORY && i < image->inputs)) return 0;
         int found = !t->otherwise;
         for (int64_t k = image->weight_count; k < image->array_count; k++) found |= arrays[k].distance == t->otherwise;
         if (!found) return 0;
     }
-    const dlc__fill *fills = (const dlc__fill *)dlc__at(image, image->fills);
+    const dlc__slot_init *fills = (const dlc__slot_init *)dlc__at(image, image->fills);
     for (int64_t i = 0; i < image->fill_count; i++)
         if (fills[i].slot < 0 || fills[i].slot >= image->slots || fills[i].number < 0 || fills[i].number >= n) return 0;
     const dlc__symbol *symbols = (const dlc__symbol *)dlc__at(image, image->symbols);
@@ -436,16 +438,16 @@ static int dlc__check_image(const dlc__image *image, int64_t first, int64_t last
     for (int64_t i = 0; i < image->failure_count; i++)
         if (!dlc__is_text(image, failures[i].message) || failures[i].first < 0 || failures[i].count < 0
             || failures[i].first > image->place_count || failures[i].count > image->place_count - failures[i].first) return 0;
-    const dlc__place *places = (const dlc__place *)dlc__at(image, image->places);
+    const dlc__value_ref *places = (const dlc__value_ref *)dlc__at(image, image->places);
     for (int64_t i = 0; i < image->place_count; i++)
         if (places[i].slot < 0 || places[i].slot >= image->slots) return 0;
-    const dlc__decision *decisions = (const dlc__decision *)dlc__at(image, image->decisions);
+    const dlc__size_readback *decisions = (const dlc__size_readback *)dlc__at(image, image->decisions);
     for (int64_t i = 0; i < image->decision_count; i++)
         if (decisions[i].slot < 0 || decisions[i].slot >= image->slots || !dlc__is_record(image, decisions[i].on)) return 0;
     return dlc__check_records(image);
 }
 
-/* The processor: what it is as ELF files number it, and which features it has, in Linux's words. */
+/* The processor: its ELF machine number and its features, as named by Linux. */
 
 #if defined(__aarch64__)
 enum { DLC__MACHINE = 183 };
@@ -489,8 +491,8 @@ static void dlc__features(char *text, size_t bytes)
 #error "dlc.h: x86-64, AArch64 and RISC-V only"
 #endif
 
-/* A feature that the processor lacks, in `lacking`; 0 if there is none. */
-static int dlc__lacks(const char *features, char *lacking, size_t bytes)
+/* Stores a feature that the processor lacks in `lacking`; returns 0 if there is none. */
+static int dlc__missing_feature(const char *features, char *lacking, size_t bytes)
 {
     char text[1 << 14] = "";
     dlc__features(text, sizeof text);
@@ -507,7 +509,7 @@ static int dlc__lacks(const char *features, char *lacking, size_t bytes)
     return 0;
 }
 
-/* Processors that a control group's limit at `folder` allows; `most` if there is none. */
+/* Returns the number of processors that the cgroup limit at `folder` allows, or `most` if there is no limit. */
 static long dlc__quota(const char *folder, long most)
 {
     static const char *const names[][2] = {{"cpu.max", NULL}, {"cpu.cfs_quota_us", "cpu.cfs_period_us"}};
@@ -530,8 +532,8 @@ static long dlc__quota(const char *folder, long most)
     return most;
 }
 
-/* The processors of the thread's affinity mask, within the quota of its control groups; at least 1. */
-static long dlc__usable(void)
+/* Returns the number of processors in the thread's affinity mask within the quota of its cgroups; at least 1. */
+static long dlc__usable_cpus(void)
 {
     unsigned char mask[1024];
     long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), most = 0;
@@ -540,14 +542,14 @@ static long dlc__usable(void)
     char line[768], folder[1024];
     FILE *file = fopen("/proc/self/cgroup", "re");
     while (file && fgets(line, sizeof line, file)) {
-        /* number:controllers:path; no controllers in version 2. */
+        /* The format is number:controllers:path; version 2 has no controllers. */
         char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!path) continue;
         *path++ = 0;
         path[strcspn(path, "\n")] = 0;
         int version_2 = !controllers[1];
         if (!version_2 && !strstr(controllers, "cpu")) continue;
-        /* In a container the path is often the host's, while the group is mounted at the root: every ancestor counts. */
+        /* In a container the path is often that of the host, with the group mounted at the root: check every ancestor. */
         for (;;) {
             snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", version_2 ? "" : "/cpu", strcmp(path, "/") ? path : "");
             most = dlc__quota(folder, most);
@@ -560,14 +562,14 @@ static long dlc__usable(void)
     return most < 1 ? 1 : most;
 }
 
-/* Pools: threads run a copy of their code, which no model takes with it, until the last model that has them is closed. */
+/* Thread pools: threads run a copy of the code, so that it outlives individual models, until their last model is closed. */
 
 typedef struct dlc__pool {
     struct dlc__pool *next;
-    int64_t models, threads;  /* models that have it; threads that a call has, its own included */
-    int64_t started;          /* threads that there are */
+    int64_t models, threads;  /* models that use it; threads including the caller */
+    int64_t started;          /* started threads */
     size_t bytes, state_bytes;
-    char *code;               /* so many bytes */
+    char *code;               /* of size `bytes` */
     void *state;
     dlc__pool_end_function *end;
     pthread_t *workers;
@@ -577,7 +579,7 @@ static pthread_mutex_t dlc__pools_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void dlc__before_fork(void) { pthread_mutex_lock(&dlc__pools_lock); }
 static void dlc__after_fork(void) { pthread_mutex_unlock(&dlc__pools_lock); }
-/* A child has none of its parent's threads. */
+/* A child process has none of its parent's threads. */
 static void dlc__in_child(void)
 {
     for (dlc__pool *pool = dlc__pools; pool; pool = pool->next) pool->started = 0;
@@ -586,8 +588,8 @@ static void dlc__in_child(void)
 }
 static void dlc__at_fork(void) { pthread_atfork(dlc__before_fork, dlc__after_fork, dlc__in_child); }
 
-/* Memory of the system's; executable if it is to be a copy of `code`. NULL if the system refuses. */
-static void *dlc__mapped(const void *code, size_t bytes)
+/* Maps pages: writable, or an executable copy of `code`. NULL if the system refuses. */
+static void *dlc__map_pages(const void *code, size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
@@ -599,8 +601,8 @@ static void *dlc__mapped(const void *code, size_t bytes)
     return NULL;
 }
 
-/* Ends a pool that no model has. */
-static void dlc__end_pool(dlc__pool *pool)
+/* Destroys a pool that no model uses. */
+static void dlc__destroy_pool(dlc__pool *pool)
 {
     if (pool->started) pool->end(pool->state);
     for (int64_t k = 0; k < pool->started; k++) pthread_join(pool->workers[k], NULL);
@@ -617,28 +619,28 @@ static dlc__pool *dlc__start_pool(const dlc__image *image, int64_t threads)
     if (!pool) return NULL;
     pool->threads = threads, pool->workers = (pthread_t *)(void *)(pool + 1);
     pool->bytes = (size_t)image->runtime_bytes;
-    pool->code = (char *)dlc__mapped(dlc__at(image, image->code), pool->bytes);
+    pool->code = (char *)dlc__map_pages(dlc__at(image, image->code), pool->bytes);
     pool->state_bytes = (size_t)DLC__FUNCTION(dlc__pool_bytes_function, dlc__at(image, image->pool_bytes))();
-    pool->state = dlc__mapped(NULL, pool->state_bytes);
-    if (!pool->code || !pool->state) return dlc__end_pool(pool), (dlc__pool *)NULL;
+    pool->state = dlc__map_pages(NULL, pool->state_bytes);
+    if (!pool->code || !pool->state) return dlc__destroy_pool(pool), (dlc__pool *)NULL;
     DLC__FUNCTION(dlc__pool_init_function, pool->code + (image->pool_init - image->code))(pool->state, threads, syscall, sched_getcpu);
     dlc__worker *worker = DLC__FUNCTION(dlc__worker, pool->code + (image->pool_worker - image->code));
     pool->end = DLC__FUNCTION(dlc__pool_end_function, pool->code + (image->pool_end - image->code));
-    /* Signals are for the program's own threads; faults are not blocked. */
+    /* Leave signals to the application's threads; faults are not blocked. */
     sigfillset(&blocked);
     sigdelset(&blocked, SIGSEGV), sigdelset(&blocked, SIGBUS), sigdelset(&blocked, SIGILL), sigdelset(&blocked, SIGFPE);
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, 8 << 20); /* kernels keep their tiles there */
+    pthread_attr_setstacksize(&attributes, 8 << 20); /* kernels allocate tiles on the stack */
     pthread_sigmask(SIG_BLOCK, &blocked, &before);
     while (pool->started < threads - 1 && !pthread_create(pool->workers + pool->started, &attributes, worker, pool->state))
         pool->started++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
-    if (pool->started < threads - 1) return dlc__end_pool(pool), (dlc__pool *)NULL;
+    if (pool->started < threads - 1) return dlc__destroy_pool(pool), (dlc__pool *)NULL;
     return pool;
 }
 
-/* This process's pool of so many threads; NULL if the system refuses one. */
+/* Returns the process's pool with this number of threads; NULL if the system refuses. */
 static dlc__pool *dlc__pool_of(const dlc__image *image, int64_t threads)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -654,8 +656,8 @@ static dlc__pool *dlc__pool_of(const dlc__image *image, int64_t threads)
     return pool;
 }
 
-/* A model is closed that has the pool. */
-static void dlc__leave_pool(dlc__pool *pool)
+/* Releases the pool of a model that is closed. */
+static void dlc__release_pool(dlc__pool *pool)
 {
     pthread_mutex_lock(&dlc__pools_lock);
     int64_t models = --pool->models;
@@ -663,24 +665,24 @@ static void dlc__leave_pool(dlc__pool *pool)
     while (*at && *at != pool) at = &(*at)->next;
     if (!models && *at) *at = pool->next;
     pthread_mutex_unlock(&dlc__pools_lock);
-    if (!models) dlc__end_pool(pool);
+    if (!models) dlc__destroy_pool(pool);
 }
 
 /* Models */
 
-/* Whether a list of programs is whole. */
-static int dlc__check_parts(const dlc__parts *list, int64_t first, int64_t last)
+/* Returns whether a list of programs is valid. */
+static int dlc__check_program_list(const dlc__program_list *list, int64_t first, int64_t last)
 {
-    dlc__parts head;
+    dlc__program_list head;
     if (list->bytes < (int64_t)sizeof head || list->bytes > last || list->bytes % 8) return 0;
     memcpy(&head, list, sizeof head);
     head.checksum = 0;
     uint32_t sum = dlc__crc32(0, (const unsigned char *)&head, sizeof head);
     if (dlc__crc32(sum, (const unsigned char *)(list + 1), (size_t)list->bytes - sizeof head) != (uint64_t)list->checksum) return 0;
     int64_t end = list->bytes, rows = (int64_t)sizeof head, n = list->part_count, m = list->condition_count;
-    if (n < 0 || n > (end - rows) / (int64_t)sizeof(dlc__part) || list->conditions != rows + n * (int64_t)sizeof(dlc__part)
+    if (n < 0 || n > (end - rows) / (int64_t)sizeof(dlc__listed_program) || list->conditions != rows + n * (int64_t)sizeof(dlc__listed_program)
         || m < 0 || m > (end - list->conditions) / (int64_t)sizeof(dlc__condition)) return 0;
-    const dlc__part *parts = (const dlc__part *)(const void *)(list + 1);
+    const dlc__listed_program *parts = (const dlc__listed_program *)(const void *)(list + 1);
     for (int64_t i = 0; i < n; i++)
         if (parts[i].distance < first || parts[i].distance >= 0 || parts[i].distance % DLC__PAGE || parts[i].first < 0
             || parts[i].count < 0 || parts[i].first > m || parts[i].count > m - parts[i].first) return 0;
@@ -694,13 +696,13 @@ static int dlc__check_parts(const dlc__parts *list, int64_t first, int64_t last)
     return 1;
 }
 
-/* Whether a condition holds of what is given. */
-static int dlc__holds(const dlc_options *o, const dlc__parts *list, const dlc__condition *c)
+/* Returns whether the selectors satisfy a condition. */
+static int dlc__condition_holds(const dlc_options *o, const dlc__program_list *list, const dlc__condition *c)
 {
     const char *name = (const char *)list + c->name;
     const void *wanted = (const char *)list + c->where;
-    for (int32_t k = 0; k < o->given_count; k++) {
-        const dlc_given *g = o->given + k;
+    for (int32_t k = 0; k < o->selector_count; k++) {
+        const dlc_selector *g = o->selectors + k;
         if (!g->name || strcmp(g->name, name)) continue;
         if (c->is_value) return g->value && g->bytes == (size_t)c->count && !memcmp(g->value, wanted, g->bytes);
         return (g->shape || !g->rank) && g->rank == c->count && !(g->rank && memcmp(g->shape, wanted, (size_t)g->rank * 8));
@@ -708,77 +710,77 @@ static int dlc__holds(const dlc_options *o, const dlc__parts *list, const dlc__c
     return 0;
 }
 
-/* Refuses to pick a program: says what of the call none is for, by the program of which most conditions hold. */
-static int dlc__refuse_parts(const dlc_options *o, const dlc__parts *list, const dlc__condition *all)
+/* Reports that no program matches: names the unsatisfied condition of the program that matches best. */
+static int dlc__refuse_selection(const dlc_options *o, const dlc__program_list *list, const dlc__condition *all)
 {
-    const dlc__part *part = (const dlc__part *)(const void *)(list + 1);
-    const dlc__condition *unfit = NULL;
+    const dlc__listed_program *part = (const dlc__listed_program *)(const void *)(list + 1);
+    const dlc__condition *closest = NULL;
     int32_t held = -1, k, is_given = 0;
     for (int64_t i = 0; i < list->part_count; i++, part++) {
-        for (k = 0; k < part->count && dlc__holds(o, list, all + part->first + k);) k++;
-        if (k > held) held = k, unfit = all + part->first + k;
+        for (k = 0; k < part->count && dlc__condition_holds(o, list, all + part->first + k);) k++;
+        if (k > held) held = k, closest = all + part->first + k;
     }
-    if (!unfit) return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "no program");
-    const char *name = (const char *)list + unfit->name;
-    for (k = 0; k < o->given_count; k++) is_given |= o->given[k].name && !strcmp(o->given[k].name, name);
-    return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%lld programs, by the %s of %s: %s", (long long)list->part_count,
-                     unfit->is_value ? "value" : "shape", name,
-                     is_given ? "none is for what `given` of dlc_options says" : "`given` of dlc_options is to say it");
+    if (!closest) return dlc__refuse(o, DLC_NO_PROGRAM, "the model has no program");
+    const char *name = (const char *)list + closest->name;
+    for (k = 0; k < o->selector_count; k++) is_given |= o->selectors[k].name && !strcmp(o->selectors[k].name, name);
+    return dlc__refuse(o, DLC_NO_PROGRAM, "%lld programs, by the %s of %s: %s", (long long)list->part_count,
+                     closest->is_value ? "value" : "shape", name,
+                     is_given ? "none matches `selectors` of dlc_options" : "set it in `selectors` of dlc_options");
 }
 
-/* Finds the program for what is given, in lists of them: its block in `*image`, with what its arrays lie between. */
-static int dlc__pick(const dlc_options *o, const dlc__image **image, int64_t *first, int64_t *last)
+/* Finds the program that matches the selectors, in nested lists: stores it and the bounds of its array offsets. */
+static int dlc__select_program(const dlc_options *o, const dlc__image **image, int64_t *first, int64_t *last)
 {
-    if (o->given_count > 0 && !o->given) return dlc__refuse(o, DLC_ARGUMENT, "given_count, and no given");
-    while (*last >= (int64_t)sizeof(dlc__parts) && !memcmp((*image)->magic, "dlcparts", 8)) {
-        const dlc__parts *list = (const dlc__parts *)(const void *)*image;
-        const dlc__part *part = (const dlc__part *)(const void *)(list + 1);
+    if (o->selector_count > 0 && !o->selectors) return dlc__refuse(o, DLC_ARGUMENT, "selector_count is positive, but selectors is NULL");
+    while (*last >= (int64_t)sizeof(dlc__program_list) && !memcmp((*image)->magic, "dlcparts", 8)) {
+        const dlc__program_list *list = (const dlc__program_list *)(const void *)*image;
+        const dlc__listed_program *part = (const dlc__listed_program *)(const void *)(list + 1);
         if (list->version != DLC__VERSION)
             return dlc__refuse(o, DLC_VERSION, "written in format %lld, this dlc.h reads %d", (long long)list->version, DLC__VERSION);
-        if (!dlc__check_parts(list, *first, *last))
+        if (!dlc__check_program_list(list, *first, *last))
             return dlc__refuse(o, DLC_DAMAGED, "damaged: copy or compile the model again");
         const dlc__condition *c = (const dlc__condition *)(const void *)(part + list->part_count);
         int64_t i = 0, k = 0;
         for (; i < list->part_count; i++, part++) {
-            for (k = 0; k < part->count && dlc__holds(o, list, c + part->first + k);) k++;
+            for (k = 0; k < part->count && dlc__condition_holds(o, list, c + part->first + k);) k++;
             if (k == part->count) break;
         }
-        if (i == list->part_count) return dlc__refuse_parts(o, list, c);
-        /* Each lies before its list, so that this ends. */
+        if (i == list->part_count) return dlc__refuse_selection(o, list, c);
+        /* Each program precedes its list, so that the loop terminates. */
         *image = (const dlc__image *)(const void *)((const char *)list + part->distance);
         *first -= part->distance, *last -= part->distance;
     }
     return DLC_OK;
 }
 
-/* Makes a model of a program whose arrays are between `first` and `last` bytes from it. */
+/* Opens a program whose arrays are at offsets between `first` and `last` bytes. */
 static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, int64_t last, int executable)
 {
     dlc_options *o = &model->options;
     char lacking[64];
-    int picked = dlc__pick(o, &image, &first, &last);
+    int picked = dlc__select_program(o, &image, &first, &last);
     if (picked) return picked;
     if (last < (int64_t)sizeof *image || memcmp(image->magic, "dlcimage", 8))
         return dlc__refuse(o, DLC_NOT_A_MODEL, "not a model that dlc compiled");
     if (image->version != DLC__VERSION)
         return dlc__refuse(o, DLC_VERSION, "written in format %lld, this dlc.h reads %d: compile the "
-                         "model again, or take the dlc.h of that dlc", (long long)image->version, DLC__VERSION);
+                         "model again, or use the dlc.h of that dlc version", (long long)image->version, DLC__VERSION);
     if (image->machine != DLC__MACHINE)
         return dlc__refuse(o, DLC_PROCESSOR, "compiled for another kind of processor (machine %lld of ELF files, this is %d): "
                          "compile the model for this one, such as --target cpu:aarch64", (long long)image->machine, DLC__MACHINE);
     if (!dlc__check_image(image, first, last))
         return dlc__refuse(o, DLC_DAMAGED, "damaged: copy or compile the model again");
-    if (dlc__lacks(dlc__text(image, image->features), lacking, sizeof lacking))
+    if (dlc__missing_feature(dlc__text(image, image->features), lacking, sizeof lacking))
         return dlc__refuse(o, DLC_PROCESSOR, "compiled for a processor with %s, which this one lacks: "
                          "compile the model for target cpu:generic", lacking);
     model->base = (const char *)image;
     if (!executable) {
         size_t page = (size_t)sysconf(_SC_PAGESIZE);
         uintptr_t start = (uintptr_t)image / page * page, end = (uintptr_t)image + (size_t)image->bytes;
-        /* A file's pages, which all processes share; where the system does not allow that, a copy. */
+        /* Execute the pages of the file, which all processes share; if the system does not allow that, a copy. */
         if (!model->mapping || mprotect((void *)start, end - start, PROT_READ | PROT_EXEC)) {
             model->copy_bytes = (size_t)image->bytes;
-            if (!(model->copy = dlc__mapped(image, model->copy_bytes)))
+            if (!(model->copy = dlc__map_pages(image, model->copy_bytes)))
                 return dlc__refuse(o, DLC_SYSTEM, "executable memory: %s", strerror(errno));
             image = (const dlc__image *)model->copy;
         }
@@ -788,7 +790,7 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
     dlc__checksum_function *sum = DLC__FUNCTION(dlc__checksum_function, dlc__at(image, image->checksum_of));
     for (int64_t i = 0; o->verify && i < image->array_count; i++)
         if (sum(model->base + arrays[i].distance, arrays[i].bytes, 0) != (uint64_t)arrays[i].checksum)
-            return dlc__refuse(o, DLC_DAMAGED, "damaged: weight %lld", (long long)i);
+            return dlc__refuse(o, DLC_DAMAGED, "damaged: checksum of weight %lld", (long long)i);
     model->shapes = (int64_t *)dlc__allocate(o, (size_t)image->dim_count * 8, 8);
     if (!model->shapes) return dlc__refuse(o, DLC_NO_MEMORY, "no memory");
     const int64_t *dims = (const int64_t *)dlc__at(image, image->dims);
@@ -796,28 +798,28 @@ static int dlc__open(dlc_model *model, const dlc__image *image, int64_t first, i
         const dlc__operation *made = dlc__operations(image) + dims[i];
         model->shapes[i] = made->kind == DLC__CONSTANT ? made->a : -1;
     }
-    int64_t threads = o->threads > 0 ? o->threads : o->parallel ? 1 : dlc__usable();
-    /* No system has more processors. */
+    int64_t threads = o->threads > 0 ? o->threads : o->parallel ? 1 : dlc__usable_cpus();
+    /* More than any system has. */
     if (!o->parallel && threads > 8192)
-        return dlc__refuse(o, DLC_ARGUMENT, "%lld threads: there may be up to 8192", (long long)threads);
+        return dlc__refuse(o, DLC_ARGUMENT, "%lld threads: the maximum is 8192", (long long)threads);
     if (!o->parallel && threads > 1 && !(model->pool = dlc__pool_of(image, threads)))
         return dlc__refuse(o, DLC_SYSTEM, "%lld threads: the system refuses to start them",
                          (long long)threads);
-    o->message = NULL, o->given = NULL; /* the caller's, for this call only */
+    o->message = NULL, o->selectors = NULL; /* valid during this call only */
     return DLC_OK;
 }
 
-/* An empty model in `*result`, if it can be. */
+/* Allocates an empty model in `*result`. */
 static int dlc__new_model(const dlc_options *options, dlc_model **result)
 {
     dlc_options none;
     memset(&none, 0, sizeof none);
     if (!options) options = &none;
     if (options->message && options->message_bytes) options->message[0] = 0;
-    if (!result) return dlc__refuse(options, DLC_ARGUMENT, "no place for the model");
+    if (!result) return dlc__refuse(options, DLC_ARGUMENT, "`model` is NULL");
     *result = NULL;
     if (!options->allocate != !options->release)
-        return dlc__refuse(options, DLC_ARGUMENT, "one of `allocate` and `release` alone: give both, or none");
+        return dlc__refuse(options, DLC_ARGUMENT, "set both `allocate` and `release`, or neither");
     dlc_model *model = (dlc_model *)dlc__allocate(options, sizeof *model, 16);
     if (!model) return dlc__refuse(options, DLC_NO_MEMORY, "no memory");
     memset(model, 0, sizeof *model);
@@ -826,15 +828,15 @@ static int dlc__new_model(const dlc_options *options, dlc_model **result)
     return DLC_OK;
 }
 
-static int dlc__opened(dlc_model *model, int code, dlc_model **result)
+static int dlc__finish_open(dlc_model *model, int code, dlc_model **result)
 {
     if (code) dlc_close(model);
     *result = code ? NULL : model;
     return code;
 }
 
-/* Puts the file's name before what was noted. */
-static void dlc__name_file(const dlc_options *options, const char *path)
+/* Prefixes the error message with the file name. */
+static void dlc__prefix_path(const dlc_options *options, const char *path)
 {
     if (!options->message || !options->message_bytes) return;
     size_t used = strlen(options->message), name = strlen(path) + 2;
@@ -844,7 +846,7 @@ static void dlc__name_file(const dlc_options *options, const char *path)
     memcpy(options->message + name - 2, ": ", 2);
 }
 
-/* Opens what a file holds. */
+/* Opens the contents of a file. */
 static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
 {
     const dlc_options *o = &model->options;
@@ -854,23 +856,23 @@ static int dlc__open_content(dlc_model *model, const void *memory, size_t bytes)
     memcpy(&prefix, memory, sizeof prefix);
     if (prefix.version != DLC__VERSION)
         return dlc__refuse(o, DLC_VERSION, "written in format %u, this dlc.h reads %d: compile the model "
-                         "again, or take the dlc.h of that dlc", prefix.version, DLC__VERSION);
+                         "again, or use the dlc.h of that dlc version", prefix.version, DLC__VERSION);
     if (prefix.program == -3)
-        return dlc__refuse(o, DLC_PROCESSOR, "its kernels are OpenCL C, for a device, which only Python runs: compile the model "
+        return dlc__refuse(o, DLC_PROCESSOR, "compiled for an OpenCL device, which requires Python: compile the model "
                          "for target cpu");
     if (prefix.program < 0 && prefix.program >= -2) {
         static const char *const reasons[] = {
-            "it is several programs, for sizes that data decides, of which only Python knows the one to run",
-            "it takes or returns text, sequences or optionals, which only Python makes tensors of",
+            "specialized for data-dependent sizes, which requires Python",
+            "has strings, sequences or optionals as inputs or outputs, which requires Python",
         };
-        return dlc__refuse(o, DLC_SEVERAL_PROGRAMS, "%s", reasons[-prefix.program - 1]);
+        return dlc__refuse(o, DLC_NO_PROGRAM, "%s", reasons[-prefix.program - 1]);
     }
     size_t start = sizeof prefix + (size_t)prefix.header;
     if (prefix.header > bytes - sizeof prefix || start > SIZE_MAX - DLC__PAGE)
-        return dlc__refuse(o, DLC_DAMAGED, "damaged: a header beyond the end of the file");
+        return dlc__refuse(o, DLC_DAMAGED, "damaged: the header exceeds the file");
     start = (start + DLC__PAGE - 1) / DLC__PAGE * DLC__PAGE;
     if (start > bytes || (uint64_t)prefix.program > bytes - start || prefix.program % DLC__PAGE)
-        return dlc__refuse(o, DLC_DAMAGED, "damaged: the program is beyond the end of the file");
+        return dlc__refuse(o, DLC_DAMAGED, "damaged: the program exceeds the file");
     size_t at = start + (size_t)prefix.program;
     return dlc__open(model, (const dlc__image *)((const char *)memory + at), -(int64_t)at, (int64_t)(bytes - at), 0);
 }
@@ -882,7 +884,7 @@ int dlc_open(const char *path, const dlc_options *options, dlc_model **result)
     if (code) return code;
     dlc_model *model = *result;
     dlc_options *o = &model->options;
-    if (!path) return dlc__opened(model, dlc__refuse(o, DLC_ARGUMENT, "no path"), result);
+    if (!path) return dlc__finish_open(model, dlc__refuse(o, DLC_ARGUMENT, "`path` is NULL"), result);
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0 || fstat(file, &status)) code = dlc__refuse(o, DLC_SYSTEM, "%s", strerror(errno));
     else if (!S_ISREG(status.st_mode) || status.st_size < 1)
@@ -894,8 +896,8 @@ int dlc_open(const char *path, const dlc_options *options, dlc_model **result)
     }
     if (file >= 0) close(file);
     if (!code) code = dlc__open_content(model, model->mapping, model->mapping_bytes);
-    if (code) dlc__name_file(o, path);
-    return dlc__opened(model, code, result);
+    if (code) dlc__prefix_path(o, path);
+    return dlc__finish_open(model, code, result);
 }
 
 int dlc_open_memory(const void *memory, size_t bytes, const dlc_options *options, dlc_model **result)
@@ -905,8 +907,8 @@ int dlc_open_memory(const void *memory, size_t bytes, const dlc_options *options
     dlc_model *model = *result;
     const dlc_options *o = &model->options;
     if (!memory || (uintptr_t)memory % DLC__ALIGNMENT)
-        return dlc__opened(model, dlc__refuse(o, DLC_ARGUMENT, "memory that begins at no multiple of 64"), result);
-    return dlc__opened(model, dlc__open_content(model, memory, bytes), result);
+        return dlc__finish_open(model, dlc__refuse(o, DLC_ARGUMENT, "`memory` is not aligned to 64 bytes"), result);
+    return dlc__finish_open(model, dlc__open_content(model, memory, bytes), result);
 }
 
 int dlc_open_linked(int64_t (*linked)(dlc_call *), const dlc_options *options, dlc_model **result)
@@ -914,21 +916,21 @@ int dlc_open_linked(int64_t (*linked)(dlc_call *), const dlc_options *options, d
     int code = dlc__new_model(options, result);
     if (code) return code;
     dlc_model *model = *result;
-    if (!linked) return dlc__opened(model, dlc__refuse(&model->options, DLC_ARGUMENT, "no function"), result);
-    /* The function's address may be that of a stub in the program's own file. */
+    if (!linked) return dlc__finish_open(model, dlc__refuse(&model->options, DLC_ARGUMENT, "`linked` is NULL"), result);
+    /* The address of the function may be that of a PLT stub: let it return the address of the program. */
     dlc_call call;
     memset(&call, 0, sizeof call);
     call.bytes = -1;
     linked(&call);
-    /* Nothing says where a program's memory begins and ends. */
-    return dlc__opened(model, dlc__open(model, (const dlc__image *)call.program, INT64_MIN / 2, INT64_MAX / 2, 1), result);
+    /* The bounds of the program's memory are unknown. */
+    return dlc__finish_open(model, dlc__open(model, (const dlc__image *)call.program, INT64_MIN / 2, INT64_MAX / 2, 1), result);
 }
 
 void dlc_close(dlc_model *model)
 {
     if (!model) return;
     dlc_options options = model->options;
-    if (model->pool) dlc__leave_pool(model->pool);
+    if (model->pool) dlc__release_pool(model->pool);
     if (model->mapping) munmap(model->mapping, model->mapping_bytes);
     if (model->copy) munmap(model->copy, model->copy_bytes);
     dlc__release(&options, model->shapes);
@@ -940,15 +942,15 @@ int32_t dlc_count(const dlc_model *model, int outputs)
     return model ? (int32_t)(outputs ? model->image->outputs : model->image->inputs) : 0;
 }
 
-/* What tensor `i` is with these shapes of all. */
+/* Describes tensor `i`, given the shapes of all tensors. */
 static int dlc__info(const dlc_model *model, const int64_t *shapes, int outputs, int32_t i, dlc_tensor_info *info)
 {
     if (!info || i < 0 || i >= dlc_count(model, outputs)) return DLC_ARGUMENT;
     const dlc__tensor *t = dlc__tensors(model->image) + i + (outputs ? model->image->inputs : 0);
     info->name = dlc__text(model->image, t->name);
     info->dtype = (int32_t)t->dtype, info->rank = (int32_t)t->rank, info->element_bytes = (int32_t)t->element_bytes;
-    info->shape = shapes + t->dims, info->optional = t->otherwise != 0, info->decided = t->over == DLC__KEPT;
-    info->over = info->decided ? -1 : (int32_t)t->over;
+    info->shape = shapes + t->dims, info->optional = t->otherwise != 0, info->data_dependent = t->over == DLC__IN_CALL_MEMORY;
+    info->aliased_input = info->data_dependent ? -1 : (int32_t)t->over;
     info->bytes = t->element_bytes;
     for (int64_t k = 0; k < t->rank; k++) {
         int64_t size = info->shape[k];
@@ -984,13 +986,13 @@ int dlc_size(const dlc_model *model, int32_t i, dlc_size_info *info)
 
 /* Contexts */
 
-/* The model's own failure `k`, with the numbers in its message where its last {} are. */
-static int dlc__failure_of(dlc_context *c, int64_t k)
+/* Reports failure `k` of the model; the values in its message replace its last {}. */
+static int dlc__model_failure(dlc_context *c, int64_t k)
 {
     const dlc__image *image = c->model->image;
-    if (k >= image->failure_count) return dlc__fail(c, DLC_DAMAGED, "damaged: an unknown failure");
+    if (k >= image->failure_count) return dlc__fail(c, DLC_DAMAGED, "damaged: unknown failure");
     const dlc__failure *failure = (const dlc__failure *)dlc__at(image, image->failures) + k;
-    const dlc__place *places = (const dlc__place *)dlc__at(image, image->places) + failure->first;
+    const dlc__value_ref *places = (const dlc__value_ref *)dlc__at(image, image->places) + failure->first;
     const char *text = dlc__text(image, failure->message), *at;
     int64_t holes = 0, i = 0;
     size_t used = 0;
@@ -1010,46 +1012,46 @@ static int dlc__failure_of(dlc_context *c, int64_t k)
     return DLC_FAILED;
 }
 
-/* Calls the program; what it ends with in words. */
+/* Calls the program and reports its error. */
 static int dlc__call(dlc_context *c)
 {
     const dlc__image *image = c->model->image;
     int64_t code = DLC__FUNCTION(dlc__call_function, dlc__at(image, image->call))(&c->call, image, c->model->base);
     if (code == DLC_OK) return DLC_OK;
-    if (code < 0) return dlc__failure_of(c, -code - 1);
+    if (code < 0) return dlc__model_failure(c, -code - 1);
     if (code == DLC_SIZE) {
-        const dlc__operation *o = dlc__operations(image) + c->call.failed;
+        const dlc__operation *o = dlc__operations(image) + c->call.failed_operation;
         dlc_size_info size;
-        if (o->kind == DLC__FIT && o->b >= 0 && !dlc_size(c->model, (int32_t)o->b, &size))
+        if (o->kind == DLC__CHECK_SIZE && o->b >= 0 && !dlc_size(c->model, (int32_t)o->b, &size))
             return dlc__fail(c, DLC_SIZE, "size %s is %lld, not in %lld..%lld", size.name,
                              (long long)c->sizes[o->b], (long long)size.low, (long long)size.high);
     }
     return dlc__fail(c, (int)code, "%s", dlc_error((int)code));
 }
 
-/* Memory for what the last call needed. */
-static int dlc__make_room(dlc_context *c)
+/* Allocates the memory that the last call required. */
+static int dlc__grow_memory(dlc_context *c)
 {
     void *memory = c->call.memory;
-    /* One that grows is made larger than that, so that it does not grow in each call. */
-    int64_t bytes = memory && c->call.needed < c->memory_bytes / 2 * 3 ? c->memory_bytes / 2 * 3 : c->call.needed;
+    /* Grow by at least half, so that the memory does not grow in each call. */
+    int64_t bytes = memory && c->call.required_bytes < c->memory_bytes / 2 * 3 ? c->memory_bytes / 2 * 3 : c->call.required_bytes;
     dlc__release(&c->model->options, memory);
     c->call.memory = dlc__allocate(&c->model->options, (size_t)bytes, DLC__ALIGNMENT);
     c->call.bytes = c->memory_bytes = c->call.memory ? bytes : 0;
-    return c->call.memory ? DLC_OK : dlc__fail(c, DLC_NO_MEMORY, "no memory for %lld bytes", (long long)bytes);
+    return c->call.memory ? DLC_OK : dlc__fail(c, DLC_NO_MEMORY, "out of memory: %lld bytes", (long long)bytes);
 }
 
 int dlc_resize(dlc_context *c, const int64_t *sizes)
 {
     if (!c) return DLC_ARGUMENT;
     int32_t count = dlc_size_count(c->model);
-    if (count && !sizes) return dlc__fail(c, DLC_ARGUMENT, "the model has %d open sizes, none given", count);
+    if (count && !sizes) return dlc__fail(c, DLC_ARGUMENT, "the model has %d symbolic sizes, but `sizes` is NULL", count);
     for (int32_t i = 0; i < count; i++) c->sizes[i] = sizes[i];
     void *memory = c->call.memory;
     c->call.memory = NULL;
     int code = dlc__call(c);
     c->call.memory = memory;
-    return code || (memory && c->call.needed <= c->memory_bytes) ? code : dlc__make_room(c);
+    return code || (memory && c->call.required_bytes <= c->memory_bytes) ? code : dlc__grow_memory(c);
 }
 
 int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context **result)
@@ -1058,7 +1060,7 @@ int dlc_context_create(const dlc_model *model, const int64_t *sizes, dlc_context
     if (!result || !model) return DLC_ARGUMENT;
     const dlc_options *o = &model->options;
     size_t shapes = (size_t)model->image->dim_count * 8;
-    /* Sizes and shapes lie behind it. */
+    /* The shapes and sizes follow it. */
     dlc_context *c = (dlc_context *)dlc__allocate(o, sizeof *c + shapes + (size_t)model->image->symbol_count * 8, 16);
     if (!c) return DLC_NO_MEMORY;
     memset(c, 0, sizeof *c);
@@ -1077,21 +1079,21 @@ int dlc_context_info(const dlc_context *c, int outputs, int32_t i, dlc_tensor_in
     return c ? dlc__info(c->model, c->call.shapes, outputs, i, info) : DLC_ARGUMENT;
 }
 
-/* Whether pointers are there, and aligned as the kernels rely on. */
-static int dlc__check_given(dlc_context *c, int outputs, const void *const *given)
+/* Checks that pointers are not NULL, and aligned as the kernels require. */
+static int dlc__check_arguments(dlc_context *c, int outputs, const void *const *given)
 {
     dlc_tensor_info info;
     for (int32_t i = 0; i < dlc_count(c->model, outputs); i++) {
         dlc_context_info(c, outputs, i, &info);
-        if (outputs && info.decided && given) continue;
-        if (outputs && info.over >= 0) {
-            if (c->call.inputs[info.over]) continue;
-            return dlc__fail(c, DLC_ARGUMENT, "output %s is written over an input, which is missing", info.name);
+        if (outputs && info.data_dependent && given) continue;
+        if (outputs && info.aliased_input >= 0) {
+            if (c->call.inputs[info.aliased_input]) continue;
+            return dlc__fail(c, DLC_ARGUMENT, "output %s overwrites an input, which is missing", info.name);
         }
         if (!given || (!given[i] && info.bytes && !info.optional))
             return dlc__fail(c, DLC_ARGUMENT, "%s %s is missing", outputs ? "output" : "input", info.name);
         if ((uintptr_t)given[i] % (uintptr_t)info.element_bytes)
-            return dlc__fail(c, DLC_ARGUMENT, "%s %s is at no multiple of %d bytes",
+            return dlc__fail(c, DLC_ARGUMENT, "%s %s is not aligned to %d bytes",
                              outputs ? "output" : "input", info.name, (int)info.element_bytes);
     }
     return DLC_OK;
@@ -1100,14 +1102,14 @@ static int dlc__check_given(dlc_context *c, int outputs, const void *const *give
 int dlc_run(dlc_context *c, const void *const *inputs, void **outputs)
 {
     if (!c) return DLC_ARGUMENT;
-    if (!c->call.memory) return dlc__fail(c, DLC_ARGUMENT, "no sizes yet: dlc_resize gives them");
+    if (!c->call.memory) return dlc__fail(c, DLC_ARGUMENT, "the sizes are not set: call dlc_resize");
     c->call.inputs = inputs, c->call.outputs = outputs;
-    int code = dlc__check_given(c, 0, inputs);
-    if (!code) code = dlc__check_given(c, 1, (const void *const *)outputs);
+    int code = dlc__check_arguments(c, 0, inputs);
+    if (!code) code = dlc__check_arguments(c, 1, (const void *const *)outputs);
     if (code) return code;
-    /* Where data decides sizes, it may take more memory than any call before; a call begins again then. */
-    while ((code = dlc__call(c)) == DLC_NO_MEMORY && c->call.needed > c->memory_bytes)
-        if ((code = dlc__make_room(c))) return code;
+    /* Data-dependent sizes may require more memory than any call before; the call is repeated then. */
+    while ((code = dlc__call(c)) == DLC_NO_MEMORY && c->call.required_bytes > c->memory_bytes)
+        if ((code = dlc__grow_memory(c))) return code;
     return code;
 }
 

@@ -1,6 +1,7 @@
-"""Shared libraries and relocatable objects of one function, and constants that it knows the distance of.
+"""Write shared libraries and relocatable objects that contain one function and the constants that it accesses.
 
-Nothing in them hangs on where they are loaded, so that there is nothing to relocate, and they need no other library.
+The code is position-independent and accesses the constants at a fixed distance, so that no relocations are needed; no other
+library is needed either.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from enum import IntEnum
 
 from dlc.machine.architectures import Architecture
 
-_RELOCATABLE, _SHARED = 1, 3  # kinds of files
-_LOAD, _DYNAMIC, _GNU_STACK = 1, 2, 0x6474E551  # kinds of segments
-_X, _W, _R = 1, 2, 4  # of segments
-_WRITE, _ALLOC, _EXEC = 1, 2, 4  # of sections
+_RELOCATABLE, _SHARED = 1, 3  # file types ET_REL, ET_DYN
+_LOAD, _DYNAMIC, _GNU_STACK = 1, 2, 0x6474E551  # segment types PT_…
+_X, _W, _R = 1, 2, 4  # segment flags PF_…
+_WRITE, _ALLOC, _EXEC = 1, 2, 4  # section flags SHF_…
 _HEADER, _SEGMENT, _SECTION, _SYMBOL = struct.Struct("<16sHHIQQQIHHHHHH"), "<IIQQQQQQ", "<IIQQQQIIQQ", "<IBBHQQ"
 _GLOBAL_FUNCTION = 1 << 4 | 2
 
 
 class _Type(IntEnum):
-    """Kinds of sections."""
+    """Section types (SHT_…)."""
 
     NULL = 0
     PROGBITS = 1
@@ -33,7 +34,7 @@ class _Type(IntEnum):
 
 
 class _Tag(IntEnum):
-    """Entries of what a dynamic linker reads."""
+    """Tags of the dynamic section (DT_…)."""
 
     NULL = 0
     HASH = 4
@@ -45,8 +46,8 @@ class _Tag(IntEnum):
 
 
 @dataclass(frozen=True)
-class Function:
-    """A function called `symbol`, which begins at the byte `entry` of its code; `data` lies behind that, at the next page."""
+class ElfFunction:
+    """A function called `symbol`, which begins at byte `entry` of its code; `data` follows the code at the next page."""
 
     symbol: str
     code: bytes
@@ -56,16 +57,18 @@ class Function:
 
     @property
     def data_distance(self) -> int:
-        """How far from the code's beginning the data begins."""
-        return _up(len(self.code), self.architecture.page_bytes)
+        """The distance from the start of the code to the start of the data, in bytes."""
+        return _round_up(len(self.code), self.architecture.page_bytes)
 
 
 @dataclass(frozen=True)
 class _Section:
+    """A section header."""
+
     name: str
     type: _Type
     flags: int = 0
-    place: int = 0
+    offset: int = 0
     size: int = 0
     link: int = 0
     info: int = 0
@@ -73,34 +76,34 @@ class _Section:
     entry: int = 0
 
 
-class _Strings:
-    """Texts, each by where it begins."""
+class _StringTable:
+    """A string table; a string is identified by its offset."""
 
     def __init__(self) -> None:
         self.data = b"\0"
 
     def add(self, text: str) -> int:
-        at = len(self.data)
+        offset = len(self.data)
         self.data += os.fsencode(text) + b"\0"
-        return at
+        return offset
 
 
-def shared_library(function: Function, name: str) -> bytes:
-    """A library called `name`."""
-    strings, page = _Strings(), function.architecture.page_bytes
+def shared_library(function: ElfFunction, name: str) -> bytes:
+    """Return a shared library with the soname `name`."""
+    strings, page = _StringTable(), function.architecture.page_bytes
     symbol, soname = strings.add(function.symbol), strings.add(name)
-    # A dynamic linker does not map nothing.
+    # Dynamic linkers refuse to map an empty segment.
     segments = 6 if function.data else 5
     at_hash = _HEADER.size + segments * struct.calcsize(_SEGMENT)
-    hash_table = struct.pack("<5I", 1, 2, 1, 0, 0)  # one bucket: symbol 1, and no other
-    at_symbols = _up(at_hash + len(hash_table), 8)
+    hash_table = struct.pack("<5I", 1, 2, 1, 0, 0)  # One bucket that contains symbol 1 only.
+    at_symbols = _round_up(at_hash + len(hash_table), 8)
     entry = struct.calcsize(_SYMBOL)
     at_strings = at_symbols + 2 * entry
     end = at_strings + len(strings.data)
-    at_code = _up(end, page)
+    at_code = _round_up(end, page)
     at_data = at_code + function.data_distance
-    # Dynamic linkers write in what they read.
-    at_dynamic = _up(at_data + len(function.data), page)
+    # The dynamic section is writable: dynamic linkers update it.
+    at_dynamic = _round_up(at_data + len(function.data), page)
     begins, length = at_code + function.entry, len(function.code) - function.entry
     symbols = bytes(entry) + struct.pack(_SYMBOL, symbol, _GLOBAL_FUNCTION, 0, 4, begins, length)
     tags = {
@@ -114,8 +117,8 @@ def shared_library(function: Function, name: str) -> bytes:
     }
     dynamic = b"".join(struct.pack("<qQ", tag, value) for tag, value in tags.items())
     program = b"".join(
-        struct.pack(_SEGMENT, kind, flags, place, place, place, size, size, align)
-        for kind, flags, place, size, align in (
+        struct.pack(_SEGMENT, kind, flags, offset, offset, offset, size, size, align)
+        for kind, flags, offset, size, align in (
             (_LOAD, _R, 0, end, page),
             (_LOAD, _R | _X, at_code, len(function.code), page),
             (_LOAD, _R, at_data, len(function.data), page),
@@ -133,7 +136,7 @@ def shared_library(function: Function, name: str) -> bytes:
         _Section(".rodata", _Type.PROGBITS, _ALLOC, at_data, len(function.data), align=page),
         _Section(".dynamic", _Type.DYNAMIC, _ALLOC | _WRITE, at_dynamic, len(dynamic), link=3, align=8, entry=16),
     ]
-    parts = {
+    contents = {
         _HEADER.size: program,
         at_hash: hash_table,
         at_symbols: symbols,
@@ -142,44 +145,46 @@ def shared_library(function: Function, name: str) -> bytes:
         at_data: function.data,
         at_dynamic: dynamic,
     }
-    return _file(_SHARED, function.architecture, segments, parts, sections)
+    return _assemble_file(_SHARED, function.architecture, segments, contents, sections)
 
 
-def relocatable_object(function: Function) -> bytes:
-    """An object for a linker: one section, since the distance to the data is in the code."""
-    strings, page = _Strings(), function.architecture.page_bytes
+def relocatable_object(function: ElfFunction) -> bytes:
+    """Return a relocatable object with code and data in one section, since the code depends on their distance."""
+    strings, page = _StringTable(), function.architecture.page_bytes
     symbol = strings.add(function.symbol)
     entry = struct.calcsize(_SYMBOL)
     length = len(function.code) - function.entry
     symbols = bytes(entry) + struct.pack(_SYMBOL, symbol, _GLOBAL_FUNCTION, 0, 1, function.entry, length)
     content = function.code + bytes(function.data_distance - len(function.code)) + function.data
-    at_code = _up(_HEADER.size, page)
-    at_symbols = _up(at_code + len(content), 8)
+    at_code = _round_up(_HEADER.size, page)
+    at_symbols = _round_up(at_code + len(content), 8)
     at_strings = at_symbols + len(symbols)
     sections = [
         _Section(f".text.{function.symbol}", _Type.PROGBITS, _ALLOC | _EXEC, at_code, len(content), align=page),
         _Section(".symtab", _Type.SYMTAB, 0, at_symbols, len(symbols), link=3, info=1, align=8, entry=entry),
         _Section(".strtab", _Type.STRTAB, 0, at_strings, len(strings.data)),
-        # Without it a linker takes the stack for executable.
+        # Without this section, linkers mark the stack as executable.
         _Section(".note.GNU-stack", _Type.PROGBITS, 0, at_strings),
     ]
-    return _file(
+    return _assemble_file(
         _RELOCATABLE, function.architecture, 0, {at_code: content, at_symbols: symbols, at_strings: strings.data}, sections
     )
 
 
-def _file(kind: int, architecture: Architecture, segments: int, parts: dict[int, bytes], sections: list[_Section]) -> bytes:
-    """A file with these parts at their places, and what lists its sections behind them."""
-    names = _Strings()
-    at_names = max(place + len(part) for place, part in parts.items())
+def _assemble_file(
+    kind: int, architecture: Architecture, segments: int, contents: dict[int, bytes], sections: list[_Section]
+) -> bytes:
+    """Return a file with these parts at their offsets, followed by the section headers."""
+    names = _StringTable()
+    at_names = max(offset + len(content) for offset, content in contents.items())
     all_sections = [_Section("", _Type.NULL, align=0), *sections, _Section(".shstrtab", _Type.STRTAB, 0, at_names)]
     starts = [names.add(s.name) if s.name else 0 for s in all_sections]
-    at_headers = _up(at_names + len(names.data), 8)
+    at_headers = _round_up(at_names + len(names.data), 8)
     headers = b"".join(
         struct.pack(
             _SECTION,
-            *(start, s.type, s.flags, s.place if s.flags & _ALLOC and kind == _SHARED else 0, s.place),
-            *(len(names.data) if s.place == at_names and s.name == ".shstrtab" else s.size, s.link, s.info, s.align, s.entry),
+            *(start, s.type, s.flags, s.offset if s.flags & _ALLOC and kind == _SHARED else 0, s.offset),
+            *(len(names.data) if s.offset == at_names and s.name == ".shstrtab" else s.size, s.link, s.info, s.align, s.entry),
         )
         for start, s in zip(starts, all_sections, strict=True)
     )
@@ -188,12 +193,13 @@ def _file(kind: int, architecture: Architecture, segments: int, parts: dict[int,
     program = _HEADER.size if segments else 0
     counts = (*sizes, len(all_sections), len(all_sections) - 1)
     file = bytearray(at_headers + len(headers))
-    places = (0, program, at_headers, architecture.flags)
-    file[: _HEADER.size] = _HEADER.pack(identity, kind, architecture.machine, 1, *places, *counts)
-    for place, part in {**parts, at_names: names.data, at_headers: headers}.items():
-        file[place : place + len(part)] = part
+    offsets = (0, program, at_headers, architecture.flags)
+    file[: _HEADER.size] = _HEADER.pack(identity, kind, architecture.machine, 1, *offsets, *counts)
+    for offset, content in {**contents, at_names: names.data, at_headers: headers}.items():
+        file[offset : offset + len(content)] = content
     return bytes(file)
 
 
-def _up(size: int, multiple: int) -> int:
+def _round_up(size: int, multiple: int) -> int:
+    """Round up to a multiple."""
     return -(-size // multiple) * multiple

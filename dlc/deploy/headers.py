@@ -1,4 +1,4 @@
-"""The header of a library: what its programs take and give, and how they are called."""
+"""Generate the C header of a library: the inputs, outputs and usage of its programs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.dims import Dim, Range
+from dlc.dims import Dim, SizeRange
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.cpu.sizing import symbols_of
+from dlc.runtime.cpu.size_operations import symbols_of
+from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.runtime.program.host_program import HostProgram
-from dlc.runtime.program.open_program import OpenProgram
-from dlc.runtime.saving.parts import Conditions
+from dlc.runtime.saving.variant_table import Conditions
 
 _CALL = re.compile(r"#ifndef DLC_CALL\n.*?\n#endif\n", re.DOTALL)
-# So much is told of a value or a shape.
-_MOST_TOLD = 100
+# Descriptions of a value or shape are truncated to this length.
+_MAX_DESCRIPTION_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
-class Program:
-    """A program, the defaults of its inputs, and what holds of the calls that it is for."""
+class HeaderProgram:
+    """A program of a library, the defaults of its inputs, and the conditions of the calls that it serves."""
 
     artifact: Artifact
     defaults: Mapping[str, NDArray[Any]]
@@ -32,82 +32,87 @@ class Program:
 
     @property
     def symbols(self) -> Sequence[str]:
-        """The sizes that a call gives."""
+        """The names of the symbolic sizes."""
         return list(symbols_of(self.artifact.host))
 
     @property
-    def decided(self) -> Sequence[str]:
-        """The sizes that data decides."""
-        return self.artifact.host.decided if isinstance(self.artifact.host, OpenProgram) else ()
+    def data_dependent_sizes(self) -> Sequence[str]:
+        """The names of the data-dependent sizes."""
+        return self.artifact.host.data_dependent_sizes if isinstance(self.artifact.host, DynamicProgram) else ()
 
     @property
-    def takes_known_memory(self) -> bool:
-        """Whether all calls take as much memory."""
-        return not self.symbols and not self.decided
+    def has_static_memory(self) -> bool:
+        """Return whether all calls require the same amount of memory."""
+        return not self.symbols and not self.data_dependent_sizes
 
-    def described(self) -> list[str]:
-        """Its sizes, inputs and outputs."""
+    def description(self) -> list[str]:
+        """Return lines that describe the sizes, inputs and outputs."""
         host = self.artifact.host
         donors: Mapping[int, int] = host.donors if isinstance(host, HostProgram) else {}
         optional = [", or NULL" if info.name in self.defaults else "" for info in host.inputs]
         return [
-            *(f"size {k}    {_plain(name)}{self._range_of(name)}" for k, name in enumerate(self.symbols)),
+            *(f"size {k}    {_comment_text(name)}{self._range_of(name)}" for k, name in enumerate(self.symbols)),
             *(
-                f"input {k}   {_plain(str(i))}{or_null}"
+                f"input {k}   {_comment_text(str(i))}{or_null}"
                 for k, (i, or_null) in enumerate(zip(host.inputs, optional, strict=True))
             ),
-            *(f"output {k}  {_plain(str(info))}" for k, info in enumerate(host.outputs)),
-            *(f"output {k} is written over input {d}, which is then written" for k, d in donors.items()),
+            *(f"output {k}  {_comment_text(str(info))}" for k, info in enumerate(host.outputs)),
+            *(f"output {k} overwrites input {d}" for k, d in donors.items()),
         ]
 
-    def told_later(self) -> list[str]:
-        """What is to be known where data decides sizes."""
-        if not self.decided:
+    def data_dependent_notes(self) -> list[str]:
+        """Return lines about data-dependent sizes, if there are any."""
+        if not self.data_dependent_sizes:
             return []
         outputs = enumerate(self.artifact.host.outputs)
-        own = [k for k, o in outputs for size in o.shape if Dim.lift(size).symbols() & {*self.decided}]
-        named = ", ".join(f"outputs[{k}]" for k in dict.fromkeys(own)) or "none"
+        output_indices = [k for k, o in outputs for size in o.shape if Dim.lift(size).symbols() & {*self.data_dependent_sizes}]
+        output_names = ", ".join(f"outputs[{k}]" for k in dict.fromkeys(output_indices)) or "none"
+        sizes = _comment_text(", ".join(self.data_dependent_sizes))
         return [
             "",
-            f"Data decides {_plain(', '.join(self.decided))}: a call may take more memory than was answered before. It ends",
-            "with 2 then, and is to be made again with call.needed bytes. Outputs of such sizes lie in the memory: the call",
-            f"sets the addresses of {named}, and call.shapes says how large they are.",
+            f"Data-dependent sizes: {sizes}. A call may require more memory than was",
+            "computed before. It returns 2 then; repeat it with call.required_bytes bytes. Outputs of such sizes are in the",
+            f"memory of the call, which sets the addresses of {output_names}; call.shapes has their shapes.",
         ]
 
     def _range_of(self, symbol: str) -> str:
-        """What a size may be, if it is said."""
+        """Return the declared range of a symbolic size as text."""
         host = self.artifact.host
-        range_ = host.ranges.get(symbol) if isinstance(host, OpenProgram) else None
-        return "" if range_ is None or range_ == Range() else f" in {range_}"
+        range_ = host.ranges.get(symbol) if isinstance(host, DynamicProgram) else None
+        return "" if range_ is None or range_ == SizeRange() else f" in {range_}"
 
 
-def header_text(name: str, programs: Sequence[Program], symbol: str, memory: int | None) -> str:
-    """The header of a library of these programs; `memory` is how much a call takes at most, if that is known."""
+def header_text(name: str, programs: Sequence[HeaderProgram], symbol: str, memory: int | None) -> str:
+    """Return the header of a library of these programs; `memory` is the maximum memory of a call, if it is static."""
     call = _CALL.search(Path(__file__).with_name("dlc.h").read_text("utf-8"))
     assert call is not None, "dlc.h declares the call"
-    target, picked = programs[0].artifact.target, any(program.conditions for program in programs)
-    sized = any(program.symbols for program in programs)
+    target, has_conditions = programs[0].artifact.target, any(program.conditions for program in programs)
+    has_symbols = any(program.symbols for program in programs)
     lines = [
-        f"{_plain(name)}, compiled by dlc for {target.name}, which is a processor of",
-        f"{target.architecture} with {' '.join(target.features)}.",
+        f"{_comment_text(name)}, compiled by dlc for {target.name}: {target.architecture}",
+        f"with {' '.join(target.features)}.",
         "",
-        *(_listed(programs) if picked else (*programs[0].described(), "")),
-        "Arrays are row after row, aligned as their elements; memory begins at a multiple of 64:",
+        *(_program_list(programs) if has_conditions else (*programs[0].description(), "")),
+        "Arrays are row-major and aligned to their elements; memory is aligned to 64 bytes:",
         "",
-        *(_giving(programs) if picked else ()),
+        *(_selector_lines(programs) if has_conditions else ()),
         "    dlc_call call = {0};",
-        *(["    call.given = given, call.given_count = sizeof given / sizeof *given;"] if picked else ()),
-        f"    call.inputs = inputs, call.outputs = outputs{', call.sizes = sizes' if sized else ''};",
-        f"    {symbol}(&call);                      // no memory yet: answers call.needed",
-        "    call.memory = aligned_alloc(64, (call.needed + 63) / 64 * 64), call.bytes = call.needed;",
-        f"    if ({symbol}(&call)) ...              // 0: done; codes are those of dlc.h, below 0 the model's own",
-        *([] if picked else programs[0].told_later()),
+        *(
+            ["    call.selectors = selectors, call.selector_count = sizeof selectors / sizeof *selectors;"]
+            if has_conditions
+            else ()
+        ),
+        f"    call.inputs = inputs, call.outputs = outputs{', call.sizes = sizes' if has_symbols else ''};",
+        f"    {symbol}(&call);                      // without memory: computes call.required_bytes",
+        "    call.memory = aligned_alloc(64, (call.required_bytes + 63) / 64 * 64), call.bytes = call.required_bytes;",
+        f"    if ({symbol}(&call)) ...              // 0: success; codes of dlc.h; negative: failures of the model",
+        *([] if has_conditions else programs[0].data_dependent_notes()),
         "",
-        "Calls at once have memory of their own. A call runs on its own thread, or on threads of yours (`parallel`); dlc.h",
-        f"(`dlc header`) runs it on threads of its own, and checks the processor: dlc_open_linked({symbol}, ...).",
+        "Concurrent calls need separate memory. A call runs on the calling thread, or on your threads (`parallel`). dlc.h",
+        f"(`dlc header`) provides a thread pool and checks the processor: dlc_open_linked({symbol}, ...).",
     ]
     comment = "\n".join(f" * {line}".rstrip() for line in lines)
-    known = "" if memory is None else f"#define {symbol.upper()}_BYTES {memory} /* of memory */\n"
+    size_macro = "" if memory is None else f"#define {symbol.upper()}_BYTES {memory} /* of memory */\n"
     return f"""/*
 {comment}
  */
@@ -122,7 +127,7 @@ extern "C" {{
 #endif
 
 {call.group()}
-{known}int64_t {symbol}(dlc_call *call);
+{size_macro}int64_t {symbol}(dlc_call *call);
 
 #ifdef __cplusplus
 }}
@@ -131,37 +136,38 @@ extern "C" {{
 """
 
 
-def _listed(programs: Sequence[Program]) -> list[str]:
-    """Programs, and what each is for."""
+def _program_list(programs: Sequence[HeaderProgram]) -> list[str]:
+    """Return lines that describe the programs and their conditions."""
     count = "One program" if len(programs) == 1 else f"{len(programs)} programs"
     lines = [
-        f"{count}: a call is of the first that is for what `given` of it says of inputs, their values or shapes. Where none",
-        "is, it ends with 6 (DLC_SEVERAL_PROGRAMS), and call.unfit is the name of an input of which that is so.",
+        f"{count}: a call runs the first one whose conditions on the values or shapes of inputs match call.selectors. If none",
+        "matches, it returns 6 (DLC_NO_PROGRAM), and call.unmatched_input is the name of an input that does not match.",
         "",
     ]
     for program in programs:
-        told = ", ".join(_shortened(_plain(str(condition))) for condition in program.conditions)
-        lines += [f"{f'for {told}' if told else 'for all others'}:", *(f"    {line}" for line in program.described())]
-        lines += [f"    {line}".rstrip() for line in program.told_later()] + [""]
+        conditions = ", ".join(_shortened(_comment_text(str(condition))) for condition in program.conditions)
+        lines += [f"{f'for {conditions}' if conditions else 'otherwise'}:", *(f"    {line}" for line in program.description())]
+        lines += [f"    {line}".rstrip() for line in program.data_dependent_notes()] + [""]
     return lines
 
 
-def _giving(programs: Sequence[Program]) -> list[str]:
-    """How a call says which program it is for."""
-    one = next(program.conditions for program in programs if program.conditions)
-    given = [
-        f'{{"{_plain(name)}", value, sizeof value, NULL, 0}}'
-        if isinstance(wanted, bytes)
-        else f'{{"{_plain(name)}", NULL, 0, shape, {len(wanted)}}}'
-        for name, wanted, _ in one
+def _selector_lines(programs: Sequence[HeaderProgram]) -> list[str]:
+    """Return the declaration of the selectors that a call passes."""
+    conditions = next(program.conditions for program in programs if program.conditions)
+    selectors = [
+        f'{{"{_comment_text(name)}", value, sizeof value, NULL, 0}}'
+        if isinstance(expected_value, bytes)
+        else f'{{"{_comment_text(name)}", NULL, 0, shape, {len(expected_value)}}}'
+        for name, expected_value, _ in conditions
     ]
-    return [f"    dlc_given given[] = {{{', '.join(given)}}};"]
+    return [f"    dlc_selector selectors[] = {{{', '.join(selectors)}}};"]
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}..."
+    """Truncate a description."""
+    return text if len(text) <= _MAX_DESCRIPTION_CHARACTERS else f"{text[:_MAX_DESCRIPTION_CHARACTERS]}..."
 
 
-def _plain(text: str) -> str:
-    """Text in a comment."""
+def _comment_text(text: str) -> str:
+    """Return text that is safe in a C comment."""
     return re.sub(r"[^\x20-\x7e]", "?", text).replace("*/", "* /")

@@ -1,10 +1,4 @@
-"""A compiled model as a shared library, an object or an archive of one, with a header beside it that says how it is called.
-
-    for any call     program · weights
-    for different    program · program · … · what picks one of them · weights        runtime/saving/parts.py
-
-Weights are there once, however many programs have them. The symbol is that of the program, or of what picks one.
-"""
+"""Write a compiled model as a shared library, an object or a static archive, with a C header."""
 
 from __future__ import annotations
 
@@ -15,35 +9,35 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dlc.arrays import ALIGNMENT
+from dlc.arrays import ALIGNMENT_BYTES
 from dlc.deploy.archive import archive
-from dlc.deploy.elf import Function, relocatable_object, shared_library
-from dlc.deploy.headers import Program, header_text
+from dlc.deploy.elf import ElfFunction, relocatable_object, shared_library
+from dlc.deploy.headers import HeaderProgram, header_text
 from dlc.errors import UnsupportedError
-from dlc.files.whole_files import write_whole_text, written_whole
-from dlc.forms import OBJECTS
+from dlc.files.atomic_writes import atomic_write, atomic_write_text
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.cpu.code.entry import entry_code
-from dlc.runtime.cpu.image import function_in, memory_of
+from dlc.runtime.cpu.code.entry_stub import entry_code
+from dlc.runtime.cpu.program_image import function_in, memory_of
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.saved_by_sizes import SavedBySizes
+from dlc.runtime.models.saved_specializations import SavedSpecializations
 from dlc.runtime.models.variants import Variants
 from dlc.runtime.opencl.artifact import DeviceArtifact
-from dlc.runtime.program.host_program import Compute, walk
+from dlc.runtime.program.host_program import PythonCall, walk
 from dlc.runtime.saving.checksum import checksum_of
-from dlc.runtime.saving.container import PAGE, Placed, bytes_of
-from dlc.runtime.saving.parts import Conditions, Part, parts_block
+from dlc.runtime.saving.container import PAGE_BYTES, SectionRef, as_byte_view
+from dlc.runtime.saving.variant_table import Conditions, SavedProgram, encode_variant_table
 from dlc.target import architecture_of
+from dlc.value_types import OBJECT_DTYPE
 
 SUFFIXES = (".so", ".o", ".a")
 
 
 def write_library(model: Model, path: Path) -> Path:
-    """Writes a model as what the path's suffix says (.so, .o or .a), and beside it a header (.h), whose path is returned.
+    """Write a model in the format of the path's suffix (.so, .o or .a), and its C header (.h); return the path of the header.
 
-    The one symbol is `dlc_model_NAME`, of the file's name. Of a model that is compiled when it is called, for its values,
-    shapes or sizes, it holds the programs that calls have made so far. Raises UnsupportedError for a model that Python runs a
-    part of, or that has no program yet, and DlcError when a file cannot be written.
+    The library defines one symbol, `dlc_model_NAME`, after the file's name. For a model that is specialized at run time, it
+    contains the specializations that calls have compiled so far. Raises UnsupportedError for a model that partly runs in Python
+    or has no program yet, and DlcError if a file cannot be written.
     """
     programs = _programs_of(model, (), {})
     name = re.sub(r"\W", "_", path.stem, flags=re.ASCII)
@@ -53,114 +47,119 @@ def write_library(model: Model, path: Path) -> Path:
     if path.suffix == ".a":
         data = archive(f"{name}.o", data, function.symbol)
     header = path.with_suffix(".h")
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(data)
-    write_whole_text(header, header_text(model.name, programs, function.symbol, library.memory))
+    atomic_write_text(header, header_text(model.name, programs, function.symbol, library.memory))
     return header
 
 
 def runs_without_python(model: Model) -> bool:
-    """Whether a model is programs that serve its calls by themselves."""
+    """Return whether a model consists of programs that need no Python."""
     try:
         return bool(_programs_of(model, (), {}))
     except UnsupportedError:
         return False
 
 
-def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, NDArray[Any]]) -> list[Program]:
-    """The programs that serve calls of a model for which these conditions hold."""
+def _programs_of(model: Model, conditions: Conditions, defaults: Mapping[str, NDArray[Any]]) -> list[HeaderProgram]:
+    """Return the programs of a model with their conditions, including the given ones."""
     artifact, defaults = model.artifact, {**defaults, **model.defaults}
     if isinstance(artifact, Artifact):
-        computed = [f"{i.op} at {i.where}" for i, _ in walk(artifact.host.instructions) if isinstance(i, Compute)]
-        if computed:
-            raise UnsupportedError(f"{model.name}: only Python computes {', '.join(computed)}; save it as .dlc for Python")
-        own = {info.name: defaults[info.name] for info in artifact.host.inputs if info.name in defaults}
-        return [Program(artifact, own, conditions)]
-    choices = artifact.choices if isinstance(artifact, Variants | SavedBySizes) else []
+        python_calls = [f"{i.op} at {i.where}" for i, _ in walk(artifact.host.instructions) if isinstance(i, PythonCall)]
+        if python_calls:
+            raise UnsupportedError(
+                f"{model.name}: {', '.join(python_calls)} run in Python; save the model as .dlc to use it there"
+            )
+        program_defaults = {info.name: defaults[info.name] for info in artifact.host.inputs if info.name in defaults}
+        return [HeaderProgram(artifact, program_defaults, conditions)]
+    choices = artifact.choices if isinstance(artifact, Variants | SavedSpecializations) else []
     if not choices:
-        raise UnsupportedError(f"{model.name}: a library holds programs for the CPU; {_not_programs(model)}")
+        raise UnsupportedError(f"{model.name}: a library contains programs for a CPU; {_unsupported_error(model)}")
     return [program for c in choices for program in _programs_of(c.model, (*conditions, *c.conditions), defaults)]
 
 
-def _not_programs(model: Model) -> str:
-    """Why a model is not programs for the CPU, and what to do."""
+def _unsupported_error(model: Model) -> str:
+    """Return why a model does not consist of CPU programs, and what to do."""
     if model.artifact is None or isinstance(model.artifact, DeviceArtifact):
-        return "this model was compiled for another target, or runs in Python: compile it for a target such as cpu"
-    if any(info.dtype == OBJECTS for info in (*model.inputs, *model.outputs)):
-        return "this model takes or returns text, lists or None, of which only Python makes tensors: save it as .dlc for Python"
+        return "this model was compiled for another target, or runs in Python: compile it for target cpu"
+    if any(info.dtype == OBJECT_DTYPE for info in (*model.inputs, *model.outputs)):
+        return "this model has strings, lists or None as inputs or outputs, which need Python: save it as .dlc"
     if isinstance(model.artifact, Variants):
-        given = "--value, input_values" if model.values else "--shape, input_shapes"
-        return (
-            f"this model is compiled for {model.artifact.decided_by}: give them ({given}), or call it with all it is to serve"
-        )
-    if isinstance(model.artifact, SavedBySizes) and model.artifact.models.decide is not None:
-        return "this model is compiled for sizes that data decides, of which only Python knows the program: save it as .dlc"
-    return "this model is compiled for each set of sizes: give them (--shape, input_shapes), or call it with all it is to serve"
+        options = "--value, input_values" if model.values else "--shape, input_shapes"
+        return f"this model is specialized for {model.artifact.key_text}: specify them ({options}), or call the model with each"
+    if isinstance(model.artifact, SavedSpecializations) and model.artifact.models.decide is not None:
+        return "this model is specialized for data-dependent sizes, which needs Python: save it as .dlc"
+    return "this model is specialized per shape: specify shapes (--shape, input_shapes), or call the model with each of them"
 
 
 class _Library:
-    """Programs as one function, with their weights behind it."""
+    """The content of a library: programs as one function, followed by their weights."""
 
-    def __init__(self, programs: Sequence[Program], symbol: str) -> None:
+    def __init__(self, programs: Sequence[HeaderProgram], symbol: str) -> None:
         self.programs, self.symbol = programs, symbol
         first = programs[0].artifact
         self.architecture, self.target = architecture_of(first.target), first.target
         self.checksum = checksum_of(first.target, first.runtime)
-        self.data, self.places = self._laid_out()
-        # The code is as long whatever the distance is.
-        distance = self._with_data_behind(self._blocks(0)).data_distance
+        self.data, self.array_refs = self._layout()
+        # The size of the code does not depend on the distance to the data.
+        distance = self._join_blocks(self._blocks(0)).data_distance
         self.blocks = self._blocks(distance)
-        self.function = self._with_data_behind(self.blocks)
+        self.function = self._join_blocks(self.blocks)
 
     @property
     def memory(self) -> int | None:
-        """How much a call takes at most; None if its sizes or data say it."""
-        known = all(program.takes_known_memory for program in self.programs)
-        return max(map(memory_of, self.blocks)) if known else None
+        """The maximum memory of a call in bytes; None if it depends on sizes."""
+        is_static = all(program.has_static_memory for program in self.programs)
+        return max(map(memory_of, self.blocks)) if is_static else None
 
-    def _laid_out(self) -> tuple[bytes, list[list[Placed]]]:
-        """The arrays of all programs one after the other, equal ones once, and for each program where its own are."""
-        data, known, places = bytearray(), dict[int, list[tuple[memoryview, Placed]]](), list[list[Placed]]()
+    def _layout(self) -> tuple[bytes, list[list[SectionRef]]]:
+        """Return the deduplicated arrays of all programs as one block of data, and where the arrays of each program are."""
+        data, known_sections, array_refs = (
+            bytearray(),
+            dict[int, list[tuple[memoryview, SectionRef]]](),
+            list[list[SectionRef]](),
+        )
 
-        def placed(array: NDArray[Any]) -> Placed:
-            content = bytes_of(array)
+        def place_array(array: NDArray[Any]) -> SectionRef:
+            content = as_byte_view(array)
             checksum = self.checksum(content, 0)
-            alike = known.setdefault(checksum, [])
-            for other, place in alike:
+            candidates = known_sections.setdefault(checksum, [])
+            for other, ref in candidates:
                 if other == content:
-                    return place
-            alike.append((content, Placed(len(data), content.nbytes, checksum)))
+                    return ref
+            candidates.append((content, SectionRef(len(data), content.nbytes, checksum)))
             data.extend(content)
-            data.extend(bytes(-len(data) % ALIGNMENT))
-            return alike[-1][1]
+            data.extend(bytes(-len(data) % ALIGNMENT_BYTES))
+            return candidates[-1][1]
 
         for program in self.programs:
             weights = [program.artifact.weights[info.name] for info in program.artifact.host.weights]
-            places.append(list(map(placed, (*weights, *program.defaults.values()))))
-        return bytes(data), places
+            array_refs.append(list(map(place_array, (*weights, *program.defaults.values()))))
+        return bytes(data), array_refs
 
     def _blocks(self, distance: int) -> list[bytes]:
-        """The programs' blocks, each at a page, where data begins so far from the first."""
-        blocks, at = list[bytes](), 0
-        for program, places in zip(self.programs, self.places, strict=True):
-            placed = [place._replace(distance=place.distance + distance - at) for place in places]
+        """Return the blocks of the programs, each padded to pages; the data begins `distance` bytes after the first block."""
+        blocks, offset = list[bytes](), 0
+        for program, array_refs in zip(self.programs, self.array_refs, strict=True):
+            refs = [ref._replace(distance=ref.distance + distance - offset) for ref in array_refs]
             weights = len(program.artifact.host.weights)
-            defaults = dict(zip(program.defaults, placed[weights:], strict=True))
-            blocks.append(program.artifact.image(placed[:weights], defaults))
-            at += len(blocks[-1]) + -len(blocks[-1]) % PAGE
+            defaults = dict(zip(program.defaults, refs[weights:], strict=True))
+            blocks.append(program.artifact.image(refs[:weights], defaults))
+            offset += len(blocks[-1]) + -len(blocks[-1]) % PAGE_BYTES
         return blocks
 
-    def _with_data_behind(self, blocks: Sequence[bytes]) -> Function:
+    def _join_blocks(self, blocks: Sequence[bytes]) -> ElfFunction:
+        """Return the function that consists of these blocks and, if there are several, the code that selects one."""
         if len(blocks) == 1 and not self.programs[0].conditions:
-            return Function(self.symbol, blocks[0], self.data, self.architecture)
+            return ElfFunction(self.symbol, blocks[0], self.data, self.architecture)
         code, starts = bytearray(), list[int]()
         for block in blocks:
             starts.append(len(code))
-            code += block + bytes(-len(block) % PAGE)
-        parts = [
-            Part(Placed(start - len(code), len(block), self.checksum(memoryview(block), 0)), program.conditions)
+            code += block + bytes(-len(block) % PAGE_BYTES)
+        code_parts = [
+            SavedProgram(SectionRef(start - len(code), len(block), self.checksum(memoryview(block), 0)), program.conditions)
             for start, block, program in zip(starts, blocks, self.programs, strict=True)
         ]
-        pick = starts[-1] + function_in(blocks[-1], self.programs[-1].artifact.runtime, "dlc_pick") - len(code)
-        picking = parts_block(parts, entry_code(self.target.architecture, pick))
-        return Function(self.symbol, bytes(code) + picking, self.data, self.architecture, len(code))
+        selection_offset = starts[-1] + function_in(blocks[-1], self.programs[-1].artifact.runtime, "dlc_pick") - len(code)
+        selection_table = encode_variant_table(code_parts, entry_code(self.target.architecture, selection_offset))
+        return ElfFunction(self.symbol, bytes(code) + selection_table, self.data, self.architecture, len(code))

@@ -1,4 +1,4 @@
-"""The entry of a program: its inputs and outputs, and the sizes of its buffers."""
+"""The entry function of a host program: its inputs and outputs, and the sizes of its buffers."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from dlc.ir import (
     func,
 )
 
-# On the arguments of the entry that are outputs.
+# The attribute of the entry's arguments that are outputs.
 OUTPUT = "host.output"
 
 
 def entry_of(module: ModuleOp) -> func.FuncOp:
-    """The function `@main`, where a program starts; raises UnsupportedError when the module has none."""
+    """Return the function `@main`, where a program starts; raise UnsupportedError if the module has none."""
     for op in module.ops:
         if isinstance(op, func.FuncOp) and op.sym_name.data == "main":
             return op
-    raise UnsupportedError("the module has no function @main; a program starts there")
+    raise UnsupportedError("the module has no function @main, the entry of a program")
 
 
 def outputs_of(main: func.FuncOp) -> Sequence[BlockArgument]:
-    """The entry's output buffers: its last arguments."""
+    """Return the entry's output buffers, which are its last arguments."""
     if main.arg_attrs is None:
         return []
-    return [a for a, named in zip(main.args, main.arg_attrs.data, strict=True) if OUTPUT in named.data]
+    return [a for a, attrs in zip(main.args, main.arg_attrs.data, strict=True) if OUTPUT in attrs.data]
 
 
 def inputs_of(main: func.FuncOp) -> Sequence[BlockArgument]:
-    """The entry's input buffers: its first arguments."""
+    """Return the entry's input buffers, which are its first arguments."""
     return main.args[: len(main.args) - len(outputs_of(main))]
 
 
 def sizes_of(buffer: SSAValue) -> tuple[Size, ...]:
-    """The sizes of a buffer of the entry."""
+    """Return the sizes of a buffer of the entry."""
     shape = cast("MemRefType[Attribute]", buffer.type).get_shape()
     if DYNAMIC_INDEX not in shape:
         return shape
@@ -60,7 +60,7 @@ def sizes_of(buffer: SSAValue) -> tuple[Size, ...]:
         case Block() as block:
             return _argument_sizes(block, cast("BlockArgument", buffer).index)
         case op:
-            raise UndecidableError(f"{op.name}: what it makes has sizes that are not known")
+            raise UndecidableError(f"{op.name}: the sizes of its result are not known")
 
 
 def _argument_sizes(block: Block, index: int) -> tuple[Size, ...]:
@@ -76,5 +76,5 @@ def _argument_sizes(block: Block, index: int) -> tuple[Size, ...]:
 
 
 def buffer_bytes(buffer: SSAValue) -> Size:
-    """The size of a dense buffer of the entry in bytes; bool takes one byte an element."""
+    """Return the size in bytes of a dense buffer of the entry; a bool takes one byte."""
     return product(sizes_of(buffer)) * numpy_dtype(cast("MemRefType[Attribute]", buffer.type).element_type).itemsize

@@ -1,18 +1,18 @@
-"""The host program after planning: launches of kernels on buffers, and the loops and branches around them.
+"""The `host` dialect: programs after memory planning, as kernel launches on buffers, and loops and branches around them.
 
     %w = host.weight @w7 : memref<64x64xf32>
     %b = host.arena 4096 : memref<1x56x56x64xf32>
     host.launch @conv_relu(%x, %w, %b) : memref<…>, memref<…>, memref<…>
 
-Buffers are at fixed places, but for the arguments of a loop's body, which are another part of a buffer in each step. Where
-sizes are known only when the program is called, buffers say theirs, and a launch gives those that its kernel takes:
+Buffers have fixed addresses, except for the arguments of a loop's body, which are another slice of a buffer in each iteration.
+In dynamic-shape programs, buffers have symbolic sizes, and a launch passes the sizes that its kernel takes as arguments:
 
     %b = host.buffer {sizes = #dl.dims<"N", 64>, region = 2} : memref<?x64xf32>
     host.launch @conv_relu sizes <"N">(%x, %w, %b) : memref<…>, memref<…>, memref<…>
 
-Entry arguments are the program's inputs, then its outputs, as memrefs; the latter carry the attribute `host.output`. Views
+Entry arguments are the program's inputs, then its outputs, as memrefs; outputs have the attribute `host.output`. Views
 of a buffer are `memref.reinterpret_cast`; `memref.copy` fills an output that no kernel writes. Element types are those of
-the `dl` dialect, `ui8` among them: a kernel that takes `i8` there sees the same bits.
+the `dl` dialect, including `ui8`: a kernel with an argument of `i8` reads the same bits.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class WeightOp(IRDLOperation):
 
 @irdl_op_definition
 class ArenaOp(IRDLOperation):
-    """A buffer in the arena, `offset` bytes from its start (a multiple of the alignment that was planned for)."""
+    """A buffer in the arena, `offset` bytes from its start (a multiple of the planned alignment)."""
 
     name = "host.arena"
     offset = prop_def(IntegerAttr)
@@ -81,10 +81,10 @@ class ArenaOp(IRDLOperation):
 
 @irdl_op_definition
 class BufferOp(IRDLOperation):
-    """A buffer in the arena whose place follows from the sizes of a call.
+    """A buffer in the arena whose offset depends on the sizes of a call.
 
-    Buffers of one `region` of the arena are never alive at the same time: it is as large as the largest of them. Region -1 is
-    none yet.
+    The lifetimes of the buffers of one `region` of the arena do not overlap: the region is as large as the largest of them.
+    Region -1 means that none is assigned yet.
     """
 
     name = "host.buffer"
@@ -102,7 +102,7 @@ class BufferOp(IRDLOperation):
 
 @irdl_op_definition
 class ViewOp(IRDLOperation):
-    """What of a buffer begins at an element: in another shape, which may follow from the sizes of a call, or as words."""
+    """A view of a buffer from the element `offset` on, with another shape, static or symbolic, or as i32 words."""
 
     name = "host.view"
     source = operand_def(MemRefType)
@@ -120,7 +120,7 @@ class ViewOp(IRDLOperation):
 
 @irdl_op_definition
 class LaunchOp(IRDLOperation):
-    """Runs a kernel on buffers: its inputs, then its outputs; `sizes` are those that it takes besides."""
+    """Runs a kernel on buffers: its inputs, then its outputs; `sizes` are its size arguments."""
 
     name = "host.launch"
     callee = prop_def(SymbolRefAttr)
@@ -135,8 +135,8 @@ class LaunchOp(IRDLOperation):
         Operation.__init__(self, operands=arguments, properties=properties)
 
     @property
-    def numbers(self) -> tuple[Size, ...]:
-        """The sizes that the kernel takes."""
+    def kernel_sizes(self) -> tuple[Size, ...]:
+        """The size arguments of the kernel."""
         return self.sizes.sizes if self.sizes is not None else ()
 
     @property
@@ -146,7 +146,7 @@ class LaunchOp(IRDLOperation):
 
 @irdl_op_definition
 class YieldOp(IRDLOperation):
-    """Ends a body; its operands are the buffers that the next step takes, or of a `while` whether there is one, then these."""
+    """Terminates a body; its operands are the buffers of the next iteration, preceded by the condition in a `host.while`."""
 
     name = "host.yield"
     buffers = var_operand_def(MemRefType)
@@ -157,19 +157,19 @@ class YieldOp(IRDLOperation):
         super().__init__(operands=[list(buffers)])
 
 
-class Repeated(PlainOp):
-    """An op whose body runs again and again, and hands buffers on."""
+class HostLoop(PlainOp):
+    """A loop whose body runs repeatedly and passes buffers to the next iteration."""
 
     @property
     def yielded(self) -> Sequence[SSAValue]:
-        """What the body hands on."""
+        """The operands of the body's `host.yield`."""
         last = self.blocks[0].last_op
         assert isinstance(last, YieldOp)
         return last.buffers
 
 
 @irdl_op_definition
-class LoopOp(Repeated):
+class LoopOp(HostLoop):
     """Runs its body `count` times.
 
         %last = host.loop %first, %next, %xs {count = 300, carried = 2} : (memref<4xf32>, …, memref<300x4xf32>) -> (…) {
@@ -178,10 +178,10 @@ class LoopOp(Repeated):
           host.yield %free, %state : …
         }
 
-    The first `carried` operands are buffers that the body's first arguments are in the first step; in the next step they are
-    what it yields. So buffers take turns, and nothing is copied. Step `i` has element `i` of the other operands, along axis
-    0, as the rest of its arguments; if `reverse` is set, element `count - 1 - i`. Results are what the carried buffers are in
-    the end. A count that comes with a call is written `count = #dl.dims<"L">`.
+    The first `carried` operands are the buffers of the body's first arguments in the first iteration; in the next one these are
+    the yielded buffers, so that buffers are exchanged without copies. The other operands are sequences: iteration `i` has their
+    element `i` along axis 0 as its remaining arguments, or element `count - 1 - i` if `reverse` is set. Results are the carried
+    buffers after the last iteration. A symbolic count is an attribute `count = #dl.dims<"L">`.
     """
 
     name = "host.loop"
@@ -207,14 +207,14 @@ class LoopOp(Repeated):
         )
 
     @property
-    def turns(self) -> Size:
-        """How often the body runs."""
+    def trip_count(self) -> Size:
+        """The number of iterations."""
         return self.count.sizes[0] if isinstance(self.count, DimsAttr) else self.count.value.data
 
 
 @irdl_op_definition
-class WhileOp(Repeated):
-    """Runs its body as long as a bool in memory holds: `%begin` before the first step, later what the body yields first.
+class WhileOp(HostLoop):
+    """Runs its body as long as a bool in memory is true: `%begin` before the first iteration, then the first yielded buffer.
 
     %last = host.while %begin, %first, %next : (memref<i1>, memref<4xf32>, memref<4xf32>) -> (…) {
     ^bb0(%state: memref<4xf32>, %free: memref<4xf32>):
@@ -235,7 +235,7 @@ class WhileOp(Repeated):
 
 @irdl_op_definition
 class IfOp(PlainOp):
-    """Runs its first body if a bool in memory holds, else the second; both write to the same buffers."""
+    """Runs its first body if a bool in memory is true, else the second; both write to the same buffers."""
 
     name = "host.if"
     condition = operand_def(MemRefType)
@@ -248,23 +248,23 @@ class IfOp(PlainOp):
 
 @irdl_op_definition
 class FailOp(IRDLOperation):
-    """Ends the call with an error, whose message has numbers from memory where its last `{}` are."""
+    """Fails the call with an error; values from memory replace the last `{}` of its message."""
 
     name = "host.fail"
     message = prop_def(StringAttr)
-    numbers = var_operand_def(MemRefType)
+    message_values = var_operand_def(MemRefType)
     traits = traits_def(IsTerminator())
-    assembly_format = "$message (`(` $numbers^ `:` type($numbers) `)`)? attr-dict"
+    assembly_format = "$message (`(` $message_values^ `:` type($message_values) `)`)? attr-dict"
 
-    def __init__(self, message: str, numbers: Sequence[SSAValue] = ()) -> None:
-        super().__init__(operands=[list(numbers)], properties={"message": StringAttr(message)})
+    def __init__(self, message: str, message_values: Sequence[SSAValue] = ()) -> None:
+        super().__init__(operands=[list(message_values)], properties={"message": StringAttr(message)})
 
 
 @irdl_op_definition
-class DecideOp(IRDLOperation):
-    """A number in memory is a size from here on, as `dl.decide` says: what is as large has its place only then."""
+class BindSizeOp(IRDLOperation):
+    """Binds a symbolic size to a value in memory, as `dl.bind_size` does; buffers of that size are allocated after it."""
 
-    name = "host.decide"
+    name = "host.bind_size"
     count = operand_def(MemRefType)
     size = prop_def(DimsAttr)
     irdl_options = (ParsePropInAttrDict(),)
@@ -281,7 +281,7 @@ class DecideOp(IRDLOperation):
 
 @irdl_op_definition
 class PrintOp(IRDLOperation):
-    """Prints what is in buffers, as `dl.print` does."""
+    """Prints the contents of buffers, as `dl.print` does."""
 
     name = "host.print"
     pieces = prop_def(ArrayAttr[StringAttr])
@@ -298,18 +298,18 @@ class PrintOp(IRDLOperation):
 
 @irdl_op_definition
 class ComputeOp(IRDLOperation):
-    """What Python computes, from the first `inputs` buffers to the others: an op by its name (`runtime/python_ops/`).
+    """Computes an op in Python, from the first `inputs` buffers to the others; `function` names it (`runtime/python_ops/`).
 
-        host.compute "text_split" (%x, %d, %parts) {settings = "{}", inputs = 2, decided = ["k"]} : memref<…>, …
+        host.compute "string_split" (%x, %d, %parts) {settings = "{}", inputs = 2, data_dependent_sizes = ["k"]} : memref<…>, …
 
-    `decided` are the sizes of its results that are known only then; `settings` are JSON.
+    `data_dependent_sizes` are the sizes of its results that the computation binds; `settings` are JSON.
     """
 
     name = "host.compute"
     function = prop_def(StringAttr)
     settings = prop_def(StringAttr)
     inputs = prop_def(IntegerAttr)
-    decided = prop_def(ArrayAttr[StringAttr])
+    data_dependent_sizes = prop_def(ArrayAttr[StringAttr])
     buffers = var_operand_def(MemRefType)
     irdl_options = (ParsePropInAttrDict(),)
     assembly_format = "$function `(` $buffers `)` attr-dict `:` type($buffers)"
@@ -320,13 +320,13 @@ class ComputeOp(IRDLOperation):
         settings: str,
         inputs: Sequence[SSAValue],
         results: Sequence[SSAValue],
-        decided: Sequence[str],
+        data_dependent_sizes: Sequence[str],
     ) -> None:
         properties = {
             "function": StringAttr(function),
             "settings": StringAttr(settings),
             "inputs": IntegerAttr(len(inputs), i64),
-            "decided": ArrayAttr(map(StringAttr, decided)),
+            "data_dependent_sizes": ArrayAttr(map(StringAttr, data_dependent_sizes)),
         }
         super().__init__(operands=[[*inputs, *results]], properties=properties)
 
@@ -335,24 +335,24 @@ class ComputeOp(IRDLOperation):
         return self.buffers[: self.inputs.value.data]
 
     @property
-    def made(self) -> Sequence[SSAValue]:
+    def result_buffers(self) -> Sequence[SSAValue]:
         """The buffers of its results."""
         return self.buffers[self.inputs.value.data :]
 
 
-def decided_by(op: Operation) -> tuple[str, ...]:
-    """The names of the sizes that an op decides."""
+def sizes_bound_by(op: Operation) -> tuple[str, ...]:
+    """Return the names of the sizes that an op binds."""
     match op:
-        case DecideOp():
+        case BindSizeOp():
             return (op.symbol,)
         case ComputeOp():
-            return tuple(symbol.data for symbol in op.decided)
+            return tuple(symbol.data for symbol in op.data_dependent_sizes)
         case _:
             return ()
 
 
 Host = Dialect(
     "host",
-    [WeightOp, ArenaOp, BufferOp, ViewOp, LaunchOp, YieldOp, LoopOp, WhileOp, IfOp, FailOp, DecideOp, PrintOp, ComputeOp],
+    [WeightOp, ArenaOp, BufferOp, ViewOp, LaunchOp, YieldOp, LoopOp, WhileOp, IfOp, FailOp, BindSizeOp, PrintOp, ComputeOp],
     [],
 )

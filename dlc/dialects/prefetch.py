@@ -1,4 +1,4 @@
-"""`memref.prefetch`, which MLIR has and xDSL lacks: a hint that an element will be read soon."""
+"""`memref.prefetch`, which MLIR has and xDSL lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dlc.ir import (
 
 @irdl_op_definition
 class PrefetchOp(IRDLOperation):
-    """Brings the cache line of `memref[indices]` near; the place may lie outside the buffer, and nothing is computed."""
+    """Prefetches the cache line of `memref[indices]`, which may be out of bounds; it is a hint without other effects."""
 
     name = "memref.prefetch"
     memref = operand_def(MemRefType)
@@ -28,11 +28,11 @@ class PrefetchOp(IRDLOperation):
     isDataCache = prop_def(BoolAttr)
 
 
-# Of a read into all levels of the cache.
-READ = {
+# A read into all cache levels.
+L1_READ_HINTS = {
     "isWrite": BoolAttr.from_bool(False),
     "localityHint": IntegerAttr(3, i32),
     "isDataCache": BoolAttr.from_bool(True),
 }
-# Of a read into all levels but the nearest.
-NEAR = {**READ, "localityHint": IntegerAttr(2, i32)}
+# A read into all cache levels except L1.
+L2_READ_HINTS = {**L1_READ_HINTS, "localityHint": IntegerAttr(2, i32)}

@@ -1,10 +1,10 @@
-"""Every dialect that dlc reads and writes, in one context."""
+"""A context with every dialect that dlc parses and prints."""
 
 from __future__ import annotations
 
 from dlc.dialects.dl import Dl
 from dlc.dialects.host import Host
-from dlc.dialects.matrices import MultiplyWordsOp
+from dlc.dialects.matrix_multiply import SubgroupMatmulOp
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.remainder import RemFOp
 from dlc.dialects.shape_cast import ShapeCastOp
@@ -17,7 +17,7 @@ STANDARD = (
 
 
 def make_context() -> Context:
-    """A context that parses every stage."""
+    """Return a context that parses the IR of every stage."""
     context = Context()
     for dialect in (*STANDARD, Dl, Host):
         context.load_dialect(dialect)
@@ -25,6 +25,6 @@ def make_context() -> Context:
     context.load_op(ShapeCastOp)
     context.load_op(RemFOp)
     context.load_op(gpu.BarrierOp)
-    context.load_op(MultiplyWordsOp)
+    context.load_op(SubgroupMatmulOp)
     context.load_attr_or_type(WorkgroupMemory)
     return context

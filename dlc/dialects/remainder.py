@@ -1,4 +1,4 @@
-"""`arith.remf`, which MLIR has and xDSL lacks: C's `fmod`."""
+"""`arith.remf`, the floating-point remainder of C's `fmod`, which MLIR has and xDSL lacks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from dlc.ir import arith, irdl_op_definition
 
 @irdl_op_definition
 class RemFOp(arith.FloatingPointLikeBinaryOperation):
-    """`x - y·trunc(x / y)`, exactly, with the sign of `x`; NaN where `x` is infinite or `y` 0, `x` where `y` is infinite."""
+    """`x - y·trunc(x / y)`, exactly, with the sign of `x`; NaN if `x` is infinite or `y` is 0, `x` if `y` is infinite."""
 
     name = "arith.remf"

@@ -1,4 +1,4 @@
-"""`vector.shape_cast`, which MLIR has and xDSL lacks: the elements of a vector, in their order, in another shape."""
+"""`vector.shape_cast`, which MLIR has and xDSL lacks: a vector reshaped in row-major order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dlc.ir import IRDLOperation, VectorType, irdl_op_definition, operand_def, r
 
 @irdl_op_definition
 class ShapeCastOp(IRDLOperation):
-    """`source` as a vector of another shape, with as many elements of the same type."""
+    """`source` as a vector of another shape with the same number of elements of the same type."""
 
     name = "vector.shape_cast"
     source = operand_def(VectorType)

@@ -1,8 +1,8 @@
-"""Sizes of buffers inside kernels, which need not be numbers.
+"""Sizes, strides and offsets of buffers inside kernels, which may be symbolic.
 
-A kernel that serves several sizes takes them as its last arguments, `s0`, `s1`, … of type `index`. In the types of its
-buffers such a size is `?`; what it is, a polynomial in these, follows from where the value comes from: an argument says it
-in its attribute `dl.sizes`, an op that makes a buffer or a view in its operands.
+A dynamic-shape kernel takes sizes as its last arguments, `s0`, `s1`, … of type `index`. A symbolic size is `?` in the type of a
+buffer. Its value, a polynomial in the size arguments, follows from the definition of the buffer: an argument declares it in the
+attribute `dl.sizes`, an op that creates a buffer or a view has it as an operand.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from dlc.ir import (
     memref,
 )
 
-# The attribute of a kernel's argument that says its sizes.
+# The attribute of a kernel's argument with its sizes.
 SIZES = "dl.sizes"
 
 
 def symbol(number: int) -> str:
-    """The name of a kernel's size."""
+    """Return the name of a kernel's size argument."""
     return f"s{number}"
 
 
 def size_arguments(block: Block) -> list[BlockArgument]:
-    """The arguments of a kernel that are sizes."""
+    """Return the size arguments of a kernel."""
     return [a for a in block.args if isinstance(a.type, IndexType)]
 
 
 def size_of(value: SSAValue) -> Size:
-    """What an index made of sizes is, as a polynomial in them and in quotients of such.
+    """Return an index as a polynomial in the kernel's size arguments, with floor divisions.
 
-    Raises UndecidableError for an index that is something else.
+    Raises UndecidableError for an index that is computed from anything else.
     """
     owner = value.owner
     if isinstance(owner, Block):
-        numbers = size_arguments(owner)
-        if value in numbers and isinstance(owner.parent_op(), func.FuncOp):
-            return Dim.symbol(symbol(numbers.index(cast(BlockArgument, value))))
+        arguments = size_arguments(owner)
+        if value in arguments and isinstance(owner.parent_op(), func.FuncOp):
+            return Dim.symbol(symbol(arguments.index(cast(BlockArgument, value))))
     elif isinstance(owner, arith.ConstantOp):
         return cast("IntegerAttr", owner.value).value.data
     elif isinstance(owner, arith.AddiOp | arith.MuliOp | arith.DivUIOp):
         a, b = map(size_of, owner.operands)
         return a // b if isinstance(owner, arith.DivUIOp) else a + b if isinstance(owner, arith.AddiOp) else a * b
-    raise UndecidableError(f"{value.name_hint or 'an index'} is no size of the kernel")
+    raise UndecidableError(f"{value.name_hint or 'an index'} is not computed from the kernel's size arguments")
 
 
 def _type(value: SSAValue) -> MemRefType[Attribute]:
@@ -67,27 +67,27 @@ def _type(value: SSAValue) -> MemRefType[Attribute]:
 
 
 def sizes_of(value: SSAValue) -> tuple[Size, ...]:
-    """The sizes of a buffer."""
+    """Return the sizes of a buffer."""
     shape = _type(value).get_shape()
     if DYNAMIC_INDEX not in shape:
         return shape
     match value.owner:
         case memref.AllocaOp(dynamic_sizes=operands):
-            given = iter(operands)
-            return tuple(size_of(next(given)) if s == DYNAMIC_INDEX else s for s in shape)
+            dynamic_sizes = iter(operands)
+            return tuple(size_of(next(dynamic_sizes)) if s == DYNAMIC_INDEX else s for s in shape)
         case memref.ReinterpretCastOp() as op:
             return mixed_sizes(op.static_sizes, op.sizes)
         case memref.SubviewOp() as op:
-            kept = _kept(op)
-            return tuple(s for s, keep in zip(mixed_sizes(op.static_sizes, op.sizes), kept, strict=True) if keep)
+            is_kept = _is_axis_kept(op)
+            return tuple(s for s, keep in zip(mixed_sizes(op.static_sizes, op.sizes), is_kept, strict=True) if keep)
         case Block() as block:
             return _argument_sizes(block, cast(BlockArgument, value))
         case op:
-            raise UndecidableError(f"{op.name}: what it makes has sizes that are not known")
+            raise UndecidableError(f"{op.name}: the sizes of its result are not known")
 
 
 def strides_of(value: SSAValue) -> tuple[Size, ...]:
-    """The distances between neighbours along each axis of a buffer, in elements."""
+    """Return the strides of a buffer, in elements."""
     t = _type(value)
     if isinstance(t.layout, NoneAttr):
         return row_major(sizes_of(value))
@@ -99,17 +99,17 @@ def strides_of(value: SSAValue) -> tuple[Size, ...]:
         case memref.ReinterpretCastOp() as op:
             return mixed_sizes(op.static_strides, op.strides)
         case memref.SubviewOp() as op:
-            kept = zip(strides_of(op.source), _kept(op), strict=True)
-            return tuple(s for s, keep in kept if keep)
+            axes = zip(strides_of(op.source), _is_axis_kept(op), strict=True)
+            return tuple(s for s, keep in axes if keep)
         case _:
             raise UndecidableError(f"a buffer of type {t}: its strides are not known")
 
 
 def offset_of(value: SSAValue) -> Size | None:
-    """Where a view begins in its buffer, in elements; None where that is known only inside of loops."""
-    known = _type(value).get_offset()
-    if known is not None:
-        return known
+    """Return the offset of a view in its buffer, in elements; None if it depends on loop iterators."""
+    static_offset = _type(value).get_offset()
+    if static_offset is not None:
+        return static_offset
     match value.owner:
         case memref.ReinterpretCastOp() as op:
             return mixed_sizes(op.static_offsets, op.offsets)[0]
@@ -125,35 +125,35 @@ def offset_of(value: SSAValue) -> Size | None:
 
 
 def mixed_sizes(static: DenseArrayBase[Any], operands: Sequence[SSAValue]) -> tuple[Size, ...]:
-    """The numbers and operands of an op's list of offsets, sizes or strides."""
-    given = iter(operands)
-    return tuple(size_of(next(given)) if s == DYNAMIC_INDEX else int(s) for s in static.get_values())
+    """Return an op's list of offsets, sizes or strides from its static values and dynamic operands."""
+    dynamic_values = iter(operands)
+    return tuple(size_of(next(dynamic_values)) if s == DYNAMIC_INDEX else int(s) for s in static.get_values())
 
 
-def _kept(op: memref.SubviewOp) -> Iterator[bool]:
-    """Which axes stay; of size 1 are those that go, the first of several in a row (as `Place.subview` makes them)."""
+def _is_axis_kept(op: memref.SubviewOp) -> Iterator[bool]:
+    """Return, for each axis of a subview, whether the result has it; of several unit axes the first are dropped."""
     sizes = [int(s) for s in op.static_sizes.get_values()]
     surplus = len(sizes) - len(_type(op.result).get_shape())
     shape = list(_type(op.result).get_shape())
-    kept: list[bool] = []
+    is_kept: list[bool] = []
     for size in sizes:
-        gone = surplus > 0 and size == 1 and not (shape and shape[0] == 1)
-        kept.append(not gone)
-        surplus -= gone
-        if not gone:
+        is_dropped = surplus > 0 and size == 1 and not (shape and shape[0] == 1)
+        is_kept.append(not is_dropped)
+        surplus -= is_dropped
+        if not is_dropped:
             shape.pop(0)
-    return iter(kept)
+    return iter(is_kept)
 
 
 def _argument_sizes(block: Block, value: BlockArgument) -> tuple[Size, ...]:
     function = block.parent_op()
     if isinstance(function, func.FuncOp) and function.arg_attrs is not None:
-        said = function.arg_attrs.data[value.index].data.get(SIZES)
-        if isinstance(said, DimsAttr):
-            return said.sizes
-    raise UndecidableError(f"argument {value.index} of type {value.type} does not say its sizes ({SIZES})")
+        sizes_attr = function.arg_attrs.data[value.index].data.get(SIZES)
+        if isinstance(sizes_attr, DimsAttr):
+            return sizes_attr.sizes
+    raise UndecidableError(f"argument {value.index} of type {value.type} has no attribute {SIZES} with its sizes")
 
 
-def say_sizes(sizes: Sequence[Size]) -> DictionaryAttr:
-    """The attributes of a kernel's argument with these sizes."""
+def argument_size_attributes(sizes: Sequence[Size]) -> DictionaryAttr:
+    """Return the attributes of a kernel's argument with these sizes; empty if they are static."""
     return DictionaryAttr({} if is_static(sizes) else {SIZES: DimsAttr.of(sizes)})

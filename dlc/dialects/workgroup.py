@@ -1,4 +1,4 @@
-"""The memory that the items of a group share, `#gpu.address_space<workgroup>`, which MLIR has and xDSL lacks."""
+"""Workgroup (local) memory, `#gpu.address_space<workgroup>`, which MLIR has and xDSL lacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dlc.ir import (
 
 @irdl_attr_definition
 class WorkgroupMemory(ParametrizedAttribute):
-    """The memory space of buffers that a group's items share: one for each group, allocated in the grid's body."""
+    """The memory space that the work-items of a group share; buffers are allocated once per group, in the body of the grid."""
 
     name = "gpu.address_space"
 
@@ -36,5 +36,5 @@ WORKGROUP = WorkgroupMemory()
 
 
 def is_workgroup(buffer: SSAValue) -> bool:
-    """Whether a buffer, or the one that it is a view of, is shared by the items of a group."""
+    """Return whether a buffer, or the buffer that it is a view of, is in workgroup memory."""
     return isinstance(buffer.type, MemRefType) and buffer.type.memory_space == WORKGROUP

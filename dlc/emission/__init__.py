@@ -1,9 +1,11 @@
-"""Kernels at the end of the loops stage as text, each in one visit.
+"""Code generation: kernels at the end of the `loops` stage become source text, each in one visit.
 
-visit/   what a visit is in every language: registers, linear indices, views, accesses, loops that turn out straight
-llvm/    LLVM IR for processors
-c/       dialects of C, which are data (c/syntax.py)
+common/  the base emitter of every language: vector registers, linear index expressions, memref addresses, tile accesses,
+         and loops that turn out to be straight-line code
+llvm/    LLVM IR for CPUs
+c/       dialects of C; each dialect is data (c/syntax.py)
 
-A language is a class that derives from `visit.visit.Visit`, made in parts: words and definitions (core.py), memory, vectors,
-control; and a table of functions that write arithmetic. kernel.py puts them together, one function for each grid.
+A language is a class that derives from `common.emitter.KernelEmitter`. It is composed of mixins, one per file: types and
+definitions (core.py), memory, vectors and control flow; a table of functions emits the arithmetic ops. kernel.py combines
+them and emits one function per grid.
 """

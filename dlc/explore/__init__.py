@@ -1,25 +1,25 @@
-"""What the compiler made of a program and where its time and memory go, as one page to look at.
+"""The explorer: how a program was compiled, and where its time and memory go, as one HTML page.
 
-    page = explore(program, target, options, inputs=arrays)      compiles it, measures it, and draws
-    page.save("page.html")                                       one file that needs no network
-    page.against(other)                                          two beside each other
+    page = explore(program, target, options, inputs=arrays)      compile, measure, lay out
+    page.save("page.html")                                       one file, no network access
+    page.against(other)                                          comparison of two pages
 
-`data.py` is all that a page shows, as plain values; `collecting.py` compiles, runs and gathers it by what `seen.py` has
-watched, with `graph.py` (ops in kernels), `layout.py` (where they are drawn), `running.py` (times), `memory.py` (buffers over
-time), `advice.py` (what can be changed) and `sources.py` (what the user wrote). `matching.py` finds the kernels of one in
-another, and `facts.py` is what is said without texts. `encode.py` writes it small, and `page.py` puts it into the template in
-`assets/`, whose scripts draw it in the browser.
+`data.py` defines everything that a page shows, as plain values. `collector.py` compiles and runs the program, and
+`recorded_compilation.py` turns the recording into these values with `graph.py` (ops in kernels), `layout.py` (positions of the
+boxes), `measurements.py` (times), `memory.py` (buffers over time), `advice.py` (possible improvements) and `sources.py` (the
+user's source). `kernel_matching.py` pairs the kernels of two pages, and `json_summary.py` is the content without IR.
+`encode.py` compresses the data, and `page.py` renders the template in `assets/`, whose scripts draw it in the browser.
 """
 
 from __future__ import annotations
 
 from dlc.backends.base import Backend
 from dlc.compiler import Program
-from dlc.explore.collecting import Inputs, collect
+from dlc.explore.collector import Inputs, collect
 from dlc.explore.page import Page
-from dlc.instrument.recording import Listing
+from dlc.instrument.compilation_record import Listing
 from dlc.instrument.report import Progress
-from dlc.machine.garbage import collected_rarely
+from dlc.machine.garbage_collection import infrequent_collection
 from dlc.options import Options
 
 __all__ = ["Page", "collect", "explore"]
@@ -34,6 +34,6 @@ def explore(
     source: Listing | None = None,
     progress: Progress | None = None,
 ) -> Page:
-    """The page of a program; what `collect` says."""
-    with collected_rarely():
+    """Compile a program and return its page; the arguments are those of `collect`."""
+    with infrequent_collection():
         return Page(collect(program, target, options, inputs=inputs, source=source, progress=progress))

@@ -1,16 +1,16 @@
-"""All that a page shows, as plain values; the page's scripts read the same names."""
+"""Everything that a page shows, as plain values; the page's scripts read fields of the same names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dlc.instrument.recording import Listing
-from dlc.measure.timeline import Span
+from dlc.instrument.compilation_record import Listing
+from dlc.measure.timeline import TaskSpan
 
 
 @dataclass(frozen=True)
-class Step:
-    """A text on the way from what the user wrote to machine code: who made it in which stage, and how long that took."""
+class PipelineStep:
+    """A text of the program between source and machine code: the pass that produced it, its stage and its time."""
 
     stage: str
     made_by: str
@@ -21,16 +21,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Unit:
-    """The `program`, a `part` of one that is cut where data decides a size, or a `kernel`, at each step at which it changed."""
+    """The texts of the `program`, of a `segment` between data-dependent sizes, or of a `kernel`, after each change."""
 
     kind: str
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[PipelineStep, ...]
 
 
 @dataclass(frozen=True)
-class Part:
-    """Ops of one origin inside a box: what they are, where they come from, and their floating-point operations."""
+class OpGroup:
+    """Consecutive ops of one origin in a kernel: op names, origins and floating-point operations."""
 
     ops: tuple[str, ...]
     origins: tuple[str, ...]
@@ -39,18 +39,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Box:
-    """What the graph shows as one thing: a run of a kernel with its parts, a view, a loop, what decides a size, an input or an
-    output.
+    """A node of the graph: a launch with its op groups, a view, a loop, a data-dependent size, an input or an output.
 
-    `launch` is the number of the run in the program's text. `parent` is the loop or branch that it is inside of; places are
-    relative to that. `reason` says why the kernel ended before `before`.
+    `launch` is the index of the launch in the program's text. `parent` is the enclosing loop or branch; coordinates are
+    relative to it. `reason` says why the kernel does not include the op `before`.
     """
 
     kind: str
     name: str
     parent: int | None = None
     launch: int | None = None
-    parts: tuple[Part, ...] = ()
+    groups: tuple[OpGroup, ...] = ()
     results: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
     before: str = ""
@@ -63,9 +62,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """A value that goes from one box to another, its type, and the corners of the line between them; of one that comes from
-    far above only the end is drawn.
-    """
+    """A value that flows between two boxes, with its type and polyline; for a distant source (`far`) only the end is drawn."""
 
     source: int
     target: int
@@ -75,7 +72,9 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Graph:
+class ModelGraph:
+    """The laid-out graph of a program."""
+
     boxes: tuple[Box, ...]
     edges: tuple[Edge, ...]
     width: float
@@ -83,11 +82,10 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """One kernel: in one call of the program it takes `seconds` in `runs` runs, where the machine's limits allow `least`.
+class KernelSummary:
+    """One kernel: its `runs` runs take `seconds` per call of the program; the machine's limits allow `limit_seconds`.
 
-    Numbers that were not measured are None, and `runs` is as often as it stands in the program. `advice` is what can be changed
-    about it.
+    Values that were not measured are None, and `runs` is then the number of launches in the program text.
     """
 
     name: str
@@ -100,13 +98,13 @@ class Kernel:
     flops: int | None = None
     bytes: int | None = None
     seconds: float | None = None
-    least: float | None = None
+    limit_seconds: float | None = None
     advice: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Buffer:
-    """A part of the arena: which launch first touches it and which last, and what it holds."""
+class ArenaBuffer:
+    """A buffer of the arena: its type, offset, and the first and last launch that accesses it."""
 
     name: str
     type: str
@@ -118,8 +116,8 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Weight:
-    """An array of the store, as kernels read it, and the kernels that do."""
+class WeightUsage:
+    """A weight as kernels read it (after preprocessing), and the kernels that read it."""
 
     name: str
     type: str
@@ -128,28 +126,27 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """The arena, whose buffers live from launch to launch, and what else a call needs."""
+class MemoryUsage:
+    """The memory of a call: the arena with buffer lifetimes by launch, weights, inputs and outputs."""
 
     arena_bytes: int
     launches: tuple[str, ...]
-    buffers: tuple[Buffer, ...]
-    weights: tuple[Weight, ...]
+    buffers: tuple[ArenaBuffer, ...]
+    weights: tuple[WeightUsage, ...]
     input_bytes: int
     output_bytes: int
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The fastest of some runs of the program, and who was at work in it: `rows` are the names of threads, or of a device.
+class RunMeasurements:
+    """The times of a few runs, and the timeline of the fastest; `rows` names its threads or the device.
 
-    `runs` are the seconds of each; they differ where the machine does other work, too.
-
-    `flops`, `cache` and `memory` are the limits of the machine, or of the device: operations and bytes per second.
+    `runs` are the seconds of each run; they vary if the machine does other work. `flops`, `cache` and `memory` are the measured
+    limits of the machine or device: operations per second and bytes per second.
     """
 
     runs: tuple[float, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[TaskSpan, ...]
     rows: tuple[str, ...]
     flops: float
     cache: float
@@ -158,7 +155,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Exploration:
-    """What one compilation made of a program; `sizes` are of the call that memory and times are of."""
+    """Everything about one compilation of a program; `sizes` are those of the call that memory and times refer to."""
 
     name: str
     target: str
@@ -166,19 +163,19 @@ class Exploration:
     outputs: tuple[str, ...]
     version: str
     units: tuple[Unit, ...]
-    graph: Graph
-    kernels: tuple[Kernel, ...]
+    graph: ModelGraph
+    kernels: tuple[KernelSummary, ...]
     phases: dict[str, float]
     seconds: float
     passes: tuple[tuple[str, str, float], ...]
-    memory: Memory
+    memory: MemoryUsage
     sizes: dict[str, int] = field(default_factory=dict[str, int])
-    measured: Measured | None = None
+    measured: RunMeasurements | None = None
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A kernel of one exploration and the same of another ("": none is), and the first stage at which their texts differ."""
+class KernelPair:
+    """Matching kernels of two explorations ("" for none), and the first stage at which their texts differ."""
 
     one: str
     other: str

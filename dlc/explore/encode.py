@@ -1,4 +1,4 @@
-"""Explorations as JSON that is small, and back: texts and origins are written once, however many steps have them."""
+"""Encode explorations as compressed JSON and decode them; texts and origins are stored once and shared by all steps."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from itertools import repeat
 from types import UnionType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
-from dlc.explore.data import Exploration, Pair
-from dlc.instrument.recording import Listing
+from dlc.explore.data import Exploration, KernelPair
+from dlc.instrument.compilation_record import Listing
 
-# A page is read more often than it is made, but for one reader it is made once.
-_LEVEL = 5
-# What a page unpacks to is no larger than this.
-_MOST = 1 << 30
-
-
-def encoded(pages: Sequence[Exploration], labels: Sequence[str] = (), pairs: Sequence[Pair] = ()) -> str:
-    """The JSON of what a page shows, compressed, in base64."""
-    text = json.dumps(as_data(pages, labels, pairs), separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode()
+# A medium level: most pages are read once, so that compression time matters as much as size.
+_GZIP_LEVEL = 5
+# Larger pages are rejected.
+_MAX_UNPACKED_BYTES = 1 << 30
 
 
-def as_data(pages: Sequence[Exploration], labels: Sequence[str] = (), pairs: Sequence[Pair] = ()) -> dict[str, Any]:
-    """One program, or two and which kernel of the one is which of the other, as JSON's values.
+def encode_pages(pages: Sequence[Exploration], labels: Sequence[str] = (), pairs: Sequence[KernelPair] = ()) -> str:
+    """Return the data of a page as base64 of gzipped JSON."""
+    text = json.dumps(to_plain_data(pages, labels, pairs), separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), _GZIP_LEVEL, mtime=0)).decode()
 
-    A listing becomes its number in `texts`, the number of each line's set of origins in `sets`, and its lines; a set is
-    numbers in `names`. All pages share these; `labels` are theirs.
+
+def to_plain_data(pages: Sequence[Exploration], labels: Sequence[str] = (), pairs: Sequence[KernelPair] = ()) -> dict[str, Any]:
+    """Return one program, or two and their kernel pairs, as JSON values.
+
+    A listing becomes its index in `texts`, the index of each line's set of origins in `sets`, and its lines; a set holds
+    indices into `names`. All pages share these tables. `labels` are the names of the pages.
     """
-    tables = _Tables()
+    tables = _Encoder()
     data = {"pages": list(map(tables.plain, pages)), "labels": [*labels], "pairs": tables.plain(tuple(pairs))}
     return data | {"texts": list(tables.texts), "sets": list(tables.sets), "names": list(tables.names)}
 
 
-def decoded(page: str) -> Exploration:
-    """The program that a page shows, or the first of two.
+def decode_page(page: str) -> Exploration:
+    """Return the program that a page shows, or the first of two.
 
-    Raises ValueError, KeyError or TypeError for a text that is none of this version's.
+    Raises ValueError, KeyError or TypeError for a text that this version did not write.
     """
-    found = re.search(r'<script type="text/plain" id="data">([^<]*)</script>', page)
-    if found is None:
-        raise ValueError("it has no data in it")
-    unpacked = zlib.decompressobj(wbits=31).decompress(base64.b64decode(found[1], validate=True), _MOST)
+    match = re.search(r'<script type="text/plain" id="data">([^<]*)</script>', page)
+    if match is None:
+        raise ValueError("it contains no page data")
+    unpacked = zlib.decompressobj(wbits=31).decompress(base64.b64decode(match[1], validate=True), _MAX_UNPACKED_BYTES)
     data = json.loads(unpacked)
-    return cast("Exploration", _Reading(data).value(Exploration, data["pages"][0]))
+    return cast("Exploration", _Decoder(data).value(Exploration, data["pages"][0]))
 
 
-class _Reading:
-    """Values out of JSON's, by the types that fields have."""
+class _Decoder:
+    """Reconstructs dataclasses from JSON values by their field types."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.texts: list[str] = data["texts"]
@@ -80,7 +80,9 @@ class _Reading:
         return Listing(self.texts[text], tuple(self.sets[k] for k in sets), tuple(lines))
 
 
-class _Tables:
+class _Encoder:
+    """Converts dataclasses to JSON values and collects the shared tables."""
+
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
         self.sets: dict[tuple[int, ...], int] = {}
@@ -104,7 +106,7 @@ class _Tables:
         return {"text": text, "sets": sets, "lines": list(listing.lines)}
 
     def set_of(self, names: tuple[str, ...]) -> int:
-        if (known := self.known.get(names)) is None:
+        if (index := self.known.get(names)) is None:
             key = tuple(self.names.setdefault(name, len(self.names)) for name in names)
-            known = self.known[names] = self.sets.setdefault(key, len(self.sets))
-        return known
+            index = self.known[names] = self.sets.setdefault(key, len(self.sets))
+        return index

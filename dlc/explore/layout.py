@@ -1,8 +1,8 @@
-"""Where the boxes of a graph are drawn: in layers from top to bottom, each below what it reads.
+"""Layout of the graph: boxes in layers from top to bottom, each below the boxes that it reads.
 
 After Sugiyama, Tagawa and Toda, Methods for Visual Understanding of Hierarchical System Structures (1981): layers by longest
-paths, the order in each by the means of neighbours; then places as near to the neighbours' as the order allows, which for a
-layer is a least-squares problem that pooling adjacent violators solves exactly.
+paths, the order in each layer by the mean position of the neighbours; then x coordinates as near to the neighbours' as the
+order allows, which is a least-squares problem per layer that the pool-adjacent-violators algorithm solves exactly.
 """
 
 from __future__ import annotations
@@ -12,51 +12,51 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from dlc.explore.data import Box, Edge, Graph
+from dlc.explore.data import Box, Edge, ModelGraph
 
-WIDTH, HEAD, LINE = 236.0, 34.0, 19.0
-_SMALL = 26.0  # the height of a box without parts
-_GAP_X, _GAP_Y = 28.0, 34.0
-_LANE = 10.0  # what a line that passes a layer takes of it
-_MARGIN = 18.0  # around what is inside of a loop
-_SWEEPS = 6
-# A line over more layers than these would only be in the way: its end is drawn, so long.
-_FAR, _STUB = 32, 14.0
+BOX_WIDTH_PX, TITLE_HEIGHT_PX, LINE_HEIGHT_PX = 236.0, 34.0, 19.0
+_PLAIN_BOX_HEIGHT_PX = 26.0  # the height of a box without op groups
+_GAP_X_PX, _GAP_Y_PX = 28.0, 34.0
+_EDGE_WIDTH_PX = 10.0  # the width of an edge in a layer that it crosses
+_LOOP_MARGIN_PX = 18.0  # around the boxes in a loop
+_MAX_SWEEPS = 6
+# An edge over more layers is drawn as a stub of this height at its target.
+_MAX_EDGE_LAYERS, _STUB_HEIGHT_PX = 32, 14.0
 
 
-def arranged(boxes: Sequence[Box], edges: Sequence[Edge]) -> Graph:
-    """The graph of boxes and edges, all with their places; what is inside of a box is drawn in it."""
-    placed, drawn = list(boxes), list(edges)
-    inside: dict[int | None, list[int]] = defaultdict(list)
+def layout_graph(boxes: Sequence[Box], edges: Sequence[Edge]) -> ModelGraph:
+    """Return the graph with coordinates for all boxes and edges; boxes with a parent are laid out inside it."""
+    placed_boxes, drawn_edges = list(boxes), list(edges)
+    children: dict[int | None, list[int]] = defaultdict(list)
     for k, box in enumerate(boxes):
-        inside[box.parent].append(k)
+        children[box.parent].append(k)
 
     def arrange(parent: int | None) -> tuple[float, float]:
-        members = inside[parent]
-        sizes = {k: _size(boxes[k], arrange(k) if k in inside else None) for k in members}
-        own = [k for k, e in enumerate(edges) if e.source in sizes and e.target in sizes]
-        layers = _Layers(sizes, [(edges[k].source, edges[k].target) for k in own])
-        for k, (x, y) in layers.places().items():
-            placed[k] = replace(placed[k], x=x, y=y, width=sizes[k][0], height=sizes[k][1])
-        for k, points, path in zip(own, layers.lines(), layers.paths, strict=True):
-            drawn[k] = replace(drawn[k], points=points, far=len(path) == 1)
+        members = children[parent]
+        sizes = {k: _size(boxes[k], arrange(k) if k in children else None) for k in members}
+        edge_indices = [k for k, e in enumerate(edges) if e.source in sizes and e.target in sizes]
+        layers = _LayeredLayout(sizes, [(edges[k].source, edges[k].target) for k in edge_indices])
+        for k, (x, y) in layers.box_positions().items():
+            placed_boxes[k] = replace(placed_boxes[k], x=x, y=y, width=sizes[k][0], height=sizes[k][1])
+        for k, points, path in zip(edge_indices, layers.lines(), layers.paths, strict=True):
+            drawn_edges[k] = replace(drawn_edges[k], points=points, far=len(path) == 1)
         return layers.width, layers.height
 
     width, height = arrange(None)
-    return Graph(tuple(placed), tuple(drawn), width, height)
+    return ModelGraph(tuple(placed_boxes), tuple(drawn_edges), width, height)
 
 
 def _size(box: Box, inner: tuple[float, float] | None) -> tuple[float, float]:
     if inner is not None:
-        return inner[0] + 2 * _MARGIN, inner[1] + HEAD + _MARGIN
+        return inner[0] + 2 * _LOOP_MARGIN_PX, inner[1] + TITLE_HEIGHT_PX + _LOOP_MARGIN_PX
     if box.kind == "kernel":
-        return WIDTH, HEAD + LINE * max(1, len(box.parts)) + 8
-    return WIDTH * 0.8, _SMALL
+        return BOX_WIDTH_PX, TITLE_HEIGHT_PX + LINE_HEIGHT_PX * max(1, len(box.groups)) + 8
+    return BOX_WIDTH_PX * 0.8, _PLAIN_BOX_HEIGHT_PX
 
 
 @dataclass
-class _Place:
-    """A box, or where a line passes a layer."""
+class _Vertex:
+    """A box, or the point where an edge crosses a layer."""
 
     width: float
     height: float
@@ -65,29 +65,31 @@ class _Place:
     below: list[int] = field(default_factory=list[int])
 
 
-class _Layers:
+class _LayeredLayout:
+    """The layout of one level of nesting."""
+
     def __init__(self, sizes: dict[int, tuple[float, float]], edges: Sequence[tuple[int, int]]) -> None:
         names = list(sizes)
-        number = {name: k for k, name in enumerate(names)}
+        index_of = {name: k for k, name in enumerate(names)}
         self.names = names
-        self.all = [_Place(*sizes[name]) for name in names]
-        ends = [(number[a], number[b]) for a, b in edges]
-        depth = _depths(len(names), ends)
+        self.all = [_Vertex(*sizes[name]) for name in names]
+        ends = [(index_of[a], index_of[b]) for a, b in edges]
+        depth = _longest_path_layers(len(names), ends)
         self.layers: list[list[int]] = [[] for _ in range(max(depth, default=0) + 1)]
         for k, d in enumerate(depth):
             self.layers[d].append(k)
         self.paths = [self._path(a, b, depth) for a, b in ends]
-        self._order()
-        self._spread()
-        self._stack()
+        self._order_layers()
+        self._assign_x()
+        self._assign_y()
 
     def _path(self, a: int, b: int, depth: list[int]) -> list[int]:
-        """An edge as what it passes, layer by layer; as its end alone, if that is far."""
-        if depth[b] - depth[a] > _FAR:
+        """Return the vertices of an edge, layer by layer; only its target if the edge is too long."""
+        if depth[b] - depth[a] > _MAX_EDGE_LAYERS:
             return [b]
         path = [a]
         for d in range(depth[a] + 1, depth[b]):
-            self.all.append(_Place(_LANE, 0))
+            self.all.append(_Vertex(_EDGE_WIDTH_PX, 0))
             self.layers[d].append(len(self.all) - 1)
             path.append(len(self.all) - 1)
         path.append(b)
@@ -96,42 +98,42 @@ class _Layers:
             self.all[lower].above.append(upper)
         return path
 
-    def _order(self) -> None:
-        """Orders each layer by the means of the neighbours' places in theirs."""
-        place = {k: float(i) for layer in self.layers for i, k in enumerate(layer)}
-        for sweep in range(_SWEEPS):
+    def _order_layers(self) -> None:
+        """Order each layer by the mean position of its neighbours."""
+        position = {k: float(i) for layer in self.layers for i, k in enumerate(layer)}
+        for sweep in range(_MAX_SWEEPS):
             down = sweep % 2 == 0
             for layer in self.layers if down else reversed(self.layers):
-                means = {k: _mean([place[n] for n in self._neighbours(k, down)], place[k]) for k in layer}
+                means = {k: _mean([position[n] for n in self._neighbours(k, down)], position[k]) for k in layer}
                 layer.sort(key=means.__getitem__)
-                place.update({k: float(i) for i, k in enumerate(layer)})
+                position.update({k: float(i) for i, k in enumerate(layer)})
 
-    def _spread(self) -> None:
-        """Gives each place a centre as near to its neighbours' as the order and the widths allow."""
+    def _assign_x(self) -> None:
+        """Give each vertex an x coordinate as near to its neighbours' as order and widths allow."""
         for layer in self.layers:
-            self._settle(layer, [0.0] * len(layer))
-        for _ in range(_SWEEPS):
-            before = [p.x for p in self.all]
+            self._place_layer(layer, [0.0] * len(layer))
+        for _ in range(_MAX_SWEEPS):
+            old_positions = [p.x for p in self.all]
             for down in (True, False):
                 for layer in self.layers if down else reversed(self.layers):
-                    wanted = [_mean([self.all[n].x for n in self._neighbours(k, down)], self.all[k].x) for k in layer]
-                    self._settle(layer, wanted)
-            if [p.x for p in self.all] == before:
+                    targets = [_mean([self.all[n].x for n in self._neighbours(k, down)], self.all[k].x) for k in layer]
+                    self._place_layer(layer, targets)
+            if [p.x for p in self.all] == old_positions:
                 break
-        left = min((p.x - p.width / 2 for p in self.all), default=0.0)
+        left_edge = min((p.x - p.width / 2 for p in self.all), default=0.0)
         for p in self.all:
-            p.x -= left
+            p.x -= left_edge
         self.width = max((p.x + p.width / 2 for p in self.all), default=0.0)
 
     def _neighbours(self, k: int, down: bool) -> list[int]:
         return self.all[k].above if down else self.all[k].below
 
-    def _settle(self, layer: Sequence[int], wanted: Sequence[float]) -> None:
-        """The places nearest to the wanted ones, in their order and with gaps between them: pooling adjacent violators."""
+    def _place_layer(self, layer: Sequence[int], wanted: Sequence[float]) -> None:
+        """Set the x coordinates nearest to the targets that keep the order and the gaps, by pooling adjacent violators."""
         offsets, end = list[float](), 0.0
-        for k, before in zip(layer, [None, *layer], strict=False):
-            if before is not None:
-                end += (self.all[before].width + self.all[k].width) / 2 + _GAP_X
+        for k, left_neighbour in zip(layer, [None, *layer], strict=False):
+            if left_neighbour is not None:
+                end += (self.all[left_neighbour].width + self.all[k].width) / 2 + _GAP_X_PX
             offsets.append(end)
         pools: list[tuple[float, int]] = []
         for want, offset in zip(wanted, offsets, strict=True):
@@ -144,10 +146,10 @@ class _Layers:
         for k, start, offset in zip(layer, starts, offsets, strict=True):
             self.all[k].x = start + offset
 
-    def _stack(self) -> None:
-        """Gives each layer its height."""
+    def _assign_y(self) -> None:
+        """Set the top and bottom of each vertex."""
         self.top_of: dict[int, float] = {}
-        # Lines pass a layer straight, so that they cross none of its boxes.
+        # Edges cross a layer vertically, so that they cross none of its boxes.
         self.bottom_of: dict[int, float] = {}
         top = 0.0
         for layer in self.layers:
@@ -155,21 +157,21 @@ class _Layers:
             for k in layer:
                 self.top_of[k] = top
                 self.bottom_of[k] = top + (self.all[k].height or height)
-            top += height + _GAP_Y
-        self.height = max(0.0, top - _GAP_Y)
+            top += height + _GAP_Y_PX
+        self.height = max(0.0, top - _GAP_Y_PX)
 
-    def places(self) -> dict[int, tuple[float, float]]:
-        """The left upper corner of each box."""
+    def box_positions(self) -> dict[int, tuple[float, float]]:
+        """Return the upper left corner of each box."""
         return {name: (self.all[k].x - self.all[k].width / 2, self.top_of[k]) for k, name in enumerate(self.names)}
 
     def lines(self) -> list[tuple[tuple[float, float], ...]]:
-        """The corners of each edge, from the bottom of a box to the top of another."""
+        """Return the polyline of each edge, from the bottom of its source to the top of its target."""
 
         def corners(path: list[int]) -> Iterator[tuple[float, float]]:
             for i, k in enumerate(path):
                 x = round(self.all[k].x, 1)
                 if len(path) == 1:
-                    yield x, round(self.top_of[k] - _STUB, 1)
+                    yield x, round(self.top_of[k] - _STUB_HEIGHT_PX, 1)
                 if i > 0 or len(path) == 1:
                     yield x, round(self.top_of[k], 1)
                 if i < len(path) - 1:
@@ -178,24 +180,26 @@ class _Layers:
         return [tuple(corners(path)) for path in self.paths]
 
 
-def _depths(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """The layer of each of some vertices, by the longest path to it."""
+def _longest_path_layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the layer of each vertex: the length of the longest path to it."""
     depth = [0] * count
-    following: dict[int, list[int]] = defaultdict(list)
-    waiting = [0] * count
+    successors: dict[int, list[int]] = defaultdict(list)
+    num_unvisited = [0] * count
     for a, b in edges:
-        following[a].append(b)
-        waiting[b] += 1
-    ready = [k for k in range(count) if not waiting[k]]
+        successors[a].append(b)
+        num_unvisited[b] += 1
+    ready = [k for k in range(count) if not num_unvisited[k]]
     for a in ready:
-        for b in following[a]:
+        for b in successors[a]:
             depth[b] = max(depth[b], depth[a] + 1)
-            waiting[b] -= 1
-            if not waiting[b]:
+            num_unvisited[b] -= 1
+            if not num_unvisited[b]:
                 ready.append(b)
-    # What reads nothing stands right above who reads it first.
-    read = {b for _, b in edges}
-    return [d if k in read or not following[k] else min(depth[b] for b in following[k]) - 1 for k, d in enumerate(depth)]
+    # A vertex without inputs is placed directly above its first reader.
+    read_nodes = {b for _, b in edges}
+    return [
+        d if k in read_nodes or not successors[k] else min(depth[b] for b in successors[k]) - 1 for k, d in enumerate(depth)
+    ]
 
 
 def _mean(numbers: Sequence[float], otherwise: float) -> float:

@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it."""
+"""The page: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from jinja2 import Environment, Template
 
 from dlc.errors import ModelError, UnsupportedError
 from dlc.explore.data import Exploration
-from dlc.explore.encode import decoded, encoded
-from dlc.explore.facts import facts_of
-from dlc.explore.matching import matched
-from dlc.files.whole_files import path_of, written_whole
-from dlc.machine.garbage import collected_rarely
+from dlc.explore.encode import decode_page, encode_pages
+from dlc.explore.json_summary import summary_of
+from dlc.explore.kernel_matching import match_kernels
+from dlc.files.atomic_writes import atomic_write, to_path
+from dlc.machine.garbage_collection import infrequent_collection
 
 _FOLDER = files("dlc.explore") / "assets"
-# In the order in which they build on one another.
+# In dependency order.
 _SCRIPTS = ("base", "text", "diff", "graph", "pipeline", "kernels", "memory", "time", "compare", "main")
-# How high a page is in a notebook, in pixels.
-_HEIGHT = 820
+# The height of a page in a notebook.
+_NOTEBOOK_HEIGHT_PX = 820
 
 
 @cache
@@ -35,88 +35,88 @@ def _template() -> Template:
 
 @dataclass(frozen=True)
 class Page:
-    """What is known of a program as HTML, or two beside each other; a notebook shows it.
+    """A program, or a comparison of two, as HTML; notebooks display it.
 
-    `label` is what it is called beside another.
+    `label` is the name of the page in a comparison.
     """
 
     program: Exploration
-    beside: Exploration | None = None
+    other_program: Exploration | None = None
     label: str = ""
-    label_beside: str = ""
+    other_label: str = ""
 
     @cached_property
     def html(self) -> str:
-        """The page: one file that needs no network."""
-        labels, programs = zip(*self._sides(), strict=True)
-        pairs = matched(self.program, self.beside) if self.beside is not None else ()
-        with collected_rarely():
-            data = encoded(programs, labels, pairs)
+        """The page as one HTML file that needs no network access."""
+        labels, programs = zip(*self._labelled_programs(), strict=True)
+        pairs = match_kernels(self.program, self.other_program) if self.other_program is not None else ()
+        with infrequent_collection():
+            data = encode_pages(programs, labels, pairs)
         return _template().render(
             name=self.program.name,
             target=self.program.target,
-            labels=labels if self.beside is not None else [],
-            views=["compare"] if self.beside is not None else [],
+            labels=labels if self.other_program is not None else [],
+            views=["compare"] if self.other_program is not None else [],
             style=(_FOLDER / "style.css").read_text("utf-8"),
             script="\n".join((_FOLDER / f"{name}.js").read_text("utf-8") for name in _SCRIPTS),
             data=data,
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """What the page says, without its texts, as plain values: of one program, or of two by what they are called."""
-        if self.beside is None:
-            return facts_of(self.program)
-        return {label: facts_of(side) for label, side in self._sides()}
+        """Return the content without IR as JSON values: of one program, or of two by label."""
+        if self.other_program is None:
+            return summary_of(self.program)
+        return {label: summary_of(side) for label, side in self._labelled_programs()}
 
     def against(self, other: Page) -> Page:
-        """This page beside another: another target, from before a change, a derivative beside its function.
+        """Return a comparison of this page with another: another target, an earlier version, a derivative and its function.
 
-        Raises UnsupportedError for what is no page.
+        Raises UnsupportedError if `other` is not a page.
         """
         if not isinstance(cast(object, other), Page):
             raise UnsupportedError(
-                f"{self.program.name}: against: expected another page, as explore makes one or Page.read reads it from a file; "
-                f"got {type(other).__name__}"
+                f"{self.program.name}: against: expected a page from explore or Page.read, got {type(other).__name__}"
             )
         return Page(self.program, other.program, self.label, other.label)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the page to a file. Raises DlcError where it cannot be written."""
-        with written_whole(path_of(path)) as file:
-            # A file's name, which it shows, is any bytes on Linux.
+        """Write the page to a file. Raises DlcError if it cannot be written."""
+        with atomic_write(to_path(path)) as file:
+            # The page shows file names, which can contain any bytes on Linux.
             file.write(self.html.encode(errors="replace"))
 
     @staticmethod
     def read(path: str | PathLike[str]) -> Page:
-        """The page in a file, the first of two.
+        """Read a page from a file; for a comparison, the first of the two.
 
-        Raises ModelError for one that cannot be read, or that this version of dlc did not write.
+        Raises ModelError if it cannot be read or was not written by this version of dlc.
         """
-        path = path_of(path)
+        path = to_path(path)
         try:
-            return Page(decoded(path.read_text("utf-8")), label=path.name)
+            return Page(decode_page(path.read_text("utf-8")), label=path.name)
         except OSError as error:
             raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, IndexError, zlib.error) as error:
-            raise ModelError(f"{path}: no page that this version of dlc explore wrote; make it again: {error}") from error
+            raise ModelError(f"{path}: not a page written by this version of dlc explore; create it again: {error}") from error
 
-    def _sides(self) -> list[tuple[str, Exploration]]:
-        """The program, or both, and what they are called."""
-        if self.beside is None:
+    def _labelled_programs(self) -> list[tuple[str, Exploration]]:
+        """Return the program, or both programs, with their labels."""
+        if self.other_program is None:
             return [(self.label, self.program)]
-        one, other = self.program, self.beside
-        # Of a device its place is enough.
+        one, other = self.program, self.other_program
+        # For a device, its index is enough.
         targets = one.target.partition(" (")[0], other.target.partition(" (")[0]
-        apart = (one.name, other.name) if one.name != other.name else targets
-        labels = [self.label or apart[0], self.label_beside or apart[1]]
+        distinct_names = (one.name, other.name) if one.name != other.name else targets
+        labels = [self.label or distinct_names[0], self.other_label or distinct_names[1]]
         if labels[0] == labels[1]:
-            labels = ["this one", "the other"]
+            labels = ["first", "second"]
         return [*zip(labels, (one, other), strict=True)]
 
     def __repr__(self) -> str:
-        return f"<a page of {len(self.html) / 1e6:.1f} MB; .save('page.html') writes it>"
+        return f"<dlc page, {len(self.html) / 1e6:.1f} MB; write it with .save('page.html')>"
 
     def _repr_html_(self) -> str:
-        # In a frame, whose names and styles are its own.
+        # An iframe isolates the page's scripts and styles from the notebook.
         content = html.escape(self.html, quote=True)
-        return f'<iframe srcdoc="{content}" title="dlc explorer" style="width:100%;height:{_HEIGHT}px;border:0"></iframe>'
+        style = f"width:100%;height:{_NOTEBOOK_HEIGHT_PX}px;border:0"
+        return f'<iframe srcdoc="{content}" title="dlc explorer" style="{style}"></iframe>'

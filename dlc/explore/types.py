@@ -1,4 +1,4 @@
-"""Types as a person reads them."""
+"""Tensor types as text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dlc.dims import Size
 from dlc.ir import Attribute, MemRefType
 
 
-def type_text(type: Attribute, sizes: Sequence[Size] | None = None) -> str:
-    """`float32[1, 64]` of a tensor or a buffer of it, of which `sizes` may say more than its type does."""
+def format_type(type: Attribute, sizes: Sequence[Size] | None = None) -> str:
+    """Return the type of a tensor or buffer as text: `float32[1, 64]`; `sizes` are more precise sizes of a buffer."""
     if isinstance(type, MemRefType):
         type = tensor_type(sizes or type.get_shape(), cast("MemRefType[Attribute]", type).element_type)
     return f"{numpy_dtype(element_type_of(type))}[{', '.join(map(str, shape_of(type)))}]"

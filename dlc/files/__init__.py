@@ -1,1 +1,1 @@
-"""Files: what users name or give, written whole or not at all, and in folders that are theirs alone."""
+"""File access: model sources, memory mapping, atomic writes, private folders and user Python files."""

@@ -1,4 +1,4 @@
-"""Files mapped into memory: weights stay in a model's file until they are wanted, and are not in memory twice then."""
+"""Memory-mapped files: weights stay in the model file until they are used, and are not copied twice."""
 
 from __future__ import annotations
 
@@ -19,79 +19,78 @@ Array = NDArray[Any]
 
 
 class MappedFile(mmap.mmap):
-    """What a file holds, whose arrays are views of it. It is not to be changed while it is read; replacing it does no harm."""
+    """The content of a file; arrays are views of it. The file must not be modified meanwhile, but may be replaced."""
 
     path: Path
     _descriptor: int
-    _seen: tuple[int, int]
+    _expected_state: tuple[int, int]
 
     @staticmethod
     def of(path: Path) -> MappedFile:
-        """Raises OSError when it cannot be read, and ValueError where there is nothing to map."""
+        """Map a file. Raises OSError if it cannot be read, and ValueError if it is empty."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             file = MappedFile(descriptor, 0, access=mmap.ACCESS_READ)
         except BaseException:
             os.close(descriptor)
             raise
-        file.path, file._descriptor, file._seen = path, descriptor, _state(descriptor)
+        file.path, file._descriptor, file._expected_state = path, descriptor, _state(descriptor)
         weakref.finalize(file, os.close, descriptor)
         return file
 
     def bytes_at(self, start: int, stop: int) -> bytes:
-        """What stands in the file between two places. Raises ModelError as `read_at`."""
+        """Return the bytes between two offsets. Raises ModelError as `read_at` does."""
         array = np.empty(max(stop - start, 0), np.uint8)
         self.read_at(start, array)
         return array.tobytes()
 
     def read_at(self, offset: int, array: Array) -> None:
-        """Fills an array with what stands in the file from a place on, which nothing but the array keeps in memory.
+        """Read into an array from an offset, without keeping the file's pages in memory.
 
-        Raises ModelError if the file is another one by now: what is read through its mapping, once it is shorter, would end
-        the process.
+        Raises ModelError if the file has changed: reading a truncated file through its mapping would kill the process.
         """
-        rest = array.reshape(-1).view(np.uint8).data
-        while rest:
-            count = os.preadv(self._descriptor, [rest], offset)
+        remaining = array.reshape(-1).view(np.uint8).data
+        while remaining:
+            count = os.preadv(self._descriptor, [remaining], offset)
             if not count:
                 break
-            rest, offset = rest[count:], offset + count
-        if rest or _state(self._descriptor) != self._seen:
-            raise ModelError(f"{self.path}: it was changed while it was being compiled; compile it again")
+            remaining, offset = remaining[count:], offset + count
+        if remaining or _state(self._descriptor) != self._expected_state:
+            raise ModelError(f"{self.path}: the file changed during compilation; compile it again")
 
 
-def file_of(array: Array) -> MappedFile | None:
-    """The file that an array lies in; None for one that does not."""
+def backing_file(array: Array) -> MappedFile | None:
+    """Return the mapped file that an array is a view of; None if there is none."""
     base: Any = array
     while isinstance(base, np.ndarray | memoryview):
         base = cast(Any, base.base if isinstance(base, np.ndarray) else base.obj)
     return base if isinstance(base, MappedFile) else None
 
 
-def in_memory(array: Array) -> Array:
-    """`array`, which is contiguous, or a copy of it if it lies in a file. Raises ModelError if that was changed meanwhile."""
-    file = file_of(array)
+def copy_to_memory(array: Array) -> Array:
+    """Return a contiguous array, copied if it is a view of a file. Raises ModelError if the file has changed."""
+    file = backing_file(array)
     if file is None:
         return array
     copy = aligned_empty(array.shape, array.dtype)
-    file.read_at(_place(array, file), copy)
+    file.read_at(_file_offset(array, file), copy)
     return copy
 
 
-def pieces_of(array: Array, starts: Iterable[int], size: int) -> Iterator[memoryview]:
-    """Pieces of so many bytes, or as many as are left, of an array that is contiguous; of one in a file as `in_memory`."""
-    bytes, file = array.reshape(-1).view(np.uint8), file_of(array)
+def iter_chunks(array: Array, starts: Iterable[int], size: int) -> Iterator[memoryview]:
+    """Yield chunks of up to `size` bytes of a contiguous array, without keeping the pages of a mapped file in memory."""
+    bytes, file = array.reshape(-1).view(np.uint8), backing_file(array)
     if file is None:
         yield from (bytes[start : start + size].data for start in starts)
         return
-    place = _place(array, file)
+    base = _file_offset(array, file)
     for start in starts:
         piece = np.empty(min(size, len(bytes) - start), np.uint8)
-        file.read_at(place + start, piece)
+        file.read_at(base + start, piece)
         yield piece.data
 
 
-def _place(array: Array, file: MappedFile) -> int:
+def _file_offset(array: Array, file: MappedFile) -> int:
     return address_of(array) - address_of(np.frombuffer(file, np.uint8))
 
 

@@ -1,4 +1,4 @@
-"""What people give where a model is asked for: a path, the bytes of a file, or a file that is open for reading."""
+"""Model arguments: a path, bytes, a file open for reading, or a protobuf message."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryvie
 
 
 def path_or_bytes(model: object) -> Path | bytes:
-    """The path of a model, or what its file holds; a message that knows how to serialise itself, onnx's ModelProto, is that.
+    """Return the path of a model, or its content for bytes, an open file, or an object such as onnx's ModelProto.
 
-    Raises ModelError for what is no model, and for a file that cannot be read.
+    Raises ModelError for an unsupported object, and for a file that cannot be read.
     """
     if isinstance(model, str | os.PathLike):
         return Path(os.fsdecode(cast("str | os.PathLike[str]", model)))
@@ -24,9 +24,9 @@ def path_or_bytes(model: object) -> Path | bytes:
     if hasattr(value, "SerializeToString"):
         try:
             return value.SerializeToString()
-        except ValueError as error:  # the most that protobuf writes are two gigabytes
+        except ValueError as error:  # Protobuf messages are limited to two gigabytes.
             raise ModelError(
-                f"a model that cannot be serialised: {error}; save it with external data, give its path"
+                f"the model cannot be serialized: {error}; save it with external data and pass its path"
             ) from error
     if not hasattr(value, "read"):
         got = type(model).__name__
@@ -36,5 +36,5 @@ def path_or_bytes(model: object) -> Path | bytes:
     except (OSError, ValueError) as error:
         raise ModelError(f"{value!r}: cannot be read: {error}") from error
     if not isinstance(content, bytes):
-        raise ModelError(f"{value!r}: a file of text; open it with mode 'rb'")
+        raise ModelError(f"{value!r}: the file is open in text mode; open it with mode 'rb'")
     return content

@@ -1,4 +1,4 @@
-"""Programs of the `dl` dialect, made of files (`onnx/`, `tflite/`) and of functions (`traced.py`).
+"""Frontends: build `dl` programs from model files (`onnx/`, `tflite/`) and from Python functions (`function_tracing.py`).
 
-Other files are what several of them share.
+The other files are shared by several frontends.
 """

@@ -1,7 +1,7 @@
-"""Complex numbers: pairs of arrays of real numbers.
+"""Complex arrays as pairs of real arrays.
 
-Programs know real numbers only. An array of complex numbers among arguments or results is two leaves, its parts; a traced
-function has them as a `Complex`, to which `dlc.numpy` gives the operators of an array, and its caller as NumPy's arrays.
+Programs have real dtypes only. A complex array among arguments or results is two leaves, its real and imaginary parts; a traced
+function sees it as a `Complex`, to which `dlc.numpy` gives the operators of an array, and its caller as a NumPy array.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Complex:
-    """An array of complex numbers: its real and its imaginary parts, of one shape and dtype."""
+    """A complex array: its real and imaginary parts, of equal shape and dtype."""
 
     real: Any
     imag: Any
@@ -42,31 +42,31 @@ class Complex:
         return f"Complex({self.real!r}, {self.imag!r})"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """NumPy's array of them; DTypeError while they are traced."""
-        joined = _joined(np.asarray(self.real), np.asarray(self.imag))
-        return joined if dtype is None else joined.astype(dtype)
+        """Return a NumPy array; raises DTypeError during tracing."""
+        array = _to_complex_array(np.asarray(self.real), np.asarray(self.imag))
+        return array if dtype is None else array.astype(dtype)
 
 
 def is_complex(value: object) -> bool:
-    """Whether it is a complex number, or an array of them."""
+    """Return whether a value is a complex number or a complex array."""
     if isinstance(value, Complex | complex):
         return True
     dtype = getattr(value, "dtype", None)
     return isinstance(dtype, np.dtype) and dtype.kind == "c"
 
 
-def parts_of(value: Any) -> tuple[Any, Any]:
-    """The real and the imaginary parts of a complex number, or of an array of them."""
+def real_and_imaginary(value: Any) -> tuple[Any, Any]:
+    """Return the real and imaginary parts of a complex number or array."""
     return value.real, value.imag
 
 
-def of_parts(real: Any, imag: Any) -> Any:
-    """Complex numbers of these parts: NumPy's array if both are, else a `Complex`."""
+def from_parts(real: Any, imag: Any) -> Any:
+    """Build a complex array from its parts: a NumPy array if both parts are NumPy arrays, else a `Complex`."""
     plain = isinstance(real, np.ndarray) and isinstance(imag, np.ndarray)
-    return _joined(real, imag) if plain else Complex(real, imag)
+    return _to_complex_array(real, imag) if plain else Complex(real, imag)
 
 
-def _joined(real: Any, imag: Any) -> Any:
+def _to_complex_array(real: Any, imag: Any) -> Any:
     result = np.empty(real.shape, np.complex128 if real.dtype == np.float64 else np.complex64)
     result.real, result.imag = real, imag
     return result

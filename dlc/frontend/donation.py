@@ -1,4 +1,4 @@
-"""Which result takes the memory of which argument that a caller gives away."""
+"""Buffer donation: assign the memory of a donated argument to a result."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dlc.ir import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr,
 
 
 def donate(module: ModuleOp, donated: Sequence[int], function: str) -> None:
-    """Pairs each donated argument of the entry with the first result of its type that is left, both in their order.
+    """Pair each donated argument of the entry with the first unpaired result of its type, both in order.
 
-    Raises ShapeError for an argument that finds none.
+    Raises ShapeError for an argument without a matching result.
     """
     (main,) = (op for op in module.ops if isinstance(op, func.FuncOp))
     assert main.arg_attrs is not None and main.res_attrs is not None
@@ -21,11 +21,11 @@ def donate(module: ModuleOp, donated: Sequence[int], function: str) -> None:
     results = list(main.function_type.outputs)
     attributes = [dict(named.data) for named in main.res_attrs]
     for argument in donated:
-        wanted = main.args[argument].type
-        k = next((k for k, t in enumerate(results) if t == wanted and DONOR not in attributes[k]), None)
+        donated_type = main.args[argument].type
+        k = next((k for k, t in enumerate(results) if t == donated_type and DONOR not in attributes[k]), None)
         if k is None:
             raise ShapeError(
-                f"{function}: the donated {names[argument]}, {wanted}, finds no result of its type to lie in its memory; "
+                f"{function}: the donated {names[argument]}, {donated_type}, cannot be reused: no result has its type; "
                 f"the results are {', '.join(map(str, results))}; return what replaces it, or do not donate it"
             )
         attributes[k][DONOR] = IntegerAttr(argument, i64)

@@ -1,4 +1,4 @@
-"""The entry of a program: `func @main`, of whose arguments and results the names are attributes; and what has one."""
+"""The entry function of a program, `func @main`, with the names of its arguments and results as attributes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dlc.weights import WeightStore
 
 
 @dataclass(frozen=True)
-class ReadModel:
-    """A model as `dl` ops: `func @main`, and its constants."""
+class ImportedProgram:
+    """An imported model: `func @main` in a module of `dl` ops, and its constants."""
 
     module: ModuleOp
     weights: WeightStore
@@ -21,12 +21,12 @@ class ReadModel:
 
 
 def entry_function(block: Block, names: Iterable[str], results: Sequence[SSAValue], result_names: Iterable[str]) -> func.FuncOp:
-    """The function of a block that is to return `results`, and takes its arguments."""
+    """Wrap a block into `func @main`, which returns `results` and takes the arguments of the block."""
     block.add_op(func.ReturnOp(*results))
     main = func.FuncOp("main", ([a.type for a in block.args], [r.type for r in results]), Region(block))
-    main.arg_attrs, main.res_attrs = _named(names), _named(result_names)
+    main.arg_attrs, main.res_attrs = _name_attributes(names), _name_attributes(result_names)
     return main
 
 
-def _named(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:
+def _name_attributes(names: Iterable[str]) -> ArrayAttr[DictionaryAttr]:
     return ArrayAttr([DictionaryAttr({"dl.name": StringAttr(name)}) for name in names])

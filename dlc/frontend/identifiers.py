@@ -1,4 +1,4 @@
-"""Names of a model's tensors as dumps have them."""
+"""Derive identifiers for dumps and SSA values from the tensor names of a model."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from keyword import iskeyword
 
 
 def identifier(name: str) -> str:
-    """A name that dims.parse and MLIR read as one symbol."""
+    """Return a name as an identifier that both `dims.parse` and MLIR accept."""
     text = re.sub(r"\W", "_", name, flags=re.ASCII)
     return f"_{text}" if not text or text[0].isdigit() or iskeyword(text) else text
 
 
 def short_name(name: str) -> str | None:
-    """What dumps call a value: the last part of a path, not too much of it, and no number, which printing adds."""
+    """Return a short SSA name: the last path component, at most 40 characters, without a numeric suffix."""
     parts = [part for part in re.split("[/;]", name) if part]
     return re.sub(r"(_\d*)+$", "", identifier(parts[-1] if parts else name)[:40]) or None

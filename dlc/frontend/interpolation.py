@@ -1,6 +1,6 @@
-"""Axes of another size: each place of the result is a weighted sum of a few places of the operand.
+"""Resize an axis: each index of the result is a weighted sum of a few indices of the operand.
 
-One tap is a gather, up to four are a sum of gathers, more (antialiasing) are a product with the matrix of weights.
+One tap is a gather, up to four are a sum of gathers, more (antialiasing) are a matrix product with the weights.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.frontend.emit import Emitter, Value
+from dlc.frontend.emitter import Emitter, ImportedValue
 
-_GATHERED_TAPS = 4
+_MAX_GATHERED_TAPS = 4
 
 
-def interpolated(emit: Emitter, name: str, x: Value, axis: int, indices: Array, weights: Array) -> Value:
-    """Each place of the axis as the sum over taps t of `weights[t] · x[indices[t]]`; `name` is what the constants are of."""
+def interpolate_axis(emit: Emitter, name: str, x: ImportedValue, axis: int, indices: Array, weights: Array) -> ImportedValue:
+    """Resize an axis to the sum over taps t of `weights[t] · x[indices[t]]`; `name` prefixes the names of the constants."""
     dtype = numpy_dtype(x.element_type)
-    if len(indices) > _GATHERED_TAPS:
+    if len(indices) > _MAX_GATHERED_TAPS:
         resized = len(indices[0])
         matrix = np.zeros((int(x.shape[axis]), resized))
         np.add.at(matrix, (indices, np.arange(resized)), weights)
         last = [a for a in range(x.rank) if a != axis] + [axis]
         y = emit(dl.MatmulOp, emit.transpose(x, last), emit.constant(matrix, dtype, f"{name}_weights"))
         return emit.transpose(y, [last.index(a) for a in range(x.rank)])
-    total: Value | None = None
+    total: ImportedValue | None = None
     for tap, weight in zip(indices, weights, strict=True):
         y = emit(dl.GatherOp, x, emit.constant(tap, np.int64, f"{name}_places"), axis=axis)
         if not (weight == 1).all():

@@ -1,9 +1,9 @@
-"""Which keys of random numbers a traced function has drawn from: numbers of one key twice are not independent.
+"""Detect reuse of random keys in a traced function: two draws from one key are not independent.
 
-Two keys are the same if they are computed in the same way from the same values, or are arrays of equal elements. In a loop a
-key must depend on what changes there, since every step would draw the same numbers otherwise. Branches of which one runs may
-draw from the same key. What is not seen is never an error: a key that two computations happen to give, one drawn from inside
-and outside of what a transformation is given, and anything between two calls.
+Two keys are equal if they are computed in the same way from the same values, or are arrays with equal elements. In a loop, a
+key must depend on a value that changes there, since every iteration would draw the same values otherwise. Mutually exclusive
+branches may draw from the same key. Reuse is not detected between different computations that return the same key, between
+draws inside and outside of a transformed function, and between two calls.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from dlc.dialects.dl.base import Array
-from dlc.frontend.computations import Computations
+from dlc.frontend.value_numbering import ValueNumbering
 from dlc.ir import Block, SSAValue
 
 Branch = TypeVar("Branch")
 
 
 class KeyUses:
-    """The keys drawn from so far, each with the place where; `open_blocks` are the function's and the bodies that are open."""
+    """The keys used so far, with the location of each use; `active_blocks` are the blocks that are being traced."""
 
-    def __init__(self, open_blocks: Sequence[Block], computations: Computations) -> None:
-        self._open = open_blocks
-        self._computations = computations
+    def __init__(self, active_blocks: Sequence[Block], value_numbering: ValueNumbering) -> None:
+        self._active_blocks = active_blocks
+        self._value_numbering = value_numbering
         self._loops: list[Block] = []
         self._drawn: dict[Hashable, str] = {}
 
-    def draw(self, key: SSAValue | Array, place: str) -> str | None:
-        """Notes that a key is drawn from at `place`; what is wrong with that, if something is."""
+    def draw(self, key: SSAValue | Array, location: str) -> str | None:
+        """Record that a key is used at a location; return an error message if that is a reuse."""
         if isinstance(key, SSAValue):
-            identity, depends_on = self._computations.of(key)
+            identity, depends_on = self._value_numbering.of(key)
         else:
             identity, depends_on = key.tobytes(), frozenset[Block | None]()
-        if self._loops and depends_on.isdisjoint(self._open[self._open.index(self._loops[-1]) :]):
-            return "does not change in the loop around it, so that every step draws the same numbers"
+        if self._loops and depends_on.isdisjoint(self._active_blocks[self._active_blocks.index(self._loops[-1]) :]):
+            return "does not change in the enclosing loop, so that every iteration draws the same values"
         if before := self._drawn.get(identity):
-            return f"was drawn from before ({before}), so that both draw the same numbers"
-        self._drawn[identity] = place
+            return f"was used before ({before}), so that both draw the same values"
+        self._drawn[identity] = location
         return None
 
     @contextmanager
     def in_loop(self, body: Block) -> Generator[None]:
-        """Inside, `body` is traced, which runs any number of times."""
+        """Mark `body` as the body of a loop while it is traced."""
         self._loops.append(body)
         try:
             yield
@@ -51,7 +51,7 @@ class KeyUses:
             self._loops.pop()
 
     def alternatives(self, branches: Iterable[Branch]) -> Iterator[Branch]:
-        """Branches to be traced one after another, of which one runs: what one draws from, another may too."""
+        """Iterate over mutually exclusive branches while they are traced: each may use the keys that another one uses."""
         before = self._drawn
         drawn = dict(before)
         for branch in branches:

@@ -1,4 +1,4 @@
-"""What a model asks for that dlc does not support: found node by node, reported all at once."""
+"""Unsupported features of a model: collected node by node and reported in one error."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from dlc.arrays import TensorInfo
 from dlc.dims import UndecidableError
 from dlc.errors import DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
-from dlc.frontend.emit import Value
+from dlc.frontend.emitter import ImportedValue
 
-WHAT_TO_DO = {
+ADVICE_BY_KIND = {
     "operator": "export the model with other operators, or write a converter (docs/extending.md)",
     "opset": "export for another opset, or convert the model with onnx.version_converter",
     "attribute": "export with a value that is supported",
@@ -20,49 +20,49 @@ WHAT_TO_DO = {
     "output": "export without this output",
     "value": "make it a constant of the model, or give the shapes of the inputs (--shape, input_shapes) or their values "
     "(--value, input_values)",
-    "shape": "the node contradicts the shapes before it: mend the model, or give other shapes of its inputs",
+    "shape": "the node contradicts the shapes of its inputs: fix the model, or give other input shapes",
 }
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One unsupported thing: `place` names the node or tensor, `kind` is what about it.
+    """One unsupported feature: `description` names the node or tensor, `kind` is a key of `ADVICE_BY_KIND`.
 
-    Kinds: those that `WHAT_TO_DO` has advice for. One that may be none for the shapes and values of a call is `at_call`;
-    `inputs` are the inputs whose values would tell, where it hangs on values.
+    `needs_specialization`: the problem may disappear for concrete input shapes and values; `inputs` are the inputs whose values
+    it depends on.
     """
 
-    place: str
+    description: str
     kind: str
     message: str
     inputs: tuple[str, ...] = ()
-    at_call: bool = False
+    needs_specialization: bool = False
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.kind}: {self.message}"
+        return f"{self.description}: {self.kind}: {self.message}"
 
 
 class NodeProblem(Exception):
-    """Raised where a node turns out to be unsupported; the importer notes it and goes on with the next node.
+    """Raised for an unsupported node; the importer records it and continues with the next node.
 
-    `unknown` are the values that would have to be known.
+    `unknown` are the values that would have to be known at import.
     """
 
-    def __init__(self, kind: str, message: str, unknown: Sequence[Value] = ()) -> None:
+    def __init__(self, kind: str, message: str, unknown: Sequence[ImportedValue] = ()) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.unknown = unknown
 
 
-class AlreadyNoted(Exception):
-    """Raised where a node cannot be imported for want of what it holds, which the importer has noted."""
+class AlreadyReported(Exception):
+    """Raised for a node that cannot be imported because of problems inside it that are already recorded."""
 
 
-class OpenInputsError(UnsupportedError):
-    """A model that can be imported only for a call: for the shapes of its inputs, and for the values of those in `values`.
+class SpecializationRequiredError(UnsupportedError):
+    """A model that can be imported only for concrete input shapes, and for concrete values of the inputs in `values`.
 
-    `values` are those that were found to be needed; with them given, more may be. `inputs` and `outputs` are as the file
+    `values` are the inputs found so far; once they are given, more may be needed. `inputs` and `outputs` are as the file
     declares them.
     """
 
@@ -75,23 +75,23 @@ class OpenInputsError(UnsupportedError):
         self.values = tuple(values)
 
 
-def unsupported(model: str, problems: Sequence[Problem]) -> UnsupportedError:
-    """The error that lists every problem, one line each."""
-    count = "1 thing" if len(problems) == 1 else f"{len(problems)} things"
+def unsupported_error(model: str, problems: Sequence[Problem]) -> UnsupportedError:
+    """Return the error that lists every problem, one line each."""
+    count = "1 feature" if len(problems) == 1 else f"{len(problems)} features"
     lines = [str(p) for p in problems]
-    advice = [f"{kind}: {text}" for kind, text in WHAT_TO_DO.items() if any(p.kind == kind for p in problems)]
+    advice = [f"{kind}: {text}" for kind, text in ADVICE_BY_KIND.items() if any(p.kind == kind for p in problems)]
     found = "\n  ".join([f"{model}: {count} in this model that dlc does not support:", *lines])
     return UnsupportedError("\n  ".join([f"{found}\nWhat to do:", *advice]), lines)
 
 
-def contradictions(problems: Sequence[Problem]) -> str:
-    """Problems of a model that contradicts itself, and nothing else."""
-    return "\n".join(f"{p.place}: {p.message}" for p in problems)
+def join_messages(problems: Sequence[Problem]) -> str:
+    """Return the messages of shape contradictions, one line each, without advice."""
+    return "\n".join(f"{p.description}: {p.message}" for p in problems)
 
 
 @contextmanager
-def as_problems(place: str, inputs: Sequence[Value | None]) -> Generator[None]:
-    """What goes wrong when a converter is run, as what is wrong with the operator at `place`: NodeProblem or ModelError."""
+def translate_errors(description: str, inputs: Sequence[ImportedValue | None]) -> Generator[None]:
+    """Translate errors of a converter into a NodeProblem or ModelError for the operator `description`."""
     try:
         yield
     except UndecidableError as error:
@@ -101,24 +101,28 @@ def as_problems(place: str, inputs: Sequence[Value | None]) -> Generator[None]:
     except (ShapeError, DTypeError) as error:
         raise NodeProblem("dtype" if isinstance(error, DTypeError) else "shape", str(error)) from error
     except (IndexError, ValueError, ZeroDivisionError, OverflowError) as error:
-        # A converter takes shapes apart as the operator defines them; other shapes do not come apart so.
+        # Converters unpack shapes and attributes without checking each; invalid ones raise these errors.
         given = ", ".join("none" if v is None else str(v.type) for v in inputs)
-        raise ModelError(f"{place}: its inputs ({given}) or attributes do not fit together: {error}") from error
+        raise ModelError(f"{description}: its inputs ({given}) or attributes do not fit together: {error}") from error
     except MemoryError as error:
-        raise ModelError(f"{place}: it takes more memory than there is to read it: {error}") from error
+        raise ModelError(f"{description}: out of memory while importing it: {error}") from error
 
 
-def refusal(
+def unsupported_model_error(
     model: str, problems: Sequence[Problem], inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], given: bool
 ) -> DlcError:
-    """The error that says what is wrong with a model, all at once; `given`: whether a caller gave shapes of its inputs.
+    """Return the error that reports all problems of a model; `given`: whether the caller specified input shapes.
 
-    It is an OpenInputsError where giving shapes or values of inputs may help.
+    It is a SpecializationRequiredError if specifying shapes or values of inputs may help.
     """
     if all(p.kind == "shape" for p in problems):
-        # With the model's own shapes it is the model that contradicts itself.
-        return (ShapeError if given else ModelError)(contradictions(problems))
-    certain = [p for p in problems if not p.at_call]
-    error = unsupported(model, certain or problems)
-    asked = {name for p in problems for name in p.inputs}
-    return error if certain else OpenInputsError(error, inputs, outputs, [i.name for i in inputs if i.name in asked])
+        # Without input shapes from the caller, the model contradicts itself.
+        return (ShapeError if given else ModelError)(join_messages(problems))
+    certain = [p for p in problems if not p.needs_specialization]
+    error = unsupported_error(model, certain or problems)
+    input_names = {name for p in problems for name in p.inputs}
+    return (
+        error
+        if certain
+        else SpecializationRequiredError(error, inputs, outputs, [i.name for i in inputs if i.name in input_names])
+    )

@@ -1,4 +1,4 @@
-"""Arguments and results as trees: nested tuples, lists, dicts and dataclasses of leaves."""
+"""Pytrees: nested tuples, lists, dicts and dataclasses of leaves, as arguments and results."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 
 from dlc.arrays import Array
 from dlc.errors import DTypeError
-from dlc.frontend.complex_numbers import Complex, is_complex, of_parts, parts_of
+from dlc.frontend.complex_numbers import Complex, from_parts, is_complex, real_and_imaginary
 
 
 class Tree(NamedTuple):
-    """The shape of a tree without its leaves; equal shapes are equal and hash equal.
+    """The structure of a pytree without its leaves; equal structures compare and hash equal.
 
-    `kind` is the container's class, or None for a leaf; `keys` are a dict's keys or a dataclass's field names. A tuple, as
-    one is made of every call's arguments.
+    `kind` is the class of the container, or None for a leaf; `keys` are the keys of a dict or the field names of a dataclass. A
+    NamedTuple, because one is built for the arguments of every call.
     """
 
     kind: type[Any] | None
@@ -27,7 +27,7 @@ class Tree(NamedTuple):
     children: tuple[Tree, ...] = ()
 
     def paths(self, prefix: str) -> Iterator[str]:
-        """A name for each leaf, in order: `params['w']`, `x[0]`, `state.mean`."""
+        """Yield the path of each leaf, in order: `params['w']`, `x[0]`, `state.mean`."""
         if self.kind is None:
             yield prefix
         for key, child in zip(self.keys, self.children, strict=True):
@@ -46,76 +46,76 @@ class Tree(NamedTuple):
         keys = ", ".join(map(str, self.keys) if dataclasses.is_dataclass(self.kind) else map(repr, self.keys))
         return f"a {self.kind.__name__} of {keys or 'nothing'}"
 
-    def difference(self, other: Tree) -> tuple[str, Tree, Tree] | None:
-        """The path to the first place where another tree is of another shape, and what is there; dicts match by key."""
+    def first_difference(self, other: Tree) -> tuple[str, Tree, Tree] | None:
+        """Return the path to the first subtree with a different structure, and both subtrees; dicts match by key."""
         if self.kind is not other.kind or set(self.keys) != set(other.keys):
             return "", self, other
         others = dict(zip(other.keys, other.children, strict=True))
         for key, child in zip(self.keys, self.children, strict=True):
-            if found := child.difference(others[key]):
+            if found := child.first_difference(others[key]):
                 return self._step(key) + found[0], *found[1:]
         return None
 
-    def ordered(self) -> Tree:
-        """The tree with the entries of dicts by their keys."""
-        children = [child.ordered() for child in self.children]
+    def with_sorted_keys(self) -> Tree:
+        """Return the tree with the entries of dicts sorted by key."""
+        children = [child.with_sorted_keys() for child in self.children]
         entries = list(zip(self.keys, children, strict=True))
         if self.kind is not None and issubclass(self.kind, dict):
-            # Keys of several types have no order; of one type, those that are no numbers or text may have none.
+            # Keys of different types are not comparable; keys of one type need not be, unless they are integers or strings.
             entries.sort(key=lambda e: (type(e[0]).__name__, e[0] if isinstance(e[0], int | str) else repr(e[0])))
         return Tree(self.kind, tuple([k for k, _ in entries]), tuple([c for _, c in entries]))
 
-    def leaves_of(self, other: Tree, leaves: Sequence[Any]) -> list[Any]:
-        """The leaves of another tree, which differs in nothing but the order of keys, in the order of this one's."""
+    def reordered_leaves(self, other: Tree, leaves: Sequence[Any]) -> list[Any]:
+        """Return the leaves of another tree, which differs only in the order of dict keys, in the order of this tree."""
         if self == other:
             return list(leaves)
         by_path = dict(zip(other.paths(""), leaves, strict=True))
         return [by_path[path] for path in self.paths("")]
 
 
-# The types of which an array surely is what it seems to be.
-ARRAYS = (np.ndarray, Array)
+# Types whose instances are leaves without further checks.
+ARRAY_TYPES = (np.ndarray, Array)
 _LEAF = Tree(None)
-_NOTHING = Tree(type(None))
+_NONE = Tree(type(None))
 _NO_ENTRIES = Tree(dict)
-# Of complex numbers each part is a leaf.
+# A complex array has two leaves.
 _COMPLEX = Tree(Complex, ("real", "imag"), (_LEAF, _LEAF))
 
 
 def flatten(value: object) -> tuple[list[Any], Tree]:
-    """The leaves of a tree, in order, and its shape. None is a tree without leaves.
+    """Return the leaves of a pytree, in order, and its structure. None is a tree without leaves.
 
-    Raises DTypeError for a container that holds itself.
+    Raises DTypeError for a container that contains itself.
     """
     leaves: list[Any] = []
     try:
         return leaves, _flatten(value, leaves)
     except RecursionError:
         kind = type(value).__name__
-        raise DTypeError(f"a {kind} that holds itself, or others without end, is no tree of arrays") from None
+        raise DTypeError(f"a {kind} that contains itself is not a tree of arrays") from None
 
 
 @lru_cache
-def tree_of_arrays(count: int) -> Tree:
-    """The tree of (args, kwargs) where nothing but so many arrays is given."""
-    return Tree(tuple, (0, 1), (Tree(tuple, _places(count), (_LEAF,) * count), _NO_ENTRIES))
+def tree_of_positional_arrays(count: int) -> Tree:
+    """Return the structure of (args, kwargs) for a call with `count` positional arrays only."""
+    return Tree(tuple, (0, 1), (Tree(tuple, _indices(count), (_LEAF,) * count), _NO_ENTRIES))
 
 
 def _flatten(value: Any, leaves: list[Any]) -> Tree:
     kind = cast("type[Any]", type(value))
-    if kind in ARRAYS:
+    if kind in ARRAY_TYPES:
         if value.dtype.kind == "c":
-            leaves += parts_of(value)
+            leaves += real_and_imaginary(value)
             return _COMPLEX
         leaves.append(value)
         return _LEAF
     if value is None:
-        return _NOTHING
+        return _NONE
     keys: tuple[Hashable, ...]
     values: list[Any]
     if isinstance(value, (tuple, list)):
         values = list(cast("list[Any]", value))
-        keys = _places(len(values))
+        keys = _indices(len(values))
     elif isinstance(value, dict):
         entries = cast("dict[Hashable, Any]", value)
         if kind is dict and not entries:
@@ -125,7 +125,7 @@ def _flatten(value: Any, leaves: list[Any]) -> Tree:
         keys = tuple([f.name for f in dataclasses.fields(value)])
         values = [getattr(value, str(k)) for k in keys]
     elif is_complex(value):
-        leaves += parts_of(value)
+        leaves += real_and_imaginary(value)
         return _COMPLEX
     else:
         leaves.append(value)
@@ -134,22 +134,22 @@ def _flatten(value: Any, leaves: list[Any]) -> Tree:
 
 
 @lru_cache
-def _places(count: int) -> tuple[int, ...]:
+def _indices(count: int) -> tuple[int, ...]:
     return tuple(range(count))
 
 
 def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
-    """The tree of this shape with these leaves."""
+    """Build the pytree with this structure and these leaves."""
     if tree.kind is None:
         return next(leaves)
     if tree.kind is type(None):
         return None
     children = [unflatten(child, leaves) for child in tree.children]
     if tree.kind is Complex:
-        return of_parts(*children)
+        return from_parts(*children)
     make: Callable[..., Any] = tree.kind
     if issubclass(tree.kind, dict):
-        # Item by item: what a subclass makes of a sequence of pairs is its own affair, as with a Counter.
+        # Item by item: the constructor of a subclass may not accept pairs, as with Counter.
         entries: Any = cast(Any, dict).__new__(make)
         for key, child in zip(tree.keys, children, strict=True):
             entries[key] = child
@@ -157,7 +157,7 @@ def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
     if issubclass(tree.kind, tuple | list):
         named_tuple = "_fields" in vars(cast(Any, tree.kind))
         return make(*children) if named_tuple else make(children)
-    # A dataclass: fields that __init__ does not take are set as they were.
+    # A dataclass: set the fields that __init__ does not accept directly.
     fields = {f.name: f for f in dataclasses.fields(cast(Any, make))}
     named = dict(zip(cast("tuple[str, ...]", tree.keys), children, strict=True))
     result = make(**{k: v for k, v in named.items() if fields[k].init})
@@ -168,11 +168,11 @@ def unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
 
 
 def argument_names(function: Callable[..., Any], tree: Tree) -> list[str]:
-    """What the user calls each leaf of the (args, kwargs) tree of a call."""
+    """Return the name of each leaf of the (args, kwargs) tree of a call."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError:
-        # Of some functions in C nothing is known.
+        # Some functions in C have no signature.
         parameters = []
     positional, keyword = tree.children
     names: list[str] = []
@@ -185,14 +185,14 @@ def argument_names(function: Callable[..., Any], tree: Tree) -> list[str]:
 
 
 def is_array_like(leaf: object) -> bool:
-    """Whether it is an array or a number."""
+    """Return whether a leaf is an array or a number."""
     return hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__") or isinstance(leaf, bool | int | float)
 
 
 def require_array_like(leaf: object, name: str) -> None:
-    """Raises DTypeError, naming the argument, for a leaf that is neither an array nor a number."""
+    """Raise DTypeError, naming the argument, for a leaf that is neither an array nor a number."""
     if not is_array_like(leaf):
         raise DTypeError(
             f"argument {name}: expected an array or a number, got {type(leaf).__name__}; "
-            "a setting is an argument of its own, which static_argnames names"
+            "pass other values as static arguments, which static_argnames lists"
         )

@@ -1,6 +1,6 @@
-"""Arrays that a traced function reads from around it: the program has what they hold when they are read.
+"""Snapshots of arrays that a traced function captures: the program uses their contents at the time of the capture.
 
-A function may go on with such an array as NumPy does, `mask[i] = 1` between one use and the next.
+The function may modify such an array in place later, as in NumPy: `mask[i] = 1`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-# Up to so many bytes a copy costs nothing beside compilation; larger arrays, which are weights, cannot be written meanwhile.
-_COPIED_BYTES = 1 << 24
+# Copying this much is cheap relative to compilation; larger arrays, such as weights, are made read-only during tracing.
+_MAX_COPIED_BYTES = 1 << 24
 
 
 class Snapshots:
-    """What arrays held when they were read."""
+    """The contents of captured arrays."""
 
     def __init__(self) -> None:
         self._frozen: list[Array] = []
 
     def take(self, array: Array) -> Array:
-        """What `array` holds now: a copy, or a large one itself, which is read-only until `thaw`."""
+        """Return the contents of `array`: a copy, or a large array itself, which is read-only until `restore_writeable`."""
         owners = _writeable(array)
         if not owners:
             return array
-        if array.nbytes <= _COPIED_BYTES:
+        if array.nbytes <= _MAX_COPIED_BYTES:
             return np.array(array, order="C")
         for owner in owners:
             owner.flags.writeable = False
@@ -38,21 +38,21 @@ class Snapshots:
     def any_frozen(self) -> bool:
         return bool(self._frozen)
 
-    def thaw(self) -> None:
-        """Large arrays may be written again."""
-        # An array can be written only once what it is a view of can.
+    def restore_writeable(self) -> None:
+        """Make large arrays writeable again."""
+        # NumPy requires the base of a view to be writeable first.
         for owner in reversed(self._frozen):
             owner.flags.writeable = True
         self._frozen.clear()
 
 
-def holds_still(array: Array, taken: Array) -> bool:
-    """Whether `array` holds what it did when it was taken; not if it has NaN."""
+def is_unchanged(array: Array, taken: Array) -> bool:
+    """Return whether `array` still equals its snapshot; False if it contains NaN."""
     return array is taken or np.array_equal(array, taken)
 
 
 def _writeable(array: Array) -> list[Array]:
-    """Through which arrays its elements may be written: itself, and what it is a view of."""
+    """Return the arrays through which its elements can be written: itself and its bases."""
     found: list[Array] = []
     while isinstance(cast("Any", array), np.ndarray):
         if array.flags.writeable:

@@ -1,1 +1,1 @@
-"""Watching passes run: verification, timing, dumps of the IR, what they compute, and the evidence that a fault leaves."""
+"""Instrumentation of the pass manager: verification, timing, IR dumps, numerical checks and reproducers."""

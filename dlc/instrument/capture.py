@@ -1,11 +1,11 @@
-"""What a program computes on given inputs, op by op and kernel by kernel, captured once and compared with later.
+"""Capture what a program computes on given inputs, op by op and kernel by kernel, to compare later stages with it.
 
-    trace = Evaluator(inputs).trace(module, weights)     values of a module's ops, outputs, and what each kernel was run on
-    run_kernel(module, run)                              a kernel at any stage, on what it was captured with
-    replay(module, weights, inputs, trace.runs)          the host program with the kernels' captured results in their place
+    trace = Evaluator(inputs).trace(module, weights)     values of a module's ops, its outputs, and the inputs of each kernel
+    run_kernel(module, run)                              run a kernel at any stage on captured inputs
+    replay(module, weights, inputs, trace.runs)          run the host program with captured kernel results
 
-Passes change few ops, and a kernel's stages change nothing outside it: an expression that has been evaluated is not
-evaluated again, and from fusion on each kernel is judged by itself on captured inputs.
+Passes change few ops, and the stages of a kernel change nothing outside it: evaluated expressions are memoized, and from the
+fusion stage on each kernel is checked separately on captured inputs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import cast
 import numpy as np
 
 from dlc.backends.reference import call
-from dlc.backends.reference.machine import Frame, Machine
-from dlc.backends.reference.program import argument, empty_like, same_bits
-from dlc.backends.reference.values import Array, EvaluationError, View, shape_of
+from dlc.backends.reference.evaluation_context import EvaluationContext, Frame
+from dlc.backends.reference.program import argument, empty_like, reinterpret_dtype
+from dlc.backends.reference.values import Array, EvaluationError, MemrefView, shape_of
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.creation import WeightOp
-from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.programs.binding import bound_kernel
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
@@ -31,35 +31,35 @@ from dlc.dialects.entry import entry_of, outputs_of
 from dlc.dialects.host import LaunchOp
 from dlc.dialects.sizes import symbol
 from dlc.errors import UnsupportedError
-from dlc.instrument.compare import deviation, tolerance_of, worst
+from dlc.instrument.compare import deviation, largest_deviation, tolerance_of
 from dlc.instrument.provenance import origins
 from dlc.ir import Block, ModuleOp, Operation, SSAValue, func, print_module
 from dlc.passes.base import kernels_of
-from dlc.passes.transformations.expand_transformations import expanded
+from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 
-# A program rounds more often than its inputs and weights do.
-_ROUNDINGS = 16
+# Multiple of the deviation caused by one rounding of inputs and weights, since a program rounds repeatedly.
+_ROUNDING_MULTIPLE = 16
 
 
 @dataclass(frozen=True)
-class Value:
-    """An array that an expression gave; equal expressions over equal inputs have equal numbers."""
+class CapturedValue:
+    """An array that an expression computed; equal expressions on equal inputs have equal numbers."""
 
     number: int
     array: Array
     constant: bool = False
 
 
-Values = tuple[Value, ...]
-# The names that an op comes from.
+Values = tuple[CapturedValue, ...]
+# The names of the ONNX nodes or Python lines from which an op was created.
 Origins = tuple[str, ...]
-# An array that was computed, and what it comes from.
-Made = tuple[Origins, Array]
+# A computed array with its origins.
+ArrayWithOrigins = tuple[Origins, Array]
 
 
 @dataclass(frozen=True)
-class Step:
-    """One `dl` op, evaluated; `kernel` is the one that it is inside of."""
+class OpEvaluation:
+    """One evaluation of a `dl` op; `kernel` is the kernel that contains the op, if any."""
 
     op: Operation
     origins: Origins
@@ -70,9 +70,9 @@ class Step:
 
 @dataclass(frozen=True)
 class KernelRun:
-    """A kernel's inputs and outputs where the program ran it, the origins of its ops, and the tolerance of its dtypes.
+    """The inputs and outputs of a kernel in one run of the program, the origins of its ops, and the tolerance for its dtypes.
 
-    `sizes` are those that it takes besides, of a kernel that serves several.
+    `sizes` are the size arguments of a kernel with symbolic sizes.
     """
 
     kernel: str
@@ -84,58 +84,58 @@ class KernelRun:
 
 
 @dataclass
-class Trace:
-    """All that one evaluation of a program gave."""
+class EvaluationTrace:
+    """Everything that one evaluation of a program computed."""
 
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[OpEvaluation] = field(default_factory=list[OpEvaluation])
     runs: list[KernelRun] = field(default_factory=list[KernelRun])
     outputs: Values = ()
-    # What the entry computes, by value.
+    # The values of the entry function.
     values: dict[SSAValue, Array] = field(default_factory=dict[SSAValue, Array])
 
     @property
     def results(self) -> list[Array]:
-        """The program's outputs."""
+        """The outputs of the program."""
         return [value.array for value in self.outputs]
 
     @property
-    def made(self) -> list[Made]:
-        """Everything that was computed, with its origins."""
+    def computed(self) -> list[ArrayWithOrigins]:
+        """All computed arrays, with their origins."""
         in_steps = [(step.origins, value.array) for step in self.steps for value in step.results]
         return [*in_steps, *((run.origins, array) for run in self.runs for array in run.outputs)]
 
     @property
     def arrays(self) -> list[Array]:
-        """Everything that was computed."""
-        return [array for _, array in self.made]
+        """All computed arrays."""
+        return [array for _, array in self.computed]
 
     @property
-    def makers(self) -> dict[int, Step]:
-        """The step that gives each value, by the value's number."""
+    def producers(self) -> dict[int, OpEvaluation]:
+        """The evaluation that produced each value, by the value's number."""
         return {value.number: step for step in self.steps for value in step.results}
 
     def run_of(self, kernel: str) -> KernelRun | None:
-        """The first run of a kernel, if the program runs it."""
+        """Return the first run of a kernel, or None."""
         return next((run for run in self.runs if run.kernel == kernel), None)
 
 
 class Evaluator:
-    """Evaluates the entry of a program, again and again while passes change it, for the same inputs."""
+    """Evaluate the entry of a program repeatedly for the same inputs, while passes change it."""
 
     def __init__(self, inputs: Sequence[Array]) -> None:
         self.inputs = tuple(inputs)
         self._known: dict[Hashable, Values] = {}
         self._numbers = count()
 
-    def trace(self, module: ModuleOp, weights: Mapping[str, Array]) -> Trace:
-        """What `module` computes, whatever stage its kernels are at.
+    def trace(self, module: ModuleOp, weights: Mapping[str, Array]) -> EvaluationTrace:
+        """Evaluate `module`, whose kernels may be at any stage.
 
-        Raises EvaluationError where the IR contradicts itself, and what evaluating it raises.
+        Raises EvaluationError if the IR contradicts itself, and other errors of evaluation.
         """
-        module = expanded(module)
+        module = expand_for_evaluation(module)
         main = entry_of(module)
         if outputs_of(main):
-            raise UnsupportedError("the program's buffers are planned already; start from an earlier file of the dump")
+            raise UnsupportedError("the host program is bufferized already; start from an earlier file of the dump")
         tracer = _Tracer(module, weights, self._known, self._numbers)
         with np.errstate(all="ignore"):
             tracer.run(main, self.inputs)
@@ -144,7 +144,7 @@ class Evaluator:
 
 
 class _Tracer:
-    """One evaluation; `known` holds the values of expressions that the last one met, `used` those that this one does."""
+    """One evaluation; `known` holds the memoized values of the previous evaluation, `used` those of this one."""
 
     def __init__(
         self,
@@ -158,43 +158,43 @@ class _Tracer:
         self.known = known
         self.used: dict[Hashable, Values] = {}
         self.numbers = numbers
-        self.trace = Trace()
+        self.trace = EvaluationTrace()
         self.callees: dict[str, KernelOp | func.FuncOp] = {k.symbol: k for k in module.ops if isinstance(k, KernelOp)}
         self.callees |= {k.sym_name.data: k for k in kernels_of(module)}
 
     def run(self, main: func.FuncOp, inputs: Sequence[Array]) -> None:
         arguments = [
-            self.values(("input", k), lambda a=a, t=v.type: (same_bits(lambda: "an input", a, t),))[0]
+            self.values(("input", k), lambda a=a, t=v.type: (reinterpret_dtype(lambda: "an input", a, t),))[0]
             for k, (a, v) in enumerate(zip(inputs, main.args, strict=True))
         ]
         self.trace.outputs = self.block(main.body.block, arguments)
 
     def values(self, key: Hashable, compute: Callable[[], Sequence[Array]], constant: bool = False) -> Values:
-        """The values of an expression, computed unless they are known."""
+        """Return the values of an expression; they are computed unless they are memoized."""
         if key not in self.used:
-            known = self.known.get(key)
-            self.used[key] = known or tuple(Value(next(self.numbers), array, constant) for array in compute())
+            cached = self.known.get(key)
+            self.used[key] = cached or tuple(CapturedValue(next(self.numbers), array, constant) for array in compute())
         return self.used[key]
 
     def block(
         self,
         block: Block,
-        arguments: Sequence[Value],
+        arguments: Sequence[CapturedValue],
         kernel: str | None = None,
-        places: Sequence[str] = (),
-        outside: Mapping[SSAValue, Value] | None = None,
+        kernel_origins: Sequence[str] = (),
+        outside: Mapping[SSAValue, CapturedValue] | None = None,
     ) -> Values:
-        """Evaluates the ops of the entry, of a body that reads values from `outside`, or of a kernel of origins `places`.
+        """Evaluate the ops of the entry, of a body that captures values from `outside`, or of a kernel with `kernel_origins`.
 
-        Returns the operands of its terminator.
+        Return the operands of the terminator.
         """
-        env: dict[SSAValue, Value] = {**(outside or {}), **dict(zip(block.args, arguments, strict=True))}
+        env: dict[SSAValue, CapturedValue] = {**(outside or {}), **dict(zip(block.args, arguments, strict=True))}
         for op in block.ops:
             operands = tuple(env[v] for v in op.operands)
             if op is block.last_op:
                 return operands
-            if isinstance(op, DecideOp):
-                # Sizes are known by then.
+            if isinstance(op, BindSizeOp):
+                # All sizes are static here.
                 continue
             if isinstance(op, DispatchOp):
                 results = self.dispatch(op, operands)
@@ -203,26 +203,27 @@ class _Tracer:
             else:
                 results = self.op(op, operands)
                 if not isinstance(op, WeightOp):
-                    self.trace.steps.append(Step(op, _named(op, places), kernel, operands, results))
+                    self.trace.steps.append(OpEvaluation(op, _op_origins(op, kernel_origins), kernel, operands, results))
             env.update(zip(op.results, results, strict=True))
             if kernel is None:
                 self.trace.values.update({r: v.array for r, v in zip(op.results, results, strict=True)})
         return ()
 
-    def control(self, op: Control, operands: Values, outside: Mapping[SSAValue, Value]) -> Values:
-        """The results of a loop or a branch, whose steps are evaluated like the entry."""
+    def control(self, op: Control, operands: Values, outside: Mapping[SSAValue, CapturedValue]) -> Values:
+        """Evaluate a loop or a branch; the ops of its bodies are traced like those of the main function."""
 
         def run(block: Block, arguments: Sequence[Array]) -> Sequence[Array]:
             return [v.array for v in self.block(block, [self.carried(a) for a in arguments], outside=outside)]
 
         return tuple(map(self.carried, op.execute([v.array for v in operands], run)))
 
-    def carried(self, array: Array) -> Value:
-        """A value that a loop or a branch hands on: known by its contents."""
+    def carried(self, array: Array) -> CapturedValue:
+        """Return a loop-carried value, identified by its contents."""
         array = np.asarray(array)
         return self.values(("contents", array.dtype, array.shape, array.tobytes()), lambda: (array,))[0]
 
     def op(self, op: Operation, operands: Values) -> Values:
+        """Evaluate a `dl` op."""
         if not isinstance(op, DlOp):
             raise UnsupportedError(f"{op.name} in the entry of a program on tensors: no evaluation rule")
         properties = tuple(sorted(op.properties.items(), key=lambda item: item[0]))
@@ -233,18 +234,21 @@ class _Tracer:
                 results: Sequence[Array] = (weight_of(self.weights, op.symbol.string_value()),)
             else:
                 results = op.evaluate(*(v.array for v in operands))
-            return [same_bits(lambda: f"result of {op.name}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+            return [
+                reinterpret_dtype(lambda: f"result of {op.name}", a, r.type) for a, r in zip(results, op.results, strict=True)
+            ]
 
         return self.values(key, compute, all(v.constant for v in operands))
 
     def dispatch(self, op: DispatchOp, operands: Values) -> Values:
+        """Evaluate a kernel and record its run."""
         if op.symbol not in self.callees:
             raise EvaluationError(f"{op.name}: no kernel @{op.symbol} in the module")
-        kernel, places, first = self.callees[op.symbol], origins(op.location), len(self.trace.steps)
+        kernel, kernel_origins, first = self.callees[op.symbol], origins(op.location), len(self.trace.steps)
         sizes = tuple(map(int, op.sizes.sizes)) if op.sizes is not None else ()
         if isinstance(kernel, KernelOp):
             kernel = bound_kernel(kernel, {symbol(k): size for k, size in enumerate(sizes)}) if sizes else kernel
-            results = self.block(kernel.body.block, operands, op.symbol, places)
+            results = self.block(kernel.body.block, operands, op.symbol, kernel_origins)
         else:
             key = (print_module(kernel, locations=False), sizes, tuple(v.number for v in operands))
             arrays, shapes = [v.array for v in operands], [shape_of(r) for r in op.results]
@@ -252,35 +256,40 @@ class _Tracer:
         inputs, outputs = (tuple(v.array for v in values) for values in (operands, results))
         inner = (v.array for step in self.trace.steps[first:] for v in step.results)
         tolerance = tolerance_of((*inputs, *outputs, *inner))
-        self.trace.runs.append(KernelRun(op.symbol, places, inputs, outputs, tolerance, sizes))
+        self.trace.runs.append(KernelRun(op.symbol, kernel_origins, inputs, outputs, tolerance, sizes))
         return results
 
 
 def weight_of(weights: Mapping[str, Array], name: str) -> Array:
-    """An array of the store; raises EvaluationError if it has none of that name."""
+    """Return an array of the weights store; raises EvaluationError if there is none of that name."""
     if name not in weights:
         raise EvaluationError(f"no weight @{name} in the store")
     return weights[name]
 
 
-def _named(op: Operation, places: Sequence[str]) -> tuple[str, ...]:
-    """The origins of an op; inside a kernel its location is a place in the dispatch's list."""
+def _op_origins(op: Operation, kernel_origins: Sequence[str]) -> tuple[str, ...]:
+    """Return the origins of an op; in a kernel, a location `#k` refers to the list of origins of the dispatch."""
     names = origins(op.location)
-    return tuple(places[int(n[1:])] if n[:1] == "#" and n[1:].isdecimal() and int(n[1:]) < len(places) else n for n in names)
+    return tuple(
+        kernel_origins[int(n[1:])] if n[:1] == "#" and n[1:].isdecimal() and int(n[1:]) < len(kernel_origins) else n
+        for n in names
+    )
 
 
-def rounding(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Array], results: Sequence[Array]) -> float:
-    """The deviation that rounding explains: some times the one that the last bits of inputs and weights make.
+def rounding_tolerance(
+    module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Array], results: Sequence[Array]
+) -> float:
+    """Return the deviation that rounding can explain: a multiple of the effect of perturbed last bits in inputs and weights.
 
-    In an ill-conditioned program that is more than the tolerance of its dtypes.
+    In an ill-conditioned program it exceeds the tolerance of the dtypes.
     """
-    nudged = {name: _nudged(a) for name, a in weights.items()}
-    moved = Evaluator([_nudged(a) for a in inputs]).trace(module, nudged).results
-    return _ROUNDINGS * worst(moved, results)[1]
+    perturbed = {name: _perturb(a) for name, a in weights.items()}
+    results_of_perturbed = Evaluator([_perturb(a) for a in inputs]).trace(module, perturbed).results
+    return _ROUNDING_MULTIPLE * largest_deviation(results_of_perturbed, results)[1]
 
 
-def _nudged(array: Array) -> Array:
-    """An array of floats, every other one its neighbour."""
+def _perturb(array: Array) -> Array:
+    """Return a float array with every other element replaced by its neighbour."""
     if array.dtype.kind != "f":
         return array
     result = np.array(array, order="C")
@@ -290,20 +299,20 @@ def _nudged(array: Array) -> Array:
 
 
 def run_kernel(module: ModuleOp, run: KernelRun) -> list[Array]:
-    """What a kernel of `module`, at whatever stage it is, makes of captured inputs."""
+    """Run a kernel of `module`, at any stage, on captured inputs."""
     return call(module, run.kernel, run.inputs, run.sizes, [a.shape for a in run.outputs])
 
 
 def replay(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Array], runs: Sequence[KernelRun]) -> list[Array]:
-    """The outputs of a host program, on tensors or on buffers, whose kernels give what was captured.
+    """Run a host program, on tensors or buffers, with captured kernel results; return its outputs.
 
-    Raises WrongOperand where a kernel is not run on what it was captured with.
+    Raises OperandMismatch if a kernel is not run on its captured operands.
     """
     main = entry_of(module)
-    left = iter(runs)
+    remaining_runs = iter(runs)
 
     def captured(op: DispatchOp | LaunchOp, frame: Frame) -> Sequence[Array]:
-        return _replay_kernel(op, frame, next(left, None))
+        return _replay_kernel(op, frame, next(remaining_runs, None))
 
     destinations = [empty_like(a.type, shape_of(a)) for a in outputs_of(main)]
     arrays = (*(np.asarray(a, order="C") for a in inputs), *destinations)
@@ -311,19 +320,19 @@ def replay(module: ModuleOp, weights: Mapping[str, Array], inputs: Sequence[Arra
         argument(f"argument {k} of @main", array, value.type)
         for k, (value, array) in enumerate(zip(main.args, arrays, strict=True))
     ]
-    machine = Machine({}, weights, {DispatchOp: captured, LaunchOp: captured})
+    context = EvaluationContext({}, weights, {DispatchOp: captured, LaunchOp: captured})
     with np.errstate(all="ignore"):
-        results = Frame(machine).run(main.body.block, values)
-    skipped = next(left, None)
+        results = Frame(context).run(main.body.block, values)
+    skipped = next(remaining_runs, None)
     if skipped is not None:
-        raise WrongOperand(skipped, "it is not run any more")
+        raise OperandMismatch(skipped, "it is no longer run")
     return destinations or [cast(Array, r) for r in results]
 
 
-class WrongOperand(Exception):
-    """A host program does not run a kernel on what it was captured with: `what` says which operand, or what it does instead.
+class OperandMismatch(Exception):
+    """A host program runs a kernel on other operands than captured; `what` names the operand, or what is run instead.
 
-    An operand has a deviation and a tolerance.
+    For an operand, `deviation` and `tolerance` are given.
     """
 
     def __init__(self, run: KernelRun, what: str, deviation: float = 0.0, tolerance: float | None = None) -> None:
@@ -332,19 +341,22 @@ class WrongOperand(Exception):
 
 
 def _replay_kernel(op: DispatchOp | LaunchOp, frame: Frame, run: KernelRun | None) -> Sequence[Array]:
-    """What a dispatch gives; a launch writes it."""
+    """Return the captured results of a dispatch after checking its operands; for a launch, write the results to its buffers."""
     if run is None or op.symbol != run.kernel:
         run = run or KernelRun(op.symbol, origins(op.location), (), (), 0.0)
-        raise WrongOperand(run, f"@{op.symbol} is run in its place")
+        raise OperandMismatch(run, f"@{op.symbol} is run instead")
     destinations = op.arguments[len(run.inputs) :]
     for operand in destinations:
-        # What a kernel reads must not lie where it writes.
+        # Overwrite the destinations first: they must not overlap the kernel's inputs.
         frame.view(operand).write(op, empty_like(operand.type, shape_of(operand)))
     for k, (operand, expected) in enumerate(zip(op.arguments, run.inputs, strict=False)):
         value = frame[operand]
-        off, allowed = deviation(value.read(op) if isinstance(value, View) else value, expected), tolerance_of([expected])
-        if off > allowed:
-            raise WrongOperand(run, f"operand {k}", off, allowed)
+        deviation_of_operand, allowed = (
+            deviation(value.read(op) if isinstance(value, MemrefView) else value, expected),
+            tolerance_of([expected]),
+        )
+        if deviation_of_operand > allowed:
+            raise OperandMismatch(run, f"operand {k}", deviation_of_operand, allowed)
     if isinstance(op, DispatchOp):
         return run.outputs
     for operand, array in zip(destinations, run.outputs, strict=True):

@@ -1,4 +1,4 @@
-"""Whether two arrays are the same result: relative to the largest magnitude, so that another order of summation passes."""
+"""Compare arrays relative to the largest magnitude, so that a different order of summation is accepted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# How far apart results of passes that only reorder arithmetic may lie: sums of thousands of terms, formulas of library
-# precision. A quantised result may differ by one step. Other integers and bools are exact.
+# The allowed relative deviation between results whose arithmetic was only reordered: sums of thousands of terms, functions with
+# the precision of a math library. A quantized result may differ by one step. Other integers and bools must be equal.
 _TOLERANCES = {
     "float64": 1e-9,
     "float32": 1e-4,
@@ -25,7 +25,7 @@ _TOLERANCES = {
 
 
 def deviation(got: NDArray[Any], expected: NDArray[Any]) -> float:
-    """The largest difference as a fraction of the largest finite magnitude; infinite where NaN or infinities differ."""
+    """Return the largest difference relative to the largest finite magnitude; infinite if shapes, NaN or infinities differ."""
     if got.shape != expected.shape:
         return float("inf")
     with np.errstate(invalid="ignore"):
@@ -39,12 +39,12 @@ def deviation(got: NDArray[Any], expected: NDArray[Any]) -> float:
 
 
 def tolerance_of(arrays: Iterable[NDArray[Any]]) -> float:
-    """The deviation allowed to what is computed with these arrays: that of the coarsest dtype among them."""
+    """Return the tolerance for results computed from these arrays: that of the least precise dtype."""
     return max((_TOLERANCES.get(array.dtype.name, 0.0) for array in arrays), default=0.0)
 
 
-def worst(got: Iterable[NDArray[Any]], expected: Iterable[NDArray[Any]]) -> tuple[int, float]:
-    """The place and the deviation of the results that lie furthest apart; (0, 0) where there are none."""
+def largest_deviation(got: Iterable[NDArray[Any]], expected: Iterable[NDArray[Any]]) -> tuple[int, float]:
+    """Return the index and the deviation of the result that deviates most; (0, 0) if there are none."""
     deviations = [deviation(a, b) for a, b in zip(got, expected, strict=True)]
-    place = int(np.argmax(deviations)) if deviations else 0
-    return place, deviations[place] if deviations else 0.0
+    index = int(np.argmax(deviations)) if deviations else 0
+    return index, deviations[index] if deviations else 0.0

@@ -1,13 +1,13 @@
-"""A folder with the IR after every pass that changed something.
+"""Dump the IR after every pass that changed it to a folder.
 
-    ir/index.md              every pass: what it changed, ops before and after, time, its file
+    ir/index.md              all passes: what they changed, ops before and after, time, file
     ir/07-form-kernels.mlir  the module after a pass
     ir/stage-fusion.mlir     the last module of a stage
-    ir/kernels/conv.loops.mlir   one kernel at the end of a stage, under a comment that names its layers
+    ir/kernels/conv.loops.mlir   one kernel at the end of a stage, below a comment with its layers
     ir/weights/              the weights store
 
-Any module file goes on from where it is with `dlc compile FILE` or `dlc run FILE`: its attribute `dlc.next` lists the
-passes that were still to come, and the weights lie beside it.
+`dlc compile FILE` or `dlc run FILE` resumes from any module file: its attribute `dlc.next` lists the remaining passes, and the
+weights are in the same folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from dlc.dialects.dl.programs.program import KernelOp
-from dlc.files.whole_files import write_text
+from dlc.files.atomic_writes import write_text
 from dlc.instrument.provenance import dispatches, header
 from dlc.instrument.report import PassRecord
 from dlc.ir import ModuleOp, StringAttr, print_module
@@ -29,18 +29,18 @@ _TITLE = "# IR after every pass\n"
 
 
 def op_counts(module: ModuleOp) -> Counter[str]:
-    """How many ops of each name a module holds."""
+    """Count the ops of a module by name."""
     return Counter(op.name for op in module.walk())
 
 
 def describe_change(before: Counter[str], after: Counter[str]) -> str:
-    """`-3 dl.batch_norm, +3 dl.mul`: the op counts that differ."""
+    """Describe the op counts that differ: `-3 dl.batch_norm, +3 dl.mul`."""
     changes = [(after[n] - before[n], n) for n in sorted(before.keys() | after.keys()) if after[n] != before[n]]
     return ", ".join(f"{d:+d} {n}" for d, n in changes) or "attributes, types or order"
 
 
 def module_text(module: ModuleOp, remaining: str) -> str:
-    """The text of a module with the passes that are still to come as its attribute."""
+    """Return the text of a module with the remaining passes as an attribute."""
     module.attributes[NEXT] = StringAttr(remaining)
     try:
         return print_module(module)
@@ -49,12 +49,12 @@ def module_text(module: ModuleOp, remaining: str) -> str:
 
 
 def _body(text: str) -> str:
-    """A module's text without its first line, which says what is still to come."""
+    """Return a module's text without its first line, which contains the remaining passes."""
     return text.partition("\n")[2]
 
 
 class DumpFolder:
-    """Writes modules to a folder as passes run; files of an earlier dump in it are replaced."""
+    """Write modules to a folder as passes run; files of an earlier dump are replaced."""
 
     def __init__(self, folder: Path, weights: WeightStore | None = None) -> None:
         self.folder = folder
@@ -68,21 +68,21 @@ class DumpFolder:
         self._index = folder / "index.md"
         write_text(
             self._index,
-            f"{_TITLE}\n`dlc run FILE` goes on from any of these files; the weights are in `{WEIGHTS}/`.\n\n"
+            f"{_TITLE}\n`dlc run FILE` resumes from any of these files; the weights are in `{WEIGHTS}/`.\n\n"
             "| # | stage | pass | ops | what changed | ms |\n|---|---|---|---|---|---|\n",
         )
         if weights is not None:
             self.save_weights(weights)
 
     def start(self, module: ModuleOp, remaining: str) -> None:
-        """Writes the module that the first pass gets."""
+        """Write the module before the first pass."""
         self.started = True
         self._text, self._counts, name = module_text(module, remaining), op_counts(module), "00-start.mlir"
         write_text(self.folder / name, self._text)
         self._row(f"| [00]({name}) | | | {self._counts.total()} | | |")
 
     def after_pass(self, module: ModuleOp, name: str, remaining: str) -> tuple[str, str]:
-        """Writes the module if the pass changed it; gives what changed and the file's name, both empty if nothing did."""
+        """Write the module if the pass changed it; return a description of the change and the file name, or empty strings."""
         self._count += 1
         before, self._text = self._text, module_text(module, remaining)
         if _body(self._text) == _body(before):
@@ -94,14 +94,14 @@ class DumpFolder:
         return change, file
 
     def record(self, record: PassRecord) -> None:
-        """Adds a line to the index."""
-        number = f"[{self._count:02d}]({record.file})" if record.file else f"{self._count:02d}"
+        """Add a pass to the index."""
+        link = f"[{self._count:02d}]({record.file})" if record.file else f"{self._count:02d}"
         ops = f"{record.ops_before} → {record.ops_after}" if record.ops_before != record.ops_after else f"{record.ops_after}"
         change = record.change or "nothing"
-        self._row(f"| {number} | {record.stage} | `{record.spec}` | {ops} | {change} | {record.seconds * 1e3:.1f} |")
+        self._row(f"| {link} | {record.stage} | `{record.spec}` | {ops} | {change} | {record.seconds * 1e3:.1f} |")
 
     def after_stage(self, module: ModuleOp, stage: Stage) -> None:
-        """Writes the module that the stage's last pass left, and each kernel by itself if the stage is about kernels."""
+        """Write the module at the end of a stage, and each kernel separately if the stage concerns kernels."""
         file = f"stage-{stage.name}.mlir"
         write_text(self.folder / file, self._text)
         self._row(f"| [end]({file}) | {stage.name} | | | | |")
@@ -116,18 +116,18 @@ class DumpFolder:
             self.kernel(name, f"{stage.name}.mlir", header(name, runs.get(name, [])) + print_module(kernel))
 
     def kernel(self, name: str, suffix: str, text: str) -> None:
-        """Writes one kernel's text in some form."""
+        """Write one kernel in a textual form."""
         write_text(self.folder / "kernels" / f"{name}.{suffix}", text)
 
     def save_weights(self, weights: WeightStore) -> None:
-        """Writes the arrays of the store that are not in the folder yet."""
+        """Write the arrays of the weights store that are not in the folder yet."""
         weights.save(self.folder / WEIGHTS)
 
     def _row(self, row: str) -> None:
         write_text(self._index, row + "\n", append=True)
 
     def _remove_earlier(self) -> None:
-        # Only a folder with our index is ours to clean.
+        # Delete files only in a folder that a dump created.
         index = self.folder / "index.md"
         if not index.is_file() or not index.read_bytes().startswith(_TITLE.encode()):
             return

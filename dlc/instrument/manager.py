@@ -1,4 +1,4 @@
-"""Runs passes: in order, timed, verified and dumped where asked; and keeps the evidence when one fails."""
+"""The pass manager: runs passes in order, with optional timing, verification and dumps; writes a reproducer when one fails."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any
 
 from dlc.errors import CompileError, DlcError
 from dlc.instrument.dump import DumpFolder
-from dlc.instrument.report import Doing, PassRecord, Progress
+from dlc.instrument.report import PassRecord, Progress, ProgressEvent
 from dlc.instrument.verify import Verifier, verify_legal
 from dlc.ir import Context, ModuleOp, ModulePass, VerifyException, op_count, print_module
-from dlc.passes.base import Stage, TellingPass
+from dlc.passes.base import ReportingPass, Stage
 
-# Told the stage and the pass that has run, the passes of the plan from it on, and the module that it left.
+# Called with the stage and the pass that has run, the passes of the plan from it on, and the resulting module.
 Observer = Callable[[Stage, ModulePass, Sequence[ModulePass], ModuleOp], None]
 
 
 class PassManager:
-    """Runs stages over modules; `records` lists every pass that ran, `told` what some of them, by their names, said.
+    """Run stages over modules; `records` lists the passes that ran, `reports` the reports of passes by name.
 
-    `plan` is everything that a program goes through, so that a dumped module can say what is still to come. Ops are `counted`
-    before and after each pass where somebody looks at that.
+    `plan` is the complete pipeline of a program, so that a dumped module can list the remaining passes. `counted`: count the
+    ops before and after each pass.
     """
 
     def __init__(
@@ -47,17 +47,17 @@ class PassManager:
         self.progress = progress
         self.observer = observer
         self.records: list[PassRecord] = []
-        self.told: dict[str, Sequence[Any]] = {}
+        self.reports: dict[str, Sequence[Any]] = {}
 
     def run(self, module: ModuleOp, stages: Sequence[Stage], start: Callable[[], ModuleOp] | None = None) -> None:
-        """Rewrites `module` in place; `start` makes it again as it is now, if somebody keeps what it is a copy of.
+        """Rewrite `module` in place; `start` recreates it as it is now, if the caller has a copy.
 
-        Raises the DlcError that a pass raises about the program; anything else that a pass raises, and a module that does
-        not verify, becomes a CompileError that names the pass, the module before it and the line that reproduces it.
+        A DlcError that a pass raises about the program is passed on. Any other exception, and a module that does not verify,
+        becomes a CompileError that names the pass, the module before it and the command line that reproduces it.
         """
-        # Passes work in place: the module before a failing one is made again from the start.
-        start = start or _keep(module)
-        done: list[ModulePass] = []
+        # Passes rewrite the module in place: the module before a failing pass is recomputed from the start.
+        start = start or _snapshot(module)
+        finished_passes: list[ModulePass] = []
         ops = self._count(module)
         first = next(((stage, p) for stage in stages for p in stage.passes), None)
         if self.dump is not None and not self.dump.started and first is not None:
@@ -66,24 +66,24 @@ class PassManager:
         for stage in stages:
             for current in stage.passes:
                 if self.progress is not None:
-                    self.progress(Doing(stage.name, current.name, len(done), total))
+                    self.progress(ProgressEvent(stage.name, current.name, len(finished_passes), total))
                 try:
                     ops = self._run_pass(module, stage, current, ops)
                 except DlcError as error:
                     if not isinstance(error, CompileError):
                         raise
-                    raise self._failure(start(), done, stage, current, error) from error
+                    raise self._failure(start(), finished_passes, stage, current, error) from error
                 except Exception as error:
-                    raise self._failure(start(), done, stage, current, error) from error
-                done.append(current)
+                    raise self._failure(start(), finished_passes, stage, current, error) from error
+                finished_passes.append(current)
                 if self.observer is not None:
                     self.observer(stage, current, _passes_from(self.plan, stage, current), module)
 
     def _run_pass(self, module: ModuleOp, stage: Stage, current: ModulePass, before: int) -> int:
-        """Runs one pass on a module of so many ops: how many it has then."""
+        """Run one pass on a module with `before` ops; return the number of ops afterwards."""
         began = perf_counter()
-        if isinstance(current, TellingPass):
-            self.told[current.name] = current.tell(self.context, module)
+        if isinstance(current, ReportingPass):
+            self.reports[current.name] = current.report(self.context, module)
         else:
             current.apply(self.context, module)
         seconds = perf_counter() - began
@@ -91,8 +91,8 @@ class PassManager:
         if self.dump is not None:
             remaining = _spec(_passes_from(self.plan, stage, current)[1:])
             change, file = self.dump.after_pass(module, current.name, remaining)
-        after = self._count(module)
-        record = PassRecord(stage.name, _text_of(current), seconds, before, after, change, file)
+        num_ops = self._count(module)
+        record = PassRecord(stage.name, _text_of(current), seconds, before, num_ops, change, file)
         self.records.append(record)
         if self.dump is not None:
             self.dump.record(record)
@@ -102,7 +102,7 @@ class PassManager:
             verify_legal(module, stage)
             if self.dump is not None:
                 self.dump.after_stage(module, stage)
-        return after
+        return num_ops
 
     def _count(self, module: ModuleOp) -> int:
         return op_count(module) if self.counted else 0
@@ -126,27 +126,27 @@ class PassManager:
         )
 
 
-# The texts of passes, which stay while they are here: each kernel goes through the same ones.
+# Cached texts of passes by identity, which the cache keeps alive: all kernels run through the same passes.
 _texts: dict[int, tuple[ModulePass, str]] = {}
-_MOST_TEXTS = 256
+_MAX_CACHED_TEXTS = 256
 
 
 def _text_of(current: ModulePass) -> str:
-    known = _texts.get(id(current))
-    if known is None:
-        if len(_texts) >= _MOST_TEXTS:
+    entry = _texts.get(id(current))
+    if entry is None:
+        if len(_texts) >= _MAX_CACHED_TEXTS:
             _texts.clear()
-        known = _texts[id(current)] = current, str(current)
-    return known[1]
+        entry = _texts[id(current)] = current, str(current)
+    return entry[1]
 
 
-def _keep(module: ModuleOp) -> Callable[[], ModuleOp]:
+def _snapshot(module: ModuleOp) -> Callable[[], ModuleOp]:
     copy = module.clone()
     return lambda: copy
 
 
 def _passes_from(plan: Sequence[Stage], stage: Stage, current: ModulePass) -> list[ModulePass]:
-    """The passes of a plan from `current` of `stage` on."""
+    """Return the passes of a plan from `current` of `stage` on."""
     later: list[ModulePass] = []
     for s in plan:
         if s is stage:

@@ -1,6 +1,6 @@
-"""Texts of modules that passes change a little at a time: what stays as it was is not printed again.
+"""Print modules incrementally while passes change them: unchanged ops are not printed again.
 
-texts = Texts()
+texts = PrintedModules()
 texts.of(module)            its text, and the line on which each op begins
 texts.of(module)            None: nothing has changed since
 """
@@ -15,37 +15,37 @@ from dlc.ir import Attribute, Block, IsolatedFromAbove, IsTerminator, Operation,
 
 T = TypeVar("T")
 
-# All that the text of an op hangs on but its bodies, and where it comes from.
-_MadeOf = tuple[Any, ...]
-# A block ends here.
-_END: _MadeOf = (None,)
-# Where a name stands while an op is printed: no text has it, as strings in texts are escaped.
-_NAME = "\0"
+# Everything that the text of an op depends on except its bodies, and its location.
+_Content = tuple[Any, ...]
+# Marks the end of a block.
+_END: _Content = (None,)
+# Placeholder of a name while an op is printed; it cannot occur in the text, where strings are escaped.
+_NAME_MARK = "\0"
 
 
-class ByIdentity(Generic[T]):
-    """A function of attributes, which is asked once of each."""
+class IdentityCache(Generic[T]):
+    """A function of attributes, memoized by identity."""
 
     def __init__(self, function: Callable[[Attribute], T]) -> None:
         self._function = function
-        # They are kept alive, so that their identity is sound.
+        # The cache keeps the attributes alive, so that their identity is a valid key.
         self._known: dict[int, tuple[Attribute, T]] = {}
 
     def __call__(self, attribute: Attribute) -> T:
-        return (self._known.get(id(attribute)) or self._asked(attribute))[1]
+        return (self._known.get(id(attribute)) or self._compute(attribute))[1]
 
     def each(self, attributes: Iterable[Attribute]) -> tuple[T, ...]:
-        """Of each of some attributes."""
-        known, asked = self._known, self._asked
-        return tuple([(known.get(id(attribute)) or asked(attribute))[1] for attribute in attributes])
+        """Apply the function to each attribute."""
+        entries, compute = self._known, self._compute
+        return tuple([(entries.get(id(attribute)) or compute(attribute))[1] for attribute in attributes])
 
-    def _asked(self, attribute: Attribute) -> tuple[Attribute, T]:
-        known = self._known[id(attribute)] = attribute, self._function(attribute)
-        return known
+    def _compute(self, attribute: Attribute) -> tuple[Attribute, T]:
+        entry = self._known[id(attribute)] = attribute, self._function(attribute)
+        return entry
 
 
-class _Hole(NamedTuple):
-    """Where a body stands in an op's text, by its number, and what of it is shown: as `Printer.print_region` has it."""
+class _BodySlot(NamedTuple):
+    """The position of a body in an op's text, and the parameters of `Printer.print_region` for it."""
 
     region: int
     entry_arguments: bool
@@ -53,140 +53,140 @@ class _Hole(NamedTuple):
     terminators: bool
 
 
-class _Parts(NamedTuple):
-    """The text of an op: formats and the places of the values whose names they take, with a body after each but the last.
+class _OpText(NamedTuple):
+    """The text of an op: format strings with the indices of the values whose names they contain, separated by bodies.
 
-    Places are among operands, results and the arguments of bodies. Names change more often than ops do; in one that is
-    isolated, those that are given in it are its own.
+    Indices refer to the list of operands, results and body arguments. Names change more often than ops do. In an isolated op,
+    names have a scope of their own.
     """
 
     texts: tuple[tuple[str, tuple[int, ...]], ...]
-    holes: tuple[_Hole, ...]
+    slots: tuple[_BodySlot, ...]
     isolated: bool
 
 
-class Alike:
-    """Texts of ops and attributes that are made of the same, whatever module they are in."""
+class SharedTexts:
+    """Texts of ops and attributes by content, shared by modules."""
 
     def __init__(self) -> None:
         self._numbers: dict[Attribute, int] = {}
-        self._ops: dict[tuple[Any, ...], _Parts] = {}
-        self.number = ByIdentity(lambda attribute: self._numbers.setdefault(attribute, len(self._numbers)))
+        self._ops: dict[tuple[Any, ...], _OpText] = {}
+        self.number = IdentityCache(lambda attribute: self._numbers.setdefault(attribute, len(self._numbers)))
         self._printer = _OpPrinter(self.number)
-        self.origins = ByIdentity(origins)
+        self.origins = IdentityCache(origins)
 
-    def parts(self, op: Operation, values: Sequence[SSAValue]) -> _Parts:
-        """The text of an op of these values."""
-        numbers, places = self.number.each, {id(v): place for place, v in enumerate(values)}
-        made_of = (
+    def parts(self, op: Operation, values: Sequence[SSAValue]) -> _OpText:
+        """Return the text of an op with these values."""
+        number_all, indices = self.number.each, {id(v): position for position, v in enumerate(values)}
+        content = (
             type(op),
             len(op.results),
-            tuple([places[id(v)] for v in values]),
-            numbers([v.type for v in values]),
+            tuple([indices[id(v)] for v in values]),
+            number_all([v.type for v in values]),
             *op.properties,
-            numbers(op.properties.values()),
+            number_all(op.properties.values()),
             *op.attributes,
-            numbers(op.attributes.values()),
+            number_all(op.attributes.values()),
             tuple(_shape(op)) if op.regions else None,
         )
-        # Where an op leads to blocks is no matter of what it is made of.
-        if (parts := self._ops.get(made_of)) is None or op.successors:
-            parts = self._ops[made_of] = self._printer.parts(op, places)
-        return parts
+        # Successor blocks are not part of the key.
+        if (op_text := self._ops.get(content)) is None or op.successors:
+            op_text = self._ops[content] = self._printer.parts(op, indices)
+        return op_text
 
     def text(self, attribute: Attribute) -> str:
-        """The text of an attribute."""
+        """Return the text of an attribute."""
         return self._printer.text(attribute)
 
 
-class Text(NamedTuple):
-    """A text without locations, and the line, from 0, on which each op in it begins."""
+class PrintedModule(NamedTuple):
+    """A text without locations, and the 0-based line on which each op begins."""
 
     text: str
     lines: dict[Operation, int]
 
 
-class _Known(NamedTuple):
-    """What an op was made of, its values, and its text with those that it names, by their identities."""
+class _PrintedOp(NamedTuple):
+    """The content of an op when it was printed, its values, and its text with the identities of the values that it names."""
 
-    made_of: _MadeOf
+    content: _Content
     values: Sequence[SSAValue]
     texts: Sequence[tuple[str, tuple[int, ...]]]
-    holes: Sequence[_Hole]
+    slots: Sequence[_BodySlot]
     isolated: bool
 
 
-class Texts:
-    """Texts of one module as it changes; those of what is `alike` may be shared with other modules."""
+class PrintedModules:
+    """Texts of one module as it changes; texts in `alike` may be shared with other modules."""
 
-    def __init__(self, alike: Alike | None = None) -> None:
-        self.alike = alike or Alike()
-        self._before: list[_MadeOf] = []
-        self._known: dict[int, _Known] = {}
+    def __init__(self, shared_texts: SharedTexts | None = None) -> None:
+        self.shared_texts = shared_texts or SharedTexts()
+        self._before: list[_Content] = []
+        self._known: dict[int, _PrintedOp] = {}
 
-    def of(self, op: Operation) -> Text | None:
-        """The text of `op`; None if it is the one of the last time, and so is where everything in it comes from."""
-        # To look whether anything has changed takes a part of what putting the text together does.
-        made_of: list[_MadeOf] = []
-        _look(op, made_of)
-        if made_of == self._before:
+    def of(self, op: Operation) -> PrintedModule | None:
+        """Return the text of `op`; None if neither the text nor a location has changed since the last call."""
+        # Comparing the contents is much faster than assembling the text.
+        content: list[_Content] = []
+        _collect_contents(op, content)
+        if content == self._before:
             return None
-        self._before = made_of
-        writer = _Writer(self, {id(found[0]): found for found in made_of})
+        self._before = content
+        writer = _ModuleWriter(self, {id(found[0]): found for found in content})
         writer.op(op, "\n")
-        return Text("".join(writer.pieces) + "\n", writer.lines)
+        return PrintedModule("".join(writer.pieces) + "\n", writer.lines)
 
-    def known(self, op: Operation, made_of: _MadeOf) -> _Known:
-        """An op that is made of this now."""
-        known = self._known.get(id(op))
-        if known is None or known.made_of != made_of:
+    def known(self, op: Operation, content: _Content) -> _PrintedOp:
+        """Return the printed form of an op with this content."""
+        printed_op = self._known.get(id(op))
+        if printed_op is None or printed_op.content != content:
             values = (*_operands(op), *op.results, *_arguments(op)) if op.regions else (*_operands(op), *op.results)
-            parts = self.alike.parts(op, values)
-            texts = [(text, tuple([id(values[place]) for place in places])) for text, places in parts.texts]
-            known = self._known[id(op)] = _Known(made_of, values, texts, parts.holes, parts.isolated)
-        return known
+            op_text = self.shared_texts.parts(op, values)
+            texts = [(text, tuple([id(values[position]) for position in indices])) for text, indices in op_text.texts]
+            printed_op = self._known[id(op)] = _PrintedOp(content, values, texts, op_text.slots, op_text.isolated)
+        return printed_op
 
 
-def printed(op: Operation) -> Text:
-    """The text of an op, which nobody has seen before."""
-    text = Texts().of(op)
-    assert text is not None, "there was none"
+def printed(op: Operation) -> PrintedModule:
+    """Return the text of an op that has not been printed before."""
+    text = PrintedModules().of(op)
+    assert text is not None, "the first text is never unchanged"
     return text
 
 
-def _look(op: Operation, found: list[_MadeOf]) -> None:
-    """What an op and all in it are made of, in order."""
-    # Without the generators and the properties of xDSL, which take longer than all else.
+def _collect_contents(op: Operation, found: list[_Content]) -> None:
+    """Append the contents of an op and all ops in it, in order."""
+    # Access the private fields: xDSL's properties and generators would dominate the time.
     fields: Any = op
-    made_of: list[Any] = [op, op.location, *fields._operands, *op.properties.values()]
+    content: list[Any] = [op, op.location, *fields._operands, *op.properties.values()]
     if op.attributes:
-        made_of += op.attributes.values()
+        content += op.attributes.values()
     value: Any
     for value in fields.results:
-        made_of += value.type, value._name
+        content += value.type, value._name
     if not op.regions:
-        found.append(tuple(made_of))
+        found.append(tuple(content))
         return
-    made_of += _shape(op)
+    content += _shape(op)
     for value in _arguments(op):
-        made_of += value.type, value._name
-    found.append(tuple(made_of))
+        content += value.type, value._name
+    found.append(tuple(content))
     for region in op.regions:
         for block in region.blocks:
             inner: Any = block.first_op
             while inner is not None:
-                _look(inner, found)
+                _collect_contents(inner, found)
                 inner = inner.next_op
             found.append(_END)
 
 
 def _operands(op: Any) -> Sequence[SSAValue]:
-    """The operands of an op, which xDSL hands out one by one."""
+    """Return the operands of an op as stored; xDSL's property is slow."""
     return op._operands
 
 
 def _shape(op: Operation) -> Iterator[tuple[int, bool] | None]:
-    """How many arguments each block of an op has, and whether ops, body by body: an op may leave out what is empty."""
+    """Yield the argument count of each block and whether it is empty, region by region, which the printed form depends on."""
     for region in op.regions:
         yield None
         for block in region.blocks:
@@ -202,59 +202,59 @@ def _label(block: Block) -> str:
     return f"^{block.name_hint or f'bb{region.get_block_index(block) if region is not None else 0}'}"
 
 
-class _Writer:
-    """Puts the text of a module together; values are named where they are met first, the results of an op before all else."""
+class _ModuleWriter:
+    """Assemble the text of a module; values are named in order of appearance, the results of an op first."""
 
-    def __init__(self, texts: Texts, made_of: Mapping[int, _MadeOf]) -> None:
+    def __init__(self, texts: PrintedModules, content: Mapping[int, _Content]) -> None:
         self.pieces: list[str] = []
         self.lines: dict[Operation, int] = {}
-        self._texts, self._made_of = texts, made_of
+        self._texts, self._contents = texts, content
         self._names: dict[int, str] = {}
-        # How often each name was given, and how many values have none of their own.
+        # The number of values per name hint, and of values without a hint.
         self._given: dict[str, int] = {}
         self._unnamed = 0
         self._line = 0
 
     def op(self, op: Operation, newline: str) -> None:
-        """Writes an op; `newline` is what a line as far to the right as it begins with."""
+        """Write an op; `newline` is a line break followed by the current indentation."""
         self.lines[op] = self._line
         for value in op.results:
             self._name(value)
-        known = self._texts.known(op, self._made_of[id(op)])
-        if known.holes:
-            self._bodies(op, known, newline)
-        text, values = known.texts[-1]
+        printed_op = self._texts.known(op, self._contents[id(op)])
+        if printed_op.slots:
+            self._bodies(op, printed_op, newline)
+        text, values = printed_op.texts[-1]
         try:
             self.pieces.append(text % tuple([self._names[v] for v in values]))
         except KeyError:
-            self._name_all(values, known)
+            self._name_all(values, printed_op)
             self.pieces.append(text % tuple([self._names[v] for v in values]))
 
-    def _bodies(self, op: Operation, known: _Known, newline: str) -> None:
-        """Writes an op but for what is behind its last body."""
+    def _bodies(self, op: Operation, known: _PrintedOp, newline: str) -> None:
+        """Write an op up to the end of its last body."""
         outside = (dict(self._given), self._unnamed) if known.isolated else None
-        for (text, values), hole in zip(known.texts, known.holes, strict=False):
+        for (text, values), slot in zip(known.texts, known.slots, strict=False):
             self._name_all(values, known)
             self.pieces.append(text % tuple([self._names[v] for v in values]))
-            self._region(op.regions[hole.region], hole, newline)
+            self._region(op.regions[slot.region], slot, newline)
         if outside is not None:
             self._given, self._unnamed = outside
 
-    def _name_all(self, values: Sequence[int], known: _Known) -> None:
-        """Names those that have no name yet."""
-        if unnamed := [v for v in values if v not in self._names]:
+    def _name_all(self, values: Sequence[int], known: _PrintedOp) -> None:
+        """Name the values that have no name yet."""
+        if unnamed_values := [v for v in values if v not in self._names]:
             all_values = {id(value): value for value in known.values}
-            for value in dict.fromkeys(unnamed):
+            for value in dict.fromkeys(unnamed_values):
                 self._name(all_values[value])
 
-    def _region(self, region: Region, hole: _Hole, newline: str) -> None:
+    def _region(self, region: Region, slot: _BodySlot, newline: str) -> None:
         self.pieces.append("{")
         within = f"{newline}  "
         for k, block in enumerate(region.blocks):
-            if k or (block.args and hole.entry_arguments) or (block.is_empty and hole.empty_block):
+            if k or (block.args and slot.entry_arguments) or (block.is_empty and slot.empty_block):
                 self._line += 1
                 self.pieces += newline, self._labelled(block)
-            all_ops = hole.terminators or k > 0
+            all_ops = slot.terminators or k > 0
             for op in block.ops:
                 if all_ops or not op.has_trait(IsTerminator):
                     self._line += 1
@@ -267,7 +267,7 @@ class _Writer:
         for value in block.args:
             if id(value) not in self._names:
                 self._name(value)
-        arguments = ", ".join(f"{self._names[id(v)]}: {self._texts.alike.text(v.type)}" for v in block.args)
+        arguments = ", ".join(f"{self._names[id(v)]}: {self._texts.shared_texts.text(v.type)}" for v in block.args)
         return f"{_label(block)}({arguments}):" if arguments else f"{_label(block)}:"
 
     def _name(self, value: SSAValue) -> None:
@@ -281,32 +281,32 @@ class _Writer:
 
 
 class _OpPrinter(Printer):
-    """Prints an op as formats, which take the names of values, and without its bodies."""
+    """Print an op as format strings, without the names of values and without its bodies."""
 
     def __init__(self, number: Callable[[Attribute], int]) -> None:
         super().__init__()
-        # Texts of attributes, by their numbers: equal ones have the same.
+        # Texts of attributes by number; equal attributes have equal numbers.
         self._number, self._texts = number, dict[int, str]()
         self._pieces: list[str] = []
         self._order: list[int] = []
-        self._places: Mapping[int, int] = {}
+        self._indices: Mapping[int, int] = {}
         self._regions: Mapping[int, int] = {}
         self._done: list[tuple[str, tuple[int, ...]]] = []
-        self._holes: list[_Hole] = []
+        self._slots: list[_BodySlot] = []
 
-    def parts(self, op: Operation, places: Mapping[int, int]) -> _Parts:
-        """The text of an op whose values have these places."""
-        self._places, self._regions = places, {id(region): k for k, region in enumerate(op.regions)}
-        self._done, self._holes = [], []
+    def parts(self, op: Operation, indices: Mapping[int, int]) -> _OpText:
+        """Return the text of an op whose values have these indices."""
+        self._indices, self._regions = indices, {id(region): k for k, region in enumerate(op.regions)}
+        self._done, self._slots = [], []
         if op.regions:
             self.print_op(op)
         else:
             self._print_plain(op)
         self._end_text()
-        return _Parts(tuple(self._done), tuple(self._holes), bool(op.regions) and op.has_trait(IsolatedFromAbove))
+        return _OpText(tuple(self._done), tuple(self._slots), bool(op.regions) and op.has_trait(IsolatedFromAbove))
 
     def _print_plain(self, op: Operation) -> None:
-        """What `print_op` does for an op that names of values have no scope in."""
+        """Print an op without regions, as `print_op` does for ops that open no scope for names."""
         self._print_results(op)
         if type(op).print is Operation.print:
             self.print_string(f'"{op.name}"')
@@ -316,12 +316,12 @@ class _OpPrinter(Printer):
             op.print(self)
 
     def _end_text(self) -> None:
-        text = "".join(self._pieces).replace("%", "%%").replace(_NAME, "%s")
+        text = "".join(self._pieces).replace("%", "%%").replace(_NAME_MARK, "%s")
         self._done.append((text, tuple(self._order)))
         self._pieces, self._order = [], []
 
     def text(self, attribute: Attribute) -> str:
-        """The text of an attribute."""
+        """Return the text of an attribute."""
         number = self._number(attribute)
         if (text := self._texts.get(number)) is None:
             outside, self._pieces = self._pieces, []
@@ -334,8 +334,8 @@ class _OpPrinter(Printer):
         self._pieces.append(self.text(attribute))
 
     def print_ssa_value(self, value: SSAValue) -> str:
-        self._pieces.append(_NAME)
-        self._order.append(self._places[id(value)])
+        self._pieces.append(_NAME_MARK)
+        self._order.append(self._indices[id(value)])
         return ""
 
     def print_region(
@@ -346,7 +346,9 @@ class _OpPrinter(Printer):
         print_block_terminators: bool = True,
     ) -> None:
         self._end_text()
-        self._holes.append(_Hole(self._regions[id(region)], print_entry_block_args, print_empty_block, print_block_terminators))
+        self._slots.append(
+            _BodySlot(self._regions[id(region)], print_entry_block_args, print_empty_block, print_block_terminators)
+        )
 
     def print_block_name(self, block: Block) -> str:
         self.print_string(_label(block))

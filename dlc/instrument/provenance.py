@@ -1,7 +1,7 @@
-"""From an op back to what it came from: ONNX nodes, Python lines.
+"""Trace an op back to its origins: ONNX nodes or Python lines.
 
-Ops of the host program carry their origins themselves. Ops inside a kernel carry a place, `loc("#2")`, in the list of
-origins of each dispatch or launch that runs the kernel.
+Ops of the host program carry their origins themselves. An op inside a kernel has a location `loc("#2")`, an index into the list
+of origins of each dispatch or launch of the kernel.
 """
 
 from __future__ import annotations
@@ -14,40 +14,42 @@ from dlc.dialects.dl.base import element_type_of
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.host import LaunchOp
-from dlc.ir import ArrayAttr, Attribute, FileLineColLoc, FusedLoc, ModuleOp, NameLoc, all_of
+from dlc.ir import ArrayAttr, Attribute, FileLineColLoc, FusedLoc, ModuleOp, NameLoc, walk_ops
 
 
 def origins(location: Attribute) -> tuple[str, ...]:
-    """The names in a location, in order; none for an unknown place."""
+    """Return the names in a location, in order; empty for an unknown location."""
     match location:
         case NameLoc() as named:
-            # A derivative has the place inside that it is the derivative of.
-            inside = origins(named.location)
-            return tuple(f"∂ {place}" for place in inside) or (named.desc.data,)
+            # The location of a derivative contains the location of the differentiated op.
+            inner_origins = origins(named.location)
+            return tuple(f"∂ {origin}" for origin in inner_origins) or (named.desc.data,)
         case FileLineColLoc(filename=file, line=line):
             return (f"{file.data}:{line.data}",)
         case FusedLoc(locations=parts):
-            return tuple(name for part in cast("ArrayAttr[Attribute]", parts) for name in origins(part))
+            return tuple(name for element in cast("ArrayAttr[Attribute]", parts) for name in origins(element))
         case _:
             return ()
 
 
 def dispatches(module: ModuleOp) -> dict[str, list[tuple[str, ...]]]:
-    """For each kernel, the origins of every dispatch or launch of it, in program order."""
+    """Return, for each kernel, the origins of every dispatch or launch in program order."""
     result: dict[str, list[tuple[str, ...]]] = {}
-    for op in all_of(module, DispatchOp, LaunchOp):
+    for op in walk_ops(module, DispatchOp, LaunchOp):
         result.setdefault(op.symbol, []).append(origins(op.location))
     return result
 
 
 def results_of(module: ModuleOp) -> dict[str, tuple[np.dtype[Any], ...]]:
-    """The dtypes of what each kernel gives, as far as the module is one on tensors."""
-    return {op.symbol: tuple(numpy_dtype(element_type_of(value)) for value in op.results) for op in all_of(module, DispatchOp)}
+    """Return the dtypes of the results of each kernel that is dispatched on tensors."""
+    return {
+        op.symbol: tuple(numpy_dtype(element_type_of(value)) for value in op.results) for op in walk_ops(module, DispatchOp)
+    }
 
 
 def header(kernel: str, runs: list[tuple[str, ...]]) -> str:
-    """The comment above a dumped kernel: which layers it is, and what its places `#k` mean."""
+    """Return the comment above a dumped kernel: its layers, and the meaning of its locations `#k`."""
     lines = [f'// kernel @{kernel}: {len(runs)} run{"s" * (len(runs) != 1)}; loc("#k") is the k-th origin of a run']
-    for places in runs:
-        lines.append("//   " + ", ".join(f"#{k} {name}" for k, name in enumerate(places)))
+    for names in runs:
+        lines.append("//   " + ", ".join(f"#{k} {name}" for k, name in enumerate(names)))
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Where a compilation spent its time; read by what loads models too, so that it knows no compiler."""
+"""Reports of compilations and their progress. Loading models imports this module too, so it must not depend on the compiler."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from time import perf_counter
 from typing import NamedTuple
 
 
-class Doing(NamedTuple):
-    """What a compilation is about to do: a phase, and in it a pass or a kernel, before which `done` of `total` are over.
+class ProgressEvent(NamedTuple):
+    """The next step of a compilation: a phase, and in it a pass or kernel; `done` of `total` are finished.
 
-    `total` is 0 where that is not known. As text: `kernels 3 of 40: matmul_2`.
+    `total` is 0 if it is not known. As text: `kernels 3 of 40: matmul_2`.
     """
 
     phase: str
@@ -25,14 +25,13 @@ class Doing(NamedTuple):
         return f"{self.phase}{count}: {self.what}" if self.what else f"{self.phase}{count}"
 
 
-# Told what is about to be done.
-Progress = Callable[[Doing], None]
+# Called with the next step.
+Progress = Callable[[ProgressEvent], None]
 
 
 @dataclass(frozen=True)
 class PassRecord:
-    """One pass that ran: its stage and spec, what it took, ops before and after, 0 where nobody counted them; `file` if it
-    changed something."""
+    """A pass that ran: stage, spec, time, op counts before and after (0 if not counted), and the file if it changed the IR."""
 
     stage: str
     spec: str
@@ -45,7 +44,7 @@ class PassRecord:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """One kernel: how often the program runs it, the bytes of its object, and how long its code took to make."""
+    """A kernel: its runs per call, the size of its object in bytes, and its compile time."""
 
     name: str
     runs: int
@@ -54,8 +53,8 @@ class KernelReport:
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """A kernel whose tile plans were measured: the fastest, its number and in words; seconds of a run before and with it."""
+class TunedKernel:
+    """A kernel whose tile plans were measured: the fastest plan and its index; seconds per run before and after."""
 
     name: str
     variant: int
@@ -68,27 +67,27 @@ class Tuned:
 class Report:
     """Seconds per phase, passes and kernels of one compilation.
 
-    Phases of kernels are sums over the processes that compiled them, so that they can exceed `seconds`, which is the time
-    that passed. `from_cache`: nothing was compiled, as it had been before. `each_size`: why what has symbolic sizes is compiled
-    for each set of them that it is called with, where one compilation cannot serve all; `served`: those that one serves.
+    Phases of kernels are summed over the processes that compiled them, so that they can exceed `seconds`, the elapsed time.
+    `from_cache`: nothing was compiled. `specialization_reason`: why a program with symbolic sizes is specialized for each set
+    of sizes that it is called with; `served_sizes`: the sizes that one program serves.
     """
 
     phases: dict[str, float] = field(default_factory=dict[str, float])
     passes: list[PassRecord] = field(default_factory=list[PassRecord])
     kernels: list[KernelReport] = field(default_factory=list[KernelReport])
-    tuned: list[Tuned] = field(default_factory=list[Tuned])
+    tuned: list[TunedKernel] = field(default_factory=list[TunedKernel])
     seconds: float = 0.0
     from_cache: bool = False
-    each_size: str | None = None
-    served: str | None = None
+    specialization_reason: str | None = None
+    served_sizes: str | None = None
 
     def add(self, phase: str, seconds: float) -> None:
-        """Adds to a phase's time."""
+        """Add to a phase's time."""
         self.phases[phase] = self.phases.get(phase, 0.0) + seconds
 
     @contextmanager
     def timed(self, phase: str) -> Generator[None]:
-        """Adds the time that the block takes to a phase."""
+        """Add the time of the block to a phase."""
         began = perf_counter()
         try:
             yield
@@ -96,8 +95,8 @@ class Report:
             self.add(phase, perf_counter() - began)
 
     @contextmanager
-    def passing(self, phase: str) -> Generator[None]:
-        """Adds the time that the block takes to a phase, and to all that passed."""
+    def timed_total(self, phase: str) -> Generator[None]:
+        """Add the time of the block to a phase, and to the elapsed time."""
         began = perf_counter()
         try:
             with self.timed(phase):

@@ -1,9 +1,9 @@
-"""Verification of a module between passes.
+"""Verify a module between passes.
 
-Checked: every op's own constraints (for `dl` ops, that their types are the inferred ones), that definitions dominate uses,
-that symbols resolve, that kernels are given what they take, and that only the ops exist which the stage allows. Not checked:
-that two stages compute the same (the reference evaluator does that), and sizes inside `memref.subview` and slices, which
-xDSL does not verify.
+Checked: every op's own constraints (for `dl` ops, that their types are the inferred ones), that definitions dominate uses, that
+symbols resolve, that kernel arguments match the parameters, and that only ops exist that are legal after the stage. Not
+checked: that two stages compute the same (the reference evaluator does that), and sizes inside `memref.subview` and slices,
+which xDSL does not verify.
 """
 
 from __future__ import annotations
@@ -38,47 +38,47 @@ from dlc.ir import (
     TensorType,
     VerifyException,
     func,
-    kinds_in,
-    with_regions,
+    op_classes_in,
+    ops_with_regions,
 )
 from dlc.passes.base import Stage, kernels_of
 
-# References to arrays of the weights store, which is beside the module.
+# References to arrays of the weights store, which is not part of the module.
 _STORE_REFERENCES = ("dl.weight", "host.weight")
 
 
-# A shape, and what elements are in memory.
-_Form: TypeAlias = "tuple[tuple[Size, ...], Attribute]"
-# An op and all that its verification looks at: where it stands, operands and their types, results, attributes, its regions.
+# A shape, and the element type in memory.
+_ValueShape: TypeAlias = "tuple[tuple[Size, ...], Attribute]"
+# An op and everything that its verification depends on: position, operands and their types, results, attributes, regions.
 _Contents = tuple[Operation, *tuple[object, ...]]
 
 
 class Verifier:
-    """Verifies a module between passes: only what has changed since the last time, which is little, or nothing."""
+    """Verify a module between passes incrementally: only what has changed since the last call."""
 
     def __init__(self) -> None:
         self._verified: dict[int, _Contents] = {}
 
     def verify(self, module: ModuleOp) -> None:
-        """Raises VerifyException for a module that is malformed."""
+        """Raise VerifyException if the module is malformed."""
         contents: dict[int, _Contents] = {}
         _add_contents(module, contents)
         if contents == self._verified:
             return
-        alone = (id(op) for op, *_ in contents.values() if _looks_at_nothing_else(op))
-        verify(module, {k for k in alone if contents[k] == self._verified.get(k)})
+        local = (id(op) for op, *_ in contents.values() if _has_local_verification(op))
+        verify(module, {k for k in local if contents[k] == self._verified.get(k)})
         self._verified = contents
 
 
-def verify(module: ModuleOp, right: Collection[int] = ()) -> None:
-    """Raises VerifyException for a module that is malformed; `right` are the ids of ops that are right by themselves."""
+def verify(module: ModuleOp, verified: Collection[int] = ()) -> None:
+    """Raise VerifyException if the module is malformed; `right` are the ids of ops whose own constraints are known to hold."""
     try:
-        _verify_op(module, right)
-    except ValueError as error:  # operands that a parsed text leaves without a definition have no owner to ask for
+        _verify_op(module, verified)
+    except ValueError as error:  # An operand without a definition in a parsed text has no owner.
         raise VerifyException(str(error)) from error
     for op in module.body.ops:
         if not op.has_trait(SymbolOpInterface):
-            raise VerifyException(f"{op.name} stands outside of every function:\n{op}")
+            raise VerifyException(f"{op.name} is outside of every function:\n{op}")
         if isinstance(op, func.FuncOp) and len(op.body.blocks) != 1:
             count = len(op.body.blocks) or "no"
             raise VerifyException(f"function @{op.sym_name.data} has {count} blocks; expected one: loops and branches are ops")
@@ -88,88 +88,93 @@ def verify(module: ModuleOp, right: Collection[int] = ()) -> None:
 
 
 def verify_legal(module: ModuleOp, stage: Stage) -> None:
-    """Raises CompileError unless `module` holds only ops that may exist after a stage."""
-    bad = sorted(set(illegal_ops(module, stage)))
-    if bad:
-        raise CompileError(f"after stage {stage.name} there should be none of: {', '.join(bad)}")
+    """Raise CompileError if `module` contains ops that are illegal after a stage."""
+    illegal = sorted(set(illegal_ops(module, stage)))
+    if illegal:
+        raise CompileError(f"illegal ops after stage {stage.name}: {', '.join(illegal)}")
 
 
 def illegal_ops(module: ModuleOp, stage: Stage) -> Iterator[str]:
-    """Names of the ops that a stage does not allow."""
-    inside = {id(kernel) for kernel in kernels_of(module)}
+    """Yield the names of ops that are illegal after a stage."""
+    kernel_ids = {id(kernel) for kernel in kernels_of(module)}
     pending: list[tuple[Operation, frozenset[str] | None]] = [(module, stage.host)]
     while pending:
         op, legal = pending.pop()
-        if id(op) in inside or isinstance(op, KernelOp):
+        if id(op) in kernel_ids or isinstance(op, KernelOp):
             legal = stage.kernels
         if legal is None:
             continue
         if not _is_among(op.name, legal):
             yield op.name
         for block in [block for region in op.regions for block in region.blocks]:
-            held = with_regions(block)
-            strange = [kind for kind in kinds_in(block) if not _is_among(kind.name, legal)]
+            ops_with_bodies = ops_with_regions(block)
+            strange = [kind for kind in op_classes_in(block) if not _is_among(kind.name, legal)]
             if strange:
-                # Those with regions may be kernels, for which other rules hold.
-                others = Counter(kinds_in(block)) - Counter(map(type, held))
+                # Ops with regions may be kernels, to which other rules apply.
+                others = Counter(op_classes_in(block)) - Counter(map(type, ops_with_bodies))
                 yield from (kind.name for kind in strange if kind in others)
-            pending += [(inner, legal) for inner in held]
+            pending += [(inner, legal) for inner in ops_with_bodies]
 
 
 @cache
 def _is_among(name: str, legal: frozenset[str]) -> bool:
-    """Whether an op or its dialect is one of those that a stage names."""
+    """Return whether an op or its dialect is one of the legal names."""
     return name in legal or name.partition(".")[0] in legal
 
 
-def _looks_at_nothing_else(op: Operation) -> bool:
-    """Whether an op's verification looks at its contents only: not into regions, at the one that its block is in, or at what
-    a symbol names.
-    """
+def _has_local_verification(op: Operation) -> bool:
+    """Return whether an op's verification depends only on its contents: not on its regions, its parent or other symbols."""
     return not op.regions and op.next_op is not None and not op.has_trait(SymbolUserOpInterface)
 
 
 def _add_contents(op: Operation, contents: dict[int, _Contents]) -> None:
     types = [v.type for v in (*op.operands, *op.results)]
-    place = op.parent_op(), op.next_op is None
-    held = *place, tuple(op.operands), types, tuple(op.properties.items()), tuple(op.attributes.items()), tuple(op.successors)
+    position = op.parent_op(), op.next_op is None
+    fields = (
+        *position,
+        tuple(op.operands),
+        types,
+        tuple(op.properties.items()),
+        tuple(op.attributes.items()),
+        tuple(op.successors),
+    )
     blocks = [(r, block, [a.type for a in block.args], tuple(block.ops)) for r in op.regions for block in r.blocks]
-    contents[id(op)] = op, *held, blocks
-    for _, _, _, inside in blocks:
-        for each in inside:
-            _add_contents(each, contents)
+    contents[id(op)] = op, *fields, blocks
+    for _, _, _, block_ops in blocks:
+        for inner_op in block_ops:
+            _add_contents(inner_op, contents)
 
 
-def _verify_op(op: Operation, right: Collection[int]) -> None:
+def _verify_op(op: Operation, verified: Collection[int]) -> None:
     for region in op.regions:
         blocks = list(region.blocks)
         for block in blocks:
-            if block.parent is not region or any(inside.parent is not block for inside in block.ops):
-                raise VerifyException(f"{op.name} holds ops that are said to be elsewhere")
+            if block.parent is not region or any(inner_op.parent is not block for inner_op in block.ops):
+                raise VerifyException(f"{op.name} contains ops whose parent is another op")
             if block.is_empty and len(blocks) == 1 and not op.has_trait(NoTerminator):
-                raise VerifyException(f"{op.name} has a block that is empty")
-            for inside in block.ops:
-                _verify_op(inside, right)
-    if id(op) not in right:
+                raise VerifyException(f"{op.name} has an empty block")
+            for inner_op in block.ops:
+                _verify_op(inner_op, verified)
+    if id(op) not in verified:
         op.verify(verify_nested_ops=False)
 
 
 def _verify_dominance(region: Region, visible: set[SSAValue]) -> None:
-    # A block sees what was visible where its region's op stands, and all of every block that strictly dominates it.
+    # In a block, the values that are visible at its region's op, and those of all strictly dominating blocks, are visible.
     blocks = list(region.blocks)
     dominance = DominanceInfo(region) if len(blocks) > 1 else None
     for block in blocks:
-        seen = visible
+        defined = visible
         if dominance is not None:
             above = [b for b in blocks if dominance.strictly_dominates(b, block)]
-            seen = visible.union(*(b.args for b in above), *(op.results for b in above for op in b.ops))
-        own: set[SSAValue] = set(block.args)
-        seen |= own
+            defined = visible.union(*(b.args for b in above), *(op.results for b in above for op in b.ops))
+        block_values: set[SSAValue] = set(block.args)
+        defined |= block_values
         for op in block.ops:
-            _verify_op_dominance(op, seen)
-            own.update(op.results)
-            seen.update(op.results)
-        seen -= own
+            _verify_op_dominance(op, defined)
+            block_values.update(op.results)
+            defined.update(op.results)
+        defined -= block_values
 
 
 def _verify_op_dominance(op: Operation, visible: set[SSAValue]) -> None:
@@ -181,52 +186,54 @@ def _verify_op_dominance(op: Operation, visible: set[SSAValue]) -> None:
 
 
 def _verify_symbols(module: ModuleOp) -> None:
-    defined: dict[str, Operation] = {}
+    symbols: dict[str, Operation] = {}
     for op in module.walk():
-        named = op.get_trait(SymbolOpInterface)
-        if named is not None and (name := named.get_sym_attr_name(op)) is not None:
-            defined[name.data] = op
+        symbol_trait = op.get_trait(SymbolOpInterface)
+        if symbol_trait is not None and (name := symbol_trait.get_sym_attr_name(op)) is not None:
+            symbols[name.data] = op
     for op in module.walk():
         if op.name in _STORE_REFERENCES:
             continue
         for value in (*op.properties.values(), *op.attributes.values()):
-            if isinstance(value, SymbolRefAttr) and value.string_value().rpartition(".")[2] not in defined:
-                raise VerifyException(f"{op.name}: nothing is called {value}")
+            if isinstance(value, SymbolRefAttr) and value.string_value().rpartition(".")[2] not in symbols:
+                raise VerifyException(f"{op.name}: undefined symbol {value}")
         if isinstance(op, DispatchOp | host.LaunchOp):
-            if op.symbol not in defined:
-                raise VerifyException(f"{op.name}: a kernel is called by its own name, not {op.callee}")
-            _verify_given(op, defined[op.symbol])
+            if op.symbol not in symbols:
+                raise VerifyException(f"{op.name}: expected the symbol of a kernel, got {op.callee}")
+            _verify_kernel_arguments(op, symbols[op.symbol])
 
 
-def _verify_given(op: DispatchOp | host.LaunchOp, kernel: Operation) -> None:
-    """That a kernel is given what it takes: so many values, of its shapes with these sizes for its symbols, of its elements."""
-    meanings = op.sizes.sizes if op.sizes is not None else ()
-    sizes = {symbol(k): size for k, size in enumerate(meanings)}
-    given = [_form(v.type) for v in (*op.operands, *op.results)]
-    taken = [(tuple(substitute(s, sizes) for s in shape), element) for shape, element in _taken(kernel)]
-    if len(given) != len(taken) or not all(map(_agree, given, taken)):
-        raise VerifyException(f"{op.name} does not give @{op.symbol} what it takes (C1): {_said(taken)}\n{op}")
+def _verify_kernel_arguments(op: DispatchOp | host.LaunchOp, kernel: Operation) -> None:
+    """Check that a kernel's arguments match its parameters in number, shapes (with these sizes) and element types."""
+    size_arguments = op.sizes.sizes if op.sizes is not None else ()
+    sizes = {symbol(k): size for k, size in enumerate(size_arguments)}
+    arguments = [_value_shape(v.type) for v in (*op.operands, *op.results)]
+    parameters = [(tuple(substitute(s, sizes) for s in shape), element) for shape, element in _kernel_parameters(kernel)]
+    if len(arguments) != len(parameters) or not all(map(_is_compatible, arguments, parameters)):
+        raise VerifyException(
+            f"{op.name}: arguments do not match the parameters of @{op.symbol} (C1): expected {_shapes_text(parameters)}\n{op}"
+        )
 
 
-def _taken(kernel: Operation) -> list[_Form]:
-    """What a kernel reads and then what it writes."""
+def _kernel_parameters(kernel: Operation) -> list[_ValueShape]:
+    """Return the shapes of a kernel's inputs, then of its outputs."""
     if isinstance(kernel, KernelOp):
-        return [_form(t) for t in (*kernel.function_type.inputs, *kernel.function_type.outputs)]
+        return [_value_shape(t) for t in (*kernel.function_type.inputs, *kernel.function_type.outputs)]
     if not isinstance(kernel, func.FuncOp) or len(kernel.body.blocks) != 1:
-        raise VerifyException(f"what is called as a kernel is none, but {kernel.name}, or has no body of one block:\n{kernel}")
-    forms = [(a, _form(a.type)) for a in kernel.body.block.args if not isinstance(a.type, IndexType)]
-    return [(sizes_of(a) if DYNAMIC_INDEX in shape else shape, element) for a, (shape, element) in forms]
+        raise VerifyException(f"the callee is not a kernel with one block, but {kernel.name}:\n{kernel}")
+    shapes = [(a, _value_shape(a.type)) for a in kernel.body.block.args if not isinstance(a.type, IndexType)]
+    return [(sizes_of(a) if DYNAMIC_INDEX in shape else shape, element) for a, (shape, element) in shapes]
 
 
-def _agree(given: _Form, taken: _Form) -> bool:
-    """Whether a value may be what a kernel takes: buffers do not say all of their sizes."""
-    (shape, element), (sizes, taken_element) = given, taken
-    known = len(shape) == len(sizes) and all(s in {DYNAMIC_INDEX, t} for s, t in zip(shape, sizes, strict=True))
-    return known and element == taken_element
+def _is_compatible(arguments: _ValueShape, parameters: _ValueShape) -> bool:
+    """Return whether a value matches a parameter; the sizes of a buffer may be dynamic."""
+    (shape, element), (sizes, expected_element) = arguments, parameters
+    is_match = len(shape) == len(sizes) and all(s in {DYNAMIC_INDEX, t} for s, t in zip(shape, sizes, strict=True))
+    return is_match and element == expected_element
 
 
-def _form(type_: Attribute) -> _Form:
-    """The shape of a tensor or a buffer, and what its elements are in memory."""
+def _value_shape(type_: Attribute) -> _ValueShape:
+    """Return the shape of a tensor or buffer type, and the element type in memory."""
     if isinstance(type_, TensorType):
         tensor = cast("Tensor", type_)
         return shape_of(tensor), storage_type(tensor.element_type)
@@ -236,5 +243,5 @@ def _form(type_: Attribute) -> _Form:
     return (), type_
 
 
-def _said(forms: Sequence[_Form]) -> str:
-    return ", ".join(f"{'x'.join(map(str, shape))} of {element}" for shape, element in forms)
+def _shapes_text(shapes: Sequence[_ValueShape]) -> str:
+    return ", ".join(f"{'x'.join(map(str, shape))} of {element}" for shape, element in shapes)

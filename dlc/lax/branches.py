@@ -1,4 +1,4 @@
-"""Branches: one of several functions runs, and data says which."""
+"""Conditionals: one of several functions runs, selected by a traced value."""
 
 from __future__ import annotations
 
@@ -12,76 +12,78 @@ from dlc.errors import DTypeError, ShapeError
 from dlc.frontend.pytree import unflatten
 from dlc.frontend.trace import Trace, Tracer
 from dlc.ir import Attribute, Block
-from dlc.lax.agreement import Leaves, agreed
-from dlc.lax.bodies import close, discard_on_error, marked, require_functions
+from dlc.lax.traced_bodies import discard_on_error, require_functions, terminate_body, with_weak_types
+from dlc.lax.type_agreement import TracedTree, branch_avals
 from dlc.numpy.apply import ArrayLike, Operand, convert, operand, refuse
-from dlc.numpy.functions.comparing import less, not_equal
+from dlc.numpy.functions.comparison import less, not_equal
 
 __all__ = ["cond", "switch"]
 
 
 def cond(pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[..., Any], /, *operands: Any) -> Any:
-    """What `true_fun(*operands)` returns where `pred` holds, else what `false_fun(*operands)` does; one of them runs.
+    """Return `true_fun(*operands)` if `pred` is true, else `false_fun(*operands)`; only one of them runs.
 
-    `pred` is a bool or a number, which holds unless it is 0, without axes. Results of both are of one structure; arrays in
-    them agree in shape and dtype, numbers take the dtype of the arrays they stand for. A condition that is not traced
-    chooses at once.
+    `pred` is a bool or a number of rank 0; a nonzero number is true. The results of both functions have the same structure;
+    arrays in them agree in shape and dtype, and numbers take the dtype of the corresponding arrays. If `pred` is not traced,
+    the branch is selected while tracing.
 
-    Raises ShapeError for a `pred` with axes, and ShapeError or DTypeError, naming every place, for results that differ.
+    Raises ShapeError for a `pred` with axes, and ShapeError or DTypeError, naming every leaf, for results that differ.
     """
     where = "dlc.lax.cond"
     require_functions(where, true_fun=true_fun, false_fun=false_fun)
-    decides = _scalar(where, "pred", pred)
-    if not isinstance(decides, Tracer) or decides.array is not None:
-        return (true_fun if decides else false_fun)(*operands)
-    condition = not_equal(decides, 0) if decides.dtype != np.bool_ else decides
+    scalar = _scalar(where, "pred", pred)
+    if not isinstance(scalar, Tracer) or scalar.array is not None:
+        return (true_fun if scalar else false_fun)(*operands)
+    condition = not_equal(scalar, 0) if scalar.dtype != np.bool_ else scalar
 
     def choose(trace: Trace, bodies: Sequence[Block], types: Sequence[Attribute]) -> list[Tracer]:
         return trace.insert(dl.IfOp.of(condition.value, bodies[0], bodies[1], types))
 
     names = ["result{} of true_fun", "result{} of false_fun"]
-    return _branched(where, names, [true_fun, false_fun], operands, decides.owner, choose)
+    return _trace_branches(where, names, [true_fun, false_fun], operands, scalar.owner, choose)
 
 
 def switch(index: ArrayLike, branches: Sequence[Callable[..., Any]], /, *operands: Any) -> Any:
-    """What `branches[index](*operands)` returns; an index outside is moved to the first or the last. One of them runs.
+    """Return `branches[index](*operands)`; an index out of range is clamped. Only one branch runs.
 
-    `index` is an integer without axes. Results agree as those of `cond` do.
+    `index` is an integer of rank 0. Results must agree as for `cond`.
 
-    Raises ShapeError for an index with axes and for no branches, DTypeError for an index that is no integer, and ShapeError
+    Raises ShapeError for an index with axes and for no branches, DTypeError for an index that is not an integer, and ShapeError
     or DTypeError for results that differ.
     """
     where = "dlc.lax.switch"
-    decides = _scalar(where, "index", index)
-    if decides.dtype.kind not in "iu":
-        refuse(DTypeError(f"{where}: index is of dtype {decides.dtype}; expected an integer"))
+    scalar = _scalar(where, "index", index)
+    if scalar.dtype.kind not in "iu":
+        refuse(DTypeError(f"{where}: index is of dtype {scalar.dtype}; expected an integer"))
     if callable(branches):
-        refuse(DTypeError(f"{where}: one function for branches; write [{getattr(branches, '__name__', 'f')}, …]"))
+        refuse(
+            DTypeError(f"{where}: branches is a function; expected a sequence: write [{getattr(branches, '__name__', 'f')}, …]")
+        )
     if not branches:
-        refuse(ShapeError(f"{where}: no branches; give it one at least"))
+        refuse(ShapeError(f"{where}: no branches; expected at least one"))
     require_functions(where, **{f"branches[{k}]": branch for k, branch in enumerate(branches)})
-    if not isinstance(decides, Tracer) or decides.array is not None:
-        return branches[min(max(int(decides), 0), len(branches) - 1)](*operands)
+    if not isinstance(scalar, Tracer) or scalar.array is not None:
+        return branches[min(max(int(scalar), 0), len(branches) - 1)](*operands)
     if len(branches) == 1:
         return branches[0](*operands)
 
     def choose(trace: Trace, bodies: Sequence[Block], types: Sequence[Attribute]) -> list[Tracer]:
-        return _choose(trace, decides, bodies, 0, types)
+        return _insert_conditionals(trace, scalar, bodies, 0, types)
 
     names = [f"result{{}} of branches[{k}]" for k in range(len(branches))]
-    return _branched(where, names, branches, operands, decides.owner, choose)
+    return _trace_branches(where, names, branches, operands, scalar.owner, choose)
 
 
 def _scalar(where: str, name: str, x: ArrayLike) -> Operand:
     array = operand(x)
     if array.shape:
-        refuse(ShapeError(f"{where}: {name} has the shape {array.shape}; expected one value, without axes"))
+        refuse(ShapeError(f"{where}: {name} has shape {array.shape}; expected a scalar, without axes"))
     if isinstance(array, Tracer):
         array.owner.require_own(array)
     return array
 
 
-def _branched(
+def _trace_branches(
     where: str,
     names: Sequence[str],
     branches: Sequence[Callable[..., Any]],
@@ -89,32 +91,36 @@ def _branched(
     trace: Trace,
     choose: Callable[[Trace, Sequence[Block], Sequence[Attribute]], list[Tracer]],
 ) -> Any:
-    """The result of branches whose bodies `choose` puts into the program."""
+    """Trace the branches into bodies, and return the results of the op that `choose` inserts for them."""
     bodies = [Block() for _ in branches]
     with discard_on_error(bodies):
-        results: list[Leaves] = []
+        results: list[TracedTree] = []
         for name, branch, body in trace.key_uses.alternatives(zip(names, branches, bodies, strict=True)):
             with trace.inside(body):
-                made = Leaves.of(where, name, branch(*operands))
-            results.append(made.in_order_of(results[0]) if results else made)
-        kinds = agreed(results)
+                branch_result = TracedTree.of(where, name, branch(*operands))
+            results.append(branch_result.reordered_like(results[0]) if results else branch_result)
+        avals = branch_avals(results)
         for body, result in zip(bodies, results, strict=True):
             with trace.inside(body):
-                close(trace, body, [convert(x, kind.dtype) for x, kind in zip(result.leaves, kinds, strict=True)])
-    chosen = choose(trace, bodies, [kind.type for kind in kinds])
-    return unflatten(results[0].tree, iter(marked(chosen, kinds)))
+                terminate_body(trace, body, [convert(x, aval.dtype) for x, aval in zip(result.leaves, avals, strict=True)])
+    branch_results = choose(trace, bodies, [aval.type for aval in avals])
+    return unflatten(results[0].tree, iter(with_weak_types(branch_results, avals)))
 
 
-def _choose(trace: Trace, index: Tracer, bodies: Sequence[Block], first: int, types: Sequence[Attribute]) -> list[Tracer]:
-    """The results of the body that an index chooses of those from `first` on, by halves; one outside goes to an end."""
+def _insert_conditionals(
+    trace: Trace, index: Tracer, bodies: Sequence[Block], first: int, types: Sequence[Attribute]
+) -> list[Tracer]:
+    """Insert nested conditionals that select the body of `index` by binary search; indices out of range select the first or
+    last.
+    """
     half = len(bodies) // 2
     halves: list[Block] = []
-    for part, start in ((bodies[:half], first), (bodies[half:], first + half)):
-        if len(part) == 1:
-            halves.append(part[0])
+    for candidates, start in ((bodies[:half], first), (bodies[half:], first + half)):
+        if len(candidates) == 1:
+            halves.append(candidates[0])
             continue
         halves.append(Block())
         with trace.inside(halves[-1]):
-            close(trace, halves[-1], _choose(trace, index, part, start, types))
+            terminate_body(trace, halves[-1], _insert_conditionals(trace, index, candidates, start, types))
     condition: Tracer = less(index, first + half)
     return trace.insert(dl.IfOp.of(condition.value, halves[0], halves[1], types))

@@ -1,4 +1,4 @@
-"""Loops over the elements of arrays, which hand a carry on and collect what each step makes."""
+"""Loops over the leading axis of arrays that pass on a carry and stack a result of each step."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dlc.dims import is_static
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.frontend.pytree import flatten, unflatten
 from dlc.frontend.trace import Trace, Tracer, current_trace, tracing
-from dlc.lax.agreement import Kind, Leaves
-from dlc.lax.bodies import Loop, require_functions
-from dlc.numpy.apply import convert, dtype_of, operand, refuse, sizes_of
+from dlc.lax.traced_bodies import TracedLoop, require_functions
+from dlc.lax.type_agreement import AbstractValue, TracedTree
+from dlc.numpy.apply import as_shape, convert, operand, refuse, result_dtype
 from dlc.numpy.functions.joining import stack
 
 __all__ = ["map", "scan"]
@@ -28,24 +28,24 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
-    """The last carry and all results of `carry, y = f(carry, x)`, from `init` on, for one `x` after the other.
+    """Return the final carry and the stacked `y` of `carry, y = f(carry, x)`, from `init` on, for the slices `x` of `xs`.
 
-    An `x` is what the arrays in `xs` hold at one place of axis 0; without arrays there are `length` steps. The `y` are
-    stacked along a new axis 0, in the places of their `x`; `reverse` goes from the last to the first. A carry keeps its
-    structure, shapes and dtypes; a number in `init` takes the dtype that `f` makes of it. `unroll=True` writes all steps out;
-    otherwise the compiler decides.
+    An `x` is a slice of the arrays in `xs` along axis 0; without arrays there are `length` steps. The `y` are stacked along a
+    new axis 0, at the index of their `x`; `reverse` iterates from the last to the first. A carry keeps its structure, shapes
+    and dtypes; a number in `init` takes the dtype that `f` returns for it. `unroll=True` unrolls all steps; otherwise the
+    compiler decides.
 
-    Raises ShapeError for arrays of different lengths or none, ShapeError or DTypeError, naming every place, for a carry that
-    does not keep its shape and dtype, and UnsupportedError for other values of `unroll`.
+    Raises ShapeError for arrays of different lengths or no arrays, ShapeError or DTypeError, naming every leaf, for a carry
+    that changes its shape or dtype, and UnsupportedError for other values of `unroll`.
     """
     require_functions("dlc.lax.scan", f=f)
     return _scan("dlc.lax.scan", f, init, xs, length, reverse, unroll)
 
 
 def map(f: Callable[[Any], Any], xs: Any, /) -> Any:
-    """`f(x)` for each `x` that the arrays in `xs` hold at one place of axis 0, stacked along a new axis 0.
+    """Return `f(x)` for each slice `x` of the arrays in `xs` along axis 0, stacked along a new axis 0.
 
-    Raises ShapeError for arrays of different lengths or none.
+    Raises ShapeError for arrays of different lengths or no arrays.
     """
     require_functions("dlc.lax.map", f=f)
     return _scan("dlc.lax.map", lambda _, x: ((), f(x)), (), xs, None, False, 1)[1]
@@ -54,40 +54,46 @@ def map(f: Callable[[Any], Any], xs: Any, /) -> Any:
 def _scan(
     where: str, f: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool
 ) -> tuple[Any, Any]:
-    sequences = Leaves.of(where, "xs{}", xs)
+    sequences = TracedTree.of(where, "xs{}", xs)
     length = _length(sequences, length)
     if unroll is not True and unroll != 1:
         refuse(
-            UnsupportedError(f"{where}: unroll={unroll!r}; expected 1, which leaves it to the compiler, or True for all steps")
+            UnsupportedError(
+                f"{where}: unroll={unroll!r}; expected 1, which lets the compiler decide, or True to unroll all steps"
+            )
         )
     trace = current_trace()
-    if length and (trace is None or trace.steps or unroll is True):
-        return _stepwise(trace, where, f, init, sequences, length, reverse)
+    if length and (trace is None or trace.is_eager or unroll is True):
+        return _evaluate_scan(trace, where, f, init, sequences, length, reverse)
     if trace is not None:
-        return _traced(trace, where, f, init, sequences, length, reverse)
-    # No step is taken: tracing one says what its results would have been.
+        return _trace_scan(trace, where, f, init, sequences, length, reverse)
+    # Zero steps: trace one to find the shapes and dtypes of its results.
     scratch = Trace()
     with tracing(scratch):
-        arrays, tree = flatten(_traced(scratch, where, f, init, sequences, length, reverse)[1])
+        arrays, tree = flatten(_trace_scan(scratch, where, f, init, sequences, length, reverse)[1])
     return init, unflatten(tree, iter([np.zeros(array.shape, array.dtype) for array in arrays]))
 
 
-def _length(sequences: Leaves, length: int | None) -> int:
-    """How many steps there are. Raises ShapeError where that is not known, or known differently."""
+def _length(sequences: TracedTree, length: int | None) -> int:
+    """Return the number of steps. Raises ShapeError if it is unknown or ambiguous."""
     where, lengths = sequences.where, dict[str, int]()
     if length is not None:
-        lengths["length"] = int(sizes_of(f"{where}: length", length)[0])
+        lengths["length"] = int(as_shape(f"{where}: length", length)[0])
     for path, leaf in zip(sequences.paths, sequences.leaves, strict=True):
         shape = operand(leaf).shape
         if not shape:
-            refuse(ShapeError(f"{where}: {path} has no axes; expected an array of elements along axis 0"))
+            refuse(ShapeError(f"{where}: {path} has no axes; expected an array with the steps along axis 0"))
         lengths[path] = shape[0]
     if not lengths:
-        refuse(ShapeError(f"{where}: neither arrays in xs nor a length; give one of them"))
+        refuse(ShapeError(f"{where}: neither arrays in xs nor a length; pass one of them"))
     first = next(iter(lengths.values()))
     if len(set(lengths.values())) > 1 or (is_static([first]) and first < 0):
-        said = ", ".join(f"{name}: {n}" for name, n in lengths.items())
-        refuse(ShapeError(f"{where}: the numbers of steps differ or are negative ({said}); axis 0 of all arrays in xs is one"))
+        lengths_text = ", ".join(f"{name}: {n}" for name, n in lengths.items())
+        refuse(
+            ShapeError(
+                f"{where}: different or negative lengths ({lengths_text}); expected one size of axis 0 for all arrays in xs"
+            )
+        )
     return first
 
 
@@ -95,47 +101,47 @@ def _pair(where: str, returned: Any) -> tuple[Any, Any]:
     pair = cast("Sequence[Any]", returned)
     if not isinstance(returned, tuple | list) or len(pair) != 2:
         got = flatten(pair)[1]
-        refuse(DlcError(f"{where}: f returned {got}; expected a pair: the next carry, and what is collected (or None)"))
+        refuse(DlcError(f"{where}: f returned {got}; expected a pair: the next carry, and the value to stack (or None)"))
     return pair[0], pair[1]
 
 
-def _stepwise(
-    trace: Trace | None, where: str, f: Callable[[Any, Any], Any], init: Any, xs: Leaves, length: int, reverse: bool
+def _evaluate_scan(
+    trace: Trace | None, where: str, f: Callable[[Any, Any], Any], init: Any, xs: TracedTree, length: int, reverse: bool
 ) -> tuple[Any, Any]:
-    """The scan as a Python loop."""
-    loop = Loop(trace, where, "carry{} from f", "init{}", init) if trace is not None else None
-    sequences: Sequence[Any] = [trace.value(leaf) for leaf in xs.leaves] if trace is not None and trace.steps else xs.leaves
-    carry, collected = loop.value(loop.first) if loop is not None else init, list[Leaves]()
+    """Run the scan as a Python loop."""
+    loop = TracedLoop(trace, where, "carry{} from f", "init{}", init) if trace is not None else None
+    sequences: Sequence[Any] = [trace.value(leaf) for leaf in xs.leaves] if trace is not None and trace.is_eager else xs.leaves
+    carry, step_results = loop.value(loop.initial_arrays) if loop is not None else init, list[TracedTree]()
     for k in reversed(range(length)) if reverse else range(length):
         carry, y = _pair(where, f(carry, unflatten(xs.tree, iter([leaf[k] for leaf in sequences]))))
-        carry = loop.following(carry) if loop is not None else carry
-        made = Leaves.of(where, f"result{{}} from f in step {k}", y)
-        collected.append(made.in_order_of(collected[0]) if collected else made)
+        carry = loop.next_carry(carry) if loop is not None else carry
+        step_result = TracedTree.of(where, f"result{{}} from f in step {k}", y)
+        step_results.append(step_result.reordered_like(step_results[0]) if step_results else step_result)
     if reverse:
-        collected.reverse()
-    columns = zip(*(made.leaves for made in collected), strict=True)
-    stacked = [stack([convert(x, dtype_of(*elements)) for x in elements]) for elements in columns]
-    return carry, unflatten(collected[0].tree, iter(stacked))
+        step_results.reverse()
+    columns = zip(*(step_result.leaves for step_result in step_results), strict=True)
+    stacked = [stack([convert(x, result_dtype(*elements)) for x in elements]) for elements in columns]
+    return carry, unflatten(step_results[0].tree, iter(stacked))
 
 
-def _traced(
-    trace: Trace, where: str, f: Callable[[Any, Any], Any], init: Any, xs: Leaves, length: int, reverse: bool
+def _trace_scan(
+    trace: Trace, where: str, f: Callable[[Any, Any], Any], init: Any, xs: TracedTree, length: int, reverse: bool
 ) -> tuple[Any, Any]:
-    """The scan as a loop of the program."""
+    """Trace the scan as a loop of the program."""
     sequences = [trace.value(leaf) for leaf in xs.leaves]
-    loop = Loop(trace, where, "carry{} from f", "init{}", init)
-    collected: list[Leaves] = []
+    loop = TracedLoop(trace, where, "carry{} from f", "init{}", init)
+    step_outputs: list[TracedTree] = []
 
-    def step(carry: Any, elements: list[Tracer]) -> tuple[Any, Leaves]:
+    def step(carry: Any, elements: list[Tracer]) -> tuple[Any, TracedTree]:
         carry, y = _pair(where, f(carry, unflatten(xs.tree, iter(elements))))
-        return carry, Leaves.of(where, "result{} from f", y)
+        return carry, TracedTree.of(where, "result{} from f", y)
 
-    def finish(following: list[Tracer], y: Leaves) -> Sequence[Any]:
-        collected.append(y)
-        return [*following, *y.leaves]
+    def finish(next_carry: list[Tracer], y: TracedTree) -> Sequence[Any]:
+        step_outputs.append(y)
+        return [*next_carry, *y.leaves]
 
-    body = loop.body([Kind(s.shape[1:], s.dtype) for s in sequences], step, finish)
-    arguments = [x.value for x in (*loop.first, *sequences)]
-    results = trace.insert(dl.ScanOp.of(arguments, body, len(loop.kinds), length, reverse))
-    last, made = results[: len(loop.kinds)], results[len(loop.kinds) :]
-    return loop.result(last), unflatten(collected[-1].tree, iter(made))
+    body = loop.body([AbstractValue(s.shape[1:], s.dtype) for s in sequences], step, finish)
+    arguments = [x.value for x in (*loop.initial_arrays, *sequences)]
+    results = trace.insert(dl.ScanOp.of(arguments, body, len(loop.avals), length, reverse))
+    last, stacked_results = results[: len(loop.avals)], results[len(loop.avals) :]
+    return loop.result(last), unflatten(step_outputs[-1].tree, iter(stacked_results))

@@ -1,1 +1,1 @@
-"""The machine that dlc runs on: its architecture, its processors, and how a compilation uses them."""
+"""The machine that dlc runs on: its architecture, its processors, and their use during compilation."""

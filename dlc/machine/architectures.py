@@ -1,4 +1,4 @@
-"""Architectures of processors: what code generators, files and systems call them and what is theirs."""
+"""Processor architectures: their names in LLVM, ELF and Linux."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Architecture:
-    """A family of processors whose programs are files of one kind.
+    """A processor architecture.
 
-    `name` is what `uname -m` says, `triple` what LLVM calls programs for Linux on it, by the calling convention `abi` where
-    there are several; `machine` is its number in ELF files, and `flags` what those say of that convention. A system has pages
-    of up to `page_bytes`. `spellings` are the names that Linux has for features where they differ from LLVM's.
+    `name` is that of `uname -m`, `triple` LLVM's target triple for Linux, `abi` its calling convention if there are several.
+    `machine` is its number in ELF files and `flags` their ABI flags. Pages have up to `page_bytes`. `spellings` are Linux's
+    names of features that differ from LLVM's.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Architecture:
     spellings: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-# That of the machines that dlc itself runs on.
+# The architecture that dlc itself runs on.
 HOST = "x86_64"
 ARCHITECTURES = {
     a.name: a
@@ -51,7 +51,7 @@ ARCHITECTURES = {
             page_bytes=1 << 16,
             spellings={"neon": "asimd", "crc": "crc32", "dotprod": "asimddp"},
         ),
-        # Flags: compressed instructions; floats in registers of 64 bits.
+        # Flags: compressed instructions, and the calling convention with 64-bit float registers.
         Architecture("riscv64", "riscv64-unknown-linux-gnu", 243, flags=5, abi="lp64d"),
     )
 }

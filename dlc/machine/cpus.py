@@ -1,4 +1,4 @@
-"""How many processors this process may use."""
+"""The number of processors that this process may use."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 
 def usable_cpus(proc: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
-    """The processors of this thread's affinity mask, within the quota of its control group (version 1 or 2); at least 1.
+    """Return the processors in this thread's affinity mask, limited by the quota of its cgroup (version 1 or 2); at least 1.
 
-    `proc` lists the process's control groups, `mount` is where they are mounted.
+    `proc` lists the cgroups of the process, `mount` is where they are mounted.
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # Rounded down: threads that spin for work beyond the quota get all of them stopped for the rest of the period.
+    # Round down: if spinning threads exceed the quota, all threads are throttled for the rest of the period.
     return max(1, min(cpus, *(int(quota) for quota in _quotas(proc, mount))))
 
 
 def _quotas(proc: Path, mount: Path) -> Iterator[float]:
-    """Every limit on processor time, in processors, that the process's control groups and their ancestors set."""
+    """Yield every CPU limit, in processors, that the process's cgroups and their ancestors set."""
     yield float(os.cpu_count() or 1)
     try:
         groups = [line.split(":", 2) for line in proc.read_text("utf-8", "surrogateescape").splitlines()]
@@ -31,7 +31,7 @@ def _quotas(proc: Path, mount: Path) -> Iterator[float]:
             roots = (mount / "cpu", mount / controllers)
         else:
             continue
-        # In a container the listed path is often the host's, while the group is mounted at the root: every ancestor counts.
+        # In a container the path is often that of the host, with the group mounted at the root: check every ancestor.
         group = Path(path.lstrip("/"))
         for root in roots:
             for folder in (group, *group.parents):
@@ -45,7 +45,7 @@ def _quota(folder: Path) -> Iterator[float]:
             if quota > 0 and period > 0:
                 yield quota / period
         except (OSError, ValueError):
-            continue  # no such file, or "max"
+            continue  # The file does not exist, or contains "max".
 
 
 def _version_2(folder: Path) -> tuple[int, int]:

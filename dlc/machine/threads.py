@@ -1,4 +1,4 @@
-"""Threads of this process, for work that lets go of the interpreter's lock."""
+"""Thread pool for work that releases the global interpreter lock."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Threads(ThreadPoolExecutor):
-    """So many threads at most, which start when there is work; where the system refuses one DeviceError says so."""
+class ThreadPool(ThreadPoolExecutor):
+    """A pool of at most this many threads, started on demand; raises DeviceError if the system refuses a thread."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         try:
             return super().submit(fn, *args, **kwargs)
         except RuntimeError as error:
-            raise DeviceError(f"{error}: the system refuses it; on fewer processors (taskset) it takes fewer") from error
+            raise DeviceError(f"{error}: the system refuses it; use fewer processors (taskset) for fewer threads") from error

@@ -1,6 +1,6 @@
-"""Work shared out to forked processes: what one interpreter does one after the other, several do at once.
+"""Distribute work over forked processes, which run in parallel despite the global interpreter lock.
 
-A child has the parent's memory as it was, so items are not sent to it; only results travel, pickled, through a pipe.
+A child inherits the parent's memory, so items are not sent to it; only results are sent back, pickled, through a pipe.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from dlc.errors import DeviceError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# From Linux's <sys/prctl.h>: the signal that a process gets when the thread that made it ends.
+# From Linux's <sys/prctl.h>: the signal that a process gets when the thread that created it ends.
 _PR_SET_PDEATHSIG = 1
-_TICKET = struct.Struct("<i")
-# A pipe holds four times as many at least: 64 KB.
-_MOST_TICKETS = 4096
-_FEWER = "set DLC_WORKERS to fewer, 1 for none"
+_TICKET_FORMAT = struct.Struct("<i")
+# A pipe holds at least four times as many: 64 KB.
+_MAX_TICKETS = 4096
+_FEWER_WORKERS_HINT = "set DLC_WORKERS to a smaller number, 1 to use no worker processes"
 
 
 def forked_map(
     function: Callable[[T], R],
     items: Sequence[T],
     processes: int,
-    begins: Callable[[int], None] = lambda number: None,
-    meanwhile: Callable[[], None] = lambda: None,
+    on_start: Callable[[int], None] = lambda number: None,
+    while_waiting: Callable[[], None] = lambda: None,
 ) -> list[R]:
-    """`[function(i) for i in items]` in up to `processes` processes, this one included; items are taken in order.
+    """Return `[function(i) for i in items]`, computed in up to `processes` processes, including this one.
 
-    `begins` is told the number of each item that this process takes, before which all others are taken; first of all it does
-    what there is to be done `meanwhile`. Results must be picklable. What `function` raises in any process is raised here; a
-    child that dies, or that the system refuses, raises DeviceError.
+    Items are taken in order. `on_start` is called with the index of each item that this process starts; all items before it
+    have been started by then. `while_waiting` is called once the other processes have been started. Results must be picklable.
+    An exception of `function` in any process is raised here; a child that dies, or that the system refuses, raises DeviceError.
     """
     processes = min(processes, len(items))
     if processes <= 1:
-        meanwhile()
-        made: list[R] = []
+        while_waiting()
+        mapped: list[R] = []
         for k, item in enumerate(items):
-            begins(k)
-            made.append(function(item))
-        return made
-    # Whoever is free takes the next ticket out of one pipe; four bytes are read whole or not at all.
+            on_start(k)
+            mapped.append(function(item))
+        return mapped
+    # Each free process takes the next ticket from one pipe; reads of four bytes are atomic.
     tickets, counter = os.pipe()
-    of_each = -(-len(items) // _MOST_TICKETS)
-    for k in range(0, len(items), of_each):
-        os.write(counter, _TICKET.pack(k))
+    items_per_ticket = -(-len(items) // _MAX_TICKETS)
+    for k in range(0, len(items), items_per_ticket):
+        os.write(counter, _TICKET_FORMAT.pack(k))
     os.close(counter)
     children: list[tuple[int, int]] = []
     try:
         while len(children) < processes - 1:
-            children.append(_fork(function, items, tickets, of_each))
-        meanwhile()
-        done = dict(_take(function, items, tickets, of_each, begins))
+            children.append(_fork(function, items, tickets, items_per_ticket))
+        while_waiting()
+        done = dict(_take(function, items, tickets, items_per_ticket, on_start))
         for _, results in children:
             done |= _collect(results)
     except BaseException:
@@ -76,7 +76,7 @@ def forked_map(
 
 
 def die_with_parent() -> None:
-    """Makes the system kill this process when the thread that started it ends."""
+    """Ask the system to kill this process when the thread that started it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -84,28 +84,28 @@ def _take(
     function: Callable[[T], R],
     items: Sequence[T],
     tickets: int,
-    of_each: int,
-    begins: Callable[[int], None] = lambda number: None,
+    items_per_ticket: int,
+    on_start: Callable[[int], None] = lambda number: None,
 ) -> list[tuple[int, R]]:
-    """The results of the items that this process takes, so many by each ticket."""
+    """Compute the items that this process takes, a range per ticket; return (index, result) pairs."""
     done: list[tuple[int, R]] = []
-    while ticket := os.read(tickets, _TICKET.size):
-        first = int(_TICKET.unpack(ticket)[0])
-        for k in range(first, min(first + of_each, len(items))):
-            begins(k)
+    while ticket := os.read(tickets, _TICKET_FORMAT.size):
+        first = int(_TICKET_FORMAT.unpack(ticket)[0])
+        for k in range(first, min(first + items_per_ticket, len(items))):
+            on_start(k)
             done.append((k, function(items[k])))
     return done
 
 
-def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int, of_each: int) -> tuple[int, int]:
-    """Starts a child; returns its process id and the end of the pipe where its results come out.
+def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int, items_per_ticket: int) -> tuple[int, int]:
+    """Fork a worker; return its process id and the read end of its result pipe.
 
-    Raises DeviceError where the system refuses it.
+    Raises DeviceError if the system refuses.
     """
     results, sink = os.pipe()
     with warnings.catch_warnings():
-        # From 3.12 on Python warns of locks that other threads hold, and so does JAX; a child takes none but those of its own
-        # work.
+        # Python 3.12 and JAX warn about forking in multi-threaded processes: other threads may hold locks. A worker takes only
+        # locks of its own work.
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         try:
@@ -113,18 +113,18 @@ def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int, of_each:
         except OSError as error:
             os.close(results)
             os.close(sink)
-            raise DeviceError(f"a worker process did not start: {error.strerror}; {_FEWER}") from error
+            raise DeviceError(f"a worker process did not start: {error.strerror}; {_FEWER_WORKERS_HINT}") from error
     if child:
         os.close(sink)
         return child, results
-    # A child must never return into its parent's program, whatever happens, nor go on without it: it has the parent's locks.
+    # A worker must never return into the parent's program, nor outlive it: it has copies of the parent's locks.
     try:
         die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # What is garbage there stays: its finalisers may wait for locks that other threads of the parent held.
+        # Never collect inherited garbage: its finalizers may wait for locks that other threads of the parent held.
         gc.freeze()
         try:
-            answer = pickle.dumps((True, _take(function, items, tickets, of_each)))
+            answer = pickle.dumps((True, _take(function, items, tickets, items_per_ticket)))
         except BaseException as error:
             answer = pickle.dumps((False, error))
         with os.fdopen(sink, "wb") as stream:
@@ -134,12 +134,15 @@ def _fork(function: Callable[[T], R], items: Sequence[T], tickets: int, of_each:
 
 
 def _collect(results: int) -> dict[int, Any]:
-    parts: list[bytes] = []
-    while part := os.read(results, 1 << 20):
-        parts.append(part)
-    if not parts:
-        raise DeviceError(f"a worker process ended before its work was done; the system may be short of memory: {_FEWER}")
-    succeeded, answer = pickle.loads(b"".join(parts))
+    """Read and unpickle the results of a worker; raises its exception if it failed."""
+    chunks: list[bytes] = []
+    while chunk := os.read(results, 1 << 20):
+        chunks.append(chunk)
+    if not chunks:
+        raise DeviceError(
+            f"a worker process ended before its work was done; the system may be short of memory: {_FEWER_WORKERS_HINT}"
+        )
+    succeeded, answer = pickle.loads(b"".join(chunks))
     if not succeeded:
         raise answer
     return dict(answer)

@@ -1,1 +1,1 @@
-"""How fast models and kernels run, beside other runtimes and beside what the machine can do."""
+"""Performance measurement of models and kernels, compared with other runtimes and the limits of the machine."""

@@ -1,4 +1,4 @@
-"""Latencies measured fairly: runs of several programs take turns, since clock rates vary and machines are shared."""
+"""Measure latencies fairly: programs run interleaved, since clock rates vary and machines are shared."""
 
 from __future__ import annotations
 
@@ -10,56 +10,58 @@ from time import perf_counter, sleep
 Run = Callable[[], object]
 Clock = Callable[[], float]
 
-# A turn lasts so long at least, or so many runs: a short program finds its caches as it left them, but for the first run.
-_TURN, _MOST_IN_TURN = 1e-3, 50
-# With several threads a turn is several runs after a pause that is longer than any runtime's threads spin: the waiting threads
-# of one would slow down another.
-_BLOCK, _PAUSE = 5, 0.03
-_MOST_RUNS = 10_000
+# A turn has at least this duration or number of runs, so that the data of a short program is cached after the first run.
+_MIN_TURN_SECONDS, _MAX_RUNS_PER_TURN = 1e-3, 50
+# With several threads, a turn is a block of runs after a pause that exceeds the spin time of every runtime: the spinning
+# threads of one runtime would slow down another.
+_RUNS_PER_BLOCK, _PAUSE_SECONDS = 5, 0.03
+_MAX_RUNS = 10_000
 
 
 @dataclass(frozen=True)
 class Latency:
-    """The seconds of each of a program's runs, ascending."""
+    """The times of a program's runs in seconds, ascending."""
 
     runs: tuple[float, ...]
 
     @property
-    def least(self) -> float:
-        """The fastest run."""
+    def fastest(self) -> float:
+        """The minimum."""
         return self.runs[0]
 
     @property
     def median(self) -> float:
-        """The run in the middle."""
+        """The median."""
         return median(self.runs)
 
     @property
-    def ninth_decile(self) -> float:
-        """Nine of ten runs are at least as fast."""
+    def percentile_90(self) -> float:
+        """The 90th percentile."""
         return self.runs[len(self.runs) * 9 // 10]
 
 
-def interleaved(runs: Mapping[str, Run], seconds: float, threads: int = 1, clock: Clock = perf_counter) -> dict[str, Latency]:
-    """The latency of each program over about `seconds` in all, after a run of each that is not counted.
+def measure_interleaved(
+    runs: Mapping[str, Run], seconds: float, threads: int = 1, clock: Clock = perf_counter
+) -> dict[str, Latency]:
+    """Return the latency of each program, measured for about `seconds` in total after a warm-up run of each.
 
-    With `process_time` for a clock programs of one thread are measured beside others that use the machine.
+    With the clock `process_time`, single-threaded programs can be measured on a machine that others use.
     """
     for run in runs.values():
         run()
-    once = max([_timed(run, clock) for run in runs.values()])
+    slowest_seconds = max([_timed(run, clock) for run in runs.values()])
     times: dict[str, list[float]] = {name: [] for name in runs}
-    alone = threads == 1 or len(runs) == 1
-    turn = max(1 if alone else _BLOCK, min(_MOST_IN_TURN, int(_TURN / once)))
+    is_single = threads == 1 or len(runs) == 1
+    runs_per_turn = max(1 if is_single else _RUNS_PER_BLOCK, min(_MAX_RUNS_PER_TURN, int(_MIN_TURN_SECONDS / slowest_seconds)))
     end = perf_counter() + seconds
     while True:
         for name, run in runs.items():
-            if not alone:
-                sleep(_PAUSE)
-            if turn > 1:
+            if not is_single:
+                sleep(_PAUSE_SECONDS)
+            if runs_per_turn > 1:
                 run()
-            times[name] += [_timed(run, clock) for _ in range(turn)]
-        if perf_counter() >= end or len(next(iter(times.values()))) >= _MOST_RUNS:
+            times[name] += [_timed(run, clock) for _ in range(runs_per_turn)]
+        if perf_counter() >= end or len(next(iter(times.values()))) >= _MAX_RUNS:
             return {name: Latency(tuple(sorted(t))) for name, t in times.items()}
 
 

@@ -1,4 +1,4 @@
-"""What a call of a model takes: kernels, time and memory, and what compiling it took; to print, to draw, to go on with."""
+"""Profile a call of a model: time per kernel, memory and compile time; as text, HTML, JSON or plain values."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.errors import UnsupportedError
-from dlc.measure.kernels import KernelTime, measure
+from dlc.measure.kernel_times import KernelTime, measure
 from dlc.options import thread_count
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.runtime.program.host_program import HostProgram
 
-# How wide bars are, in characters.
-_BAR = 16
-_KERNELS_PRINTED = 20
-_PLACES_PRINTED = 3
+_BAR_WIDTH_CHARACTERS = 16
+_MAX_PRINTED_KERNELS = 20
+_MAX_PRINTED_ORIGINS = 3
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a call takes: `seconds` is the median of a few runs; kernels come with the most time first.
+    """The profile of a call: `seconds` is the median of a few runs; kernels are sorted by descending time.
 
-    `weight_bytes` and `arena_bytes` are what the model keeps and what a call works in (None: it follows from the sizes of a
-    call). `phases` are the seconds of its compilation, if this process compiled it; `compilations`, of a function, for how many
-    structures, shapes, dtypes and settings of its arguments it has been compiled by calls so far.
+    `weight_bytes` is the memory of the weights, `arena_bytes` that of intermediate buffers (None: it depends on the sizes of a
+    call). `phases` are the seconds of each compilation phase, if this process compiled the model. `compilations` is, for a
+    jitted function, the number of combinations of structure, shapes, dtypes and static arguments that it has been compiled for.
     """
 
     name: str
@@ -44,24 +43,27 @@ class Profile:
     compilations: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The profile as plain values."""
+        """Return the profile as plain values."""
         return asdict(self)
 
     def to_json(self) -> str:
-        """The profile as JSON."""
+        """Return the profile as JSON."""
         return json.dumps(self.as_dict(), indent=1)
 
     def __str__(self) -> str:
         longest = max((k.seconds for k in self.kernels), default=0.0) or 1.0
-        printed = self.kernels[:_KERNELS_PRINTED]
-        width, places = (max(map(len, texts), default=0) for texts in ([k.name for k in printed], [*map(_places, printed)]))
+        printed_kernels = self.kernels[:_MAX_PRINTED_KERNELS]
+        width, origins_width = (
+            max(map(len, texts), default=0)
+            for texts in ([k.name for k in printed_kernels], [*map(_origins_text, printed_kernels)])
+        )
         lines = [f"{self.name}: {time_text(self.seconds)} a call, {self.threads} threads"]
-        for k in printed:
-            bar = "█" * max(1, round(_BAR * k.seconds / longest))
-            share, limit = self._share(k), f"{_of_limit(k):4.0%} of the limit"
-            took = f"{k.runs:4d} × {time_text(k.seconds):>9} {share:6.1%} {limit}"
-            lines.append(f"  {k.name:{width}} {took}  {_places(k):{places}}  {bar}")
-        if (more := len(self.kernels) - _KERNELS_PRINTED) > 0:
+        for k in printed_kernels:
+            bar = "█" * max(1, round(_BAR_WIDTH_CHARACTERS * k.seconds / longest))
+            share, limit = self._share(k), f"{_share_of_limit(k):4.0%} of the limit"
+            time_columns = f"{k.runs:4d} × {time_text(k.seconds):>9} {share:6.1%} {limit}"
+            lines.append(f"  {k.name:{width}} {time_columns}  {_origins_text(k):{origins_width}}  {bar}")
+        if (more := len(self.kernels) - _MAX_PRINTED_KERNELS) > 0:
             lines.append(f"  and {more} more")
         lines.append(", ".join(f"{name} {_bytes(size)}" for name, size in self._memory()))
         if self.phases:
@@ -76,8 +78,8 @@ class Profile:
     def _repr_html_(self) -> str:
         longest = max((k.seconds for k in self.kernels), default=0.0) or 1.0
         rows = "".join(
-            f"<tr><td>{html.escape(k.name)}</td><td>{html.escape(_places(k))}</td><td>{k.runs}</td><td>{time_text(k.seconds)}</td><td>{self._share(k):.1%}</td>"
-            f"<td>{_of_limit(k):.0%}</td><td style='text-align:left'><div style='background:#1f6f8b;height:9px;width:"
+            f"<tr><td>{html.escape(k.name)}</td><td>{html.escape(_origins_text(k))}</td><td>{k.runs}</td><td>{time_text(k.seconds)}</td><td>{self._share(k):.1%}</td>"
+            f"<td>{_share_of_limit(k):.0%}</td><td style='text-align:left'><div style='background:#1f6f8b;height:9px;width:"
             f"{160 * k.seconds / longest:.0f}px'></div></td></tr>"
             for k in self.kernels
         )
@@ -96,38 +98,42 @@ class Profile:
 
 
 def profile(model: Model, inputs: Sequence[NDArray[Any]], phases: Mapping[str, float]) -> Profile:
-    """What a call of a model on checked inputs takes.
+    """Profile a call of a model on inputs that have been checked.
 
     Raises UnsupportedError for a model that is not one program for a CPU.
     """
     artifact = model.artifact
     if not isinstance(artifact, Artifact):
         raise UnsupportedError(
-            f"{model.name}: profiles are of models compiled for a CPU as one program; explore(…) has the times of others"
+            f"{model.name}: only models that are one program for a CPU can be profiled; use explore(…) for other models"
         )
-    measured = measure(artifact, inputs, thread_count(model.num_threads))
+    measurement = measure(artifact, inputs, thread_count(model.num_threads))
     arena = artifact.host.arena_bytes if isinstance(artifact.host, HostProgram) else None
     weights = sum(_size(info) for info in artifact.host.weights)
-    return Profile(model.name, measured.threads, measured.seconds, tuple(measured.kernels), arena, weights, dict(phases))
+    return Profile(
+        model.name, measurement.threads, measurement.seconds, tuple(measurement.kernels), arena, weights, dict(phases)
+    )
 
 
 def _size(info: TensorInfo) -> int:
     return prod(int(size) for size in info.shape) * info.dtype.itemsize
 
 
-def _places(kernel: KernelTime) -> str:
-    """Where a kernel comes from: lines of Python by the name of the file, or nodes."""
+def _origins_text(kernel: KernelTime) -> str:
+    """Return the origins of a kernel as text: lines of Python by file name, or nodes."""
     names = [origin.rpartition("/")[2] if ".py:" in origin else origin for origin in kernel.origins]
-    return ", ".join(names[:_PLACES_PRINTED]) + (f" and {more} more" if (more := len(names) - _PLACES_PRINTED) > 0 else "")
+    return ", ".join(names[:_MAX_PRINTED_ORIGINS]) + (
+        f" and {more} more" if (more := len(names) - _MAX_PRINTED_ORIGINS) > 0 else ""
+    )
 
 
-def _of_limit(kernel: KernelTime) -> float:
-    """Of a limit, which is measured: what seems to go beyond it has reached it."""
-    return min(1.0, kernel.least / kernel.seconds) if kernel.seconds else 0.0
+def _share_of_limit(kernel: KernelTime) -> float:
+    """Return the fraction of the peak rate; limited to 1, since the limit is measured."""
+    return min(1.0, kernel.min_seconds / kernel.seconds) if kernel.seconds else 0.0
 
 
 def time_text(seconds: float) -> str:
-    """Seconds as a person reads them."""
+    """Format seconds with a unit."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"

@@ -1,8 +1,8 @@
-"""A run of a compiled model as a timeline: which thread was at work on which run of a kernel, and from when to when.
+"""Record a run of a compiled model as a timeline: which thread executed which launch of a kernel, and when.
 
-The model runs as ever, but each grid of a kernel, and the copying of memory, is called through code that notes the thread and
-the clock before and after a task. That takes some 50 ns a task; what is between tasks, waiting and the host program's own
-work, shows as gaps.
+The model runs as usual, but each grid of a kernel, and memory copies, are called through code that records the thread and the
+clock before and after each task. This takes about 50 ns per task. Time between tasks, spent waiting or in the host program,
+appears as gaps.
 """
 
 from __future__ import annotations
@@ -22,26 +22,37 @@ from dlc.arrays import address_of
 from dlc.backends.cpu.llvm import compile_text
 from dlc.errors import UnsupportedError
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.cpu.code.loader import CODE_ALIGNMENT, Code, LoadedCode, linked
-from dlc.runtime.cpu.kernel_object import KernelObject, images_of
-from dlc.runtime.cpu.program import KernelImage
-from dlc.runtime.cpu.table import COPY_BYTES
-from dlc.runtime.program.host_program import Branch, Compute, Decide, Fail, Instruction, Launch, Loop, OpenLaunch, Print, While
+from dlc.runtime.cpu.code.loader import CODE_ALIGNMENT, LoadedCode, MachineCode, link_object
+from dlc.runtime.cpu.kernel_object import KernelObject, load_kernels
+from dlc.runtime.cpu.program import LoadedKernel
+from dlc.runtime.cpu.record_table import COPY_TASK_BYTES
+from dlc.runtime.program.host_program import (
+    Branch,
+    DynamicLaunch,
+    Fail,
+    Instruction,
+    Launch,
+    Loop,
+    PrintArrays,
+    PythonCall,
+    SetSize,
+    While,
+)
 from dlc.target import Target
 
-# What is noted of a task: grid, number, thread, nanoseconds at its begin and end.
-_WORDS = 5
-# Of more tasks than these there is no room for notes.
-_MOST = 50_000_000
-# What stands in the code for what is said to each copy of it: the address that it calls, its number, and where notes are.
-_UNSAID = b"what it watches, unsaid."
+# The record of a task: grid, task index, thread, start and end in nanoseconds.
+_WORDS_PER_TASK = 5
+# Runs with more tasks than this are not recorded, for lack of memory.
+_MAX_RECORDED_TASKS = 50_000_000
+# A placeholder in the code that is replaced in each copy by: the address that it calls, its grid index, and the record buffer.
+_TARGET_PLACEHOLDER = b"dlc.measure placeholder."
 
 
 @dataclass(frozen=True)
-class Span:
-    """What one thread did of one launch of a kernel: seconds from the beginning of the program's run, and how many tasks.
+class TaskSpan:
+    """The execution of one launch by one thread: start (from the start of the run) and duration in seconds, and task count.
 
-    `launch` is its number in the program's text (-1: a copy); thread 0 is the caller's.
+    `launch` is the index of the launch in the program's text (-1: a copy); thread 0 is the caller's.
     """
 
     launch: int
@@ -52,15 +63,14 @@ class Span:
     tasks: int = 1
 
 
-def thread_names(spans: Sequence[Span]) -> tuple[str, ...]:
-    """What the threads of a timeline are called."""
+def thread_names(spans: Sequence[TaskSpan]) -> tuple[str, ...]:
+    """Return the names of the threads of a timeline."""
     return tuple(f"thread {k}" if k else "the caller" for k in range(1 + max((s.thread for s in spans), default=0)))
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A run of a program that made these launches: its tasks in the order in which they began, those of launch `k` from number
-    `first[k]` on."""
+class TimedRun:
+    """A run with these launches: its tasks by start time; those of launch `k` begin at index `first[k]`."""
 
     launches: Sequence[Launch]
     tasks: NDArray[np.int64]
@@ -68,12 +78,12 @@ class Timed:
 
     @property
     def seconds(self) -> float:
-        """From the first task's begin to the last one's end."""
+        """The time from the start of the first task to the end of the last."""
         return float(self.tasks[:, 4].max() - self.tasks[0, 3]) / 1e9 if len(self.tasks) else 0.0
 
     @cached_property
-    def of_launches(self) -> list[float]:
-        """The seconds of each launch."""
+    def launch_seconds(self) -> list[float]:
+        """The duration of each launch in seconds."""
         first = np.array(self.first)
         ran = first[:-1] < first[1:]
         begin, seconds = first[:-1][ran], np.zeros(len(self.launches))
@@ -81,91 +91,102 @@ class Timed:
         return seconds.tolist()
 
     @cached_property
-    def of_tasks(self) -> list[NDArray[np.float64]]:
-        """The seconds of the tasks of each launch, in the order in which they began: what is between them is left out.
+    def task_seconds(self) -> list[NDArray[np.float64]]:
+        """The durations of the tasks of each launch, by start time, in seconds; gaps between tasks are excluded.
 
-        So is reading the clock, of which as much counts in a task as between two of a thread: the least that is there.
+        The time of reading the clock is subtracted; it is estimated as the smallest gap between two tasks of a thread.
         """
         _, _, thread, begin, end = self.tasks[np.argsort(self.tasks[:, 2], kind="stable")].T
-        between = (begin[1:] - end[:-1])[thread[1:] == thread[:-1]]
-        clock = between.min() if len(between) else 0
-        return [np.maximum(part[:, 4] - part[:, 3] - clock, 0) / 1e9 for part in self._parts()]
+        gaps = (begin[1:] - end[:-1])[thread[1:] == thread[:-1]]
+        clock = gaps.min() if len(gaps) else 0
+        return [
+            np.maximum(launch_tasks[:, 4] - launch_tasks[:, 3] - clock, 0) / 1e9 for launch_tasks in self._tasks_by_launch()
+        ]
 
-    def spans(self, numbers: Sequence[int]) -> Iterator[Span]:
-        """What each thread did of each launch; `numbers` are those of launches in the program's text."""
+    def spans(self, numbers: Sequence[int]) -> Iterator[TaskSpan]:
+        """Yield the execution of each launch by each thread; `numbers` are the indices of launches in the program's text."""
         threads = {_this_thread(): 0}
         for thread in self.tasks[:, 2].tolist():
             threads.setdefault(thread, len(threads))
         begin = self.tasks[0, 3] if len(self.tasks) else 0
-        for launch, number, part in zip(self.launches, numbers, self._parts(), strict=True):
+        for launch, launch_index, launch_tasks in zip(self.launches, numbers, self._tasks_by_launch(), strict=True):
             for thread, row in threads.items():
-                own = part[part[:, 2] == thread]
-                if len(own):
-                    start, end = own[0, 3], own[:, 4].max()
+                thread_tasks = launch_tasks[launch_tasks[:, 2] == thread]
+                if len(thread_tasks):
+                    start, end = thread_tasks[0, 3], thread_tasks[:, 4].max()
                     name = launch.kernel or "copy"
-                    yield Span(number, name, float(start - begin) / 1e9, float(end - start) / 1e9, row, len(own))
+                    yield TaskSpan(
+                        launch_index, name, float(start - begin) / 1e9, float(end - start) / 1e9, row, len(thread_tasks)
+                    )
 
-    def _parts(self) -> Iterator[NDArray[np.int64]]:
+    def _tasks_by_launch(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the tasks of each launch."""
         return (self.tasks[a:b] for a, b in pairwise(self.first))
 
 
-class Watch:
-    """A compiled model whose tasks are noted; one whose calls decide what it launches is run once to see it.
+class TimelineRecorder:
+    """Record runs of a compiled model. A model whose launches depend on data is run once to determine them.
 
-    It runs in the memory of `beside`, if that is given: the same model with other kernels. Which sets of a cache two buffers
-    share hangs on where the system put them, and may make more of a difference than the code.
+    If `memory_of` is given, a recorder of the same model with other kernels, it uses the same memory: the cache sets that
+    buffers share depend on their addresses, and may matter more than the code.
     """
 
-    def __init__(self, artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, beside: Watch | None = None) -> None:
+    def __init__(
+        self, artifact: Artifact, inputs: Sequence[NDArray[Any]], threads: int, memory_of: TimelineRecorder | None = None
+    ) -> None:
         self._inputs = inputs
-        # How many tasks were noted, for how many there is room, and where.
-        self._state, self._room = np.zeros(3, np.int64), np.zeros((0, _WORDS), np.int64)
-        images, native = images_of(artifact.kernels), artifact.native()
+        # The number of recorded tasks, the capacity, and the address of the records.
+        self._state, self._records = np.zeros(3, np.int64), np.zeros((0, _WORDS_PER_TASK), np.int64)
+        images, native = load_kernels(artifact.kernels), artifact.native()
         grids = [(name, address) for name, image in images.items() for address, _ in image.grids]
         self._kernels: list[str | None] = [None, *(name for name, _ in grids)]
         addresses = [native.copy, *(address for _, address in grids)]
-        self._code = _watched(addresses, address_of(self._state), artifact.target)
-        watched = iter([self._code.address(f"watched.{k}") for k in range(len(self._kernels))])
-        native = replace(native, copy=next(watched))
-        watching = {
-            name: KernelImage(tuple((next(watched), tasks) for _, tasks in image.grids), image.code)
+        self._code = _traced_task_code(addresses, address_of(self._state), artifact.target)
+        wrappers = iter([self._code.address(f"watched.{k}") for k in range(len(self._kernels))])
+        native = replace(native, copy=next(wrappers))
+        wrapped_images = {
+            name: LoadedKernel(tuple((next(wrappers), tasks) for _, tasks in image.grids), image.code)
             for name, image in images.items()
         }
-        self._program = artifact.program(threads, images=watching, native=native)
-        if beside is not None:
-            self._program.run_where(beside._program)
+        self._program = artifact.program(threads, images=wrapped_images, native=native)
+        if memory_of is not None:
+            self._program.share_memory_with(memory_of._program)
         host, kernels = artifact.host, {kernel.name: kernel for kernel in artifact.kernels}
-        known = _launches_of_all(host.instructions)
-        self.launches = known or []
-        if known is None:
-            self._program.run_noting(inputs, lambda launch, _: self.launches.append(launch))
-        count = sum(_tasks_of(launch, kernels) for launch in self.launches)
-        if count > _MOST:
-            raise UnsupportedError(f"{artifact.name}: a run has {count} tasks, too many to note each; measure a part of it")
-        self._room = np.zeros((count, _WORDS), np.int64)
-        self._state[1:] = count, address_of(self._room)
+        static_launches = _static_launches(host.instructions)
+        self.launches = static_launches or []
+        if static_launches is None:
+            self._program.run_traced(inputs, lambda launch, _: self.launches.append(launch))
+        count = sum(_task_count(launch, kernels) for launch in self.launches)
+        if count > _MAX_RECORDED_TASKS:
+            raise UnsupportedError(f"{artifact.name}: a run has {count} tasks, too many to record; measure a part of the model")
+        self._records = np.zeros((count, _WORDS_PER_TASK), np.int64)
+        self._state[1:] = count, address_of(self._records)
 
-    def run(self) -> Timed:
-        """A run as users have it, and what was noted of it."""
+    def run(self) -> TimedRun:
+        """Run the model as users do and return the recorded run."""
         self._state[0] = 0
         self._program.run(self._inputs)
-        tasks = self._room[np.argsort(self._room[:, 3], kind="stable")]
-        return Timed(self.launches, tasks, list(self._first(tasks)))
+        tasks = self._records[np.argsort(self._records[:, 3], kind="stable")]
+        return TimedRun(self.launches, tasks, list(self._first(tasks)))
 
     def _first(self, tasks: NDArray[np.int64]) -> Iterator[int]:
-        """Where in order of time the tasks of each launch begin: it is over before the next one, and runs no task twice."""
-        grids, numbers, at = tasks[:, 0].tolist(), tasks[:, 1].tolist(), 0
+        """Yield the index of the first task of each launch: launches do not overlap, and no launch runs a task twice."""
+        grids, task_numbers, position = tasks[:, 0].tolist(), tasks[:, 1].tolist(), 0
         for launch in self.launches:
-            yield at
-            seen: set[tuple[int, int]] = set()
-            while at < len(grids) and self._kernels[grids[at]] == launch.kernel and (grids[at], numbers[at]) not in seen:
-                seen.add((grids[at], numbers[at]))
-                at += 1
-        yield at
+            yield position
+            started_tasks: set[tuple[int, int]] = set()
+            while (
+                position < len(grids)
+                and self._kernels[grids[position]] == launch.kernel
+                and (grids[position], task_numbers[position]) not in started_tasks
+            ):
+                started_tasks.add((grids[position], task_numbers[position]))
+                position += 1
+        yield position
 
 
-def _launches_of_all(instructions: Sequence[Instruction]) -> list[Launch] | None:
-    """The launches of every run that ends well; None where they hang on the call."""
+def _static_launches(instructions: Sequence[Instruction]) -> list[Launch] | None:
+    """Return the launches of every successful run; None if they depend on data."""
     launches: list[Launch] = []
     for instruction in instructions:
         match instruction:
@@ -174,16 +195,17 @@ def _launches_of_all(instructions: Sequence[Instruction]) -> list[Launch] | None
             case Branch(then=then, otherwise=otherwise):
                 if any(body and not isinstance(body[-1], Fail) for body in (then, otherwise)):
                     return None
-            case Loop() | While() | OpenLaunch() | Decide():
+            case Loop() | While() | DynamicLaunch() | SetSize():
                 return None
-            case Fail() | Print() | Compute():
+            case Fail() | PrintArrays() | PythonCall():
                 pass
     return launches
 
 
-def _tasks_of(launch: Launch, kernels: Mapping[str, KernelObject]) -> int:
+def _task_count(launch: Launch, kernels: Mapping[str, KernelObject]) -> int:
+    """Return the number of tasks of a launch."""
     if launch.kernel is None:
-        return -(-launch.numbers[0] // COPY_BYTES)
+        return -(-launch.numbers[0] // COPY_TASK_BYTES)
     return sum(launch.number(tasks) for tasks in kernels[launch.kernel].tasks)
 
 
@@ -191,28 +213,28 @@ def _this_thread() -> int:
     return int(ctypes.PYFUNCTYPE(ctypes.c_int64)(("pthread_self", ctypes.CDLL(None)))())
 
 
-def _watched(addresses: Sequence[int], state: int, target: Target) -> LoadedCode:
-    """What is called in the place of each address: `watched.0`, `watched.1`, …
+def _traced_task_code(addresses: Sequence[int], state: int, target: Target) -> LoadedCode:
+    """Return code that wraps each address: `watched.0`, `watched.1`, …
 
-    LLVM takes a hundred times as long as to say of a copy of the same code what it watches.
+    The code is copied and patched: compiling each wrapper would take LLVM a hundred times as long.
     """
-    code, watched = _watching(target), bytearray()
+    code, wrappers = _tracer_object(target), bytearray()
     entries: dict[str, int] = {}
     for k, address in enumerate(addresses):
-        entries[f"watched.{k}"] = len(watched) + code.entries["watched"]
-        watched += code.bytes.replace(_UNSAID, struct.pack("<3Q", address, k, state))
-        watched += bytes(-len(watched) % CODE_ALIGNMENT)
-    return LoadedCode(bytes(watched), entries)
+        entries[f"watched.{k}"] = len(wrappers) + code.entries["watched"]
+        wrappers += code.bytes.replace(_TARGET_PLACEHOLDER, struct.pack("<3Q", address, k, state))
+        wrappers += bytes(-len(wrappers) % CODE_ALIGNMENT)
+    return LoadedCode(bytes(wrappers), entries)
 
 
 @cache
-def _watching(target: Target) -> Code:
-    """The code of `watched`, in which it is not said what it watches."""
+def _tracer_object(target: Target) -> MachineCode:
+    """Return the code of `watched` with placeholders for its target."""
     libc = ctypes.CDLL(None)
     clock, thread = (ctypes.cast(libc[name], ctypes.c_void_p).value for name in ("clock_gettime", "pthread_self"))
-    unsaid = ", ".join(f"i64 {word}" for word in struct.unpack("<3Q", _UNSAID))
+    placeholder = ", ".join(f"i64 {word}" for word in struct.unpack("<3Q", _TARGET_PLACEHOLDER))
     text = f"""
-@said = private constant [3 x i64] [{unsaid}]
+@said = private constant [3 x i64] [{placeholder}]
 
 define private i64 @now() noinline {{
   %time = alloca [2 x i64]
@@ -226,7 +248,7 @@ define private i64 @now() noinline {{
 }}
 
 define void @watched(ptr %arguments, i64 %task) {{
-  ; Volatile, or LLVM would reckon with what is not said yet.
+  ; Volatile, so that LLVM does not fold the placeholder.
   %real = load volatile ptr, ptr @said
   %said.grid = getelementptr i64, ptr @said, i64 1
   %grid = load volatile i64, ptr %said.grid
@@ -245,7 +267,7 @@ note:
   %thread = call i64 inttoptr (i64 {thread} to ptr)()
   %notes.at = getelementptr i64, ptr %state, i64 2
   %notes = load ptr, ptr %notes.at
-  %first = mul i64 %k, {_WORDS}
+  %first = mul i64 %k, {_WORDS_PER_TASK}
   %grid.at = getelementptr i64, ptr %notes, i64 %first
   %task.at = getelementptr i64, ptr %grid.at, i64 1
   %thread.at = getelementptr i64, ptr %grid.at, i64 2
@@ -262,4 +284,4 @@ done:
   ret void
 }}
 """
-    return linked(compile_text(text, target))
+    return link_object(compile_text(text, target))

@@ -1,16 +1,16 @@
-"""A run as a trace: the JSON that Perfetto (ui.perfetto.dev) and Chrome's about:tracing show."""
+"""Write a run as a trace in the JSON format of Perfetto (ui.perfetto.dev) and Chrome's about:tracing."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from dlc.files.whole_files import written_whole
-from dlc.measure.kernels import Measurement
+from dlc.files.atomic_writes import atomic_write
+from dlc.measure.kernel_times import Measurement
 
 
 def write_trace(measurement: Measurement, path: Path) -> None:
-    """Writes the fastest run, a row for each thread: what it did of each launch of a kernel, with its layers."""
+    """Write the fastest run with one row per thread: the launches executed by it, with their layers."""
     kernels = {k.name: k for k in measurement.artifact.kernels}
     spans = measurement.timeline
     events: list[dict[str, object]] = [
@@ -22,10 +22,10 @@ def write_trace(measurement: Measurement, path: Path) -> None:
     ]
     for span in spans:
         layers = list(kernels[span.kernel].origins) if span.kernel in kernels else []
-        # In microseconds, as the format has it.
+        # The format uses microseconds.
         times = {"ts": span.start * 1e6, "dur": span.seconds * 1e6}
-        about = {"layers": layers, "tasks": span.tasks, "run": span.launch}
-        event = {"ph": "X", "pid": 1, "tid": span.thread, "cat": "kernel", "name": span.kernel, "args": about}
+        arguments = {"layers": layers, "tasks": span.tasks, "run": span.launch}
+        event = {"ph": "X", "pid": 1, "tid": span.thread, "cat": "kernel", "name": span.kernel, "args": arguments}
         events.append({**event, **times})
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())

@@ -1,4 +1,4 @@
-"""Normalisation: to mean 0 and variance 1, along one axis or another."""
+"""Normalization to mean 0 and variance 1."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ __all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
 
 
 def layer_norm(x: ArrayLike, scale: ArrayLike, bias: ArrayLike, /, *, epsilon: float = 1e-5) -> Any:
-    """(x - mean) / √(variance + epsilon) · scale + bias over the last axis."""
+    """Return (x - mean) / √(variance + epsilon) · scale + bias, with statistics over the last axis."""
     return apply(dl.LayerNormOp, *promote_to_float(x, scale, bias), axis=-1, epsilon=float(epsilon))
 
 
 def rms_norm(x: ArrayLike, scale: ArrayLike, /, *, epsilon: float = 1e-6) -> Any:
-    """x / √(mean of x² + epsilon) · scale over the last axis."""
+    """Return x / √(mean of x² + epsilon) · scale, with statistics over the last axis."""
     return apply(dl.RmsNormOp, *promote_to_float(x, scale), axis=-1, epsilon=float(epsilon))
 
 
 def group_norm(x: ArrayLike, scale: ArrayLike, bias: ArrayLike, /, groups: int, *, epsilon: float = 1e-5) -> Any:
-    """x [N, *S, C] by the mean and variance of each group of C / groups channels, then · scale + bias of each channel.
+    """Normalize x [N, *S, C] over each group of C / groups channels, then apply each channel's scale and bias.
 
-    Raises ShapeError where the channels do not divide into so many groups.
+    Raises ShapeError if the channels do not divide into `groups` groups.
     """
     x, scale, bias = promote_to_float(x, scale, bias)
     if x.ndim < 2 or groups < 1:
-        refuse(ShapeError(f"dlc.nn.group_norm: x of shape {x.shape} in {groups} groups; expected [N, *S, C]"))
+        refuse(
+            ShapeError(f"dlc.nn.group_norm: x of shape {x.shape}, groups {groups}; expected shape [N, *S, C] and groups ≥ 1")
+        )
     if x.shape[-1] % groups:
-        refuse(ShapeError(f"dlc.nn.group_norm: {x.shape[-1]} channels in {groups} groups"))
-    inner = cast(int, product(x.shape[1:-1]))  # or open
-    apart = reshape(x, (x.shape[0], inner, groups, x.shape[-1] // groups))
-    centred, variance = _statistics(apart, (1, 3))[1:]
+        refuse(ShapeError(f"dlc.nn.group_norm: {x.shape[-1]} channels do not divide into {groups} groups"))
+    inner = cast(int, product(x.shape[1:-1]))  # or a symbolic size
+    grouped = reshape(x, (x.shape[0], inner, groups, x.shape[-1] // groups))
+    centred, variance = _statistics(grouped, (1, 3))[1:]
     normal = reshape(divide(centred, sqrt(add(variance, epsilon))), x.shape)
     return add(multiply(normal, scale), bias)
 
@@ -52,23 +54,25 @@ def batch_norm(
     momentum: float = 0.9,
     epsilon: float = 1e-5,
 ) -> tuple[Any, Any, Any]:
-    """x [..., C] by each channel's mean and variance, · scale + bias; and the mean and variance to go on with.
+    """Normalize x [..., C] by each channel's mean and variance, and apply scale and bias; also return the running statistics.
 
-    In training they are the batch's, and the new ones are momentum · old + (1 - momentum) · the batch's; else the given
-    ones, which stay as they are.
+    In training the statistics are the batch's, and the running ones become momentum · old + (1 - momentum) · the batch's;
+    otherwise the given ones are used and returned unchanged.
     """
     x, scale, bias, mean, variance = promote_to_float(x, scale, bias, mean, variance)
     if not training:
         return apply(dl.BatchNormOp, x, scale, bias, mean, variance, axis=-1, epsilon=float(epsilon)), mean, variance
-    of_batch, centred, spread = _statistics(x, tuple(range(x.ndim - 1)))
-    y = add(multiply(centred, divide(scale, sqrt(add(spread, epsilon)))), bias)
-    flat = (reshape(new, scale.shape) for new in (of_batch, spread))
-    kept = [add(multiply(old, momentum), multiply(new, 1 - momentum)) for old, new in zip((mean, variance), flat, strict=True)]
-    return y, kept[0], kept[1]
+    batch_mean, centred, batch_variance = _statistics(x, tuple(range(x.ndim - 1)))
+    y = add(multiply(centred, divide(scale, sqrt(add(batch_variance, epsilon)))), bias)
+    flat = (reshape(new, scale.shape) for new in (batch_mean, batch_variance))
+    running = [
+        add(multiply(old, momentum), multiply(new, 1 - momentum)) for old, new in zip((mean, variance), flat, strict=True)
+    ]
+    return y, running[0], running[1]
 
 
 def _statistics(x: Operand, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
-    """The mean along axes, which stay with size 1, what is left of `x`, and its variance."""
+    """Return the mean along axes, with size 1, the centred `x` and its variance."""
     middle = mean(x, axes, keepdims=True)
     centred = subtract(x, middle)
     return middle, centred, mean(square(centred), axes, keepdims=True)

@@ -1,4 +1,4 @@
-"""NumPy for traced functions: what an array function is written with under `@dlc.jit`.
+"""NumPy API for traced functions: the array functions to call under `@dlc.jit`.
 
     import dlc.numpy as dnp
 
@@ -6,66 +6,66 @@
     def predict(params, x):
         return dnp.tanh(x @ params["w"] + params["b"])
 
-The functions have NumPy's names and the Array API's, and do what NumPy's do. Arrays of a traced function also have the
-operators and methods of NumPy's arrays, and NumPy's own functions on them (`np.tanh(x)`) are these. On plain arrays the
-functions compute at once. They are in `functions/`, one file per family; `dlc.numpy.linalg` is linear algebra,
-`dlc.numpy.fft` has Fourier transforms.
+Names and semantics are those of NumPy and of the Array API standard. Traced arrays also have the operators and methods of
+NumPy arrays, and NumPy's own functions dispatch to this module when called on them (`np.tanh(x)`). On plain arrays the
+functions are computed immediately. They are defined in `functions/`, one file per family; `dlc.numpy.linalg` is linear
+algebra, `dlc.numpy.fft` is Fourier transforms.
 """
 
 import sys
 from typing import Any
 
-from dlc.misuse import explain_misuse
+from dlc.argument_validation import validate_arguments
 from dlc.numpy import dispatch, fft, linalg, namespace, operators
-from dlc.numpy.absent import ABSENT, raise_absent
 from dlc.numpy.functions import (
-    comparing,
+    comparison,
     complex_numbers,
-    counting,
     creation,
+    cumulative,
+    data_dependent_shapes,
     dtypes,
-    einstein,
+    einstein_summation,
     elementwise,
     floats,
+    indexed_updates,
     indexing,
     joining,
-    linear,
+    matrix_products,
     reductions,
-    running,
-    sampled,
-    shaping,
+    sampled_data,
+    shape_manipulation,
     sorting,
-    updating,
 )
-from dlc.numpy.functions.comparing import *  # noqa: F403
+from dlc.numpy.functions.comparison import *  # noqa: F403
 from dlc.numpy.functions.complex_numbers import *  # noqa: F403
-from dlc.numpy.functions.counting import *  # noqa: F403
 from dlc.numpy.functions.creation import *  # noqa: F403
+from dlc.numpy.functions.cumulative import *  # noqa: F403
+from dlc.numpy.functions.data_dependent_shapes import *  # noqa: F403
 from dlc.numpy.functions.dtypes import *  # noqa: F403
-from dlc.numpy.functions.einstein import *  # noqa: F403
+from dlc.numpy.functions.einstein_summation import *  # noqa: F403
 from dlc.numpy.functions.elementwise import *  # noqa: F403
 from dlc.numpy.functions.floats import *  # noqa: F403
+from dlc.numpy.functions.indexed_updates import *  # noqa: F403
 from dlc.numpy.functions.indexing import *  # noqa: F403
 from dlc.numpy.functions.joining import *  # noqa: F403
-from dlc.numpy.functions.linear import *  # noqa: F403
+from dlc.numpy.functions.matrix_products import *  # noqa: F403
 from dlc.numpy.functions.reductions import *  # noqa: F403
-from dlc.numpy.functions.running import *  # noqa: F403
-from dlc.numpy.functions.sampled import *  # noqa: F403
-from dlc.numpy.functions.shaping import *  # noqa: F403
+from dlc.numpy.functions.sampled_data import *  # noqa: F403
+from dlc.numpy.functions.shape_manipulation import *  # noqa: F403
 from dlc.numpy.functions.sorting import *  # noqa: F403
-from dlc.numpy.functions.updating import *  # noqa: F403
+from dlc.numpy.unsupported_names import UNSUPPORTED_NAMES, raise_unsupported_name
 
-# The other names that NumPy and the Array API have for the same functions.
+# Aliases that NumPy and the Array API define for the same functions.
 absolute = complex_numbers.abs
 amax, amin = reductions.max, reductions.min
 arccos, arccosh, arcsin, arcsinh = elementwise.acos, elementwise.acosh, elementwise.asin, elementwise.asinh
 arctan, arctan2, arctanh = elementwise.atan, floats.atan2, elementwise.atanh
 around = elementwise.round
-bitwise_not = invert = comparing.bitwise_invert
+bitwise_not = invert = comparison.bitwise_invert
 concatenate = joining.concat
 conjugate = complex_numbers.conj
 degrees, radians = elementwise.rad2deg, elementwise.deg2rad
-left_shift, right_shift = comparing.bitwise_left_shift, comparing.bitwise_right_shift
+left_shift, right_shift = comparison.bitwise_left_shift, comparison.bitwise_right_shift
 mod, pow, true_divide = elementwise.remainder, elementwise.power, elementwise.divide
 
 pi = 3.141592653589793
@@ -74,10 +74,10 @@ inf = float("inf")
 nan = float("nan")
 newaxis = None
 
-# Where the public functions are defined, in the order of the documentation.
+# The modules that define the public functions, in documentation order.
 FAMILIES = (
-    creation, dtypes, elementwise, complex_numbers, floats, comparing, reductions, running, sampled, sorting, counting, shaping,
-    joining, indexing, updating, linear, einstein,
+    creation, dtypes, elementwise, complex_numbers, floats, comparison, reductions, cumulative, sampled_data, sorting,
+    data_dependent_shapes, shape_manipulation, joining, indexing, indexed_updates, matrix_products, einstein_summation,
 )  # fmt: skip
 
 __all__ = [
@@ -85,32 +85,32 @@ __all__ = [
     "bitwise_not", "concatenate", "conjugate", "degrees", "e", "fft", "inf", "invert", "left_shift", "linalg", "mod", "nan",
     "newaxis", "pi", "pow", "radians", "right_shift", "true_divide",
 ]  # fmt: skip
-__all__ += comparing.__all__
+__all__ += comparison.__all__
 __all__ += complex_numbers.__all__
-__all__ += counting.__all__
+__all__ += data_dependent_shapes.__all__
 __all__ += creation.__all__
 __all__ += dtypes.__all__
-__all__ += einstein.__all__
+__all__ += einstein_summation.__all__
 __all__ += elementwise.__all__
 __all__ += floats.__all__
 __all__ += indexing.__all__
 __all__ += joining.__all__
-__all__ += linear.__all__
+__all__ += matrix_products.__all__
 __all__ += reductions.__all__
-__all__ += running.__all__
-__all__ += sampled.__all__
-__all__ += shaping.__all__
+__all__ += cumulative.__all__
+__all__ += sampled_data.__all__
+__all__ += shape_manipulation.__all__
 __all__ += sorting.__all__
-__all__ += updating.__all__
+__all__ += indexed_updates.__all__
 
 __array_api_version__ = namespace.VERSION
 __array_namespace_info__ = namespace.NamespaceInfo
 
 
 def __getattr__(name: str) -> Any:
-    raise_absent("dlc.numpy", name, ABSENT)
+    raise_unsupported_name("dlc.numpy", name, UNSUPPORTED_NAMES)
 
 
-explain_misuse(globals())
+validate_arguments(globals())
 operators.install()
 dispatch.install(sys.modules[__name__])

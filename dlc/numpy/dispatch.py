@@ -1,6 +1,6 @@
-"""NumPy's own functions called on Tracers, on complex numbers of them, and on sizes that come with a call.
+"""NumPy protocols: NumPy's own functions called on Tracers, on complex arrays of Tracers, and on symbolic sizes.
 
-`np.tanh(x)`, `np.linalg.norm(x)` and `np.fft.fft(x)` are those of the same name in dlc.numpy.
+`np.tanh(x)`, `np.linalg.norm(x)` and `np.fft.fft(x)` dispatch to the functions of the same name in dlc.numpy.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from typing import Any
 
 import numpy as np
 
+from dlc.argument_validation import without_validation
 from dlc.dims import Dim
 from dlc.errors import UnsupportedError
 from dlc.frontend.complex_numbers import Complex
 from dlc.frontend.trace import Tracer, current_trace
-from dlc.misuse import unexplained
 from dlc.numpy.apply import operand, refuse
 from dlc.numpy.functions import reductions
-from dlc.numpy.functions.complex_numbers import RULES
-from dlc.numpy.functions.shaping import reshape
+from dlc.numpy.functions.complex_numbers import COMPLEX_RULES
+from dlc.numpy.functions.shape_manipulation import reshape
 
-# The reductions that are methods of NumPy's functions of elements: np.add.reduce is np.sum along axis 0.
+# Reductions by ufunc methods: np.add.reduce is np.sum along axis 0.
 _REDUCE: dict[np.ufunc, Callable[..., Any]] = {
     np.add: reductions.sum, np.multiply: reductions.prod, np.maximum: reductions.max, np.minimum: reductions.min,
     np.logical_and: reductions.all, np.logical_or: reductions.any,
 }  # fmt: skip
 
 
-# What these make of sizes and whole numbers of NumPy's is a size.
-_OF_SIZES: dict[np.ufunc, Callable[[Any, Any], Any]] = {
+# Ufuncs whose result on symbolic sizes and integers is a symbolic size.
+_SIZE_OPERATORS: dict[np.ufunc, Callable[[Any, Any], Any]] = {
     np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.floor_divide: operator.floordiv,
     np.remainder: operator.mod, np.power: operator.pow,
 }  # fmt: skip
 
 
 def install(namespace: ModuleType) -> None:
-    """Makes NumPy's functions on Tracers those of `namespace`, by NumPy's protocols."""
+    """Implement NumPy's dispatch protocols on Tracers by the functions of `namespace`."""
 
     def __array_ufunc__(_: Tracer | Dim, ufunc: np.ufunc, method: str, *operands: Any, **settings: Any) -> Any:
         if "out" in settings:
-            problem = f"numpy.{ufunc.__name__} writes into an array, which a traced function cannot"
-            refuse(UnsupportedError(f"{problem}; make a new one: z = dlc.numpy.{ufunc.__name__}(x, y), not x += y"))
+            problem = f"numpy.{ufunc.__name__} with out= writes into an array, which a traced function cannot do"
+            refuse(UnsupportedError(f"{problem}; assign the result: z = dlc.numpy.{ufunc.__name__}(x, y), not x += y"))
         if method == "__call__":
             return _call(namespace, "numpy", ufunc.__name__, operands, settings)
         if method == "reduce" and ufunc in _REDUCE:
@@ -52,11 +52,11 @@ def install(namespace: ModuleType) -> None:
             first, second = (operand(x) for x in operands)
             column = reshape(first, (*first.shape, *(1 for _ in second.shape)))
             return _call(namespace, "numpy", ufunc.__name__, (column, second), settings)
-        return refuse(UnsupportedError(f"numpy.{ufunc.__name__}.{method} on a traced array; use functions of dlc.numpy"))
+        return refuse(UnsupportedError(f"numpy.{ufunc.__name__}.{method} on a traced array; use the functions of dlc.numpy"))
 
-    def of_sizes(size: Dim, ufunc: np.ufunc, method: str, *operands: Any, **settings: Any) -> Any:
-        if ufunc in _OF_SIZES and not settings and all(isinstance(x, Dim | int | np.integer) for x in operands):
-            return _OF_SIZES[ufunc](*(x if isinstance(x, Dim) else int(x) for x in operands))
+    def size_ufunc(size: Dim, ufunc: np.ufunc, method: str, *operands: Any, **settings: Any) -> Any:
+        if ufunc in _SIZE_OPERATORS and not settings and all(isinstance(x, Dim | int | np.integer) for x in operands):
+            return _SIZE_OPERATORS[ufunc](*(x if isinstance(x, Dim) else int(x) for x in operands))
         return NotImplemented if current_trace() is None else __array_ufunc__(size, ufunc, method, *operands, **settings)
 
     def __array_function__(_: Tracer, function: Any, types: Any, arguments: Any, settings: Mapping[str, Any]) -> Any:
@@ -65,24 +65,24 @@ def install(namespace: ModuleType) -> None:
     def __array_namespace__(_: Tracer, *, api_version: str | None = None) -> ModuleType:
         return namespace
 
-    Dim.__array_ufunc__ = of_sizes  # pyright: ignore[reportAttributeAccessIssue]
+    Dim.__array_ufunc__ = size_ufunc  # pyright: ignore[reportAttributeAccessIssue]
     for function in (__array_ufunc__, __array_function__, __array_namespace__):
         for array in (Tracer, Complex):
             setattr(array, function.__name__, function)
 
 
 def _call(namespace: Any, module: str, name: str, arguments: tuple[Any, ...], settings: Mapping[str, Any]) -> Any:
-    """Calls the function of the namespace that is called as this one of NumPy's; UnsupportedError if it is another."""
+    """Call the function of the namespace with the name of a NumPy function. Raises UnsupportedError if there is none."""
     where = f"{module}.{name} on a traced array"
     try:
-        found = getattr({"numpy.linalg": namespace.linalg, "numpy.fft": namespace.fft}.get(module, namespace), name)
+        function = getattr({"numpy.linalg": namespace.linalg, "numpy.fft": namespace.fft}.get(module, namespace), name)
     except AttributeError as error:
         return refuse(UnsupportedError(f"{where}: {error}"))
     if any(isinstance(x, Complex) for x in arguments):
-        found = RULES.get(unexplained(found), found)
+        function = COMPLEX_RULES.get(without_validation(function), function)
     try:
-        inspect.signature(found).bind(*arguments, **settings)
+        inspect.signature(function).bind(*arguments, **settings)
     except TypeError as error:
-        parameters = ", ".join(inspect.signature(found).parameters)
-        return refuse(UnsupportedError(f"{where}: {error}; dlc has {name}({parameters})"))
-    return found(*arguments, **settings)
+        parameters = ", ".join(inspect.signature(function).parameters)
+        return refuse(UnsupportedError(f"{where}: {error}; dlc's signature is {name}({parameters})"))
+    return function(*arguments, **settings)

@@ -1,7 +1,7 @@
-"""Fourier transforms, as in `numpy.fft`: of real and of complex numbers, of any length, along any axis.
+"""Fourier transforms: as in `numpy.fft`, of real and complex arrays, of any length, along any axis.
 
-A transform of n takes stages of small factors of n (`dl.dft`), or three transforms of about 2n where n has a prime factor
-beyond 64. Errors are of the order of the last bit of the largest result, times the logarithm of n.
+A transform of length n is computed in stages of small factors of n (`dl.dft`), or by three transforms of length about 2n if n
+has a prime factor above 64. Errors are of the order of the last bit of the largest result, times log n.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from typing import Any, cast
 
 import numpy as np
 
+from dlc.argument_validation import validate_arguments
 from dlc.dialects import dl
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.frontend.complex_numbers import is_complex, of_parts, parts_of
-from dlc.misuse import explain_misuse
-from dlc.numpy.absent import raise_absent
+from dlc.frontend.complex_numbers import from_parts, is_complex, real_and_imaginary
 from dlc.numpy.apply import (
     AnyDType,
     ArrayLike,
     Axes,
     Operand,
     apply,
-    axes_of,
-    axis_of,
-    by_numpy,
+    call_numpy,
     convert,
+    normalize_axes,
+    normalize_axis,
     operand,
     promote_to_float,
     refuse,
 )
-from dlc.numpy.functions.complex_numbers import AnyNumbers, conj
+from dlc.numpy.functions.complex_numbers import ComplexArrayLike, conj
 from dlc.numpy.functions.elementwise import multiply
 from dlc.numpy.functions.joining import concat, pad
-from dlc.numpy.functions.shaping import expand_dims, moveaxis, part, roll, squeeze
+from dlc.numpy.functions.shape_manipulation import expand_dims, moveaxis, roll, slice_axis, squeeze
 from dlc.numpy.namespace import check_device
+from dlc.numpy.unsupported_names import raise_unsupported_name
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift", "ihfft", "irfft", "irfft2",
@@ -43,130 +43,140 @@ __all__ = [
 ]  # fmt: skip
 
 
-_OTHER_WAY = {None: "forward", "backward": "forward", "forward": "backward"}
+# The normalization of a transform whose direction is reversed.
+_REVERSED_NORM = {None: "forward", "backward": "forward", "forward": "backward"}
 
 
 def __getattr__(name: str) -> Any:
-    raise_absent("dlc.numpy.fft", name, {})
+    raise_unsupported_name("dlc.numpy.fft", name, {})
 
 
-def fft(x: AnyNumbers, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """`y[k] = Σⱼ x[j] · e^(-2πi·jk/n)` along an axis, of which n elements count, or 0 where it has fewer.
+def fft(x: ComplexArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """Return the discrete Fourier transform `y[k] = Σⱼ x[j] · e^(-2πi·jk/n)` along an axis, trimmed or zero-padded to length n.
 
-    `norm`: "backward" (also None) leaves sums as they are and divides the inverse by n, "forward" the other way round, "ortho"
-    divides both by √n.
+    `norm`: "backward" (also None) scales the inverse by 1/n, "forward" scales the transform by 1/n, "ortho" scales both by
+    1/√n.
     """
     return _transform("fft", x, n, axis, norm)
 
 
-def ifft(x: AnyNumbers, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """The inverse of `fft`."""
+def ifft(x: ComplexArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """Return the inverse of `fft`."""
     return _transform("ifft", x, n, axis, norm, inverse=True)
 
 
-def rfft(x: AnyNumbers, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """The first n // 2 + 1 bins of `fft` of real numbers, whose mirror images the others are."""
+def rfft(x: ComplexArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """Return the first n // 2 + 1 bins of `fft` of a real array; the others are their complex conjugates."""
     if is_complex(x):
-        refuse(UnsupportedError("rfft of complex numbers; use fft, or x.real"))
+        refuse(UnsupportedError("rfft of a complex array; use fft, or x.real"))
     return _transform("rfft", x, n, axis, norm, onesided=True)
 
 
-def irfft(x: AnyNumbers, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """The n real numbers whose `rfft` it is; n is even if it is not given: twice as many as there are bins, but two."""
+def irfft(x: ComplexArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """Return the inverse of `rfft`: n real elements; without `n`, 2 · (bins - 1)."""
     return _transform("irfft", x, n, axis, norm, inverse=True, onesided=True)
 
 
-def hfft(x: AnyNumbers, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """The n real bins of numbers whose mirror images are conjugates, of which the first n // 2 + 1 are given."""
-    return irfft(conj(x), n, axis, _OTHER_WAY.get(norm, norm))
+def hfft(x: ComplexArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """Return the n real bins of an array with Hermitian symmetry, given by its first n // 2 + 1 elements."""
+    return irfft(conj(x), n, axis, _REVERSED_NORM.get(norm, norm))
 
 
-def ihfft(x: AnyNumbers, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
-    """The inverse of `hfft`."""
-    return conj(rfft(x, n, axis, _OTHER_WAY.get(norm, norm)))
+def ihfft(x: ComplexArrayLike, /, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """Return the inverse of `hfft`."""
+    return conj(rfft(x, n, axis, _REVERSED_NORM.get(norm, norm)))
 
 
-def fftn(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = None) -> Any:
-    """`fft` along several axes, all if none are given; `s` has their lengths."""
-    return _along_axes("fftn", fft, x, s, axes, norm)
+def fftn(x: ComplexArrayLike, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = None) -> Any:
+    """Return `fft` along several axes, by default all; `s` are their lengths."""
+    return _transform_axes("fftn", fft, x, s, axes, norm)
 
 
-def ifftn(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = None) -> Any:
-    """The inverse of `fftn`."""
-    return _along_axes("ifftn", ifft, x, s, axes, norm)
+def ifftn(x: ComplexArrayLike, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = None) -> Any:
+    """Return the inverse of `fftn`."""
+    return _transform_axes("ifftn", ifft, x, s, axes, norm)
 
 
-def rfftn(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = None) -> Any:
-    """`rfft` along the last of several axes, `fft` along the others."""
-    return _along_axes("rfftn", fft, x, s, axes, norm, last=rfft)
+def rfftn(x: ComplexArrayLike, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = None) -> Any:
+    """Return `rfft` along the last of several axes and `fft` along the others."""
+    return _transform_axes("rfftn", fft, x, s, axes, norm, last=rfft)
 
 
-def irfftn(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = None) -> Any:
-    """The inverse of `rfftn`."""
-    return _along_axes("irfftn", ifft, x, s, axes, norm, last=irfft)
+def irfftn(x: ComplexArrayLike, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = None) -> Any:
+    """Return the inverse of `rfftn`."""
+    return _transform_axes("irfftn", ifft, x, s, axes, norm, last=irfft)
 
 
-def fft2(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = (-2, -1), norm: str | None = None) -> Any:
-    """`fftn` along the last two axes."""
+def fft2(x: ComplexArrayLike, /, s: Sequence[int] | None = None, axes: Axes = (-2, -1), norm: str | None = None) -> Any:
+    """Return `fftn` along the last two axes."""
     return fftn(x, s, axes, norm)
 
 
-def ifft2(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = (-2, -1), norm: str | None = None) -> Any:
-    """The inverse of `fft2`."""
+def ifft2(x: ComplexArrayLike, /, s: Sequence[int] | None = None, axes: Axes = (-2, -1), norm: str | None = None) -> Any:
+    """Return the inverse of `fft2`."""
     return ifftn(x, s, axes, norm)
 
 
-def rfft2(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = (-2, -1), norm: str | None = None) -> Any:
-    """`rfftn` along the last two axes."""
+def rfft2(x: ComplexArrayLike, /, s: Sequence[int] | None = None, axes: Axes = (-2, -1), norm: str | None = None) -> Any:
+    """Return `rfftn` along the last two axes."""
     return rfftn(x, s, axes, norm)
 
 
-def irfft2(x: AnyNumbers, /, s: Sequence[int] | None = None, axes: Axes = (-2, -1), norm: str | None = None) -> Any:
-    """The inverse of `rfft2`."""
+def irfft2(x: ComplexArrayLike, /, s: Sequence[int] | None = None, axes: Axes = (-2, -1), norm: str | None = None) -> Any:
+    """Return the inverse of `rfft2`."""
     return irfftn(x, s, axes, norm)
 
 
 def fftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
-    """The frequencies of the bins of `fft`, in cycles per unit of the distance d of two elements; float32 by default."""
+    """Return the frequencies of the bins of `fft` for a sample spacing of d; float32 by default."""
     check_device(device)
-    return by_numpy("fftfreq", np.fft.fftfreq, n, d).astype(dtype)
+    return call_numpy("fftfreq", np.fft.fftfreq, n, d).astype(dtype)
 
 
 def rfftfreq(n: int, /, d: float = 1.0, dtype: AnyDType = np.float32, *, device: str | None = None) -> Any:
-    """The frequencies of the bins of `rfft`; float32 by default."""
+    """Return the frequencies of the bins of `rfft` for a sample spacing of d; float32 by default."""
     check_device(device)
-    return by_numpy("rfftfreq", np.fft.rfftfreq, n, d).astype(dtype)
+    return call_numpy("rfftfreq", np.fft.rfftfreq, n, d).astype(dtype)
 
 
-def fftshift(x: AnyNumbers, /, axes: Axes = None) -> Any:
-    """The bin of frequency 0 in the middle of each axis."""
-    return _rolled("fftshift", x, axes, lambda size: size // 2)
+def fftshift(x: ComplexArrayLike, /, axes: Axes = None) -> Any:
+    """Shift the bin of frequency 0 to the middle of each axis."""
+    return _roll_axes("fftshift", x, axes, lambda size: size // 2)
 
 
-def ifftshift(x: AnyNumbers, /, axes: Axes = None) -> Any:
-    """The inverse of `fftshift`."""
-    return _rolled("ifftshift", x, axes, lambda size: -(size // 2))
+def ifftshift(x: ComplexArrayLike, /, axes: Axes = None) -> Any:
+    """Return the inverse of `fftshift`."""
+    return _roll_axes("ifftshift", x, axes, lambda size: -(size // 2))
 
 
-def _rolled(name: str, x: AnyNumbers, axes: Axes, shift: Callable[[int], int]) -> Any:
+def _roll_axes(name: str, x: ComplexArrayLike, axes: Axes, shift: Callable[[int], int]) -> Any:
     if is_complex(x):
-        return of_parts(*(_rolled(name, v, axes, shift) for v in parts_of(x)))
+        return from_parts(*(_roll_axes(name, v, axes, shift) for v in real_and_imaginary(x)))
     rolled = operand(cast("ArrayLike", x))
-    for axis in axes_of(name, rolled, axes):
+    for axis in normalize_axes(name, rolled, axes):
         rolled = roll(rolled, shift(rolled.shape[axis]), axis)
     return rolled
 
 
-def _along_axes(
+def _transform_axes(
     name: str, each: Callable[..., Any], x: Any, s: Sequence[int] | None, axes: Axes, norm: str | None, last: Any = None
 ) -> Any:
-    like = operand(parts_of(x)[0] if is_complex(x) else x)
-    chosen = axes_of(name, like, tuple(range(like.ndim - len(s), like.ndim)) if axes is None and s is not None else axes)
-    lengths = [None] * len(chosen) if s is None else list(s)
-    if len(lengths) != len(chosen) or not chosen:
-        refuse(ShapeError(f"{name}: {len(lengths)} lengths for {len(chosen)} axes; give one for each of at least one axis"))
-    steps = [(last or each, lengths[-1], chosen[-1]), *((each, n, a) for n, a in zip(lengths[:-1], chosen[:-1], strict=True))]
-    # What makes complex numbers of real ones comes first, what makes real ones of them last.
+    like = operand(real_and_imaginary(x)[0] if is_complex(x) else x)
+    transform_axes = normalize_axes(
+        name, like, tuple(range(like.ndim - len(s), like.ndim)) if axes is None and s is not None else axes
+    )
+    lengths = [None] * len(transform_axes) if s is None else list(s)
+    if len(lengths) != len(transform_axes) or not transform_axes:
+        refuse(
+            ShapeError(
+                f"{name}: {len(lengths)} lengths for {len(transform_axes)} axes; expected one for each, and at least one axis"
+            )
+        )
+    steps = [
+        (last or each, lengths[-1], transform_axes[-1]),
+        *((each, n, a) for n, a in zip(lengths[:-1], transform_axes[:-1], strict=True)),
+    ]
+    # rfft, which takes a real array, runs first; irfft, which returns one, runs last.
     for transform, n, axis in reversed(steps) if last is irfft else steps:
         x = transform(x, n, axis, norm)
     return x
@@ -175,39 +185,44 @@ def _along_axes(
 def _transform(
     name: str, x: Any, n: int | None, axis: int, norm: str | None, *, inverse: bool = False, onesided: bool = False
 ) -> Any:
-    parts = [_float(v) for v in (promote_to_float(*parts_of(x)) if is_complex(x) else promote_to_float(x))]
-    if onesided and inverse and len(parts) == 1:
-        parts.append(multiply(parts[0], 0))
-    axis = axis_of(name, parts[0], axis)
-    given = parts[0].shape[axis]
+    components = [_float(v) for v in (promote_to_float(*real_and_imaginary(x)) if is_complex(x) else promote_to_float(x))]
+    if onesided and inverse and len(components) == 1:
+        components.append(multiply(components[0], 0))
+    axis = normalize_axis(name, components[0], axis)
+    input_length = components[0].shape[axis]
     half = onesided and inverse
-    length = n if n is not None else 2 * (given - 1) if half else given
+    length = n if n is not None else 2 * (input_length - 1) if half else input_length
     if length < 1:
-        refuse(ShapeError(f"{name}: no transform of {length} elements of {parts[0].shape} along axis {axis}"))
+        refuse(
+            ShapeError(
+                f"{name}: transform length {length} along axis {axis} of shape {components[0].shape}; expected at least 1"
+            )
+        )
     rows = concat(
-        [expand_dims(moveaxis(_of_size(v, axis, length // 2 + 1 if half else length), axis, -1), -2) for v in parts], -2
+        [expand_dims(moveaxis(_resize_axis(v, axis, length // 2 + 1 if half else length), axis, -1), -2) for v in components],
+        -2,
     )
     y = apply(dl.DftOp, rows, length=length, inverse=inverse or None, onesided=onesided or None)
-    factor = _factor(name, norm, length, inverse)
+    factor = _norm_factor(name, norm, length, inverse)
     y = y if factor == 1 else multiply(y, factor)
-    made = [moveaxis(squeeze(part(y, y.ndim - 2, p, p + 1), -2), -1, axis) for p in range(y.shape[-2])]
-    return of_parts(*made) if len(made) == 2 else made[0]
+    output_components = [moveaxis(squeeze(slice_axis(y, y.ndim - 2, p, p + 1), -2), -1, axis) for p in range(y.shape[-2])]
+    return from_parts(*output_components) if len(output_components) == 2 else output_components[0]
 
 
 def _float(x: Operand) -> Operand:
     return convert(x, np.float32) if x.dtype.itemsize < 4 else x
 
 
-def _of_size(x: Operand, axis: int, size: int) -> Any:
-    """The first elements along an axis, and zeros behind where there are not so many."""
-    given = x.shape[axis]
-    if given > size:
-        return part(x, axis, 0, size)
-    return x if given == size else pad(x, [(0, size - given if a == axis else 0) for a in range(x.ndim)])
+def _resize_axis(x: Operand, axis: int, size: int) -> Any:
+    """Trim or zero-pad an axis to the given size."""
+    old_size = x.shape[axis]
+    if old_size > size:
+        return slice_axis(x, axis, 0, size)
+    return x if old_size == size else pad(x, [(0, size - old_size if a == axis else 0) for a in range(x.ndim)])
 
 
-def _factor(name: str, norm: str | None, length: int, inverse: bool) -> float:
-    """What a transform that divides by its length if it is an inverse is multiplied by."""
+def _norm_factor(name: str, norm: str | None, length: int, inverse: bool) -> float:
+    """Return the scale of a transform whose op divides the inverse by its length."""
     factors = {None: 1.0, "backward": 1.0, "ortho": math.sqrt(length) if inverse else 1 / math.sqrt(length)}
     factors["forward"] = length if inverse else 1 / length
     if norm not in factors:
@@ -215,4 +230,4 @@ def _factor(name: str, norm: str | None, length: int, inverse: bool) -> float:
     return factors[norm]
 
 
-explain_misuse(globals())
+validate_arguments(globals())

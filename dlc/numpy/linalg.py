@@ -1,12 +1,12 @@
-"""Linear algebra, as in `numpy.linalg`: on the last two axes; leading axes are many matrices.
+"""Linear algebra: as in `numpy.linalg`, on the last two axes; leading axes are batch axes.
 
-What NumPy raises a LinAlgError for is seen in the result: solutions with a singular matrix are infinities and NaN, as is the
-Cholesky factor of a matrix that is not positive from the row on that has no root; an iteration that does not converge, which
-takes NaN or infinity, gives NaN. Eigenvectors and singular vectors may have other signs than NumPy's.
+Where NumPy raises LinAlgError, the result shows the failure: solving with a singular matrix gives infinities and NaN; the
+Cholesky factor of a matrix that is not positive definite is NaN from the failing row on; an iteration that does not converge,
+as for NaN or infinity in the input, gives NaN. Signs of eigenvectors and singular vectors may differ from NumPy's.
 
-Derivatives are formulas of the results, not those of the steps: of `det` for singular matrices too, of `eigh` and `svd`
-without the part in which vectors of equal values turn into each other, which is not defined; the columns of Q, U and V that
-`full_matrices` and `mode="complete"` add have none.
+Derivatives are closed formulas in terms of the results. `det` is differentiable for singular matrices. The derivatives of
+`eigh` and `svd` omit the undefined rotation of vectors of equal values into each other. The columns of Q, U and V that
+`full_matrices` and `mode="complete"` add have no derivative.
 """
 
 from __future__ import annotations
@@ -18,23 +18,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dlc.argument_validation import validate_arguments
 from dlc.dialects import dl
 from dlc.dims import UndecidableError, is_static
 from dlc.errors import ShapeError, UnsupportedError
-from dlc.misuse import explain_misuse
-from dlc.numpy import factors
-from dlc.numpy.absent import LINALG_ABSENT, raise_absent
-from dlc.numpy.apply import AnyDType, ArrayLike, Axes, Operand, apply, axes_of, convert, operand, promote_to_float, refuse
-from dlc.numpy.functions.comparing import greater, not_equal
+from dlc.numpy import decompositions
+from dlc.numpy.apply import (
+    AnyDType,
+    ArrayLike,
+    Axes,
+    Operand,
+    apply,
+    convert,
+    normalize_axes,
+    operand,
+    promote_to_float,
+    refuse,
+)
+from dlc.numpy.functions.comparison import greater, not_equal
 from dlc.numpy.functions.creation import tril, triu
 from dlc.numpy.functions.elementwise import abs, add, divide, multiply, power, subtract
 from dlc.numpy.functions.indexing import getitem
 from dlc.numpy.functions.joining import concat
-from dlc.numpy.functions.linear import cross, matmul, outer, tensordot, vecdot
-from dlc.numpy.functions.linear import trace as _trace
+from dlc.numpy.functions.matrix_products import cross, matmul, outer, tensordot, vecdot
+from dlc.numpy.functions.matrix_products import trace as _trace
 from dlc.numpy.functions.reductions import any, max, min, sum
-from dlc.numpy.functions.shaping import broadcast_shapes, broadcast_to, expand_dims, matrix_transpose, moveaxis, reshape
-from dlc.numpy.functions.shaping import diagonal as _diagonal
+from dlc.numpy.functions.shape_manipulation import (
+    broadcast_shapes,
+    broadcast_to,
+    expand_dims,
+    matrix_transpose,
+    moveaxis,
+    reshape,
+)
+from dlc.numpy.functions.shape_manipulation import diagonal as _diagonal
+from dlc.numpy.unsupported_names import UNSUPPORTED_LINALG_NAMES, raise_unsupported_name
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_norm", "matrix_power",
@@ -65,27 +83,27 @@ class SlogdetResult(NamedTuple):
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Any:
-    """The elements on a diagonal of each matrix."""
+    """Return a diagonal of each matrix."""
     return _diagonal(x, offset, -2, -1)
 
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: AnyDType = None) -> Any:
-    """The sum of a diagonal of each matrix."""
+    """Return the sum along a diagonal of each matrix."""
     return _trace(x, offset, -2, -1, dtype)
 
 
 def multi_dot(arrays: Sequence[ArrayLike], /) -> Any:
-    """The product of several matrices, from left to right; the first and the last may be vectors."""
+    """Return the product of several matrices, evaluated from left to right; the first and the last may be vectors."""
     if not len(arrays):
-        refuse(ShapeError("multi_dot: no arrays; give at least one"))
-    first, *rest = arrays
-    for x in rest:
+        refuse(ShapeError("multi_dot: no arrays; expected at least one"))
+    first, *remaining_arrays = arrays
+    for x in remaining_arrays:
         first = matmul(first, x)
     return first
 
 
 def matrix_power(x: ArrayLike, n: int, /) -> Any:
-    """The product of n equal matrices; of their inverses if n is negative."""
+    """Return the n-th power of each matrix; for negative n, of its inverse."""
     x, n = _square("matrix_power", x), operator.index(n)
     if n < 0:
         x, n = operand(inv(x)), -n
@@ -100,9 +118,9 @@ def matrix_power(x: ArrayLike, n: int, /) -> Any:
 
 
 def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Any:
-    """(Σ |x|^ord)^(1/ord) over `axis`; the largest for inf, the smallest for -inf, the number of elements not 0 for 0."""
+    """Return (Σ |x|^ord)^(1/ord) over `axis`; max |x| for inf, min |x| for -inf, the number of nonzero elements for 0."""
     (x,) = promote_to_float(x)
-    axes = axes_of("vector_norm", x, axis)
+    axes = normalize_axes("vector_norm", x, axis)
     if ord == math.inf:
         return max(abs(x), axes, keepdims=keepdims)
     if ord == -math.inf:
@@ -117,9 +135,10 @@ def vector_norm(x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, o
 
 
 def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: float | str = "fro") -> Any:
-    """Of each matrix: √(Σ x²) for "fro"; the largest Σ |x| of a column for 1, of a row for inf, the smallest for -1, -inf.
+    """Return the norm of each matrix: √(Σ x²) for "fro"; the maximum column sum of |x| for 1, row sum for inf, minimum for -1,
+    -inf.
 
-    The sum of the singular values for "nuc", the largest of them for 2, the smallest for -2.
+    "nuc" is the sum of the singular values, 2 the largest of them, -2 the smallest.
     """
     x = _matrix("matrix_norm", x)
     if ord == "fro":
@@ -131,25 +150,27 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: float | str = "
         values = svdvals(x)
         result = sum(values, -1) if ord == "nuc" else extreme(values, -1)
     else:
-        along, across = (-2, -1) if ord in (1, -1) else (-1, -1)
-        result = extreme(sum(abs(x), along), across)
+        sum_axis, extreme_axis = (-2, -1) if ord in (1, -1) else (-1, -1)
+        result = extreme(sum(abs(x), sum_axis), extreme_axis)
     return expand_dims(result, (-2, -1)) if keepdims else result
 
 
 def norm(x: ArrayLike, /, ord: float | str | None = None, axis: Axes = None, keepdims: bool = False) -> Any:
-    """`vector_norm` over one axis, `matrix_norm` over two; √(Σ x²) over any number of them without `ord`."""
+    """Return `vector_norm` over one axis or `matrix_norm` over two; without `ord`, √(Σ x²) over any number of axes."""
     (x,) = promote_to_float(x)
-    axes = axes_of("norm", x, axis)
+    axes = normalize_axes("norm", x, axis)
     if ord is None or (len(axes) == 1 and not isinstance(ord, str)):
         return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)  # pyright: ignore[reportArgumentType]
     if len(axes) != 2:
-        refuse(ShapeError(f"norm: ord {ord!r} over {len(axes)} axes of {x.shape}; name one axis, or two for a matrix"))
+        refuse(ShapeError(f"norm: ord {ord!r} over {len(axes)} axes of {x.shape}; expected one axis, or two for a matrix norm"))
     result = matrix_norm(moveaxis(x, axes, (-2, -1)), ord=ord)
     return reshape(result, [1 if a in axes else s for a, s in enumerate(x.shape)]) if keepdims else result
 
 
 def cond(x: ArrayLike, /, p: float | str | None = None) -> Any:
-    """The norm of each matrix times that of its inverse; without `p`, and for 2, the largest singular value by the smallest."""
+    """Return the condition number of each matrix in the norm `p`; without `p`, and for 2, the ratio of the extreme singular
+    values.
+    """
     x = _matrix("cond", x)
     if p is None or p in (2, -2):
         values = svdvals(x)
@@ -159,60 +180,61 @@ def cond(x: ArrayLike, /, p: float | str | None = None) -> Any:
 
 
 def solve(a: ArrayLike, b: ArrayLike, /) -> Any:
-    """The x for which a @ x == b; `b` is a vector, or holds columns. Of a singular matrix infinities and NaN."""
+    """Solve a @ x == b, where `b` is a vector or has one column per system. A singular `a` gives infinities and NaN."""
     a, b = promote_to_float(a, b)
     a = _square("solve", a)
     columns = expand_dims(b, -1) if b.ndim == 1 else b
     if columns.ndim < 2 or columns.shape[-2] != a.shape[-1]:
-        refuse(ShapeError(f"solve: {a.shape[-1]} unknowns and a right side of shape {b.shape}"))
+        refuse(ShapeError(f"solve: a has {a.shape[-1]} columns, b has shape {b.shape}; expected as many rows in b"))
     batch = broadcast_shapes(a.shape[:-2], columns.shape[:-2])
-    result = factors.solved(*(broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, columns)))
+    result = decompositions.solve(*(broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, columns)))
     return reshape(result, result.shape[:-1]) if b.ndim == 1 else result
 
 
 def inv(x: ArrayLike, /) -> Any:
-    """The inverse of each matrix; of a singular one infinities and NaN."""
-    return factors.inverse(_square("inv", x))
+    """Return the inverse of each matrix; a singular one gives infinities and NaN."""
+    return decompositions.inverse(_square("inv", x))
 
 
 def pinv(x: ArrayLike, /, rcond: ArrayLike | None = None, *, rtol: ArrayLike | None = None) -> Any:
-    """The inverse of each matrix so far as it has one: of its singular values above `rtol` (or `rcond`) times the largest.
+    """Return the pseudo-inverse of each matrix, from the singular values above `rtol` (or `rcond`) times the largest.
 
-    That is the precision of the dtype times the larger size unless told otherwise.
+    The default is the machine epsilon of the dtype times the larger dimension.
     """
     x = _matrix("pinv", x)
-    return factors.pseudo_inverse(x, _least(x, rcond if rtol is None else rtol))
+    return decompositions.pseudo_inverse(x, _relative_threshold(x, rcond if rtol is None else rtol))
 
 
 def lstsq(a: ArrayLike, b: ArrayLike, /, rcond: ArrayLike | None = None) -> tuple[Any, Any, Any, Any]:
-    """The shortest x for which a @ x is nearest to b; the sums of squares of what is left, the rank and singular values of `a`.
+    """Return the minimum-norm least-squares solution of a @ x == b, the residual sums of squares, and the rank and singular
+    values of a.
 
-    `b` is a vector, or holds columns. Singular values of at most `rcond` times the largest count as 0. The sums are there where
+    `b` is a vector or has columns. Singular values of at most `rcond` times the largest count as 0. Residuals are returned if
     `a` has more rows than columns, whatever its rank.
     """
     a, b = promote_to_float(a, b)
     a = _matrix("lstsq", a)
     if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
-        refuse(ShapeError(f"lstsq: a matrix of shape {a.shape} and a right side of shape {b.shape}"))
+        refuse(ShapeError(f"lstsq: a of shape {a.shape}, b of shape {b.shape}; expected a matrix, and as many rows in b"))
     columns = expand_dims(b, -1) if b.ndim == 1 else b
-    least = _least(a, rcond)
-    x = factors.least_squares(a, columns, least)
-    rest = subtract(columns, matmul(a, x))
-    left = sum(multiply(rest, rest), 0) if a.shape[0] > a.shape[1] else np.zeros(0, a.dtype)
+    threshold = _relative_threshold(a, rcond)
+    x = decompositions.least_squares(a, columns, threshold)
+    residual = subtract(columns, matmul(a, x))
+    residuals = sum(multiply(residual, residual), 0) if a.shape[0] > a.shape[1] else np.zeros(0, a.dtype)
     values = svdvals(a)
-    return reshape(x, x.shape[:1]) if b.ndim == 1 else x, left, convert(_rank(values, least), np.int32), values
+    return reshape(x, x.shape[:1]) if b.ndim == 1 else x, residuals, convert(_rank(values, threshold), np.int32), values
 
 
-def _least(x: Operand, rtol: ArrayLike | None) -> Operand:
-    """Which part of the largest singular value is none any more, for each matrix."""
-    part = np.finfo(x.dtype).eps * np.max(x.shape[-2:], initial=1) if rtol is None else rtol
-    return operand(broadcast_to(convert(part, x.dtype), x.shape[:-2]))
+def _relative_threshold(x: Operand, rtol: ArrayLike | None) -> Operand:
+    """Return the relative threshold below which singular values count as 0, for each matrix."""
+    relative = np.finfo(x.dtype).eps * np.max(x.shape[-2:], initial=1) if rtol is None else rtol
+    return operand(broadcast_to(convert(relative, x.dtype), x.shape[:-2]))
 
 
 def matrix_rank(x: ArrayLike, /, tol: ArrayLike | None = None, *, rtol: ArrayLike | None = None) -> Any:
-    """The number of singular values above `tol`, or above `rtol` times the largest.
+    """Return the number of singular values above `tol`, or above `rtol` times the largest.
 
-    That is the precision of the dtype times the larger size unless told otherwise.
+    The default is the machine epsilon of the dtype times the larger dimension.
     """
     (x,) = promote_to_float(x)
     if x.ndim < 2:
@@ -220,77 +242,84 @@ def matrix_rank(x: ArrayLike, /, tol: ArrayLike | None = None, *, rtol: ArrayLik
     values = svdvals(x)
     if tol is not None:
         return sum(greater(values, expand_dims(convert(tol, x.dtype), -1)), -1)
-    return _rank(values, _least(x, rtol))
+    return _rank(values, _relative_threshold(x, rtol))
 
 
-def _rank(values: Any, least: Operand) -> Any:
-    return sum(greater(values, multiply(expand_dims(least, -1), values[..., :1])), -1)
+def _rank(values: Any, threshold: Operand) -> Any:
+    return sum(greater(values, multiply(expand_dims(threshold, -1), values[..., :1])), -1)
 
 
 def det(x: ArrayLike, /) -> Any:
-    """The determinant of each matrix."""
-    return factors.determinant(_square("det", x))
+    """Return the determinant of each matrix."""
+    return decompositions.determinant(_square("det", x))
 
 
 def slogdet(x: ArrayLike, /) -> SlogdetResult:
-    """The sign of the determinant of each matrix, and the logarithm of its size."""
+    """Return the sign of the determinant of each matrix and the logarithm of its absolute value."""
     x = _square("slogdet", x)
-    return SlogdetResult(factors.determinant_sign(x), factors.determinant_log_size(x))
+    return SlogdetResult(decompositions.determinant_sign(x), decompositions.log_abs_determinant(x))
 
 
 def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Any:
-    """The lower triangular L with L @ L.mT == x (its transpose if `upper`) of symmetric, positive matrices; NaN of others.
+    """Return the lower triangular L with L @ L.mT == x (the upper factor if `upper`) of symmetric positive definite matrices,
+    else NaN.
 
-    Of `x` the lower triangle is read, or the upper one.
+    Only the lower triangle of `x` is read, or the upper one if `upper`.
     """
     x = _square("cholesky", x)
-    return factors.upper_root(x) if upper else matrix_transpose(factors.upper_root(operand(matrix_transpose(x))))
+    return (
+        decompositions.upper_cholesky(x)
+        if upper
+        else matrix_transpose(decompositions.upper_cholesky(operand(matrix_transpose(x))))
+    )
 
 
 def qr(x: ArrayLike, /, *, mode: str = "reduced") -> Any:
-    """(Q, R): x == Q @ R, Q with orthonormal columns, R upper triangular; "complete" with all columns of Q, "r": R alone."""
+    """Return (Q, R) with x == Q @ R: Q has orthonormal columns, R is upper triangular; "complete": Q is square, "r": only R."""
     x = _matrix("qr", x)
     rows, count = x.shape[-2:]
     if mode == "r":
-        return factors.triangle_of(x, np.minimum(rows, count))
+        return decompositions.r_factor(x, np.minimum(rows, count))
     if mode not in ("reduced", "complete"):
         refuse(UnsupportedError(f'qr: mode {mode!r}; expected "reduced", "complete" or "r"'))
     if rows >= count:
-        return QRResult(*(factors.all_columns if mode == "complete" and rows > count else factors.columns)(x))
-    q, r = factors.columns(getitem(x, (..., slice(rows))))
+        return QRResult(*(decompositions.complete_qr if mode == "complete" and rows > count else decompositions.reduced_qr)(x))
+    q, r = decompositions.reduced_qr(getitem(x, (..., slice(rows))))
     return QRResult(q, concat([r, matmul(matrix_transpose(q), getitem(x, (..., slice(rows, None))))], axis=-1))
 
 
 def eigh(x: ArrayLike, /, UPLO: str = "L") -> EighResult:
-    """The eigenvalues of symmetric matrices, ascending, and the eigenvectors as columns; one triangle, "L" or "U", is read."""
-    return EighResult(*factors.eigenvectors(_symmetric("eigh", x, UPLO)))
+    """Return the eigenvalues of symmetric matrices in ascending order, and eigenvectors as columns; reads the triangle
+    `UPLO`.
+    """
+    return EighResult(*decompositions.symmetric_eigen(_symmetric("eigh", x, UPLO)))
 
 
 def eigvalsh(x: ArrayLike, /, UPLO: str = "L") -> Any:
-    """The eigenvalues of symmetric matrices, ascending; one triangle, "L" or "U", is read."""
-    return factors.eigenvalues(_symmetric("eigvalsh", x, UPLO))
+    """Return the eigenvalues of symmetric matrices in ascending order; reads the triangle `UPLO`, "L" or "U"."""
+    return decompositions.symmetric_eigenvalues(_symmetric("eigvalsh", x, UPLO))
 
 
 def svd(x: ArrayLike, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """(U, S, Vh): x == U * S @ Vh, S the singular values, descending; with `full_matrices` U and Vh have all their columns."""
+    """Return (U, S, Vh) with x == U * S @ Vh, S in descending order; `full_matrices`: U and Vh are square."""
     x = _matrix("svd", x)
     if not compute_uv:
-        return factors.singular_values(x)
-    more = full_matrices and x.shape[-2] != x.shape[-1]
-    return SVDResult(*(factors.all_singular_vectors if more else factors.singular_vectors)(x))
+        return decompositions.singular_values(x)
+    needs_full = full_matrices and x.shape[-2] != x.shape[-1]
+    return SVDResult(*(decompositions.full_svd if needs_full else decompositions.reduced_svd)(x))
 
 
 def svdvals(x: ArrayLike, /) -> Any:
-    """The singular values of each matrix, descending."""
-    return factors.singular_values(_matrix("svdvals", x))
+    """Return the singular values of each matrix in descending order."""
+    return decompositions.singular_values(_matrix("svdvals", x))
 
 
 def _matrix(name: str, x: ArrayLike) -> Operand:
     (x,) = promote_to_float(x)
     if x.ndim < 2:
-        refuse(ShapeError(f"{name}: an array of shape {x.shape} is no matrix"))
+        refuse(ShapeError(f"{name}: an array of shape {x.shape}; expected a matrix, at least two axes"))
     if not is_static(x.shape[-2:]):
-        refuse(UndecidableError(f"{name}: matrices of {x.shape[-2]} × {x.shape[-1]}, sizes that must be known"))
+        refuse(UndecidableError(f"{name}: matrices of {x.shape[-2]} × {x.shape[-1]}; these dims must be static"))
     return x
 
 
@@ -302,16 +331,16 @@ def _square(name: str, x: ArrayLike) -> Operand:
 
 
 def _symmetric(name: str, x: ArrayLike, triangle: str) -> Operand:
-    """Symmetric matrices with this triangle of `x`."""
+    """Return the symmetric matrices given by one triangle of `x`."""
     x = _square(name, x)
     if triangle not in ("L", "U"):
         refuse(UnsupportedError(f'{name}: UPLO {triangle!r}; expected "L" or "U"'))
-    whole, strict = (tril(x), tril(x, k=-1)) if triangle == "L" else (triu(x), triu(x, k=1))
-    return operand(add(whole, matrix_transpose(strict)))
+    with_diagonal, without_diagonal = (tril(x), tril(x, k=-1)) if triangle == "L" else (triu(x), triu(x, k=1))
+    return operand(add(with_diagonal, matrix_transpose(without_diagonal)))
 
 
 def __getattr__(name: str) -> Any:
-    raise_absent("dlc.numpy.linalg", name, LINALG_ABSENT)
+    raise_unsupported_name("dlc.numpy.linalg", name, UNSUPPORTED_LINALG_NAMES)
 
 
-explain_misuse(globals())
+validate_arguments(globals())

@@ -1,4 +1,4 @@
-"""Operators and methods of arrays, on Tracers and on complex numbers of them."""
+"""Operators and methods of Tracers and of complex arrays of Tracers."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
+from dlc.argument_validation import wrap_with_validation
 from dlc.dims import Dim
 from dlc.errors import DTypeError
 from dlc.frontend.complex_numbers import Complex, is_complex
-from dlc.frontend.trace import Tracer, at_user_line, current_trace
-from dlc.misuse import explaining
-from dlc.numpy.absent import ABSENT, raise_absent
+from dlc.frontend.trace import Tracer, current_trace, with_user_line
 from dlc.numpy.apply import is_weak
-from dlc.numpy.by_parts import PARTWISE
-from dlc.numpy.functions import comparing as cmp
+from dlc.numpy.componentwise import COMPONENTWISE_FUNCTIONS
+from dlc.numpy.functions import comparison as cmp
 from dlc.numpy.functions import (
     complex_numbers,
-    counting,
     creation,
+    cumulative,
+    data_dependent_shapes,
+    indexed_updates,
     indexing,
-    linear,
+    matrix_products,
     reductions,
-    running,
-    shaping,
+    shape_manipulation,
     sorting,
-    updating,
 )
 from dlc.numpy.functions import elementwise as ew
+from dlc.numpy.unsupported_names import UNSUPPORTED_NAMES, raise_unsupported_name
 
-# What an open size may stand beside as a number.
+# Operand types with which a symbolic size combines as a number.
 _NUMBERS = (Dim, int, float, np.ndarray, np.generic, Tracer, Complex)
 
 
 def _operator(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What numbers make is a number, as in Python: still without a dtype of its own. With complex ones go other rules."""
-    of_complex = complex_numbers.rule_of(function)
+    """Wrap a function as an operator: weakly typed operands give a weakly typed result, complex operands use their own rule."""
+    of_complex = complex_numbers.complex_rule(function)
 
     def operator(*xs: Any) -> Any:
         if any(map(is_complex, xs)):
             return of_complex(*xs)
         result: Any = function(*xs)
         if all(map(is_weak, xs)):
-            parts = cast("tuple[Tracer, ...]", result if isinstance(result, tuple) else (result,))
-            for part in parts:
-                part.weak = True
+            result_tracers = cast("tuple[Tracer, ...]", result if isinstance(result, tuple) else (result,))
+            for result_tracer in result_tracers:
+                result_tracer.weak = True
         return cast(Any, result)
 
     return operator
 
 
-def _reflected(operator: Callable[..., Any]) -> Callable[..., Any]:
+def _reflected_operator(operator: Callable[..., Any]) -> Callable[..., Any]:
     def reflected(x: Any, y: Any) -> Any:
         return operator(y, x)
 
     return reflected
 
 
-def _beside_sizes(of_sizes: Callable[..., Any] | None, operator: Callable[..., Any]) -> Callable[..., Any]:
-    """What sizes make with sizes is a size, where there is one; with other numbers and arrays an open size is a number."""
+def _with_size_operator(of_sizes: Callable[..., Any] | None, operator: Callable[..., Any]) -> Callable[..., Any]:
+    """Extend arithmetic on symbolic sizes: with other operands than sizes, a symbolic size acts as a traced number."""
 
     def of_size(x: Dim, y: Any) -> Any:
         result = NotImplemented if of_sizes is None else of_sizes(x, y)
@@ -71,25 +71,25 @@ def _beside_sizes(of_sizes: Callable[..., Any] | None, operator: Callable[..., A
 
 
 def _reshape(x: Tracer, *shape: Any, **settings: Any) -> Any:
-    return shaping.reshape(x, shape[0] if len(shape) == 1 else shape, **settings)
+    return shape_manipulation.reshape(x, shape[0] if len(shape) == 1 else shape, **settings)
 
 
 def _transpose(x: Tracer, *axes: Any) -> Any:
-    given: Any = axes[0] if len(axes) == 1 else axes
-    return shaping.transpose(x, given or None)
+    permutation: Any = axes[0] if len(axes) == 1 else axes
+    return shape_manipulation.transpose(x, permutation or None)
 
 
 def _compress(x: Tracer, condition: Any, axis: int | None = None) -> Any:
-    return counting.compress(condition, x, axis)
+    return data_dependent_shapes.compress(condition, x, axis)
 
 
-def _rounded(x: Tracer, decimals: int | None = None) -> Any:
+def _round_operator(x: Tracer, decimals: int | None = None) -> Any:
     return ew.round(x, decimals or 0)
 
 
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": ew.add, "sub": ew.subtract, "mul": ew.multiply, "truediv": ew.divide, "floordiv": ew.floor_divide,
-    "mod": ew.remainder, "divmod": ew.divmod, "pow": ew.power, "matmul": linear.matmul, "and": cmp.bitwise_and,
+    "mod": ew.remainder, "divmod": ew.divmod, "pow": ew.power, "matmul": matrix_products.matmul, "and": cmp.bitwise_and,
     "or": cmp.bitwise_or, "xor": cmp.bitwise_xor, "lshift": cmp.bitwise_left_shift, "rshift": cmp.bitwise_right_shift,
 }  # fmt: skip
 _COMPARISONS: dict[str, Callable[..., Any]] = {
@@ -99,56 +99,59 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "neg": ew.negative, "pos": ew.positive, "abs": ew.abs, "invert": cmp.bitwise_invert,
 }  # fmt: skip
 _METHODS: dict[str, Callable[..., Any]] = {
-    "compress": _compress, "nonzero": counting.nonzero,
-    "__getitem__": indexing.getitem, "__round__": _rounded, "reshape": _reshape, "transpose": _transpose,
-    "flatten": shaping.ravel, "copy": creation.copy, "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
+    "compress": _compress, "nonzero": data_dependent_shapes.nonzero,
+    "__getitem__": indexing.getitem, "__round__": _round_operator, "reshape": _reshape, "transpose": _transpose,
+    "flatten": shape_manipulation.ravel, "copy": creation.copy,
+    "conjugate": complex_numbers.conj, "conj": complex_numbers.conj,
     **{f.__name__: f for f in (
-        ew.astype, ew.clip, ew.round, linear.dot, linear.trace, indexing.choose, indexing.take, sorting.argsort,
-        sorting.searchsorted, sorting.sort, shaping.diagonal, shaping.ravel, shaping.repeat, shaping.squeeze, shaping.swapaxes,
-        running.cumprod, running.cumsum, reductions.all, reductions.any, reductions.argmax, reductions.argmin, reductions.max,
+        ew.astype, ew.clip, ew.round, matrix_products.dot, matrix_products.trace, indexing.choose, indexing.take,
+        sorting.argsort, sorting.searchsorted, sorting.sort, shape_manipulation.diagonal, shape_manipulation.ravel,
+        shape_manipulation.repeat, shape_manipulation.squeeze, shape_manipulation.swapaxes, cumulative.cumprod,
+        cumulative.cumsum, reductions.all, reductions.any, reductions.argmax, reductions.argmin, reductions.max,
         reductions.mean, reductions.min, reductions.prod, reductions.ptp, reductions.std, reductions.sum, reductions.var,
     )},
 }  # fmt: skip
 _PROPERTIES: dict[str, Callable[[Tracer], Any]] = {
-    "T": shaping.transpose, "mT": shaping.matrix_transpose, "at": updating.At, "flat": shaping.ravel,
+    "T": shape_manipulation.transpose, "mT": shape_manipulation.matrix_transpose,
+    "at": indexed_updates.At, "flat": shape_manipulation.ravel,
     "real": complex_numbers.real, "imag": complex_numbers.imag,
 }  # fmt: skip
 
 
 def _attribute(x: Tracer, name: str) -> NoReturn:
-    """What happens when an array of a traced function lacks an attribute."""
-    raise_absent("an array of a traced function", name, ABSENT)
+    """Raise AbsentError for an attribute that a traced array does not have."""
+    raise_unsupported_name("an array of a traced function", name, UNSUPPORTED_NAMES)
 
 
 def _hash(x: Tracer) -> NoReturn:
-    problem = f"a key of a dict, or a member of a set, must be known while the function is traced, and {x!r} is not"
-    raise at_user_line(DTypeError(f"{problem}; use its place in a list, or keep it as a value of the dict"))
+    problem = f"{x!r} is a traced array, which cannot be a dict key or a member of a set"
+    raise with_user_line(DTypeError(f"{problem}; use its position in a list as the key, or store it as a value of the dict"))
 
 
 def install() -> None:
-    """Gives Tracer the operators and methods of an array; equality is elementwise, so that it has no hash.
+    """Give Tracer the operators and methods of an array. Equality is elementwise, so that a Tracer is not hashable.
 
-    Sizes that come with a call get those of numbers, beside the ones that make sizes of them.
+    Symbolic sizes get the operators of numbers, in addition to those that return sizes.
     """
     for name, function in (_BINARY | _COMPARISONS).items():
         for array in (Tracer, Complex):
             setattr(array, f"__{name}__", _operator(function))
     for name, function in _BINARY.items():
         for array in (Tracer, Complex):
-            setattr(array, f"__r{name}__", _reflected(_operator(function)))
+            setattr(array, f"__r{name}__", _reflected_operator(_operator(function)))
     for name, function in _BINARY.items():
         operator = _operator(function)
-        for method, order in ((f"__{name}__", operator), (f"__r{name}__", _reflected(operator))):
-            setattr(Dim, method, _beside_sizes(getattr(Dim, method, None), order))
+        for method, order in ((f"__{name}__", operator), (f"__r{name}__", _reflected_operator(operator))):
+            setattr(Dim, method, _with_size_operator(getattr(Dim, method, None), order))
     Dim.__abs__ = _operator(ew.abs)  # pyright: ignore[reportAttributeAccessIssue]
     for name, function in _UNARY.items():
         setattr(Tracer, f"__{name}__", _operator(function))
     for name, function in _METHODS.items():
-        setattr(Tracer, name, function if name.startswith("__") else explaining(f"array.{name}", function))
+        setattr(Tracer, name, function if name.startswith("__") else wrap_with_validation(f"array.{name}", function))
     for name, function in _PROPERTIES.items():
         setattr(Tracer, name, property(function))
     for name, function in _METHODS.items():
-        if function in (*PARTWISE, _reshape, _transpose):
+        if function in (*COMPONENTWISE_FUNCTIONS, _reshape, _transpose):
             setattr(Complex, name, function)
     for name, function in (("__neg__", ew.negative), ("__pos__", ew.positive)):
         setattr(Complex, name, function)

@@ -1,4 +1,4 @@
-"""Optimisers: what gradients change parameters by, as two functions each.
+"""Optimizers: gradient transformations as pairs of functions.
 
     optimizer = dlc.optim.adamw(1e-3, weight_decay=0.01)
     state = optimizer.init(params)
@@ -9,13 +9,13 @@
         updates, state = optimizer.update(grads, state, params)
         return dlc.optim.apply_updates(params, updates), state, loss
 
-The contract is optax's: `init(params)` makes a state, `update(grads, state, params)` makes updates, to be added to the
-parameters, and the next state. Parameters, gradients and states are trees of arrays that match by key; a state is a
-NamedTuple, an argument and result of a compiled step like any other. A learning rate is a number or a function of the
-number of steps before: `cosine_schedule` and the others.
+The interface is optax's: `init(params)` returns a state; `update(grads, state, params)` returns the updates, which are added to
+the parameters, and the next state. Parameters, gradients and states are pytrees of the same structure; a state is a NamedTuple,
+an argument and a result of the compiled step like any other. A learning rate is a number, or a schedule: a function of the step
+count, such as `cosine_schedule`.
 """
 
-from dlc.misuse import explain_misuse
+from dlc.argument_validation import validate_arguments
 from dlc.optim.optimizers import (
     AdamState,
     Optimizer,
@@ -35,4 +35,4 @@ __all__ = [
     "constant_schedule", "cosine_schedule", "global_norm", "linear_schedule", "sgd",
 ]  # fmt: skip
 
-explain_misuse(globals(), keeping=set(__all__) - {"apply_updates", "global_norm"})
+validate_arguments(globals(), validate_first=set(__all__) - {"apply_updates", "global_norm"})

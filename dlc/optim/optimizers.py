@@ -1,4 +1,4 @@
-"""Optimisers, each made of `init` and `update`."""
+"""Optimizers: pairs of `init` and `update`."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ __all__ = [
 
 
 class Optimizer(NamedTuple):
-    """`init(params)` → state; `update(grads, state, params)` → updates, state. Updates are to be added to parameters."""
+    """An optimizer: `init(params)` → state; `update(grads, state, params)` → (updates, state). Updates are added to
+    parameters.
+    """
 
     init: Callable[[Any], Any]
     update: Callable[..., tuple[Any, Any]]
 
 
 class SgdState(NamedTuple):
-    """How many steps there were, and the velocity of each parameter; None without momentum."""
+    """The step count, and the velocity of each parameter; None without momentum."""
 
     count: Any
     velocity: Any
 
 
 class AdamState(NamedTuple):
-    """How many steps there were, and running means of the gradients and of their squares."""
+    """The step count, and the exponential moving averages of the gradients and of their squares."""
 
     count: Any
     mean: Any
@@ -51,9 +53,9 @@ class AdamState(NamedTuple):
 
 
 def sgd(learning_rate: float | Schedule, momentum: float | None = None, nesterov: bool = False) -> Optimizer:
-    """Gradient descent: -learning_rate · v, where v is g, or g + momentum · v of the step before.
+    """Stochastic gradient descent: -learning_rate · v, where v is g, or g + momentum · (previous v).
 
-    `nesterov` takes that step once more: -learning_rate · (g + momentum · v).
+    `nesterov` applies the momentum once more: -learning_rate · (g + momentum · v).
     """
 
     def init(params: Any) -> SgdState:
@@ -62,25 +64,25 @@ def sgd(learning_rate: float | Schedule, momentum: float | None = None, nesterov
     def update(grads: Any, state: SgdState, params: Any = None) -> tuple[Any, SgdState]:
         _require_state("dlc.optim.sgd", state, SgdState)
 
-        def faster(g: Any, v: Any) -> Any:
+        def with_momentum(g: Any, v: Any) -> Any:
             return add(g, multiply(v, momentum))
 
-        velocity = None if momentum is None else tree.map(faster, grads, state.velocity)
-        ahead = grads if velocity is None else tree.map(faster, grads, velocity) if nesterov else velocity
-        return _descent(ahead, learning_rate, state.count), SgdState(add(state.count, 1), velocity)
+        velocity = None if momentum is None else tree.map(with_momentum, grads, state.velocity)
+        direction = grads if velocity is None else tree.map(with_momentum, grads, velocity) if nesterov else velocity
+        return _descent(direction, learning_rate, state.count), SgdState(add(state.count, 1), velocity)
 
     return Optimizer(init, update)
 
 
 def adam(learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Optimizer:
-    """Adam (Kingma and Ba, 2015): -learning_rate · m / (√v + eps), of running means m of g and v of g², without their bias."""
+    """Adam (Kingma and Ba, 2015): -learning_rate · m / (√v + eps), with bias-corrected moving averages m of g and v of g²."""
     return _adam(learning_rate, b1, b2, eps, 0.0)
 
 
 def adamw(
     learning_rate: float | Schedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, *, weight_decay: float
 ) -> Optimizer:
-    """Adam that also takes learning_rate · weight_decay of each parameter away (Loshchilov and Hutter, 2019)."""
+    """Adam with decoupled weight decay of learning_rate · weight_decay (Loshchilov and Hutter, 2019)."""
     return _adam(learning_rate, b1, b2, eps, weight_decay)
 
 
@@ -90,16 +92,18 @@ def _adam(learning_rate: float | Schedule, b1: float, b2: float, eps: float, wei
 
     def update(grads: Any, state: AdamState, params: Any = None) -> tuple[Any, AdamState]:
         if weight_decay and params is None:
-            refuse(ShapeError("dlc.optim.adamw: update(grads, state) without parameters, which decay; pass them third"))
+            refuse(
+                ShapeError("dlc.optim.adamw: update(grads, state) without params; pass them as third argument for weight decay")
+            )
         _require_state("dlc.optim.adam", state, AdamState)
-        mean = _running(b1, grads, state.mean)
-        squares = _running(b2, tree.map(square, grads), state.square)
+        mean = _update_running_mean(b1, grads, state.mean)
+        squares = _update_running_mean(b2, tree.map(square, grads), state.square)
         count = add(state.count, 1)
         first, second = _bias(b1, count), _bias(b2, count)
 
         def direction(m: Any, v: Any, p: Any = None) -> Any:
-            towards = divide(divide(m, first), add(sqrt(divide(v, second)), eps))
-            return towards if p is None else add(towards, multiply(p, weight_decay))
+            step = divide(divide(m, first), add(sqrt(divide(v, second)), eps))
+            return step if p is None else add(step, multiply(p, weight_decay))
 
         directions = tree.map(direction, mean, squares, *([params] if weight_decay else []))
         return _descent(directions, learning_rate, state.count), AdamState(count, mean, squares)
@@ -108,7 +112,7 @@ def _adam(learning_rate: float | Schedule, b1: float, b2: float, eps: float, wei
 
 
 def clip_by_global_norm(max_norm: float) -> Optimizer:
-    """All gradients by one factor, so that their norm is at most `max_norm`."""
+    """Scale all gradients by one factor so that their global norm is at most `max_norm`."""
 
     def update(grads: Any, state: tuple[()], params: Any = None) -> tuple[Any, tuple[()]]:
         norm = global_norm(grads)
@@ -126,7 +130,7 @@ def clip_by_global_norm(max_norm: float) -> Optimizer:
 
 
 def chain(*optimizers: Optimizer) -> Optimizer:
-    """Optimisers one after another: each makes something else of the updates of the one before."""
+    """Compose optimizers: each transforms the updates of the previous one."""
 
     def init(params: Any) -> tuple[Any, ...]:
         return tuple(optimizer.init(params) for optimizer in optimizers)
@@ -135,18 +139,18 @@ def chain(*optimizers: Optimizer) -> Optimizer:
         states = cast("tuple[Any, ...]", state) if isinstance(state, tuple | list) else ()
         if len(states) != len(optimizers):
             got = type(cast(object, state)).__name__
-            refuse(DTypeError(f"dlc.optim.chain: update: a state of {got}; expected what init(params) makes"))
-        after: list[Any] = []
-        for optimizer, before in zip(optimizers, states, strict=True):
-            grads, new = optimizer.update(grads, before, params)
-            after.append(new)
-        return grads, tuple(after)
+            refuse(DTypeError(f"dlc.optim.chain: update: the state is a {got}; expected the result of init(params)"))
+        new_states: list[Any] = []
+        for optimizer, old_state in zip(optimizers, states, strict=True):
+            grads, new_state = optimizer.update(grads, old_state, params)
+            new_states.append(new_state)
+        return grads, tuple(new_states)
 
     return Optimizer(init, update)
 
 
 def apply_updates(params: Any, updates: Any) -> Any:
-    """The parameters with updates added, of their own dtypes."""
+    """Add updates to parameters, keeping the parameters' dtypes."""
 
     def updated(p: Any, u: Any) -> Any:
         return convert(add(p, u), operand(p).dtype)
@@ -155,7 +159,7 @@ def apply_updates(params: Any, updates: Any) -> Any:
 
 
 def global_norm(values: Any) -> Any:
-    """√ of the sum of all squares."""
+    """Return the square root of the sum of all squares."""
     total: Any = 0.0
     for leaf in tree.leaves(values):
         total = add(sum(square(leaf)), total)
@@ -163,10 +167,12 @@ def global_norm(values: Any) -> Any:
 
 
 def _require_state(where: str, state: object, kind: type[SgdState] | type[AdamState]) -> None:
-    """Raises DTypeError for what is no state of this optimiser."""
+    """Raise DTypeError for a state of another type."""
     if not all(hasattr(state, field) for field in kind._fields):
         got = type(state).__name__
-        refuse(DTypeError(f"{where}: update: a state of {got}; expected what init(params) makes, or the last update returned"))
+        refuse(
+            DTypeError(f"{where}: update: the state is a {got}; expected the result of init(params) or of the previous update")
+        )
 
 
 def _no_steps() -> Any:
@@ -174,12 +180,12 @@ def _no_steps() -> Any:
 
 
 def _bias(decay: float, count: Any) -> Any:
-    """1 - decay^count: what a running mean that began at 0 has seen of the numbers. As a power it would lose digits."""
+    """Return 1 - decay^count, the bias of a moving average that starts at 0, by expm1, which is accurate for decay near 1."""
     return negative(expm1(multiply(convert(count, np.float32), math.log(decay))))
 
 
-def _running(decay: float, new: Any, means: Any) -> Any:
-    """The running means after these numbers."""
+def _update_running_mean(decay: float, new: Any, means: Any) -> Any:
+    """Return the updated moving averages."""
 
     def after(x: Any, mean: Any) -> Any:
         return add(multiply(mean, decay), multiply(x, 1 - decay))
@@ -188,7 +194,7 @@ def _running(decay: float, new: Any, means: Any) -> Any:
 
 
 def _descent(directions: Any, learning_rate: float | Schedule, count: Any) -> Any:
-    """A step against each direction."""
+    """Return the updates: the directions scaled by the negative learning rate."""
     rate = learning_rate(count) if callable(learning_rate) else learning_rate
 
     def against(direction: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Learning rates as functions of the number of steps before."""
+"""Learning rate schedules: functions of the step count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Schedule = Callable[[Any], Any]
 
 
 def constant_schedule(value: float) -> Schedule:
-    """`value` at every step."""
+    """Return a schedule that is `value` at every step."""
 
     def rate(count: Any) -> Any:
         return np.float32(value)
@@ -26,25 +26,25 @@ def constant_schedule(value: float) -> Schedule:
 
 
 def linear_schedule(start: float, end: float, steps: int) -> Schedule:
-    """From start to end in so many steps, then end."""
+    """Return a schedule that is linear from start to end over `steps` steps, then constant."""
 
     def rate(count: Any) -> Any:
-        return add(multiply(_part(count, steps), end - start), start)
+        return add(multiply(_progress(count, steps), end - start), start)
 
     return rate
 
 
 def cosine_schedule(peak: float, steps: int, *, warmup: int = 0, end: float = 0.0) -> Schedule:
-    """From 0 to peak in the `warmup` steps, then down to end along half a wave of the cosine, until `steps` in all."""
+    """Return a schedule that is linear from 0 to peak over `warmup` steps, then follows a cosine down to end at `steps`."""
 
     def rate(count: Any) -> Any:
-        wave = multiply(add(cos(multiply(_part(subtract(count, warmup), steps - warmup), math.pi)), 1.0), 0.5)
-        falling = add(multiply(wave, peak - end), end)
-        return where(less(count, warmup), multiply(_part(count, warmup), peak), falling) if warmup else falling
+        wave = multiply(add(cos(multiply(_progress(subtract(count, warmup), steps - warmup), math.pi)), 1.0), 0.5)
+        decay = add(multiply(wave, peak - end), end)
+        return where(less(count, warmup), multiply(_progress(count, warmup), peak), decay) if warmup else decay
 
     return rate
 
 
-def _part(count: Any, steps: int) -> Any:
-    """How much of the steps is done, between 0 and 1."""
+def _progress(count: Any, steps: int) -> Any:
+    """Return the completed fraction of the steps, between 0 and 1."""
     return clip(divide(convert(count, np.float32), float(steps)), 0.0, 1.0)

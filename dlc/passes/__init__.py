@@ -1,7 +1,8 @@
-"""What happens to a program between a frontend and text: a folder for each stage, in the order of `pipelines.py`.
+"""Compiler passes between a frontend and code generation: one folder per stage, in the order of `pipelines.py`.
 
-`transformations/` puts plain ops in the place of derivatives (`autodiff/`) and batches (`batching/`). `dl/` rewrites what is
-computed, `fusion/` makes kernels of it. Each kernel goes on through `linalg/`, `tiling/` and `loops/`; one that is loops from
-the start is written by `procedures/`. The host program goes through `host/`. `base.py` is what a pass is, `structured.py` how
-ops of the later stages are written, `types.py` their types, `views.py` which values are parts of others.
+`transformations/` replaces derivatives (`autodiff/`) and vmapped ops (`batching/`) by plain ops. `dl/` rewrites the
+computation, `fusion/` forms kernels. Each kernel is lowered by `linalg/`, `tiling/` and `loops/`; kernels with
+hand-written loops come from `library_kernels/`. The host program is lowered by `host/`. `base.py` defines passes
+and stages, `structured.py` builds the IR of the later stages, `types.py` makes their types, `views.py` finds host
+values that alias others.
 """

@@ -1,4 +1,4 @@
-"""What passes have in common: stages that hold them, a pass over every kernel function, and one that goes by a target."""
+"""Base classes of passes: stages, per-kernel passes, reporting passes and target-dependent passes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from dlc.target import Target, resolve
 
 @dataclass(frozen=True)
 class Stage:
-    """A level of the IR: the passes that lead to it, and what may exist when they are done.
+    """A level of the IR: the passes that lower to it, and the ops that are legal afterwards.
 
-    `host` and `kernels` are names of dialects or single ops, outside and inside the kernels; None where the stage does not
-    say, so that anything may exist.
+    `host` and `kernels` name dialects or single ops that are legal outside and inside kernels; None means that any op is legal.
     """
 
     name: str
@@ -26,7 +25,7 @@ class Stage:
 
 
 def kernels_of(module: ModuleOp) -> Iterator[func.FuncOp]:
-    """The kernel functions, from the `linalg` stage on: functions that carry the `kernel` attribute."""
+    """Yield the kernel functions (from the `linalg` stage on), nested modules included: those with the `kernel` attribute."""
     for op in module.ops:
         if isinstance(op, func.FuncOp) and "kernel" in op.attributes:
             yield op
@@ -35,7 +34,7 @@ def kernels_of(module: ModuleOp) -> Iterator[func.FuncOp]:
 
 
 class KernelPass(ModulePass, ABC):
-    """A pass that treats each kernel function by itself."""
+    """A pass that rewrites each kernel function independently."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for kernel in list(kernels_of(op)):
@@ -43,38 +42,38 @@ class KernelPass(ModulePass, ABC):
 
     @abstractmethod
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
-        """Rewrites one kernel in place."""
+        """Rewrite one kernel in place."""
 
 
-class TellingPass(ModulePass, ABC):
-    """A pass that says what it decided, for who watches a compilation."""
+class ReportingPass(ModulePass, ABC):
+    """A pass that reports its decisions, for tools that trace a compilation."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        self.tell(ctx, op)
+        self.report(ctx, op)
 
     @abstractmethod
-    def tell(self, ctx: Context, op: ModuleOp) -> Sequence[Any]:
-        """Rewrites a module in place, and says what was decided."""
+    def report(self, ctx: Context, op: ModuleOp) -> Sequence[Any]:
+        """Rewrite a module in place and return the decisions."""
 
 
 @dataclass(frozen=True)
 class TargetPass(ModulePass, ABC):
-    """A pass that goes by what is known of the target; only its text names it: `tile-kernels{target="cpu:avx2"}`."""
+    """A pass that depends on the target, which its textual form names: `tile-kernels{target="cpu:avx2"}`."""
 
     target: Target = field(default_factory=lambda: resolve("cpu"))
 
     @classmethod
     def of(cls, spec: ArgSpec, named: Callable[[str], Target]) -> Self:
-        """The pass that a text says, with the target that its name means.
+        """Build a pass from its textual form; `named` resolves the name of the target.
 
-        Raises ValueError for an option that there is not.
+        Raises ValueError for an unknown option.
         """
         options = {key: value for key, value in spec.parameters.items() if key != "target"}
-        made = cls.from_spec(ArgSpec(spec.name, options))
+        result = cls.from_spec(ArgSpec(spec.name, options))
         name = spec.parameters.get("target")
-        return made if name is None else replace(made, target=named(str(name[0])))
+        return result if name is None else replace(result, target=named(str(name[0])))
 
     def spec(self, *, include_default: bool = False) -> ArgSpec:
         options = super().spec(include_default=include_default).parameters
-        # A dumped module goes on elsewhere: what `cpu` is there is another target.
+        # A dumped module may be compiled on another machine, where `cpu` resolves to another target.
         return ArgSpec(self.name, {**options, "target": (self.target.name,)})

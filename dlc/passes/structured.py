@@ -1,8 +1,8 @@
-"""Writing standard-dialect IR: one place to append ops, with index arithmetic folded and constants shared.
+"""Build standard-dialect IR: an insertion point with index arithmetic that folds constants and shares them.
 
-place = Place(Constants(function), block)
-offset = place.add(outer, 3)            # an int when both are, else one arith.addi
-view = place.subview(buffer, (offset, 0), (1, 32), drop=(0,))
+builder = OpBuilder(ConstantPool(function), block)
+offset = builder.add(outer, 3)            # an int when both operands are, else one arith.addi
+view = builder.subview(buffer, (offset, 0), (1, 32), drop=(0,))
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dlc.ir import (
 )
 from dlc.passes.types import (
     PRIVATE,
-    i64s,
+    i64_array,
     in_bounds,
     index_attribute,
     map_attribute,
@@ -49,19 +49,19 @@ from dlc.passes.types import (
 )
 
 Index: TypeAlias = "int | SSAValue"
-# Says of a product what is in the matrix that one operand is, where that is known.
+# Attribute of a matrix product: the value of the operand that is a constant matrix.
 MATRIX = "dl.matrix"
-# Says of a product by which words its factors go (`DOTS`).
+# Attribute of a matrix product: the packed dot-product instruction of its operands (a key of `PACKED_DOTS`).
 DOT = "dl.dot"
-# What places and known numbers are computed with in bodies.
-PLACE_ARITHMETIC = (
+# Ops that may compute a value in a body from iteration indices and constants.
+INDEX_ARITHMETIC_OPS = (
     linalg.IndexOp, arith.ConstantOp, arith.IndexCastOp, arith.TruncIOp, arith.ExtSIOp, arith.AddiOp, arith.SubiOp,
     arith.MuliOp, arith.CmpiOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp,
 )  # fmt: skip
 
 
-class Constants:
-    """The constants of one function, at its top, each once."""
+class ConstantPool:
+    """The constants of one function, each created once at the top of its body."""
 
     def __init__(self, function: func.FuncOp) -> None:
         self._block = function.body.block
@@ -89,12 +89,12 @@ class Constants:
         return self.get(index_attribute(value), index)
 
     def size(self, size: Size) -> Index:
-        """A size as an index: itself if it is a number, else computed after the constants from the kernel's sizes."""
+        """Return a size as an index: an int if it is static, else a value computed from the kernel's size arguments."""
         if isinstance(size, int):
             return size
         if size not in self._sizes:
             first = next((op for op in self._block.ops if not self._is_size(op)), None)
-            self._sizes[size] = self._computed(size, Place(self, self._block, anchor=first))
+            self._sizes[size] = self._computed(size, OpBuilder(self, self._block, anchor=first))
         return self._sizes[size]
 
     def _is_size(self, op: Operation) -> bool:
@@ -102,32 +102,33 @@ class Constants:
             isinstance(op, arith.AddiOp | arith.MuliOp) and isinstance(op.result.type, IndexType)
         )
 
-    def _computed(self, size: Dim, place: Place) -> SSAValue:
-        known = {symbol(k): argument for k, argument in enumerate(size_arguments(self._block))}
+    def _computed(self, size: Dim, builder: OpBuilder) -> SSAValue:
+        symbols = {symbol(k): argument for k, argument in enumerate(size_arguments(self._block))}
         total: Index = 0
         for monomial, coefficient in size.terms.items():
             product: Index = coefficient
             for atom in monomial:
                 if not isinstance(atom, str):
                     raise UndecidableError(f"a kernel's size {size} is divided in the kernel")
-                product = place.times(known[atom], product)
-            total = place.add(total, product)
-        return place.value(total)
+                product = builder.times(symbols[atom], product)
+            total = builder.add(total, product)
+        return builder.value(total)
 
 
-class Place(NamedTuple):
-    """Appends ops to the end of `block`, or before `anchor` where one is given; every op gets `location`."""
+class OpBuilder(NamedTuple):
+    """An insertion point: appends ops to `block`, or inserts them before `anchor` if given; every new op gets `location`."""
 
-    constants: Constants
+    constants: ConstantPool
     block: Block
     location: LocationAttr | None = None
     anchor: Operation | None = None
 
-    def inside(self, block: Block) -> Place:
-        """The end of another block of the same function."""
+    def inside(self, block: Block) -> OpBuilder:
+        """Return a builder at the end of another block of the same function."""
         return self._replace(block=block, anchor=None)
 
-    def located(self, location: LocationAttr) -> Place:
+    def with_location(self, location: LocationAttr) -> OpBuilder:
+        """Return a builder whose ops get `location`."""
         return self._replace(location=location)
 
     def insert(self, op: Operation) -> Operation:
@@ -140,13 +141,14 @@ class Place(NamedTuple):
         return op
 
     def op(self, op: Operation, name: str | None = None) -> SSAValue:
-        """Appends an op with one result and returns it."""
+        """Insert an op with one result and return the result."""
         value = self.insert(op).results[0]
         if name is not None:
             value.name_hint = name
         return value
 
     def value(self, i: Index) -> SSAValue:
+        """Return an index as an SSA value."""
         return self.constants.index(i) if isinstance(i, int) else i
 
     def _binary(self, op: type[Operation], a: Index, b: Index) -> SSAValue:
@@ -170,7 +172,7 @@ class Place(NamedTuple):
         return self._binary(arith.DivUIOp, a, b)
 
     def quotient(self, a: Index, b: SSAValue) -> SSAValue:
-        """⌊a / b⌋ of indices that are not negative, b not zero."""
+        """Return ⌊a / b⌋ of non-negative indices, b ≠ 0."""
         return self._binary(arith.DivUIOp, a, b)
 
     def remainder(self, a: Index, b: int) -> Index:
@@ -188,13 +190,13 @@ class Place(NamedTuple):
         return self.op(op)
 
     def minimum(self, a: Index, b: Index) -> Index:
-        """The smaller of two indices that are not negative."""
+        """Return the smaller of two non-negative indices."""
         if isinstance(a, int) and isinstance(b, int):
             return min(a, b)
         return self._binary(arith.MinUIOp, a, b)
 
     def maximum(self, a: Index, b: Index) -> SSAValue:
-        """The larger of two indices that are not negative."""
+        """Return the larger of two non-negative indices."""
         if isinstance(a, int) and isinstance(b, int):
             return self.value(max(a, b))
         return self._binary(arith.MaxUIOp, a, b)
@@ -210,25 +212,25 @@ class Place(NamedTuple):
         return self.op(op)
 
     def size(self, size: Size) -> Index:
-        """A size as an index."""
+        """Return a size as an index."""
         return self.constants.size(size)
 
     def compare(self, a: Index, relation: str, b: Index) -> SSAValue:
-        """Whether a is `ult`, `ule` or `eq` b, for indices that are not negative."""
+        """Compare two non-negative indices; `relation` is `ult`, `ule` or `eq`."""
         return self.op(arith.CmpiOp(self.value(a), self.value(b), relation))
 
     def select(self, condition: SSAValue, a: Index, b: Index) -> SSAValue:
-        """One index or the other."""
+        """Return `a` if the condition holds, else `b`."""
         return self.op(arith.SelectOp(condition, self.value(a), self.value(b)))
 
-    def branch(self, condition: SSAValue) -> Place:
-        """The inside of an scf.if without results, ended; ops go before its end."""
+    def branch(self, condition: SSAValue) -> OpBuilder:
+        """Insert an scf.if without results and return a builder before the end of its body."""
         inner = Block([scf.YieldOp()])
         self.insert(scf.IfOp(condition, [], Region(inner)))
         return self._replace(block=inner, anchor=inner.last_op)
 
-    def either(self, condition: SSAValue) -> tuple[Place, Place]:
-        """As `branch`, and where the condition does not hold."""
+    def if_else(self, condition: SSAValue) -> tuple[OpBuilder, OpBuilder]:
+        """Insert an scf.if with an else branch; return builders for both bodies."""
         first, second = Block([scf.YieldOp()]), Block([scf.YieldOp()])
         self.insert(scf.IfOp(condition, [], Region(first), Region(second)))
         return self._replace(block=first, anchor=first.last_op), self._replace(block=second, anchor=second.last_op)
@@ -245,7 +247,7 @@ class Place(NamedTuple):
         return self.op(op, name)
 
     def subview(self, source: SSAValue, offsets: Sequence[Index], sizes: Sequence[Size], drop: Sequence[int] = ()) -> SSAValue:
-        """The window of `source` at `offsets`; dimensions in `drop` (of size 1) leave the type."""
+        """Return the subview of `source` at `offsets`; the dimensions in `drop` (of size 1) are rank-reduced."""
         t = memref_of(source)
         strides = strides_of(source)
         keep = [d for d in range(len(sizes)) if d not in drop]
@@ -255,8 +257,8 @@ class Place(NamedTuple):
             offset = base
             for o, s in zip(offsets, strides, strict=True):
                 offset = offset + cast(int, o) * s
-        kept = tuple(sizes[d] for d in keep), tuple(strides[d] for d in keep)
-        result = memref_type(t.element_type, *kept, offset, t.memory_space)
+        kept_layout = tuple(sizes[d] for d in keep), tuple(strides[d] for d in keep)
+        result = memref_type(t.element_type, *kept_layout, offset, t.memory_space)
         if result == t and tuple(sizes) == sizes_of(source):
             return source
         starts, dynamic_starts = self.split(offsets)
@@ -267,14 +269,14 @@ class Place(NamedTuple):
             properties={
                 "static_offsets": starts,
                 "static_sizes": extents,
-                "static_strides": i64s((1,) * len(sizes)),
+                "static_strides": i64_array((1,) * len(sizes)),
                 **segments(1, len(dynamic_starts), len(dynamic_extents), 0),
             },
         )
         return self.op(op)
 
     def reinterpret(self, root: SSAValue, offset: Size, shape: tuple[Size, ...], strides: tuple[Size, ...]) -> SSAValue:
-        """The buffer `root` seen with another shape and layout."""
+        """Return the buffer `root` with another offset, shape and strides."""
         t = memref_of(root)
         result = memref_type(t.element_type, shape, strides, offset, t.memory_space)
         if result == t and shape == sizes_of(root):
@@ -293,14 +295,14 @@ class Place(NamedTuple):
         return self.op(op, root.name_hint)
 
     def split(self, entries: Iterable[Index]) -> tuple[DenseArrayBase[Any], list[SSAValue]]:
-        """A list of indices as numbers, and the operands for those that are none."""
-        given = tuple(entries)
-        return i64s(tuple(e if isinstance(e, int) else DYNAMIC_INDEX for e in given)), [
-            e for e in given if not isinstance(e, int)
+        """Split indices into a static list (dynamic entries marked) and the operands for the dynamic entries."""
+        values = tuple(entries)
+        return i64_array(tuple(e if isinstance(e, int) else DYNAMIC_INDEX for e in values)), [
+            e for e in values if not isinstance(e, int)
         ]
 
     def loop(self, lower: Index, upper: Index, step: Index, carried: Sequence[SSAValue] = (), name: str = "i") -> scf.ForOp:
-        """An scf.for with an empty body; the caller appends to it and ends it with `yield_`."""
+        """Insert an scf.for with an empty body; the caller fills it and ends it with `yield_`."""
         body = Block(arg_types=[index, *(v.type for v in carried)])
         body.args[0].name_hint = name
         op = scf.ForOp.create(
@@ -314,8 +316,8 @@ class Place(NamedTuple):
     def yield_(self, *values: SSAValue) -> None:
         self.insert(scf.YieldOp.create(operands=values))
 
-    def divided(self, size: Size) -> Index:
-        """As `size`, for a size that floor divisions may be in, computed here."""
+    def divided_size(self, size: Size) -> Index:
+        """Return a size as an index, like `size`, but also for sizes with floor divisions, which are computed here."""
         if isinstance(size, int) or not size.is_divided:
             return self.size(size)
         total: Index = 0
@@ -325,13 +327,16 @@ class Place(NamedTuple):
                 if isinstance(atom, str):
                     factor = self.value(self.size(Dim.symbol(atom)))
                 else:
-                    factor = self.quotient(self.divided(atom[0]), self.value(self.divided(atom[1])))
+                    factor = self.quotient(self.divided_size(atom[0]), self.value(self.divided_size(atom[1])))
                 product = self.times(factor, product)
             total = self.add(total, product)
         return total
 
     def parallel(self, level: str, bounds: Sequence[tuple[Size, int]], names: Sequence[str]) -> scf.ParallelOp:
-        """An scf.parallel over (extent, step) pairs, its body empty: a `grid`, or the `item`s of one of its points."""
+        """Insert an scf.parallel over (extent, step) pairs with an empty body.
+
+        `level` is `grid` (tasks or work-groups) or `item` (the work-items of one group).
+        """
         body = Block(arg_types=[index] * len(bounds))
         for arg, name in zip(body.args, names, strict=True):
             arg.name_hint = name
@@ -340,7 +345,7 @@ class Place(NamedTuple):
         op = scf.ParallelOp.create(
             operands=[
                 *[zero] * n,
-                *(self.value(self.divided(e)) for e, _ in bounds),
+                *(self.value(self.divided_size(e)) for e, _ in bounds),
                 *(self.constants.index(s) for _, s in bounds),
             ],
             properties=segments(n, n, n, 0),
@@ -351,7 +356,7 @@ class Place(NamedTuple):
         return op
 
     def transfer_read(self, source: SSAValue, indices: Sequence[Index], shape: tuple[int, ...], map_: AffineMap) -> SSAValue:
-        """The vector that `map_` selects of a memref from `indices` on, all in bounds."""
+        """Read the vector that `map_` selects of a memref starting at `indices`; all elements are in bounds."""
         element = memref_of(source).element_type
         op = vector.TransferReadOp.create(
             operands=[source, *(self.value(i) for i in indices), self.constants.get(zero_attribute(element), element)],
@@ -365,7 +370,7 @@ class Place(NamedTuple):
         return self.op(op)
 
     def transfer_write(self, value: SSAValue, target: SSAValue, indices: Sequence[Index], map_: AffineMap) -> None:
-        """Writes a vector where `transfer_read` with the same map would read it."""
+        """Write a vector to the elements that `transfer_read` would read with the same map."""
         self.insert(
             vector.TransferWriteOp.create(
                 operands=[value, target, *(self.value(i) for i in indices)],
@@ -378,7 +383,7 @@ class Place(NamedTuple):
         )
 
     def splat(self, scalar: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-        """A scalar in every element; a dense constant where the scalar is one."""
+        """Broadcast a scalar to a vector; a constant scalar gives a dense constant."""
         t = vector_type(shape, scalar.type)
         if isinstance(scalar.owner, arith.ConstantOp) and isinstance(scalar.owner.value, IntegerAttr | FloatAttr):
             number = cast("IntegerAttr[Any] | FloatAttr[Any]", scalar.owner.value).value.data

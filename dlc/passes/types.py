@@ -1,4 +1,4 @@
-"""Types and attributes of the later stages: what is asked for often is made once."""
+"""Types and attributes of the later stages; common ones are memoized."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dlc.ir import (
 )
 
 MemRef: TypeAlias = MemRefType[Attribute]
-# The memory space of arguments, and of what an item has for itself.
+# The memory space of arguments and of private buffers.
 PRIVATE = NoneAttr()
 
 
@@ -48,23 +48,25 @@ def memref_type(
     offset: Size | None = 0,
     space: Attribute = PRIVATE,
 ) -> MemRef:
-    """A memref type; `strides=None` is the row-major layout, `offset=None` one that is known at run time only.
+    """Return a memref type; `strides=None` means row-major, `offset=None` an offset that is known only at run time.
 
-    Symbolic sizes are `?` in the type: what they are follows from where the value comes from (sizes.py).
+    Symbolic sizes are `?` in the type; `dialects/sizes.py` derives their values from where the memref comes from.
     """
-    plain = tuple(s if isinstance(s, int) else DYNAMIC_INDEX for s in shape)
+    static_shape = tuple(s if isinstance(s, int) else DYNAMIC_INDEX for s in shape)
     if strides is None or (strides == row_major(shape) and offset == 0):
-        return MemRefType(element, plain, memory_space=space)
-    known = tuple(s if isinstance(s, int) else None for s in strides)
-    return MemRefType(element, plain, StridedLayoutAttr(known, offset if isinstance(offset, int) else None), space)
+        return MemRefType(element, static_shape, memory_space=space)
+    static_strides = tuple(s if isinstance(s, int) else None for s in strides)
+    return MemRefType(
+        element, static_shape, StridedLayoutAttr(static_strides, offset if isinstance(offset, int) else None), space
+    )
 
 
 def reshaped_strides(shape: Sequence[Size], strides: Sequence[Size], new: Sequence[Size]) -> tuple[Size, ...] | None:
-    """The strides with which the elements of a strided array, in order, have the shape `new`; None if only a copy has it.
+    """Return the strides that view a strided array with the shape `new`, elements in order; None if only a copy can.
 
     Both shapes have the same number of elements, which is not 0.
     """
-    # Runs of elements at one distance from each other, the innermost last; a dimension of size 1 is part of any run.
+    # Runs of dimensions with a uniform stride, the innermost last; dimensions of size 1 belong to any run.
     runs: list[tuple[Size, Size]] = []
     for size, stride in zip(shape, strides, strict=True):
         if size == 1:
@@ -99,42 +101,42 @@ def map_attribute(map_: AffineMap) -> AffineMapAttr:
 
 @lru_cache(maxsize=256)
 def iterator_types(reductions: tuple[bool, ...]) -> ArrayAttr[IteratorTypeAttr]:
-    """The iterator types that say which iterators are reduced."""
+    """Return the iterator types, given which iterators are reductions."""
     return ArrayAttr([IteratorTypeAttr.reduction() if r else IteratorTypeAttr.parallel() for r in reductions])
 
 
 @lru_cache(maxsize=256)
 def segments(*counts: int) -> dict[str, Attribute]:
-    """The property that says how many operands of each kind there are."""
+    """Return the `operandSegmentSizes` property."""
     return {"operandSegmentSizes": DenseArrayBase.from_list(IntegerType(32), counts)}
 
 
 @lru_cache(maxsize=4096)
 def index_attribute(value: int) -> Attribute:
-    """A number of type index."""
+    """Return a constant of type index."""
     return IntegerAttr(value, index)
 
 
 @lru_cache(maxsize=64)
 def in_bounds(rank: int) -> ArrayAttr[BoolAttr]:
-    """The property that says of each dimension of a transfer that no mask is needed."""
+    """Return the `in_bounds` property of a transfer that needs no mask in any dimension."""
     return ArrayAttr([BoolAttr.from_bool(True)] * rank)
 
 
 @lru_cache
 def zero_attribute(element: Attribute) -> Attribute:
-    """Zero as an attribute of a scalar type."""
-    return number_attribute(0, element)
+    """Return zero as an attribute of a scalar type."""
+    return scalar_attribute(0, element)
 
 
-def number_attribute(value: int | float, element: Attribute) -> Attribute:
-    """A number as an attribute of a scalar type."""
+def scalar_attribute(value: int | float, element: Attribute) -> Attribute:
+    """Return a constant as an attribute of a scalar type."""
     if isinstance(element, IntegerType | IndexType):
         return IntegerAttr(int(value), cast(Any, element))
     return FloatAttr(float(value), cast(Any, element))
 
 
 @lru_cache(maxsize=4096)
-def i64s(values: tuple[int, ...]) -> DenseArrayBase[Any]:
-    """A list of numbers as a property."""
+def i64_array(values: tuple[int, ...]) -> DenseArrayBase[Any]:
+    """Return a list of integers as a DenseArray property."""
     return DenseArrayBase.from_list(i64, values)

@@ -1,5 +1,4 @@
-"""Values of the host program that are parts of others: reshapes, words, what is itself but later, slices that are one piece,
-and what is joined piece by piece."""
+"""Aliasing in the host program: reshapes, contiguous slices and operands of a concatenation that are views."""
 
 from __future__ import annotations
 
@@ -10,64 +9,65 @@ from typing import cast
 from dlc.dialects.dl.base import element_type_of, ints, shape_of, sizes
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Movement
+from dlc.dialects.dl.low_precision.packed_dot import ViewAsI32Op
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
-from dlc.dialects.dl.narrow_numbers.words import WordsOp
-from dlc.dialects.dl.programs.control import Loop, ScanOp
-from dlc.dialects.dl.programs.identities import AfterOp
-from dlc.dialects.dl.programs.program import PART
+from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp
+from dlc.dialects.dl.programs.identities import AddDependencyOp
+from dlc.dialects.dl.programs.program import SEGMENT
 from dlc.dims import is_multiple, is_static, product, row_major
 from dlc.ir import Operation, SSAValue, func
 
-# Ops whose result is all of their operand's buffer.
-RENAMED = (ReshapeOp, WordsOp, AfterOp)
+# Ops whose result is exactly their operand's buffer.
+ALIASING_OPS = (ReshapeOp, ViewAsI32Op, AddDependencyOp)
 
 
 def is_view(op: Operation | None, alignment: int) -> bool:
-    """Whether an op's result is a part of its operand's buffer, at a multiple of `alignment` bytes, and no kernel makes it.
+    """Return whether an op's result is a view into its operand's buffer, aligned to `alignment` bytes.
 
-    A slice is, of static sizes, if it takes the whole of all axes behind the first that it takes more than one element of,
-    and if the operand is a buffer: neither the caller's, which may lie anywhere, nor moved around by whoever reads it, nor the
-    last state of a loop that may be an element of a sequence, where elements lie side by side. What the program returns is
-    copied, from wherever it is.
+    A slice with static sizes is a view if it is contiguous: it takes all of every axis after the first axis of which it
+    takes more than one element. Its operand must be a buffer of the program: not the caller's (which may be anywhere),
+    not a movement that its reader fuses, and not the final state of a loop that may be an element of a sequence, where
+    elements are adjacent. A slice that the program returns is copied in any case, so any contiguous slice will do.
     """
-    if isinstance(op, RENAMED):
+    if isinstance(op, ALIASING_OPS):
         return True
-    if not isinstance(op, SliceOp) or not _is_one_piece(op):
+    if not isinstance(op, SliceOp) or not _is_contiguous(op):
         return False
     if is_returned(op.result):
         return True
     source, (root, _) = op.x.owner, source_of(op.x)
     if not isinstance(root.owner, Operation) or (isinstance(source, Movement) and not is_view(source, alignment)):
         return False
-    if is_last_state(root) and not is_multiple(product(shape_of(root)) * _bytes(root), alignment):
+    if is_last_state(root) and not is_multiple(product(shape_of(root)) * _element_bytes(root), alignment):
         return False
-    return not offset_of(op) * _bytes(op.x) % alignment
+    return not offset_of(op) * _element_bytes(op.x) % alignment
 
 
 def is_last_state(value: SSAValue) -> bool:
-    """Whether a value is what a loop's state is in the end, which is found wherever the last step left it."""
+    """Return whether a value is a loop's final state, which is stored wherever the last iteration wrote it."""
     loop = value.owner
-    return isinstance(loop, Loop) and (not isinstance(loop, ScanOp) or value in loop.results[: loop.state_count])
+    return isinstance(loop, LoopLikeOp) and (not isinstance(loop, ScanOp) or value in loop.results[: loop.state_count])
 
 
-def _is_one_piece(op: SliceOp) -> bool:
+def _is_contiguous(op: SliceOp) -> bool:
+    """Return whether a slice with unit strides of a static shape is one contiguous range of its operand."""
     if any(s != 1 for s in ints(op.strides)) or not is_static(shape_of(op.x)):
         return False
     pairs = zip(shape_of(op.x), shape_of(op.result), strict=True)
-    rest = list(dropwhile(lambda pair: pair[1] == 1, pairs))
-    return all(size == part for size, part in rest[1:])
+    remaining = list(dropwhile(lambda pair: pair[1] == 1, pairs))
+    return all(size == taken for size, taken in remaining[1:])
 
 
-def joins_pieces(op: ConcatOp, alignment: int) -> bool:
-    """Whether each operand would be one piece of the result, at a multiple of `alignment` bytes."""
+def is_contiguous_concat(op: ConcatOp, alignment: int) -> bool:
+    """Return whether each operand would be one contiguous range of the result, aligned to `alignment` bytes."""
     shape = shape_of(op.result)
     if not is_static(shape) or any(size != 1 for size in shape[: op.joined_axis]):
         return False
-    return not any(offset * _bytes(op.result) % alignment for _, offset in pieces_of(op))
+    return not any(offset * _element_bytes(op.result) % alignment for _, offset in concat_operand_offsets(op))
 
 
-def pieces_of(op: ConcatOp) -> Iterator[tuple[SSAValue, int]]:
-    """What is joined, and where it begins in the result, in elements."""
+def concat_operand_offsets(op: ConcatOp) -> Iterator[tuple[SSAValue, int]]:
+    """Yield each operand of a concatenation with its offset in the result, in elements."""
     offset = 0
     for value in op.values:
         yield value, offset
@@ -75,33 +75,36 @@ def pieces_of(op: ConcatOp) -> Iterator[tuple[SSAValue, int]]:
 
 
 def is_returned(value: SSAValue) -> bool:
-    """Whether nothing reads a value, perhaps in another shape, but the end of the program; that of a part is no end."""
+    """Return whether a value, perhaps reshaped, is read only by the program's return.
+
+    The return of a program segment does not count.
+    """
     readers = [use.operation for use in value.uses]
     return bool(readers) and all(
-        (isinstance(r, func.ReturnOp) and not _is_of_part(r)) or (isinstance(r, ReshapeOp) and is_returned(r.result))
+        (isinstance(r, func.ReturnOp) and not _is_in_segment(r)) or (isinstance(r, ReshapeOp) and is_returned(r.result))
         for r in readers
     )
 
 
-def _is_of_part(end: func.ReturnOp) -> bool:
+def _is_in_segment(end: func.ReturnOp) -> bool:
     main = end.parent_op()
-    return main is not None and PART in main.attributes
+    return main is not None and SEGMENT in main.attributes
 
 
 def offset_of(op: SliceOp) -> int:
-    """Where the first element of a slice is in its operand, in elements."""
+    """Return the offset of a slice's first element in its operand, in elements."""
     strides = cast("tuple[int, ...]", row_major(shape_of(op.x)))
     return sum(int(start) * stride for start, stride in zip(sizes(op.starts), strides, strict=True))
 
 
 def source_of(value: SSAValue) -> tuple[SSAValue, int]:
-    """The value that `value` is a part of through such ops, and where it begins there, in elements of that value."""
+    """Return the root value that `value` is a view of, and its offset there, in elements of the root."""
     offset = 0
-    while isinstance(value.owner, (*RENAMED, SliceOp)):
+    while isinstance(value.owner, (*ALIASING_OPS, SliceOp)):
         match value.owner:
             case SliceOp() as op:
                 offset += offset_of(op)
-            case WordsOp() as op:
+            case ViewAsI32Op() as op:
                 offset *= op.count
             case _:
                 pass
@@ -109,5 +112,5 @@ def source_of(value: SSAValue) -> tuple[SSAValue, int]:
     return value, offset
 
 
-def _bytes(value: SSAValue) -> int:
+def _element_bytes(value: SSAValue) -> int:
     return numpy_dtype(element_type_of(value)).itemsize

@@ -1,11 +1,11 @@
-"""PyTorch: modules and graphs of its compiler become programs.
+"""PyTorch frontend: exported programs and graphs of torch.compile become dlc programs.
 
-    model = dlc.from_torch(module, (x,))            a module, exported and compiled
-    model = dlc.compile_model("m.pt2")              what torch.export.save wrote
-    fast = torch.compile(module, backend="dlc")     one call of a module after another, and its training
+    model = dlc.from_torch(module, (x,))            export a module and compile it
+    model = dlc.compile_model("m.pt2")              compile a file of torch.export.save
+    fast = torch.compile(module, backend="dlc")     compile the calls of a module, and their gradients
 
-Either way torch hands over a graph of ATen operators, which `reading` makes plain data of (`graph`). `interpreter` runs that
-graph on traced arrays, each operator by a rule of a few lines that is written with `dlc.numpy` (`rules`). `exported` and
-`backend` are what people call. torch is imported by `reading`, `exported` and `backend` alone, which are imported when they are
-asked for: the rest works without it.
+In each case torch provides an FX graph of ATen ops. `fx_conversion` converts it to plain data (`fx_graph`); `interpreter` runs
+this graph on traced arrays, each operator by a rule of a few lines written with `dlc.numpy` (`rules`). `exported_programs` and
+`backend` are the entry points. Only `fx_conversion`, `exported_programs` and `backend` import torch, and only when they are
+needed: everything else works without torch.
 """

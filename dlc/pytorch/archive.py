@@ -1,8 +1,8 @@
-"""Files of torch.export.save, checked before torch reads them.
+"""Validation of files of torch.export.save before torch reads them.
 
-Such a file is a zip of JSON and raw tensors, and may hold more: pickles, expressions and names of functions, which
-torch.export.load unpickles, evaluates and calls whatever they are. A model of tensors needs none of the first and few of the
-others, so a file with more is refused, and torch is given a copy of what was checked.
+Such a file is a zip of JSON and raw tensors, but may also contain pickles, expressions and function names, which
+torch.export.load unpickles, evaluates and calls without checks. A model of tensors needs no pickles and only a few functions,
+so any other file is rejected, and torch reads a copy of the validated entries.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from typing import Any, cast
 from dlc.errors import ModelError
 from dlc.pytorch.rules import RULES
 
-# Names of functions are aten's, those of another library that there is a rule for, or Python's arithmetic on sizes.
+# Allowed functions: ATen ops, ops of other libraries that have a rule, and Python arithmetic on sizes.
 _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(\.\w+)?")
 _ARITHMETIC = re.compile(r"(_operator|math|torch)\.(\w+)")
-# Sizes are sums and products of symbols: Add(Integer(1), Symbol('s7', positive=True, integer=True)).
-_WORDS = "Add|Mul|Pow|Integer|Symbol|Rational|FloorDiv|Mod|Max|Min|positive|integer|True|False"
-_EXPRESSION = re.compile(rf"[\s\d(),=*+/-]|'\w+'|\b({_WORDS}|s\d+|u\d+)\b")
+# Sizes are SymPy expressions of symbols: Add(Integer(1), Symbol('s7', positive=True, integer=True)).
+_SYMPY_NAMES = "Add|Mul|Pow|Integer|Symbol|Rational|FloorDiv|Mod|Max|Min|positive|integer|True|False"
+_EXPRESSION = re.compile(rf"[\s\d(),=*+/-]|'\w+'|\b({_SYMPY_NAMES}|s\d+|u\d+)\b")
 _TENSORS = re.compile(r"(weight|tensor)_\d+")
 
 
 def checked_archive(path: Path) -> io.BytesIO:
-    """The archive in a file, of nothing but tensors, a graph, and example inputs, which are to be read with `weights_only`.
+    """Return a copy of an archive that contains only tensors, a graph, and example inputs, which must be read with
+    `weights_only`.
 
-    Raises ModelError for a file that is none, and for one with what torch would run.
+    Raises ModelError for a file that is not such an archive, and for one with content that torch would execute.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            # torch stores its entries as they are.
+            # torch.export.save does not compress entries, so larger contents indicate a zip bomb.
             if sum(info.file_size for info in archive.infolist()) > path.stat().st_size:
-                raise ModelError(f"{path}: its entries are said to be larger than the file; torch.export.save compresses none")
+                raise ModelError(f"{path}: its entries are larger than the file; torch.export.save does not compress entries")
             entries = {info.filename: archive.read(info) for info in archive.infolist()}
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
-        raise ModelError(f"{path}: no archive of torch.export.save: {error}") from error
+        raise ModelError(f"{path}: not an archive of torch.export.save: {error}") from error
     for name, content in entries.items():
         if problem := _problem(_inner(name), content):
-            raise ModelError(f"{path}: {name}: {problem}; it is not read, since torch would run what such a file names")
+            raise ModelError(f"{path}: {name}: {problem}; the file is rejected, since torch would execute the code it names")
     copy = io.BytesIO()
     with zipfile.ZipFile(copy, "w", zipfile.ZIP_STORED) as archive:
         for name, content in entries.items():
@@ -52,51 +53,51 @@ def checked_archive(path: Path) -> io.BytesIO:
 
 
 def example_inputs(archive: io.BytesIO) -> Iterator[bytes]:
-    """The pickles of an archive: example inputs."""
+    """Yield the pickled example inputs of an archive."""
     with zipfile.ZipFile(archive) as opened:
         yield from (opened.read(name) for name in opened.namelist() if str(_inner(name).parent) == "data/sample_inputs")
     archive.seek(0)
 
 
 def _inner(name: str) -> PurePosixPath:
-    """The name of an entry without the folder that all of them are in."""
+    """Return the name of an entry without the top-level folder."""
     return PurePosixPath(*PurePosixPath(name).parts[1:])
 
 
 def _problem(name: PurePosixPath, content: bytes) -> str | None:
-    """What is wrong with an entry of this inner name."""
+    """Return why an entry is rejected, or None."""
     folder = str(name.parent)
     if folder in ("data/weights", "data/constants") and name.suffix != ".json":
-        return None if _TENSORS.fullmatch(name.name) else "an entry that is no plain tensor"
+        return None if _TENSORS.fullmatch(name.name) else "an entry that is not a plain tensor"
     if folder == "models" or name.suffix == ".json":
         try:
             return next(_problems(json.loads(content)), None)
         except (ValueError, TypeError, RecursionError) as error:
             return f"not JSON: {error}"
-    plain = folder in (".", ".data", "extra", "data/sample_inputs")
-    return None if plain else "an entry that is neither a graph nor a tensor"
+    is_data_folder = folder in (".", ".data", "extra", "data/sample_inputs")
+    return None if is_data_folder else "an entry that is neither a graph nor a tensor"
 
 
 def _problems(value: Any) -> Iterator[str]:
-    """What torch would run of a part of JSON."""
+    """Yield the values in JSON that torch would execute or unpickle."""
     if isinstance(value, list):
-        for part in cast("list[Any]", value):
-            yield from _problems(part)
+        for element in cast("list[Any]", value):
+            yield from _problems(element)
     if not isinstance(value, dict):
         return
-    for key, part in cast("dict[str, Any]", value).items():
-        if key == "use_pickle" and part:
+    for key, element in cast("dict[str, Any]", value).items():
+        if key == "use_pickle" and element:
             yield "a pickled tensor"
-        elif key == "path_name" and not _TENSORS.fullmatch(str(part)):
-            yield f"an object {part!r} that is no tensor"
-        elif key == "expr_str" and _EXPRESSION.sub("", str(part)):
-            yield f"a size {part!r}"
-        elif key == "range_constraints" and _EXPRESSION.sub("", "".join(cast("dict[str, Any]", part))):
-            yield f"ranges of {', '.join(cast('dict[str, Any]', part))}"
-        elif key == "target" and isinstance(part, str) and not _is_known(part):
-            yield f"a function {part!r}"
+        elif key == "path_name" and not _TENSORS.fullmatch(str(element)):
+            yield f"an object {element!r} that is not a tensor"
+        elif key == "expr_str" and _EXPRESSION.sub("", str(element)):
+            yield f"a size {element!r}"
+        elif key == "range_constraints" and _EXPRESSION.sub("", "".join(cast("dict[str, Any]", element))):
+            yield f"ranges of {', '.join(cast('dict[str, Any]', element))}"
+        elif key == "target" and isinstance(element, str) and not _is_known(element):
+            yield f"a function {element!r}"
         else:
-            yield from _problems(part)
+            yield from _problems(element)
 
 
 def _is_known(target: str) -> bool:

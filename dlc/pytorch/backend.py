@@ -1,10 +1,11 @@
-"""`torch.compile(module, backend="dlc")`: graphs of calls, and of their gradients, compiled when they are first run.
+"""Backend of torch.compile: `torch.compile(module, backend="dlc")`.
 
-    torch.compile ─ Dynamo: a graph of the call ─ AOTAutograd: of it and of its gradient, without changes in place ─┬─ forward
-                                                                                                                  └─ backward
+    torch.compile ─ Dynamo: FX graph of the call ─ AOTAutograd: functionalized graphs ─┬─ forward
+                                                                                       └─ backward
 
-Each graph is a program. In inference parameters and buffers are constants of it, packed once; where they are found to have
-changed, they are inputs from then on. Tensors on the CPU are read, and results handed over, without copies.
+Each graph is compiled to one program when it first runs. For inference, parameters and buffers are constants of the program, so
+that their layout is computed once; if they are found to have changed, they become inputs. Tensors on the CPU are passed in and
+out without copies.
 """
 
 from __future__ import annotations
@@ -19,28 +20,39 @@ import numpy as np
 
 from dlc.errors import DlcError, UnsupportedError
 from dlc.options import Options
-from dlc.pytorch.calls import Read
-from dlc.pytorch.graph import Graph
-from dlc.pytorch.interpreter import draws, place_of, refuse_gaps
-from dlc.pytorch.library import library, torch
-from dlc.pytorch.programs import loose_sizes, model_of, with_sizes
-from dlc.pytorch.reading import array_of, decompositions, drop_checks, is_ruled, nodes_of, operator_name, tensor_of
+from dlc.pytorch.aot_graphs import AotGraph
+from dlc.pytorch.fx_conversion import (
+    array_to_tensor,
+    convert_nodes,
+    decompositions,
+    erase_assertions,
+    has_rule,
+    operator_name,
+    tensor_to_array,
+)
+from dlc.pytorch.fx_graph import FxGraph
+from dlc.pytorch.graph_compilation import build_model, substitute_sizes, unbound_symbols
+from dlc.pytorch.interpreter import draws_random_numbers, node_location, raise_unsupported_nodes
+from dlc.pytorch.torch_import import torch, torch_module
 from dlc.runtime.models.model import Model
 
-_common, _partitioners = library("torch._dynamo.backends.common"), library("torch._functorch.partitioners")
-_partitioner, _support = (library(f"torch.fx.passes.{name}") for name in ("infra.partitioner", "operator_support"))
-_fakes = library("torch._subclasses.fake_tensor")
+_common, _partitioners = torch_module("torch._dynamo.backends.common"), torch_module("torch._functorch.partitioners")
+_partitioner, _support = (torch_module(f"torch.fx.passes.{name}") for name in ("infra.partitioner", "operator_support"))
+_fakes = torch_module("torch._subclasses.fake_tensor")
 _log = logging.getLogger("dlc.pytorch")
-_REFUSED = "run by PyTorch, since dlc refuses it: %s"
+_FALLBACK = "fallback to PyTorch, since dlc cannot compile the graph: %s"
 _NAME = "torch.compile"
-# So many modules of the same graph have their own constants; of those beyond, parameters are inputs.
-_MOST_FROZEN = 64
+# Up to this many modules that share a graph are compiled with their parameters as constants; for more, parameters are inputs.
+_MAX_CONSTANT_MODELS = 64
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What `options` of torch.compile say: whether what dlc has no rule for is an `error` or runs `eager`ly, by PyTorch; and
-    the target and the options of `dlc.compile_model` that are of every graph."""
+class BackendSettings:
+    """The `options` of torch.compile.
+
+    `fallback` is "error" or "eager": whether an operator without a rule raises an error or is run by PyTorch. The others are
+    the target and the options of `dlc.compile_model` that apply to every graph.
+    """
 
     fallback: str = "error"
     target: str = "cpu"
@@ -53,15 +65,17 @@ class Settings:
     cache: bool | None = None
 
     @staticmethod
-    def of(options: dict[str, Any] | None) -> Settings:
-        """Raises DlcError for an option that there is not, or a value that it cannot have."""
-        given = options or {}
-        known = Settings.__dataclass_fields__
-        if unknown := sorted(given.keys() - known):
-            raise DlcError(f"{_NAME}: options {', '.join(unknown)}: the backend dlc has {', '.join(known)}")
-        settings = Settings(**given)
+    def of(options: dict[str, Any] | None) -> BackendSettings:
+        """Parse `options`. Raises DlcError for an unknown option or value."""
+        option_values = options or {}
+        option_names = BackendSettings.__dataclass_fields__
+        if unknown := sorted(option_values.keys() - option_names):
+            raise DlcError(
+                f"{_NAME}: unknown options {', '.join(unknown)}; the options of the backend dlc are {', '.join(option_names)}"
+            )
+        settings = BackendSettings(**option_values)
         if settings.fallback not in ("error", "eager"):
-            raise DlcError(f"{_NAME}: options: fallback {settings.fallback!r}: there are error and eager")
+            raise DlcError(f"{_NAME}: options: fallback {settings.fallback!r}; expected 'error' or 'eager'")
         try:
             _ = settings.compiling
         except UnsupportedError as error:
@@ -74,14 +88,15 @@ class Settings:
 
 
 def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None) -> Callable[..., Any]:
-    """The backend, as torch.compile finds it.
+    """Compile a graph: the backend function that torch.compile calls.
 
-    Raises UnsupportedError with every operator that dlc has no rule for and the lines that call it, unless they may fall back.
+    Raises UnsupportedError with every operator that has no rule and the lines that call it, unless they may fall back to
+    PyTorch.
     """
-    settings = Settings.of(options)
+    settings = BackendSettings.of(options)
 
     def compiled(frozen: bool) -> Callable[[Any, Sequence[Any]], Any]:
-        return lambda part, examples: _compiled(part, settings, frozen)
+        return lambda part, examples: _compile_module(part, settings, frozen)
 
     aot = _common.aot_autograd(
         fw_compiler=compiled(False),
@@ -93,49 +108,52 @@ def dlc(graph: Any, example_inputs: Sequence[Any], *, options: dict[str, Any] | 
     return aot(graph, example_inputs)
 
 
-def _compiled(module: Any, settings: Settings, frozen: bool) -> Any:
-    """What runs a graph of AOTAutograd."""
+def _compile_module(module: Any, settings: BackendSettings, frozen: bool) -> Any:
+    """Return a callable that runs a graph of AOTAutograd."""
     static = _static_inputs() if frozen else ()
     _without_checks(module)
-    missing = [node for node in nodes_of(module.graph) if not is_ruled(node.op)]
+    missing = [node for node in convert_nodes(module.graph) if not has_rule(node.op)]
     if not missing:
-        return _boxed(_run(module, settings, static))
+        return _box_arguments(_run(module, settings, static))
     if settings.fallback == "error":
-        refuse_gaps(_NAME, missing)
-    _log.warning("run by PyTorch, since dlc has no rule for them: %s", "; ".join(f"{n.op} at {place_of(n)}" for n in missing))
-    return _boxed(_partitioned(module, settings))
+        raise_unsupported_nodes(_NAME, missing)
+    _log.warning(
+        "fallback to PyTorch for operators without a rule: %s", "; ".join(f"{n.op} at {node_location(n)}" for n in missing)
+    )
+    return _box_arguments(_compile_partitions(module, settings))
 
 
 def _without_checks(module: Any) -> None:
-    """Takes checks out of a graph, and their tokens, for which PyTorch gives None, out of its results."""
-    tokens = drop_checks(module.graph)
+    """Remove assertions from a graph, and their effect tokens, for which PyTorch expects None, from its results."""
+    tokens = erase_assertions(module.graph)
     output = module.graph.output_node()
     if tokens:
         output.args = (tuple(None if end in tokens else end for end in output.args[0]),)
         module.recompile()
 
 
-def _run(module: Any, settings: Settings, static: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
-    """What runs a graph of operators that there are rules for: dlc, or PyTorch where it has what dlc has not, such as complex
-    numbers, and that may be."""
+def _run(module: Any, settings: BackendSettings, static: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
+    """Return a callable that runs a graph of operators with rules: by dlc, or by PyTorch if dlc cannot compile it and may
+    fall back.
+    """
     try:
-        return _Compiled(module, settings, static)
+        return _CompiledGraph(module, settings, static)
     except DlcError as error:
         if settings.fallback == "error":
             raise
-        _log.warning(_REFUSED, error)
+        _log.warning(_FALLBACK, error)
         return lambda arguments: module(*arguments)
 
 
 def _static_inputs() -> Sequence[int]:
-    """The places of parameters and buffers among the inputs of the graph that is being compiled."""
+    """Return the positions of parameters and buffers among the inputs of the graph that is being compiled."""
     context = torch._guards.TracingContext.try_get()
-    known = context.fw_metadata if context is not None else None
-    return tuple(known.static_input_indices) if known is not None else ()
+    metadata = context.fw_metadata if context is not None else None
+    return tuple(metadata.static_input_indices) if metadata is not None else ()
 
 
-def _boxed(run: Callable[[list[Any]], Any]) -> Any:
-    """`run` in AOTAutograd's convention: it takes a list of arguments, which it may empty."""
+def _box_arguments(run: Callable[[list[Any]], Any]) -> Any:
+    """Wrap `run` in AOTAutograd's boxed calling convention: it takes one list of arguments, which it may clear."""
 
     def call(arguments: list[Any]) -> Any:
         return run(arguments)
@@ -144,124 +162,125 @@ def _boxed(run: Callable[[list[Any]], Any]) -> Any:
     return call
 
 
-def _partitioned(module: Any, settings: Settings) -> Callable[[list[Any]], Any]:
-    """The graph with what dlc has rules for in compiled parts, and the rest as it is."""
+def _compile_partitions(module: Any, settings: BackendSettings) -> Callable[[list[Any]], Any]:
+    """Partition the graph: subgraphs of operators with rules are compiled, PyTorch runs the rest."""
 
-    class Ruled(_support.OperatorSupportBase):
+    class RuleSupport(_support.OperatorSupportBase):
         def is_node_supported(self, submodules: Any, node: Any) -> bool:
-            return node.op == "call_function" and is_ruled(operator_name(node.target))
+            return node.op == "call_function" and has_rule(operator_name(node.target))
 
-    class Part(torch.nn.Module):
-        def __init__(self, run: Callable[[list[Any]], Sequence[Any]], alone: bool) -> None:
+    class CompiledSubgraph(torch.nn.Module):
+        def __init__(self, run: Callable[[list[Any]], Sequence[Any]], has_single_result: bool) -> None:
             super().__init__()
-            self.run, self.alone = run, alone
+            self.run, self.has_single_result = run, has_single_result
 
         def forward(self, *arguments: Any) -> Any:
             results = self.run(list(arguments))
-            return results[0] if self.alone and isinstance(results, list | tuple) else results
+            return results[0] if self.has_single_result and isinstance(results, list | tuple) else results
 
-    whole = _partitioner.CapabilityBasedPartitioner(module, Ruled()).partition_and_fuse()
-    for name, part in list(whole.named_children()):
-        alone = not isinstance(part.graph.output_node().args[0], list | tuple)
-        setattr(whole, name, Part(_run(part, settings, ()), alone))
-    return lambda arguments: torch.fx.Interpreter(whole).boxed_run(arguments)
+    partitioned = _partitioner.CapabilityBasedPartitioner(module, RuleSupport()).partition_and_fuse()
+    for name, subgraph in list(partitioned.named_children()):
+        has_single_result = not isinstance(subgraph.graph.output_node().args[0], list | tuple)
+        setattr(partitioned, name, CompiledSubgraph(_run(subgraph, settings, ()), has_single_result))
+    return lambda arguments: torch.fx.Interpreter(partitioned).boxed_run(arguments)
 
 
 @dataclass
-class _Frozen:
-    """A model whose constants are these tensors, as they were at these versions."""
+class _ConstantModel:
+    """A model that has these tensors as constants, and the versions of the tensors it was compiled with."""
 
     tensors: Sequence[weakref.ref[Any]]
     versions: Sequence[int]
     model: Model
 
     @staticmethod
-    def of(tensors: Sequence[Any], model: Model) -> _Frozen:
-        return _Frozen([weakref.ref(t) for t in tensors], _versions(tensors), model)
+    def of(tensors: Sequence[Any], model: Model) -> _ConstantModel:
+        return _ConstantModel([weakref.ref(t) for t in tensors], _versions(tensors), model)
 
     def is_of(self, tensors: Sequence[Any]) -> bool:
-        return all([known() is t for known, t in zip(self.tensors, tensors, strict=True)])
+        return all([reference() is t for reference, t in zip(self.tensors, tensors, strict=True)])
 
 
 def _versions(tensors: Sequence[Any]) -> list[int]:
     return [0 if t.is_inference() else t._version for t in tensors]
 
 
-class _Compiled:
-    """A graph of AOTAutograd that dlc runs; `static` are the places of the arguments that are its constants."""
+class _CompiledGraph:
+    """A graph of AOTAutograd compiled by dlc; `static` are the positions of the arguments that become constants."""
 
-    def __init__(self, module: Any, settings: Settings, static: Sequence[int]) -> None:
+    def __init__(self, module: Any, settings: BackendSettings, static: Sequence[int]) -> None:
         self._settings = settings
-        # What runs it where dlc refuses to, if that may be.
+        # The fallback if compilation fails, if allowed.
         self._eager: Any = module if settings.fallback == "eager" else None
         self._refused = False
-        # Meanwhile PyTorch computes with stand-ins alone, and a graph holds tensors as well.
+        # A compiler runs in fake tensor mode, but the constants of the graph are real tensors.
         with _fakes.unset_fake_temporarily():
-            self._read = Read.of(module)
-        self._draws = draws(self._read.graph)
-        # Places among the arguments, of which some are sizes.
+            self._read = AotGraph.of(module)
+        self._draws = draws_random_numbers(self._read.graph)
+        # Positions among the arguments, some of which are sizes.
         self._static = [k for k in static if k in self._read.tensors]
-        self._left = [k for k in self._read.tensors if k not in self._static]
-        self._frozen: list[_Frozen] = []
+        self._dynamic = [k for k in self._read.tensors if k not in self._static]
+        self._constant_models: list[_ConstantModel] = []
         self._models: dict[tuple[Any, ...], Model] = {}
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
-        """The results; the arguments are taken out of their list once they are read."""
+        """Run the graph. The list of arguments is cleared once they are read."""
         if self._refused:
             return self._eager(*arguments)
         read = self._read
         sizes = {symbol: arguments[k] for symbol, k in read.symbols.items()}
         try:
-            model, places = self._prepared(arguments, sizes)
+            model, positions = self._select_model(arguments, sizes)
         except DlcError as error:
             if self._eager is None:
                 raise
-            _log.warning(_REFUSED, error)
+            _log.warning(_FALLBACK, error)
             self._refused = True
             return self._eager(*arguments)
-        arrays = [array_of(arguments[k]) for k in places]
+        arrays = [tensor_to_array(arguments[k]) for k in positions]
         arguments.clear()
         if self._draws:
             arrays.append(np.asarray(torch.randint(2**31, ()).item()))
-        results = [tensor_of(np.asarray(result)) for result in model.run_fitting(arrays)]
+        results = [array_to_tensor(np.asarray(result)) for result in model.check_and_run(arrays)]
         return [result.of(results, sizes) for result in read.results]
 
-    def _prepared(self, arguments: Sequence[Any], sizes: Mapping[str, int]) -> tuple[Model, Sequence[int]]:
-        """The model for these arguments, and the places of those that it takes."""
+    def _select_model(self, arguments: Sequence[Any], sizes: Mapping[str, int]) -> tuple[Model, Sequence[int]]:
+        """Return the model for these arguments, and the positions of the arguments that it takes."""
         static = [arguments[k] for k in self._static]
-        frozen = self._constants(static, sizes) if static else None
-        if frozen is None:
+        specialized = self._constants(static, sizes) if static else None
+        if specialized is None:
             return self._model(self._read.graph, sizes), self._read.tensors
-        return frozen.model, self._left
+        return specialized.model, self._dynamic
 
-    def _constants(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> _Frozen | None:
-        """The model with these tensors as constants; None from when on they are found to change."""
-        for frozen in self._frozen:
-            if frozen.is_of(tensors):
-                if frozen.versions == _versions(tensors):
-                    return frozen
-                _log.info("%s: parameters changed after they were compiled for; they are inputs from now on", _NAME)
+    def _constants(self, tensors: Sequence[Any], sizes: Mapping[str, int]) -> _ConstantModel | None:
+        """Return the model with these tensors as constants; None once they have been found to change."""
+        for cached in self._constant_models:
+            if cached.is_of(tensors):
+                if cached.versions == _versions(tensors):
+                    return cached
+                _log.info("%s: parameters changed after compilation; from now on they are inputs", _NAME)
                 self._static = []
-                self._frozen.clear()
+                self._constant_models.clear()
                 return None
-        self._frozen = [f for f in self._frozen if all(known() is not None for known in f.tensors)]
-        if len(self._frozen) == _MOST_FROZEN:
+        # Drop models whose tensors were garbage-collected.
+        self._constant_models = [m for m in self._constant_models if all(reference() is not None for reference in m.tensors)]
+        if len(self._constant_models) == _MAX_CONSTANT_MODELS:
             return None
         names = [self._read.names[k] for k in self._static]
         graph = self._read.graph
-        constants = {name: array_of(t) for name, t in zip(names, tensors, strict=True)}
-        left = [info for info in graph.inputs if info.name not in constants]
-        model = self._made(replace(graph, inputs=left, constants={**graph.constants, **constants}), sizes)
-        self._frozen.insert(0, _Frozen.of(tensors, model))
-        return self._frozen[0]
+        constants = {name: tensor_to_array(t) for name, t in zip(names, tensors, strict=True)}
+        inputs = [info for info in graph.inputs if info.name not in constants]
+        model = self._compile(replace(graph, inputs=inputs, constants={**graph.constants, **constants}), sizes)
+        self._constant_models.insert(0, _ConstantModel.of(tensors, model))
+        return self._constant_models[0]
 
-    def _model(self, graph: Graph, sizes: Mapping[str, int]) -> Model:
-        """The model whose parameters are inputs."""
-        key = tuple(sizes[symbol] for symbol in loose_sizes(graph))
+    def _model(self, graph: FxGraph, sizes: Mapping[str, int]) -> Model:
+        """Return the model that has the parameters as inputs."""
+        key = tuple(sizes[symbol] for symbol in unbound_symbols(graph))
         if key not in self._models:
-            self._models[key] = self._made(graph, sizes)
+            self._models[key] = self._compile(graph, sizes)
         return self._models[key]
 
-    def _made(self, graph: Graph, sizes: Mapping[str, int]) -> Model:
-        known = {symbol: sizes[symbol] for symbol in loose_sizes(graph)}
-        return model_of(with_sizes(graph, known), _NAME, self._settings.target, self._settings.compiling)
+    def _compile(self, graph: FxGraph, sizes: Mapping[str, int]) -> Model:
+        static_sizes = {symbol: sizes[symbol] for symbol in unbound_symbols(graph)}
+        return build_model(substitute_sizes(graph, static_sizes), _NAME, self._settings.target, self._settings.compiling)

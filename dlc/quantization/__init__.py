@@ -1,9 +1,9 @@
-"""Post-training quantisation: an ONNX model in floats becomes one of 8-bit integers (docs/quantization.md).
+"""Post-training quantization of ONNX models to int8 (docs/quantization.md).
 
-Read in this order: `quantizing.py` (all of it, from a file to a report), `settings.py` (what may be asked for), `graph.py`
-and `preparing.py` (the model as it is rewritten), `placing.py` (which nodes are layers, which tensors become integers),
-`samples.py` and `calibration.py` (the model runs in floats), `equalizing.py` (channels of small values), `histogram.py` and
-`moments.py` (what is remembered of a run), `ranges.py` (scales of data), `weights.py` (integers of weights), `sensitivity.py`
-(what each layer costs, and `difference.py` how that is measured; which ones stay in floats), `rewriting.py` and `dynamic.py`
-(the model that is written), `report.py`.
+Read in this order: `post_training.py` (the whole process, from a file to a report), `settings.py` (the settings), `graph.py`
+and `preparation.py` (the model as a rewritable graph), `layer_selection.py` (which nodes are layers, which tensors are
+quantized), `calibration_data.py` and `calibration.py` (the float model runs on calibration data), `channel_equalization.py`
+(SmoothQuant), `histogram.py` and `moments.py` (the statistics of a run), `ranges.py` (scales and zero points of activations),
+`weights.py` (int8 weights, GPTQ), `sensitivity.py` and `output_error.py` (the error of each layer; which layers stay in float),
+`qdq_model.py` and `dynamic_quantization.py` (the quantized model), `report.py`.
 """

@@ -1,4 +1,4 @@
-"""Runs the model in floats on calibration data, and counts the values that tensors take."""
+"""Run the float model on calibration data and collect statistics of its tensors."""
 
 from __future__ import annotations
 
@@ -12,112 +12,117 @@ from onnx import ModelProto
 
 from dlc.errors import DlcError
 from dlc.files.model_source import path_or_bytes
-from dlc.instrument.report import Doing, Progress
+from dlc.instrument.report import Progress, ProgressEvent
 from dlc.model_files import compile_file
 from dlc.options import Options
-from dlc.quantization.difference import Difference
-from dlc.quantization.graph import Graph
+from dlc.quantization.calibration_data import CalibrationData
+from dlc.quantization.graph import QuantizationGraph
 from dlc.quantization.histogram import Histogram
-from dlc.quantization.moments import MOST_ENTRIES, Moments
-from dlc.quantization.placing import Layer
-from dlc.quantization.samples import Samples
+from dlc.quantization.layer_selection import Layer
+from dlc.quantization.moments import MAX_ENTRIES, Moments
+from dlc.quantization.output_error import OutputError
 from dlc.runtime.models.model import Model
 from dlc.weights import Array
 
-# Sets of inputs that products of entries are made of.
-_MOST_SETS = 64
+# Number of calibration sets that the moments are computed from.
+_MAX_MOMENT_SETS = 64
 
 
 @dataclass(frozen=True)
-class Runner:
-    """What runs models while one is quantised, and who hears of it."""
+class ModelRunner:
+    """Compiles the models that quantization runs, and reports progress."""
 
     options: Options
     progress: Progress | None = None
 
     def compiled(self, model: ModelProto, what: str) -> Model:
-        """A model compiled for this machine."""
-        # Names of passes would flicker beside what is really done.
-        self.told(f"compiling {what}")
+        """Compile a model for this machine."""
+        # One progress line for the whole compilation, without pass names.
+        self.report_progress(f"compiling {what}")
         return compile_file(path_or_bytes(model), "cpu", None, self.options)
 
-    def told(self, what: str, done: int = 0, total: int = 0) -> None:
-        """Says how far something is."""
+    def report_progress(self, what: str, done: int = 0, total: int = 0) -> None:
+        """Report progress."""
         if self.progress is not None:
-            self.progress(Doing(what, "", done, total))
+            self.progress(ProgressEvent(what, "", done, total))
 
 
-class Floats:
-    """The model in floats on calibration data: its outputs, and tensors inside."""
+class FloatModel:
+    """The float model with inner tensors as additional outputs, run on calibration data."""
 
-    def __init__(self, graph: Graph, tensors: Iterable[str], samples: Samples, runner: Runner) -> None:
+    def __init__(self, graph: QuantizationGraph, tensors: Iterable[str], samples: CalibrationData, runner: ModelRunner) -> None:
         inputs, self.outputs = {value.name for value in graph.inputs}, graph.outputs
         inner = [name for name in tensors if name not in inputs and name not in self.outputs]
         self.samples, self.runner, self.name = samples, runner, graph.name
-        self.model = runner.compiled(graph.written(outputs=inner), "the model in floats")
+        self.model = runner.compiled(graph.to_model(outputs=inner), "the float model")
 
     def runs(self, what: str) -> Iterator[dict[str, NDArray[Any]]]:
-        """The inputs and what the model makes of them, one set after the other; only that is in memory."""
+        """Yield inputs and results of one set of inputs at a time; only one set is in memory."""
         for k, sample in enumerate(self.samples):
-            yield {**sample, **called(self.model, sample, self.samples.source)}
-            self.runner.told(what, k + 1, len(self.samples))
+            yield {**sample, **run_model(self.model, sample, self.samples.source)}
+            self.runner.report_progress(what, k + 1, len(self.samples))
 
     def error_of(self, made: ModelProto) -> float:
-        """How far the outputs of another model are off."""
-        model, difference = self.runner.compiled(made, "the quantised model"), Difference.none()
+        """Return the output error of another model."""
+        model, difference = self.runner.compiled(made, "the quantized model"), OutputError.none()
         for sample, run in zip(self.samples, self.runs("comparing"), strict=True):
             expected = {name: run[name] for name in self.outputs}
-            difference.add(expected, called(model, sample, self.samples.source))
+            difference.add(expected, run_model(model, sample, self.samples.source))
         return difference.error
 
 
 @dataclass(frozen=True)
-class Observed:
-    """What was seen while the model ran in floats: the values of tensors, and what weights were multiplied by."""
+class TensorStatistics:
+    """Statistics of the float model: histograms of tensors and moments of layer inputs."""
 
     values: dict[str, Histogram]
     moments: dict[str, Moments]
 
 
-def observed(
-    graph: Graph,
+def observe_tensors(
+    graph: QuantizationGraph,
     layers: Sequence[Layer],
     tensors: Iterable[str],
-    floats: Floats,
-    scaled: Mapping[str, tuple[str, Array]],
+    floats: FloatModel,
+    scaled_tensors: Mapping[str, tuple[str, Array]],
     *,
     moments: bool,
-) -> Observed:
-    """What values tensors take, and with `moments` those of the layers' data; `scaled` are others times a factor."""
-    seen = Observed({name: Histogram() for name in tensors}, _moments(graph, layers) if moments else {})
-    data = {layer.name: layer.data for layer in layers if layer.name in seen.moments}
-    some = set(floats.samples.places(_MOST_SETS))
+) -> TensorStatistics:
+    """Collect histograms of `tensors`, and with `moments` the moments of layer inputs.
+
+    `scaled_tensors` maps a tensor to another tensor and the factor that it is multiplied by.
+    """
+    statistics = TensorStatistics({name: Histogram() for name in tensors}, _moments(graph, layers) if moments else {})
+    data = {layer.name: layer.data for layer in layers if layer.name in statistics.moments}
+    moment_sets = set(floats.samples.subset_indices(_MAX_MOMENT_SETS))
     for k, run in enumerate(floats.runs("calibrating")):
-        for name, histogram in seen.values.items():
-            histogram.add(_value(run, name, scaled), f"{graph.name}: tensor '{name}', calibration set {k}")
-        for name in data if k in some else ():
-            seen.moments[name].add(_value(run, data[name], scaled))
-    return seen
+        for name, histogram in statistics.values.items():
+            histogram.add(_value(run, name, scaled_tensors), f"{graph.name}: tensor '{name}', calibration set {k}")
+        for name in data if k in moment_sets else ():
+            statistics.moments[name].add(_value(run, data[name], scaled_tensors))
+    return statistics
 
 
-def _value(run: Mapping[str, NDArray[Any]], name: str, scaled: Mapping[str, tuple[str, Array]]) -> NDArray[Any]:
-    if name not in scaled:
+def _value(run: Mapping[str, NDArray[Any]], name: str, scaled_tensors: Mapping[str, tuple[str, Array]]) -> NDArray[Any]:
+    if name not in scaled_tensors:
         return run[name]
-    source, factor = scaled[name]
+    source, factor = scaled_tensors[name]
     return run[source] * factor
 
 
-def _moments(graph: Graph, layers: Sequence[Layer]) -> dict[str, Moments]:
-    return {layer.name: Moments(layer.node, graph.constants[layer.weights].shape) for layer in layers if _is_few(graph, layer)}
+def _moments(graph: QuantizationGraph, layers: Sequence[Layer]) -> dict[str, Moments]:
+    return {
+        layer.name: Moments(layer.node, graph.constants[layer.weights].shape) for layer in layers if _fits_moments(graph, layer)
+    }
 
 
-def _is_few(graph: Graph, layer: Layer) -> bool:
+def _fits_moments(graph: QuantizationGraph, layer: Layer) -> bool:
     weights = graph.constants[layer.weights]
-    return weights.size // weights.shape[layer.axis] <= MOST_ENTRIES
+    return weights.size // weights.shape[layer.axis] <= MAX_ENTRIES
 
 
-def called(model: Model, inputs: Mapping[str, NDArray[Any]], source: str) -> dict[str, NDArray[Any]]:
-    """What a model makes of calibration data. Raises DlcError, which says where the data is from, where it does not take it."""
+def run_model(model: Model, inputs: Mapping[str, NDArray[Any]], source: str) -> dict[str, NDArray[Any]]:
+    """Run a model on calibration data. Raises DlcError, prefixed with the data source, if the model rejects it."""
     try:
         return {name: np.asarray(result) for name, result in model(dict(inputs)).items()}
     except DlcError as error:

@@ -1,4 +1,4 @@
-"""A model's graph while it is rewritten: its nodes in order, its constants as arrays."""
+"""A model's graph during rewriting: nodes in topological order, constants as arrays."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from dlc.errors import DlcError
-from dlc.files.whole_files import written_whole
-from dlc.frontend.onnx.graph import ModelFile, reads, sorted_nodes
+from dlc.files.atomic_writes import atomic_write
+from dlc.frontend.onnx.graph import ModelFile, names_read, sorted_nodes
 from dlc.frontend.onnx.tensors import TensorReader, data_type_of
 from dlc.frontend.problems import NodeProblem
 from dlc.weights import Array
 
 
-class Graph:
-    """The nodes of a model's graph, each after its producers, and its initialisers by name, those that a caller may replace
-    left out. The file itself is not changed."""
+class QuantizationGraph:
+    """A mutable copy of a model's graph: nodes in topological order and initializers by name.
+
+    Initializers that are also inputs are constants. The file is not changed.
+    """
 
     def __init__(self, file: ModelFile) -> None:
         self.name = file.name
@@ -26,19 +28,19 @@ class Graph:
         self.model.CopyFrom(file.proto)
         self.nodes = sorted_nodes(self.model.graph)
         reader, inputs = TensorReader(file.folder), {value.name for value in self.model.graph.input}
-        # What older files list as inputs too is a constant that a caller could replace, which nobody does.
+        # Files before IR version 4 list initializers as inputs too; they are treated as constants.
         self.inputs = [v for v in self.model.graph.input if v.name not in {t.name for t in self.model.graph.initializer}]
         self.constants: dict[str, Array] = {}
         for tensor in self.model.graph.initializer:
             try:
-                self.constants[tensor.name] = reader.read(tensor, f"initialiser '{tensor.name}'")
+                self.constants[tensor.name] = reader.read(tensor, f"initializer '{tensor.name}'")
             except NodeProblem as problem:
-                raise DlcError(f"{file.name}: initialiser '{tensor.name}': {problem.message}") from problem
+                raise DlcError(f"{file.name}: initializer '{tensor.name}': {problem.message}") from problem
         self._names = inputs | self.constants.keys() | {name for node in self.nodes for name in node.output}
 
-    def copy(self) -> Graph:
-        """A graph of its own, with the same arrays."""
-        other = object.__new__(Graph)
+    def copy(self) -> QuantizationGraph:
+        """Return an independent graph that shares the arrays."""
+        other = object.__new__(QuantizationGraph)
         other.name, other.inputs, other.constants = self.name, list(self.inputs), dict(self.constants)
         other.model = self.model
         other.nodes = []
@@ -56,24 +58,24 @@ class Graph:
 
     @property
     def producers(self) -> dict[str, NodeProto]:
-        """The node that makes each tensor."""
+        """The node that produces each tensor."""
         return {name: node for node in self.nodes for name in node.output if name}
 
     @property
     def readers(self) -> dict[str, list[NodeProto]]:
-        """The nodes that read each tensor, those that do so in a graph inside of them among them."""
+        """The nodes that read each tensor, directly or in a subgraph."""
         readers: dict[str, list[NodeProto]] = {}
         for node in self.nodes:
-            for name in dict.fromkeys(reads(node)):
+            for name in dict.fromkeys(names_read(node)):
                 readers.setdefault(name, []).append(node)
         return readers
 
-    def is_private(self, name: str, readers: dict[str, list[NodeProto]]) -> bool:
-        """Whether one node reads a tensor and nobody else sees it."""
+    def has_single_reader(self, name: str, readers: dict[str, list[NodeProto]]) -> bool:
+        """Return whether exactly one node reads a tensor and it is not an output."""
         return len(readers.get(name, ())) == 1 and name not in self.outputs
 
-    def new_name(self, wanted: str) -> str:
-        """A name like `wanted` that nothing has yet."""
+    def unique_name(self, wanted: str) -> str:
+        """Return an unused name similar to `wanted`."""
         name, k = wanted, 0
         while name in self._names:
             k += 1
@@ -82,55 +84,57 @@ class Graph:
         return name
 
     def constant(self, wanted: str, array: Array) -> str:
-        """The name of a new constant."""
-        name = self.new_name(wanted)
+        """Add a constant and return its name."""
+        name = self.unique_name(wanted)
         self.constants[name] = np.asarray(array)
         return name
 
-    def read_instead(self, name: str, made: tuple[Sequence[NodeProto], str]) -> None:
-        """Puts nodes that make something of a tensor behind its producer, and has the nodes of the graph read that; an output,
-        and what a graph inside of a node reads, stays what it was."""
+    def redirect_readers(self, name: str, made: tuple[Sequence[NodeProto], str]) -> None:
+        """Insert nodes after the producer of a tensor and make all readers use their result instead.
+
+        Outputs and reads in subgraphs keep the original tensor.
+        """
         nodes, result = made
         for node in self.nodes:
-            read_other(node, name, result)
-        self.put_behind(name, nodes)
+            replace_input(node, name, result)
+        self.insert_after(name, nodes)
 
-    def put_behind(self, name: str, nodes: Sequence[NodeProto]) -> None:
-        """Puts nodes behind the one that makes a tensor."""
-        place = next((k + 1 for k, node in enumerate(self.nodes) if name in node.output), 0)
-        self.nodes[place:place] = nodes
+    def insert_after(self, name: str, nodes: Sequence[NodeProto]) -> None:
+        """Insert nodes after the producer of a tensor."""
+        position = next((k + 1 for k, node in enumerate(self.nodes) if name in node.output), 0)
+        self.nodes[position:position] = nodes
 
-    def written(self, *, outputs: Iterable[str] = (), inputs: Iterable[tuple[str, Array]] = ()) -> ModelProto:
-        """The model with this graph; with more outputs, and with more inputs, of the types of these arrays."""
+    def to_model(self, *, outputs: Iterable[str] = (), inputs: Iterable[tuple[str, Array]] = ()) -> ModelProto:
+        """Return the model with this graph, with additional outputs, and additional inputs with the types of the arrays."""
         model, graph = ModelProto(), self.model.graph
         for field, value in self.model.ListFields():
             if field.name != "graph":
                 _set(model, field.name, value)
-        read = {name for node in self.nodes for name in reads(node)} | set(self.outputs)
-        constants = [numpy_helper.from_array(_little(a), name) for name, a in self.constants.items() if name in read]
+        read = {name for node in self.nodes for name in names_read(node)} | set(self.outputs)
+        constants = [numpy_helper.from_array(_contiguous(a), name) for name, a in self.constants.items() if name in read]
         model.graph.CopyFrom(helper.make_graph(self.nodes, graph.name or "graph", self.inputs, graph.output, constants))
-        known = {name for node in self.nodes for name in node.output}
-        model.graph.value_info.extend(v for v in graph.value_info if v.name in known)
+        output_names = {name for node in self.nodes for name in node.output}
+        model.graph.value_info.extend(v for v in graph.value_info if v.name in output_names)
         for name, array in inputs:
             model.graph.input.append(helper.make_tensor_value_info(name, data_type_of(array.dtype), array.shape))
         model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
         return model
 
 
-def read_other(node: NodeProto, name: str, other: str) -> None:
-    """Has a node read another tensor in place of one."""
+def replace_input(node: NodeProto, name: str, other: str) -> None:
+    """Replace a tensor in the inputs of a node."""
     for k, read in enumerate(node.input):
         if read == name:
             node.input[k] = other
 
 
-def integer(node: NodeProto, name: str, default: int = 0) -> int:
-    """An attribute of a node that is a number."""
+def int_attribute(node: NodeProto, name: str, default: int = 0) -> int:
+    """Return an integer attribute of a node."""
     return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
 
 
 def _set(model: ModelProto, field: str, value: object) -> None:
-    """Sets a field of a message, which has lists to be filled and others to be set."""
+    """Set a field of a protobuf message: scalar, repeated or message."""
     if isinstance(value, str | int | bytes):
         setattr(model, field, value)
     elif isinstance(value, Sequence):
@@ -139,18 +143,18 @@ def _set(model: ModelProto, field: str, value: object) -> None:
         getattr(model, field).CopyFrom(value)
 
 
-def _little(array: Array) -> Array:
+def _contiguous(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
 def save(model: ModelProto, path: Path) -> None:
-    """Writes an ONNX file, which is either whole or what was there before.
+    """Write an ONNX file atomically.
 
-    Raises DlcError when it cannot be written.
+    Raises DlcError if it cannot be written.
     """
     try:
         data = model.SerializeToString()
     except ValueError as error:
-        raise DlcError(f"{path}: the model is larger than the 2 GiB that an ONNX file holds: {error}") from error
-    with written_whole(path) as file:
+        raise DlcError(f"{path}: the model exceeds the 2 GiB limit of an ONNX file: {error}") from error
+    with atomic_write(path) as file:
         file.write(data)

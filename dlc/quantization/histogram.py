@@ -1,4 +1,4 @@
-"""What values a tensor takes, counted as they come: a histogram whose bins grow with them."""
+"""Histograms of tensor values whose bin width grows with the values."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from numpy.typing import NDArray
 
 from dlc.errors import DlcError
 
-# Of which half are for negative numbers. A step of 8 bits is at least four of them wide.
-BINS = 4096
-_HALF = BINS // 2
+# Half of the bins are for negative values. An 8-bit step spans at least four bins.
+NUM_BINS = 4096
+_HALF_BINS = NUM_BINS // 2
 
 
 class Histogram:
-    """Counts of values in bins of one width, a power of two, around zero; the least and the largest of them.
+    """Counts of values in bins around zero whose width is a power of two, with the minimum and maximum.
 
-    Its size does not hang on how many values it counts: where one lies outside, bins are merged by two.
+    The size is constant: for a value outside the range, pairs of bins are merged.
     """
 
     def __init__(self) -> None:
-        self.counts = np.zeros(BINS, np.int64)
+        self.counts = np.zeros(NUM_BINS, np.int64)
         self.exponent = -126
-        self.least, self.largest = 0.0, 0.0
+        self.min_value, self.max_value = 0.0, 0.0
 
     def add(self, values: NDArray[Any], where: str) -> None:
-        """Counts values. Raises DlcError for one that is no finite number."""
+        """Count values. Raises DlcError for NaN or infinity."""
         if not values.size:
             return
-        least, largest = float(values.min()), float(values.max())
-        if not np.isfinite([least, largest]).all():
+        min_value, max_value = float(values.min()), float(values.max())
+        if not np.isfinite([min_value, max_value]).all():
+            invalid = "NaN" if np.isnan([min_value, max_value]).any() else "an infinity"
             raise DlcError(
-                f"{where}: {'a NaN' if np.isnan([least, largest]).any() else 'an infinity'} in what the model computes from "
-                "the calibration data; `dlc run MODEL --first-nan` says where it comes from"
+                f"{where}: the float model computes {invalid}; `dlc run MODEL --first-nan` finds the op that produces a NaN"
             )
-        self.least, self.largest = min(self.least, least), max(self.largest, largest)
-        most = max(-least, largest)
-        while most >= _HALF * 2.0**self.exponent:
-            self._double()
-        places = np.floor(values.ravel() * np.float32(2.0**-self.exponent)).astype(np.int32)
-        self.counts += np.bincount(places + _HALF, minlength=BINS)
+        self.min_value, self.max_value = min(self.min_value, min_value), max(self.max_value, max_value)
+        max_magnitude = max(-min_value, max_value)
+        while max_magnitude >= _HALF_BINS * 2.0**self.exponent:
+            self._double_bin_width()
+        bins = np.floor(values.ravel() * np.float32(2.0**-self.exponent)).astype(np.int32)
+        self.counts += np.bincount(bins + _HALF_BINS, minlength=NUM_BINS)
 
-    def _double(self) -> None:
+    def _double_bin_width(self) -> None:
         pairs = self.counts.reshape(-1, 2).sum(1)
-        self.counts = np.zeros(BINS, np.int64)
-        self.counts[_HALF // 2 : _HALF // 2 + _HALF] = pairs
+        self.counts = np.zeros(NUM_BINS, np.int64)
+        self.counts[_HALF_BINS // 2 : _HALF_BINS // 2 + _HALF_BINS] = pairs
         self.exponent += 1
 
     @property
     def centres(self) -> NDArray[np.float64]:
-        """The value that each bin stands for; that of zero stands for it."""
-        centres: NDArray[np.float64] = (np.arange(BINS, dtype=np.float64) - _HALF + 0.5) * 2.0**self.exponent
-        centres[_HALF] = 0.0
+        """The value that each bin represents; the bin at zero represents zero exactly."""
+        centres: NDArray[np.float64] = (np.arange(NUM_BINS, dtype=np.float64) - _HALF_BINS + 0.5) * 2.0**self.exponent
+        centres[_HALF_BINS] = 0.0
         return centres
 
     def occupied(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The values of bins between the first and the last that has any, and the share of each."""
-        found = np.flatnonzero(self.counts)
-        if not found.size:
+        """Return the values between the first and the last occupied bin, and the share of each."""
+        nonzero_bins = np.flatnonzero(self.counts)
+        if not nonzero_bins.size:
             return np.zeros(1), np.ones(1)
-        part = slice(found[0], found[-1] + 1)
-        return self.centres[part], self.counts[part] / self.counts.sum()
+        occupied_bins = slice(nonzero_bins[0], nonzero_bins[-1] + 1)
+        return self.centres[occupied_bins], self.counts[occupied_bins] / self.counts.sum()

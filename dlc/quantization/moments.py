@@ -1,4 +1,4 @@
-"""What a layer's weights are multiplied by, as far as rounding them needs to know: means and products of its entries."""
+"""First and second moments of a layer's inputs, which GPTQ rounding needs."""
 
 from __future__ import annotations
 
@@ -10,66 +10,66 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from onnx import NodeProto
 
-from dlc.quantization.graph import integer
+from dlc.quantization.graph import int_attribute
 
-# Positions of a set of inputs that are looked at, from all over.
-_POSITIONS = 512
-# Products of more entries would take more memory than rounding by them is worth: 5,000 are 100 MB.
-MOST_ENTRIES = 5000
+# Number of positions sampled per set of inputs.
+_MAX_POSITIONS = 512
+# Layers with more entries are rounded to nearest, because the products would need too much memory: 5,000 entries take 100 MB.
+MAX_ENTRIES = 5000
 
 
 class Moments:
-    """Sums of x and of x·xᵀ, with x [groups, entries] what a layer's weights [groups, outputs, entries] are multiplied by."""
+    """Sums of x and of x·xᵀ, where x [groups, entries] are the inputs that multiply weights [groups, outputs, entries]."""
 
     def __init__(self, node: NodeProto, weights: tuple[int, ...]) -> None:
         self.node, self.weights = node, weights
-        self.groups = integer(node, "group", 1) if node.op_type == "Conv" else 1
+        self.groups = int_attribute(node, "group", 1) if node.op_type == "Conv" else 1
         entries = int(np.prod(weights[1:])) if node.op_type == "Conv" else weights[_entry_axis(node)]
         self.count = 0
         self.sum = np.zeros((self.groups, entries))
         self.products = np.zeros((self.groups, entries, entries), np.float32)
 
     def add(self, x: NDArray[Any]) -> None:
-        """Counts a layer's data."""
-        rows = self._patches(x) if self.node.op_type == "Conv" else _thinned(x.reshape(-1, x.shape[-1]))[None]
+        """Add the inputs of a layer."""
+        rows = self._patches(x) if self.node.op_type == "Conv" else _sample_rows(x.reshape(-1, x.shape[-1]))[None]
         self.count += rows.shape[1]
         self.sum += rows.sum(1)
         self.products += rows.transpose(0, 2, 1) @ rows
 
     def _patches(self, x: NDArray[Any]) -> NDArray[Any]:
-        """What a convolution's weights lie on, at some of its positions: [groups, positions, entries]."""
+        """Return the input patches of a convolution at sampled positions: [groups, positions, entries]."""
         rank = x.ndim - 2
         kernel = self.weights[2:]
-        strides, dilations = (_integers(self.node, name, rank) for name in ("strides", "dilations"))
+        strides, dilations = (_int_list_attribute(self.node, name, rank) for name in ("strides", "dilations"))
         spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
         x = np.pad(x, [(0, 0), (0, 0), *_pads(self.node, x.shape[2:], spans, strides)])
         windows = sliding_window_view(x, spans, axis=tuple(range(2, 2 + rank)))
         steps = (slice(None), slice(None), *(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilations))
         windows = windows[steps]
         positions = windows.shape[2 : 2 + rank]
-        some = np.unravel_index(_some(int(np.prod(positions))), positions)
+        sampled = np.unravel_index(_spread_indices(int(np.prod(positions))), positions)
         # [N, C, positions, *kernel]
-        chosen = windows[(slice(None), slice(None), *some)]
-        n, c, count = chosen.shape[:3]
-        rows = chosen.reshape(n, self.groups, c // self.groups, count, -1).transpose(1, 0, 3, 2, 4)
+        sampled_windows = windows[(slice(None), slice(None), *sampled)]
+        n, c, count = sampled_windows.shape[:3]
+        rows = sampled_windows.reshape(n, self.groups, c // self.groups, count, -1).transpose(1, 0, 3, 2, 4)
         return np.ascontiguousarray(rows).reshape(self.groups, n * count, -1)
 
 
-def _some(count: int) -> NDArray[np.int64]:
-    """At most so many places of `count`, from all over."""
-    return np.unique(np.linspace(0, count - 1, min(count, _POSITIONS)).astype(np.int64))
+def _spread_indices(num_positions: int) -> NDArray[np.int64]:
+    """Return at most `_MAX_POSITIONS` evenly spaced indices below `count`."""
+    return np.unique(np.linspace(0, num_positions - 1, min(num_positions, _MAX_POSITIONS)).astype(np.int64))
 
 
-def _thinned(rows: NDArray[Any]) -> NDArray[Any]:
-    return rows[_some(len(rows))]
+def _sample_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    return rows[_spread_indices(len(rows))]
 
 
 def _entry_axis(node: NodeProto) -> int:
-    return 1 if node.op_type == "Gemm" and integer(node, "transB", 0) else 0
+    return 1 if node.op_type == "Gemm" and int_attribute(node, "transB", 0) else 0
 
 
 def _pads(node: NodeProto, sizes: Sequence[int], spans: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """What is added on both sides of each axis."""
+    """Return the padding before and after each axis."""
     mode = next((a.s for a in node.attribute if a.name == "auto_pad"), b"NOTSET")
     if mode in (b"SAME_UPPER", b"SAME_LOWER"):
         missing = [max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(sizes, spans, strides, strict=True)]
@@ -81,5 +81,5 @@ def _pads(node: NodeProto, sizes: Sequence[int], spans: Sequence[int], strides: 
     return list(zip(pads[: len(sizes)], pads[len(sizes) :], strict=True))
 
 
-def _integers(node: NodeProto, name: str, rank: int) -> list[int]:
+def _int_list_attribute(node: NodeProto, name: str, rank: int) -> list[int]:
     return next((list(a.ints) for a in node.attribute if a.name == name), [1] * rank)

@@ -1,4 +1,4 @@
-"""From what values a tensor takes to a scale and a zero point: four methods of choosing what is cut off."""
+"""Choose the range of an activation, and from it the scale and zero point: minmax, percentile, MSE or entropy."""
 
 from __future__ import annotations
 
@@ -10,94 +10,94 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.quantization.histogram import Histogram
-from dlc.quantization.settings import Settings
+from dlc.quantization.settings import QuantizationSettings
 
-# In how many places of each half a range may end.
-_CANDIDATES = 64
-_STEPS = 255
-# A scale below this one has no inverse in f32.
-_LEAST_SCALE = 2.0**-120
+# Number of candidate range ends on each side of zero.
+_NUM_CANDIDATES = 64
+_NUM_STEPS = 255
+# The inverse of a smaller scale overflows in float32.
+_MIN_SCALE = 2.0**-120
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """`(q - zero_point) · scale` is what an integer q of `dtype` stands for."""
+class QuantizationParameters:
+    """Scale, zero point and dtype of a quantized tensor: q represents `(q - zero_point) · scale`."""
 
     scale: np.float32
     zero_point: int
     dtype: np.dtype[Any]
 
 
-def parameters_of(histogram: Histogram, settings: Settings) -> Parameters:
-    """The scale and zero point of activations that took these values."""
+def choose_parameters(histogram: Histogram, settings: QuantizationSettings) -> QuantizationParameters:
+    """Return the scale and zero point of an activation with these values."""
     low, high = _METHODS[settings.method](histogram, settings)
-    least = -128 if settings.activations == "s8" else 0
-    dtype = np.dtype(np.int8 if least else np.uint8)
+    lowest_code = -128 if settings.activations == "s8" else 0
+    dtype = np.dtype(np.int8 if lowest_code else np.uint8)
     if settings.symmetric:
-        most = max(-low, high)
-        # As many steps on both sides of zero.
-        return Parameters(_scale(most / 127), least + 128, dtype)
-    scale = _scale((high - low) / _STEPS)
-    return Parameters(scale, least + int(np.clip(np.rint(-low / scale), 0, _STEPS)), dtype)
+        max_magnitude = max(-low, high)
+        # The same number of steps on both sides of zero.
+        return QuantizationParameters(_scale(max_magnitude / 127), lowest_code + 128, dtype)
+    scale = _scale((high - low) / _NUM_STEPS)
+    return QuantizationParameters(scale, lowest_code + int(np.clip(np.rint(-low / scale), 0, _NUM_STEPS)), dtype)
 
 
 def _scale(value: float) -> np.float32:
-    """A scale that divides: of a tensor that is zero everywhere, any."""
-    return np.float32(value) if value > _LEAST_SCALE else np.float32(1)
+    """Return a nonzero scale; a tensor of zeros gets 1."""
+    return np.float32(value) if value > _MIN_SCALE else np.float32(1)
 
 
-# All values.
-def _minmax(histogram: Histogram, settings: Settings) -> tuple[float, float]:
-    return histogram.least, histogram.largest
+# The range of all values.
+def _minmax(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
+    return histogram.min_value, histogram.max_value
 
 
-# The least range that holds a share of the values, half of the others on each side.
-def _percentile(histogram: Histogram, settings: Settings) -> tuple[float, float]:
+# The smallest range with a percentage of the values; half of the clipped values are on each side.
+def _percentile(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
     values, shares = histogram.occupied()
     below = np.cumsum(shares)
-    rest = (1 - settings.percentile / 100) / 2
-    low = values[int(np.searchsorted(below, rest))]
-    high = values[min(int(np.searchsorted(below, 1 - rest)), len(values) - 1)]
-    return max(min(float(low), 0.0), histogram.least), min(max(float(high), 0.0), histogram.largest)
+    tail_fraction = (1 - settings.percentile / 100) / 2
+    low = values[int(np.searchsorted(below, tail_fraction))]
+    high = values[min(int(np.searchsorted(below, 1 - tail_fraction)), len(values) - 1)]
+    return max(min(float(low), 0.0), histogram.min_value), min(max(float(high), 0.0), histogram.max_value)
 
 
 # min Σ p(x) · (x - q(x))²
-def _mse(histogram: Histogram, settings: Settings) -> tuple[float, float]:
+def _mse(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
     values, shares = histogram.occupied()
 
     def error(low: float, high: float) -> float:
-        return float(shares @ (values - _rounded(values, low, high)) ** 2)
+        return float(shares @ (values - _fake_quantize(values, low, high)) ** 2)
 
-    return _least(histogram, settings, error)
+    return _search_range(histogram, settings, error)
 
 
-# min Σ p(x) · log(p(x) / q(x)): p with what is cut off at its ends, q with one share for each step, spread over what is in it
-# (Migacz, 8-bit inference with TensorRT, 2017). Zero is exact in every range: the many that an activation makes do not count.
-def _entropy(histogram: Histogram, settings: Settings) -> tuple[float, float]:
+# min Σ p(x) · log(p(x) / q(x)): p has the clipped values at its ends; q distributes the share of each step evenly over its
+# occupied bins (Migacz, 8-bit inference with TensorRT, 2017). Zeros are excluded, because zero is exact in every range.
+def _entropy(histogram: Histogram, settings: QuantizationSettings) -> tuple[float, float]:
     values, shares = histogram.occupied()
     shares = np.where(values == 0, 0, shares)
 
     def divergence(low: float, high: float) -> float:
-        inside = (values >= low) & (values <= high)
-        if not inside.any():
+        is_in_range = (values >= low) & (values <= high)
+        if not is_in_range.any():
             return np.inf
-        kept, p = values[inside], shares[inside].copy()
-        steps = np.rint((kept - low) / max(high - low, 1e-30) * _STEPS).astype(np.int64)
+        values_inside, p = values[is_in_range], shares[is_in_range].copy()
+        steps = np.rint((values_inside - low) / max(high - low, 1e-30) * _NUM_STEPS).astype(np.int64)
         filled = p > 0
-        total = np.bincount(steps, p, minlength=_STEPS + 1)
-        count = np.bincount(steps, filled, minlength=_STEPS + 1)
+        total = np.bincount(steps, p, minlength=_NUM_STEPS + 1)
+        count = np.bincount(steps, filled, minlength=_NUM_STEPS + 1)
         q = np.where(filled, total[steps] / np.maximum(count[steps], 1), 0)
         p[0] += shares[values < low].sum()
         p[-1] += shares[values > high].sum()
-        # What is cut off may fall on an end that had nothing.
-        both = (p > 0) & (q > 0)
+        # Clipped values may fall into a bin that was empty.
+        both_positive = (p > 0) & (q > 0)
         missed = p[(p > 0) & (q == 0)].sum()
-        return float(p[both] @ np.log(p[both] / (q[both] / q.sum()))) + missed * 1e3
+        return float(p[both_positive] @ np.log(p[both_positive] / (q[both_positive] / q.sum()))) + missed * 1e3
 
-    return _least(histogram, settings, divergence)
+    return _search_range(histogram, settings, divergence)
 
 
-_METHODS: dict[str, Callable[[Histogram, Settings], tuple[float, float]]] = {
+_METHODS: dict[str, Callable[[Histogram, QuantizationSettings], tuple[float, float]]] = {
     "minmax": _minmax,
     "percentile": _percentile,
     "entropy": _entropy,
@@ -105,27 +105,31 @@ _METHODS: dict[str, Callable[[Histogram, Settings], tuple[float, float]]] = {
 }
 
 
-def _rounded(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
-    """Values as integers of 8 bits stand for them, whose range is `low` to `high`."""
-    scale = max(high - low, 1e-30) / _STEPS
+def _fake_quantize(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+    """Quantize and dequantize values with 8 bits in the range `low` to `high`."""
+    scale = max(high - low, 1e-30) / _NUM_STEPS
     zero = np.rint(-low / scale)
-    return (np.clip(np.rint(values / scale) + zero, 0, _STEPS) - zero) * scale
+    return (np.clip(np.rint(values / scale) + zero, 0, _NUM_STEPS) - zero) * scale
 
 
-def _least(histogram: Histogram, settings: Settings, cost: Callable[[float, float], float]) -> tuple[float, float]:
-    """The range of least cost: its upper end first, then its lower one, each among parts of what there is.
+def _search_range(
+    histogram: Histogram, settings: QuantizationSettings, cost: Callable[[float, float], float]
+) -> tuple[float, float]:
+    """Return the range of least cost among fractions of the observed range: first the upper end, then the lower end, twice.
 
-    A symmetric range has one end to look for.
+    A symmetric range has a single end to search.
     """
-    low, high = histogram.least, histogram.largest
-    parts = np.arange(1, _CANDIDATES + 1) / _CANDIDATES
+    low, high = histogram.min_value, histogram.max_value
+    fractions = np.arange(1, _NUM_CANDIDATES + 1) / _NUM_CANDIDATES
     if settings.symmetric:
-        most = max(-low, high)
-        end = min((cost(-most * part, most * part), -part) for part in parts)[1]
-        return most * end, -most * end
+        max_magnitude = max(-low, high)
+        end = min((cost(-max_magnitude * fraction, max_magnitude * fraction), -fraction) for fraction in fractions)[1]
+        return max_magnitude * end, -max_magnitude * end
     for _ in range(2):
-        if histogram.largest > 0:
-            high = -min((cost(low, histogram.largest * part), -histogram.largest * part) for part in parts)[1]
-        if histogram.least < 0:
-            low = min((cost(histogram.least * part, high), histogram.least * part) for part in parts)[1]
+        if histogram.max_value > 0:
+            high = -min((cost(low, histogram.max_value * fraction), -histogram.max_value * fraction) for fraction in fractions)[
+                1
+            ]
+        if histogram.min_value < 0:
+            low = min((cost(histogram.min_value * fraction, high), histogram.min_value * fraction) for fraction in fractions)[1]
     return low, high

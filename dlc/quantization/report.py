@@ -1,4 +1,4 @@
-"""What came of a quantisation: the model, and what was measured, as values and as a page."""
+"""The result of a quantization: the model and the measurements, as values and as an HTML page."""
 
 from __future__ import annotations
 
@@ -11,48 +11,50 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from onnx import ModelProto
 
-from dlc.files.whole_files import path_of, written_whole
+from dlc.files.atomic_writes import atomic_write, to_path
 from dlc.frontend.onnx.graph import ModelFile
 from dlc.quantization.graph import save
-from dlc.quantization.settings import Settings
+from dlc.quantization.settings import QuantizationSettings
 
 
 @dataclass(frozen=True)
-class Data:
-    """What a layer reads: the least and the largest value that was seen, and the scale and zero point of its integers."""
+class InputRange:
+    """The range of a layer's input, and its scale and zero point."""
 
-    least: float
-    largest: float
+    min_value: float
+    max_value: float
     scale: float
     zero_point: int
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """A layer: its node, how many weights it has, what it reads (None: quantised when it runs), the outputs' error with it
-    alone in integers (None: not measured), and whether it is kept in floats."""
+    """A layer: node name, op, number of weights, input range and output error.
+
+    `data` is None for dynamic quantization. `error` is the output error with only this layer quantized, None if not measured.
+    """
 
     name: str
     op: str
     weights: int
-    data: Data | None
+    data: InputRange | None
     error: float | None
-    kept: bool
+    kept_in_float: bool
 
 
 @dataclass(frozen=True)
-class Quantization:
-    """A quantised model, how it was made and what was measured.
+class QuantizationReport:
+    """A quantized model, its settings and measurements.
 
-    `error` is the norm of the difference between its outputs and those of the model in floats, as a share of the norm of these,
-    over all samples; of the output where it is largest. `others` are nodes that look like layers, and why they are none.
+    `error` is the norm of the difference from the outputs of the float model relative to their norm, over all samples, for the
+    output with the largest error. `skipped_nodes` are nodes with weights that are not quantizable, with the reason.
     """
 
     model: ModelProto
     name: str
-    settings: Settings
+    settings: QuantizationSettings
     layers: tuple[LayerReport, ...]
-    others: Mapping[str, str]
+    skipped_nodes: Mapping[str, str]
     samples: int
     error: float | None
     bytes_before: int
@@ -62,37 +64,37 @@ class Quantization:
     def of(
         file: ModelFile,
         made: ModelProto,
-        settings: Settings,
+        settings: QuantizationSettings,
         layers: Sequence[LayerReport],
-        others: Mapping[str, str],
+        skipped_nodes: Mapping[str, str],
         samples: int,
         error: float | None,
-    ) -> Quantization:
-        """That of a file into the model that was `made` of it."""
+    ) -> QuantizationReport:
+        """Return the report of quantizing `file` to the model `made`."""
         sizes = file.proto.ByteSize(), made.ByteSize()
-        return Quantization(made, file.name, settings, tuple(layers), others, samples, error, *sizes)
+        return QuantizationReport(made, file.name, settings, tuple(layers), skipped_nodes, samples, error, *sizes)
 
     @property
-    def kept(self) -> int:
-        """How many layers stay in floats."""
-        return sum(layer.kept for layer in self.layers)
+    def kept_in_float(self) -> int:
+        """The number of layers that stay in float."""
+        return sum(layer.kept_in_float for layer in self.layers)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the quantised model, an ONNX file. Raises DlcError when it cannot be written."""
-        save(self.model, path_of(path))
+        """Write the quantized model as an ONNX file. Raises DlcError if it cannot be written."""
+        save(self.model, to_path(path))
 
     def save_page(self, path: str | PathLike[str]) -> None:
-        """Writes what was measured as one HTML page. Raises DlcError when it cannot be written."""
+        """Write the measurements as an HTML page. Raises DlcError if it cannot be written."""
         environment = Environment(
             loader=PackageLoader("dlc.quantization", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
         worst = max((layer.error or 0 for layer in self.layers), default=0) or 1
         page = environment.get_template("report.html").render(made=self, worst=worst, decibels=decibels)
-        with written_whole(path_of(path)) as file:
+        with atomic_write(to_path(path)) as file:
             file.write(page.encode())
 
     def to_json(self) -> dict[str, Any]:
-        """What was measured, for programs."""
+        """Return the measurements as JSON values."""
         return {
             "model": self.name,
             "settings": asdict(self.settings),
@@ -100,10 +102,10 @@ class Quantization:
             "error": self.error,
             "bytes": {"before": self.bytes_before, "after": self.bytes_after},
             "layers": [asdict(layer) for layer in self.layers],
-            "others": dict(self.others),
+            "skipped_nodes": dict(self.skipped_nodes),
         }
 
 
 def decibels(error: float) -> str:
-    """A share of noise as the ratio of signal to it."""
+    """Return the signal-to-noise ratio of an error as text."""
     return f"{-20 * math.log10(error):.1f} dB" if error > 0 else "no noise"

@@ -1,4 +1,4 @@
-"""What a quantisation is asked for, as one value."""
+"""The settings of a quantization."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ METHODS, ACTIVATIONS, ROUNDINGS = (get_args(names) for names in (Method, Activat
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a model is quantised; what each field means stands at `dlc.quantize`. Raises DlcError for what is no setting."""
+class QuantizationSettings:
+    """The settings of a quantization; see `dlc.quantize`. Raises DlcError for invalid values."""
 
     method: Method = "mse"
     percentile: float = 99.99
     symmetric: bool = False
     activations: Activations = "u8"
     per_channel: bool = True
-    everywhere: bool = False
+    quantize_outputs: bool = False
     equalize: bool = True
     rounding: Rounding = "data"
-    keep: Sequence[str] = ()
-    bound: float | None = None
+    keep_float: Sequence[str] = ()
+    max_error: float | None = None
     dynamic: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            raise DlcError(f"quantize: no method {self.method!r}; there are {', '.join(METHODS)}")
+            raise DlcError(f"quantize: method: expected one of {', '.join(METHODS)}, got {self.method!r}")
         if self.activations not in ACTIVATIONS:
-            raise DlcError(f"quantize: no type {self.activations!r} of activations; there are {', '.join(ACTIVATIONS)}")
+            raise DlcError(f"quantize: activations: expected one of {', '.join(ACTIVATIONS)}, got {self.activations!r}")
         if self.rounding not in ROUNDINGS:
-            raise DlcError(f"quantize: no rounding {self.rounding!r}; there are {', '.join(ROUNDINGS)}")
+            raise DlcError(f"quantize: rounding: expected one of {', '.join(ROUNDINGS)}, got {self.rounding!r}")
         if not 50 < self.percentile <= 100:
-            raise DlcError(f"quantize: percentile: expected a number above 50 and up to 100, got {self.percentile}")
-        if self.bound is not None and not self.bound > 0:
-            raise DlcError(f"quantize: bound: expected an error above 0, as a share of the output, got {self.bound}")
+            raise DlcError(f"quantize: percentile: expected a number above 50 and at most 100, got {self.percentile}")
+        if self.max_error is not None and not self.max_error > 0:
+            raise DlcError(f"quantize: max_error: expected a relative output error above 0, got {self.max_error}")

@@ -1,19 +1,19 @@
-"""Random numbers that are computed: a key and a shape give the same numbers on every target, in every version.
+"""Counter-based random numbers: a key and a shape determine the values, on every target and in every version.
 
-    key, own = dlc.random.split(dlc.random.key(0))
-    noise = dlc.random.normal(own, (3, 4))
+    key, subkey = dlc.random.split(dlc.random.key(0))
+    noise = dlc.random.normal(subkey, (3, 4))
 
-The functions have the names and arguments of JAX's, and give its numbers for the same key. A key is an array of two uint32
-words. Numbers drawn from a key twice are the same numbers, so a key is drawn from once: `split` makes independent keys of
-one, `fold_in` one key for each number. Inside of a traced function drawing from a key again is an error that names both
-lines, unless `reuse=True` says that the same numbers are wanted. To draw, to split and to permute count; `fold_in` does
-not. Keys are the same if they are computed in the same way from the same values. In a loop of `dlc.lax` a key has to depend
-on what changes from step to step; branches of which one runs may draw from the same key.
+The functions have the names and arguments of JAX's, and return its values for the same key. A key is an array of two uint32
+words. Drawing from a key twice returns the same values, so each key is consumed once: `split` derives independent keys from a
+key, `fold_in` derives a key for an integer. In a traced function, consuming a key again is an error that names both lines,
+unless `reuse=True`. Drawing, splitting and permuting consume a key; `fold_in` does not. Two keys are the same if they are
+computed by the same ops from the same values. In a loop of `dlc.lax`, a key must depend on a value that changes in each step;
+branches of which only one runs may consume the same key.
 """
 
-from dlc.misuse import explain_misuse
+from dlc.argument_validation import validate_arguments
 from dlc.random.choices import categorical, choice, permutation
-from dlc.random.draws import bernoulli, bits, gumbel, normal, randint, truncated_normal, uniform
+from dlc.random.distributions import bernoulli, bits, gumbel, normal, randint, truncated_normal, uniform
 from dlc.random.keys import Stream, fold_in, key, split
 
 __all__ = [
@@ -21,4 +21,4 @@ __all__ = [
     "split", "truncated_normal", "uniform",
 ]  # fmt: skip
 
-explain_misuse(globals())
+validate_arguments(globals())

@@ -1,4 +1,4 @@
-"""Keys: where random numbers come from, and how one key becomes several."""
+"""Keys: their creation, derivation and validation."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
 from dlc.errors import DlcError, DTypeError, ShapeError
-from dlc.frontend.trace import Tracer, current_trace, is_number, user_place
+from dlc.frontend.trace import Tracer, current_trace, is_python_scalar, user_line_text
 from dlc.numpy import bitwise_right_shift, stack
-from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, convert, operand, refuse, sizes_of
+from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, as_shape, convert, operand, refuse
 from dlc.numpy.functions.creation import Shape
 
 __all__ = ["Stream", "fold_in", "key", "split"]
 
 
 def key(seed: ArrayLike, /) -> Any:
-    """The key of a seed, an integer without axes taken as one of 64 bits: its high and its low word."""
+    """Return the key of a seed, an integer of rank 0 taken modulo 2⁶⁴: its high and its low word."""
     return _words(_counter("dlc.random.key: seed", seed))
 
 
 def split(key: ArrayLike, num: Shape = 2, /, *, reuse: bool = False) -> Any:
-    """`num` independent keys of one, along the axes before the last: `first, second = split(key)`."""
-    return keys_of(used("split", key, reuse), shape_of(num))
+    """Return `num` independent keys derived from a key, along leading axes: `first, second = split(key)`."""
+    return derive_keys(checked_key("split", key, reuse), as_int_shape(num))
 
 
 def fold_in(key: ArrayLike, data: ArrayLike, /) -> Any:
-    """The key for the number `data`, an integer without axes of which 32 bits count: of a step, or of a layer."""
+    """Return the key derived from a key and an integer of rank 0, taken modulo 2³²: for a step or a layer."""
     counter = convert(_counter("dlc.random.fold_in: data", data), np.uint32)
-    return _words(_bits(_checked("fold_in", key), convert(counter, np.uint64), (), np.uint64))
+    return _words(_bits(_validate_key("fold_in", key), convert(counter, np.uint64), (), np.uint64))
 
 
 class Stream:
-    """Keys one after another, for scripts: `keys = Stream(0)`, then `next(keys)` wherever one is needed."""
+    """Iterator over keys, for scripts: `keys = Stream(0)`, then `next(keys)` wherever a key is needed."""
 
     def __init__(self, seed: int) -> None:
         self._key = key(seed)
@@ -49,40 +49,42 @@ class Stream:
         return fold_in(self._key, self._count - 1)
 
 
-def used(name: str, key: ArrayLike, reuse: bool) -> Operand:
-    """The key as an array, drawn from by `name`; raises DlcError if it is the second time and not said to be."""
-    array = _checked(name, key)
+def checked_key(name: str, key: ArrayLike, reuse: bool) -> Operand:
+    """Validate a key and record that `name` consumes it. Raises DlcError if it was consumed before, unless `reuse`."""
+    array = _validate_key(name, key)
     if not reuse and (trace := current_trace()) is not None:
-        problem = trace.key_uses.draw(array.value if isinstance(array, Tracer) else array, user_place())
+        problem = trace.key_uses.draw(array.value if isinstance(array, Tracer) else array, user_line_text())
         if problem:
-            repair = "draw from keys made of it by dlc.random.split or fold_in, or say reuse=True"
+            repair = "derive new keys with dlc.random.split or fold_in, or pass reuse=True"
             refuse(DlcError(f"dlc.random.{name}: the key {problem}; {repair}"))
     return array
 
 
-def bits_of(key: Operand, shape: tuple[int, ...], dtype: AnyDType) -> Operand:
-    """Random bits as unsigned integers."""
+def random_bits(key: Operand, shape: tuple[int, ...], dtype: AnyDType) -> Operand:
+    """Return random bits as unsigned integers."""
     return _bits(key, np.zeros((), np.uint64), shape, dtype)
 
 
-def keys_of(key: Operand, shape: tuple[int, ...]) -> Any:
-    """Independent keys along these axes."""
-    return _words(bits_of(key, shape, np.uint64))
+def derive_keys(key: Operand, shape: tuple[int, ...]) -> Any:
+    """Return independent keys along these axes."""
+    return _words(random_bits(key, shape, np.uint64))
 
 
-def shape_of(shape: Shape) -> tuple[int, ...]:
-    """A shape that may be given as its only size; raises DTypeError or ShapeError for what is none."""
-    return cast("tuple[int, ...]", sizes_of("shape", shape))
+def as_int_shape(shape: Shape) -> tuple[int, ...]:
+    """Return a shape as a tuple; an integer n is the shape (n,). Raises DTypeError or ShapeError for an invalid shape."""
+    return cast("tuple[int, ...]", as_shape("shape", shape))
 
 
-def _checked(name: str, key: ArrayLike) -> Operand:
-    """The key as an array; raises DTypeError or ShapeError for what is none."""
+def _validate_key(name: str, key: ArrayLike) -> Operand:
+    """Validate a key. Raises DTypeError or ShapeError."""
     array = operand(key)
-    repair = "make one by dlc.random.key(seed)"
+    repair = "create one with dlc.random.key(seed)"
     if array.dtype != np.uint32:
-        refuse(DTypeError(f"dlc.random.{name}: a key of {array.dtype}, expected uint32; {repair}"))
+        refuse(DTypeError(f"dlc.random.{name}: a key of dtype {array.dtype}; expected uint32: {repair}"))
     if array.shape != (2,):
-        refuse(ShapeError(f"dlc.random.{name}: a key of shape {array.shape}, expected (2,); {repair}, or take one of several"))
+        refuse(
+            ShapeError(f"dlc.random.{name}: a key of shape {array.shape}; expected (2,): {repair}, or index an array of keys")
+        )
     return array
 
 
@@ -93,14 +95,14 @@ def _bits(key: Operand, first: Operand, shape: tuple[int, ...], dtype: Any) -> O
 
 
 def _counter(what: str, x: ArrayLike) -> Operand:
-    """An integer without axes as uint64, negative ones by their two's complement."""
-    array = np.asarray(x % (1 << 64), np.uint64) if is_number(x) and isinstance(x, int) else operand(x)
+    """Return an integer of rank 0 as uint64; negative values wrap."""
+    array = np.asarray(x % (1 << 64), np.uint64) if is_python_scalar(x) and isinstance(x, int) else operand(x)
     if array.shape or array.dtype.kind not in "iu":
-        refuse(DTypeError(f"{what} is of {array.dtype} and shape {array.shape}; expected an integer without axes"))
+        refuse(DTypeError(f"{what} has dtype {array.dtype} and shape {array.shape}; expected an integer scalar, without axes"))
     return convert(array, np.uint64)
 
 
 def _words(wide: Operand) -> Any:
-    """Numbers of 64 bits as words of 32 along a new last axis, the high one first."""
+    """Split 64-bit integers into 32-bit words along a new last axis, high word first."""
     high = bitwise_right_shift(wide, np.uint64(32))
     return stack([convert(high, np.uint32), convert(wide, np.uint32)], axis=-1)

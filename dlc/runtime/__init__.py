@@ -1,11 +1,11 @@
-"""What runs compiled models, and needs no compiler: neither xDSL, onnx nor LLVM are imported here.
+"""The runtime: loads and runs compiled models, without the compiler, xDSL, onnx or LLVM.
 
-load.py      the model in a file
-models/      what users call: one program, or several of which each call has its own
-program/     the host program, what runs in which order on which buffers, as plain data
-sizes/       what follows from the sizes that come with a call
-python_ops/  ops of a program that Python computes
-saving/      the file of a model
-cpu/         programs for the CPU: native code, the table that it executes, threads
-opencl/      programs for OpenCL devices: arrays on them, commands in a queue
+load.py      load a model from a file
+models/      the model classes that users call: one program, or a set of specializations
+program/     the host program as plain data: what runs in which order on which buffers
+sizes/       symbolic sizes at run time
+python_ops/  ops that are evaluated in Python
+saving/      the file format of models
+cpu/         native execution: record tables, machine code, thread pools
+opencl/      execution on OpenCL devices: buffers, command queues, kernel builds
 """

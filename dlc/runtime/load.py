@@ -1,4 +1,4 @@
-"""Loading what `Model.save` wrote, or what was pickled: an artifact, or variants, models by sizes or a border around them."""
+"""Load saved or pickled models."""
 
 from __future__ import annotations
 
@@ -15,45 +15,47 @@ from dlc.files.model_source import ModelSource, path_or_bytes
 from dlc.machine.cpus import usable_cpus
 from dlc.options import Environment
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.models.border import BorderedModel, FormedModel
+from dlc.runtime.models.io_conversion import ConvertedModel, StructuredModel
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.saved_by_sizes import by_sizes_from_json, model_of
+from dlc.runtime.models.saved_specializations import model_of, specializations_from_json
 from dlc.runtime.models.variants import Variants
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
-from dlc.runtime.opencl.devices import choose
-from dlc.runtime.saving.container import Container, described_badly, in_memory, to_bytes
+from dlc.runtime.opencl.devices import select_device
+from dlc.runtime.saving.container import Container, invalid_header, page_aligned_copy, to_bytes
 from dlc.runtime.saving.header.arrays import array_from_json
-from dlc.runtime.saving.header.forms import border_from_json
+from dlc.runtime.saving.header.value_types import io_signature_from_json
 from dlc.target import is_opencl, require_host
 
-# One program of a model, as its target has it.
+# A compiled program for either kind of target.
 CompiledProgram = Artifact | DeviceArtifact
 
 
 def load(model: ModelSource, *, num_threads: int | None = None, mapped: bool = True, device: str | None = None) -> Model:
-    """The model that `Model.save` wrote to a file, given as its path, as its bytes, or open for reading; nothing is compiled.
+    """Load a model that `Model.save` wrote, given as a path, as bytes, or as an open file; nothing is compiled.
 
-    `num_threads`: all usable processors if None. A file that is given by its path is mapped into memory, so that processes
-    share its weights: put another in its place by renaming, as `Model.save` does, never by writing into it. With
-    `mapped=False` it is read, and what becomes of the file is of no concern. `device` is the OpenCL device that a model for one
-    runs on, `0:1`; None: the one that DLC_DEVICE names, or else the first that works.
+    A file given as a path is memory-mapped, so that processes share its weights: replace it by renaming another file, as
+    `Model.save` does, but never write to it. With `mapped=False` it is read into memory.
 
-    Raises ModelError for a file that is none, is damaged, or was written by another version of dlc, and DeviceError for one
-    that was compiled for another processor, or that needs what the device does not have.
+    Args:
+        num_threads: Number of threads; by default one per processor that this process may use.
+        device: The OpenCL device to run on, such as `0:1`; by default the one that DLC_DEVICE names, or the first that works.
+
+    Raises ModelError for an invalid or damaged file and for one of another version of dlc; raises DeviceError for a model of
+    another processor, or one that needs features that the device does not have.
     """
     source = path_or_bytes(model)
     if isinstance(source, bytes):
-        return _read(Container.read(Path("model"), in_memory(source)), num_threads, device)
+        return _read(Container.read(Path("model"), page_aligned_copy(source)), num_threads, device)
     try:
-        content = None if mapped else in_memory(source.read_bytes())
+        content = None if mapped else page_aligned_copy(source.read_bytes())
     except OSError as error:
         raise ModelError(f"{source}: cannot be read: {error.strerror}") from error
     return _read(Container.read(source, content), num_threads, device)
 
 
 def program_in(path: Path, builder: Builder | None = None) -> CompiledProgram:
-    """The program in a file of it alone, checked; `builder` makes code of kernels for an OpenCL device.
+    """Load a file that contains one program; `builder` builds the kernels of a program for an OpenCL device.
 
     Raises what Container.read raises.
     """
@@ -70,60 +72,60 @@ def _unpickled(content: bytes, num_threads: int | None) -> Model:
     return load(content, num_threads=num_threads)
 
 
-# A pickled model is what its file holds: in another process nothing is compiled.
-for kind in (Model, FormedModel, BorderedModel):
+# Models are pickled as the content of their file, so that other processes compile nothing.
+for kind in (Model, StructuredModel, ConvertedModel):
     copyreg.pickle(kind, _pickled)
 
 
 def _read(container: Container, num_threads: int | None, device: str | None) -> Model:
     builder: Builder | None = None
     if is_opencl(container.common.target.name):
-        # What comes with a file is first built where it cannot end this process.
-        place = choose("opencl", device if device is not None else Environment.read().device)[0]
-        builder = Builder(place, Cache.standard(), usable_cpus(), guarded=True)
+        # Kernels of untrusted files are built in another process first, since a driver may crash.
+        chosen = select_device("opencl", device if device is not None else Environment.read().device)[0]
+        builder = Builder(chosen, Cache.standard(), usable_cpus(), guarded=True)
     else:
         require_host(container.common.target, str(container.path))
     with _described(container):
-        return _Reader(container, num_threads, builder).model(container.model)
+        return _ModelReader(container, num_threads, builder).model(container.model)
 
 
 @contextmanager
 def _described(container: Container) -> Generator[None]:
-    """Raises ModelError for a header that turns out to describe no model."""
+    """Convert errors about invalid header fields to ModelError."""
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, CompileError) as error:
-        raise described_badly(container.path, error) from error
+        raise invalid_header(container.path, error) from error
 
 
 def _program(fields: Mapping[str, Any], container: Container, builder: Builder | None) -> CompiledProgram:
-    """A program of a file; for an OpenCL device if there is a builder."""
+    """Read a program of a file; with a builder, one for an OpenCL device."""
     return Artifact.read(fields, container) if builder is None else DeviceArtifact.read(fields, container, builder)
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """Reads the models of a file; `builder`: of one for an OpenCL device."""
+class _ModelReader:
+    """Reads the models of a file; `builder` is set for OpenCL devices."""
 
     container: Container
     num_threads: int | None
     builder: Builder | None
 
     def model(self, fields: Mapping[str, Any]) -> Model:
-        """A model of the file."""
+        """Read a model from header fields."""
         model = self._without_defaults(fields)
         defaults = [array_from_json(written, self.container) for written in fields.get("defaults", ())]
         if not set(model.inputs).issuperset(info for info, _ in defaults):
-            raise ValueError("a default for what is no input")
+            raise ValueError("a default value for an unknown input")
         model.defaults = {info.name: array for info, array in defaults}
         model.num_threads = self.num_threads
         return model
 
     def _without_defaults(self, fields: Mapping[str, Any]) -> Model:
-        if "border" in fields:
-            return BorderedModel(self.model(fields["program"]), border_from_json(fields["border"]))
+        if "io_signature" in fields:
+            return ConvertedModel(self.model(fields["program"]), io_signature_from_json(fields["io_signature"]))
         if "variants" in fields:
             return Variants.read(fields, self.model).model(takes_device_arrays=self.builder is not None)
-        if "by_sizes" in fields:
-            return model_of(by_sizes_from_json(fields, self.model), takes_device_arrays=self.builder is not None)
+        if "specializations" in fields:
+            return model_of(specializations_from_json(fields, self.model), takes_device_arrays=self.builder is not None)
         return _program(fields, self.container, self.builder).model(self.num_threads)

@@ -1,16 +1,16 @@
-"""Special functions: with the names and the meanings that `scipy.special` gives them.
+"""Special functions: with the names and definitions of `scipy.special`.
 
-They take what functions of `dlc.numpy` take, give the dtype that those would, and have derivatives. Errors are a few units in
-the last place unless a function says otherwise.
+They accept the arguments and return the dtypes that functions of `dlc.numpy` do, and are differentiable. Errors are a few units
+in the last place unless a function states otherwise.
 """
 
 from typing import Any
 
-from dlc.misuse import explain_misuse
-from dlc.numpy.absent import SPECIAL_ABSENT, raise_absent
+from dlc.argument_validation import validate_arguments
+from dlc.numpy.unsupported_names import UNSUPPORTED_SPECIAL_NAMES, raise_unsupported_name
 from dlc.special.bessel import i0, i0e, i1, i1e
+from dlc.special.error_functions import erf, erfc, erfcx, erfinv, log_ndtr, ndtr
 from dlc.special.gamma import digamma, gammaln
-from dlc.special.normal import erf, erfc, erfcx, erfinv, log_ndtr, ndtr
 from dlc.special.probabilities import entr, expit, log_expit, logit, logsumexp, xlog1py, xlogy
 from dlc.special.zeta import polygamma, zeta
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    raise_absent("dlc.special", name, SPECIAL_ABSENT)
+    raise_unsupported_name("dlc.special", name, UNSUPPORTED_SPECIAL_NAMES)
 
 
-explain_misuse(globals())
+validate_arguments(globals())

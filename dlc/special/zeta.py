@@ -1,4 +1,4 @@
-"""The zeta function of Hurwitz, and the derivatives of ln Γ that it gives."""
+"""Hurwitz zeta function and polygamma functions."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from dlc.numpy.apply import ArrayLike, has_tracer
-from dlc.numpy.functions.comparing import equal, greater, less, logical_and
+from dlc.numpy.functions.comparison import equal, greater, less, logical_and
 from dlc.numpy.functions.elementwise import divide, exp, power, remainder, rint, sin, square, where
-from dlc.special.formulas import floats, in_float64
+from dlc.special.evaluation import in_float64, promote_floats
 from dlc.special.gamma import digamma, gammaln
 
 __all__ = ["polygamma", "zeta"]
 
-# How many terms are summed as they are; and B(2j) / (2j)! for j from 1 to 12, for what Euler's and Maclaurin's formula has for
-# the rest of the sum.
-_TERMS = 9
-_REST = (
+# Euler–Maclaurin summation: the number of terms that are summed directly, and B(2j) / (2j)! for j from 1 to 12 for the
+# remainder.
+_NUM_DIRECT_TERMS = 9
+_REMAINDER_COEFFICIENTS = (
     1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600, -3617 / 10670622842880000,
     43867 / 5109094217170944000, -174611 / 802857662698291200000, 77683 / 14101100039391805440000,
     -236364091 / 1693824136731743669452800000,
@@ -26,40 +26,40 @@ _REST = (
 
 
 def zeta(x: ArrayLike, q: ArrayLike, /) -> Any:
-    """Σ 1 / (q + k)^x over k ≥ 0; inf at x = 1 and at q = 0, -1, -2, …, nan for smaller x and for other q below 0.
+    """Return Σ 1 / (q + k)^x over k ≥ 0; inf at x = 1 and at q = 0, -1, -2, …; nan for x < 1 and for other negative q.
 
     Computed in float64.
     """
-    return _zeta(*floats(x, q))
+    return _zeta(*promote_floats(x, q))
 
 
 @in_float64
 def _zeta(x: Any, q: Any) -> Any:
     above = greater(q, 0)
-    far = where(above, q, 1) + _TERMS
-    value = sum(power(far - k, -x) for k in range(_TERMS, 0, -1))
-    last = power(far, -x)
-    # far · far⁻ˣ of a large one would be 0.
-    value = value + divide(power(far, 1 - x), x - 1) + 0.5 * last
-    term = last * divide(x, far)
-    for j, coefficient in enumerate(_REST):
+    shifted_q = where(above, q, 1) + _NUM_DIRECT_TERMS
+    value = sum(power(shifted_q - k, -x) for k in range(_NUM_DIRECT_TERMS, 0, -1))
+    last = power(shifted_q, -x)
+    # Not far · far⁻ˣ: the second factor underflows for large x.
+    value = value + divide(power(shifted_q, 1 - x), x - 1) + 0.5 * last
+    term = last * divide(x, shifted_q)
+    for j, coefficient in enumerate(_REMAINDER_COEFFICIENTS):
         value = value + coefficient * term
-        term = term * divide((x + (2 * j + 1)) * (x + (2 * j + 2)), square(far))
+        term = term * divide((x + (2 * j + 1)) * (x + (2 * j + 2)), square(shifted_q))
     value = where(above, value, where(equal(q, rint(q)), math.inf, math.nan))
     return where(greater(x, 1), value, where(equal(x, 1), math.inf, math.nan))
 
 
 def polygamma(n: ArrayLike, x: ArrayLike, /) -> Any:
-    """The nth derivative of `digamma`, for whole numbers n; of x below 0 for n = 0 and 1, nan for others.
+    """Return the n-th derivative of `digamma` for integers n; for negative x only n = 0 and 1, else nan.
 
     Computed in float64.
     """
-    return _polygamma(*floats(n, x))
+    return _polygamma(*promote_floats(n, x))
 
 
 @in_float64
 def _polygamma(n: Any, x: Any) -> Any:
-    # ψ'(x) + ψ'(1 - x) = (π / sin πx)², of which only the distance from the next whole number matters.
+    # Reflection: ψ'(x) + ψ'(1 - x) = (π / sin πx)², which depends on the distance from the nearest integer.
     reflected = logical_and(equal(n, 1), less(x, 0))
     value = exp(gammaln(n + 1)) * _zeta(n + 1, where(reflected, 1 - x, x))
     value = where(reflected, square(divide(math.pi, sin((x - rint(x)) * math.pi))) - value, value)

@@ -1,4 +1,4 @@
-"""What ops are of complex numbers, which are pairs of arrays, and Fourier transforms."""
+"""Ops on complex arrays, which are pairs of real arrays, and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc.frontend.complex_numbers import Complex, of_parts, parts_of
+from dlc.frontend.complex_numbers import Complex, from_parts, real_and_imaginary
 from dlc.frontend.trace import Tracer
-from dlc.stablehlo import elementwise, moving, places, sums, windows
-from dlc.stablehlo.node import Converter, Node, Value
+from dlc.stablehlo import contraction_reduction, data_movement, elementwise, gather_scatter, window_reduction
+from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue
 
 
 def _reciprocal_root(x: Any) -> Any:
@@ -20,97 +20,98 @@ def _reciprocal_root(x: Any) -> Any:
 
 
 def _direction(x: Any) -> Any:
-    """Of length 1, but for 0."""
+    """Return x / |x|, or 0 for 0."""
     size = dnp.abs(x)
     return x / dnp.where(dnp.equal(size, 0), 1, size)
 
 
 def _is_finite(x: Any) -> Any:
-    return dnp.logical_and(*map(dnp.isfinite, parts_of(x)))
+    return dnp.logical_and(*map(dnp.isfinite, real_and_imaginary(x)))
 
 
 def _sinh(x: Any) -> Any:
-    a, b = parts_of(x)
-    return of_parts(dnp.sinh(a) * dnp.cos(b), dnp.cosh(a) * dnp.sin(b))
+    a, b = real_and_imaginary(x)
+    return from_parts(dnp.sinh(a) * dnp.cos(b), dnp.cosh(a) * dnp.sin(b))
 
 
 def _cosh(x: Any) -> Any:
-    a, b = parts_of(x)
-    return of_parts(dnp.cosh(a) * dnp.cos(b), dnp.sinh(a) * dnp.sin(b))
+    a, b = real_and_imaginary(x)
+    return from_parts(dnp.cosh(a) * dnp.cos(b), dnp.sinh(a) * dnp.sin(b))
 
 
 def _tanh(x: Any) -> Any:
     """(sinh 2a + i·sin 2b) / (cosh 2a + cos 2b) of a + b·i."""
-    a, b = parts_of(x)
-    # Beyond it is ±1, and the powers would overflow.
-    farthest = 40 if a.dtype == np.float32 else 350
-    twice, turned = 2 * dnp.clip(a, -farthest, farthest), 2 * b
-    below = dnp.cosh(twice) + dnp.cos(turned)
-    return of_parts(dnp.sinh(twice) / below, dnp.sin(turned) / below)
+    a, b = real_and_imaginary(x)
+    # Beyond this bound tanh is ±1, and cosh would overflow.
+    bound = 40 if a.dtype == np.float32 else 350
+    twice_a, twice_b = 2 * dnp.clip(a, -bound, bound), 2 * b
+    denominator = dnp.cosh(twice_a) + dnp.cos(twice_b)
+    return from_parts(dnp.sinh(twice_a) / denominator, dnp.sin(twice_b) / denominator)
 
 
 def _tan(x: Any) -> Any:
     """-i·tanh(i·x)"""
-    a, b = parts_of(x)
-    real, imag = parts_of(_tanh(of_parts(-b, a)))
-    return of_parts(imag, -real)
+    a, b = real_and_imaginary(x)
+    real, imag = real_and_imaginary(_tanh(from_parts(-b, a)))
+    return from_parts(imag, -real)
 
 
 def _expm1(x: Any) -> Any:
-    a, b = parts_of(x)
-    return of_parts(dnp.expm1(a) * dnp.cos(b) - 2 * dnp.square(dnp.sin(b / 2)), dnp.exp(a) * dnp.sin(b))
+    a, b = real_and_imaginary(x)
+    return from_parts(dnp.expm1(a) * dnp.cos(b) - 2 * dnp.square(dnp.sin(b / 2)), dnp.exp(a) * dnp.sin(b))
 
 
 def _log1p(x: Any) -> Any:
-    a, b = parts_of(x)
+    a, b = real_and_imaginary(x)
     is_small = dnp.less(dnp.abs(a) + dnp.abs(b), 0.5)
     small = dnp.log1p(dnp.where(is_small, a * (a + 2) + b * b, 0)) / 2
-    return of_parts(dnp.where(is_small, small, dnp.log(dnp.hypot(a + 1, b))), dnp.atan2(b, a + 1))
+    return from_parts(dnp.where(is_small, small, dnp.log(dnp.hypot(a + 1, b))), dnp.atan2(b, a + 1))
 
 
 def _power(x: Any, y: Any) -> Any:
-    """exp(y·log x); powers of 0 are 0, and 1 where y is 0."""
-    real, imag = parts_of(dnp.exp(y * dnp.log(x)))
+    """exp(y·log x); 0 for x = 0, and 1 for y = 0."""
+    real, imag = real_and_imaginary(dnp.exp(y * dnp.log(x)))
     is_zero, is_one = dnp.equal(dnp.abs(x), 0), dnp.equal(dnp.abs(y), 0)
-    return of_parts(dnp.where(is_one, 1, dnp.where(is_zero, 0, real)), dnp.where(is_one | is_zero, 0, imag))
+    return from_parts(dnp.where(is_one, 1, dnp.where(is_zero, 0, real)), dnp.where(is_one | is_zero, 0, imag))
 
 
-_MADE: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
-    "abs": dnp.abs, "real": dnp.real, "imag": dnp.imag, "complex": of_parts,
+    "abs": dnp.abs, "real": dnp.real, "imag": dnp.imag, "complex": from_parts,
     "exponential": dnp.exp, "log": dnp.log, "sqrt": dnp.sqrt,
     "exponential_minus_one": _expm1, "log_plus_one": _log1p, "tan": _tan, "tanh": _tanh, "power": _power,
     "rsqrt": _reciprocal_root, "sign": _direction, "is_finite": _is_finite,
 }  # fmt: skip
-# The same of both parts.
-_BY_PARTS = (
+# Ops that act on real and imaginary parts separately.
+_COMPONENTWISE = (
     *("negate", "select", "broadcast_in_dim", "reshape", "transpose", "slice", "concatenate", "reverse", "pad"),
     *("dynamic_slice", "dynamic_update_slice", "gather", "scatter", "reduce", "reduce_window"),
 )
-# Bodies that do to both parts what they do to complex numbers.
+# The ops of bodies that act on real and imaginary parts separately.
 _LINEAR = ("stablehlo.add", "stablehlo.return")
 _REAL = {
     name.removeprefix("stablehlo."): rule
-    for family in (elementwise, moving, places, sums, windows)
+    for family in (elementwise, data_movement, gather_scatter, contraction_reduction, window_reduction)
     for name, rule in family.OPERATORS.items()
 }
 
 
 def _of_arrays(function: Callable[..., Any]) -> Converter:
-    def converted(node: Node) -> Value:
+    def converted(node: StableHloNode) -> StableHloValue:
         return node.value(function(*node.arrays))
 
     return converted
 
 
-def _by_parts(rule: Converter) -> Converter:
-    def of_both(node: Node) -> Value:
+def _componentwise(rule: Converter) -> Converter:
+    def of_both(node: StableHloNode) -> StableHloValue:
         bodies = [op.name for region in node.op.regions for op in region.ops]
         applied = node.op.attributes.get("applies")
         if not {*bodies, *([applied] if applied else [])} <= {*_LINEAR}:
-            raise node.unsupported("of complex numbers, but for sums")
+            raise node.unsupported("a reduction of complex numbers other than a sum is not supported")
         real, imag = (
-            rule(node.of_parts(*(parts_of(v)[k] if isinstance(v, Complex) else v for v in node.values))) for k in range(2)
+            rule(node.from_parts(*(real_and_imaginary(v)[k] if isinstance(v, Complex) else v for v in node.values)))
+            for k in range(2)
         )
         return Complex(node.array(real), node.array(imag))
 
@@ -118,13 +119,13 @@ def _by_parts(rule: Converter) -> Converter:
 
 
 def _bilinear(rule: Converter) -> Converter:
-    """(a + b·i)·(c + d·i) = (a·c - b·d) + (a·d + b·c)·i, whatever product it is."""
+    """Compose a bilinear op from real ones: (a + b·i)·(c + d·i) = (a·c - b·d) + (a·d + b·c)·i."""
 
-    def of_products(node: Node) -> Value:
-        (a, b), (c, d) = (parts_of(v) for v in node.values)
+    def of_products(node: StableHloNode) -> StableHloValue:
+        (a, b), (c, d) = (real_and_imaginary(v) for v in node.values)
 
         def product(x: Any, y: Any) -> Tracer:
-            return node.array(rule(node.of_parts(x, y)))
+            return node.array(rule(node.from_parts(x, y)))
 
         real = dnp.subtract(product(a, c), product(b, d))
         return Complex(real, dnp.add(product(a, d), product(b, c)))
@@ -132,23 +133,23 @@ def _bilinear(rule: Converter) -> Converter:
     return of_products
 
 
-def _compare(node: Node) -> Value:
-    equal = node.word(("EQ", "NE"), "comparison_direction") == "EQ"
+def _compare(node: StableHloNode) -> StableHloValue:
+    equal = node.keyword(("EQ", "NE"), "comparison_direction") == "EQ"
     return node.value((operator.eq if equal else operator.ne)(*node.arrays))
 
 
-def _convert(node: Node) -> Value:
-    """From real numbers, or to complex ones of another precision."""
+def _convert(node: StableHloNode) -> StableHloValue:
+    """Convert real numbers to complex, or change the precision."""
     (x,) = node.arrays
-    real, imag = parts_of(x) if isinstance(x, Complex) else (x, dnp.zeros_like(x))
-    return Complex(*(node.array(elementwise.convert(node.of_parts(part))) for part in (real, imag)))
+    real, imag = real_and_imaginary(x) if isinstance(x, Complex) else (x, dnp.zeros_like(x))
+    return Complex(*(node.array(elementwise.convert(node.from_parts(part))) for part in (real, imag)))
 
 
-def fft(node: Node) -> Value:
-    """A transform along the last axes."""
+def fft(node: StableHloNode) -> StableHloValue:
+    """Transform along the last axes."""
     (x,) = node.arrays
     lengths = node.integers("length", "fft_length")
-    kind = node.word(tuple(_TRANSFORMS), "type", "fft_type")
+    kind = node.keyword(tuple(_TRANSFORMS), "type", "fft_type")
     return node.value(_TRANSFORMS[kind](x, lengths, tuple(range(x.ndim - len(lengths), x.ndim))))
 
 
@@ -157,10 +158,10 @@ _TRANSFORMS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 OPERATORS: dict[str, Converter] = {
-    **{f"stablehlo.{name}": _of_arrays(function) for name, function in _MADE.items()},
+    **{f"stablehlo.{name}": _of_arrays(function) for name, function in _FUNCTIONS.items()},
     "chlo.sinh": _of_arrays(_sinh),
     "chlo.cosh": _of_arrays(_cosh),
-    **{f"stablehlo.{name}": _by_parts(_REAL[name]) for name in _BY_PARTS},
+    **{f"stablehlo.{name}": _componentwise(_REAL[name]) for name in _COMPONENTWISE},
     **{f"stablehlo.{name}": _bilinear(_REAL[name]) for name in ("dot_general", "convolution")},
     **dict.fromkeys(("stablehlo.optimization_barrier", "sdy.sharding_constraint"), lambda node: node.values),
     "stablehlo.compare": _compare,

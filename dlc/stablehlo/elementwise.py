@@ -1,4 +1,4 @@
-"""Ops that are computed element by element."""
+"""Elementwise ops."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
 from dlc.dialects.dl.dtypes import element_type
 from dlc.ir import Attribute, SSAValue, bf16, f16, f32, f64
-from dlc.stablehlo.divisions import division
-from dlc.stablehlo.node import Converter, Node
+from dlc.stablehlo.floor_division import match_floor_division
+from dlc.stablehlo.node import Converter, StableHloNode
 
 _SAME: dict[str, type[DlOp]] = {
     "add": dl.AddOp, "subtract": dl.SubOp, "multiply": dl.MulOp, "divide": dl.DivOp, "power": dl.PowOp,
@@ -26,7 +26,7 @@ _CHLO: dict[str, type[DlOp]] = {
     "erf": dl.ErfOp, "erf_inv": dl.ErfinvOp, "asin": dl.AsinOp, "acos": dl.AcosOp, "atan": dl.AtanOp, "sinh": dl.SinhOp,
     "cosh": dl.CoshOp, "asinh": dl.AsinhOp, "acosh": dl.AcoshOp, "atanh": dl.AtanhOp, "tan": dl.TanOp, "is_inf": dl.IsinfOp,
 }  # fmt: skip
-# By what a bool makes of it.
+# (op on booleans, op on other element types)
 _LOGIC: dict[str, tuple[type[DlOp], type[DlOp]]] = {
     "and": (dl.AndOp, dl.BitwiseAndOp), "or": (dl.OrOp, dl.BitwiseOrOp), "xor": (dl.XorOp, dl.BitwiseXorOp),
     "not": (dl.NotOp, dl.BitwiseNotOp), "maximum": (dl.OrOp, dl.MaximumOp), "minimum": (dl.AndOp, dl.MinimumOp),
@@ -34,7 +34,7 @@ _LOGIC: dict[str, tuple[type[DlOp], type[DlOp]]] = {
 _COMPARISONS: dict[str, type[DlOp]] = {
     "EQ": dl.EqualOp, "NE": dl.NotEqualOp, "LT": dl.LessOp, "LE": dl.LessEqualOp, "GT": dl.GreaterOp, "GE": dl.GreaterEqualOp,
 }  # fmt: skip
-# By the bits of their exponents and mantissas.
+# Element types by (exponent bits, mantissa bits).
 _FLOATS: dict[tuple[int, int], Attribute] = {(5, 10): f16, (8, 7): bf16, (8, 23): f32, (11, 52): f64}
 
 
@@ -46,47 +46,47 @@ def _logic(of_bools: type[DlOp], of_numbers: type[DlOp]) -> Converter:
     return lambda node: node.b(of_bools if node.is_bool else of_numbers, *node.operands)
 
 
-def compare(node: Node) -> SSAValue:
-    direction = node.word(tuple(_COMPARISONS), "comparison_direction")
-    if node.word(("TOTALORDER", "FLOAT", "SIGNED", "UNSIGNED", direction), "compare_type") == "TOTALORDER":
-        raise node.unsupported("a total order of floats")
+def compare(node: StableHloNode) -> SSAValue:
+    direction = node.keyword(tuple(_COMPARISONS), "comparison_direction")
+    if node.keyword(("TOTALORDER", "FLOAT", "SIGNED", "UNSIGNED", direction), "compare_type") == "TOTALORDER":
+        raise node.unsupported("comparison by the total order of floats is not supported")
     return node.b(_COMPARISONS[direction], *node.operands)
 
 
-def select(node: Node) -> SSAValue:
-    return division(node) or node.b(dl.SelectOp, *node.operands)
+def select(node: StableHloNode) -> SSAValue:
+    return match_floor_division(node) or node.b(dl.SelectOp, *node.operands)
 
 
-def clamp(node: Node) -> SSAValue:
+def clamp(node: StableHloNode) -> SSAValue:
     low, x, high = node.operands
     return node.b(dl.MinimumOp, node.b(dl.MaximumOp, x, low), high)
 
 
-def convert(node: Node) -> SSAValue:
+def convert(node: StableHloNode) -> SSAValue:
     return node[0] if element_type_of(node[0]) == node.element else node.b(dl.CastOp, node[0], to=node.element)
 
 
-def bitcast(node: Node) -> SSAValue:
+def bitcast(node: StableHloNode) -> SSAValue:
     if len(shape_of(node[0])) != len(node.shape):
-        raise node.unsupported("elements of another size")
+        raise node.unsupported("a bitcast that changes the element size is not supported")
     return node.b(dl.BitcastOp, node[0], to=node.element)
 
 
-def remainder(node: Node) -> SSAValue:
+def remainder(node: StableHloNode) -> SSAValue:
     return node.b(dl.ModOp, *node.operands, fmod=True)
 
 
-def is_finite(node: Node) -> SSAValue:
+def is_finite(node: StableHloNode) -> SSAValue:
     x = node[0]
     return node.b(dl.NotOp, node.b(dl.OrOp, node.b(dl.IsnanOp, x), node.b(dl.IsinfOp, x)))
 
 
-def square(node: Node) -> SSAValue:
+def square(node: StableHloNode) -> SSAValue:
     return node.b(dl.MulOp, node[0], node[0])
 
 
-def round_away(node: Node) -> SSAValue:
-    """To the nearest, from the middle away from 0."""
+def round_away(node: StableHloNode) -> SSAValue:
+    """Round to nearest, half away from 0."""
     size = node.b(dl.AbsOp, node[0])
     below = node.b(dl.FloorOp, size)
     up = node.b(dl.GreaterEqualOp, node.b(dl.SubOp, size, below), node.scalar(0.5, size))
@@ -94,8 +94,8 @@ def round_away(node: Node) -> SSAValue:
     return node.b(dl.MulOp, node.b(dl.SignOp, node[0]), whole)
 
 
-def shift_right(node: Node) -> SSAValue:
-    """Of signed integers dl has the arithmetic one, of unsigned ones the logical one."""
+def shift_right(node: StableHloNode) -> SSAValue:
+    """`dl` shifts signed integers arithmetically and unsigned ones logically; cast for the other combinations."""
     signed, logical = str(node.element).startswith("i"), node.op.name.endswith("logical")
     if signed != logical:
         return node.b(dl.ShiftRightOp, *node.operands)
@@ -105,23 +105,23 @@ def shift_right(node: Node) -> SSAValue:
     return node.b(dl.CastOp, shifted, to=node.element)
 
 
-def reduce_precision(node: Node) -> SSAValue:
-    """To the numbers of a narrower float and back."""
-    said = re.findall(r"\d+", str(node.op.attributes.get("format", ""))) or [
+def reduce_precision(node: StableHloNode) -> SSAValue:
+    """Round to a narrower float type and back."""
+    bit_counts = re.findall(r"\d+", str(node.op.attributes.get("format", ""))) or [
         node.get("exponent_bits"),
         node.get("mantissa_bits"),
     ]
-    exponent, mantissa = map(int, said)
+    exponent, mantissa = map(int, bit_counts)
     if (exponent, mantissa) not in _FLOATS:
-        raise node.unsupported(f"to {exponent} bits of exponent and {mantissa} of mantissa, which no element type has")
+        raise node.unsupported(f"no element type has {exponent} exponent bits and {mantissa} mantissa bits")
     return node.b(dl.CastOp, node.b(dl.CastOp, node[0], to=_FLOATS[exponent, mantissa]), to=node.element)
 
 
-def constant_like(node: Node) -> SSAValue:
+def constant_like(node: StableHloNode) -> SSAValue:
     return node.broadcast(node.scalar(node.get("value"), node[0]), node.shape)
 
 
-def same(node: Node) -> Sequence[SSAValue]:
+def same(node: StableHloNode) -> Sequence[SSAValue]:
     return node.operands
 
 

@@ -1,4 +1,4 @@
-"""What a converter sees of one StableHLO op: its operands as values, and its attributes by the names of both forms."""
+"""A StableHLO op, as its converter reads it: its operands, and its attributes by their names in generic and pretty form."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_bool
 from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, TransposeOp
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError, UnsupportedError
-from dlc.frontend.complex_numbers import Complex, parts_of
-from dlc.frontend.decided import Element, elements_of
+from dlc.frontend.complex_numbers import Complex, real_and_imaginary
+from dlc.frontend.shape_tensors import ComputedElement, shape_tensor_elements
 from dlc.frontend.trace import Trace, Tracer
 from dlc.ir import Attribute, SSAValue
-from dlc.stablehlo.syntax import OPEN, Op, Region, Type
+from dlc.stablehlo.syntax import DYNAMIC, Op, Region, Type
 
-# What MLIR calls element types, by NumPy's name.
+# NumPy dtype names by MLIR element type.
 _ELEMENTS = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i1": "bool",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
@@ -30,30 +30,32 @@ _ELEMENTS = {
 
 
 def element_of(type: Type, where: str) -> Attribute:
-    """The element type of a tensor type. Raises UnsupportedError for one that dlc has not."""
+    """Return the element type of a tensor type. Raises UnsupportedError for an unsupported one."""
     if type.element not in _ELEMENTS:
         raise UnsupportedError(f"{where}: tensors of {type.element} are not supported; expected {', '.join(_ELEMENTS)}")
     return ELEMENT_TYPES[_ELEMENTS[type.element]]
 
 
-def is_of(value: SSAValue, type: Type, where: str, *, of_arrays: bool = False) -> bool:
-    """Whether a value is of a type, `of_arrays` if only its elements are to be."""
+def has_type(value: SSAValue, type: Type, where: str, *, elements_only: bool = False) -> bool:
+    """Return whether a value has a type; with `elements_only`, compare only the element type."""
     shape = shape_of(value)
-    fits = len(shape) == len(type.shape) and all(said in (OPEN, size) for said, size in zip(type.shape, shape, strict=True))
-    return element_type_of(value) == element_of(type, where) and (of_arrays or fits)
+    fits = len(shape) == len(type.shape) and all(
+        declared in (DYNAMIC, size) for declared, size in zip(type.shape, shape, strict=True)
+    )
+    return element_type_of(value) == element_of(type, where) and (elements_only or fits)
 
 
-# What a name stands for: an array, or the arrays of both parts of complex numbers.
-Value: TypeAlias = "SSAValue | Complex"
-# Runs a region on values: what it returns.
-Inline: TypeAlias = Callable[[Region, Sequence[Value]], Sequence[Value]]
-Converter: TypeAlias = "Callable[[Node], Value | Sequence[Value]]"
+# The value of a name: an array, or the real and imaginary parts of a complex array.
+StableHloValue: TypeAlias = "SSAValue | Complex"
+# Inline a region with these arguments; return its results.
+Inline: TypeAlias = Callable[[Region, Sequence[StableHloValue]], Sequence[StableHloValue]]
+Converter: TypeAlias = "Callable[[StableHloNode], StableHloValue | Sequence[StableHloValue]]"
 
 
-class Node:
-    """One op: `node.b` builds, `node[0]` is the first operand; `node.arrays` are the operands for functions of `dlc.numpy`."""
+class StableHloNode:
+    """One op: `node.b` builds, `node[0]` is the first operand; `node.arrays` are operands for functions of `dlc.numpy`."""
 
-    def __init__(self, op: Op, values: Sequence[Value], trace: Trace, inline: Inline, where: str) -> None:
+    def __init__(self, op: Op, values: Sequence[StableHloValue], trace: Trace, inline: Inline, where: str) -> None:
         self.op, self.values, self.trace, self.inline, self.where = op, values, trace, inline, where
         self.operands = [v for v in values if not isinstance(v, Complex)]
 
@@ -66,23 +68,23 @@ class Node:
         return [v if isinstance(v, Complex) else self.array(v) for v in self.values]
 
     def array(self, value: Any) -> Tracer:
-        """A value of real numbers, as functions of `dlc.numpy` take it."""
+        """Return a real value as a Tracer, for functions of `dlc.numpy`."""
         return Tracer(self.trace, value)
 
     @property
     def has_complex(self) -> bool:
-        """Whether complex numbers are among what it takes or gives."""
-        return len(self.operands) < len(self.values) or any(t.part is not None for t in self.op.types)
+        """Return whether an operand or result is complex."""
+        return len(self.operands) < len(self.values) or any(t.component is not None for t in self.op.types)
 
-    def of_parts(self, *parts: Any) -> Node:
-        """The same op of real numbers: these arrays."""
-        types = tuple(t.part or t for t in self.op.types)
-        return Node(replace(self.op, types=types), [*map(self.value, parts)], self.trace, self.inline, self.where)
+    def from_parts(self, *parts: Any) -> StableHloNode:
+        """Return the same op with these real operands."""
+        types = tuple(t.component or t for t in self.op.types)
+        return StableHloNode(replace(self.op, types=types), [*map(self.value, parts)], self.trace, self.inline, self.where)
 
     def value(self, array: Any) -> Any:
-        """What a function of `dlc.numpy` gave, as a value; a value as it is."""
+        """Convert a result of a `dlc.numpy` function to a value; values are returned unchanged."""
         if isinstance(array, Complex):
-            return Complex(*map(self.trace.value, parts_of(array)))
+            return Complex(*map(self.trace.value, real_and_imaginary(array)))
         return self.trace.value(array).value if not isinstance(array, SSAValue) else cast(SSAValue, array)
 
     def __getitem__(self, k: int) -> SSAValue:
@@ -92,7 +94,7 @@ class Node:
 
     @property
     def element(self) -> Attribute:
-        """The element type of its first result."""
+        """The element type of the first result."""
         return element_of(self.op.types[0], self.where)
 
     @property
@@ -104,7 +106,7 @@ class Node:
         return is_bool(self.element)
 
     def get(self, *names: str, default: Any = None) -> Any:
-        """An attribute by its name in either form. Raises ModelError where it is missing and there is no default."""
+        """Return an attribute by its name in either form. Raises ModelError if it is missing without a default."""
         for name in names:
             if name in self.op.attributes:
                 return self.op.attributes[name]
@@ -118,12 +120,12 @@ class Node:
             raise ModelError(f"{self.where}: '{names[0]}' must be integers, got {found}")
         return list(cast("list[int]", found))
 
-    def word(self, names: Sequence[str], *attributes: str) -> str:
-        """One of some words, written by itself or as an attribute, `#stablehlo<comparison_direction LT>`."""
-        said = [*self.get("words", default=[""]), *(str(self.op.attributes.get(a, "")) for a in attributes)]
-        found = [word for text in said for word in re.findall(r"\w+", text) if word in names]
+    def keyword(self, names: Sequence[str], *attributes: str) -> str:
+        """Return which of some keywords is present, by itself or in an attribute, `#stablehlo<comparison_direction LT>`."""
+        texts = [*self.get("words", default=[""]), *(str(self.op.attributes.get(a, "")) for a in attributes)]
+        found = [keyword for text in texts for keyword in re.findall(r"\w+", text) if keyword in names]
         if not found:
-            raise self.unsupported(f"expected one of {', '.join(names)}, got {' '.join(said)}")
+            raise self.unsupported(f"expected one of {', '.join(names)}, got {' '.join(texts)}")
         return found[0]
 
     def unsupported(self, message: str) -> UnsupportedError:
@@ -135,7 +137,7 @@ class Node:
         return self.b.scalar(number, like=like)
 
     def number(self, size: Size) -> SSAValue:
-        """A size as an i64 without axes."""
+        """Return a size as a rank-0 i64."""
         return self.trace.value(size if isinstance(size, Dim) else np.int64(size)).value
 
     def reshape(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
@@ -148,44 +150,48 @@ class Node:
         return x if shape_of(x) == tuple(shape) else self.b(BroadcastToOp, x, shape=tuple(shape))
 
 
-def leaves_of(values: Sequence[Value]) -> list[SSAValue]:
-    """The arrays of values, of complex numbers those of both parts."""
-    return [leaf for v in values for leaf in ([part.value for part in parts_of(v)] if isinstance(v, Complex) else [v])]
+def flatten_complex(values: Sequence[StableHloValue]) -> list[SSAValue]:
+    """Return the arrays of values: one for a real value, two for a complex one."""
+    return [
+        leaf
+        for v in values
+        for leaf in ([component.value for component in real_and_imaginary(v)] if isinstance(v, Complex) else [v])
+    ]
 
 
-def of_leaves(types: Sequence[Type], leaves: Iterator[SSAValue], trace: Trace) -> list[Value]:
-    """The values of these types whose arrays these are."""
+def unflatten_complex(types: Sequence[Type], leaves: Iterator[SSAValue], trace: Trace) -> list[StableHloValue]:
+    """Return the values of these types, given their arrays."""
 
     def one() -> Tracer:
         return Tracer(trace, next(leaves))
 
-    return [next(leaves) if type.part is None else Complex(one(), one()) for type in types]
+    return [next(leaves) if type.component is None else Complex(one(), one()) for type in types]
 
 
-def parts_in(types: Sequence[Type]) -> list[Type]:
-    """The types of the arrays of values of these types."""
-    return [part for t in types for part in ((t,) if t.part is None else (t.part, t.part))]
+def leaf_types(types: Sequence[Type]) -> list[Type]:
+    """Return the types of the arrays of values of these types."""
+    return [component for t in types for component in ((t,) if t.component is None else (t.component, t.component))]
 
 
 def sizes_of(value: SSAValue) -> tuple[int, ...]:
-    """A value's shape. Open sizes do arithmetic as numbers do; a question that has no answer for all is an UndecidableError."""
+    """Return the shape of a value. Symbolic sizes support arithmetic; undecided comparisons raise UndecidableError."""
     return cast("tuple[int, ...]", shape_of(value))
 
 
-def shape_in(node: Node, k: int) -> tuple[int, ...]:
-    """The shape that an operand is. Raises UnsupportedError for one that follows from no shape."""
+def shape_in(node: StableHloNode, k: int) -> tuple[int, ...]:
+    """Return the shape that an operand holds. Raises UnsupportedError if it is not computed from shapes."""
     return shape_of_elements(node, node[k], f"operand {k}")
 
 
-def shape_of_elements(node: Node, value: SSAValue, what: str) -> tuple[int, ...]:
-    """The same of a value that is called so."""
-    sizes = list(elements_of(value).flat)
-    if any(isinstance(size, Element) for size in sizes):
-        raise node.unsupported(f"{what} is a shape that follows from no size of an argument")
+def shape_of_elements(node: StableHloNode, value: SSAValue, what: str) -> tuple[int, ...]:
+    """Return the shape that a value holds; `what` names it in messages."""
+    sizes = list(shape_tensor_elements(value).flat)
+    if any(isinstance(size, ComputedElement) for size in sizes):
+        raise node.unsupported(f"{what} is a shape that is not computed from sizes of the arguments")
     return cast("tuple[int, ...]", tuple(sizes))
 
 
 def fields_of(text: Any) -> dict[str, list[int]]:
-    """The lists of integers in an attribute such as `#stablehlo.dot<lhs_contracting_dimensions = [1], …>`."""
+    """Return the integer lists of an attribute such as `#stablehlo.dot<lhs_contracting_dimensions = [1], …>`."""
     found = re.findall(r"(\w+) = (\[[\d, ]*\]|\d+)", str(text))
     return {name: [int(n) for n in re.findall(r"\d+", numbers)] for name, numbers in found}

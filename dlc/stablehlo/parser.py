@@ -1,9 +1,9 @@
-"""The text that JAX prints, in MLIR's generic form or StableHLO's own, as records (`syntax.py`).
+"""Parse the text that JAX prints, in MLIR's generic form or StableHLO's pretty form, into records (`syntax.py`).
 
     %2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0] : (tensor<4x5xf32>, tensor<5x8xf32>) -> tensor<4x8xf32>
 
-Nearly all ops are written alike: operands, words, `name = value` pairs, attributes in braces, types behind a colon. Those
-with forms of their own are constants, calls, reductions, loops and functions.
+Most ops share one syntax: operands, keywords, `name = value` pairs, attributes in braces, types after a colon. Constants,
+calls, reductions, loops and functions have their own.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import re
 from typing import Any
 
 from dlc.errors import ModelError
-from dlc.stablehlo.syntax import OPEN, Argument, Dense, Function, Op, Region, Type
+from dlc.stablehlo.syntax import DYNAMIC, Argument, Dense, FunctionSyntax, Op, Region, Type
 from dlc.stablehlo.tokens import Tokens
 
 _WITHOUT_RESULTS = ("return", "func.return", "stablehlo.return")
 
 
-def parse(text: str, name: str) -> dict[str, Function]:
-    """The functions of a module by name. Raises ModelError, with the line, for text that is none."""
-    return _Parser(text, name).module()
+def parse(text: str, name: str) -> dict[str, FunctionSyntax]:
+    """Return the functions of a module by name. Raises ModelError, with the line, for malformed text."""
+    return _ModuleParser(text, name).module()
 
 
-class _Parser(Tokens):
+class _ModuleParser(Tokens):
     # Modules and functions
 
-    def module(self) -> dict[str, Function]:
-        functions: dict[str, Function] = {}
+    def module(self) -> dict[str, FunctionSyntax]:
+        functions: dict[str, FunctionSyntax] = {}
         while self.next.kind == "hash":
             self.take()
             self.expect("=")
@@ -50,7 +50,7 @@ class _Parser(Tokens):
         return functions
 
     def mesh(self) -> None:
-        """Devices that arrays lie on: here all are on one."""
+        """Skip a device mesh: all arrays are on one device."""
         self.expect_kind("symbol")
         self.expect("=", "<")
         self.skip_balanced("<", ">")
@@ -58,7 +58,7 @@ class _Parser(Tokens):
             self.dictionary()
         self.skip_location()
 
-    def function(self) -> Function:
+    def function(self) -> FunctionSyntax:
         self.expect("func.func")
         while self.sees("public", "private", "nested"):
             self.take()
@@ -72,7 +72,7 @@ class _Parser(Tokens):
             self.dictionary()
         region = Region(tuple(arguments), self.block())
         self.skip_location()
-        return Function(name, region, tuple(t for t, _ in results), tuple(a for _, a in results))
+        return FunctionSyntax(name, region, tuple(t for t, _ in results), tuple(a for _, a in results))
 
     def argument(self) -> Argument:
         name = self.expect_kind("value")
@@ -86,7 +86,7 @@ class _Parser(Tokens):
         return self.type(), self.dictionary() if self.sees("{") else {}
 
     def block(self) -> tuple[Op, ...]:
-        """Ops in braces."""
+        """Parse ops in braces."""
         self.expect("{")
         ops: list[Op] = []
         while not self.accept("}"):
@@ -105,18 +105,18 @@ class _Parser(Tokens):
                 self.expect("=")
         token = self.take()
         if token.kind == "string":
-            made = self.generic(token.text[1:-1])
+            parsed = self.generic(token.text[1:-1])
         elif token.kind == "word":
-            made = self.pretty(token.text)
+            parsed = self.pretty(token.text)
         else:
             self.at -= 1
             self.fail("an op")
         self.skip_location()
-        name, operands, attributes, regions, types = made
+        name, operands, attributes, regions, types = parsed
         if name in _WITHOUT_RESULTS:
             types = []
         if len(types) != len(results):
-            raise ModelError(f"{self.name}:{line}: {name} has {len(types)} results, and {len(results)} names for them")
+            raise ModelError(f"{self.name}:{line}: {name} has {len(types)} result types for {len(results)} results")
         return Op(name, tuple(operands), attributes, tuple(regions), tuple(results), tuple(types), line)
 
     def generic(self, name: str) -> tuple[str, list[str], dict[str, Any], list[Region], list[Type]]:
@@ -133,7 +133,7 @@ class _Parser(Tokens):
         return name, operands, attributes, regions, self.function_type()[1]
 
     def region(self) -> Region:
-        """A region in braces, whose arguments are those of its only block."""
+        """Parse a region in braces with a single block."""
         self.expect("{")
         arguments: list[Argument] = []
         if self.next.kind == "block":
@@ -154,7 +154,7 @@ class _Parser(Tokens):
         while not self.sees(":", "}", "loc") and self.next.kind != "end":
             self.item(operands, attributes)
             if isinstance(value := attributes.get("value"), Dense):
-                # A constant has its type behind it.
+                # The type of a constant is part of its value.
                 return name, operands, attributes, [], [value.type]
             self.accept(",")
         return (
@@ -166,7 +166,7 @@ class _Parser(Tokens):
         )
 
     def item(self, operands: list[str], attributes: dict[str, Any]) -> None:
-        """An operand, several in parentheses, a word, a named value, attributes, or ranges."""
+        """Parse an operand, operands in parentheses, a keyword, a named value, attributes, or ranges."""
         token = self.next
         if token.kind == "value":
             operands.append(self.take().text)
@@ -194,7 +194,7 @@ class _Parser(Tokens):
             self.fail("an operand or an attribute")
 
     def value(self) -> Any:
-        """A value after `=`; of two with `x` between them both, and of windows what stands in their braces."""
+        """Parse a value after `=`: a value, a pair `a x b`, or the settings of a window in braces."""
         if self.sees("{"):
             self.expect("{")
             found: dict[str, Any] = {}
@@ -260,7 +260,7 @@ class _Parser(Tokens):
     # Types and attributes
 
     def types(self, *, every: bool = False) -> list[Type]:
-        """What an op gives, by its types: those behind the arrow, or the last one, or `every` one, as of a loop."""
+        """Parse the result types of an op: those after the arrow, else the last one, or all with `every`."""
         if self.sees("("):
             return self.function_type()[1]
         found = [self.type()]
@@ -272,17 +272,17 @@ class _Parser(Tokens):
 
     def function_type(self) -> tuple[list[Type], list[Type]]:
         self.expect("(")
-        given = self.separated(")", self.type)
+        operand_types = self.separated(")", self.type)
         self.expect("->")
-        return given, self.separated(")", self.type) if self.accept("(") else [self.type()]
+        return operand_types, self.separated(")", self.type) if self.accept("(") else [self.type()]
 
     def type(self) -> Type:
         if self.next.kind != "tensor":
             self.fail("a type, tensor<…>")
         token = self.take()
-        # Not split at each x, which `index` and `complex` have.
+        # Split only after a size, because `index` and `complex` contain an x.
         *sizes, element = re.split(r"(?<=[\d?])x", token.text[7:-1].partition(",")[0])
-        return Type(tuple(OPEN if size == "?" else int(size) for size in sizes), element.strip())
+        return Type(tuple(DYNAMIC if size == "?" else int(size) for size in sizes), element.strip())
 
     def dictionary(self) -> dict[str, Any]:
         self.expect("{")
@@ -294,7 +294,7 @@ class _Parser(Tokens):
         return found
 
     def attribute(self, *, typed: bool = True) -> Any:
-        """An attribute as a Python value; with a type behind a number left out."""
+        """Parse an attribute to a Python value; with `typed`, skip the type after a number."""
         token = self.take()
         match token.kind:
             case "string":
@@ -334,8 +334,8 @@ def _number(text: str) -> int | bool:
     return text == "true" if text in ("true", "false") else int(text)
 
 
-def _function_of(op: Op) -> Function:
-    """A function in the generic form."""
+def _function_of(op: Op) -> FunctionSyntax:
+    """Convert a function in generic form."""
     _, results = op.attributes["function_type"]
-    said: list[dict[str, Any]] = op.attributes.get("res_attrs") or [{}] * len(results)
-    return Function(op.attributes["sym_name"], op.regions[0], tuple(results), tuple(said))
+    attributes: list[dict[str, Any]] = op.attributes.get("res_attrs") or [{}] * len(results)
+    return FunctionSyntax(op.attributes["sym_name"], op.regions[0], tuple(results), tuple(attributes))

@@ -1,8 +1,8 @@
-"""A StableHLO module → `dl` module and weights store.
+"""Import a StableHLO module as a `dl` module and a weight store.
 
     %3 = stablehlo.add %0, %2 : tensor<4x8xf32>   ⟶   %3 = dl.add %0, %2 : … loc("m.mlir":7:0)
 
-Functions are read where they are called. What is not supported is an error at its line, all of it at once.
+Functions are inlined at their calls. Unsupported ops are reported together, with their lines.
 """
 
 from __future__ import annotations
@@ -19,83 +19,106 @@ from dlc.arrays import TensorInfo
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.dialects.dl.programs.ranges import state_ranges
+from dlc.dialects.dl.programs.size_ranges import set_size_ranges
 from dlc.dialects.entry import entry_of
-from dlc.dims import Range, UndecidableError
+from dlc.dims import SizeRange, UndecidableError
 from dlc.errors import DTypeError, ModelError, ShapeError, UnsupportedError
 from dlc.frontend.complex_numbers import Complex
-from dlc.frontend.entry import ReadModel, entry_function
+from dlc.frontend.entry import ImportedProgram, entry_function
 from dlc.frontend.trace import Trace, Tracer, tracing
 from dlc.ir import Block, FileLineColLoc, IntAttr, ModuleOp, SSAValue, StringAttr, SymbolRefAttr
-from dlc.stablehlo import bits, complex_numbers, elementwise, factors, moving, open_sizes, places, special, sums, windows
-from dlc.stablehlo.node import Converter, Node, Value, element_of, is_of, leaves_of, of_leaves, parts_in
-from dlc.stablehlo.open_sizes import ASSERTION, asserted, symbols_of
+from dlc.stablehlo import (
+    bits,
+    complex_numbers,
+    contraction_reduction,
+    data_movement,
+    dynamic_shapes,
+    elementwise,
+    gather_scatter,
+    linear_algebra,
+    special_functions,
+    window_reduction,
+)
+from dlc.stablehlo.dynamic_shapes import ASSERTION, argument_symbols, asserted_range
+from dlc.stablehlo.node import (
+    Converter,
+    StableHloNode,
+    StableHloValue,
+    element_of,
+    flatten_complex,
+    has_type,
+    leaf_types,
+    unflatten_complex,
+)
 from dlc.stablehlo.parser import parse
-from dlc.stablehlo.syntax import Dense, Function, Op, Region, Type
+from dlc.stablehlo.syntax import Dense, FunctionSyntax, Op, Region, Type
 
 OPERATORS: dict[str, Converter] = {
-    **elementwise.OPERATORS, **bits.OPERATORS, **moving.OPERATORS, **places.OPERATORS, **sums.OPERATORS, **windows.OPERATORS,
-    **factors.OPERATORS, **special.OPERATORS, **open_sizes.OPERATORS,
+    **elementwise.OPERATORS, **bits.OPERATORS, **data_movement.OPERATORS, **gather_scatter.OPERATORS,
+    **contraction_reduction.OPERATORS, **window_reduction.OPERATORS,
+    **linear_algebra.OPERATORS, **special_functions.OPERATORS, **dynamic_shapes.OPERATORS,
 }  # fmt: skip
-OF_COMPLEX = complex_numbers.OPERATORS
+COMPLEX_OPERATORS = complex_numbers.OPERATORS
 _RETURNS = ("return", "func.return", "stablehlo.return")
 _CALLS = ("call", "func.call")
 _BRANCHES = ("stablehlo.if", "stablehlo.case")
 _COMPOSITE = "stablehlo.composite"
-# The most elements of a literal in the IR; a larger constant is a weight.
-_LITERAL = 64
+# Integer constants with up to this many elements are literals in the IR; larger ones are weights.
+_MAX_LITERAL_ELEMENTS = 64
 
 
 def is_stablehlo(text: str) -> bool:
-    """Whether the text of a module is StableHLO, not one that dlc dumped."""
+    """Return whether the text of a module is StableHLO rather than a dump of dlc."""
     return re.search(r"\bstablehlo\.", text) is not None
 
 
-def read_module(text: str, name: str, inputs: Sequence[str] = ()) -> ReadModel:
-    """The program of a module's text; `inputs` are names for its arguments.
+def read_module(text: str, name: str, inputs: Sequence[str] = ()) -> ImportedProgram:
+    """Import the text of a module; `inputs` are names for its arguments.
 
-    Raises ModelError for text that is none, UnsupportedError, which lists all, for what dlc does not support.
+    Raises ModelError for malformed text, UnsupportedError, which lists every problem, for unsupported ops.
     """
-    return _Reader(parse(text, name), name).run(inputs)
+    return _StableHloReader(parse(text, name), name).run(inputs)
 
 
-class _Reader:
-    def __init__(self, functions: Mapping[str, Function], name: str) -> None:
+class _StableHloReader:
+    def __init__(self, functions: Mapping[str, FunctionSyntax], name: str) -> None:
         self.functions, self.name = functions, name
         self.trace = Trace()
         self.calls: list[str] = []
-        # What its assertions say of sizes.
-        self.ranges: dict[str, Range] = {}
+        # The ranges of symbolic sizes that assertions state.
+        self.ranges: dict[str, SizeRange] = {}
 
-    def run(self, names: Sequence[str]) -> ReadModel:
+    def run(self, names: Sequence[str]) -> ImportedProgram:
         main = self.functions.get("main")
         if main is None:
-            raise ModelError(f"{self.name}: no function is called @main; it has {', '.join(self.functions) or 'none'}")
+            raise ModelError(f"{self.name}: it has no function @main; its functions are {', '.join(self.functions) or 'none'}")
         self._require_known()
-        symbols = symbols_of(main, self.functions)
+        symbols = argument_symbols(main, self.functions)
         types, block = [a.type for a in main.body.arguments], self.trace.block
         names = _names(types, list(names) or [a.name.removeprefix("%") for a in main.body.arguments])
-        arrays = [(a.name, part) for a in main.body.arguments for part in parts_in([a.type])]
+        arrays = [(a.name, part) for a in main.body.arguments for part in leaf_types([a.type])]
         for k, ((argument, type), name) in enumerate(zip(arrays, names, strict=True)):
             shape = [symbols.get((argument, axis), size) for axis, size in enumerate(type.shape)]
             block.insert_arg(tensor_type(shape, element_of(type, self.name)), k).name_hint = re.sub(r"\W", "_", name)
         with tracing(self.trace):
-            values = self._region(main.body, of_leaves(types, iter(block.args), self.trace))
-        results = leaves_of(values)
-        said = [re.sub(r"^$", f"result{k}", str(a.get("jax.result_info", ""))) for k, a in enumerate(main.result_attributes)]
-        said = _names(main.results, said)
-        infos = ([_info(n, v) for n, v in zip(ns, vs, strict=True)] for ns, vs in ((names, block.args), (said, results)))
-        module = ModuleOp([entry_function(block, names, results, said)])
-        state_ranges(entry_of(module), self.ranges)
-        return ReadModel(module, self.trace.weights, *map(tuple, infos))
+            values = self._region(main.body, unflatten_complex(types, iter(block.args), self.trace))
+        results = flatten_complex(values)
+        declared = [
+            re.sub(r"^$", f"result{k}", str(a.get("jax.result_info", ""))) for k, a in enumerate(main.result_attributes)
+        ]
+        declared = _names(main.results, declared)
+        infos = ([_info(n, v) for n, v in zip(ns, vs, strict=True)] for ns, vs in ((names, block.args), (declared, results)))
+        module = ModuleOp([entry_function(block, names, results, declared)])
+        set_size_ranges(entry_of(module), self.ranges)
+        return ImportedProgram(module, self.trace.weights, *map(tuple, infos))
 
     def _require_known(self) -> None:
-        """Raises UnsupportedError for all ops that nothing reads, with their lines."""
-        known = {*OPERATORS, *OF_COMPLEX, *_RETURNS, ASSERTION, "stablehlo.constant", *_BRANCHES, "stablehlo.while"}
+        """Raise UnsupportedError for all unsupported ops, with their lines."""
+        known = {*OPERATORS, *COMPLEX_OPERATORS, *_RETURNS, ASSERTION, "stablehlo.constant", *_BRANCHES, "stablehlo.while"}
         unknown, called, left = dict[str, list[int]](), {"main"}, ["main"]
 
         def look(ops: Sequence[Op]) -> None:
-            for op in map(self._plain, ops):
+            for op in map(self._resolve_callee, ops):
                 if op.name in _CALLS and op.attributes.get("callee") in self.functions.keys() - called:
                     callee = str(op.attributes["callee"])
                     called.add(callee)
@@ -111,10 +134,10 @@ class _Reader:
             lines = [f"{op} (line {', '.join(map(str, lines))})" for op, lines in unknown.items()]
             raise UnsupportedError(f"{self.name}: ops that dlc does not support:\n  " + "\n  ".join(lines), lines)
 
-    def _plain(self, op: Op) -> Op:
-        """A composite as the op that it is, or a call of what it is made of; what calls functions, with them as regions.
+    def _resolve_callee(self, op: Op) -> Op:
+        """Replace a composite by the op of its name or a call of its decomposition, and called computations by regions.
 
-        Of what is given the shapes of its results they are left out: they are those of its other operands.
+        Operands that repeat the shapes of results are dropped: they follow from the other operands.
         """
         if op.name == _COMPOSITE:
             name = str(op.attributes.get("name"))
@@ -125,176 +148,191 @@ class _Reader:
         regions = tuple(self.functions[name].body for name in called if name in self.functions)
         shapes = op.attributes.get("indices_of_shape_operands")
         if isinstance(shapes, Dense):
-            hidden = {int(n) for n in re.findall(r"\d+", shapes.text)}
-            op = replace(op, operands=tuple(name for k, name in enumerate(op.operands) if k not in hidden))
+            shape_operands = {int(n) for n in re.findall(r"\d+", shapes.text)}
+            op = replace(op, operands=tuple(name for k, name in enumerate(op.operands) if k not in shape_operands))
         return replace(op, regions=regions) if regions else op
 
     def _region(
         self,
         region: Region,
-        arguments: Sequence[Value],
-        outer: Mapping[str, Value] = MappingProxyType({}),
+        arguments: Sequence[StableHloValue],
+        outer: Mapping[str, StableHloValue] = MappingProxyType({}),
         *,
-        of_arrays: bool = False,
-    ) -> Sequence[Value]:
-        """What a region returns for these arguments; it reads the names around it as well.
+        is_elementwise_body: bool = False,
+    ) -> Sequence[StableHloValue]:
+        """Inline a region, which also sees the names of the enclosing regions, and return its results.
 
-        One that is written for single elements is run for whole arrays if it is said to be `of_arrays`.
+        With `is_elementwise_body`, a body written for scalars is applied to whole arrays.
         """
         values = {**outer, **{a.name: v for a, v in zip(region.arguments, arguments, strict=True)}}
-        for op in map(self._plain, region.ops):
+        for op in map(self._resolve_callee, region.ops):
             operands = [self._value(values, name, op) for name in op.operands]
             if op.name in _RETURNS:
                 return operands
-            place = FileLineColLoc(StringAttr(self.name), IntAttr(op.line), IntAttr(0))
-            with self.trace.at(place), self.trace.build.at(place):
-                results = self._results(op, operands, values, of_arrays)
+            location = FileLineColLoc(StringAttr(self.name), IntAttr(op.line), IntAttr(0))
+            with self.trace.at(location), self.trace.build.at(location):
+                results = self._results(op, operands, values, is_elementwise_body)
             where = f"{self.name}:{op.line}: {op.name}"
             for name, result, type in zip(op.results, results, op.types, strict=True):
-                leaves, said = leaves_of([result]), parts_in([type])
-                if len(leaves) != len(said) or not all(
-                    is_of(leaf, part, where, of_arrays=of_arrays) for leaf, part in zip(leaves, said, strict=True)
+                leaves, declared = flatten_complex([result]), leaf_types([type])
+                if len(leaves) != len(declared) or not all(
+                    has_type(leaf, part, where, elements_only=is_elementwise_body)
+                    for leaf, part in zip(leaves, declared, strict=True)
                 ):
-                    raise ModelError(f"{where}: its result is of type {leaves[0].type}, the text says {type}")
+                    raise ModelError(f"{where}: its result has type {leaves[0].type}, expected {type}")
                 values[name] = result
-        raise ModelError(f"{self.name}: a region that returns nothing")
+        raise ModelError(f"{self.name}: a region without a return")
 
-    def _value(self, values: Mapping[str, Value], name: str, op: Op) -> Value:
+    def _value(self, values: Mapping[str, StableHloValue], name: str, op: Op) -> StableHloValue:
         if name not in values:
-            raise ModelError(f"{self.name}:{op.line}: {op.name}: nothing is called {name}")
+            raise ModelError(f"{self.name}:{op.line}: {op.name}: undefined value {name}")
         return values[name]
 
-    def _results(self, op: Op, operands: Sequence[Value], values: Mapping[str, Value], of_arrays: bool) -> Sequence[Value]:
+    def _results(
+        self, op: Op, operands: Sequence[StableHloValue], values: Mapping[str, StableHloValue], is_elementwise_body: bool
+    ) -> Sequence[StableHloValue]:
         where = f"{self.name}:{op.line}: {op.name}"
         if op.name == "stablehlo.constant":
             return [self._constant(op.attributes.get("value"), where)]
         if op.name in _CALLS:
-            return self._call(str(op.attributes.get("callee")), operands, where, of_arrays)
+            return self._call(str(op.attributes.get("callee")), operands, where, is_elementwise_body)
         if op.called == ASSERTION:
-            # Types say what sizes are, and a call is compared with them.
-            if (said := asserted(leaves_of(operands)[0])) is not None:
-                name, range_ = said
-                before = self.ranges.get(name, Range())
+            # Sizes follow from the types, which each call is checked against.
+            if (declared := asserted_range(flatten_complex(operands)[0])) is not None:
+                name, range_ = declared
+                before = self.ranges.get(name, SizeRange())
                 highs = [high for high in (before.high, range_.high) if high is not None]
-                self.ranges[name] = Range(max(before.low, range_.low), min(highs, default=None))
+                self.ranges[name] = SizeRange(max(before.low, range_.low), min(highs, default=None))
             return []
-        if op.regions and of_arrays:
-            raise UnsupportedError(f"{where}: in the body of a reduction")
+        if op.regions and is_elementwise_body:
+            raise UnsupportedError(f"{where}: not supported in the body of a reduction")
         if op.name == "stablehlo.while":
             return self._while(op, operands, values)
         if op.name in _BRANCHES:
-            (index,) = leaves_of(operands)
+            (index,) = flatten_complex(operands)
             return self._branches(op, index, values, where)
 
-        def inline(region: Region, arrays: Sequence[Value]) -> Sequence[Value]:
-            return self._region(region, arrays, values, of_arrays=True)
+        def inline(region: Region, arrays: Sequence[StableHloValue]) -> Sequence[StableHloValue]:
+            return self._region(region, arrays, values, is_elementwise_body=True)
 
-        node = Node(op, operands, self.trace, inline, where)
-        table = OF_COMPLEX if node.has_complex else OPERATORS
+        node = StableHloNode(op, operands, self.trace, inline, where)
+        table = COMPLEX_OPERATORS if node.has_complex else OPERATORS
         if op.called not in table:
-            raise UnsupportedError(f"{where}: of {'complex' if node.has_complex else 'real'} numbers is not supported")
+            raise UnsupportedError(f"{where}: not supported for {'complex' if node.has_complex else 'real'} operands")
         try:
-            made = table[op.called](node)
+            result = table[op.called](node)
         except UndecidableError as error:
-            raise UnsupportedError(f"{where}: {error}; export it for known sizes") from error
+            raise UnsupportedError(f"{where}: {error}; export it for static shapes") from error
         except (ShapeError, DTypeError) as error:
             raise ModelError(f"{where}: {error}") from error
         except (LookupError, ValueError) as error:
             raise ModelError(f"{where}: its operands or attributes do not fit together: {error}") from error
-        return [made] if isinstance(made, SSAValue | Complex) else made
+        return [result] if isinstance(result, SSAValue | Complex) else result
 
-    def _call(self, callee: str, operands: Sequence[Value], where: str, of_arrays: bool) -> Sequence[Value]:
+    def _call(
+        self, callee: str, operands: Sequence[StableHloValue], where: str, is_elementwise_body: bool
+    ) -> Sequence[StableHloValue]:
         if callee not in self.functions or callee in self.calls:
-            raise ModelError(f"{where}: @{callee} {'calls itself' if callee in self.calls else 'is no function of the module'}")
+            raise ModelError(
+                f"{where}: @{callee} {'calls itself' if callee in self.calls else 'is not a function of the module'}"
+            )
         self.calls.append(callee)
-        results = self._region(self.functions[callee].body, operands, of_arrays=of_arrays)
+        results = self._region(self.functions[callee].body, operands, is_elementwise_body=is_elementwise_body)
         self.calls.pop()
         return results
 
-    def _constant(self, value: object, where: str) -> Value:
+    def _constant(self, value: object, where: str) -> StableHloValue:
         if not isinstance(value, Dense):
             raise ModelError(f"{where}: a constant without a value")
-        if value.type.part is not None:
-            return Complex(*(Tracer(self.trace, self._numbers(part, where)) for part in parts_of_text(value)))
-        return self._numbers(value, where)
+        if value.type.component is not None:
+            return Complex(*(Tracer(self.trace, self._real_constant(part, where)) for part in complex_components(value)))
+        return self._real_constant(value, where)
 
-    def _numbers(self, value: Dense, where: str) -> SSAValue:
-        """A constant of real numbers."""
+    def _real_constant(self, value: Dense, where: str) -> SSAValue:
+        """Emit a real constant."""
         element, b = element_of(value.type, where), self.trace.build
-        array = elements_of(value, numpy_dtype(element), where)
+        array = dense_elements(value, numpy_dtype(element), where)
         if array.size and (array == array.flat[0]).all():
             one = b.constant(array.reshape(-1)[:1].reshape(()), element)
             return one if not array.ndim else b(dl.BroadcastToOp, one, shape=array.shape)
-        if array.size <= _LITERAL and array.dtype.kind in "iub":
+        if array.size <= _MAX_LITERAL_ELEMENTS and array.dtype.kind in "iub":
             return b.constant(array, element)
         return b(dl.WeightOp, symbol=SymbolRefAttr(self.trace.weights.add(array)), type=tensor_type(array.shape, element))
 
-    def _while(self, op: Op, states: Sequence[Value], values: Mapping[str, Value]) -> Sequence[Value]:
+    def _while(
+        self, op: Op, states: Sequence[StableHloValue], values: Mapping[str, StableHloValue]
+    ) -> Sequence[StableHloValue]:
         condition, body = op.regions
-        begin = leaves_of(self._region(condition, states, values))
-        leaves = leaves_of(states)
+        init_cond = flatten_complex(self._region(condition, states, values))
+        leaves = flatten_complex(states)
         block = Block(arg_types=[v.type for v in leaves])
         with self.trace.inside(block):
-            following = self._region(body, of_leaves(op.types, iter(block.args), self.trace), values)
-            going = self._region(condition, following, values)
-        block.add_op(dl.YieldOp(leaves_of([*going, *following])))
-        made = self.trace.build.insert(dl.WhileOp.of(begin[0], leaves, block))
-        return of_leaves(op.types, iter(made.results), self.trace)
+            next_states = self._region(body, unflatten_complex(op.types, iter(block.args), self.trace), values)
+            cond = self._region(condition, next_states, values)
+        block.add_op(dl.YieldOp(flatten_complex([*cond, *next_states])))
+        loop = self.trace.build.insert(dl.WhileOp.of(init_cond[0], leaves, block))
+        return unflatten_complex(op.types, iter(loop.results), self.trace)
 
-    def _branches(self, op: Op, index: SSAValue, values: Mapping[str, Value], where: str) -> Sequence[Value]:
-        """`if` has the branch that holds first; `case` takes the last one for any number that is none's."""
+    def _branches(self, op: Op, index: SSAValue, values: Mapping[str, StableHloValue], where: str) -> Sequence[StableHloValue]:
+        """Emit a conditional: `if` has the true branch first; `case` uses the last branch for out-of-range indices."""
         regions = list(op.regions)
 
-        def block(rest: Sequence[Region], number: int) -> tuple[Block, list[Tensor]]:
+        def block(remaining: Sequence[Region], number: int) -> tuple[Block, list[Tensor]]:
             body = Block()
             with self.trace.inside(body):
-                made = leaves_of(self._region(rest[0], (), values)) if len(rest) == 1 else chosen(rest, number)
-            body.add_op(dl.YieldOp(made))
-            return body, [tensor_of(v) for v in made]
+                outputs = (
+                    flatten_complex(self._region(remaining[0], (), values))
+                    if len(remaining) == 1
+                    else chosen(remaining, number)
+                )
+            body.add_op(dl.YieldOp(outputs))
+            return body, [tensor_of(v) for v in outputs]
 
-        def chosen(rest: Sequence[Region], number: int) -> Sequence[SSAValue]:
+        def chosen(remaining: Sequence[Region], number: int) -> Sequence[SSAValue]:
             b = self.trace.build
             condition = b(dl.EqualOp, index, b.scalar(number, like=index)) if op.name == "stablehlo.case" else index
-            (then, types), (otherwise, others) = block(rest[:1], number), block(rest[1:], number + 1)
+            (then, types), (otherwise, others) = block(remaining[:1], number), block(remaining[1:], number + 1)
             if types != others:
                 one, other = (", ".join(map(str, found)) for found in (types, others))
-                raise UnsupportedError(f"{where}: one branch gives {one}, another one {other}; export it for known sizes")
+                raise UnsupportedError(
+                    f"{where}: branches return different types, {one} and {other}; export it for static shapes"
+                )
             return b.insert(dl.IfOp.of(condition, then, otherwise, types)).results
 
         if len(regions) == 1:
             return self._region(regions[0], (), values)
-        return of_leaves(op.types, iter(chosen(regions, 0)), self.trace)
+        return unflatten_complex(op.types, iter(chosen(regions, 0)), self.trace)
 
 
 def _names(types: Sequence[Type], names: Sequence[str]) -> list[str]:
-    """Names of the arrays of values with these names."""
+    """Return the names of the arrays of values with these names."""
     pairs = zip(types, names, strict=True)
-    return [full for type, name in pairs for full in ([name] if type.part is None else [f"{name}.real", f"{name}.imag"])]
+    return [full for type, name in pairs for full in ([name] if type.component is None else [f"{name}.real", f"{name}.imag"])]
 
 
-def parts_of_text(value: Dense) -> tuple[Dense, Dense]:
-    """The real and the imaginary parts of a constant of complex numbers."""
-    part = value.type.part
+def complex_components(value: Dense) -> tuple[Dense, Dense]:
+    """Split a complex constant into its real and imaginary parts."""
+    part = value.type.component
     assert part is not None
     if value.text.startswith('"0x'):
         width = 8 if part.element == "f64" else 4
         words = re.findall(rf".{{{2 * width}}}", value.text[3:-1])
         real, imag = (f'"0x{"".join(words[k::2])}"' for k in range(2))
     else:
-        # (1.0,2.0): all else is brackets and commas.
+        # (1.0,2.0): the rest is brackets and commas.
         pairs = re.findall(r"\(([^,()]+),([^,()]+)\)", value.text)
         real, imag = (", ".join(pair[k].strip() for pair in pairs) for k in range(2))
     return Dense(real, part), Dense(imag, part)
 
 
-def elements_of(value: Dense, dtype: np.dtype[np.generic], where: str) -> Array:
-    """The elements of a constant. Raises ModelError for text that does not hold so many."""
+def dense_elements(value: Dense, dtype: np.dtype[np.generic], where: str) -> Array:
+    """Return the elements of a constant. Raises ModelError if their number does not match the shape."""
     shape, text = value.type.shape, value.text
     count = int(np.prod(shape, dtype=np.int64))
     if text.startswith('"0x'):
         flat = np.frombuffer(bytes.fromhex(text[3:-1]), dtype)
     elif text.startswith('"') or "__elided__" in text or (not text and count):
-        raise ModelError(f"{where}: its elements are elided; print the module with all constants in it")
+        raise ModelError(f"{where}: its elements are elided; print the module with large constants")
     else:
         flat = np.asarray([_number(part, dtype) for part in re.findall(r"[^\s,\[\]]+", text)], dtype)
     if flat.size not in (1, count):

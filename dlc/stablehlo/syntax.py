@@ -1,4 +1,4 @@
-"""MLIR text of StableHLO as plain records: functions, ops by name with what they are given, and regions."""
+"""The text of a StableHLO module as records: functions, ops with their operands and attributes, regions."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# A size that a type leaves open, `?`.
-OPEN = -1
+# A dynamic size, `?`.
+DYNAMIC = -1
 
 
 @dataclass(frozen=True)
 class Type:
-    """A tensor type: sizes, of which some may be OPEN, and the element type as MLIR writes it."""
+    """A tensor type: sizes, DYNAMIC for `?`, and the element type as MLIR writes it."""
 
     shape: tuple[int, ...]
     element: str
 
     @property
-    def part(self) -> Type | None:
-        """The type of each part of complex numbers; None of others."""
+    def component(self) -> Type | None:
+        """The type of the real and imaginary parts of a complex type; None for other types."""
         return Type(self.shape, self.element[8:-1]) if self.element.startswith("complex<") else None
 
     def __str__(self) -> str:
-        sizes = "".join("?x" if size == OPEN else f"{size}x" for size in self.shape)
+        sizes = "".join("?x" if size == DYNAMIC else f"{size}x" for size in self.shape)
         return f"tensor<{sizes}{self.element}>"
 
 
 @dataclass(frozen=True)
 class Dense:
-    """The elements of a constant, as they are written, and their type."""
+    """The elements of a constant, as text, and their type."""
 
     text: str
     type: Type
@@ -46,7 +46,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Region:
-    """Ops, the last of which returns, over arguments."""
+    """A region of one block: arguments and ops, of which the last one returns."""
 
     arguments: tuple[Argument, ...]
     ops: tuple[Op, ...]
@@ -54,7 +54,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Op:
-    """An op: its name, the names of its operands, attributes (words without a name under "words"), and where it stands."""
+    """An op: name, operands by name, attributes (unnamed keywords under "words"), and source line."""
 
     name: str
     operands: tuple[str, ...]
@@ -66,14 +66,14 @@ class Op:
 
     @property
     def called(self) -> str:
-        """Its name, and behind it what it calls, `stablehlo.custom_call @lapack_spotrf_ffi`."""
+        """The name of the op and of its callee, `stablehlo.custom_call @lapack_spotrf_ffi`."""
         callee = self.attributes.get("callee") or self.attributes.get("call_target_name")
         return f"{self.name} @{callee}" if callee else self.name
 
 
 @dataclass(frozen=True)
-class Function:
-    """A function: its name, its body, and what is said of its results."""
+class FunctionSyntax:
+    """A function: its name, its body, and the types and attributes of its results."""
 
     name: str
     body: Region

@@ -1,4 +1,4 @@
-"""The words and marks of MLIR's text, and what a parser asks of them one after the other."""
+"""Tokens of MLIR text, and the token stream that a parser reads."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _tokens(text: str, name: str) -> list[_Token]:
 
 
 class Tokens:
-    """The tokens of a text, of which `next` is to be read. Raises ModelError, with the line, for others than expected."""
+    """A token stream; `next` is the next token. Raises ModelError, with the line, for unexpected tokens."""
 
     def __init__(self, text: str, name: str) -> None:
         self.tokens, self.name, self.at = _tokens(text, name), name, 0
@@ -85,7 +85,7 @@ class Tokens:
         return self.take().text
 
     def separated(self, end: str, item: Callable[[], Any]) -> list[Any]:
-        """Items between commas up to a mark, which is taken."""
+        """Parse comma-separated items up to the token `end`, which is consumed."""
         found: list[Any] = []
         while not self.accept(end):
             found.append(item())
@@ -99,7 +99,7 @@ class Tokens:
             self.skip_balanced("(", ")")
 
     def skip_balanced(self, opening: str, closing: str) -> None:
-        """Skips what stands behind a bracket, and the one that closes it."""
+        """Skip up to the bracket that closes one already consumed."""
         depth = 1
         while depth:
             token = self.take()

@@ -1,6 +1,6 @@
-"""What is made of an ONNX model to change it, or to see what changes it: derivatives and training steps, as programs.
+"""Derivatives and training steps of ONNX models as programs.
 
-Read in this order: `choosing.py` (which inputs and weights are meant), `derivatives.py` and `steps.py` (the programs),
-`reading.py` (from a file to one of them), `data.py`, `loop.py` and `tuned.py` (`dlc train`: batches, steps, the file that is
-written).
+Read in this order: `model_names.py` (select inputs and weights by name), `derivatives.py` and `training_step.py` (the
+programs), `derived_program.py` (from a file to such a program), `data.py`, `training_loop.py` and `updated_model.py` (`dlc
+train`: batches, steps, the written file).
 """

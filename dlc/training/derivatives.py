@@ -1,4 +1,4 @@
-"""A model's derivative as a program: `dl.vjp` or `dl.jvp` around what its entry computes."""
+"""The derivative of a model as a program: `dl.vjp` or `dl.jvp` of its entry function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from dlc.arrays import TensorInfo
 from dlc.compiler import Program
-from dlc.derived import Derivative, Mode
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, shape_of, tensor_of
 from dlc.dialects.dl.build import Build
@@ -19,12 +18,13 @@ from dlc.dialects.entry import entry_of
 from dlc.dims import product
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import Block, SSAValue
-from dlc.training.entry import Entry
+from dlc.model_transforms import DerivativeMode, DerivativeRequest
+from dlc.training.entry import EntryBuilder
 
 
 @dataclass(frozen=True)
-class _Function:
-    """A body that takes the inputs and yields the outputs that are differentiated; `wrt` are some of the inputs."""
+class _DifferentiatedFunction:
+    """A block that takes the inputs and yields the differentiated outputs; `wrt` names the inputs to differentiate by."""
 
     body: Block
     inputs: tuple[str, ...]
@@ -32,50 +32,50 @@ class _Function:
     wrt: tuple[str, ...]
 
     @property
-    def places(self) -> list[int]:
-        """The places of `wrt` among the inputs."""
+    def wrt_indices(self) -> list[int]:
+        """The indices of `wrt` among the inputs."""
         return [self.inputs.index(name) for name in self.wrt]
 
     @property
     def types(self) -> dict[str, Tensor]:
-        """What the outputs are, by name."""
+        """The types of the outputs by name."""
         assert self.body.last_op is not None
         return dict(zip(self.outputs, map(tensor_of, self.body.last_op.operands), strict=True))
 
 
-def derivative_of(program: Program, wanted: Derivative, wrt: Sequence[str]) -> Program:
-    """The program of a derivative with respect to the inputs `wrt`.
+def derivative_of(program: Program, wanted: DerivativeRequest, wrt: Sequence[str]) -> Program:
+    """Return the program of a derivative with respect to the inputs `wrt`.
 
         @main(%x, %w) → (%y)
     →   @main(%x, %w, %c) → (%y, %g)      %y, %g = dl.vjp %x, %w, %c {wrt = [1], of = [0]} { … dl.yield %y }
 
-    It takes what the program takes, and before what of it has a default `cotangent:OUTPUT` (vjp), which a call may leave out
-    where the output has one element: it is 1 then, or `tangent:NAME` (jvp, hvp). It gives the outputs, then `grad:NAME` for
+    The inputs are those of the program, and before its inputs with defaults `cotangent:OUTPUT` (vjp) or `tangent:NAME` (jvp,
+    hvp). The cotangent of a one-element output is optional and defaults to 1. The results are the outputs, then `grad:NAME` for
     each of `wrt` (vjp, hvp), `tangent:OUTPUT` (jvp), `hvp:NAME` (hvp).
 
-    Raises DTypeError for an output that is not of floats, and ShapeError for the Hessian of one with several elements.
+    Raises DTypeError for an output that is not floating point, and ShapeError for the Hessian of an output of several elements.
     """
     for info in program.outputs:
         if info.name in wanted.of:
             _require_differentiable(program.name, wanted.mode, info)
-    f, entry = _function_of(program, wanted.of, wrt), Entry()
-    entry.take_inputs(program, defaults=False)
+    f, entry = _function_of(program, wanted.of, wrt), EntryBuilder()
+    entry.add_inputs(program, defaults=False)
     seeds = _cotangents(entry, f) if wanted.mode == "vjp" else _tangents(entry, f)
-    entry.take_inputs(program, defaults=True)
+    entry.add_inputs(program, defaults=True)
     primals = [entry.arguments[name] for name in f.inputs]
-    _DERIVE[wanted.mode](entry, f, primals, seeds)
+    _DERIVE_RULES[wanted.mode](entry, f, primals, seeds)
     return entry.of(program)
 
 
-def _require_differentiable(model: str, mode: Mode, info: TensorInfo) -> None:
+def _require_differentiable(model: str, mode: DerivativeMode, info: TensorInfo) -> None:
     if not is_float(element_type(info.dtype)):
-        raise DTypeError(f"{model}: {mode} of '{info.name}': {info} is not of floats, and has no derivative")
+        raise DTypeError(f"{model}: {mode} of '{info.name}': expected a float dtype, got {info}")
     if mode == "hvp" and product(info.shape) != 1:
-        raise ShapeError(f"{model}: hvp of '{info.name}': {info}; a Hessian is of one element, such as a loss")
+        raise ShapeError(f"{model}: hvp of '{info.name}': expected an output of one element, such as a loss, got {info}")
 
 
-def _function_of(program: Program, outputs: Sequence[str], wrt: Sequence[str]) -> _Function:
-    """What a program computes, up to some of its outputs."""
+def _function_of(program: Program, outputs: Sequence[str], wrt: Sequence[str]) -> _DifferentiatedFunction:
+    """Return the computation of some outputs of a program as a function."""
     main = entry_of(program.module.clone())
     body, names = main.body.detach_block(0), [info.name for info in program.outputs]
     returned = body.last_op
@@ -84,48 +84,48 @@ def _function_of(program: Program, outputs: Sequence[str], wrt: Sequence[str]) -
     returned.detach()
     returned.erase()
     body.add_op(dl.YieldOp(values))
-    return _Function(body, tuple(info.name for info in program.inputs), tuple(outputs), tuple(wrt))
+    return _DifferentiatedFunction(body, tuple(info.name for info in program.inputs), tuple(outputs), tuple(wrt))
 
 
-def _cotangents(entry: Entry, f: _Function) -> list[SSAValue]:
-    return [entry.take(f"cotangent:{name}", t, _one(t)) for name, t in f.types.items()]
+def _cotangents(entry: EntryBuilder, f: _DifferentiatedFunction) -> list[SSAValue]:
+    return [entry.add_input(f"cotangent:{name}", t, _default_cotangent(t)) for name, t in f.types.items()]
 
 
-def _tangents(entry: Entry, f: _Function) -> list[SSAValue]:
-    return [entry.take(f"tangent:{name}", f.body.args[i].type) for name, i in zip(f.wrt, f.places, strict=True)]
+def _tangents(entry: EntryBuilder, f: _DifferentiatedFunction) -> list[SSAValue]:
+    return [entry.add_input(f"tangent:{name}", f.body.args[i].type) for name, i in zip(f.wrt, f.wrt_indices, strict=True)]
 
 
-def _vjp(entry: Entry, f: _Function, primals: Sequence[SSAValue], cotangents: Sequence[SSAValue]) -> None:
-    op = dl.VjpOp.of(primals, cotangents, f.body, f.places, range(len(cotangents)))
+def _vjp(entry: EntryBuilder, f: _DifferentiatedFunction, primals: Sequence[SSAValue], cotangents: Sequence[SSAValue]) -> None:
+    op = dl.VjpOp.of(primals, cotangents, f.body, f.wrt_indices, range(len(cotangents)))
     entry.block.add_op(op)
-    entry.give(zip([*f.outputs, *(f"grad:{name}" for name in f.wrt)], op.results, strict=True))
+    entry.add_outputs(zip([*f.outputs, *(f"grad:{name}" for name in f.wrt)], op.results, strict=True))
 
 
-def _jvp(entry: Entry, f: _Function, primals: Sequence[SSAValue], tangents: Sequence[SSAValue]) -> None:
-    op = dl.JvpOp.of(primals, tangents, f.body, f.places)
+def _jvp(entry: EntryBuilder, f: _DifferentiatedFunction, primals: Sequence[SSAValue], tangents: Sequence[SSAValue]) -> None:
+    op = dl.JvpOp.of(primals, tangents, f.body, f.wrt_indices)
     entry.block.add_op(op)
-    entry.give(zip([*f.outputs, *(f"tangent:{name}" for name in f.outputs)], op.results, strict=True))
+    entry.add_outputs(zip([*f.outputs, *(f"tangent:{name}" for name in f.outputs)], op.results, strict=True))
 
 
-def _hvp(entry: Entry, f: _Function, primals: Sequence[SSAValue], tangents: Sequence[SSAValue]) -> None:
-    """Forward over reverse: the tangents of the gradient."""
+def _hvp(entry: EntryBuilder, f: _DifferentiatedFunction, primals: Sequence[SSAValue], tangents: Sequence[SSAValue]) -> None:
+    """Compute the Hessian-vector product as forward over reverse: the tangents of the gradient."""
     gradient = Block(arg_types=[v.type for v in primals])
     build = Build(gradient)
     ones = [build(dl.BroadcastToOp, build.scalar(1, like=t), shape=shape_of(t)) for t in f.types.values()]
-    inner = build.insert(dl.VjpOp.of(gradient.args, ones, f.body, f.places, range(len(ones))))
+    inner = build.insert(dl.VjpOp.of(gradient.args, ones, f.body, f.wrt_indices, range(len(ones))))
     gradient.add_op(dl.YieldOp(inner.results))
-    op = dl.JvpOp.of(primals, tangents, gradient, f.places)
+    op = dl.JvpOp.of(primals, tangents, gradient, f.wrt_indices)
     entry.block.add_op(op)
-    values, moved = op.results[: len(inner.results)], op.results[len(inner.results) + len(f.outputs) :]
-    entry.give(zip([*f.outputs, *(f"grad:{name}" for name in f.wrt)], values, strict=True))
-    entry.give(zip([f"hvp:{name}" for name in f.wrt], moved, strict=True))
+    values, tangents_of_gradient = op.results[: len(inner.results)], op.results[len(inner.results) + len(f.outputs) :]
+    entry.add_outputs(zip([*f.outputs, *(f"grad:{name}" for name in f.wrt)], values, strict=True))
+    entry.add_outputs(zip([f"hvp:{name}" for name in f.wrt], tangents_of_gradient, strict=True))
 
 
-def _one(t: Tensor) -> Array | None:
-    """The cotangent of an output of one element, where nothing else is said."""
+def _default_cotangent(t: Tensor) -> Array | None:
+    """Return the default cotangent of a one-element output: ones; None for other outputs."""
     shape = shape_of(t)
     return np.ones([int(s) for s in shape], numpy_dtype(element_type_of(t))) if product(shape) == 1 else None
 
 
-_Derive: TypeAlias = Callable[[Entry, _Function, Sequence[SSAValue], Sequence[SSAValue]], None]
-_DERIVE: dict[Mode, _Derive] = {"vjp": _vjp, "jvp": _jvp, "hvp": _hvp}
+_DeriveRule: TypeAlias = Callable[[EntryBuilder, _DifferentiatedFunction, Sequence[SSAValue], Sequence[SSAValue]], None]
+_DERIVE_RULES: dict[DerivativeMode, _DeriveRule] = {"vjp": _vjp, "jvp": _jvp, "hvp": _hvp}

@@ -1,4 +1,4 @@
-"""The learning rates of all steps of a training, by the schedules of `dlc.optim`."""
+"""Learning rate schedules of `dlc train`, computed by `dlc.optim`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ SCHEDULES = get_args(Schedule)
 
 
 def learning_rates(schedule: Schedule, rate: float, steps: int, warmup: int = 0) -> Sequence[float]:
-    """The rate of each step: `rate` throughout, from there to 0 in a line, or along a cosine after `warmup` steps up to it.
+    """Return the learning rate of each step: constant, linear decay to 0, or cosine decay with linear warm-up.
 
-    Raises DlcError for a warm-up of another schedule than cosine, or of all steps.
+    Raises DlcError for a warm-up with another schedule than cosine, or as long as the training.
     """
     if warmup and schedule != "cosine":
-        raise DlcError(f"a warm-up is part of the schedule cosine, not of {schedule}")
+        raise DlcError(f"--warmup needs --schedule cosine, got {schedule}")
     if warmup >= steps:
-        raise DlcError(f"a warm-up of {warmup} steps leaves nothing of {steps}")
+        raise DlcError(f"--warmup: expected fewer than {steps} steps, the length of the training; got {warmup}")
     if schedule == "constant":
         return [rate] * steps
-    by = linear_schedule(rate, 0.0, steps) if schedule == "linear" else cosine_schedule(rate, steps, warmup=warmup)
-    return np.asarray(by(np.arange(steps))).tolist()
+    schedule_function = (
+        linear_schedule(rate, 0.0, steps) if schedule == "linear" else cosine_schedule(rate, steps, warmup=warmup)
+    )
+    return np.asarray(schedule_function(np.arange(steps))).tolist()

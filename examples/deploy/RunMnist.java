@@ -1,4 +1,4 @@
-/* A model as a shared library, called from Java (22 or newer) without anything in between:
+/* Run a model from Java (22 or newer): a shared library, called through the foreign function API.
  *
  *     dlc compile mnist_cnn.onnx -o mnist.so && java --enable-native-access=ALL-UNNAMED RunMnist.java
  */
@@ -16,36 +16,36 @@ import static java.lang.foreign.ValueLayout.ADDRESS;
 import static java.lang.foreign.ValueLayout.JAVA_FLOAT;
 import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
-/** The model, with memory for one call at a time. */
+/** The MNIST model and the memory of one call; use one instance per thread. */
 public class RunMnist {
-    /** `dlc_call` of mnist.h. */
+    /** The layout of `dlc_call` in mnist.h. */
     private static final StructLayout CALL = MemoryLayout.structLayout(
         ADDRESS.withName("inputs"), ADDRESS.withName("outputs"), ADDRESS.withName("sizes"), ADDRESS.withName("memory"),
         JAVA_LONG.withName("bytes"), ADDRESS.withName("shapes"), ADDRESS.withName("pool"), ADDRESS.withName("parallel"),
-        ADDRESS.withName("user"), JAVA_LONG.withName("needed"), JAVA_LONG.withName("failed"), ADDRESS.withName("program"),
-        ADDRESS.withName("given"), JAVA_LONG.withName("given_count"), ADDRESS.withName("unfit"));
+        ADDRESS.withName("user"), JAVA_LONG.withName("required_bytes"), JAVA_LONG.withName("failed_operation"), ADDRESS.withName("program"),
+        ADDRESS.withName("selectors"), JAVA_LONG.withName("selector_count"), ADDRESS.withName("unmatched_input"));
 
     private final MethodHandle model;
-    private final MemorySegment call, picture, digits;
+    private final MemorySegment call, image, digits;
 
     RunMnist(Path library, Arena arena) throws Throwable {
         MemorySegment symbol = SymbolLookup.libraryLookup(library, arena).find("dlc_model_mnist").orElseThrow();
         model = Linker.nativeLinker().downcallHandle(symbol, FunctionDescriptor.of(JAVA_LONG, ADDRESS));
         call = arena.allocate(CALL);
-        picture = arena.allocate(JAVA_FLOAT, 784);
+        image = arena.allocate(JAVA_FLOAT, 784);
         digits = arena.allocate(JAVA_FLOAT, 10);
-        // Without memory it answers how much a call takes.
+        // A call without memory only reports how much memory a call needs.
         run();
-        long needed = call.get(JAVA_LONG, at("needed"));
-        set("inputs", pointerTo(picture, arena));
+        long requiredBytes = call.get(JAVA_LONG, at("required_bytes"));
+        set("inputs", pointerTo(image, arena));
         set("outputs", pointerTo(digits, arena));
-        set("memory", arena.allocate(needed, 64));
-        call.set(JAVA_LONG, at("bytes"), needed);
+        set("memory", arena.allocate(requiredBytes, 64));
+        call.set(JAVA_LONG, at("bytes"), requiredBytes);
     }
 
-    /** The probabilities of the ten digits. */
+    /** Returns the probabilities of the ten digits for an image of 28×28 pixels. */
     float[] run(float[] pixels) throws Throwable {
-        MemorySegment.copy(pixels, 0, picture, JAVA_FLOAT, 0, pixels.length);
+        MemorySegment.copy(pixels, 0, image, JAVA_FLOAT, 0, pixels.length);
         run();
         return digits.toArray(JAVA_FLOAT);
     }

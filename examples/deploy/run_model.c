@@ -1,8 +1,8 @@
-/* Runs a model that dlc compiled on zeros, and says how long a call takes:
+/* Run a compiled model on zeros and print the latency of a call:
  *
  *     dlc compile model.onnx -o model.dlc && dlc header -o dlc.h
  *     cc -O2 -pthread -I. run_model.c -o run_model
- *     ./run_model model.dlc [CALLS [SIZE...]]        SIZE: those that the model leaves open, in its order
+ *     ./run_model model.dlc [CALLS [SIZE...]]        SIZE: the model's symbolic sizes, in its order
  */
 #define DLC_IMPLEMENTATION
 #include "dlc.h"
@@ -35,7 +35,7 @@ int main(int argc, char **argv)
     for (int outputs = 0; outputs < 2; outputs++)
         for (int k = 0; k < dlc_count(model, outputs) && k < 64; k++) {
             dlc_context_info(context, outputs, k, &info);
-            if (info.decided) continue; /* dlc_run says where it is */
+            if (info.data_dependent) continue; /* dlc_run sets the address of such an output */
             arrays[outputs][k] = calloc((size_t)info.bytes + 1, 1);
             printf("%s %s: %lld bytes\n", outputs ? "output" : "input", info.name, (long long)info.bytes);
         }
@@ -50,7 +50,7 @@ int main(int argc, char **argv)
     for (int k = 0; info.dtype == DLC_FLOAT32 && k < 4 && 4 * k < info.bytes; k++) printf(" %g", ((float *)arrays[1][0])[k]);
     printf("\n");
     for (int k = 0; k < 128; k++)
-        if (dlc_context_info(context, k / 64, k % 64, &info) || !info.decided) free(arrays[k / 64][k % 64]);
+        if (dlc_context_info(context, k / 64, k % 64, &info) || !info.data_dependent) free(arrays[k / 64][k % 64]);
     dlc_context_destroy(context);
     dlc_close(model);
     return 0;

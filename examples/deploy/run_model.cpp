@@ -1,4 +1,4 @@
-// A model in C++: what is opened is closed, and what fails is thrown.
+// Run a compiled model in C++: RAII classes around the C interface; errors are exceptions.
 //
 //     dlc compile model.onnx -o model.dlc && dlc header -o dlc.h
 //     c++ -std=c++17 -O2 -pthread -I. run_model.cpp -o run_model && ./run_model model.dlc [SIZE...]
@@ -23,14 +23,14 @@ public:
         model.reset(opened);
     }
 
-    // Memory of one call at a time; threads have one each.
+    // The memory of one call; use one context per thread.
     class Context {
     public:
-        Context(const Model &of, const std::vector<int64_t> &sizes)
+        Context(const Model &owner, const std::vector<int64_t> &sizes)
         {
-            dlc_context *made;
-            if (int code = dlc_context_create(of.model.get(), nullptr, &made)) throw std::runtime_error(dlc_error(code));
-            context.reset(made);
+            dlc_context *created;
+            if (int code = dlc_context_create(owner.model.get(), nullptr, &created)) throw std::runtime_error(dlc_error(code));
+            context.reset(created);
             resize(sizes);
         }
 
@@ -76,7 +76,7 @@ try {
     for (int32_t k = 0; k < model.count(0); k++) inputs.push_back(arrays.emplace_back(context.array(0, k)).data());
     for (int32_t k = 0; k < model.count(1); k++) outputs.push_back(arrays.emplace_back(context.array(1, k)).data());
     context.run(inputs, outputs);
-    std::cout << "of zeros: " << *static_cast<float *>(outputs.at(0)) << " ...\n";
+    std::cout << "first output begins with " << *static_cast<float *>(outputs.at(0)) << " ...\n";
 } catch (const std::exception &error) {
     std::cerr << error.what() << "\n";
     return 1;

@@ -1,4 +1,4 @@
-"""`precision`: contractions with weights of numbers of 16 bits and sums of f32, the same on every target."""
+"""The option `precision`: half-precision contractions with weights, accumulated in f32, on every target."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from dlc.cli import main
 from dlc.compiler import Program, compile
 from dlc.dialects import dl
 from dlc.dialects.dl.contractions.convolution import convolve
-from dlc.emission.llvm import dots
+from dlc.emission.llvm import dot_products
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import UnsupportedError
 from dlc.ir import Context, SSAValue
 from dlc.options import Options
 from dlc.passes.base import kernels_of
-from dlc.passes.dl.narrow_numbers.round_contractions import RoundContractionsPass
+from dlc.passes.dl.low_precision.downcast_contractions import DowncastContractionsPass
 from dlc.pipelines import stages_of
 from dlc.target import CPU_LEVELS, resolve
 from dlc.weights import WeightStore
@@ -47,7 +47,7 @@ def rounded(x: np.ndarray, precision: str) -> np.ndarray:
 
 
 def net(b: Writer, image: SSAValue, frame: SSAValue, rows: SSAValue) -> list[SSAValue]:
-    """A picture of three channels with a border, a convolution in groups, and rows of an odd number of elements."""
+    """A padded image of three channels, a grouped convolution, and rows of odd length."""
     x = b(dl.PadOp, image, b.scalar(0.0, like=image), low=(0, 1, 1, 0), high=(0, 1, 1, 0), pad_mode="constant")
     x = b(dl.ReluOp, b(dl.ConvOp, x, b.weight(TAPS), strides=(2, 2), dilations=(1, 1), groups=1))
     y = b(dl.ConvOp, b(dl.ReluOp, frame), b.weight(GROUPED), strides=(1, 1), dilations=(1, 1), groups=4)
@@ -78,8 +78,8 @@ def test_numbers(target: str) -> None:
 
 def test_products_of_words_without_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has it multiplies words: the same numbers by the code that says what they are."""
-    monkeypatch.setitem(dots._NAMES, ("x86_64", "bf16"), {})
-    target = Cpu(replace(CPU_LEVELS["cpu:generic"], name="cpu:words", dots=("bf16",)))
+    monkeypatch.setitem(dot_products._INTRINSICS, ("x86_64", "bf16"), {})
+    target = Cpu(replace(CPU_LEVELS["cpu:generic"], name="cpu:words", dot_products=("bf16",)))
     inputs = randoms((1, 11, 11, 3), (1, 5, 5, 8), (12, 45))
     # What lies beside a window, or behind a row's last element, does not get in.
     inputs[0][0, 0, 5], inputs[0][0, 9, 10] = np.inf, np.nan
@@ -115,7 +115,7 @@ def test_what_stays() -> None:
         return [b(dl.MatmulOp, x, b(dl.TransposeOp, x, permutation=(1, 0))), square, wide]
 
     (x,) = randoms((4, 45))
-    assert "cast" not in program(body, x, x.astype(np.float64)).apply(RoundContractionsPass()).ops
+    assert "cast" not in program(body, x, x.astype(np.float64)).apply(DowncastContractionsPass()).ops
 
 
 def test_the_command_and_the_key(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""Kills compilations at random moments, and looks at what they leave.
+"""Kill compilations at random moments and check what they leave behind.
 
     python -m tests.caching.kill_compiles [COUNT] [MODEL.onnx]
 
-Each compiles a model to a file and into the cache, in a process of its own, and is killed after a random part of the time
-that this takes. Afterwards the file and the entries of the cache are whole or not there, and the model compiles.
+Each compilation writes a file and a cache entry in a process of its own, which is killed after a random fraction of the usual
+time. Afterwards the file and the entries must be complete or absent, and the model must compile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dlc.caching import model_cache
 from dlc.caching.cache import Cache
-from dlc.caching.model_cache import MODEL
+from dlc.caching.model_cache import MODEL_KIND
 from dlc.instrument.report import Report
 from dlc.model_files import compile_file
 from dlc.runtime.load import program_in
@@ -30,7 +30,7 @@ FORKS.set_forkserver_preload(["dlc.model_files", "dlc.compiler"])
 
 
 def compile_in(cache: Path, model: Path, output: Path | None = None) -> bool:
-    """Compiles with the cache in a folder; gives whether it came out of the cache."""
+    """Compile with the cache in a folder; return whether it was a cache hit."""
     os.environ.update(DLC_CACHE="1", DLC_CACHE_DIR=str(cache), DLC_VERIFY="0")
     # Who edits dlc while this runs shall see it pass.
     model_cache.sources_changed = lambda: False
@@ -42,7 +42,7 @@ def compile_in(cache: Path, model: Path, output: Path | None = None) -> bool:
 
 
 def kill_compiles(count: int, model: Path, folder: Path, seed: int = 0) -> dict[str, int]:
-    """Kills `count` compilations; gives how many left an entry, a file, and something unfinished."""
+    """Kill `count` compilations; return how many left an entry, a file, and partial files."""
     cache, output = folder / "cache", folder / "model.dlc"
     kept = {"entries": 0, "files": 0, "unfinished": 0}
 
@@ -63,7 +63,7 @@ def kill_compiles(count: int, model: Path, folder: Path, seed: int = 0) -> dict[
         process.join(rng.random() * whole * 1.1)
         process.kill()
         process.join()
-        entries = Cache(cache).entries(MODEL)
+        entries = Cache(cache).entries(MODEL_KIND)
         for path in [*(e.path for e in entries), *([output] if output.exists() else [])]:
             program_in(path)
         kept["entries"] += len(entries)
@@ -80,7 +80,7 @@ def kill_compiles(count: int, model: Path, folder: Path, seed: int = 0) -> dict[
 
 
 def age(folder: Path) -> None:
-    """Makes what is unfinished look two hours old."""
+    """Make partial files look two hours old."""
     for path in folder.glob(".*" if folder.name != "new" else "*"):
         os.utime(path, (time.time() - 7200,) * 2)
 

@@ -1,4 +1,4 @@
-"""The cache: entries appear whole, are found again, and go when there are too many; whatever happens, work goes on."""
+"""The cache: entries are atomic, found again, and evicted at capacity; errors never stop the caller."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def files(cache: Cache) -> list[str]:
     return sorted(str(p.relative_to(cache.folder)) for p in cache.folder.rglob("*") if p.is_file())
 
 
-def test_what_is_stored_is_found(cache: Cache) -> None:
+def test_a_stored_entry_is_found(cache: Cache) -> None:
     assert cache.lookup("text", "a") is None
     path = cache.store("text", "a", writes("one"), {"by": "me"})
     assert path is not None and path.read_text() == "one"
     assert cache.lookup("text", "a") == path and cache.lookup("text", "b") is None and cache.lookup("other", "a") is None
     (entry,) = cache.entries()
-    assert (entry.kind, entry.key, entry.hits, entry.about) == ("text", "a", 1, {"by": "me"})
+    assert (entry.kind, entry.key, entry.hits, entry.metadata) == ("text", "a", 1, {"by": "me"})
     assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
 
 
@@ -53,7 +53,7 @@ def test_an_entry_is_replaced_and_removed(cache: Cache) -> None:
     assert files(cache) == []
 
 
-def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
+def test_the_least_recently_used_entries_are_evicted_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, capacity=250)
     for k, key in enumerate("abc"):
         cache.store("text", key, writes("x" * 80), {})
@@ -64,7 +64,7 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     assert cache.store("text", "large", writes("x" * 300), {}) is None
 
 
-def test_a_damaged_entry_is_made_again(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_entry_is_recreated(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
     def read(path: Path) -> str:
         if "damaged" in path.read_text():
             raise ModelError(f"{path}: damaged")
@@ -80,11 +80,11 @@ def test_a_damaged_entry_is_made_again(cache: Cache, caplog: pytest.LogCaptureFi
     path.write_text("damaged")
     with caplog.at_level(logging.INFO, "dlc.caching.cache"):
         assert fetch() == ("one", False)
-    assert "removed, to be made again" in caplog.text
+    assert "removing damaged entry" in caplog.text
     assert fetch() == ("one", True)
 
 
-def test_one_makes_and_the_others_wait(cache: Cache) -> None:
+def test_one_process_creates_an_entry_and_others_wait(cache: Cache) -> None:
     made: list[int] = []
 
     def make() -> str:
@@ -122,14 +122,14 @@ def test_a_dead_process_holds_no_lock(cache: Cache) -> None:
     assert files(cache) == []
 
 
-def test_who_is_stuck_does_not_hold_up_others(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.caching.cache._PATIENCE_SECONDS", 0.1)
+def test_a_stuck_lock_holder_does_not_block_others(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.caching.cache._LOCK_TIMEOUT_SECONDS", 0.1)
     with cache.lock("text", "a"):
         assert cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {}) == ("one", False)
     assert files(cache) == ["text/a.kept/about", "text/a.kept/entry", "text/a.kept/hits"]
 
 
-def test_what_the_dead_left_is_removed(cache: Cache) -> None:
+def test_files_of_dead_processes_are_removed(cache: Cache) -> None:
     assert cache.folder is not None
     for name, age in (("old.kept", 7200), ("fresh.kept", 60), ("mine", 7200)):
         left = cache.folder / "new" / name
@@ -147,7 +147,7 @@ def test_what_the_dead_left_is_removed(cache: Cache) -> None:
     ] * 2
 
 
-def test_what_others_keep_in_the_folder_stays(cache: Cache) -> None:
+def test_foreign_files_in_the_folder_are_not_removed(cache: Cache) -> None:
     assert cache.folder is not None
     for name in ("text/b", "new/b", "plans/c"):
         (cache.folder / name).mkdir(parents=True)
@@ -181,12 +181,12 @@ def test_the_folder_is_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(cache.folder.stat().st_mode) == 0o755 and cache.lookup("text", "a") == path
 
 
-def test_where_everybody_may_write_nothing_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_world_writable_folder_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     cache = Cache(tmp_path / "open" / "cache")
     assert cache.store("text", "a", writes("one"), {}) is None
-    assert "everybody may write" in caplog.text and "DLC_CACHE_DIR" in caplog.text
+    assert "any user may write" in caplog.text and "DLC_CACHE_DIR" in caplog.text
     (tmp_path / "open").chmod(0o1777)
     sticky = Cache(tmp_path / "open" / "other")
     assert sticky.store("text", "a", writes("one"), {}) is not None
@@ -216,7 +216,7 @@ def test_a_failed_write_leaves_nothing(cache: Cache) -> None:
 
 
 @pytest.mark.parametrize("kind", ["behind a closed folder", "in one of everybody's", "of a name that no disk takes"])
-def test_a_folder_out_of_reach_is_no_cache(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_inaccessible_folder_disables_the_cache(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     around = tmp_path / "around"
     (around / "cache").mkdir(parents=True)
     around.chmod({"behind a closed folder": 0, "in one of everybody's": 0o777}.get(kind, 0o700))
@@ -233,7 +233,7 @@ def test_a_folder_out_of_reach_is_no_cache(kind: str, tmp_path: Path, caplog: py
         around.chmod(0o700)
 
 
-def test_a_folder_that_cannot_be_used_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unusable_folder_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     cache = Cache(tmp_path / "file" / "cache")
     for _ in range(3):
@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_used_is_warned_of_once(tmp_path: Path, caplog: 
     assert Cache(tmp_path / "another").problem() is None and Cache(None).problem() is None
 
 
-def test_a_full_disk_is_warned_of_once(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_reported_once(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
     def full(_: Path) -> None:
         raise OSError(28, "No space left on device")
 
@@ -253,7 +253,7 @@ def test_a_full_disk_is_warned_of_once(cache: Cache, caplog: pytest.LogCaptureFi
     assert "No space left" in caplog.text and files(cache) == []
 
 
-def test_the_environment_chooses(tmp_path: Path) -> None:
+def test_environment_variables_select_the_cache(tmp_path: Path) -> None:
     def read(**variables: str) -> tuple[bool, Path | None, int]:
         e = Environment.read({"XDG_CACHE_HOME": str(tmp_path), **variables})
         return e.cache, e.cache_folder, e.cache_bytes
@@ -264,7 +264,7 @@ def test_the_environment_chooses(tmp_path: Path) -> None:
     assert read(XDG_CACHE_HOME="relative")[1] is None
 
 
-def test_without_a_folder_nothing_is_kept() -> None:
+def test_without_a_folder_nothing_is_cached() -> None:
     cache = Cache(None)
     assert cache.fetch("text", "a", Path.read_text, lambda: "one", lambda v, p: p.write_text(v), {}) == ("one", False)
     assert cache.entries() == [] and cache.clear() == []

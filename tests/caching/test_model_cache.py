@@ -1,4 +1,4 @@
-"""Compiled models in the cache: found by what they depend on, without a compiler; whoever compiles, and whoever is killed."""
+"""The cache of compiled models: keys, hits without the compiler, concurrent processes and killed compilations."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dlc
 import dlc.numpy as dnp
-from dlc.caching.cache import Cache, Entry
+from dlc.caching.cache import Cache, CacheEntry
 from dlc.caching.keys import DLC, PACKAGES, sources_changed
-from dlc.caching.model_cache import EXTERNAL, MODEL, CachedFile, explain
+from dlc.caching.model_cache import EXTERNAL_DATA_KIND, MODEL_KIND, CachedFile, explain
 from dlc.cli import main
-from dlc.compiler import spine
+from dlc.compiler import driver
 from dlc.instrument.report import Report
 from dlc.model_files import compile_file
 from dlc.options import Options
@@ -36,11 +36,11 @@ X = np.array([[-1, 2, -3, 4]], np.float32)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache, of this test alone."""
+    """The cache folder of a test."""
     monkeypatch.setenv("DLC_CACHE", "1")
     monkeypatch.setenv("DLC_VERIFY", "0")
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
-    # Who edits dlc while its tests run shall see them pass.
+    # Edits of dlc's sources while the tests run must not fail them.
     monkeypatch.setattr("dlc.caching.model_cache.sources_changed", lambda: False)
     return tmp_path / "cache"
 
@@ -75,7 +75,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def hit(path: Path, **options: Any) -> bool:
-    """Compiles a model and checks what it computes; whether it came out of the cache."""
+    """Compile a model and check its results; return whether it was a cache hit."""
     report = Report()
     target, shapes = options.pop("target", "cpu"), options.pop("shapes", None)
     compiled = compile_file(path, target, shapes, Options.of(**options), report=report)
@@ -85,15 +85,19 @@ def hit(path: Path, **options: Any) -> bool:
     return report.from_cache
 
 
-def entries() -> list[Entry]:
-    return Cache.standard().entries(MODEL)
+def entries() -> list[CacheEntry]:
+    return Cache.standard().entries(MODEL_KIND)
 
 
-def test_the_second_time_it_is_found(model: Path) -> None:
+def test_the_second_compilation_is_a_hit(model: Path) -> None:
     assert not hit(model) and hit(model)
     (entry,) = entries()
     assert entry.hits == 1
-    assert (entry.about["model"], entry.about["file"], entry.about["inputs"]) == ("m", str(model), ["x: float32[1, 4]"])
+    assert (entry.metadata["model"], entry.metadata["file"], entry.metadata["inputs"]) == (
+        "m",
+        str(model),
+        ["x: float32[1, 4]"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,37 +126,37 @@ def test_a_hit_needs_no_compiler(model: Path, use: str) -> None:
     ],
     ids=["file", "target", "shapes", "values", "passes"],
 )
-def test_what_it_depends_on_is_in_the_key(model: Path, change: Callable[[Path], dict[str, Any]], reason: str) -> None:
+def test_all_dependencies_are_in_the_key(model: Path, change: Callable[[Path], dict[str, Any]], reason: str) -> None:
     options = {"target": "cpu:avx2", "shapes": {}, "values": {}, "pipeline": None}
-    first = CachedFile.look(model, {}, resolve("cpu:avx2"), Options())
+    first = CachedFile.identify(model, {}, resolve("cpu:avx2"), Options())
     Cache.standard().store(
-        MODEL, first.key.digest, lambda p: p.write_text(""), {"model": "m", "file": str(model), "parts": first.key.parts}
+        MODEL_KIND, first.key.digest, lambda p: p.write_text(""), {"model": "m", "file": str(model), "parts": first.key.parts}
     )
     assert explain(first).hit
     options |= change(model)
     device, passes = resolve(options["target"]), Options.of(pipeline=options["pipeline"])
-    second = CachedFile.look(model, options["shapes"], device, passes, options["values"])
+    second = CachedFile.identify(model, options["shapes"], device, passes, options["values"])
     found = explain(second)
     assert second.key.digest != first.key.digest
     assert not found.hit and len(found.reasons) == 1 and found.reasons[0].startswith(reason)
 
 
 @pytest.mark.parametrize(("part", "now"), [("DLC", DLC), ("PACKAGES", PACKAGES)], ids=["dlc", "packages"])
-def test_another_compiler_compiles_anew(model: Path, monkeypatch: pytest.MonkeyPatch, part: str, now: str) -> None:
+def test_another_version_of_the_compiler_is_a_miss(model: Path, monkeypatch: pytest.MonkeyPatch, part: str, now: str) -> None:
     assert not hit(model)
     monkeypatch.setattr(f"dlc.caching.keys.{part}", f"{now}, but another")
-    (reason,) = explain(CachedFile.look(model, {}, resolve("cpu"), Options())).reasons
+    (reason,) = explain(CachedFile.identify(model, {}, resolve("cpu"), Options())).reasons
     assert now in reason and "but another now" in reason
 
 
-def test_an_edited_compiler_keeps_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_compiler_stores_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlc.caching.model_cache.sources_changed", lambda: True)
     assert not hit(model) and not hit(model)
     monkeypatch.setattr("dlc.caching.keys._SOURCES", "others")
     assert sources_changed()
 
 
-def test_every_option_is_in_the_key_or_known_not_to_matter() -> None:
+def test_every_option_is_in_the_key_or_does_not_affect_code() -> None:
     in_the_key = {"pipeline", "numerics", "precision", "weights", "group", "tune"}
     watched = {"dump_ir", "verify", "check_each_pass"}
     # Other targets' own, and how a model is compiled or run, whatever it becomes.
@@ -160,18 +164,18 @@ def test_every_option_is_in_the_key_or_known_not_to_matter() -> None:
     assert {f.name for f in fields(Options)} == in_the_key | watched | without_effect
 
 
-def test_settings_of_a_run_are_not_in_the_key(model: Path) -> None:
+def test_run_time_settings_are_not_in_the_key(model: Path) -> None:
     assert not hit(model, num_threads=1)
     assert hit(model, num_threads=2) and hit(model, workers=1)
 
 
-def test_a_copy_of_another_name_is_the_same(model: Path, tmp_path: Path) -> None:
+def test_a_renamed_copy_is_a_hit(model: Path, tmp_path: Path) -> None:
     assert not hit(model)
     (tmp_path / "copy.onnx").write_bytes(model.read_bytes())
     assert hit(tmp_path / "copy.onnx")
 
 
-def test_what_is_watched_is_compiled(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observed_compilations_bypass_the_cache(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not hit(model)
     assert not hit(model, dump_ir=tmp_path / "ir") and (tmp_path / "ir" / "index.md").exists()
     assert not hit(model, cache=False)
@@ -186,32 +190,34 @@ def test_external_data_is_in_the_key(tmp_path: Path) -> None:
     assert not hit(path) and hit(path)
     write(path, scale=5, external=True)
     assert path.read_bytes() == graph
-    assert explain(CachedFile.look(path, {}, resolve("cpu"), Options())).reasons == ("the external data of the model changed",)
+    assert explain(CachedFile.identify(path, {}, resolve("cpu"), Options())).reasons == (
+        "the external data of the model changed",
+    )
     assert not hit(path) and hit(path)
     write(path, external=True)
     assert hit(path)
-    (names,) = Cache.standard().entries(EXTERNAL)
+    (names,) = Cache.standard().entries(EXTERNAL_DATA_KIND)
     for damage in ("[", '["m.dada"]', "\xff"):
         names.path.write_bytes(damage.encode("latin-1"))
         hit(path)
         assert hit(path)
 
 
-def test_a_file_that_changes_meanwhile_is_not_taken_for_what_it_was(model: Path) -> None:
-    looked = CachedFile.look(model, {}, resolve("cpu"), Options())
-    assert looked.imported(()) == looked
+def test_a_file_that_changes_during_compilation_is_not_cached(model: Path) -> None:
+    looked = CachedFile.identify(model, {}, resolve("cpu"), Options())
+    assert looked.after_import(()) == looked
     write(model, scale=7)
-    assert looked.imported(()) is None
+    assert looked.after_import(()) is None
 
 
-def test_a_damaged_entry_is_made_again(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_entry_is_recreated(model: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert not hit(model)
     data = bytearray(entries()[0].path.read_bytes())
     data[len(data) // 2] ^= 1
     entries()[0].path.write_bytes(data)
     with caplog.at_level(logging.INFO, "dlc"):
         assert not hit(model)
-    assert "damaged" in caplog.text and "to be made again" in caplog.text
+    assert "removing damaged entry" in caplog.text
     assert hit(model)
 
 
@@ -223,27 +229,27 @@ def test_one_entry_serves_all_sizes(tmp_path: Path) -> None:
     assert len(entries()) == 1
 
 
-def test_each_set_of_shapes_is_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where one compilation cannot serve all sizes."""
-    monkeypatch.setattr(spine, "reason_for_each_size", lambda *_: "it is to be seen")
+def test_each_specialization_by_shape_is_an_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is specialized per shape."""
+    monkeypatch.setattr(driver, "reason_to_specialize", lambda *_: "it is to be seen")
     path = write(tmp_path / "m.onnx", rows="n")
 
     def call(rows: int) -> bool:
-        """Whether a call with so many rows made an entry."""
+        """Return whether a call with so many rows made an entry."""
         before = len(entries())
         result = dlc.compile_model(path)(x=np.repeat(X, rows, 0))["y"]
         np.testing.assert_array_equal(result, np.repeat(np.maximum(X, 0) * 2, rows, 0))
         return len(entries()) > before
 
     assert [call(rows) for rows in (1, 2, 1, 2)] == [True, True, False, False]
-    found = explain(CachedFile.look(path, {}, resolve("cpu"), Options()))
-    assert not found.hit and sorted(str(e.about["inputs"]) for e in found.at_calls) == [
+    found = explain(CachedFile.identify(path, {}, resolve("cpu"), Options()))
+    assert not found.hit and sorted(str(e.metadata["inputs"]) for e in found.call_entries) == [
         "['x: float32[1, 4]']",
         "['x: float32[2, 4]']",
     ]
 
 
-def test_each_set_of_values_is_an_entry(tmp_path: Path) -> None:
+def test_each_specialization_by_value_is_an_entry(tmp_path: Path) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])
     sizes = helper.make_tensor_value_info("sizes", TensorProto.INT64, [2])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
@@ -253,7 +259,7 @@ def test_each_set_of_values_is_an_entry(tmp_path: Path) -> None:
     given = np.arange(8, dtype=np.float32).reshape(2, 4)
 
     def call(*sizes: int) -> bool:
-        """Whether a call with these sizes made an entry."""
+        """Return whether a call with these sizes made an entry."""
         before = len(entries())
         result = dlc.compile_model(path)(given, np.int64(sizes))["y"]
         np.testing.assert_array_equal(result, given.reshape(sizes))
@@ -262,10 +268,10 @@ def test_each_set_of_values_is_an_entry(tmp_path: Path) -> None:
     assert [call(1, 8), call(8, 1), call(1, 8), call(8, 1)] == [True, True, False, False]
 
 
-def test_functions_are_found_by_what_they_compute() -> None:
+def test_functions_are_cached_by_their_program() -> None:
     @dataclass
     class Count:
-        """How many entries there are."""
+        """The number of entries."""
 
         n: int = 0
 
@@ -299,13 +305,13 @@ def test_functions_are_found_by_what_they_compute() -> None:
     assert count.grew()
 
 
-def test_a_model_of_the_cache_is_saved_like_any_other(model: Path, tmp_path: Path) -> None:
+def test_a_cached_model_can_be_saved(model: Path, tmp_path: Path) -> None:
     dlc.compile_model(model).save(tmp_path / "made.dlc")
     dlc.compile_model(model).save(tmp_path / "found.dlc")
     assert (tmp_path / "made.dlc").read_bytes() == (tmp_path / "found.dlc").read_bytes()
 
 
-def test_an_unusable_folder_does_not_hinder(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_folder_does_not_prevent_compilation(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "file" / "cache"))
     assert not hit(model) and not hit(model)
@@ -333,7 +339,7 @@ def test_the_command_line_uses_it(model: Path) -> None:
         return json.loads(run("compile", model, "--json", *arguments).stdout)["from_cache"]
 
     assert [from_cache(), from_cache(), from_cache("--no-cache"), from_cache("--time-passes")] == [False, True, False, False]
-    assert "From the cache" in run("compile", model, "-v").stdout
+    assert "Loaded from the cache" in run("compile", model, "-v").stdout
     run("run", model)
     run("bench", model, "--seconds", 0)
     assert entries()[0].hits == 4
@@ -341,9 +347,9 @@ def test_the_command_line_uses_it(model: Path) -> None:
     assert entries()[0].hits == 4
 
 
-def test_the_command_line_tells_of_it(model: Path, folder: Path) -> None:
+def test_the_command_line_lists_and_explains_entries(model: Path, folder: Path) -> None:
     assert f"{folder}: 0 entries" in run("cache").stdout
-    assert "miss: nothing in the cache" in run("cache", "explain", model).stdout
+    assert "miss: no entry of the cache" in run("cache", "explain", model).stdout
     run("compile", model)
     assert run("cache", "explain", model).stdout.startswith("hit")
     other = next(name for name in LEVELS if name != resolve("cpu").name)
@@ -359,18 +365,18 @@ def test_the_command_line_tells_of_it(model: Path, folder: Path) -> None:
     assert json.loads(run("cache", "--json").stdout)["entries"] == []
 
 
-def test_what_cannot_be_removed_is_said(model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_cannot_be_removed_are_reported(model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("compile", model)
     monkeypatch.setattr(
         "dlc.caching.cache.os.rename", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied"))
     )
     refused = CliRunner().invoke(main, ["cache", "clear"])
-    assert refused.exit_code == 1 and "1 entry left, which cannot be removed" in refused.stderr.replace("\n", " ")
+    assert refused.exit_code == 1 and "1 entry could not be removed" in refused.stderr.replace("\n", " ")
 
 
-def test_the_command_line_says_why_it_is_not_used(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_reports_why_the_cache_is_not_used(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = CliRunner().invoke(main, ["cache", "explain", str(model), "--target", "reference"])
-    assert refused.exit_code == 1 and "models for reference are not kept" in refused.stderr
+    assert refused.exit_code == 1 and "models for reference are not cached" in refused.stderr
     monkeypatch.setenv("DLC_CACHE", "0")
     for arguments in (["cache"], ["cache", "clear"], ["cache", "explain", str(model)]):
         refused = CliRunner().invoke(main, arguments)

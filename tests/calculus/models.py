@@ -1,6 +1,6 @@
-"""Derivatives of models and where to take them, written for dlc and for JAX alike: over a namespace of either.
+"""Derivatives of models, written over a namespace of either dlc or JAX.
 
-`m.np` are array functions, `m.lax` loops and branches, `m.nn` layers, and `m` itself derivatives and `vmap`.
+`m.np` has array functions, `m.lax` loops and conditionals, `m.nn` layers, and `m` itself derivatives and `vmap`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-# A function of derivatives, and its arguments.
+# A function that computes derivatives, and its arguments.
 Model: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...]]"
 KEY = np.array([0, 7], np.uint32)
 
@@ -35,7 +35,7 @@ def mlp(m: Any) -> Model:
 
 
 def cnn(m: Any) -> Model:
-    """Convolution, normalisation by the batch, pooling; the new statistics come along."""
+    """Convolution, batch normalization with updated statistics, and pooling."""
     params = {"w": numbers(1, 3, 3, 2, 4), "scale": numbers(2, 4), "bias": numbers(3, 4), "out": numbers(4, 36, 3)}
 
     def loss(params: Any, x: Any) -> Any:
@@ -65,7 +65,7 @@ def lstm(m: Any) -> Model:
 
 
 def gpt(m: Any) -> Model:
-    """A block of a transformer with dropout."""
+    """A transformer block with dropout."""
     shapes = {"qkv": (8, 24), "proj": (8, 8), "up": (8, 16), "down": (16, 8), "table": (11, 8)}
     params: dict[str, Any] = {name: numbers(k, *shape, scale=0.5) for k, (name, shape) in enumerate(shapes.items())}
     params |= {"norms": [(1 + numbers(k, 8, scale=0.1), numbers(k + 2, 8, scale=0.1)) for k in (7, 8)]}
@@ -85,14 +85,14 @@ def gpt(m: Any) -> Model:
 
 
 def masked_attention(m: Any) -> Model:
-    """A query that may look at nothing."""
+    """A query that may be fully masked."""
     mask = np.array([[True, True, False], [False, False, False], [True, True, True]])
     arguments = [numbers(k, 2, 3, 4) for k in range(3)]
     return m.grad(lambda q, k, v: m.np.sum(m.nn.attention(q, k, v, mask) ** 3), (0, 1, 2)), tuple(arguments)
 
 
 def implicit_layer(m: Any) -> Model:
-    """The x for which x = tanh(w·x + u), whose cotangent solves an equation as well: both by repeated steps."""
+    """The fixed point x = tanh(w·x + u), whose cotangent is the solution of a linear system; both by iteration."""
 
     def settled(step: Any, start: Any) -> Any:
         return m.lax.fori_loop(0, 60, lambda _, x: step(x), start)
@@ -117,7 +117,7 @@ def implicit_layer(m: Any) -> Model:
 
 
 def per_sample(m: Any) -> Model:
-    """The gradient of each example by itself."""
+    """The gradient of each example."""
 
     def loss(w: Any, x: Any, y: Any) -> Any:
         return m.np.sum((m.np.tanh(x @ w) - y) ** 2)
@@ -127,7 +127,7 @@ def per_sample(m: Any) -> Model:
 
 
 def branches(m: Any) -> Model:
-    """One of two bodies, each way."""
+    """A conditional, with either outcome."""
 
     def f(x: Any, w: Any) -> Any:
         return m.lax.cond(m.np.sum(x) > 0, lambda: m.np.sum(m.np.sin(x) * w), lambda: m.np.sum(x * x / w))
@@ -137,7 +137,7 @@ def branches(m: Any) -> Model:
 
 
 def kept_and_again(m: Any) -> Model:
-    """A part of which reverse mode keeps the arguments only."""
+    """A checkpointed part, which reverse mode recomputes."""
 
     def f(x: Any, w: Any) -> Any:
         return m.np.sum(m.checkpoint(lambda x: m.np.sin(m.np.tanh(x @ w) @ w.T))(x) ** 2)
@@ -161,7 +161,7 @@ def hvp(m: Any) -> Model:
 
 
 def jacobians(m: Any) -> Model:
-    """Forward and reverse, of two arguments and two results."""
+    """Forward and reverse mode, for two arguments and two results."""
 
     def f(x: Any, y: Any) -> Any:
         return {"cumsum": m.np.cumsum(x * m.np.sum(y)), "outer": m.np.sin(x)[:, None] * y}
@@ -171,7 +171,7 @@ def jacobians(m: Any) -> Model:
 
 
 def linear_algebra(m: Any) -> Model:
-    """Systems, determinants and factors."""
+    """Linear systems, determinants and decompositions."""
     a, b = numbers(1, 4, 4) + 3 * np.eye(4), numbers(2, 4, 2)
 
     def f(a: Any, b: Any) -> Any:

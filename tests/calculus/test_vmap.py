@@ -1,4 +1,4 @@
-"""`dlc.vmap`: arguments and results as trees, inside of traced functions and by itself, and what it refuses."""
+"""`dlc.vmap`: pytree arguments and results, in traced functions and on its own, and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def traced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, compiled as part of another one."""
+    """Compile the function as part of another one."""
     return dlc.jit(lambda *args: function(*args))
 
 
@@ -57,19 +57,19 @@ def test_trees_and_prefixes_of_them() -> None:
     np.testing.assert_allclose(out["norm"], (y * y).sum(1), rtol=1e-5)
 
 
-def test_keyword_arguments_have_their_lanes_along_axis_0() -> None:
+def test_keyword_arguments_are_batched_along_axis_0() -> None:
     x, y = floats(4), floats(4)
     np.testing.assert_array_equal(dlc.vmap(lambda x, *, y: x + y)(x, y=y), x + y)
 
 
-def test_what_has_no_lanes_may_be_a_setting() -> None:
+def test_unbatched_static_arguments() -> None:
     x = floats(4, 3)
     scaled = dlc.vmap(lambda x, how: x * 2 if how == "twice" else x, in_axes=(0, None))
     np.testing.assert_array_equal(scaled(x, "twice"), 2 * x)
     np.testing.assert_array_equal(traced(lambda x: scaled(x, "once"))(x), x)
 
 
-def test_nested_and_over_values_from_around() -> None:
+def test_nested_vmap_and_closures() -> None:
     x, y, z = floats(3), floats(4), floats(4)
 
     @dlc.jit
@@ -79,21 +79,21 @@ def test_nested_and_over_values_from_around() -> None:
     np.testing.assert_allclose(pairs(x, y, z), x[:, None] * y + z + z.sum(), rtol=1e-5, atol=1e-6)
 
 
-def test_results_that_are_the_same_in_all_lanes() -> None:
+def test_unbatched_results() -> None:
     same, repeated = dlc.vmap(lambda x, y: (y + 1, y), in_axes=(0, None), out_axes=(None, 0))(floats(3), floats(2))
     np.testing.assert_array_equal(same, floats(2) + 1)
     np.testing.assert_array_equal(repeated, np.stack([floats(2)] * 3))
 
 
-def test_numbers_stay_numbers() -> None:
-    """What an argument without lanes weakly is does not turn half precision into single."""
+def test_weak_types_are_preserved() -> None:
+    """The weak type of an unbatched argument is preserved: half precision is not promoted to single."""
     x = floats(3).astype(np.float16)
     assert dlc.vmap(lambda x, s: x * s, in_axes=(0, None))(x, 2.0).dtype == np.float16
     assert traced(lambda x: dlc.vmap(lambda x: x * 2.5)(x))(x).dtype == np.float16
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_no_lanes_and_one(count: int) -> None:
+def test_batch_sizes_0_and_1(count: int) -> None:
     def steps(n: Any, x: Any) -> Any:
         return lax.while_loop(lambda s: s[0] > 0, lambda s: (s[0] - 1, s[1] * 2), (n, x))[1]
 
@@ -125,8 +125,8 @@ def test_loops_and_branches() -> None:
         np.testing.assert_allclose(sums[k], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_loop_that_is_the_same_in_all_lanes_of_a_branch() -> None:
-    """What takes no part is not written where it must be, and the loop's state stays one for all lanes."""
+def test_unbatched_loop_in_a_batched_branch() -> None:
+    """Unbatched values are not batched unnecessarily, and the loop's carry stays unbatched."""
 
     def counted(x: Any) -> Any:
         def steps() -> Any:
@@ -137,12 +137,12 @@ def test_a_loop_that_is_the_same_in_all_lanes_of_a_branch() -> None:
     np.testing.assert_array_equal(dlc.vmap(counted)(np.array([1.0, -2.0, 3.0])), [6, -2, 18])
 
 
-def in_lanes(function: Callable[..., Any], *args: np.ndarray) -> np.ndarray:
-    """The function for one lane after the other."""
+def stack_examples(function: Callable[..., Any], *args: np.ndarray) -> np.ndarray:
+    """Apply the function to one example after the other."""
     return np.stack([np.asarray(dlc.jit(function)(*lane)) for lane in zip(*args, strict=True)])
 
 
-def test_places_of_each_lane() -> None:
+def test_batched_indices() -> None:
     def written(x: Any, place: Any) -> Any:
         return dnp.at(x)[place].set(7.0)
 
@@ -151,11 +151,13 @@ def test_places_of_each_lane() -> None:
 
     x, places = floats(4, 7, 6), np.array([[1, 0], [-1, 5], [3, 3], [-6, 2]])
     for function in (written, taken):
-        np.testing.assert_array_equal(dlc.vmap(function)(x, places), in_lanes(function, x, places))
+        np.testing.assert_array_equal(dlc.vmap(function)(x, places), stack_examples(function, x, places))
 
 
-def test_random_numbers_of_each_lane() -> None:
-    """A key of each lane draws its own numbers, those that it draws by itself; a key from around draws the same in all."""
+def test_batched_random_keys() -> None:
+    """A key of each example draws the values that it draws unbatched; a key that is closed over draws the same values for
+    all.
+    """
 
     def drawn(key: Any) -> Any:
         words, order = dlc.random.split(key)
@@ -168,8 +170,8 @@ def test_random_numbers_of_each_lane() -> None:
     np.testing.assert_array_equal(same[0], same[1])
 
 
-def test_derivatives_of_each_lane_and_of_all() -> None:
-    """In whatever order functions are differentiated and batched."""
+def test_derivatives_and_vmap_compose() -> None:
+    """Differentiation and batching compose in any order."""
 
     def loss(w: Any, x: Any) -> Any:
         return (dnp.tanh(x @ w) ** 2).sum()
@@ -194,9 +196,9 @@ def test_derivatives_of_each_lane_and_of_all() -> None:
     ],
     ids=["while", "scan", "cond", "checkpoint", "rule_of_its_own"],
 )
-def test_derivatives_of_what_is_no_plain_op(function: Callable[[Any], Any]) -> None:
+def test_derivatives_of_compound_ops(function: Callable[[Any], Any]) -> None:
     x = np.abs(floats(4, 3)) + 1
-    gradients = in_lanes(dlc.grad(function), x)
+    gradients = stack_examples(dlc.grad(function), x)
     np.testing.assert_allclose(dlc.vmap(dlc.grad(function))(x), gradients, rtol=1e-4, atol=1e-5)
     total = dlc.grad(lambda x: dlc.vmap(function)(x).sum())(x)
     np.testing.assert_allclose(total, gradients, rtol=1e-4, atol=1e-5)
@@ -204,35 +206,43 @@ def test_derivatives_of_what_is_no_plain_op(function: Callable[[Any], Any]) -> N
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_every_pass_is_checked(target: str) -> None:
-    """What the program computes before anything is expanded is known, too."""
+    """Also the values that are computed before vmap is expanded."""
     checked = dlc.jit(target=target, check_each_pass=True)(lambda x: dlc.vmap(lambda row: row / row.sum())(x))
     x = np.abs(floats(4, 3))
     np.testing.assert_allclose(checked(x), x / x.sum(1, keepdims=True), rtol=1e-6)
 
 
-def test_a_convolution_with_weights_of_each_lane() -> None:
+def test_convolution_with_batched_weights() -> None:
     x, w = floats(3, 2, 6, 6, 4), floats(3, 3, 3, 4, 5)
-    np.testing.assert_allclose(dlc.vmap(dlc.nn.conv)(x, w), in_lanes(dlc.nn.conv, x, w), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(dlc.vmap(dlc.nn.conv)(x, w), stack_examples(dlc.nn.conv, x, w), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: dlc.vmap(dnp.add)(floats(5), floats(3)), ShapeError, r"numbers of lanes differ \(.*: 5 along axis 0, .*: 3 "),
+        (
+            lambda: dlc.vmap(dnp.add)(floats(5), floats(3)),
+            ShapeError,
+            r"sizes of the batch axes differ \(.*: 5 along axis 0, .*: 3 ",
+        ),
         (lambda: dlc.vmap(lambda x: x, in_axes=(0, 0))(floats(5)), ShapeError, "in_axes has 2 entries for 1 positional"),
-        (lambda: dlc.vmap(lambda x: x, in_axes=2)(floats(5, 3)), ShapeError, r"x has the shape \(5, 3\) and no axis 2"),
+        (lambda: dlc.vmap(lambda x: x, in_axes=2)(floats(5, 3)), ShapeError, r"x has shape \(5, 3\) and no axis 2"),
         (lambda: dlc.vmap(lambda x: x, in_axes=({"a": 0},))(floats(5)), ShapeError, "in_axes has {'a': 0} for an array"),
         (lambda: dlc.vmap(lambda x: x, in_axes=({"a": 0},))({"b": floats(5)}), ShapeError, "for a dict of 'b'; expected"),
-        (lambda: dlc.vmap(lambda x: x, in_axes=None)(floats(5)), ShapeError, "no argument has lanes"),
-        (lambda: dlc.vmap(lambda x: x, out_axes=2)(floats(5)), ShapeError, "result has 1 axes with its lanes"),
+        (lambda: dlc.vmap(lambda x: x, in_axes=None)(floats(5)), ShapeError, "no argument is batched"),
+        (
+            lambda: dlc.vmap(lambda x: x, out_axes=2)(floats(5)),
+            ShapeError,
+            "out_axes 2 for result, which has 1 axes including the batch axis",
+        ),
         (lambda: dlc.vmap(lambda x: x, out_axes=(0, 0))(floats(5)), ShapeError, "out_axes has .* for an array or number"),
-        (lambda: dlc.vmap(lambda x: x, out_axes=None)(floats(5)), ShapeError, "result 0 of 5 lanes differs between them"),
+        (lambda: dlc.vmap(lambda x: x, out_axes=None)(floats(5)), ShapeError, "output 0 is batched .batch size 5"),
         (
             lambda: dlc.vmap(lambda p: p["x"])({"x": floats(5), "how": "so"}),
             DTypeError,
             r"p\['how'\] is a str.*None in in_axes",
         ),
-        (lambda: traced(dlc.vmap(lambda x, y: x + y))(floats(5), 2.0), ShapeError, r"y has the shape \(\) and no axis 0"),
+        (lambda: traced(dlc.vmap(lambda x, y: x + y))(floats(5), 2.0), ShapeError, r"y has shape \(\) and no axis 0"),
     ],
 )
 def test_errors_name_the_argument_and_the_line(call: Callable[[], Any], error: type[Exception], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Bad files and bad inputs on the command line: one message that names the place, status 1, nothing written."""
+"""Invalid files and inputs on the command line: one message that names the file, status 1, nothing written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HUGE = 1 << 62
 
 
 class Folder:
-    """A folder of inputs, and the commands run on them with every option that writes."""
+    """A folder of inputs, and commands that run on them with every option that writes files."""
 
     def __init__(self, inputs: Path, written: Path) -> None:
         self.inputs = inputs
@@ -59,7 +59,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     inputs, written = tmp_path / "inputs", tmp_path / "written"
     inputs.mkdir()
     written.mkdir()
-    # What a careless command writes goes to the current folder or to the temporary one.
+    # Stray files would be written to the current or the temporary folder.
     monkeypatch.chdir(written)
     monkeypatch.setattr(tempfile, "tempdir", str(written))
     return Folder(inputs, written)
@@ -70,7 +70,7 @@ def relu(shape: tuple[int, ...] = (2, 3)) -> ModelProto:
 
 
 def with_weight(tensor: TensorProto) -> ModelProto:
-    """y = x + w, for a weight as a file may hold it."""
+    """Return y = x + w for a weight as a file may store it."""
     tensor.name = "w"
     made = model([helper.make_node("Add", ["x", "w"], ["y"], name="sum")], {"x": (2,)}, ["y"], weights={})
     made.graph.initializer.append(tensor)
@@ -92,7 +92,7 @@ def test_a_truncated_file(folder: Folder, command: str, part: float) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_device_in_place_of_a_file(folder: Folder, command: str) -> None:
-    """One that has no end."""
+    """An endless device."""
     folder.refuses(command, Path("/dev/zero"), words=("/dev/zero", "a device"))
 
 
@@ -108,7 +108,7 @@ def test_a_text_file(folder: Folder, command: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_text_that_is_no_ir(folder: Folder, command: str) -> None:
+def test_invalid_ir(folder: Folder, command: str) -> None:
     folder.refuses(command, folder.file(b"func.func @main(%x: ", "model.mlir"), words=("model.mlir", "not valid IR"))
     folder.refuses(command, folder.file(bytes(range(256)), "model.mlir"), words=("model.mlir", "not valid IR"))
     folder.refuses(command, folder.file(b"builtin.module {}", "model.mlir"), words=("model.mlir", "@main"))
@@ -116,7 +116,7 @@ def test_text_that_is_no_ir(folder: Folder, command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("blocks", [0, 2])
-def test_a_function_of_no_or_of_several_blocks(folder: Folder, command: str, blocks: int) -> None:
+def test_a_function_without_or_with_several_blocks(folder: Folder, command: str, blocks: int) -> None:
     block = "%c = dl.constant {value = dense<0.0> : tensor<f32>} : () -> tensor<f32> func.return %c : tensor<f32>"
     body = f"func.func @main() -> tensor<f32> {{ {block} ^next: {block.replace('%c', '%d')} }}"
     text = body if blocks else "func.func private @main(tensor<2xf32>) -> tensor<2xf32>"
@@ -146,7 +146,7 @@ def test_unknown_operators(folder: Folder, command: str) -> None:
         helper.make_node("Relu", ["a"], ["b"], name="known"),
         helper.make_node("Bend", ["b"], ["y"], name="second", domain="com.example"),
     ]
-    words = ("2 things", "first", "Frobnicate", "second", "com.example")
+    words = ("2 features", "first", "Frobnicate", "second", "com.example")
     folder.refuses(command, folder.file(model(nodes, {"x": (2,)}, ["y"])), words=words)
 
 
@@ -171,11 +171,11 @@ def test_a_cycle(folder: Folder, command: str) -> None:
         (np.zeros((2, 3), np.complex64), ("x: float32[2, 3]", "complex64")),
     ],
 )
-def test_an_input_that_does_not_fit(folder: Folder, array: np.ndarray, words: tuple[str, ...]) -> None:
+def test_an_input_of_a_wrong_shape_or_dtype(folder: Folder, array: np.ndarray, words: tuple[str, ...]) -> None:
     folder.refuses("run", folder.file(relu()), "--input", f"x={folder.array('x', array)}", words=words)
 
 
-def test_inputs_that_disagree_about_a_size(folder: Folder) -> None:
+def test_inputs_with_contradictory_sizes(folder: Folder) -> None:
     path = folder.file(model([helper.make_node("Add", ["a", "b"], ["y"])], {"a": ("n",), "b": ("n",)}, ["y"]))
     given = [f"{name}={folder.array(name, np.zeros(size, np.float32))}" for name, size in (("a", 3), ("b", 4))]
     folder.refuses("run", path, "--input", given[0], "--input", given[1], words=("n = 3", "float32[4]"))
@@ -265,17 +265,17 @@ def test_as_a_program(folder: Folder, script: list[str]) -> None:
     assert not list(folder.written.iterdir())
 
 
-def test_the_same_commands_write_where_nothing_is_wrong(folder: Folder) -> None:
+def test_valid_inputs_are_written(folder: Folder) -> None:
     result = folder.dlc("run", folder.file(relu()))
     assert result.exit_code == 0, result.output
     assert {p.name for p in folder.written.iterdir()} == {"ir", "out.npz"}
     assert onnx.load(folder.inputs / "model.onnx").graph.node[0].name == "act"
 
 
-def test_a_setting_of_the_environment_that_is_none_is_one_message() -> None:
+def test_an_invalid_environment_variable_is_one_message() -> None:
     program = [sys.executable, "-m", "dlc", "run", __file__]
     run = subprocess.run(program, capture_output=True, text=True, check=False, env={**os.environ, "DLC_WORKERS": "x"})
-    assert (run.returncode, run.stderr.strip()) == (1, "error: DLC_WORKERS=x: it takes a number from 1 on")
+    assert (run.returncode, run.stderr.strip()) == (1, "error: DLC_WORKERS=x: expected an integer >= 1")
 
 
 def test_a_process_without_a_standard_output() -> None:
@@ -288,10 +288,10 @@ def test_a_process_without_a_standard_output() -> None:
     ("command", "option"),
     [
         ("bench", "--seconds"), ("compile", "--tune"), ("diff", "--tolerance"), ("bisect", "--tolerance"), ("reduce", "--tolerance"),
-        ("reduce", "--seconds"), ("quantize", "--bound"), ("train", "--learning-rate"),
+        ("reduce", "--seconds"), ("quantize", "--max-error"), ("train", "--learning-rate"),
     ],
 )  # fmt: skip
-def test_what_is_no_number_is_none_of_an_option(command: str, option: str) -> None:
+def test_nan_is_rejected_by_numeric_options(command: str, option: str) -> None:
     files = [__file__] * (1 + (command == "diff"))
     result = CliRunner().invoke(main, [command, *files, option, "nan"])
-    assert result.exit_code == 2 and "nan is no number" in result.output
+    assert result.exit_code == 2 and "nan is not a number" in result.output

@@ -1,4 +1,4 @@
-"""`dlc bench`: latency, kernels beside the machine's limits, other runtimes."""
+"""`dlc bench`: latency, kernels compared with the machine's limits, other runtimes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dlc.cli import main
-from dlc.cli.shared import out
-from dlc.measure.peers import PEERS
+from dlc.cli.common import out
+from dlc.measure.other_runtimes import PEERS
 from dlc.runtime.opencl.devices import all_devices
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
@@ -21,7 +21,7 @@ def bench(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["bench", *map(str, arguments), "--seconds", "0"], catch_exceptions=False)
 
 
-def test_kernels_add_up() -> None:
+def test_kernel_times_add_up() -> None:
     result = bench(MNIST, "--kernels", "--num-threads", 1, "--json")
     assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)
@@ -37,7 +37,7 @@ def test_tables(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "width", width)
     result = bench(MNIST, "--kernels", "--num-threads", 1)
     assert "of limit" in result.stdout and "GFLOP/s" in result.stdout and "conv" in result.stdout
-    # Each kernel's time, whatever room there is, and a bar where there is more.
+    # The time of each kernel is shown at any width, a bar only on wide terminals.
     share = r"\d+\.\d%" if width == 80 else r"\d+\.\d% █+"
     assert len(re.findall(rf"│ +\d+(\.\d+)? [mµn]?s │ +{share} *│", result.stdout)) >= 5
 
@@ -65,7 +65,7 @@ def test_kernels_of_a_model_for_a_device(tmp_path: Path) -> None:
     assert sum(e["ph"] == "X" and e["name"] == step["name"] for e in events) == 12
 
 
-def test_what_cannot_be_measured_is_said() -> None:
+def test_unsupported_measurements_are_errors() -> None:
     result = bench(MNIST, "--kernels", "--target", "reference")
     assert result.exit_code == 1 and "one program for a CPU or an OpenCL device" in result.stderr
     assert "'fast'" in bench(MNIST, "--vs", "fast").stderr

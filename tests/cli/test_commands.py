@@ -1,4 +1,4 @@
-"""The commands, as a user types them: output, exit status, and errors without a traceback."""
+"""The commands as a user types them: output, exit status, and errors without a traceback."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dlc(*arguments: object) -> Result:
 
 @pytest.fixture
 def relu(tmp_path: Path) -> Path:
-    """y = relu(x) for x of any batch size."""
+    """y = relu(x) with a dynamic batch."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="act")], "g", [x], [y])
@@ -45,15 +45,15 @@ def test_help_lists_the_commands() -> None:
     result = dlc("--help")
     assert result.exit_code == 0
     assert set(re.findall(r"^  ([a-z]+)  ", result.stdout, re.M)) == set(COMMANDS)
-    # Each says in one line what it does, and its own help begins with it.
-    assert not [name for name, entry in COMMANDS.items() if entry.shown(62).endswith("...")]
+    # The help of each command fits one line and is the first line of the command's own help.
+    assert not [name for name, entry in COMMANDS.items() if entry.short_help(62).endswith("...")]
     own = dict(commands())
     assert {name: own[name].get_short_help_str(200) for name in COMMANDS} == {n: entry.help for n, entry in COMMANDS.items()}
 
 
 @pytest.mark.parametrize("given", [("--help",), ("--version",), ("completed", "")], ids=" ".join)
-def test_what_lists_the_commands_imports_none(given: tuple[str, ...]) -> None:
-    """So that a shell's prompt does not wait for it."""
+def test_listing_commands_imports_no_command(given: tuple[str, ...]) -> None:
+    """Completion must not delay the shell's prompt."""
     environment = dict(os.environ)
     if given[0] == "completed":
         environment |= {"_DLC_COMPLETE": "bash_complete", "COMP_WORDS": "dlc b", "COMP_CWORD": "1"}
@@ -63,7 +63,7 @@ def test_what_lists_the_commands_imports_none(given: tuple[str, ...]) -> None:
     )
     assert "bench" in made.stdout or "version" in made.stdout
     imported = {line.rsplit("|", 1)[1].strip() for line in made.stderr.splitlines() if line.startswith("import time:")}
-    assert "dlc.cli" in imported and not imported & {"dlc.cli.shared", "numpy", "rich", "xdsl"}
+    assert "dlc.cli" in imported and not imported & {"dlc.cli.common", "numpy", "rich", "xdsl"}
 
 
 def test_the_package_is_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +87,7 @@ def test_run_prints_json(relu: Path, tmp_path: Path) -> None:
     assert json.loads(result.stdout) == {"y": [[0, 2, 0, 4]]}
 
 
-def test_loops_that_leave_their_buffers_are_not_run(relu: Path, tmp_path: Path) -> None:
+def test_out_of_bounds_loops_are_not_run(relu: Path, tmp_path: Path) -> None:
     dumped = tmp_path / "ir"
     assert dlc("compile", relu, "--shape", "x=64,4", "--dump-ir", dumped, "-o", tmp_path / "m.dlc").exit_code == 0
     for name in ("stage-loops.mlir", "stage-host.mlir"):
@@ -99,7 +99,7 @@ def test_loops_that_leave_their_buffers_are_not_run(relu: Path, tmp_path: Path) 
         assert f"{path.stem}: " in result.stderr and "outside" in result.stderr
 
 
-def test_dumps_leave_sizes_open(relu: Path, tmp_path: Path) -> None:
+def test_dumps_keep_symbolic_dimensions(relu: Path, tmp_path: Path) -> None:
     dumped = tmp_path / "ir"
     assert dlc("compile", relu, "--dump-ir", dumped, "-o", tmp_path / "m.dlc").exit_code == 0
     for stage, target in (("dl", "reference"), ("loops", "cpu"), ("host", "cpu"), ("host", "reference")):
@@ -109,21 +109,21 @@ def test_dumps_leave_sizes_open(relu: Path, tmp_path: Path) -> None:
     assert dlc("diff", dumped / "stage-loops.mlir", host, "--shape", "x=3,4").exit_code == 0
     for file in (host, tmp_path / "m.dlc"):
         for shape, told in (
-            ("x=3", "expected a number for each size of x: float32[n, 4]"),
+            ("x=3", "expected an integer for each dimension of x: float32[n, 4]"),
             ("y=3", "those of x: float32[n, 4]"),
         ):
             result = dlc("run", file, "--shape", shape)
             assert result.exit_code != 0 and told in " ".join(result.stderr.split()), result.stderr
 
 
-def test_random_inputs_need_sizes(relu: Path) -> None:
+def test_random_inputs_need_static_shapes(relu: Path) -> None:
     result = dlc("run", relu, "--target", "reference")
     assert result.exit_code == 1
     assert "--shape" in result.stderr
     assert dlc("run", relu, "--target", "reference", "--shape", "x=2,4").exit_code == 0
 
 
-def test_sizes_of_random_inputs_follow_from_those_given(tmp_path: Path) -> None:
+def test_sizes_of_random_inputs_follow_from_given_arrays(tmp_path: Path) -> None:
     x, k, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xky")
     graph = helper.make_graph([helper.make_node("Add", ["x", "k"], ["y"])], "g", [x, k], [y])
     path = tmp_path / "add.onnx"
@@ -139,7 +139,7 @@ def test_sizes_of_random_inputs_follow_from_those_given(tmp_path: Path) -> None:
         (["run", "nowhere.onnx"], "does not exist"),
         (["run", MNIST, "--target", "gpu"], "unknown target"),
         (["run", MNIST, "--shape", "x"], "NAME=SIZE"),
-        (["run", MNIST, "--target", "reference", "--input", "z=random"], "no input is called z"),
+        (["run", MNIST, "--target", "reference", "--input", "z=random"], "no input is named z"),
         (["compile", MNIST, "-o", "x.txt"], "--emit"),
         (["fly"], "No such command"),
     ],
@@ -150,15 +150,15 @@ def test_usage_errors_end_with_2(arguments: list[object], text: str) -> None:
     assert text in result.stderr
 
 
-def test_what_is_compiled_in_parts_is_saved_for_python(tmp_path: Path) -> None:
+def test_a_model_with_python_ops_needs_python(tmp_path: Path) -> None:
     x = helper.make_tensor_value_info("x", TensorProto.UINT8, [None])
     y = helper.make_tensor_value_info("y", TensorProto.UINT8, [None, None, 3])
     graph = helper.make_graph([helper.make_node("ImageDecoder", ["x"], ["y"])], "g", [x], [y])
-    path, saved = tmp_path / "picture.onnx", tmp_path / "picture.dlc"
+    path, saved = tmp_path / "image.onnx", tmp_path / "image.dlc"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
     result = dlc("compile", path, "-o", saved)
     assert result.exit_code == 0 and saved.exists()
-    assert "picture.dlc, which only Python runs, not dlc.h." in " ".join(result.stdout.replace("\n", "").split())
+    assert "image.dlc, which needs Python (dlc.load); dlc.h cannot run it." in " ".join(result.stdout.replace("\n", "").split())
 
 
 def test_a_wrong_input_is_named(relu: Path, tmp_path: Path) -> None:
@@ -181,17 +181,17 @@ def test_an_input_that_is_no_array(relu: Path, tmp_path: Path) -> None:
     assert "not an .npy file of numbers" in result.stderr and "allow_pickle" not in result.stderr
 
 
-def test_a_compiled_model_is_not_compiled(tmp_path: Path) -> None:
+def test_a_compiled_model_is_not_compiled_again(tmp_path: Path) -> None:
     compiled = tmp_path / "m.dlc"
     compiled.write_bytes(b"dlcmodel")
     for command in ("compile", "bisect", "reduce"):
         result = dlc(command, compiled)
         assert result.exit_code == 1
-        assert "compiled already" in result.stderr
+        assert "already compiled" in result.stderr
     for command in ("run", "bench"):
         result = dlc(command, compiled, "--target", "opencl", "--precision", "bf16", "--num-threads", "1")
         assert result.exit_code == 2
-        assert "compiled already: leave out --target and --precision, or give the ONNX model" in result.stderr
+        assert "already compiled: remove --target and --precision, or give the ONNX model" in result.stderr
 
 
 def test_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ def test_passes_and_targets_as_json() -> None:
     assert [t["default"] for t in targets].count(True) == 1
 
 
-# What a command that prints no facts prints instead.
+# Commands without --json, and their output.
 PRINTS = {"header": "a file", "completion": "a script"}
 
 
@@ -320,7 +320,7 @@ def test_every_command_prints_json() -> None:
     assert without == set(PRINTS)
 
 
-def test_run_goes_through_a_folder(relu: Path, tmp_path: Path) -> None:
+def test_run_each_set_of_inputs_in_a_folder(relu: Path, tmp_path: Path) -> None:
     cases, made = tmp_path / "cases", tmp_path / "made"
     (cases / "first").mkdir(parents=True)
     np.save(cases / "first" / "x.npy", np.array([[-1, 2, -3, 4]], np.float32))
@@ -333,8 +333,8 @@ def test_run_goes_through_a_folder(relu: Path, tmp_path: Path) -> None:
     assert np.load(made / "first.npz")["y"].tolist() == expected["first"]["y"]
     np.savez(cases / "third.npz", wrong=np.zeros(4, np.float32))
     refused = dlc(*line)
-    assert refused.exit_code == 2 and "third.npz: no input is called wrong" in " ".join(refused.stderr.split())
-    assert "neither folders" in dlc("run", relu, "--each", made.parent / "cases" / "first").stderr
+    assert refused.exit_code == 2 and "third.npz: no input is named wrong" in " ".join(refused.stderr.split())
+    assert "found neither" in dlc("run", relu, "--each", made.parent / "cases" / "first").stderr
 
 
 def test_shells_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +370,7 @@ def test_print_pipeline() -> None:
     assert dlc("compile", MNIST, "--print-pipeline", "--pipeline", "cse,dce").stdout.startswith("dl: cse,dce\n")
 
 
-def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_output_is_named(tmp_path: Path) -> None:
     module = tmp_path / "m.mlir"
     module.write_text("builtin.module {}")
     for arguments in (["compile", MNIST, "--emit", "dl"], ["opt", module]):
@@ -379,7 +379,7 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
         assert "/dev/full: cannot be written: No space left" in result.stderr
 
 
-def test_outputs_go_to_devices_too() -> None:
+def test_output_to_a_device_file() -> None:
     result = dlc("run", MNIST, "--target", "reference", "-o", "/dev/null")
     assert result.exit_code == 0, result.stderr
 

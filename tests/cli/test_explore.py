@@ -1,4 +1,4 @@
-"""`dlc explore`: a page of a model, of a function, and what it says where it cannot."""
+"""`dlc explore`: pages of models and functions, and error messages."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def test_model(tmp_path: Path) -> None:
     assert "<title>small · dlc</title>" in page.read_text()
 
 
-def test_facts_of_a_page(tmp_path: Path) -> None:
+def test_json_of_a_page(tmp_path: Path) -> None:
     model = tmp_path / "small.onnx"
     model.write_bytes(tiny("Exp").SerializeToString())
     result = run(model, "-o", tmp_path / "page.html", "--no-run", "--json")
     assert [k["name"] for k in json.loads(result.stdout)["kernels"]] == ["exp"] and (tmp_path / "page.html").exists()
-    assert "--serve writes none" in run(model, "--serve", "--json").stderr
+    assert "--serve writes no page" in run(model, "--serve", "--json").stderr
 
 
-def test_function_beside_its_derivative(tmp_path: Path) -> None:
+def test_function_compared_with_its_derivative(tmp_path: Path) -> None:
     file, page, both = tmp_path / "f.py", tmp_path / "page.html", tmp_path / "both.html"
     file.write_text(FUNCTION)
     shapes, inputs = ["--shape", "x=4,8", "--shape", "y=8,2"], tmp_path / "inputs"
@@ -69,41 +69,41 @@ def test_function_beside_its_derivative(tmp_path: Path) -> None:
     np.savez(tmp_path / "y.npz", y=np.ones((8, 2), np.float32))
     assert run(f"{file}:scaled", "--input", inputs, "--input", tmp_path / "y.npz", "-o", page).exit_code == 0
     assert "<title>scaled · dlc</title>" in page.read_text()
-    # A page that was written before is read, not made again; arguments of a derivative are given by place.
+    # An existing page is read, not created again; arguments of a derivative are positional.
     assert run(f"{file}:slope", *shapes, "-o", both, "--against", page).exit_code == 0
     assert ">page.html</button>" in both.read_text()
     assert run(both, "--against", page, "-o", page).exit_code == 0
     assert ">both.html</button>" in page.read_text() and "<title>slope" in page.read_text()
 
 
-def test_beside_another_target(tmp_path: Path) -> None:
+def test_comparison_with_another_target(tmp_path: Path) -> None:
     model, page = tmp_path / "small.onnx", tmp_path / "page.html"
     model.write_bytes(tiny("Exp").SerializeToString())
     arguments = [model, "-o", page, "--no-run", "--target", "cpu:avx2", "--against"]
     assert run(*arguments, "cpu:generic").exit_code == 0
     assert ">cpu:avx2</button>" in page.read_text() and ">cpu:generic</button>" in page.read_text()
     result = run(*arguments, "absent.html")
-    assert result.exit_code == 2 and "absent.html: there is no such file" in " ".join(result.stderr.split())
+    assert result.exit_code == 2 and "absent.html: no such file" in " ".join(result.stderr.split())
     result = run(*arguments, "gpu")
-    assert result.exit_code == 2 and "there is no file gpu; unknown target 'gpu'" in " ".join(result.stderr.split())
+    assert result.exit_code == 2 and "gpu: no such file, and no target: unknown target 'gpu'" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(
     "arguments, status, told",
     [
-        (["absent.onnx"], 2, "there is no such file"),
-        (["page.html"], 2, "there is no such file"),
-        (["{f}:scaled", "--shape", "x=4,8"], 2, "scaled takes y too"),
-        (["{f}:scaled", "--shape", "x=4,8", "--shape", "z=3"], 2, "scaled takes no z; it takes x, y"),
-        (["{f}"], 2, "say which function of it"),
-        (["{f}:scaled", "--input", "folder"], 2, "say which argument of the function it is"),
-        (["{f}:scaled", "--shape", "x=4,8", "--input", "y=random"], 2, "scaled takes y too"),
-        (["{f}:scaled", "--value", "y=y.npy"], 2, "of ONNX models"),
-        (["{f}:scaled", "--train-step", "sgd", "--loss", "mse"], 2, "of ONNX models"),
-        (["{f}:scaled", "--shape", "x=N,8"], 2, "give all sizes as numbers"),
-        (["{f}:chosen", "--shape", "x=4,8", "--shape", "k=2"], 1, "others come from files: --input x=x.npy"),
-        (["{f}:broken"], 1, "it has no function broken"),
-        (["{f}:absent"], 1, "it has no function absent"),
+        (["absent.onnx"], 2, "no such file"),
+        (["page.html"], 2, "no such file"),
+        (["{f}:scaled", "--shape", "x=4,8"], 2, "scaled needs the argument y"),
+        (["{f}:scaled", "--shape", "x=4,8", "--shape", "z=3"], 2, "scaled has no parameter z; its parameters are x, y"),
+        (["{f}"], 2, "name a function of the file"),
+        (["{f}:scaled", "--input", "folder"], 2, "name the argument of the function"),
+        (["{f}:scaled", "--shape", "x=4,8", "--input", "y=random"], 2, "scaled needs the argument y"),
+        (["{f}:scaled", "--value", "y=y.npy"], 2, "apply to ONNX models only"),
+        (["{f}:scaled", "--train-step", "sgd", "--loss", "mse"], 2, "apply to ONNX models only"),
+        (["{f}:scaled", "--shape", "x=N,8"], 2, "give every size as an integer"),
+        (["{f}:chosen", "--shape", "x=4,8", "--shape", "k=2"], 1, "for other dtypes use a file: --input x=x.npy"),
+        (["{f}:broken"], 1, "no function is named broken"),
+        (["{f}:absent"], 1, "no function is named absent"),
     ],
 )
 def test_mistakes(arguments: list[str], status: int, told: str, tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_mistakes(arguments: list[str], status: int, told: str, tmp_path: Path) 
     assert result.exit_code == status and told in " ".join(result.stderr.split())
 
 
-def test_what_the_users_code_raises_is_no_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_user_code_are_not_bugs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = Path("f.py")
     file.write_text("raise RuntimeError('no')")
     result = run(f"{file}:scaled", "--shape", "x=4,8")
-    assert result.exit_code == 1 and "running it raises RuntimeError: no" in " ".join(result.stderr.split())
+    assert result.exit_code == 1 and "it raised RuntimeError: no" in " ".join(result.stderr.split())
     assert "bug of dlc" not in result.stderr
     file.write_text("def scaled(x):\n    return x.nothing()\n")
     result = run(f"{file}:scaled", "--shape", "x=4,8")
@@ -131,16 +131,18 @@ def test_what_the_users_code_raises_is_no_bug(tmp_path: Path, monkeypatch: pytes
         assert "bug of dlc" not in result.stderr
 
 
-def test_a_bug_of_dlc_is_not_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bugs_of_dlc_are_reported_as_bugs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(dl.TanhOp, "inferred", lambda self: 1 // 0)
     Path("f.py").write_text("import dlc.numpy as dnp\ndef f(x):\n    return dnp.tanh(x)\n")
     result = run("f.py:f", "--shape", "x=4,8")
     told = " ".join(result.stderr.split())
-    assert result.exit_code == 1 and "ZeroDivisionError" in told and "met at f.py:3" in told and "This is a bug of dlc" in told
+    assert (
+        result.exit_code == 1 and "ZeroDivisionError" in told and "raised at f.py:3" in told and "This is a bug of dlc" in told
+    )
 
 
-def test_sizes_that_nobody_says_are_those_of_plans(tmp_path: Path) -> None:
+def test_symbolic_dimensions_default_to_planned_sizes(tmp_path: Path) -> None:
     model, page = tmp_path / "rows.onnx", tmp_path / "page.html"
     model.write_bytes(rows().SerializeToString())
     for more, n in (([], 4), (["--shape", "x=n:16..64,8"], 32)):
@@ -149,7 +151,7 @@ def test_sizes_that_nobody_says_are_those_of_plans(tmp_path: Path) -> None:
         assert shown.sizes == {"n": n} and shown.measured is not None
 
 
-def test_sizes_that_nobody_says_are_served(tmp_path: Path) -> None:
+def test_default_sizes_are_in_the_compiled_range(tmp_path: Path) -> None:
     model, page = tmp_path / "windows.onnx", tmp_path / "page.html"
     model.write_bytes(windows().SerializeToString())
     assert run(model, "-o", page, "--target", SHORT).exit_code == 0
@@ -158,7 +160,7 @@ def test_sizes_that_nobody_says_are_served(tmp_path: Path) -> None:
     assert any("%s0" in step.listing.text for step in shown.units[1].steps)  # the kernel is that of all sizes
 
 
-def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_on_localhost(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     ready = threading.Event()
     monkeypatch.setattr(explore.webbrowser, "open", lambda address: (opened.append(address), ready.set()))
@@ -170,15 +172,15 @@ def test_served_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"{opened[0]}etc/passwd")
     port = int(opened[0].rstrip("/").rpartition(":")[2])
-    with pytest.raises(DlcError, match=f"port {port} of this machine: Address already in use"):
+    with pytest.raises(DlcError, match=f"port {port}: Address already in use"):
         explore._serve("", port)
 
 
-def test_modules_of_a_dump(tmp_path: Path) -> None:
+def test_dumped_modules(tmp_path: Path) -> None:
     model, dump = tmp_path / "small.onnx", tmp_path / "ir"
     model.write_bytes(tiny("Exp").SerializeToString())
     assert CliRunner().invoke(main, ["compile", str(model), "--target", "cpu:avx2", "--dump-ir", str(dump)]).exit_code == 0
     page = tmp_path / "page.html"
     assert run(dump / "stage-dl.mlir", "-o", page, "--no-run").exit_code == 0 and page.exists()
     result = run(dump / "stage-tiling.mlir", "-o", page, "--no-run")
-    assert result.exit_code == 1 and "its kernels are formed already" in " ".join(result.stderr.split())
+    assert result.exit_code == 1 and "its kernels are already formed" in " ".join(result.stderr.split())

@@ -1,4 +1,4 @@
-"""Miscompiles, planted: each lets one pass, or another step of the compiler, run and then changes what it made."""
+"""Planted miscompiles: each runs one pass, or another step of the compiler, and then modifies its result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dlc.compiler import lowering
 from dlc.dialects import dl
 from dlc.dialects.dl.programs.program import DispatchOp
 from dlc.dialects.host import ArenaOp, LaunchOp
-from dlc.emission.llvm.kernel import KernelText
+from dlc.emission.llvm.kernel import LlvmKernel
 from dlc.instrument.check import WEIGHT_EXPRESSIONS
 from dlc.ir import FloatAttr, IntegerAttr, ModuleOp, Operation, arith, i64, linalg, memref
-from dlc.passes.base import TellingPass, kernels_of
-from dlc.passes.structured import Constants
+from dlc.passes.base import ReportingPass, kernels_of
+from dlc.passes.structured import ConstantPool
 from dlc.pipelines import PASSES
 from dlc.weights import WeightStore
 
@@ -29,7 +29,7 @@ def ops(module: ModuleOp, kind: type[Operation]) -> list[Any]:
 
 
 def replace(op: Operation, kind: type[Operation]) -> None:
-    """An op of another kind over the same operands."""
+    """Replace an op by another op on the same operands."""
     other = kind.create(operands=op.operands, result_types=[r.type for r in op.results], properties=op.properties)
     other.location = op.location
     op.parent.insert_op_before(other, op)
@@ -39,7 +39,7 @@ def replace(op: Operation, kind: type[Operation]) -> None:
 
 
 def instead(kind: type[Operation], other: type[Operation]) -> Corrupt:
-    """Another op in place of the first of a kind; kernels without one stay right."""
+    """Replace the first op of a kind; kernels without one stay correct."""
 
     def corrupt(module: ModuleOp) -> None:
         for op in ops(module, kind)[:1]:
@@ -49,7 +49,7 @@ def instead(kind: type[Operation], other: type[Operation]) -> Corrupt:
 
 
 def drop(kind: type[Operation]) -> Corrupt:
-    """The first op of a kind gives its operand."""
+    """Replace the first op of a kind by its operand."""
 
     def corrupt(module: ModuleOp) -> None:
         op = ops(module, kind)[0]
@@ -83,7 +83,7 @@ def pad_with_one(module: ModuleOp) -> None:
 
 
 def same_argument(module: ModuleOp) -> None:
-    """A run of a kernel reads what another run of a kernel reads in its place."""
+    """Let one kernel run read the argument of another run."""
     first: dict[Any, Any] = {}
     for op in ops(module, DispatchOp):
         value = op.arguments[-1]
@@ -96,14 +96,14 @@ def fill_with_one(module: ModuleOp) -> None:
         for op in kernel.walk():
             if isinstance(op, linalg.FillOp):
                 element = op.inputs[0].type
-                op.operands[0] = Constants(kernel).get(FloatAttr(1.0, element), element)
+                op.operands[0] = ConstantPool(kernel).get(FloatAttr(1.0, element), element)
                 return
 
 
 def forget_offset(module: ModuleOp) -> None:
-    """A tile is always the first one."""
+    """Always read the first tile."""
     for kernel in kernels_of(module):
-        zero = Constants(kernel).index(0)
+        zero = ConstantPool(kernel).index(0)
         for op in reversed(ops(module, memref.SubviewOp)):
             if op.offsets and op.parent is not kernel.body.block:
                 for k in range(len(op.offsets)):
@@ -123,9 +123,9 @@ def one_place(module: ModuleOp) -> None:
 
 
 def after(name: str, corrupt: Corrupt) -> AbstractContextManager[Any]:
-    """A pass, and then what makes its result wrong."""
+    """Run a pass, then break its result."""
     cls = PASSES[name][1]
-    method = "tell" if issubclass(cls, TellingPass) else "apply"
+    method = "report" if issubclass(cls, ReportingPass) else "apply"
     right = getattr(cls, method)
 
     def wrong(self: Any, context: Any, module: ModuleOp) -> Any:
@@ -151,14 +151,14 @@ def wrong_weights() -> AbstractContextManager[Any]:
 def wrong_code() -> AbstractContextManager[Any]:
     right = backend.emit_kernel
 
-    def emit(kernel: Any, target: Any) -> KernelText:
+    def emit(kernel: Any, target: Any) -> LlvmKernel:
         made = right(kernel, target)
         return dataclasses.replace(made, text=made.text.replace(" fadd ", " fsub "))
 
     return patch.object(backend, "emit_kernel", emit)
 
 
-# The step that is made wrong, and how; each pass by a mistake of its own.
+# The step to break, and how.
 PLANTED: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "simplify": lambda: after("simplify", drop(dl.ReluOp)),
     "channels-last": lambda: after("channels-last", upside_down),

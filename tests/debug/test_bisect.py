@@ -1,4 +1,4 @@
-"""The step that makes numbers wrong is named, with the op or kernel, its origins, and what shows it."""
+"""Bisection names the step that makes results wrong, with the op or kernel, its origins, and a reproducer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.registry import make_context
 from dlc.frontend.onnx.operators import OPERATORS
-from dlc.instrument.check import WEIGHT_EXPRESSIONS, WrongNumbers
+from dlc.instrument.check import WEIGHT_EXPRESSIONS, WrongResultsError
 from dlc.ir import parse_module
 from dlc.weights import WeightStore
 from tests.debug.miscompiles import PLANTED
 from tests.models.skeletons import path_of, recordings
 
 MODEL = path_of("mnist_cnn")
-# Two runs of one kernel on different weights.
+# Two runs of one kernel with different weights.
 TWICE = """
 func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
   %v = dl.weight {symbol = @v, type = tensor<8x8xf32>} : () -> tensor<8x8xf32>
@@ -53,7 +53,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, list(map(str, arguments)))
 
 
-def test_sound_steps_keep_the_numbers(mnist: tuple[Program, list[Array]]) -> None:
+def test_correct_steps_preserve_results(mnist: tuple[Program, list[Array]]) -> None:
     verdict = bisect(*mnist)
     assert verdict.fault is None
     assert {"dl", "fusion", "host", "emission", "execution"} <= {c.step.stage for c in verdict.checks}
@@ -61,7 +61,7 @@ def test_sound_steps_keep_the_numbers(mnist: tuple[Program, list[Array]]) -> Non
 
 
 @pytest.mark.parametrize("name", ["scan_rnn", "gru_stream"])
-def test_the_steps_of_a_recurrence_keep_the_numbers(name: str) -> None:
+def test_recurrence_steps_preserve_results(name: str) -> None:
     verdict = bisect(load_program(path_of(name)), list(next(recordings(name))[0].values()))
     assert verdict.fault is None
     assert "bufferize-host" in {c.step.name for c in verdict.checks}
@@ -78,20 +78,20 @@ def test_a_planted_miscompile_is_named(name: str, mnist: tuple[Program, list[Arr
     assert (tmp_path / "before.mlir").exists()
 
 
-def test_what_is_wrong_is_told_from_the_kernel_back_to_its_nodes(mnist: tuple[Program, list[Array]], tmp_path: Path) -> None:
+def test_faults_are_reported_with_kernel_and_nodes(mnist: tuple[Program, list[Array]], tmp_path: Path) -> None:
     with PLANTED["tile-kernels"]():
         verdict = bisect(*mnist, folder=tmp_path)
     assert verdict.fault is not None
     assert (verdict.fault.kernel, verdict.fault.origins) == ("pad", ("node_Conv_12",))
-    assert "register {" in verdict.advice and "it is right" in verdict.advice
+    assert "register {" in verdict.advice and "the results are right" in verdict.advice
 
 
 @pytest.mark.parametrize("name", ["cse", "vectorize", "plan-arena", "native code"])
-def test_the_evidence_shows_the_fault_again(name: str, mnist: tuple[Program, list[Array]], tmp_path: Path) -> None:
+def test_the_reproducer_shows_the_fault(name: str, mnist: tuple[Program, list[Array]], tmp_path: Path) -> None:
     with PLANTED[name]():
         fault = bisect(*mnist, folder=tmp_path / "a folder").fault
         assert fault is not None
-        command, *line = shlex.split(fault.evidence.line)
+        command, *line = shlex.split(fault.reproducer.line)
         again = run(*line, "-o", tmp_path / "again")
     assert command == "dlc"
     assert again.exit_code == 1
@@ -109,20 +109,20 @@ def test_the_import_is_at_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setitem(OPERATORS, "Relu", wrong)
     result = run(*line)
     assert result.exit_code == 1
-    assert "the import is at fault" in result.stderr and "node node_relu (Relu)" in result.stderr
+    assert "the import or the recording is wrong" in result.stderr and "node node_relu (Relu)" in result.stderr
 
 
 def test_a_recording_of_something_else_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", y=np.zeros(3))
     result = run("bisect", MODEL, "--against", tmp_path / "other.npz")
     assert result.exit_code == 1
-    assert "recorded are y; the outputs are probs" in result.stderr
+    assert "no recorded array is an output: recorded y; outputs probs" in result.stderr
 
 
 def test_another_target_is_checked_too() -> None:
     result = run("bisect", MODEL, "--against", "cpu:generic")
     assert result.exit_code == 0, result.output
-    assert "cpu:generic: what keeps the numbers" in result.stdout
+    assert "cpu:generic: results after each step" in result.stdout
 
 
 def test_each_pass_of_a_model_is_checked_at_its_first_call() -> None:
@@ -130,7 +130,7 @@ def test_each_pass_of_a_model_is_checked_at_its_first_call() -> None:
     dlc.compile_model(MODEL, check_each_pass=True)(feeds)
     with PLANTED["fuse-generics"]():
         model = dlc.compile_model(MODEL, check_each_pass=True)
-        with pytest.raises(WrongNumbers, match=r"fuse-generics .* kernel @conv_add_relu wrong") as error:
+        with pytest.raises(WrongResultsError, match=r"fuse-generics .* kernel @conv_add_relu wrong") as error:
             model(feeds)
     assert error.value.fault.origins == ("node_Conv_12", "node_relu")
 
@@ -141,7 +141,7 @@ def test_each_pass_of_a_function_is_checked() -> None:
         return x * y + 1
 
     x = np.ones((4, 8), np.float32)
-    with PLANTED["lower-kernels-to-linalg"](), pytest.raises(WrongNumbers) as error:
+    with PLANTED["lower-kernels-to-linalg"](), pytest.raises(WrongResultsError) as error:
         f(x, 2 * x)
     assert [Path(o.partition(":")[0]).name for o in error.value.fault.origins] == ["test_bisect.py"]
 

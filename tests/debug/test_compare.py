@@ -1,4 +1,4 @@
-"""Results are compared by their largest magnitude, NaN and infinities by their places."""
+"""Results are compared relative to the largest magnitude, NaN and infinities by position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dlc.instrument.compare import deviation, tolerance_of, worst
+from dlc.instrument.compare import deviation, largest_deviation, tolerance_of
 
 
 def test_deviation_of_special_values() -> None:
@@ -18,13 +18,13 @@ def test_deviation_of_special_values() -> None:
     assert deviation(np.zeros(0), np.zeros(0)) == 0
 
 
-def test_the_coarsest_dtype_says_what_is_tolerated() -> None:
+def test_tolerance_is_that_of_the_least_precise_dtype() -> None:
     exact, fine, coarse = (np.zeros(1, t) for t in (np.int64, np.float32, ml_dtypes.bfloat16))
     assert tolerance_of([exact]) == 0
     assert tolerance_of([exact, fine]) < tolerance_of([fine, coarse])
 
 
-def test_the_worst_result_is_found() -> None:
+def test_largest_deviation() -> None:
     a = np.ones(2)
-    assert worst([a, a], [a, 2 * a]) == (1, 0.5)
-    assert worst([], []) == (0, 0.0)
+    assert largest_deviation([a, a], [a, 2 * a]) == (1, 0.5)
+    assert largest_deviation([], []) == (0, 0.0)

@@ -1,4 +1,4 @@
-"""Two programs on the same inputs: the first value that only one of them has, at whatever stage they are."""
+"""Two programs on the same inputs: the first value that only one of them has, at every stage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dlc.dialects.registry import make_context
 from dlc.ir import parse_module, print_module
 from dlc.runtime.opencl.devices import all_devices
 from dlc.weights import WeightStore
-from tests.sizes.test_counts import BRANCHES, FEW
+from tests.sizes.test_data_dependent_sizes import BRANCHES, FEW
 from tests.targets import NATIVE, SHORT
 
 TEXT = """
@@ -39,7 +39,7 @@ func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>) -> (tensor<4x8xf32>, t
 
 @pytest.fixture(scope="module")
 def stages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program at the end of each stage, and as it was."""
+    """Return the original program, and the program at the end of each stage."""
     folder = tmp_path_factory.mktemp("stages")
     (folder / "start.mlir").write_text(TEXT)
     lowering = Lowering(Compilation(Program(parse_module(make_context(), TEXT), WeightStore()), backend_of(SHORT)))
@@ -86,7 +86,7 @@ def test_the_op_that_was_edited_is_named(stages: Path, stage: str, old: str, new
     assert "output1" not in result.stderr
 
 
-def test_the_kernel_is_named_that_another_stage_has_not(stages: Path) -> None:
+def test_kernels_missing_in_another_stage_are_named(stages: Path) -> None:
     result = diff(stages / "start.mlir", edited(stages / "loops.mlir", "arith.maximumf", "arith.minimumf"))
     assert result.exit_code == 1 and "kernel @matmul_add_relu_mul, as a whole" in result.stderr
     assert "from product, sum, positive" in result.stderr
@@ -101,13 +101,13 @@ func.func @main(%x: tensor<8xf32>) -> tensor<4x2xf32> {
 """
 
 
-def test_what_is_inside_of_a_kernel_is_not_missed(stages: Path) -> None:
+def test_values_inside_kernels_need_no_counterpart(stages: Path) -> None:
     result = diff(edited(stages / "loops.mlir", "arith.maximumf", "arith.minimumf"), stages / "start.mlir")
     assert result.exit_code == 1 and "= dl.mul %" in result.stderr and "from square" in result.stderr
     assert "in kernel @matmul_add_relu_mul" in result.stderr
 
 
-def test_a_kernel_is_named_and_no_view_of_its_result(stages: Path) -> None:
+def test_kernels_are_named_instead_of_views(stages: Path) -> None:
     lowering = Lowering(Compilation(Program(parse_module(make_context(), VIEWED), WeightStore()), backend_of(SHORT)))
     lowering.until("linalg")
     (stages / "viewed.mlir").write_text(print_module(lowering.module))
@@ -118,7 +118,7 @@ def test_a_kernel_is_named_and_no_view_of_its_result(stages: Path) -> None:
 
 @pytest.fixture(scope="module")
 def compiled(stages: Path) -> dict[str, Path]:
-    """The program, and one with another op in it, as files and compiled."""
+    """Return the program, and one with a modified op, as files and compiled."""
     files = {"right": stages / "start.mlir", "wrong": edited(stages / "start.mlir", "dl.add", "dl.sub")}
     artifacts = {f"compiled {name}": stages / f"{name}.dlc" for name in files}
     for file, artifact in zip(files.values(), artifacts.values(), strict=True):
@@ -164,8 +164,8 @@ func.func @main(%x: tensor<2x3xf32> {dl.name = "x"}) -> tensor<2x3xf32> {
 
 
 @pytest.mark.parametrize("stages", [("start", "start"), ("start", "fusion"), ("fusion", "fusion")])
-def test_masks_are_known_by_their_places(tmp_path: Path, stages: tuple[str, str]) -> None:
-    """As many are true in both, at other places."""
+def test_masks_are_compared_by_position(tmp_path: Path, stages: tuple[str, str]) -> None:
+    """Both masks have the same number of true elements at different positions."""
     for name, text in {"right": MASKED, "wrong": MASKED.replace("dl.greater", "dl.less")}.items():
         lowering = Lowering(Compilation(Program(parse_module(make_context(), text), WeightStore()), backend_of(SHORT)))
         (tmp_path / f"{name}-start.mlir").write_text(print_module(lowering.module))
@@ -189,8 +189,8 @@ func.func @main(%x: tensor<2x3xf32> {dl.name = "x"}) -> tensor<6xi64> {
 """
 
 
-def test_masks_are_known_by_their_places_in_machine_code(tmp_path: Path) -> None:
-    """Where they have no shape."""
+def test_masks_in_machine_code_are_compared_by_position(tmp_path: Path) -> None:
+    """Arrays of compiled kernels are flat."""
     right, wrong = (
         Program(parse_module(make_context(), text), WeightStore()) for text in (FLAT, FLAT.replace("greater", "less"))
     )
@@ -219,7 +219,7 @@ func.func @main(%x: tensor<6xf32> {dl.name = "x"}) -> tensor<?xi64, #dl.dims<"k"
         ("dl.mul %3, %3", "dl.add %3, %3", ["dl.add", "from grown"]),
     ],
 )
-def test_data_decides_sizes(tmp_path: Path, old: str, new: str, told: list[str]) -> None:
+def test_data_dependent_sizes(tmp_path: Path, old: str, new: str, told: list[str]) -> None:
     file, given = tmp_path / "selected.mlir", tmp_path / "x.npy"
     file.write_text(SELECTED)
     np.save(given, np.array([0, 0.6, 1, 0.6, 0, 1], np.float32))
@@ -228,7 +228,7 @@ def test_data_decides_sizes(tmp_path: Path, old: str, new: str, told: list[str])
     assert result.exit_code == 1 and all(text in result.stderr for text in told), result.stderr
 
 
-def test_stages_of_what_data_decides(tmp_path: Path) -> None:
+def test_stages_with_data_dependent_sizes(tmp_path: Path) -> None:
     start, dump, given = tmp_path / "selected.mlir", tmp_path / "ir", tmp_path / "x.npy"
     start.write_text(SELECTED)
     np.save(given, np.array([0, 0.6, 1, 0.6, 0, 1], np.float32))
@@ -243,7 +243,7 @@ def test_stages_of_what_data_decides(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", NATIVE)
-def test_counts_are_sizes_of_what_is_not_compiled(target: str) -> None:
+def test_counted_sizes_without_compilation(target: str) -> None:
     x = np.array([0, 0.6, 1, 0.6, 0, 1], np.float32)
     right, wrong = (
         Program(parse_module(make_context(), text), WeightStore())
@@ -254,7 +254,7 @@ def test_counts_are_sizes_of_what_is_not_compiled(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", NATIVE)
-def test_what_hangs_on_a_size_alone(target: str) -> None:
+def test_values_that_depend_only_on_a_size(target: str) -> None:
     def places(least):
         return dlc.jit(target=target)(lambda x: dnp.arange(x[x > least].shape[0]) * 2)
 
@@ -264,35 +264,37 @@ def test_what_hangs_on_a_size_alone(target: str) -> None:
     assert found.first is not None and found.first.kernel == "greater_cast_reduce_sum" and not found.agrees
 
 
-def test_planned_programs_have_outputs_alone(stages: Path) -> None:
+def test_bufferized_programs_compare_outputs_only(stages: Path) -> None:
     wrong = edited(stages / "start.mlir", "dl.mul %x, %x", "dl.add %x, %x")
     result = diff(stages / "host.mlir", wrong, "--json")
     assert result.exit_code == 1
     first, second = json.loads(result.stdout)["outputs"]
     assert first["deviation"] <= first["tolerance"] and second["deviation"] > second["tolerance"]
-    assert "there are no values in between" in diff(stages / "host.mlir", wrong).stderr
+    assert "there are no intermediate values to compare" in diff(stages / "host.mlir", wrong).stderr
 
 
 def test_other_outputs_or_inputs_are_refused(stages: Path, tmp_path: Path) -> None:
     one = "func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {\n  func.return %x : tensor<4x8xf32>\n}\n"
     (tmp_path / "one.mlir").write_text(one)
     result = diff(stages / "start.mlir", tmp_path / "one.mlir")
-    assert result.exit_code == 1 and "takes 1 inputs, the other 2" in " ".join(result.stderr.split())
+    assert result.exit_code == 1 and "takes 1 inputs, the other program 2" in " ".join(result.stderr.split())
     (tmp_path / "two.mlir").write_text(one.replace("(%x: tensor<4x8xf32>)", "(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>)"))
     result = diff(stages / "start.mlir", tmp_path / "two.mlir")
-    assert result.exit_code == 1 and "have other outputs" in " ".join(result.stderr.split())
+    assert result.exit_code == 1 and "have different outputs" in " ".join(result.stderr.split())
 
 
 def test_bisect_against_an_edited_module(stages: Path) -> None:
     start = stages / "start.mlir"
     result = CliRunner().invoke(main, ["bisect", str(start), "--against", str(edited(start, "dl.add", "dl.sub"))])
-    assert result.exit_code == 1 and "before any pass the programs differ" in result.stderr
+    assert result.exit_code == 1 and "the programs differ before any pass" in result.stderr
     assert "= dl.add %" in result.stderr and "from sum" in result.stderr
     result = CliRunner().invoke(main, ["bisect", str(start), "--against", str(stages / "fusion.mlir"), "--target", SHORT])
-    assert result.exit_code == 0 and "keeps the numbers" in " ".join(result.stdout.split())
+    assert result.exit_code == 0 and "every step from the import to the native results is correct" in " ".join(
+        result.stdout.split()
+    )
 
 
-def test_where_data_decides_sizes_outputs_are_compared(tmp_path: Path) -> None:
+def test_outputs_of_data_dependent_sizes_are_compared(tmp_path: Path) -> None:
     other = FEW.replace("y = Gather(x, places)", "e = Exp(x) y = Gather(e, places)")
     for name, text in {"few": FEW, "other": other, "branches": BRANCHES}.items():
         onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
@@ -300,6 +302,8 @@ def test_where_data_decides_sizes_outputs_are_compared(tmp_path: Path) -> None:
     assert diff(tmp_path / "few.onnx", tmp_path / "few.dlc", "--shape", "x=6").exit_code == 0
     assert diff(tmp_path / "branches.onnx", tmp_path / "branches.onnx", "--shape", "x=6").exit_code == 0
     result = diff(tmp_path / "few.dlc", tmp_path / "other.onnx", "--shape", "x=6")
-    assert result.exit_code == 1 and "there are no values in between" in result.stderr, result.stderr
+    assert result.exit_code == 1 and "there are no intermediate values to compare" in result.stderr, result.stderr
     bisected = CliRunner().invoke(main, ["bisect", str(tmp_path / "few.onnx"), "--shape", "x=6"])
-    assert bisected.exit_code == 0 and "keeps the numbers" in " ".join(bisected.stdout.split()), bisected.output
+    assert bisected.exit_code == 0 and "every step from the import to the native results is correct" in " ".join(
+        bisected.stdout.split()
+    ), bisected.output

@@ -1,4 +1,4 @@
-"""`dlc.debug.print`: once for each step that is taken, in the order of the lines, on every target."""
+"""`dlc.debug.print` prints once per executed step, in program order, on every target."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ X = np.float32([1, 2])
 
 
 @pytest.mark.parametrize("target", ["eager", *TARGETS])
-def test_lines_come_as_they_are_written(target: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_appear_in_program_order(target: str, capfd: pytest.CaptureFixture[str]) -> None:
     with dlc.disable_jit(target == "eager"):
         dlc.jit(target="cpu" if target == "eager" else target)(shows)(X, 3)
     assert capfd.readouterr().out == SHOWN
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_has_open_sizes_or_those_that_data_decides(target: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each call prints once, though it begins again where it takes more memory than there is."""
+def test_symbolic_and_data_dependent_sizes(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each call prints once, even if it restarts because it needs more memory."""
 
     @dlc.jit(dynamic={"x": {0: "N"}}, target=target)
     def f(x: Any) -> Any:
@@ -79,14 +79,14 @@ def loops(x: Any) -> Any:
     return lax.cond(x > 0, lambda: (dlc.debug.print("cond"), x * c)[1], lambda: c)
 
 
-def test_derivatives_print_what_is_computed_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_derivatives_print_the_forward_pass_once(capsys: pytest.CaptureFixture[str]) -> None:
     lines = "scan 1.00\nscan 2.00\nwhile 0\nwhile 1\ncond\n"
     for function in (dlc.grad(loops), dlc.grad(dlc.checkpoint(loops)), lambda x: dlc.jvp(loops, (x,), (x,))[0]):
         function(np.float32(0.5))
         assert capsys.readouterr().out == lines
 
 
-def test_lanes_are_printed_together(capsys: pytest.CaptureFixture[str]) -> None:
+def test_batched_arrays_are_printed_whole(capsys: pytest.CaptureFixture[str]) -> None:
     def f(x: Any) -> Any:
         dlc.debug.print("{:.1f} {}", x, 7)
         return x + 1
@@ -97,7 +97,7 @@ def test_lanes_are_printed_together(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "[1.0 2.0] 7\n" * 2
 
 
-def test_a_saved_function_prints_where_there_is_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_saved_functions_print_in_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = dlc.jit(shows).lower(X, 3).compile()
     model.save(tmp_path / "shows.dlc")
     dlc.load(tmp_path / "shows.dlc")(X, 3)
@@ -107,13 +107,13 @@ def test_a_saved_function_prints_where_there_is_python(tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{x}", "('{x}'): there is no {x}; it is given {0}"),
-        ("{} {}", "('{} {}'): there is no {1}; it is given {0}"),
-        ("{", "('{'): Single '{' encountered in format string; it is given {0}"),
-        ("{:d}", "('{:d}'): Unknown format code 'd' for object of type 'float'; it is given {0}"),
-        (X, ": expected a text with a field for each array, such as 'x = {}', got ndarray"),
+        ("{x}", "('{x}'): there is no {x}; the arguments are {0}"),
+        ("{} {}", "('{} {}'): there is no {1}; the arguments are {0}"),
+        ("{", "('{'): Single '{' encountered in format string; the arguments are {0}"),
+        ("{:d}", "('{:d}'): Unknown format code 'd' for object of type 'float'; the arguments are {0}"),
+        (X, ": expected a string with a field for each array, such as 'x = {}', got ndarray"),
     ],
 )
-def test_wrong_texts_are_refused(text: Any, problem: str) -> None:
+def test_invalid_formats_are_refused(text: Any, problem: str) -> None:
     with pytest.raises(DlcError, match=rf"test_printing.py:\d+: dlc.debug.print{re.escape(problem)}$"):
         dlc.jit(lambda x: (dlc.debug.print(text, x), x)[1])(X)

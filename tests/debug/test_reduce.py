@@ -1,4 +1,4 @@
-"""Failing programs become small ones that fail in the same way."""
+"""Failing programs are reduced to small ones that fail in the same way."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from dlc.cli import main
 from dlc.compiler import Program, load_program
-from dlc.debug.cut_out import Case, ops_of, resized, sizes_of
-from dlc.debug.outcome import NUMBERS, in_child, outcome_on
+from dlc.debug.outcome import WRONG_RESULTS, in_child, outcome_on
 from dlc.debug.reduce import reduce
+from dlc.debug.subprogram import ProgramCase, ops_of, resize_program, sizes_of
 from dlc.dialects import dl
 from dlc.errors import DlcError
 from dlc.instrument.verify import verify
@@ -31,24 +31,24 @@ ON_CPU = outcome_on("cpu", Options(cache=False))
 
 
 @pytest.fixture(scope="module")
-def mnist() -> Case:
-    return Case(load_program(MODEL), tuple(next(recordings("mnist_cnn"))[0].values()))
+def mnist() -> ProgramCase:
+    return ProgramCase(load_program(MODEL), tuple(next(recordings("mnist_cnn"))[0].values()))
 
 
-def small(case: Case) -> tuple[list[str], int]:
-    """The ops of a program, and the elements of its inputs."""
+def small(case: ProgramCase) -> tuple[list[str], int]:
+    """Return the ops of a program and the number of elements of its inputs."""
     return [op.name for op in ops_of(case.program)], sum(a.size for a in case.arrays)
 
 
-def test_wrong_numbers(mnist: Case) -> None:
+def test_wrong_results(mnist: ProgramCase) -> None:
     with PLANTED["cse"]():
         case, wrong = reduce(mnist.program, mnist.arrays, ON_CPU)
-    assert wrong == NUMBERS
+    assert wrong == WRONG_RESULTS
     assert small(case) == (["dl.add"], 1)
     verify(case.program.module)
 
 
-def test_a_crash_of_a_pass(mnist: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_of_a_pass(mnist: ProgramCase, monkeypatch: pytest.MonkeyPatch) -> None:
     def apply(self: CsePass, context: object, module: ModuleOp) -> None:
         assert not any(isinstance(op, dl.MaxPoolOp) for op in module.walk())
 
@@ -58,7 +58,7 @@ def test_a_crash_of_a_pass(mnist: Case, monkeypatch: pytest.MonkeyPatch) -> None
     assert small(case)[0] == ["dl.max_pool"]
 
 
-def test_a_process_that_dies(mnist: Case) -> None:
+def test_a_process_that_dies(mnist: ProgramCase) -> None:
     def dies(program: Program, arrays: object) -> str:
         if any(isinstance(op, dl.SoftmaxOp) for op in program.module.walk()):
             os._exit(7)
@@ -72,7 +72,7 @@ def test_a_process_that_dies(mnist: Case) -> None:
     assert small(case)[0] == ["dl.softmax"]
 
 
-def test_nothing_is_wrong(mnist: Case) -> None:
+def test_nothing_is_wrong(mnist: ProgramCase) -> None:
     with pytest.raises(DlcError, match="nothing to reduce"):
         reduce(mnist.program, mnist.arrays, ON_CPU)
 
@@ -80,12 +80,12 @@ def test_nothing_is_wrong(mnist: Case) -> None:
 def test_a_command_that_succeeds_leaves_nothing_to_reduce(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["reduce", str(MODEL), "--check", "true", "-o", str(tmp_path)])
     assert result.exit_code == 1
-    assert "the command ends with status 0" in result.stderr
+    assert "the command exits with status 0" in result.stderr
 
 
-def test_sizes_change_together(mnist: Case) -> None:
+def test_sizes_change_together(mnist: ProgramCase) -> None:
     assert 28 in sizes_of(mnist)
-    smaller = resized(mnist, 28, 14)
+    smaller = resize_program(mnist, 28, 14)
     assert smaller is None or smaller.arrays[0].shape == (1, 1, 14, 14)
 
 
@@ -95,8 +95,8 @@ def test_the_command_writes_what_fails(tmp_path: Path, monkeypatch: pytest.Monke
     line = ["reduce", str(MODEL), "--check", "! grep -q dl.softmax {}", "-o", str(tmp_path / "small one"), "--seconds", "30"]
     result = CliRunner().invoke(main, line)
     assert result.exit_code == 0, result.output
-    assert "became 1: the command fails" in result.stdout
-    (again,) = re.findall("^To reproduce it: (.*)$", result.stdout, re.MULTILINE)
+    assert "to 1 ops: the command fails" in result.stdout
+    (again,) = re.findall("^To reproduce: (.*)$", result.stdout, re.MULTILINE)
     assert subprocess.run(again, shell=True).returncode == 1
     case = load_program(tmp_path / "small one" / "reduced.mlir")
     assert [op.name for op in ops_of(case)] == ["dl.softmax"]

@@ -1,4 +1,4 @@
-"""What a derivative keeps of the forward pass."""
+"""Residuals of a derivative."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def loss(w: Any, x: Any) -> Any:
     return dnp.sum(layer(w, x) ** 2)
 
 
-def test_results_are_kept_rather_than_operands() -> None:
+def test_results_are_residuals_rather_than_operands() -> None:
     found = saved_residuals(dlc.grad(loss), W, X)
     assert [(r.op, r.shape) for r in found] == [("argument", (3, 4)), ("dl.tanh", (3, 5)), ("dl.mul", (3, 5))]
     tanh = found[1]
@@ -29,12 +29,12 @@ def test_results_are_kept_rather_than_operands() -> None:
     assert str(tanh) == f"float32[3, 5], 60 bytes: dl.tanh {tanh.place}"
 
 
-def test_of_what_is_computed_again_the_arguments_are_kept() -> None:
+def test_arguments_of_recomputed_ops_are_residuals() -> None:
     again = saved_residuals(dlc.grad(lambda w, x: dnp.sum(dlc.checkpoint(layer)(w, x))), W, X)
     assert {r.op for r in again} == {"argument"}
 
 
-def test_a_loop_keeps_a_sequence_and_no_gradient_nothing() -> None:
+def test_loops_store_sequences() -> None:
     def many(w: Any) -> Any:
         return dlc.lax.fori_loop(0, 7, lambda _, y: dnp.sin(y), w).sum()
 

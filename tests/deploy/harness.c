@@ -1,4 +1,4 @@
-/* What test_header.py runs: MODE MODEL..., with inputs in files and outputs to one; errors in words, status 1. */
+/* The program that test_header.py runs: MODE MODEL...; inputs and outputs are files; an error is a message and status 1. */
 #define DLC_IMPLEMENTATION
 #include "dlc.h"
 #include <sys/wait.h>
@@ -19,7 +19,7 @@ static void released(void *user, void *memory)
     free(memory);
 }
 
-/* The caller's pool: one thread, from the last task to the first. */
+/* A custom thread pool: one thread, which runs the tasks in reverse order. */
 static void backwards(void *user, void (*task)(void *, int64_t), void *argument, int64_t tasks)
 {
     (void)user;
@@ -45,22 +45,22 @@ static int failed(const char *what)
     return 1;
 }
 
-/* What NAME=FILE says of an input's value, or NAME:N,N of its shape. */
-static dlc_given given_by(char *text)
+/* Parses a selector: NAME=FILE for the value of an input, or NAME:N,N for its shape. */
+static dlc_selector parse_selector(char *text)
 {
     static int64_t shapes[8][4];
     static int used;
-    dlc_given given = {0};
+    dlc_selector selector = {0};
     char *at = text + strcspn(text, "=:"), kind = *at;
     *at++ = 0;
-    given.name = text;
-    if (kind == '=') given.value = content(at, &given.bytes);
-    else for (given.shape = shapes[used]; *at; at += *at == ',') shapes[used][given.rank++] = strtoll(at, &at, 10);
+    selector.name = text;
+    if (kind == '=') selector.value = content(at, &selector.bytes);
+    else for (selector.shape = shapes[used]; *at; at += *at == ',') shapes[used][selector.rank++] = strtoll(at, &at, 10);
     used += kind == ':';
-    return given;
+    return selector;
 }
 
-/* run|memory|pool MODEL THREADS OUTPUT INPUT... [-- SIZE...] [-- GIVEN...]; an input called - is left out. */
+/* run|memory|pool MODEL THREADS OUTPUT INPUT... [-- SIZE...] [-- SELECTOR...]; the input - is omitted. */
 static int run(int argc, char **argv)
 {
     char message[256] = "";
@@ -74,14 +74,14 @@ static int run(int argc, char **argv)
     options.threads = atoi(argv[3]), options.message = message, options.message_bytes = sizeof message, options.verify = 1;
     if (!strcmp(argv[1], "pool")) options.parallel = backwards;
     void *memory = strcmp(argv[1], "memory") ? NULL : content(argv[2], &bytes);
-    dlc_given given[8];
+    dlc_selector selectors[8];
     int last = argc;
     for (int dashes = 0, i = 5; i < argc; i++) {
-        if (dashes == 2) given[options.given_count++] = given_by(argv[i]);
+        if (dashes == 2) selectors[options.selector_count++] = parse_selector(argv[i]);
         dashes += !strcmp(argv[i], "--");
         if (dashes == 2 && last == argc) last = i;
     }
-    options.given = given;
+    options.selectors = selectors;
     int code = memory ? dlc_open_memory(memory, bytes, &options, &model) : dlc_open(argv[2], &options, &model);
     if (code) return failed(message);
     int a = 5, k;
@@ -93,24 +93,24 @@ static int run(int argc, char **argv)
     dlc_tensor_info info;
     for (k = 0; k < dlc_count(model, 1); k++) {
         dlc_context_info(context, 1, k, &info);
-        outputs[k] = info.over >= 0 ? (void *)inputs[info.over] : info.decided ? NULL : malloc((size_t)info.bytes + 1);
+        outputs[k] = info.aliased_input >= 0 ? (void *)inputs[info.aliased_input] : info.data_dependent ? NULL : malloc((size_t)info.bytes + 1);
     }
     if (dlc_run(context, inputs, outputs)) return failed(dlc_message(context));
     for (k = 0; k < dlc_count(model, 1); k++) {
         dlc_context_info(context, 1, k, &info);
         fwrite(outputs[k], 1, (size_t)info.bytes, file);
-        if (info.over < 0 && !info.decided) free(outputs[k]);
+        if (info.aliased_input < 0 && !info.data_dependent) free(outputs[k]);
     }
     fclose(file);
     dlc_context_destroy(context);
     dlc_close(model);
     free(memory);
     for (k = 0; k < 8; k++) free((void *)inputs[k]);
-    for (k = 0; k < options.given_count; k++) free((void *)given[k].value);
+    for (k = 0; k < options.selector_count; k++) free((void *)selectors[k].value);
     return 0;
 }
 
-/* flip MODEL FROM STEP: every step-th byte that may be another one, and below 0 how many bytes may be all there are. */
+/* flip MODEL FROM STEP: flips a bit in every STEP-th byte, and truncates the file; prints the changes that are not detected. */
 static int flip(char **argv)
 {
     size_t bytes, at;
@@ -128,8 +128,7 @@ static int flip(char **argv)
     return dlc_open_memory(memory, bytes, &options, &model);
 }
 
-/* mutate MODEL COUNT SEED: opens programs, or lists of them, whose fields and tables say something else, with the right
-   checksum. */
+/* mutate MODEL COUNT SEED: opens programs, or lists of them, with modified fields and tables and valid checksums. */
 static int mutate(char **argv)
 {
     static const int64_t values[] = {0, 1, -1, 2, 7, 8, 64, 1000, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN, 1LL << 40, -4096};
@@ -142,12 +141,12 @@ static int mutate(char **argv)
     memcpy(&prefix, memory, sizeof prefix);
     size_t at = (sizeof prefix + (size_t)prefix.header + DLC__PAGE - 1) / DLC__PAGE * DLC__PAGE + (size_t)prefix.program;
     dlc__image *image = (dlc__image *)(void *)(copy + at);
-    dlc__parts *list = (dlc__parts *)(void *)image;
+    dlc__program_list *list = (dlc__program_list *)(void *)image;
     const dlc__image *right = (const dlc__image *)(const void *)(memory + at);
     int is_list = !memcmp(right->magic, "dlcparts", 8);
     int64_t head = is_list ? (int64_t)sizeof *list : (int64_t)sizeof *image;
-    int64_t tables = is_list ? ((const dlc__parts *)(const void *)right)->bytes : right->code;
-    dlc_given given[] = {{"by", zero, 8, NULL, 0}, {"more", zero, 8, NULL, 0}, {"x", NULL, 0, zero, 2}};
+    int64_t tables = is_list ? ((const dlc__program_list *)(const void *)right)->bytes : right->code;
+    dlc_selector selectors[] = {{"by", zero, 8, NULL, 0}, {"more", zero, 8, NULL, 0}, {"x", NULL, 0, zero, 2}};
     for (int64_t k = 0; k < atoll(argv[3]); k++) {
         dlc_options options = {0};
         dlc_model *model;
@@ -161,12 +160,12 @@ static int mutate(char **argv)
         }
         int64_t *own = is_list ? &list->bytes : &image->bytes, *sum = is_list ? &list->checksum : &image->checksum;
         if (*own < 0 || *own > (int64_t)(bytes - at)) continue;
-        /* Where else code is taken to begin, it is not for this to say what it does. */
+        /* Do not execute code at a modified entry point. */
         if (!is_list) image->call = right->call;
         image->version = DLC__VERSION, *sum = 0;
         *sum = dlc__crc32(0, (const unsigned char *)image, (size_t)*own);
         options.threads = 1, options.allocate = counted, options.release = released;
-        options.given = given, options.given_count = 3;
+        options.selectors = selectors, options.selector_count = 3;
         if (dlc_open_memory(copy, bytes, &options, &model)) continue;
         opened++;
         if (!dlc_context_create(model, sizes, &context)) {
@@ -182,7 +181,7 @@ static int mutate(char **argv)
     return 0;
 }
 
-/* arguments MODEL: how many functions do not say of an argument that it is missing. */
+/* arguments MODEL: counts functions that do not report a missing argument. */
 static int arguments(char **argv)
 {
     dlc_options half = {0}, many = {0};
@@ -243,7 +242,7 @@ static long resident(void)
     return pages;
 }
 
-/* threads MODEL MODEL CALLS: eight threads call two models; wrong results, pages and allocations that came to stay. */
+/* threads MODEL MODEL CALLS: eight threads call two models; prints wrong results, and leaked pages and allocations. */
 static int threads(char **argv)
 {
     dlc_options options = {0};
@@ -272,13 +271,13 @@ static int threads(char **argv)
         }
         if (round == 0) pages = resident(), counted_before = allocations;
     }
-    /* Of each round, those of contexts: themselves and their memory. */
+    /* The expected allocations per round: contexts and their memory. */
     long taken = (long)(allocations - counted_before) / 2;
     printf("%ld wrong, %ld pages, %ld allocations\n", (long)wrong, resident() - pages, taken);
     return 0;
 }
 
-/* fork MODEL THREADS OUTPUT: a child uses a model of its parent's, and opens one; 0 if both compute the same, and end. */
+/* fork MODEL THREADS OUTPUT: a child process uses a model of its parent and opens one; 0 if both succeed and exit. */
 static int forked(char **argv)
 {
     dlc_options options = {0};
@@ -307,7 +306,7 @@ static int forked(char **argv)
     if (waitpid(child, &status, 0) != child || status || dlc_run(context, inputs, outputs)) return 4;
     dlc_context_destroy(context);
     dlc_close(model);
-    return dlc__pools ? 5 : 0; /* it ended with the last model */
+    return dlc__pools ? 5 : 0; /* destroyed with the last model */
 }
 
 int main(int argc, char **argv)

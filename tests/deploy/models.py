@@ -1,4 +1,4 @@
-"""Small models that are run without Python, and how they are called there."""
+"""Small models that run without Python, and their arguments."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.compiler import compile
 from dlc.dims import Dim, is_symbol
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.models.by_sizes import BySizes, Sizes
-from dlc.runtime.models.kept import Kept
+from dlc.runtime.models.lru_cache import LRUCache
 from dlc.runtime.models.model import Model
-from dlc.runtime.models.saved_by_sizes import model_of
+from dlc.runtime.models.saved_specializations import model_of
+from dlc.runtime.models.specialization_cache import Sizes, SpecializationCache
 from dlc.runtime.models.variants import Variants
-from dlc.runtime.program.host_program import Branch, Fail, HostArray, HostProgram, Instruction, Print
+from dlc.runtime.program.host_program import Branch, Fail, HostArray, HostProgram, Instruction, PrintArrays
 from dlc.target import CPU_LEVELS
-from tests.sizes.test_open_control import lowered, nested
+from tests.sizes.test_dynamic_control_flow import lowered, nested
 
 draw = np.random.default_rng(0)
 W = draw.standard_normal((64, 48)).astype(np.float32)
@@ -33,7 +33,7 @@ X = draw.standard_normal((300, 64)).astype(np.float32)
 
 @cache
 def layer(target: str = "cpu") -> Model:
-    """Enough work to be shared; its second input has a default."""
+    """Enough work for several threads; its second input has a default."""
     model = dlc.jit(lambda x, b: dnp.tanh(x @ W + b), target=target).lower(X, W[0]).compile()
     model.defaults = {model.inputs[1].name: W[0]}
     return model
@@ -41,19 +41,19 @@ def layer(target: str = "cpu") -> Model:
 
 @cache
 def loops(target: str = "cpu") -> Model:
-    """Open sizes, loops in loops, and branches."""
+    """Symbolic sizes, nested loops, and branches."""
     return compile(lowered(nested), target)
 
 
 @cache
 def update(target: str = "cpu") -> Model:
-    """Its first output is written over its first input."""
+    """Its first output overwrites its first input."""
     return dlc.jit(lambda p, g: (p - g, dnp.sum(p * g)), donate_argnames=("p",), target=target).lower(X, X).compile()
 
 
 @cache
 def served() -> Model:
-    """Of fewer than five rows it is compiled anew: then its first output has another shape."""
+    """For fewer than five rows it is specialized: its first output has another shape then."""
     text = """<ir_version: 10, opset_import: ["" : 21]>
         part (float[n, 4] x) => (float[m, 4] y, float[n, 4] z)
         { two = Constant<value_ints = [2]>() five = Constant<value_ints = [5]>() y = Slice(x, two, five) z = Exp(x) }"""
@@ -64,7 +64,7 @@ def served() -> Model:
 
 @cache
 def multiplied(target: str = "cpu") -> Model:
-    """x + W[0] or, where `by` is 2, x · 2 · `more` of 2 or 3: programs for values."""
+    """x + W[0] or, if `by` is 2, x · 2 · `more` for `more` 2 or 3: specialized for values."""
     x, y = (TensorInfo(name, (2, 48), X.dtype) for name in ("x", "y"))
     by, more = (TensorInfo(name, (), np.dtype(np.int64)) for name in ("by", "more"))
 
@@ -82,7 +82,7 @@ def multiplied(target: str = "cpu") -> Model:
 
 @cache
 def by_shape() -> Model:
-    """x + W[0] · a, for three rows and for one; `a` is of one shape."""
+    """x + W[0] · a, for three rows and for one; `a` has one shape."""
     x, y = (TensorInfo(name, (Dim.symbol("n"), 48), X.dtype) for name in ("x", "y"))
     a = TensorInfo("a", (), X.dtype)
     made = {((n, 48), ()): dlc.jit(lambda x, a: x + W[0] * a).lower(X[:n, :48], W[0, 0]).compile() for n in (3, 1)}
@@ -91,13 +91,13 @@ def by_shape() -> Model:
 
 @cache
 def failing() -> Model:
-    """Fails unless its first byte is not 0, with the numbers that follow."""
+    """Fails unless its first byte is 0, with the following values in the message."""
     return _only(Branch((2, 0), (), (Fail("{} at {} of {}", ((2, 8), (2, 16))),)))
 
 
 def printing() -> Model:
-    """Prints its input, where there is Python."""
-    return _only(Print(("x is ", "", ""), (HostArray((2, 0), (3,), np.dtype(np.int64)),)))
+    """Prints its input, if there is Python."""
+    return _only(PrintArrays(("x is ", "", ""), (HostArray((2, 0), (3,), np.dtype(np.int64)),)))
 
 
 def _only(instruction: Instruction) -> Model:
@@ -107,14 +107,14 @@ def _only(instruction: Instruction) -> Model:
 
 
 def several() -> Model:
-    """A model that is compiled for each size that its data decides."""
+    """A model that is specialized for each value of its data-dependent size."""
     made = layer()
-    models = Kept[Sizes](lambda _: made, {(1,): made})
-    return model_of(BySizes("several", made.inputs, made.outputs, ("N",), None, models, lambda _: (1,)))
+    models = LRUCache[Sizes](lambda _: made, {(1,): made})
+    return model_of(SpecializationCache("several", made.inputs, made.outputs, ("N",), None, models, lambda _: (1,)))
 
 
 def sizes_of(model: Model, inputs: Sequence[NDArray[Any] | None]) -> list[int]:
-    """What the shapes of inputs make of the open sizes, in order; None is an input that is left out."""
+    """Return the values of the symbolic sizes for these inputs; None is an omitted input."""
     found: dict[str, int] = {}
     for info, array in zip(model.inputs, inputs, strict=True):
         if array is None:

@@ -1,4 +1,4 @@
-"""The examples of examples/deploy, as a person runs them."""
+"""The examples of examples/deploy, run as a user would."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mnist() -> Model:
 
 @pytest.fixture(scope="module")
 def first(mnist: Model) -> str:
-    """How the first number begins that a picture of zeros gives."""
+    """Return the beginning of the first score for an image of zeros."""
     (probabilities,) = mnist(np.zeros((1, 1, 28, 28), np.float32)).values()
     return f"{np.asarray(probabilities)[0, 0]:.4f}"
 
@@ -75,7 +75,7 @@ def test_java(mnist: Model, first: str, tmp_path: Path) -> None:
 
 
 def _require(compiler: str, version: str) -> None:
-    """Skips the test where there is no such compiler, or only one that does not run: for want of a home or of memory."""
+    """Skip the test if the compiler is missing or does not run, for lack of a home directory or memory."""
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler}")
     if (done := subprocess.run([compiler, version], capture_output=True, text=True)).returncode:
@@ -84,7 +84,7 @@ def _require(compiler: str, version: str) -> None:
 
 
 def _java_version(java: Path) -> int:
-    """The first number of a Java's version, from the file that its folder has beside it; 0 if there is none."""
+    """Return the major version of a Java from its release file; 0 if there is none."""
     release = java.parents[1] / "release"
     said = re.search(r'JAVA_VERSION="(\d+)', release.read_text()) if release.exists() else None
     return int(said[1]) if said else 0

@@ -1,4 +1,4 @@
-"""dlc.h: models in a C program, where a compiler of C is to be had."""
+"""dlc.h: models in a C program, if a C compiler is available."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 import dlc
 from dlc.cli import main
 from dlc.deploy import HEADER, write_library
-from dlc.forms import Border
-from dlc.runtime.cpu import image
+from dlc.runtime.cpu import program_image
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.models.border import BorderedModel
+from dlc.runtime.models.io_conversion import ConvertedModel
 from dlc.runtime.models.model import Model
 from dlc.runtime.saving.container import PREFIX, VERSION, Container
+from dlc.value_types import IOSignature
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, printing, served, several, sizes_of, update
-from tests.sizes import test_counts as counts
+from tests.sizes import test_data_dependent_sizes as counts
 from tests.targets import SHORT
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler of C is there")
@@ -35,7 +35,7 @@ STRICT = ["-O1", "-pthread", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{HE
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the harness, and models: their files and how they are in Python."""
+    """A folder with the harness and model files; returned together with the models in Python."""
     folder = tmp_path_factory.mktemp("header")
     harness = Path(__file__).with_name("harness.c")
     subprocess.run(["cc", "-std=c99", *STRICT, "-g", str(harness), "-o", str(folder / "harness")], check=True)
@@ -61,7 +61,7 @@ def ran(
     emulator: Sequence[str] = (),
     of: Sequence[str] = (),
 ) -> Any:
-    """The outputs, or what the program says; `of` is what picks one of several programs."""
+    """Return the outputs, or the message of the program; `of` selects one of several programs."""
     given = ["-" if array is None else str(folder / f"{k}.in") for k, array in enumerate(inputs)]
     for path, array in zip(given, inputs, strict=True):
         if array is not None:
@@ -84,7 +84,7 @@ def test_the_header_and_the_compiler_have_the_same_fields() -> None:
     text = HEADER.read_text()
     match = re.search(r"typedef struct \{\n    unsigned char entry\[16\], magic\[8\];\n(.*?)\} dlc__image;", text, re.DOTALL)
     assert match is not None
-    assert tuple(re.findall(r"\w+", match[1].replace("int64_t", ""))) == image.FIELDS
+    assert tuple(re.findall(r"\w+", match[1].replace("int64_t", ""))) == program_image.FIELDS
     assert f"DLC__VERSION = {VERSION}," in text
 
 
@@ -109,14 +109,14 @@ def test_a_model_computes_the_same(folder: Path, models: dict[str, Model], mode:
 
 @needs_cc
 @pytest.mark.parametrize("size", [(1, 1), (0, 3), (2, 7), (40, 5)])
-def test_open_sizes_loops_and_branches(folder: Path, models: dict[str, Model], size: tuple[int, int]) -> None:
+def test_symbolic_sizes_loops_and_branches(folder: Path, models: dict[str, Model], size: tuple[int, int]) -> None:
     inputs = [np.random.default_rng(0).standard_normal((*size, 4)).astype(np.float32)]
     assert ran(folder, "run", models["loops"], "loops", inputs) == expected(models["loops"], inputs)
 
 
 @needs_cc
 @pytest.mark.parametrize("text", [counts.ROWS, counts.LOOP], ids=["rows", "loop"])
-def test_sizes_that_data_decides(folder: Path, text: str) -> None:
+def test_data_dependent_sizes(folder: Path, text: str) -> None:
     model = counts.compiled(text, "cpu")
     model.save(folder / "counts.dlc")
     for n in (5, 0, 300):
@@ -125,7 +125,7 @@ def test_sizes_that_data_decides(folder: Path, text: str) -> None:
 
 
 @needs_cc
-def test_of_a_model_for_some_sizes_it_opens_the_program_for_the_others(folder: Path) -> None:
+def test_default_program_of_a_specialized_model(folder: Path) -> None:
     served().save(folder / "served.dlc")
     inputs = [X[:6, :4].copy()]
     assert ran(folder, "run", served(), "served", inputs) == expected(served(), inputs)
@@ -135,7 +135,7 @@ def test_of_a_model_for_some_sizes_it_opens_the_program_for_the_others(folder: P
 
 
 @needs_cc
-def test_floats_of_16_bits(folder: Path) -> None:
+def test_half_precision(folder: Path) -> None:
     x, y = X[:3].astype(ml_dtypes.bfloat16), X[:3].astype(np.float16)
     model = dlc.jit(lambda x, y: (x * 2 + 1, y.astype(x.dtype) - x, -y)).lower(x, y).compile()
     model.save(folder / "short_floats.dlc")
@@ -144,22 +144,22 @@ def test_floats_of_16_bits(folder: Path) -> None:
 
 
 @needs_cc
-def test_an_output_over_an_input(folder: Path, models: dict[str, Model]) -> None:
+def test_donated_inputs(folder: Path, models: dict[str, Model]) -> None:
     inputs = [X, X[::-1].copy()]
     assert ran(folder, "run", models["update"], "update", inputs) == expected(models["update"], inputs)
     assert ran(folder, "run", models["update"], "update", [None, X]) == "input p is missing"
 
 
 @needs_cc
-def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
+def test_error_messages(folder: Path, models: dict[str, Model]) -> None:
     assert ran(folder, "run", models["failing"], "failing", [np.int64([0, -5, 7])]) == "{} at -5 of 7"
-    assert "only Python prints" in ran(folder, "run", models["printing"], "printing", [np.int64([0, -5, 7])])
+    assert "which needs Python" in ran(folder, "run", models["printing"], "printing", [np.int64([0, -5, 7])])
     assert ran(folder, "run", models["layer"], "layer", [None, W[0]]) == "input x is missing"
     assert "No such file" in ran(folder, "run", models["layer"], "missing", [])
     several().save(folder / "several.dlc")
-    assert "for sizes that data decides" in ran(folder, "run", models["layer"], "several", [])
-    BorderedModel(models["layer"], Border((), (), ())).save(folder / "text.dlc")
-    assert "text, sequences or optionals" in ran(folder, "run", models["layer"], "text", [])
+    assert "specialized for data-dependent sizes" in ran(folder, "run", models["layer"], "several", [])
+    ConvertedModel(models["layer"], IOSignature((), (), ())).save(folder / "text.dlc")
+    assert "strings, sequences or optionals" in ran(folder, "run", models["layer"], "text", [])
     data = bytearray((folder / "layer.dlc").read_bytes())
     data[8] += 1
     (folder / "newer.dlc").write_bytes(data)
@@ -172,7 +172,7 @@ def test_what_is_wrong_is_said(folder: Path, models: dict[str, Model]) -> None:
 
 
 @needs_cc
-def test_one_of_several_programs_is_opened(folder: Path, models: dict[str, Model]) -> None:
+def test_selection_by_value(folder: Path, models: dict[str, Model]) -> None:
     x, numbers = X[:2, :48].copy(), {number: np.int64(number) for number in (1, 2, 3)}
     program = dlc.jit(lambda x: x).lower(x).compile()
     for number, value in numbers.items():
@@ -184,8 +184,8 @@ def test_one_of_several_programs_is_opened(folder: Path, models: dict[str, Model
 
     for by, more in ((1, 3), (2, 2), (2, 3)):
         assert picked(more=more, by=by) == expected(multiplied(), [x, numbers[by], numbers[more]])
-    assert "2 programs, by the value of by: none is for what `given`" in picked(by=3)
-    assert "2 programs, by the value of more: `given` of dlc_options is to say it" in picked(by=2)
+    assert "2 programs, by the value of by: none matches `selectors`" in picked(by=3)
+    assert "2 programs, by the value of more: set it in `selectors` of dlc_options" in picked(by=2)
     loaded = dlc.load(folder / "multiplied.dlc")
     assert expected(loaded, [x, numbers[2], numbers[3]]) == (6 * x).tobytes()
 
@@ -193,11 +193,11 @@ def test_one_of_several_programs_is_opened(folder: Path, models: dict[str, Model
     for rows in (3, 1):
         x = X[:rows, :48].copy()
         assert ran(folder, "run", program, "by_shape", [x, a], of=[f"x:{rows},48"]) == expected(by_shape(), [x, a])
-    assert "by the shape of x: none is for" in ran(folder, "run", program, "by_shape", [x, a], of=["x:2,48"])
+    assert "by the shape of x: none matches" in ran(folder, "run", program, "by_shape", [x, a], of=["x:2,48"])
 
 
 @needs_cc
-def test_of_a_model_for_some_sizes_it_opens_what_is_given(folder: Path) -> None:
+def test_selected_program_of_a_specialized_model(folder: Path) -> None:
     served()(X[:4, :4].copy())
     served().save(folder / "sizes.dlc")
     four = [X[:4, :4].copy()]
@@ -220,15 +220,15 @@ def test_a_processor_that_lacks_a_feature(folder: Path, models: dict[str, Model]
 def test_a_model_for_another_device(folder: Path, models: dict[str, Model]) -> None:
     data = (folder / "layer.dlc").read_bytes()
     (folder / "device.dlc").write_bytes(PREFIX.pack(*PREFIX.unpack_from(data)[:-1], -3) + data[PREFIX.size :])
-    assert "OpenCL C, for a device, which only Python runs" in ran(folder, "run", models["layer"], "device", [])
+    assert "compiled for an OpenCL device" in ran(folder, "run", models["layer"], "device", [])
 
 
 @needs_cc
-def test_every_changed_byte_is_found(folder: Path, models: dict[str, Model]) -> None:
+def test_every_corrupted_byte_is_detected(folder: Path, models: dict[str, Model]) -> None:
     path = folder / "layer.dlc"
     container = Container.read(path)
     begin = path.stat().st_size - len(container.data)
-    # What stands before the first section's end, and between sections, is nothing to a C program.
+    # A C program ignores the header and the padding between sections.
     read = [range(begin + at, begin + at + size) for at, size, _ in container.sections[1:]]
     done = subprocess.run(
         [folder / "harness", "flip", path, str(read[0].start), "37"], capture_output=True, text=True, check=True
@@ -239,21 +239,21 @@ def test_every_changed_byte_is_found(folder: Path, models: dict[str, Model]) -> 
 
 @needs_cc
 @pytest.mark.parametrize("name", ["layer", "loops", "failing", "multiplied"])
-def test_what_a_program_says_is_checked(folder: Path, models: dict[str, Model], name: str) -> None:
-    """Its checksum is right, and it says something else: it is refused, or what is asked of it stays within it."""
+def test_inconsistent_programs_are_refused(folder: Path, models: dict[str, Model], name: str) -> None:
+    """A program with a valid checksum but wrong contents is refused, or accesses only its own memory."""
     command = [folder / "harness", "mutate", folder / f"{name}.dlc", "3000", "7"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0 < int(done.stdout) < 3000
 
 
 @needs_cc
-def test_a_missing_argument_is_said(folder: Path, models: dict[str, Model]) -> None:
+def test_missing_arguments_are_reported(folder: Path, models: dict[str, Model]) -> None:
     done = subprocess.run([folder / "harness", "arguments", folder / "layer.dlc"], capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"
 
 
 @needs_cc
-def test_a_fork_is_survived(folder: Path, models: dict[str, Model]) -> None:
+def test_fork(folder: Path, models: dict[str, Model]) -> None:
     subprocess.run([folder / "harness", "fork", folder / "layer.dlc", "3", "-"], check=True, timeout=60)
 
 
@@ -263,7 +263,7 @@ def test_threads_share_models_and_a_pool(folder: Path, models: dict[str, Model])
     command = [folder / "harness", "threads", folder / "layer.dlc", folder / "second.dlc", "400"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     wrong, pages, allocations = map(int, re.findall(r"-?\d+", done.stdout))
-    # A context and its memory for each of eight threads and two models: calls take none.
+    # One context with its memory per thread and model, for eight threads and two models; calls allocate nothing.
     assert (wrong, allocations) == (0, 8 * 2 * 2) and pages < 1000
 
 
@@ -280,7 +280,7 @@ static int several(void)
     static float x[2 * 48] = {1, 2, 3, 4}, y[2 * 48];
     static _Alignas(64) char memory[DLC_MODEL_THREE_BYTES];
     int64_t by = 2, more = 3;
-    dlc_given given[] = {{"more", &more, sizeof more, NULL, 0}, {"by", &by, sizeof by, NULL, 0}};
+    dlc_selector selectors[] = {{"more", &more, sizeof more, NULL, 0}, {"by", &by, sizeof by, NULL, 0}};
     const void *inputs[] = {x};
     void *outputs[] = {y};
     dlc_model *model;
@@ -288,19 +288,19 @@ static int several(void)
     dlc_options options = {0};
     dlc_call call = {0};
     call.inputs = inputs, call.outputs = outputs, call.memory = memory, call.bytes = sizeof memory;
-    call.given = given, call.given_count = 2;
+    call.selectors = selectors, call.selector_count = 2;
     if (dlc_model_three(&call) || y[3] != 24) return 4;
     more = 2;
     if (dlc_model_three(&call) || y[3] != 16) return 5;
-    options.given = given, options.given_count = 2;
+    options.selectors = selectors, options.selector_count = 2;
     if (dlc_open_linked(dlc_model_three, &options, &model) || dlc_context_create(model, NULL, &context)) return 6;
     y[3] = 0;
     if (dlc_run(context, inputs, outputs) || y[3] != 16) return 7;
     dlc_context_destroy(context);
     dlc_close(model);
     more = 4;
-    if (dlc_model_three(&call) != DLC_SEVERAL_PROGRAMS || strcmp(call.unfit, "more")) return 8;
-    if (dlc_open_linked(dlc_model_three, &options, &model) != DLC_SEVERAL_PROGRAMS) return 9;
+    if (dlc_model_three(&call) != DLC_NO_PROGRAM || strcmp(call.unmatched_input, "more")) return 8;
+    if (dlc_open_linked(dlc_model_three, &options, &model) != DLC_NO_PROGRAM) return 9;
     return 0;
 }
 
@@ -325,7 +325,7 @@ int main(void)
 
 
 def link(folder: Path, names: Sequence[str], compiler: Sequence[str], target: str = "cpu") -> None:
-    """A program `m` of LINKED, with libraries of these names: one and two of a program each, three of several."""
+    """Build a program `m` from LINKED and libraries: `one` and `two` have one program each, `three` several."""
     for name, factor in zip(names, (10, 20), strict=False):
         write_library(dlc.jit(lambda x, f=factor: x * f, target=target).lower(np.ones(4, np.float32)).compile(), folder / name)
     write_library(multiplied(target), folder / names[2])
@@ -337,14 +337,14 @@ def link(folder: Path, names: Sequence[str], compiler: Sequence[str], target: st
 @pytest.mark.parametrize("names", [("one.o", "two.a", "three.so"), ("one.so", "two.o", "three.a")])
 def test_models_are_linked_to_a_program(tmp_path: Path, names: Sequence[str]) -> None:
     assert CliRunner().invoke(main, ["header", "-o", str(tmp_path / "dlc.h")]).exit_code == 0
-    # Without position-independent code, a function's address may be that of a stub.
+    # Without position-independent code, a function's address may be that of a PLT stub.
     link(tmp_path, names, ["cc", "-no-pie", "-fno-pie", "-Wl,-rpath,."])
     subprocess.run(["./m"], cwd=tmp_path, check=True)
 
 
 @needs_cc
-def test_memory_is_in_order(folder: Path) -> None:
-    """For a processor that valgrind knows: none of AVX-512."""
+def test_valgrind_finds_no_errors(folder: Path) -> None:
+    """For a target that valgrind supports: without AVX-512."""
     if (valgrind := shutil.which("valgrind")) is None:
         pytest.skip("valgrind is not there")
     model = loops(SHORT)

@@ -1,4 +1,4 @@
-"""Models as shared libraries: loaded and called by ctypes, which is there wherever Python is."""
+"""Models as shared libraries, loaded and called with ctypes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from dlc.arrays import TensorInfo, aligned_empty
 from dlc.backends.cpu.runtime_code import runtime_object
 from dlc.cli import main
 from dlc.deploy import SUFFIXES, write_library
-from dlc.dims import Dim, Range, Size, substitute
+from dlc.dims import Dim, Size, SizeRange, substitute
 from dlc.errors import UnsupportedError
 from dlc.runtime.cpu.artifact import Artifact
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.variants import Variants
-from dlc.runtime.program.open_program import OpenProgram
+from dlc.runtime.program.dynamic_program import DynamicProgram
 from dlc.target import CPU_LEVELS
 from tests.deploy.models import W, X, by_shape, failing, layer, loops, multiplied, served, several, sizes_of, update
-from tests.sizes import test_counts as counts
+from tests.sizes import test_data_dependent_sizes as counts
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, TASK, ctypes.c_void_p, ctypes.c_int64)
 
 
 class Given(ctypes.Structure):
-    """dlc_given."""
+    """dlc_selector."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -46,7 +46,7 @@ class Given(ctypes.Structure):
 
 
 class Call(ctypes.Structure):
-    """dlc_call."""
+    """The layout of `dlc_call`."""
 
     _fields_ = (
         ("inputs", ctypes.POINTER(ctypes.c_void_p)),
@@ -58,12 +58,12 @@ class Call(ctypes.Structure):
         ("pool", ctypes.c_void_p),
         ("parallel", PARALLEL),
         ("user", ctypes.c_void_p),
-        ("needed", ctypes.c_int64),
-        ("failed", ctypes.c_int64),
+        ("required_bytes", ctypes.c_int64),
+        ("failed_operation", ctypes.c_int64),
         ("program", ctypes.c_void_p),
-        ("given", ctypes.POINTER(Given)),
-        ("given_count", ctypes.c_int64),
-        ("unfit", ctypes.c_char_p),
+        ("selectors", ctypes.POINTER(Given)),
+        ("selector_count", ctypes.c_int64),
+        ("unmatched_input", ctypes.c_char_p),
     )
 
 
@@ -87,25 +87,25 @@ class Library:
         shapes = (ctypes.c_int64 * sum(len(info.shape) for info in infos))()
         known = sizes_of(self.model, inputs) if sizes is None else sizes
         call = Call(inputs=pointers(inputs), sizes=(ctypes.c_int64 * max(len(known), 1))(*known), shapes=shapes)
-        call.given, call.given_count = (Given * max(len(given), 1))(*given), len(given)
+        call.selectors, call.selector_count = (Given * max(len(given), 1))(*given), len(given)
         if parallel is not None:
             call.parallel = parallel
         self.code = self.function(call)
-        self.unfit = call.unfit
+        self.unmatched_input = call.unmatched_input
         if self.code:
             return []
         all_sizes = iter(shapes)
         said = [[next(all_sizes) for _ in info.shape] for info in infos][len(inputs) :]
         outputs = [np.full(shape, 77, info.dtype) for shape, info in zip(said, self.model.outputs, strict=True)]
-        memory = aligned_empty((call.needed,), np.uint8)
-        call.outputs, call.memory, call.bytes = pointers(outputs), memory.ctypes.data, call.needed - 1
-        assert self.function(call) == 2  # too little
-        call.bytes = call.needed
+        memory = aligned_empty((call.required_bytes,), np.uint8)
+        call.outputs, call.memory, call.bytes = pointers(outputs), memory.ctypes.data, call.required_bytes - 1
+        assert self.function(call) == 2  # The memory is too small.
+        call.bytes = call.required_bytes
         self.code = self.function(call)
         while self.code == 2:
-            # Data decided that it takes more.
-            memory = aligned_empty((call.needed,), np.uint8)
-            call.memory, call.bytes = memory.ctypes.data, call.needed
+            # A data-dependent size requires more memory.
+            memory = aligned_empty((call.required_bytes,), np.uint8)
+            call.memory, call.bytes = memory.ctypes.data, call.required_bytes
             self.code = self.function(call)
         if self.code:
             return outputs
@@ -155,26 +155,26 @@ def test_tasks_run_on_threads_of_the_callers(layers: Library) -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (0, 3), (3, 0), (2, 7), (40, 5)])
-def test_sizes_come_with_a_call(loop: Library, size: tuple[int, int]) -> None:
+def test_symbolic_sizes(loop: Library, size: tuple[int, int]) -> None:
     x = np.random.default_rng(sum(size)).standard_normal((*size, 4)).astype(np.float32)
     same(loop([x]), loop.model(x))
 
 
-def test_sizes_that_data_decides(tmp_path: Path) -> None:
+def test_data_dependent_sizes(tmp_path: Path) -> None:
     library = Library(counts.compiled(counts.ROWS, "cpu"), tmp_path / "rows.so")
     for n in (5, 0, 300, 2):
         same(library([counts.rows(n)]), library.model(counts.rows(n)))
     header = (tmp_path / "rows.h").read_text()
-    assert "Data decides" in header and "of outputs[0], outputs[1], outputs[2]," in header and "_BYTES" not in header
+    assert "Data-dependent sizes:" in header and "of outputs[0], outputs[1], outputs[2];" in header and "_BYTES" not in header
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 41, 1 << 62, -(1 << 63)])
-def test_a_size_that_is_none(loop: Library, size: int) -> None:
+def test_negative_size(loop: Library, size: int) -> None:
     loop([np.zeros((1, 1, 4), np.float32)], sizes=(2, size))
     assert loop.code == 1
 
 
-def test_of_a_model_for_some_sizes_it_is_the_program_for_the_others(tmp_path: Path) -> None:
+def test_default_program_of_a_specialized_model(tmp_path: Path) -> None:
     library = Library(served(), tmp_path / "served.so")
     for n in (5, 9):
         same(library([X[:n, :4].copy()]), library.model(X[:n, :4]))
@@ -183,7 +183,7 @@ def test_of_a_model_for_some_sizes_it_is_the_program_for_the_others(tmp_path: Pa
     assert "size 0    n in 5.." in (tmp_path / "served.h").read_text()
 
 
-def test_an_output_is_written_over_an_input(tmp_path: Path) -> None:
+def test_donated_inputs(tmp_path: Path) -> None:
     library = Library(update(), tmp_path / "update.so")
     p, g = X.copy(), X[::-1].copy()
     untouched, total = library((p, g))
@@ -191,7 +191,7 @@ def test_an_output_is_written_over_an_input(tmp_path: Path) -> None:
     same([p, total], library.model(X.copy(), g))
 
 
-def test_a_failure_of_the_models_own(tmp_path: Path) -> None:
+def test_model_failures(tmp_path: Path) -> None:
     library = Library(failing(), tmp_path / "failing.so")
     library([np.int64([1, 5, 7])])
     assert library.code == 0
@@ -218,7 +218,7 @@ def test_one_symbol_and_no_other_library(layers: Library, tmp_path: Path) -> Non
     assert not shown.stderr and "NEEDED" not in shown.stdout and " RWE " not in shown.stdout
 
 
-def test_of_several_programs_a_call_picks_one(tmp_path: Path) -> None:
+def test_selection_by_value(tmp_path: Path) -> None:
     library, x = Library(multiplied(), tmp_path / "values.so"), X[:2, :48].copy()
     library.model = dlc.jit(lambda x: x).lower(x).compile()
 
@@ -228,37 +228,37 @@ def test_of_several_programs_a_call_picks_one(tmp_path: Path) -> None:
 
     for by, more in ((1, 3), (2, 2), (2, 3)):
         same(picked(more=more, by=by), multiplied()(x, np.int64(by), np.int64(more)))
-    for wrong, unfit in (({}, b"by"), ({"by": 3}, b"by"), ({"by": 2}, b"more"), ({"by": 2, "more": 1}, b"more")):
-        assert picked(**wrong) == [] and (library.code, library.unfit) == (6, unfit)
+    for wrong, unmatched_input in (({}, b"by"), ({"by": 3}, b"by"), ({"by": 2}, b"more"), ({"by": 2, "more": 1}, b"more")):
+        assert picked(**wrong) == [] and (library.code, library.unmatched_input) == (6, unmatched_input)
     header = (tmp_path / "values.h").read_text()
     assert " * for by = 1:\n *     input 0   x: float32[2, 48]\n" in header and " * for by = 2, more = 3:\n" in header
     by = np.array(1)
     assert library([x], given=[Given(None, None, 8), Given(b"by", by.ctypes.data, 8)]) != [] and library.code == 0
-    assert library([x], given=[Given(None, None, 8)]) == [] and (library.code, library.unfit) == (6, b"by")
-    assert "call.given = given" in header and "DLC_MODEL_VALUES_BYTES" in header
+    assert library([x], given=[Given(None, None, 8)]) == [] and (library.code, library.unmatched_input) == (6, b"by")
+    assert "call.selectors = selectors" in header and "DLC_MODEL_VALUES_BYTES" in header
 
 
-def test_of_several_programs_a_shape_picks_one(tmp_path: Path) -> None:
+def test_selection_by_shape(tmp_path: Path) -> None:
     library, a = Library(by_shape(), tmp_path / "shapes.so"), np.array(2, np.float32)
     library.model = dlc.jit(lambda x, a: x).lower(X[:3, :48], a).compile()
-    for rows, unfit in ((1, None), (2, b"x"), (3, None)):
+    for rows, unmatched_input in ((1, None), (2, b"x"), (3, None)):
         shape = (ctypes.c_int64 * 2)(rows, 48)
         x = X[:3, :48] * (np.arange(3) < rows)[:, None]
         found = library([x.copy(), a], given=[Given(b"x", None, 0, shape, 2)])
-        assert library.unfit == unfit
-        if unfit is None:
+        assert library.unmatched_input == unmatched_input
+        if unmatched_input is None:
             np.testing.assert_array_equal(found[0][:rows], by_shape()(x[:rows], a)["y"])
-    # What both read is there once.
+    # A shared weight is stored once.
     assert (tmp_path / "shapes.so").read_bytes().count(W[0].tobytes()) == 1
 
 
-def test_what_has_no_programs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"programs for the CPU; .*sizes that data decides"):
+def test_unsupported_models_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=r"programs for a CPU; .*data-dependent sizes"):
         write_library(several(), tmp_path / "m.so")
-    with pytest.raises(UnsupportedError, match=r"programs for the CPU; .*another target"):
+    with pytest.raises(UnsupportedError, match=r"programs for a CPU; .*another target"):
         write_library(dlc.jit(lambda x: x + 1, target="reference").lower(np.ones(2)).compile(), tmp_path / "m.so")
     decided = Variants("m", layer().inputs, layer().outputs, (), lambda *_: layer()).model()
-    with pytest.raises(UnsupportedError, match=r"programs for the CPU; .*the shapes of its inputs: give them \(--shape"):
+    with pytest.raises(UnsupportedError, match=r"programs for a CPU; .*the shapes of its inputs: specify them \(--shape"):
         write_library(decided, tmp_path / "m.so")
     assert not list(tmp_path.iterdir())
 
@@ -287,7 +287,7 @@ def test_a_model_without_weights(tmp_path: Path) -> None:
 
 
 N, M = Dim.symbol("N"), Dim.symbol("M")
-# So much more that what is below 0 by itself is a size.
+# Large enough that negative terms give a valid size.
 MORE = 1 << 50
 POLYNOMIALS: list[Size] = [
     MORE + size
@@ -308,10 +308,10 @@ POLYNOMIALS: list[Size] = [
 
 @pytest.fixture(scope="module")
 def sizes(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The shapes of outputs for sizes, or None if one is below 0: of a program that does nothing else."""
+    """Return the output shapes that a program without ops computes for sizes, or None if one is negative."""
     i64 = np.dtype(np.int64)
     outputs = tuple(TensorInfo(f"y{k}", (size,), i64) for k, size in enumerate(POLYNOMIALS))
-    host = OpenProgram((TensorInfo("x", (N, M), i64),), outputs, (), {"N": Range(1, 1 << 20)}, (), ())
+    host = DynamicProgram((TensorInfo("x", (N, M), i64),), outputs, (), {"N": SizeRange(1, 1 << 20)}, (), ())
     model = Artifact("sizes", CPU_LEVELS["cpu:generic"], host, (), {}, runtime_object()).model()
     library = Library(model, tmp_path_factory.mktemp("library") / "sizes.so")
 
@@ -326,7 +326,7 @@ def sizes(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("m", [0, 1, 3, 50, 1 << 39])
 @pytest.mark.parametrize("n", [0, 1, 2, 9, 10, 41, 1 << 20, (1 << 20) + 1])
-def test_sizes_are_what_polynomials_say(sizes: Any, n: int, m: int) -> None:
+def test_size_expressions(sizes: Any, n: int, m: int) -> None:
     expected = [int(substitute(size, {"N": n, "M": m})) for size in POLYNOMIALS]
     fit = 1 <= n <= 1 << 20 and min(expected) >= 0 and max(*expected, m * n * n) < 1 << 63
     assert sizes(n, m) == (expected if fit else None)

@@ -1,4 +1,4 @@
-"""The text of `dl` programs: symbolic sizes, literals and kernels are read back as written."""
+"""Round trips of `dl` programs through text: symbolic sizes, literals and kernels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse(text: str) -> ModuleOp:
     return parse_module(context, text)
 
 
-def test_a_program_is_printed_as_it_was_written() -> None:
+def test_round_trip() -> None:
     module = parse(PROGRAM)
     module.verify()
     assert print_module(module) == PROGRAM
@@ -40,7 +40,7 @@ def test_a_program_is_printed_as_it_was_written() -> None:
     assert print_module(again) == PROGRAM
 
 
-def test_a_kernel_that_runs_one_is_refused() -> None:
+def test_a_dispatch_in_a_kernel_is_refused() -> None:
     (kernel,) = (op for op in parse(PROGRAM).ops if isinstance(op, dl.KernelOp))
     block = kernel.body.block
     again = dl.DispatchOp("add", block.args, [v.type for v in kernel.yielded])
@@ -56,7 +56,7 @@ def test_a_kernel_that_runs_one_is_refused() -> None:
         ("-> tensor<3xf32>\n    %3", "-> tensor<3xf64>\n    %3"),
     ],
 )
-def test_types_that_do_not_fit_are_refused(right: str, wrong: str) -> None:
+def test_mismatching_types_are_refused(right: str, wrong: str) -> None:
     assert right in PROGRAM
     with pytest.raises((VerifyException, ParseError)) as raised:
         parse(PROGRAM.replace(right, wrong)).verify()

@@ -1,4 +1,4 @@
-"""What the explorer's tests look at: functions that are like whole models, and the smallest of models, each explored once."""
+"""Programs of the explorer's tests: functions like whole models and very small models, each explored once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dlc import lax, nn, optim
 from dlc.backends.cpu import limits
 from dlc.backends.limits import Limits
 from dlc.explore import Page, collect
-from dlc.explore.data import Exploration, Step, Unit
-from dlc.explore.sources import onnx_listing
-from dlc.model_files import program_of
+from dlc.explore.data import Exploration, PipelineStep, Unit
+from dlc.explore.source_listings import onnx_listing
+from dlc.model_files import import_program
 from dlc.options import Options
 from tests.targets import SHORT
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
-# Measuring the machine's own takes longer than a test should.
+# Fixed limits, because measuring the machine takes too long for a test.
 LIMITS = Limits(1e11, 5e10, 1e10)
 
 
@@ -40,7 +40,7 @@ W, XS = np.eye(16, dtype=np.float32), np.ones((40, 4, 16), np.float32)
 
 
 def tiny(op: str, result: int = TensorProto.FLOAT, rank: int = 1, size: int = 4) -> ModelProto:
-    """A model of one node on a few numbers."""
+    """Return a model with one node on a few elements."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [size])
     y = helper.make_tensor_value_info("y", result, [None] * rank)
     graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], "only")], "tiny", [x], [y])
@@ -48,7 +48,7 @@ def tiny(op: str, result: int = TensorProto.FLOAT, rank: int = 1, size: int = 4)
 
 
 def rows() -> ModelProto:
-    """A model of two kernels on rows, of which there may be any number."""
+    """Return a model with two kernels and a dynamic number of rows."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 8]) for name in "xy")
     nodes = [helper.make_node("Softmax", ["x"], ["s"], "one"), helper.make_node("CumSum", ["s", "axis"], ["y"], "other")]
     axis = helper.make_tensor("axis", TensorProto.INT64, [], [1])
@@ -57,14 +57,14 @@ def rows() -> ModelProto:
 
 
 def windows() -> ModelProto:
-    """A model of one kernel on a row of numbers, of which there are nine at least."""
+    """Return a model with one kernel on a row of at least nine elements."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, size]) for name, size in (("x", "n"), ("y", None)))
     graph = helper.make_graph([helper.make_node("MaxPool", ["x"], ["y"], "only", kernel_shape=[9])], "windows", [x], [y])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
 
 
 def sums() -> ModelProto:
-    """A model whose shapes hang on the values of an input."""
+    """Return a model whose shapes depend on the values of an input."""
     given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])]
     given += [helper.make_tensor_value_info("axes", TensorProto.INT64, [1])]
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None])
@@ -74,7 +74,7 @@ def sums() -> ModelProto:
 
 
 def chosen_rows() -> ModelProto:
-    """A model of which data decides a size: the rows of `x` with a sum above zero, with `exp` of each element."""
+    """Return a model with a data-dependent size: `exp` of the rows of `x` whose sum is positive."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 8])
     nodes = [
@@ -89,7 +89,7 @@ def chosen_rows() -> ModelProto:
 
 
 def three_rows() -> ModelProto:
-    """A model that goes on for three chosen rows alone."""
+    """Return a model that continues only with exactly three selected rows."""
     model = chosen_rows()
     model.graph.node.append(helper.make_node("Reshape", ["y", "shape"], ["flat"], "flat"))
     model.graph.initializer.append(helper.make_tensor("shape", TensorProto.INT64, [1], [24]))
@@ -99,7 +99,7 @@ def three_rows() -> ModelProto:
 
 @cache
 def explored() -> Exploration:
-    """The function."""
+    """Return the exploration of the function."""
     limits.measured_limits = lambda target, threads=1: LIMITS
     return collect(recurrence.lower(W, XS).program, SHORT, Options.of(num_threads=1), inputs=[W, XS])
 
@@ -110,7 +110,7 @@ def _until(tanh):
 
 @cache
 def until() -> Exploration:
-    """A loop that data ends, whose input is called as a kernel is."""
+    """Return a data-dependent loop whose input has the name of a kernel."""
     limits.measured_limits = lambda target, threads=1: LIMITS
     tanh = np.ones((4, 8), np.float32)
     return collect(dlc.jit(_until).lower(tanh).program, SHORT, Options.of(num_threads=1), inputs=[tanh])
@@ -118,10 +118,10 @@ def until() -> Exploration:
 
 @cache
 def mnist() -> Exploration:
-    """The model."""
+    """Return the exploration of the model."""
     limits.measured_limits = lambda target, threads=1: LIMITS
     x = np.zeros((1, 1, 28, 28), np.float32)
-    program = program_of(MNIST, None, None, None)
+    program = import_program(MNIST, None, None, None)
     options = Options.of(num_threads=1)
     return collect(program, SHORT, options, inputs=[x], source=onnx_listing(MNIST))
 
@@ -159,20 +159,20 @@ FUNCTIONS = {
 }
 
 
-# Six rows, of which three are chosen.
+# Six rows, three of which are selected.
 ROWS = np.ones((6, 8), np.float32) * np.array([[1], [-1], [1], [1], [-1], [-1]], np.float32)
 
 
 @cache
 def page_of_counts() -> Page:
-    """The model of which data decides a size."""
+    """Return the page of the model with a data-dependent size."""
     limits.measured_limits = lambda target, threads=1: LIMITS
     return dlc.compile_model(chosen_rows(), target=SHORT, num_threads=1).explore(ROWS)
 
 
 @cache
 def explored_function(name: str) -> Exploration:
-    """One of the functions that are like whole models."""
+    """Return the exploration of one of the functions."""
     limits.measured_limits = lambda target, threads=1: LIMITS
     function, arguments = FUNCTIONS[name]
     jitted = dlc.jit(function)
@@ -181,7 +181,7 @@ def explored_function(name: str) -> Exploration:
 
 
 def changed() -> Exploration:
-    """The model as another compiler might have left it: a kernel with another name and other tiles, and one less."""
+    """Return the model as another compiler could have compiled it: a renamed kernel, other tiles, and one kernel less."""
     one = mnist()
     kernels = tuple(replace(k, name="first") if k.name == "conv_add_relu" else k for k in one.kernels if k.name != "softmax")
     units = tuple(_tiled_otherwise(u) if u.name == "conv_add_relu" else u for u in one.units if u.name != "softmax")
@@ -189,7 +189,7 @@ def changed() -> Exploration:
 
 
 def _tiled_otherwise(unit: Unit) -> Unit:
-    def step(step: Step) -> Step:
+    def step(step: PipelineStep) -> PipelineStep:
         text = step.listing.text.replace("@conv_add_relu", "@first")
         if step.stage == "tiling":
             text = text.replace("%c1 = arith.constant 1", "%c1 = arith.constant 7")

@@ -1,4 +1,4 @@
-"""What can be changed about a kernel, by what bounds it."""
+"""Advice for kernels by what bounds them."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ from dataclasses import replace
 
 import pytest
 
-from dlc.explore.advice import Settings, advice
-from dlc.explore.data import Kernel, Measured, Memory, Weight
+from dlc.explore.advice import CompileSettings, advice
+from dlc.explore.data import KernelSummary, MemoryUsage, RunMeasurements, WeightUsage
 from dlc.options import Options
 from dlc.target import CPU_LEVELS
 
 # 100 GFLOP/s, 10 GB/s from memory.
-LIMITS = Measured((1.0,), (), (), 1e11, 1e11, 1e10)
-COMPUTES = Kernel("matmul", (), 1, (64,), 0, 0.0, (), flops=10**9, bytes=10**6, seconds=2e-2, least=1e-2)
-READS = Kernel("matmul", (), 1, (64,), 0, 0.0, (), flops=10**7, bytes=10**8, seconds=2e-2, least=1e-2)
-NO_WEIGHTS = Memory(0, (), (), (), 0, 0)
-WEIGHTS = replace(NO_WEIGHTS, weights=(Weight("w", "float32[5000, 5000]", 10**8, ("matmul",)),))
+LIMITS = RunMeasurements((1.0,), (), (), 1e11, 1e11, 1e10)
+COMPUTES = KernelSummary("matmul", (), 1, (64,), 0, 0.0, (), flops=10**9, bytes=10**6, seconds=2e-2, limit_seconds=1e-2)
+READS = KernelSummary("matmul", (), 1, (64,), 0, 0.0, (), flops=10**7, bytes=10**8, seconds=2e-2, limit_seconds=1e-2)
+NO_WEIGHTS = MemoryUsage(0, (), (), (), 0, 0)
+WEIGHTS = replace(NO_WEIGHTS, weights=(WeightUsage("w", "float32[5000, 5000]", 10**8, ("matmul",)),))
 
 
 def told(
-    kernel: Kernel, products: str = "float32", memory: Memory = NO_WEIGHTS, target: str = "cpu:avx2", **options: object
+    kernel: KernelSummary,
+    products: str = "float32",
+    memory: MemoryUsage = NO_WEIGHTS,
+    target: str = "cpu:avx2",
+    **options: object,
 ) -> str:
-    settings = Settings(CPU_LEVELS[target], Options.of(**options), 4)
+    settings = CompileSettings(CPU_LEVELS[target], Options.of(**options), 4)
     return "\n".join(advice(kernel, [kernel], {products} - {""}, memory, LIMITS, settings))
 
 
-def test_of_arithmetic() -> None:
+def test_compute_bound_kernels() -> None:
     assert "tune 10" in told(COMPUTES) and "dlc quantize" in told(COMPUTES)
     assert "tune" not in told(COMPUTES, tune=1.0)
     assert "tune" not in told(replace(COMPUTES, seconds=1.1e-2))
@@ -35,7 +39,7 @@ def test_of_arithmetic() -> None:
     assert "dlc quantize" not in told(COMPUTES, products="int32")
 
 
-def test_of_memory() -> None:
+def test_memory_bound_kernels() -> None:
     assert "weights int8" in told(READS, memory=WEIGHTS)
     assert "larger batch" in told(READS, memory=WEIGHTS, weights="int8") and "weights int8" not in told(
         READS, memory=WEIGHTS, weights="int8"
@@ -47,21 +51,23 @@ def test_of_memory() -> None:
 @pytest.mark.parametrize(
     ("kernel", "text"),
     [
-        (replace(COMPUTES, tasks=(1,)), "1 task, of 4 threads"),
-        (replace(COMPUTES, runs=10**6), "hardly longer than what starts one"),
+        (replace(COMPUTES, tasks=(1,)), "1 task for 4 threads"),
+        (replace(COMPUTES, runs=10**6), "hardly longer than its launch overhead"),
     ],
 )
-def test_of_little_to_do(kernel: Kernel, text: str) -> None:
+def test_short_kernels_and_few_tasks(kernel: KernelSummary, text: str) -> None:
     assert text in told(kernel)
 
 
-def test_of_strict_numerics() -> None:
+def test_strict_numerics() -> None:
     assert "numerics strict" in told(COMPUTES, numerics="strict")
     assert "numerics strict" not in told(COMPUTES, products="", numerics="strict")
 
 
-def test_nothing_is_said_of_what_takes_little() -> None:
+def test_no_advice_for_fast_kernels() -> None:
     other = replace(COMPUTES, name="other", seconds=10.0)
     assert not list(
-        advice(COMPUTES, [COMPUTES, other], {"float32"}, NO_WEIGHTS, LIMITS, Settings(CPU_LEVELS["cpu:avx2"], Options(), 4))
+        advice(
+            COMPUTES, [COMPUTES, other], {"float32"}, NO_WEIGHTS, LIMITS, CompileSettings(CPU_LEVELS["cpu:avx2"], Options(), 4)
+        )
     )

@@ -1,4 +1,4 @@
-"""The page in a real browser, where there is one: Playwright's own Chromium, or the system's."""
+"""The page in a real browser, if there is one: Playwright's Chromium or the system's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.targets import SHORT
 
 playwright = pytest.importorskip("playwright.sync_api")
 
-from tests.explore.opened import VIEWS, Opened, chromium  # noqa: E402
+from tests.explore.browser_page import VIEWS, Opened, chromium  # noqa: E402
 
 WHOLE = {"a scan": explored, **{name: lambda name=name: explored_function(name) for name in FUNCTIONS}}
 
@@ -44,7 +44,7 @@ def opened(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Generator[
 
 @pytest.fixture
 def page(opened: Opened) -> Generator[Any]:
-    """The page at its first view; an error in it fails the test, and whatever it fetches."""
+    """The page at its first view; the test fails on any error or network request."""
     opened.show("time")
     opened.show("graph")
     yield opened.page
@@ -53,7 +53,7 @@ def page(opened: Opened) -> Generator[Any]:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_pages_of_whole_programs(browser: Any, name: str, tmp_path: Path) -> None:
-    """A product is followed to its vector loop, by a click and by keys; everybody can read it, and nothing is fetched."""
+    """Navigate to the vector loop of a product by mouse and keyboard, and check accessibility."""
     Page(WHOLE[name]()).save(tmp_path / "page.html")
     opened = Opened(browser, tmp_path / "page.html")
     assert any("vector.fma" in line for line in opened.to_vector_loop())
@@ -67,10 +67,10 @@ def texts(page: Any, selector: str) -> list[str]:
     return page.locator(selector).all_inner_texts()
 
 
-def test_a_convolution_is_followed_to_its_vector_loop_and_back(page: Any) -> None:
+def test_lines_link_a_convolution_to_its_vector_loop(page: Any) -> None:
     page.click('[aria-label^="kernel conv_add_relu_1,"]')
     assert "conv, add" in page.inner_text("aside") and "begins a kernel" in page.inner_text("aside")
-    page.click("text=Follow it through the passes")
+    page.click("text=Show its passes")
     page.wait_for_selector(".row.selected")
     left, right = ".pane:nth-child(1) ", ".pane:nth-child(2) "
     (selected,) = texts(page, left + ".row.selected")
@@ -78,26 +78,26 @@ def test_a_convolution_is_followed_to_its_vector_loop_and_back(page: Any) -> Non
     products = [row for row in texts(page, right + ".row.related") if "vector.fma" in row]
     assert products
     assert page.locator(right + ".row.related", has_text="vector.fma").first.bounding_box()["y"] < 800
-    # To machine code, and from an instruction back to the node.
+    # From the node to machine code, and from an instruction back to the node.
     page.click('.trail >> text="assembly"')
     assert any("vfmadd" in row for row in texts(page, right + ".row.related"))
     page.locator(right + ".row", has_text="vfmadd").first.click(position={"x": 200, "y": 9})
     assert ["conv2d_1 = Conv" in row for row in texts(page, left + ".row.related")] == [True]
-    # From the instruction to the one line of the loops that it is.
+    # An instruction links to exactly one line of the loops.
     page.select_option(left + "select", label="loops · name-values")
     assert [("vector.fma" in row) for row in texts(page, left + ".row.related")] == [True]
 
 
-def test_a_kernel_is_no_input_of_its_name(browser: Any, tmp_path: Path) -> None:
+def test_a_kernel_and_an_input_of_the_same_name(browser: Any, tmp_path: Path) -> None:
     Page(until()).save(tmp_path / "page.html")
     opened = Opened(browser, tmp_path / "page.html")
     opened.show("pipeline?unit=tanh")
     assert "dl.tanh" in opened.texts(".row.selected")[0] or "dnp.tanh" in opened.texts(".row.selected")[0]
     opened.show("graph")
     opened.page.click('[aria-label^="input tanh"]')
-    assert "runs" not in opened.texts("aside dt")
+    assert "launches" not in opened.texts("aside dt")
     opened.page.click('[aria-label^="kernel tanh"]')
-    assert "runs" in opened.texts("aside dt")
+    assert "launches" in opened.texts("aside dt")
     opened.page.close()
     assert not opened.wrong
 
@@ -108,11 +108,11 @@ def test_a_pass_marks_what_it_changed(page: Any, opened: Opened) -> None:
     removed = texts(page, ".row.removed")
     assert len(removed) == 2 and all("dl.transpose" in row for row in removed)
     assert page.locator(".row.added").count() == 0
-    # Values that only have other numbers are the same lines.
+    # Lines that differ only in value numbers are equal.
     assert page.locator(".row.renumbered").count() >= 10
 
 
-def test_a_value_is_lit_on_both_sides(page: Any, opened: Opened) -> None:
+def test_a_value_is_highlighted_on_both_sides(page: Any, opened: Opened) -> None:
     opened.show("pipeline?unit=program")
     page.click('.steps >> text="simplify"')
     page.locator('.pane:nth-child(1) [data-v="%11"]').first.click()
@@ -120,7 +120,7 @@ def test_a_value_is_lit_on_both_sides(page: Any, opened: Opened) -> None:
     assert lit == [["%11", "%11"], ["%10", "%10"]]
 
 
-def test_keys_reach_everything(page: Any) -> None:
+def test_keyboard_navigation(page: Any) -> None:
     page.keyboard.press("/")
     page.keyboard.type("softmax")
     page.keyboard.press("Enter")
@@ -129,7 +129,7 @@ def test_keys_reach_everything(page: Any) -> None:
     page.keyboard.press("ArrowUp")
     assert page.evaluate(focused).startswith("kernel matmul_add,")
     page.keyboard.press("Enter")
-    assert page.evaluate(focused) == "Follow it through the passes"
+    assert page.evaluate(focused) == "Show its passes"
     page.keyboard.press("Enter")
     page.wait_for_selector('#tab-pipeline[aria-selected="true"]')
     page.focus("#tab-pipeline")
@@ -141,15 +141,15 @@ def test_keys_reach_everything(page: Any) -> None:
     assert page.get_attribute('th:has-text("GFLOP/s")', "aria-sort") == "descending"
 
 
-def test_everybody_can_use_it(page: Any, opened: Opened) -> None:
+def test_accessibility(page: Any, opened: Opened) -> None:
     assert opened.audit() == []
 
 
-def test_tab_goes_in_the_order_of_the_page(page: Any, opened: Opened) -> None:
+def test_tab_order(page: Any, opened: Opened) -> None:
     assert [view for view in VIEWS if not opened.tabs_in_order(view)] == []
 
 
-def test_nothing_is_wider_than_a_telephone(page: Any, opened: Opened) -> None:
+def test_narrow_screens(page: Any, opened: Opened) -> None:
     page.set_viewport_size({"width": 420, "height": 800})
     for view in VIEWS:
         opened.show(view)
@@ -157,7 +157,7 @@ def test_nothing_is_wider_than_a_telephone(page: Any, opened: Opened) -> None:
     page.set_viewport_size({"width": 1300, "height": 800})
 
 
-def test_light_and_dark(browser: Any, opened: Opened) -> None:
+def test_light_and_dark_theme(browser: Any, opened: Opened) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     page = browser.new_page(color_scheme="dark")
     page.goto(opened.address)
@@ -168,7 +168,7 @@ def test_light_and_dark(browser: Any, opened: Opened) -> None:
     page.close()
 
 
-def test_memory_names_the_culprit(page: Any, opened: Opened) -> None:
+def test_memory_names_the_largest_buffer(page: Any, opened: Opened) -> None:
     opened.show("memory")
     assert "max_pool_pad" in page.inner_text("figcaption") and "32.5 KB" in page.inner_text(".facts")
     assert texts(page, "tbody tr:first-child td:last-child") == ["matmul_add"]
@@ -184,21 +184,20 @@ def test_two_pages_are_compared(browser: Any, tmp_path: Path) -> None:
     assert opened.audit(["compare"]) == []
     opened.show("compare")
     rows = {row.split("\t")[0]: row for row in texts(page, '[aria-label="Kernels of both"] tbody tr')}
-    # What differs comes first; of the same code other times are the machine's.
+    # Kernels with different code come first; time differences of equal code are noise.
     assert {*list(rows)[:2]} == {"first · conv_add_relu", "softmax"}
     assert texts(page, "main p:has-text('fastest run')") == [
-        "old: the fastest run took 10.0 ms, half of them 20.0 ms or more: the machine did other work as well, "
-        "and times of kernels are as uncertain."
+        "old: the fastest run took 10.0 ms, the median run 20.0 ms: the machine was busy, so kernel times are uncertain."
     ]
     assert "from tiling on" in rows["first · conv_add_relu"] and "only in old" in rows["softmax"]
     assert "nothing" in rows["matmul_add"] and "the same" in page.inner_text('.summary tr:has-text("arena")')
-    # A kernel's name leads to both texts, where they begin to differ.
+    # A kernel's name links to both texts at the first different stage.
     page.click('button:text-is("first")')
     page.wait_for_selector('#tab-pipeline[aria-selected="true"]')
     assert texts(page, ".whose") == ["old", "new"]
     assert any("arith.constant 7" in row for row in texts(page, ".row.added"))
     assert all("first" in row or "constant 7" in row for row in texts(page, ".row.added"))
-    # The other page's views are one click away, and every view stays with it.
+    # A click switches to the other page, and the view stays.
     page.click('#pages >> text="old"')
     page.click("#tab-kernels")
     assert "softmax" in page.inner_text("tbody") and not wrong
@@ -214,19 +213,22 @@ def test_a_program_without_kernels(browser: Any, tmp_path: Path) -> None:
     opened = Opened(browser, tmp_path / "page.html")
     assert opened.audit() == []
     opened.show("kernels")
-    assert "There is no kernel" in texts(opened.page, "main")[0] and not opened.wrong
+    assert "There are no kernels" in texts(opened.page, "main")[0] and not opened.wrong
     opened.page.close()
 
 
-def test_a_size_that_data_decides(browser: Any, tmp_path: Path) -> None:
+def test_data_dependent_size(browser: Any, tmp_path: Path) -> None:
     page_of_counts().save(tmp_path / "page.html")
     opened = Opened(browser, tmp_path / "page.html")
     page = opened.page
-    page.click('.box.decide >> text="nonzero_0 is 3"')
-    assert "a call stops here" in page.inner_text("aside") and texts(page, "aside .bare .link") == ["cast_reduce_sum", "places"]
-    # The parts between such sizes are followed like the program and its kernels.
+    page.click('.box.size >> text="nonzero_0 is 3"')
+    assert "a call waits here" in page.inner_text("aside") and texts(page, "aside .bare .link") == [
+        "cast_reduce_sum",
+        "true_indices",
+    ]
+    # Segments between data-dependent sizes have steps like the program and its kernels.
     page.click("aside .chip")
-    page.select_option('[aria-label="The program, or a kernel"]', label="part 2")
+    page.select_option('[aria-label="Program or kernel"]', label="segment 2")
     page.wait_for_selector('.steps >> text="simplify"')
     assert texts(page, ".steps .what") == ["as imported", "simplify", "form-kernels"]
     opened.show("memory")

@@ -1,4 +1,4 @@
-"""What a page shows of a program: its graph, why kernels end, plans, memory, a run."""
+"""The content of a page: graph, fusion stops, tile plans, memory, timeline."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dlc.compiler import Program
 from dlc.dialects.registry import make_context
 from dlc.explore import Page, collect
 from dlc.explore.data import Box, Edge, Exploration
-from dlc.explore.encode import as_data
-from dlc.explore.graph import graph_of
-from dlc.explore.layout import arranged
+from dlc.explore.encode import to_plain_data
+from dlc.explore.graph import build_graph
+from dlc.explore.layout import layout_graph
 from dlc.frontend.onnx import import_model
 from dlc.frontend.onnx.graph import load
 from dlc.ir import parse_module
-from dlc.model_files import program_of
+from dlc.model_files import import_program
 from dlc.options import Options
 from dlc.runtime.models.model import Model
 from dlc.runtime.opencl.devices import all_devices
@@ -46,36 +46,36 @@ from tests.explore.programs import (
 from tests.targets import SHORT
 
 
-def test_boxes_are_runs_of_kernels_in_their_loops() -> None:
+def test_boxes_are_kernel_launches_in_loops() -> None:
     graph = explored().graph
     (loop,) = [k for k, box in enumerate(graph.boxes) if box.kind == "loop"]
     assert graph.boxes[loop].name == "scan, 40 steps"
     inside = [box for box in graph.boxes if box.parent == loop and box.kind == "kernel"]
-    assert [part.ops for part in inside[0].parts] == [("matmul", "add", "tanh")]
-    assert inside[0].parts[0].flops == 2 * 4 * 16 * 16
+    assert [part.ops for part in inside[0].groups] == [("matmul", "add", "tanh")]
+    assert inside[0].groups[0].flops == 2 * 4 * 16 * 16
     assert [box.launch for box in graph.boxes if box.kind == "kernel"] == list(range(len(explored().memory.launches)))
-    # What a loop reads, it reads from beside it.
+    # Edges into a loop end at the loop's box.
     ends = [(graph.boxes[e.source], graph.boxes[e.target]) for e in graph.edges]
     assert all(a.parent == b.parent for a, b in ends)
     assert {a.name for a, b in ends if b is graph.boxes[loop]} >= {"xs"}
 
 
-def test_every_kernel_says_why_it_ended() -> None:
+def test_every_kernel_has_a_fusion_stop_reason() -> None:
     reasons = {box.name: (box.before, box.reason) for box in mnist().graph.boxes if box.kind == "kernel"}
     assert reasons["conv_add_relu"] == (
         "max_pool node_max_pool2d",
-        "it reads each element many times: what it reads is in memory, and it begins a kernel",
+        "it reads each element many times: its operands are stored in memory, and it begins a kernel",
     )
-    assert reasons["matmul_add"] == ("softmax node_softmax", "it reduces rows of its own")
-    assert reasons["max_pool_transpose"][1] == "the result is stored as its readers want it"
+    assert reasons["matmul_add"] == ("softmax node_softmax", "it reduces rows, which this kernel does not")
+    assert reasons["max_pool_transpose"][1] == "the result is stored in the layout that its readers use"
     assert all(reason for _, reason in reasons.values())
 
 
-def test_runs_of_a_loop_that_data_ends_are_counted() -> None:
+def test_launches_of_data_dependent_loops_are_counted() -> None:
     assert {k.name: k.runs for k in until().kernels}["tanh"] == 5
 
 
-def test_kernels_of_one_line_say_why_each_of_them_ended() -> None:
+def test_kernels_of_one_line_have_separate_reasons() -> None:
     def twice(x, w):
         for _ in range(2):
             x = nn.softmax(x @ w)
@@ -89,7 +89,7 @@ def test_kernels_of_one_line_say_why_each_of_them_ended() -> None:
 def test_plans_are_explained() -> None:
     plan = next(k.plan for k in mnist().kernels if k.name == "conv_add_relu_1")
     assert plan[0].startswith("nest 0: grid {")
-    assert "  a contraction, 3 steps over d0 = 14 × d1 = 14 × d2 = 16, sums over d3 = 3 × d4 = 24" in plan
+    assert "  a contraction, 3 stages over d0 = 14 × d1 = 14 × d2 = 16, reduced over d3 = 3 × d4 = 24" in plan
     assert any(f"of 16 registers of {resolve(SHORT).lanes(4)} lanes, vectors along d2" in line for line in plan)
 
 
@@ -97,14 +97,14 @@ def test_memory_is_that_of_the_arena() -> None:
     memory = mnist().memory
     assert memory is not None and max(b.offset + b.bytes for b in memory.buffers) == memory.arena_bytes
     assert {w.name: w.kernels for w in memory.weights}["8_bias"] == ("matmul_add",)
-    # Buffers that meet do not overlap.
+    # Buffers that are live at the same time do not overlap.
     for k, a in enumerate(memory.buffers):
         for b in memory.buffers[k + 1 :]:
             if a.first <= b.last and b.first <= a.last:
                 assert a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
 
 
-def test_memory_of_open_sizes_is_that_of_a_call() -> None:
+def test_memory_of_dynamic_shapes_is_that_of_a_call() -> None:
     model = dlc.compile_model(rows(), target=SHORT, num_threads=1)
     planned, given = model.explore().program, model.explore(np.ones((100, 8), np.float32)).program
     for shown, n in ((planned, 4), (given, 100)):
@@ -112,13 +112,13 @@ def test_memory_of_open_sizes_is_that_of_a_call() -> None:
         (buffer,) = shown.memory.buffers
         assert (buffer.type, buffer.bytes, buffer.offset) == ("float32[n, 8]", n * 32, 0)
         assert n * 32 <= shown.memory.arena_bytes < n * 32 + 64
-    # The kernels are those of all sizes.
+    # The kernels are those of the dynamic-shape program.
     assert [u.steps[-1].listing.text for u in planned.units] == [u.steps[-1].listing.text for u in given.units]
     assert planned.measured is None
     assert [given.memory.launches[s.launch] for s in given.measured.spans] == [s.kernel for s in given.measured.spans]
 
 
-def test_a_run_is_shown_launch_by_launch() -> None:
+def test_timeline_of_a_run() -> None:
     measured = explored().measured
     names = [k for k in explored().memory.launches]
     assert [names[s.launch] for s in measured.spans] == [s.kernel for s in measured.spans]
@@ -128,17 +128,17 @@ def test_a_run_is_shown_launch_by_launch() -> None:
 
 
 @pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
-def test_a_run_on_a_device_is_shown_too() -> None:
-    program = program_of(load(tiny("Exp").SerializeToString()), None, None, None)
+def test_timeline_on_a_device() -> None:
+    program = import_program(load(tiny("Exp").SerializeToString()), None, None, None)
     shown = collect(program, "opencl", inputs=[np.zeros(4, np.float32)])
     (kernel,), (span,) = shown.kernels, shown.measured.spans
-    assert kernel.bytes == 32 and 0 < kernel.least < kernel.seconds and shown.measured.flops > shown.measured.memory > 0
+    assert kernel.bytes == 32 and 0 < kernel.limit_seconds < kernel.seconds and shown.measured.flops > shown.measured.memory > 0
     assert span.kernel == kernel.name and span.thread == 0 and len(shown.measured.rows) == 1
     assert shown.memory is not None and shown.memory.launches == (kernel.name,)
 
 
-def test_texts_are_written_once() -> None:
-    data = as_data([mnist()])
+def test_texts_are_stored_once() -> None:
+    data = to_plain_data([mnist()])
     assert len(set(data["texts"])) == len(data["texts"])
     step = data["pages"][0]["units"][1]["steps"][-1]["listing"]
     text = data["texts"][step["text"]]
@@ -148,7 +148,7 @@ def test_texts_are_written_once() -> None:
     json.dumps(data)
 
 
-def test_facts_answer_what_a_page_does() -> None:
+def test_json_summary() -> None:
     facts = json.loads(json.dumps(Page(mnist()).as_dict()))
     slowest = max(facts["kernels"], key=lambda k: k["seconds"])
     assert slowest["origins"] and [p["pass"] for p in slowest["changed_by"] if p["stage"] == "tiling"]
@@ -157,7 +157,7 @@ def test_facts_answer_what_a_page_does() -> None:
     assert facts["memory"]["arena_bytes"] == mnist().memory.arena_bytes
 
 
-def test_page_is_one_file_that_fetches_nothing() -> None:
+def test_page_is_self_contained() -> None:
     content = Page(mnist()).html
     assert (
         "default-src 'none'" in content
@@ -172,17 +172,17 @@ def test_names_are_escaped() -> None:
     assert "<script>alert" not in Page(named).html
 
 
-def test_a_notebook_shows_it() -> None:
+def test_notebook_representation() -> None:
     shown = Page(mnist())._repr_html_()
     assert shown.startswith("<iframe srcdoc=") and "<!doctype" not in shown
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_drawn_boxes_keep_apart(seed: int) -> None:
+def test_boxes_do_not_overlap(seed: int) -> None:
     random.seed(seed)
     boxes = [Box("kernel", str(k)) for k in range(40)]
     edges = [Edge(a, b, "") for a in range(40) for b in range(a + 1, 40) if random.random() < 0.05]
-    graph = arranged(boxes, edges)
+    graph = layout_graph(boxes, edges)
     for k, a in enumerate(graph.boxes):
         assert a.x >= 0 and a.x + a.width <= graph.width + 1e-6 and a.y + a.height <= graph.height + 1e-6
         for b in graph.boxes[k + 1 :]:
@@ -207,8 +207,8 @@ VIEWED = """builtin.module {
 """
 
 
-def test_views_are_shown_where_they_are_the_users() -> None:
-    graph = graph_of(parse_module(make_context(), VIEWED), ["x"], ["y"], {})
+def test_only_views_of_the_user_are_shown() -> None:
+    graph = build_graph(parse_module(make_context(), VIEWED), ["x"], ["y"], {})
     assert [(b.kind, b.name) for b in graph.boxes] == [("input", "x"), ("kernel", "relu"), ("view", "reshape"), ("output", "y")]
     assert [(e.source, e.target) for e in graph.edges] == [(0, 1), (1, 2), (2, 3)]
 
@@ -219,34 +219,38 @@ def test_from_python(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").read_text() == page.html and "recurrence" in page.html
 
 
-def test_loaded_models_say_what_they_lack(tmp_path: Path) -> None:
+def test_loaded_models_cannot_be_explored(tmp_path: Path) -> None:
     x = np.zeros(4, np.float32)
     model = dlc.compile_model(tiny("Relu"), target=SHORT, num_threads=1)
     assert all("<title>tiny · dlc</title>" in page.html for page in (model.explore(x), model.explore()))
     model.save(tmp_path / "m.dlc")
     loaded: Model = dlc.load(tmp_path / "m.dlc")
-    with pytest.raises(dlc.UnsupportedError, match="loaded as it was compiled"):
+    with pytest.raises(dlc.UnsupportedError, match="a loaded model cannot be inspected"):
         loaded.explore(x)
 
 
-def test_sizes_that_data_decides_are_those_of_a_call() -> None:
+def test_data_dependent_sizes_are_those_of_a_call() -> None:
     shown = page_of_counts().program
-    assert [(u.kind, u.name) for u in shown.units[:3]] == [("program", "program"), ("part", "part 1"), ("part", "part 2")]
+    assert [(u.kind, u.name) for u in shown.units[:3]] == [
+        ("program", "program"),
+        ("segment", "segment 1"),
+        ("segment", "segment 2"),
+    ]
     assert [s.made_by for s in shown.units[0].steps[1:3]] == ["import", "parts"]
     assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measured is not None
     assert {b.type: b.bytes for b in shown.memory.buffers}["int64[1, nonzero_0 + 1]"] == 4 * 8
     boxes = shown.graph.boxes
-    (size,) = [k for k, box in enumerate(boxes) if box.kind == "decide"]
-    beside = [(boxes[e.source].name, boxes[e.target].name) for e in shown.graph.edges if size in (e.source, e.target)]
-    assert beside == [("cast_reduce_sum", "nonzero_0"), ("nonzero_0", "places")]
+    (size,) = [k for k, box in enumerate(boxes) if box.kind == "size"]
+    other_program = [(boxes[e.source].name, boxes[e.target].name) for e in shown.graph.edges if size in (e.source, e.target)]
+    assert other_program == [("cast_reduce_sum", "nonzero_0"), ("nonzero_0", "true_indices")]
     assert all(box.reason for box in boxes if box.kind == "kernel")
-    # Without inputs, as plans take it.
+    # Without inputs: the sizes used for tile planning.
     planned = dlc.compile_model(chosen_rows(), target=SHORT).explore().program
     assert planned.sizes == {"n": 4, "nonzero_0": 4} and planned.measured is None
 
 
-def test_sizes_that_no_other_is_compiled_with() -> None:
-    """It goes on for three chosen rows alone: shown is what is compiled for a call that has them."""
+def test_data_dependent_sizes_that_need_specialization() -> None:
+    """The program continues only with three selected rows: the page shows the specialization of a call with three."""
     model = dlc.compile_model(three_rows(), target=SHORT, num_threads=1)
     shown = model.explore(ROWS).program
     assert shown.sizes == {"n": 6, "nonzero_0": 3} and shown.measured is not None
@@ -254,7 +258,7 @@ def test_sizes_that_no_other_is_compiled_with() -> None:
         model.explore(ROWS[:2])
 
 
-def test_what_python_computes_is_a_box() -> None:
+def test_python_ops_are_boxes() -> None:
     text = (
         '<ir_version: 9, opset_import: ["": 20]> g (string[n] x) => (string[n, k] p, int64[n] c) '
         '{ p, m = StringSplit<delimiter = " ">(x) c = Add(m, m) }'
@@ -263,10 +267,10 @@ def test_what_python_computes_is_a_box() -> None:
     options = Options.of(num_threads=1)
     shown = collect(Program(imported.module, imported.weights), SHORT, options, inputs=None)
     boxes = [(box.kind, box.name) for box in shown.graph.boxes]
-    assert ("host", "text_split") in boxes and ("kernel", "add") in boxes
+    assert ("host", "string_split") in boxes and ("kernel", "add") in boxes
 
 
-def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
+def test_shape_inputs_are_taken_from_the_call() -> None:
     model = dlc.compile_model(sums(), target=SHORT, num_threads=1)
     x = np.ones((4, 8), np.float32)
     assert [model.explore(x, np.array([axis])).program.outputs for axis in (0, 1)] == [("y: float32[8]",), ("y: float32[4]",)]
@@ -274,7 +278,7 @@ def test_what_shapes_hang_on_is_taken_from_the_call() -> None:
         model.explore()
 
 
-def test_what_has_no_kernels_is_refused() -> None:
+def test_programs_without_kernels_are_errors() -> None:
     model = dlc.compile_model(tiny("Relu"), target="reference")
-    with pytest.raises(dlc.UnsupportedError, match="the target reference runs modules as they are"):
+    with pytest.raises(dlc.UnsupportedError, match="the target reference does not generate kernels"):
         model.explore(np.zeros(4, np.float32))

@@ -1,4 +1,4 @@
-"""A recorded compilation: texts as passes leave them, and lines followed down to machine code and back."""
+"""A recorded compilation: texts after each pass, and links between lines down to machine code."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from dlc.compiler.compilation import Compilation
 from dlc.compiler.kernels import all_kernels, lower_kernel, symbol_of
 from dlc.compiler.lowering import Lowering
 from dlc.dialects.registry import make_context
-from dlc.explore.data import Step, Unit
-from dlc.instrument.printing import Texts, printed
-from dlc.instrument.recording import Recorder
+from dlc.explore.data import PipelineStep, Unit
+from dlc.instrument.compilation_record import CompilationRecorder
+from dlc.instrument.printing import PrintedModules, printed
 from dlc.ir import UnknownLoc, parse_module, print_module
-from dlc.model_files import program_of
+from dlc.model_files import import_program
 from dlc.target import resolve
 from tests.explore.programs import MNIST, XS, W, explored, mnist, recurrence
 from tests.targets import SHORT
 
 
-def lines(step: Step) -> list[str]:
+def lines(step: PipelineStep) -> list[str]:
     return step.listing.text.splitlines()
 
 
@@ -31,8 +31,8 @@ def unit(name: str) -> Unit:
     return next(u for u in explored().units if u.name == name)
 
 
-def test_text_of_what_changes_is_its_text() -> None:
-    lowering, texts = Lowering(Compilation(program_of(MNIST, None, None, None), backend_of("cpu:avx2"))), Texts()
+def test_incremental_text_equals_full_text() -> None:
+    lowering, texts = Lowering(Compilation(import_program(MNIST, None, None, None), backend_of("cpu:avx2"))), PrintedModules()
     for stage in lowering.plan[:4]:
         lowering.run((stage,))
         found = texts.of(lowering.module)
@@ -43,8 +43,8 @@ def test_text_of_what_changes_is_its_text() -> None:
         assert texts.of(lowering.module) is None
 
 
-def test_text_follows_names_attributes_and_places() -> None:
-    module, texts = program_of(MNIST, None, None, None).module, Texts()
+def test_text_follows_names_attributes_and_locations() -> None:
+    module, texts = import_program(MNIST, None, None, None).module, PrintedModules()
     texts.of(module)
     conv = next(op for op in module.walk() if op.name == "dl.conv")
     conv.results[0].name_hint = "another"
@@ -81,10 +81,10 @@ NESTED = """builtin.module {
 
 
 def test_text_of_ops_in_ops() -> None:
-    module, texts = parse_module(make_context(), NESTED), Texts()
+    module, texts = parse_module(make_context(), NESTED), PrintedModules()
     assert printed(module).text == print_module(module, locations=False)
     texts.of(module)
-    # What goes from one block to the one around it may stay in order.
+    # Ops that move to the enclosing block may keep their order.
     add = next(op for op in module.walk() if op.name == "arith.addi")
     loop = add.parent_op()
     assert loop is not None
@@ -96,7 +96,7 @@ def test_text_of_ops_in_ops() -> None:
     assert found is not None and found.text == print_module(module, locations=False)
 
 
-def test_steps_are_those_that_changed_something() -> None:
+def test_only_passes_with_changes_are_steps() -> None:
     for u in explored().units:
         texts = [step.listing.text for step in u.steps]
         assert all(a != b for a, b in pairwise(texts))
@@ -105,23 +105,23 @@ def test_steps_are_those_that_changed_something() -> None:
     assert [s.stage for s in unit("program").steps][-1] == "host"
 
 
-# Where the processor multiplies and adds in one step, and where it does not.
+# Depends on whether the processor has fused multiply-add.
 PRODUCTS = {"llvm": r"@llvm\.fma", "asm": r"vfmadd"} if resolve(SHORT).has_fma else {"llvm": r" fmul ", "asm": r"mulps"}
 
 
 @pytest.mark.parametrize("form, wanted", PRODUCTS.items())
-def test_code_comes_from_its_loops(form: str, wanted: str) -> None:
+def test_code_lines_link_to_loops(form: str, wanted: str) -> None:
     name = next(k.name for k in explored().kernels if "matmul" in k.name)
     steps = {s.stage: s for s in unit(name).steps}
     loops, code = lines(steps["loops"]), steps[form]
     found = [code.listing.lines[k] for k, text in enumerate(lines(code)) if re.search(wanted, text)]
     products = [k for k, text in enumerate(loops) if "vector.fma" in text]
     assert len(products) >= 1 and set(products) <= set(found)
-    # Tanh is a polynomial: its products come from lines that say so.
+    # Tanh is a polynomial; its products have the origin of the tanh.
     assert all("fma" in loops[k] for k in found)
 
 
-def test_lines_come_from_python() -> None:
+def test_lines_link_to_python() -> None:
     source = unit("program").steps[0]
     (line,) = [k for k, text in enumerate(lines(source)) if "h @ w" in text]
     (origin,) = source.listing.origins[line]
@@ -145,29 +145,29 @@ LLVM = """define void @k() !dbg !5 {
 """
 
 
-def test_llvm_without_what_debuggers_want() -> None:
+def test_llvm_without_debug_info() -> None:
     found = llvm_listing(LLVM)
     assert found.text == "define void @k() {\n  %v1 = add i64 1, 2\n  ret void\n}\n"
     assert found.lines == (-1, 6, -1, -1)
 
 
-def test_assembly_without_what_debuggers_want() -> None:
+def test_assembly_without_debug_info() -> None:
     asm = "k:\n.Lfunc_begin0:\n\t.loc\t1 3 0\n\t.cfi_startproc\n\taddq\t%rax, %rbx # why\n.LBB0_1:\n\tadd x0, x0, #8 // why\n\tret\n\t.section\t.debug_abbrev\n\tx\n"
     found = asm_listing(asm)
     assert (found.text, found.lines) == ("k:\n\taddq\t%rax, %rbx\n.LBB0_1:\n\tadd x0, x0, #8\n\tret\n", (-1, 2, -1, 2, 2))
 
 
-def test_c_says_its_places() -> None:
-    recorder = Recorder()
+def test_c_line_origins() -> None:
+    recorder = CompilationRecorder()
     c = Compilation(recurrence.lower(W, XS).program, backend_of("opencl:small"), recorder=recorder)
     lowering = Lowering(c)
     lowering.run(lowering.stages(kernels=False))
     kernel = next(k for k in all_kernels(lowering.module) if symbol_of(k) == "exp")
-    watch = recorder.of_kernel(kernel, lowering.stages(kernels=True))
+    watch = recorder.kernel_recorder(kernel, lowering.stages(kernels=True))
     observer = watch.after_pass
     lowered, _ = lower_kernel(kernel, lowering.stages(kernels=True), lowering.context, check=False, observer=observer)
-    _, (code,) = c.backend.compile_listed("exp", c.backend.emit_traced(lowered, watch.lines))
-    assert code.form == "opencl" and len(code.places) == len(code.text.splitlines())
-    lines = zip(code.places, code.text.splitlines(), strict=True)
+    _, (code,) = c.backend.compile_with_listing("exp", c.backend.emit_with_locations(lowered, watch.lines))
+    assert code.format == "opencl" and len(code.line_origins) == len(code.text.splitlines())
+    lines = zip(code.line_origins, code.text.splitlines(), strict=True)
     stores = [places for places, line in lines if "out" in line and "=" in line and "out_memory" not in line]
     assert stores and set(stores) == {("#0",)}

@@ -1,4 +1,4 @@
-"""Arguments that the caller gives away: their memory is that of results, whatever reads them when."""
+"""Donated arguments: results reuse their memory, whatever the order of reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def update_then_read(p: Any, g: Any) -> Any:
-    """What reads `p` last stands behind what replaces it."""
+    """The last reader of `p` comes after the op that overwrites it."""
     return p - 0.1 * g, dnp.matmul(g, p)
 
 
@@ -44,7 +44,7 @@ def unchanged(p: Any, g: Any) -> Any:
 
 
 def reads_what_replaces(p: Any, g: Any) -> Any:
-    """The last reader of `p` needs what replaces it."""
+    """The last reader of `p` depends on the result that overwrites it."""
     q = p + g
     return q, dnp.matmul(q, p)
 
@@ -59,7 +59,7 @@ CASES: list[Callable[..., Any]] = [
 
 
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
-def test_a_result_lies_where_the_argument_lay_and_is_right(function: Callable[..., Any]) -> None:
+def test_results_reuse_donated_memory(function: Callable[..., Any]) -> None:
     p, g = normal(32, 32), normal(32, 32)
     expected = [np.array(r) for r in dlc.jit(function)(p, g)]
     place = address_of(p)
@@ -69,14 +69,14 @@ def test_a_result_lies_where_the_argument_lay_and_is_right(function: Callable[..
         np.testing.assert_array_equal(result, value)
 
 
-def test_an_update_runs_behind_the_last_reader_and_copies_nothing() -> None:
+def test_update_runs_after_the_last_reader_without_copies() -> None:
     model = dlc.jit(donate_argnames=("p",))(update_then_read).lower(normal(8, 8), normal(8, 8)).compile()
     names = [launch.kernel for launch in model.artifact.host.launches]  # pyright: ignore
     assert len(names) == 2
     assert names[-1].startswith("mul_sub")
 
 
-def test_steps_hold_their_memory() -> None:
+def test_steps_reuse_their_memory() -> None:
     @dlc.jit(donate_argnames=("state",))
     def step(state: Any, x: Any) -> Any:
         w = state["w"] - 0.01 * dnp.matmul(dnp.matrix_transpose(x), dnp.tanh(dnp.matmul(x, state["w"])))
@@ -97,7 +97,7 @@ def test_what_cannot_be_overwritten_is_copied() -> None:
     frozen = p.copy()
     frozen.flags.writeable = False
     np.testing.assert_array_equal(add(frozen, frozen), p + p)
-    # The same memory as another argument, and a part of it.
+    # An argument that shares its memory with another one, wholly or in part.
     np.testing.assert_array_equal(add(p, p), frozen + frozen)
     both = normal(8, 4)
     expected = both[:4] + both[2:6]
@@ -106,7 +106,7 @@ def test_what_cannot_be_overwritten_is_copied() -> None:
 
 def test_an_argument_without_a_result_of_its_type_is_an_error() -> None:
     total = dlc.jit(donate_argnames=("p",))(lambda p: dnp.sum(p))
-    with pytest.raises(ShapeError, match=r"the donated p, tensor<4xf32>, finds no result of its type"):
+    with pytest.raises(ShapeError, match=r"the donated p, tensor<4xf32>, cannot be reused: no result has its type"):
         total(normal(4))
 
 
@@ -114,13 +114,13 @@ def test_what_cannot_be_donated_is_an_error() -> None:
     swapped = dlc.jit(donate_argnames=("p", "q"))(lambda p, q: (q, p))
     with pytest.raises(UnsupportedError, match="result 0 is the donated argument"):
         swapped(normal(4), normal(4))
-    with pytest.raises(DTypeError, match=r"donate_argnames \['y'\] are no arguments"):
+    with pytest.raises(DTypeError, match=r"donate_argnames \['y'\]: no parameters"):
         dlc.jit(donate_argnames=("y",))(lambda x: x)
-    with pytest.raises(DTypeError, match="nor beside dynamic sizes"):
+    with pytest.raises(DTypeError, match="nor be combined with dynamic dimensions"):
         dlc.jit(donate_argnames=("x",), dynamic={"x": {0: "N"}})(lambda x: x)
 
 
-def test_a_saved_program_knows_its_donors(tmp_path: Path) -> None:
+def test_saved_program_keeps_donations(tmp_path: Path) -> None:
     p, g = normal(8, 8), normal(8, 8)
     model = dlc.jit(donate_argnames=("p",))(update_then_read).lower(p, g).compile()
     model.save(tmp_path / "step.dlc")
@@ -141,7 +141,7 @@ def test_a_thousand_training_steps_hold_memory_constant(donated: tuple[str, ...]
         return dlc.optim.apply_updates(params, updates), state
 
     def resident() -> int:
-        """Bytes of this process that are in memory."""
+        """Return the resident memory of this process in bytes."""
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     params, x = normal(128, 128), normal(8, 128)
@@ -150,5 +150,5 @@ def test_a_thousand_training_steps_hold_memory_constant(donated: tuple[str, ...]
         if k == 100:
             before = resident()
         params, state = step(params, state, x)
-    # An array that was kept in each step would be 64 MB.
+    # Leaking one array in each step would take 64 MB.
     assert resident() - before < 4 << 20

@@ -1,4 +1,4 @@
-"""`dlc.disable_jit`: functions computed as they are written, with the results and errors that they have otherwise."""
+"""`dlc.disable_jit`: functions run eagerly, with the results and errors of compiled functions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "loops": (dlc.jit(loops), (X, 2)),
     "gradient": (dlc.value_and_grad(powers), (X + 1,)),
     "Hessian": (dlc.hessian(lambda x: (x**3).sum()), (X[0],)),
-    "lanes": (dlc.vmap(lambda row: lax.cond(row.sum() > 0, lambda: row, lambda: -row)), (X,)),
+    "vmap": (dlc.vmap(lambda row: lax.cond(row.sum() > 0, lambda: row, lambda: -row)), (X,)),
     "pullback": (lambda x: dlc.vjp(dnp.sin, x)[1](x), (X,)),
 }
 
@@ -64,7 +64,7 @@ def test_results_are_those_of_the_compiled_function(name: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_numbers_are_seen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_are_available(capsys: pytest.CaptureFixture[str]) -> None:
     @dlc.jit
     def f(x: Any) -> Any:
         y = x * 2
@@ -82,7 +82,7 @@ def test_numbers_are_seen(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == shown
 
 
-def test_what_has_no_numbers_is_refused() -> None:
+def test_symbolic_values_are_errors() -> None:
     def decides(x: Any) -> Any:
         return x if x.sum() > 0 else -x
 
@@ -92,7 +92,9 @@ def test_what_has_no_numbers_is_refused() -> None:
     with dlc.disable_jit():
         with pytest.raises(DTypeError, match=r"test_eager.py:\d+: a condition .*dlc.lax.cond"):
             dlc.vmap(decides)(X)
-        with pytest.raises(DTypeError, match=r"test_eager.py:\d+: float\(\).* constant to the derivative.*stop_gradient"):
+        with pytest.raises(
+            DTypeError, match=r"test_eager.py:\d+: float\(\).* constant with respect to the derivative.*stop_gradient"
+        ):
             dlc.grad(escapes)(X)
         assert dlc.grad(lambda x: float(dlc.stop_gradient(x)) * x)(3.0) == 3.0
 
@@ -135,7 +137,7 @@ def test_the_environment_disables_it() -> None:
     assert made.stdout == "3\nTracer(int64[])\n"
 
 
-def test_a_condition_is_asked_once_for_each_step() -> None:
+def test_condition_is_evaluated_once_per_step() -> None:
     asked = list[float]()
 
     def goes_on(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Functions of JAX through dlc, where JAX is installed; what JAX prints is recorded in tests/models/stablehlo."""
+"""JAX functions compiled by dlc, where JAX is installed; StableHLO printed by JAX is recorded in tests/models/stablehlo."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dlc.errors import DlcError, ShapeError
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def test_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(DlcError, match="install jax"):
         dlc.from_jax(abs, X)
 
 
-def test_arguments_and_results_are_what_the_function_has() -> None:
+def test_argument_and_result_structure() -> None:
     pytest.importorskip("jax")
 
     def scaled(parameters: dict[str, Any], x: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def test_arguments_and_results_are_what_the_function_has() -> None:
 
 
 def test_random_keys() -> None:
-    """The model has their words."""
+    """Keys are passed as their words."""
     jax = pytest.importorskip("jax")
 
     def drawn(key: Any, x: Any) -> Any:
@@ -61,8 +61,8 @@ def test_complex_arguments_and_results() -> None:
 
 
 @pytest.mark.parametrize(("options", "most"), [({"precision": "bf16"}, 1e-2), ({"weights": "int8"}, 1e-2)])
-def test_weights_of_few_bits(options: dict[str, Any], most: float) -> None:
-    """What a function holds is a weight, what it is given is none."""
+def test_weight_only_quantization(options: dict[str, Any], most: float) -> None:
+    """Arrays that a function closes over are weights; arguments are not."""
     pytest.importorskip("jax")
     x, w = np.random.default_rng(0).standard_normal((2, 128, 128)).astype(np.float32)
     wanted = x @ w
@@ -74,7 +74,7 @@ def test_weights_of_few_bits(options: dict[str, Any], most: float) -> None:
     assert off(dlc.from_jax(lambda x, w: x @ w, x, w, **options)(x, w)) < 1e-5
 
 
-def test_symbolic_sizes_are_open() -> None:
+def test_symbolic_sizes() -> None:
     jax = pytest.importorskip("jax")
     export = pytest.importorskip("jax.export")
 

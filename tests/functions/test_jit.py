@@ -1,4 +1,4 @@
-"""`@dlc.jit`: models as Python functions, trees of arguments, the cache, and errors at the user's line."""
+"""`@dlc.jit`: models as Python functions, pytree arguments, the cache, and errors at the user's line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 class Counted:
-    """A function that counts how often Python runs it, which is how often it is traced."""
+    """A function that counts how often Python runs it, that is, how often it is traced."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -132,7 +132,7 @@ def test_trees_come_back_as_they_are() -> None:
     assert others["none"] is None
 
 
-def test_calls_as_python_has_them() -> None:
+def test_python_calling_conventions() -> None:
     @dlc.jit
     def combine(a: Any, /, b: Any, *rest: Any, scale: Any = 2.0, **more: Any) -> Any:
         return (a + b + sum(rest)) * scale + sum(more.values())
@@ -165,7 +165,7 @@ def test_methods() -> None:
     np.testing.assert_allclose(Model.double(x), 2 * x)
 
 
-def test_arrays_of_the_surroundings_are_constants() -> None:
+def test_closed_over_arrays_are_constants() -> None:
     w, table = normal(4, 3), np.arange(8)
 
     @dlc.jit
@@ -189,7 +189,7 @@ def test_results_of_all_kinds() -> None:
     for got, expected in zip(results, (x, x + 1, x + 1, constant, 3, 2.5, True, np.zeros((0, 4)), x[0, 0]), strict=True):
         np.testing.assert_array_equal(got, expected)
     assert [r.dtype for r in results[4:7]] == [np.int64, np.float64, np.bool_]
-    # Results are the caller's: neither the inputs' memory nor one another's.
+    # Results do not share memory with inputs or with one another.
     results[0][...] = 0
     results[1][...] = 0
     assert x.any() and results[2].any() and constant.any()
@@ -231,7 +231,7 @@ def test_one_trace_per_shapes_dtypes_and_structure() -> None:
     assert traces(x.astype(np.float64)) == 3
     assert traces(x) == 3
     assert traces(compiled(x)) == 3
-    # A number is an input like another: its value is not part of the code, its being weak is.
+    # A scalar is an input: its value is not part of the cache key, its weak type is.
     assert traces(x, 2.0) == 4
     assert traces(x, 3.0) == 4
     assert traces(x, 3) == 5
@@ -252,11 +252,11 @@ def test_static_arguments() -> None:
     assert function.count == 3
     with pytest.raises(DTypeError, match=r"static argument axis is a list, which cannot be hashed"):
         compiled(x, [0])
-    with pytest.raises(DTypeError, match=r"static_argnames.*'axes'.*no arguments"):
+    with pytest.raises(DTypeError, match=r"static_argnames.*'axes'.*no parameters"):
         dlc.jit(static_argnames=("axes",))(lambda x: x)
 
 
-def test_a_static_value_is_told_from_an_equal_one_of_another_type() -> None:
+def test_equal_static_values_of_different_types() -> None:
     compiled = dlc.jit(static_argnames=("n",))(lambda x, n: x * 2 if n is True else x * 3)
     x = normal(3)
     np.testing.assert_allclose(compiled(x, 1), 3 * x)
@@ -281,14 +281,14 @@ class Setting:
     ids=["tuple", "nested", "zero", "set", "dataclass"],
 )
 @pytest.mark.filterwarnings("ignore:divide by zero")
-def test_equal_settings_that_mean_something_else_are_told_apart(settings: Any, factor: Callable[[Any], Any]) -> None:
+def test_equal_static_objects_of_different_meaning(settings: Any, factor: Callable[[Any], Any]) -> None:
     compiled = dlc.jit(target="reference", static_argnames=("n",))(lambda x, n: x * factor(n))
     for setting in settings:
         found, expected = compiled(np.arange(1, 4), setting), np.arange(1, 4) * factor(setting)
         assert np.array_equal(found, expected) and found.dtype == expected.dtype
 
 
-def test_a_failed_trace_is_not_kept() -> None:
+def test_failed_trace_is_not_cached() -> None:
     function = Counted(lambda x: x @ x)
     compiled = dlc.jit(function)
     for _ in range(2):
@@ -314,7 +314,7 @@ def test_calls_from_several_threads() -> None:
 
 
 def test_compiled_functions_call_one_another() -> None:
-    """A compiled function is part of the one that calls it."""
+    """A compiled function called during tracing is inlined."""
     inner = dlc.jit(static_argnames=("n",))(lambda x, n: {"y": x**n})
     outer = dlc.jit(lambda x: inner(x + 1, n=2)["y"] - inner(2.0 * x, 1)["y"])
     x = normal(4)
@@ -338,14 +338,16 @@ def test_code() -> None:
     lowered = dlc.jit(lambda x: x * 2 + 1).lower(normal(8))
     assert "define" in lowered.as_text("llvm") and "target-cpu" in lowered.as_text("llvm")
     assert "ret" in lowered.as_text("asm") and ".globl" in lowered.as_text("asm")
-    with pytest.raises(UnsupportedError, match=r"cpu:\w+ has no form 'opencl'; its kernels are llvm and asm"):
+    with pytest.raises(
+        UnsupportedError, match=r"cpu:\w+ has no output form 'opencl'; its kernels are available as llvm and asm"
+    ):
         lowered.as_text("opencl")
     assert "__kernel" in dlc.jit(lambda x: x * 2, target="opencl:cpu256").lower(normal(8)).as_text("opencl")
     with pytest.raises(UnsupportedError, match=r"linalgg.*dl, fusion, linalg, tiling, loops"):
         lowered.as_text("linalgg")
 
 
-def test_places_are_the_users_lines() -> None:
+def test_locations_are_user_lines() -> None:
     def function(x: Any) -> Any:
         y = dnp.exp(x)
         return y + 1
@@ -384,7 +386,7 @@ def test_a_pipeline_of_ones_own() -> None:
 def raised_in(
     function: Callable[..., Any], kind: type[DlcError], message: str, *arguments: Any, line: int = 1, **options: Any
 ) -> None:
-    """Asserts that a call raises `kind`, which names the line that many below the function's first."""
+    """Assert that a call raises `kind` with the line at this offset from the function's first line."""
     with pytest.raises(kind, match=message) as caught:
         dlc.jit(**options)(function)(*arguments)
     place = f"test_jit.py:{inspect.getsourcelines(function)[1] + line}: "
@@ -449,7 +451,7 @@ def test_elements_are_not_known_while_tracing() -> None:
         return x
 
     x = np.float32(1)
-    raised_in(assigns, DlcError, r"in place.*x\.at\[place\]\.set.*dlc\.numpy\.where", x)
+    raised_in(assigns, DlcError, r"in place.*x\.at\[index\]\.set.*dlc\.numpy\.where", x)
     raised_in(branches, DTypeError, "condition.*dlc.numpy.where.*static_argnames", x)
     raised_in(converts, DTypeError, r"float\(\)", x)
     raised_in(counts, DTypeError, r"int\(\)", x)
@@ -471,7 +473,7 @@ def test_errors_of_dtype_name_the_users_line() -> None:
     raised_in(too_large, DTypeError, "300 out of bounds for uint8", normal(3))
 
 
-def test_arguments_that_are_no_arrays() -> None:
+def test_non_array_arguments() -> None:
     function = dlc.jit(lambda x, mode: x)
     with pytest.raises(DTypeError, match=r"argument mode.*got str.*static_argnames"):
         function(normal(3), "fast")
@@ -503,7 +505,7 @@ def test_values_must_not_outlive_their_trace() -> None:
 
 
 @pytest.mark.skipif(sys.flags.optimize > 1, reason="python -OO takes docstrings away")
-def test_it_keeps_the_functions_name_and_words() -> None:
+def test_name_and_docstring_are_kept() -> None:
     def documented(x: Any) -> Any:
         """Words."""
         return x
@@ -513,7 +515,7 @@ def test_it_keeps_the_functions_name_and_words() -> None:
 
 
 def test_public_names_stay_what_they_are() -> None:
-    """Importing a module of the package must not hide a function of the same name."""
+    """Importing a submodule of the package must not hide a function of the same name."""
     for name in dlc._PUBLIC:
         importlib.import_module(dlc._PUBLIC[name])
         assert getattr(dlc, name).__name__ == name
@@ -534,15 +536,15 @@ def test_masked_arrays_are_refused() -> None:
     np.testing.assert_array_equal(next(iter(model(np.ma.masked_array(np.ones(2, np.float32))).values())), [2, 2])
 
 
-def test_what_is_said_of_a_function_is_checked() -> None:
+def test_decorator_arguments_are_validated() -> None:
     for wrong in ("N", ("N",), {"N": 0}):
-        with pytest.raises(DTypeError, match=r"dynamic says .* of x.*\{0: 'N'\}"):
+        with pytest.raises(DTypeError, match=r"dynamic: x: .*\{0: 'N'\}"):
             dlc.jit(lambda x: x, dynamic=cast(Any, {"x": wrong}))
     with pytest.raises(DTypeError, match=r"dlc\.jit: function = 3; expected a function"):
         dlc.jit(cast(Any, 3))
 
 
-def test_static_arguments_by_place() -> None:
+def test_static_arguments_by_position() -> None:
     @dlc.jit(static_argnums=1)
     def scale(x: Any, n: int) -> Any:
         return x * len(range(n))
@@ -557,12 +559,12 @@ def test_lowering_for_a_shape_and_dtype() -> None:
     lowered = dlc.jit(lambda x: x @ x.T).lower(dlc.ShapeDtype((3, 4), np.float32))
     assert "tensor<3x4xf32>" in lowered.as_text()
     assert lowered.compile()(np.ones((3, 4), np.float32))["result"][0, 0] == 4
-    with pytest.raises(DTypeError, match=r"has no elements; only \.lower takes it"):
+    with pytest.raises(DTypeError, match=r"has no elements; pass it to \.lower only"):
         dlc.jit(lambda x: x)(dlc.ShapeDtype((3, 4), np.float32))
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [(3, "f4"), ((2.5,), "f4"), ((2,), "no dtype"), ((-2,), "f4")])
-def test_what_is_no_shape_and_dtype(shape: Any, dtype: Any) -> None:
+def test_invalid_shape_and_dtype(shape: Any, dtype: Any) -> None:
     with pytest.raises((DTypeError, ShapeError), match="ShapeDtype"):
         dlc.ShapeDtype(shape, dtype)
 
@@ -577,8 +579,8 @@ def test_a_function_is_pickled_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("use", [lambda x: {x: 1}, lambda x: x in {1, 2}])
-def test_a_traced_value_is_no_key(use: Any) -> None:
-    with pytest.raises(DTypeError, match=r"test_jit.py:\d+: a key of a dict"):
+def test_traced_value_is_not_hashable(use: Any) -> None:
+    with pytest.raises(DTypeError, match=r"test_jit.py:\d+: Tracer.* is a traced array, which cannot be a dict key"):
         dlc.jit(use)(np.ones(2))
 
 

@@ -1,4 +1,4 @@
-"""Arrays that a traced function reads from around it and changes in place: it computes what NumPy does."""
+"""Arrays that a traced function closes over and that are modified in place: results are those of NumPy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def behind_a_loop(x: Any) -> Any:
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 @pytest.mark.parametrize("function", [between_uses, in_a_python_loop, by_a_view, by_its_owner, behind_a_loop])
-def test_what_is_read_is_what_an_array_held_then(function: Callable[[Any], Any], target: str) -> None:
+def test_reads_see_the_values_at_the_time(function: Callable[[Any], Any], target: str) -> None:
     for found, expected in zip(dlc.jit(target=target)(function)(X), function(X.copy()), strict=True):
         assert np.array_equal(found, expected, equal_nan=True)
 
@@ -71,7 +71,7 @@ def test_a_large_array_is_not_copied_and_cannot_be_changed_meanwhile() -> None:
         large[3] = 1
         return y
 
-    with pytest.raises(DlcError, match=r"test_snapshots\.py:\d+: a large array .* changed in place.*; change a copy"):
+    with pytest.raises(DlcError, match=r"test_snapshots\.py:\d+: a large array .* modified in place.*; modify a copy"):
         dlc.jit(target="reference")(changes)(np.float32(2))
     assert large[3] == 0
     large[3] = 1
@@ -87,12 +87,12 @@ def test_the_read_only_arrays_of_the_user_stay_so() -> None:
     assert not large.flags.writeable
 
 
-def test_a_copy_of_what_stands_for_an_array_is_itself() -> None:
+def test_copying_a_tracer_returns_itself() -> None:
     compiled = dlc.jit(target="reference")(lambda tree: copy.deepcopy(tree)["x"] + copy.copy(tree["x"]))
     assert np.array_equal(compiled({"x": X}), 2 * X)
 
 
-def test_what_stands_for_an_array_is_not_pickled() -> None:
+def test_tracers_cannot_be_pickled() -> None:
     with pytest.raises(DTypeError, match=r"test_snapshots\.py:\d+: a pickle of Tracer"):
         dlc.jit(target="reference")(lambda x: pickle.dumps(x) and x)(X)
 
@@ -100,7 +100,7 @@ def test_what_stands_for_an_array_is_not_pickled() -> None:
 def test_a_container_that_holds_itself_is_an_error() -> None:
     circle: list[Any] = [X]
     circle.append(circle)
-    with pytest.raises(DTypeError, match="a tuple that holds itself"):
+    with pytest.raises(DTypeError, match="a tuple that contains itself"):
         dlc.jit(target="reference")(lambda x: x[0])(circle)
 
 
@@ -109,6 +109,6 @@ def test_a_container_that_holds_itself_is_an_error() -> None:
     [lambda x: dnp.repeat(x, 1 << 60), lambda x: dnp.broadcast_to(x[:, None, None], (4, 1 << 30, 1 << 30)).sum()],
     ids=["repeat", "broadcast"],
 )
-def test_what_no_memory_holds_is_refused_where_it_is_written(function: Callable[[Any], Any]) -> None:
-    with pytest.raises(DlcError, match=r"test_snapshots\.py:\d+: .*no memory holds"):
+def test_out_of_memory_names_the_line(function: Callable[[Any], Any]) -> None:
+    with pytest.raises(DlcError, match=r"test_snapshots\.py:\d+: .*does not fit in memory"):
         dlc.jit(function)(X)

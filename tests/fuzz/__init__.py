@@ -1,1 +1,1 @@
-"""Fuzzing: `python -m tests.fuzz programs` and `python -m tests.fuzz files`; docs/fuzzing.md says what both do."""
+"""Fuzzers, run by `python -m tests.fuzz`: random programs, graphs and files (docs/fuzzing.md)."""

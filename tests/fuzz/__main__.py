@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz programs|control|counts|lanes|derivatives|graphs|files --count N --seed S`: exit status 1 if anything is found."""
+"""Run a fuzzer: `python -m tests.fuzz FUZZER --count N --seed S`. The exit status is 1 if anything was found."""
 
 from __future__ import annotations
 
@@ -10,58 +10,62 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from dlc.machine.cpus import usable_cpus
-from tests.fuzz import control, counts, derivatives, files, graphs, lanes, programs
-from tests.fuzz.sums import PRECISIONS
+from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, programs
+from tests.fuzz.reduction_bounds import PRECISIONS
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    for name in ("programs", "control", "counts", "lanes", "derivatives", "graphs", "files"):
+    for name in ("programs", "control", "data_dependent", "batching", "derivatives", "graphs", "files"):
         command = kinds.add_parser(name)
-        command.add_argument("--count", type=int, default=1000, help="how many seeds")
-        command.add_argument("--seed", type=int, default=0, help="the first of them")
-        command.add_argument("--jobs", type=int, default=usable_cpus(), help="processes at work at once")
-    kinds.choices["programs"].add_argument("--target", help="one target for all; else the levels of the CPU in turn")
+        command.add_argument("--count", type=int, default=1000, help="number of seeds")
+        command.add_argument("--seed", type=int, default=0, help="the first seed")
+        command.add_argument("--jobs", type=int, default=usable_cpus(), help="number of worker processes")
+    kinds.choices["programs"].add_argument("--target", help="run all programs on this target (default: the CPU levels in turn)")
     kinds.choices["programs"].add_argument("--batch", type=int, default=programs.BATCH, help="programs compiled together")
     kinds.choices["control"].add_argument(
-        "--target", choices=(*control.TARGETS, *control.DEVICES), help="one of them; else all that take no device"
+        "--target",
+        choices=(*control.TARGETS, *control.DEVICES),
+        help="run on this target (default: all that need no OpenCL device)",
     )
-    kinds.choices["counts"].add_argument("--target", help="one target; else the CPU")
-    kinds.choices["lanes"].add_argument("--target", help="one target; else the reference and the CPU")
-    kinds.choices["derivatives"].add_argument("--target", help="one target; else the reference mostly, and the CPU")
-    kinds.choices["graphs"].add_argument("--target", help="one target; else the reference mostly, and the CPU")
+    kinds.choices["data_dependent"].add_argument("--target", help="run on this target (default: cpu)")
+    kinds.choices["batching"].add_argument("--target", help="run on this target (default: reference and cpu)")
+    kinds.choices["derivatives"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
+    kinds.choices["graphs"].add_argument("--target", help="run on this target (default: mostly reference, sometimes cpu)")
     for name in ("programs", "graphs"):
         kinds.choices[name].add_argument(
-            "--precision", default="f32", choices=("f32", *PRECISIONS), help="of what contractions with weights multiply"
+            "--precision", default="f32", choices=("f32", *PRECISIONS), help="precision of contractions with weights"
         )
     families = list(files.FAMILIES)
-    kinds.choices["files"].add_argument("--of", action="append", choices=families, help="kinds of files; all of them if none")
-    given = parser.parse_args()
-    # What is compiled here is of no use to anybody later.
+    kinds.choices["files"].add_argument(
+        "--of", action="append", choices=families, help="kind of files; repeatable (default: all)"
+    )
+    arguments = parser.parse_args()
+    # Compiled programs are never reused: do not fill the cache.
     os.environ["DLC_CACHE"] = "0"
-    # Programs are shared out to processes, not the kernels of each.
+    # Parallelism is over programs, not over the kernels of one program.
     os.environ["DLC_WORKERS"] = "1"
     fuzzers = {
         "programs": fuzz_programs,
         "control": fuzz_control,
-        "counts": fuzz_counts,
-        "lanes": fuzz_lanes,
+        "data_dependent": fuzz_data_dependent,
+        "batching": fuzz_batching,
         "derivatives": fuzz_derivatives,
         "graphs": fuzz_graphs,
         "files": fuzz_files,
     }
-    return fuzzers[given.kind](given)
+    return fuzzers[arguments.kind](arguments)
 
 
 class Progress:
-    """A line about how far a run is, where someone watches, and a summary at its end."""
+    """A progress line, on a terminal or once a minute, and a summary at the end of a run."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.done = 0
         self.failed = 0
-        self.began = self.said = time.monotonic()
+        self.began = self.reported_at = time.monotonic()
 
     def line(self) -> str:
         seconds = time.monotonic() - self.began
@@ -71,8 +75,8 @@ class Progress:
         self.done += done
         if sys.stderr.isatty():
             print(f"\r{self.line()}  ", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() - self.said > 60:
-            self.said = time.monotonic()
+        elif time.monotonic() - self.reported_at > 60:
+            self.reported_at = time.monotonic()
             print(self.line(), file=sys.stderr, flush=True)
 
     def failure(self, text: object) -> None:
@@ -80,64 +84,76 @@ class Progress:
         print(f"\n{text}", flush=True)
 
 
-def fuzz_programs(given: argparse.Namespace) -> int:
-    progress, results = Progress(given.count), 0
+def fuzz_programs(arguments: argparse.Namespace) -> int:
+    progress, results = Progress(arguments.count), 0
 
-    def heard(report: programs.Report) -> None:
+    def report_progress(report: programs.Report) -> None:
         nonlocal results
         results += report.results
         progress.step(report.programs)
 
-    chosen = programs.trials(given.seed, given.count, given.target, given.batch, given.precision)
-    for failure in programs.fuzz(chosen, given.jobs, heard):
+    trials = programs.trials(arguments.seed, arguments.count, arguments.target, arguments.batch, arguments.precision)
+    for failure in programs.fuzz(trials, arguments.jobs, report_progress):
         progress.failure(failure)
     print(progress.line(), results, "results")
     return 1 if progress.failed else 0
 
 
-def fuzz_control(given: argparse.Namespace) -> int:
-    return _counted(given, control.fuzz(control.trials(given.seed, given.count, given.target), given.jobs))
+def fuzz_control(arguments: argparse.Namespace) -> int:
+    return _report_outcomes(
+        arguments, control.fuzz(control.trials(arguments.seed, arguments.count, arguments.target), arguments.jobs)
+    )
 
 
-def fuzz_counts(given: argparse.Namespace) -> int:
-    return _counted(given, counts.fuzz(counts.trials(given.seed, given.count, given.target), given.jobs))
+def fuzz_data_dependent(arguments: argparse.Namespace) -> int:
+    return _report_outcomes(
+        arguments, data_dependent.fuzz(data_dependent.trials(arguments.seed, arguments.count, arguments.target), arguments.jobs)
+    )
 
 
-def fuzz_lanes(given: argparse.Namespace) -> int:
-    return _summary(given, lambda heard: lanes.fuzz(lanes.trials(given.seed, given.count, given.target), given.jobs, heard))
+def fuzz_batching(arguments: argparse.Namespace) -> int:
+    return _report_failures(
+        arguments,
+        lambda report_progress: batching.fuzz(
+            batching.trials(arguments.seed, arguments.count, arguments.target), arguments.jobs, report_progress
+        ),
+    )
 
 
-def fuzz_derivatives(given: argparse.Namespace) -> int:
-    chosen = derivatives.trials(given.seed, given.count, given.target)
-    return _summary(given, lambda heard: derivatives.fuzz(chosen, given.jobs, heard))
+def fuzz_derivatives(arguments: argparse.Namespace) -> int:
+    trials = derivatives.trials(arguments.seed, arguments.count, arguments.target)
+    return _report_failures(arguments, lambda report_progress: derivatives.fuzz(trials, arguments.jobs, report_progress))
 
 
-def _summary(given: argparse.Namespace, fuzz: Callable[[Callable[[object], None]], Iterable[object]]) -> int:
-    progress = Progress(given.count)
+def _report_failures(arguments: argparse.Namespace, fuzz: Callable[[Callable[[object], None]], Iterable[object]]) -> int:
+    progress = Progress(arguments.count)
     for failure in fuzz(lambda trial: progress.step(1)):
         progress.failure(failure)
     print(progress.line())
     return 1 if progress.failed else 0
 
 
-def fuzz_graphs(given: argparse.Namespace) -> int:
-    return _counted(given, graphs.fuzz(graphs.trials(given.seed, given.count, given.target, given.precision), given.jobs))
+def fuzz_graphs(arguments: argparse.Namespace) -> int:
+    return _report_outcomes(
+        arguments,
+        graphs.fuzz(graphs.trials(arguments.seed, arguments.count, arguments.target, arguments.precision), arguments.jobs),
+    )
 
 
-def fuzz_files(given: argparse.Namespace) -> int:
-    chosen = files.trials(given.seed, given.count, given.of or list(files.FAMILIES))
-    return _counted(given, files.fuzz(chosen, given.jobs))
+def fuzz_files(arguments: argparse.Namespace) -> int:
+    trials = files.trials(arguments.seed, arguments.count, arguments.of or list(files.FAMILIES))
+    return _report_outcomes(arguments, files.fuzz(trials, arguments.jobs))
 
 
-def _counted(given: argparse.Namespace, outcomes: Iterable[tuple[object, str, str | None]]) -> int:
-    """Reports failures, and how many trials became what."""
-    progress, became = Progress(given.count), Counter[str]()
-    for trial, what, wrong in outcomes:
+def _report_outcomes(arguments: argparse.Namespace, outcomes: Iterable[tuple[object, str, str | None]]) -> int:
+    """Report failures, and count the trials by outcome."""
+    progress, counts = Progress(arguments.count), Counter[str]()
+    for trial, outcome, mismatch in outcomes:
         progress.step(1)
-        became[what] += 1
-        if wrong is not None:
-            progress.failure(f"{trial}\n{wrong.strip()}")
-    print(progress.line(), *(f"{n} {what}" for what, n in became.most_common()), sep=", ")
+        counts[outcome] += 1
+        if mismatch is not None:
+            progress.failure(f"{trial}\n{mismatch.strip()}")
+    print(progress.line(), *(f"{n} {outcome}" for outcome, n in counts.most_common()), sep=", ")
     return 1 if progress.failed else 0
 
 

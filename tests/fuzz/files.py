@@ -1,4 +1,4 @@
-"""Files with random changes: reading them ends in a DlcError that says what is wrong, or in a model that computes what it says."""
+"""Mutate model files: reading one must raise a DlcError with a message, or give a model that computes as specified."""
 
 from __future__ import annotations
 
@@ -34,35 +34,35 @@ from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
 from dlc.runtime.opencl.devices import all_devices
 from tests.frontend.onnx.node_suite import cases
-from tests.frontend.tflite.recorded import recorded
+from tests.frontend.tflite.recorded_models import recorded
 from tests.fuzz import mutations
-from tests.fuzz.expected import expected_of
-from tests.fuzz.supervise import supervised
-from tests.fuzz.tracked import difference
+from tests.fuzz.bounded_value import difference
+from tests.fuzz.program_bounds import expected_results
+from tests.fuzz.supervise import run_supervised
 from tests.models.skeletons import FOLDER, PRETRAINED
 from tests.ops.sample import values
-from tests.sizes.deciding import positive, some_sizes
+from tests.sizes.data_dependent_models import positive, some_sizes
 
-# What one file may take: seconds, and memory beyond what the process has when it starts.
-SECONDS, MEMORY = 60, 4 << 30
-# Only what is small is compiled and run: mostly by the reference, which takes the same steps as far as they know of no target.
-LARGEST_VALUE, MOST_OPS, NATIVE = 20_000, 60, 0.2
+# Limits for one file: seconds, and memory in addition to that of the process when it starts.
+TIMEOUT_SECONDS, MEMORY_LIMIT_BYTES = 60, 4 << 30
+# Only small programs are compiled and run: mostly by the reference, which shares all target-independent passes.
+MAX_ELEMENTS, MAX_OPS, NATIVE_SHARE = 20_000, 60, 0.2
 OPTIONS = Options(num_threads=1, workers=1, cache=False)
-# Whether a file of this stage is run: lower ones address memory as they say.
+# Whether modules of a stage are run. Those of lower stages address memory directly, so that a mutated one may crash.
 STAGES = {"dl": True, "fusion": True, "linalg": False, "tiling": False, "loops": False}
-# Modules of parts of models, from and to these tensors, since it is their text that takes long to read.
-_DUMPED = {
+# Models whose dumped modules are mutated, or subgraphs of them between two tensors, since long modules are slow to parse.
+_DUMPED_SUBGRAPHS = {
     "mnist_cnn": ("input", "max_pool2d"),
     "mnist_cnn_int8_qdq": ("input", "relu_QuantizeLinear_Output"),
     "scan_rnn": (),
     "loop_if_script": (),
 }
-_COMPILED = ("mnist_cnn", "mnist_cnn_int8_qdq")
+_COMPILED_MODELS = ("mnist_cnn", "mnist_cnn_int8_qdq")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One changed file: of a family, by its seed."""
+    """A mutated file of a family."""
 
     seed: int
     family: str
@@ -72,18 +72,20 @@ class Trial:
 
 
 def trials(seed: int, count: int, families: Sequence[str]) -> list[Trial]:
-    """The files of `count` seeds from `seed` on, of these families in turn."""
+    """Return the trials of `count` seeds from `seed` on, of the families in turn."""
     return [Trial(s, families[s % len(families)]) for s in range(seed, seed + count)]
 
 
-def fuzz(chosen: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
-    """What became of each trial, and what went wrong if something did."""
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
+    """Yield the outcome of each trial, with a description of a failure or None."""
     with tempfile.TemporaryDirectory() as folder:
-        for t in {t.family for t in chosen}:
+        for t in {t.family for t in selected_trials}:
             prepare(t)
         tempfile.tempdir = folder
         try:
-            for outcome in supervised(run, chosen, jobs=jobs, seconds=SECONDS, memory=MEMORY, run=40):
+            for outcome in run_supervised(
+                run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS, memory=MEMORY_LIMIT_BYTES, items_per_child=40
+            ):
                 if outcome.death is not None:
                     yield outcome.item, "died", outcome.death
                 else:
@@ -94,16 +96,16 @@ def fuzz(chosen: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str |
 
 
 def run(trial: Trial) -> tuple[str, str | None]:
-    """Makes the file and reads it: what became of it, and what went wrong if something did."""
+    """Create and read the file of a trial; return its outcome, and a description of a failure or None."""
     with tempfile.TemporaryDirectory() as folder:
         rng = random.Random(f"{trial.family}{trial.seed}")
         path = FAMILIES[trial.family](Path(folder), rng)
         try:
-            return read(path, "cpu" if rng.random() < NATIVE else "reference"), None
+            return read(path, "cpu" if rng.random() < NATIVE_SHARE else "reference"), None
         except CompileError as error:
-            # In IR below `dl` a change may break what its passes left to each other; a model never does.
+            # In IR below `dl`, a mutation may break invariants between passes. A model must never cause a CompileError.
             excused = path.suffix == ".mlir" and not STAGES[path.stem]
-            return "refused", None if excused else f"a bug, it says: {error}\n{traceback.format_exc()}"
+            return "refused", None if excused else f"CompileError: {error}\n{traceback.format_exc()}"
         except DlcError as error:
             return "refused", None if str(error).strip() else f"{type(error).__name__} without a message"
         except Exception:
@@ -111,7 +113,7 @@ def run(trial: Trial) -> tuple[str, str | None]:
 
 
 def read(path: Path, target: str) -> str:
-    """Loads a file as its users would, and runs what is small on the target; what was done with it."""
+    """Load a file as a user would, run it if it is small, and return the outcome."""
     if path.suffix == ".dlc":
         return _run_artifact(path)
     program = load_program(path)
@@ -125,13 +127,13 @@ def read(path: Path, target: str) -> str:
 def _run_artifact(path: Path) -> str:
     data = path.read_bytes()
     if b'"name":"opencl' in data:
-        # It is read, and what it runs is not built: that takes a driver seconds.
+        # Read it without building its kernels, which takes the driver seconds.
         artifact = program_in(path, Builder(all_devices()[0], Cache(None), 1))
         assert isinstance(artifact, DeviceArtifact) and artifact.planned.launches
         return "loaded"
     model = dlc.load(path, num_threads=1)
     if mutations.header_of(data)["model"] not in [mutations.header_of(a)["model"] for a in artifacts()]:
-        # Its kernels are trusted with the buffers that they were compiled for, not with others.
+        # Kernel code is not checked: with other buffers than those of the original header it may access any memory.
         return "loaded"
     model(*(values(info.dtype, *map(int, info.shape)) for info in model.inputs))
     return "run"
@@ -140,60 +142,62 @@ def _run_artifact(path: Path) -> str:
 def _is_small(program: Program) -> bool:
     shapes = [v.type.get_shape() for op in program.module.walk() for v in op.results if isinstance(v.type, TensorType)]
     inputs = [info.shape for info in program.inputs]
-    few = sum(1 for _ in program.module.walk()) <= MOST_OPS
-    return few and all(prod(max(int(s), 1) for s in shape) <= LARGEST_VALUE for shape in (*shapes, *inputs) if -1 not in shape)
+    is_short = sum(1 for _ in program.module.walk()) <= MAX_OPS
+    return is_short and all(
+        prod(max(int(s), 1) for s in shape) <= MAX_ELEMENTS for shape in (*shapes, *inputs) if -1 not in shape
+    )
 
 
-def _bound(program: Program) -> Program:
-    """The program with 2 for every size that is open."""
+def _bind_sizes(program: Program) -> Program:
+    """Bind every symbolic size of a program to 2."""
     return program.with_sizes(
         {symbol: 2 for info in program.inputs for s in info.shape if isinstance(s, Dim) for symbol in s.symbols()}
     )
 
 
 def _run(program: Program, target: str) -> str:
-    program = _bound(program)
-    # A loop that ends when its data says so need not end.
+    program = _bind_sizes(program)
+    # A loop with a data-dependent end might not terminate.
     if not _is_small(program) or any(isinstance(op, dlc.dialects.dl.WhileOp) for op in program.module.walk()):
         return "read"
     inputs = [np.asarray(values(info.dtype, *map(int, info.shape), seed=k)) for k, info in enumerate(program.inputs)]
-    expected = expected_of(program, inputs)
+    expected = expected_results(program, inputs)
     model = compile(program, target, OPTIONS)
     got = [np.asarray(r) for r in model.run_unchecked(inputs)]
     if expected is None:
         evaluate(program.module, inputs, program.weights)
         return "run"
     for want, array in zip(expected, got, strict=True):
-        if wrong := difference(array, want):
-            raise AssertionError(wrong)
+        if mismatch := difference(array, want):
+            raise AssertionError(mismatch)
     return "compared"
 
 
-# Families: where files come from, and how they are changed
+# Families: the original files, and how they are mutated
 
 
 def prepare(family: str) -> None:
-    """Makes what all files of a family start from, once, before children are forked."""
+    """Create the original files of a family, once, before children are forked."""
     {"nodes": cases, "onnx": models, "external": models, "dump": dumps, "artifact": artifacts, "tflite": recorded}[family]()
 
 
 @cache
 def models() -> list[ModelProto]:
-    """Whole models, small enough to be changed and read in no time."""
+    """Load the models that are small enough to mutate and read quickly."""
     paths = sorted(p for folder in (FOLDER / "small", PRETRAINED) for p in folder.glob("*.onnx"))
     return [onnx.load(p) for p in paths if p.stat().st_size < 700_000]
 
 
 @cache
 def dumps() -> list[tuple[str, str, dict[str, bytes]]]:
-    """Modules as text after each stage, and the files of their weights."""
-    made: list[tuple[str, str, dict[str, bytes]]] = []
-    for name, part in _DUMPED.items():
+    """Return modules as text after each stage, with the files of their weights."""
+    modules: list[tuple[str, str, dict[str, bytes]]] = []
+    for name, subgraph in _DUMPED_SUBGRAPHS.items():
         model = onnx.load(FOLDER / "small" / f"{name}.onnx")
-        if part:
-            model = onnx.utils.Extractor(onnx.shape_inference.infer_shapes(model)).extract_model(*([n] for n in part))
+        if subgraph:
+            model = onnx.utils.Extractor(onnx.shape_inference.infer_shapes(model)).extract_model(*([n] for n in subgraph))
         imported = import_model(model)
-        program = _bound(Program(imported.module, imported.weights, name))
+        program = _bind_sizes(Program(imported.module, imported.weights, name))
         with tempfile.TemporaryDirectory() as folder:
             program.weights.save(Path(folder))
             weights = {p.name: p.read_bytes() for p in Path(folder).iterdir()}
@@ -201,62 +205,68 @@ def dumps() -> list[tuple[str, str, dict[str, bytes]]]:
             lowering = Lowering(Compilation(program, backend_of("cpu"), OPTIONS))
             lowering.until(stage)
             last = max(k for k, s in enumerate(lowering.plan) if s.name == stage)
-            left = ",".join(str(p) for s in lowering.plan[last + 1 :] for p in s.passes)
-            made.append((stage, module_text(lowering.module, left), weights))
-    return made
+            remaining = ",".join(str(p) for s in lowering.plan[last + 1 :] for p in s.passes)
+            modules.append((stage, module_text(lowering.module, remaining), weights))
+    return modules
 
 
 @cache
 def artifacts() -> list[bytes]:
-    """Compiled models, each made by a process of its own: what is forked later must find no driver open."""
-    outcomes = list(supervised(lambda make: make(), _ARTIFACTS, seconds=SECONDS))
+    """Return compiled models.
+
+    Each is made in its own process, since OpenCL drivers must not be open in a process that forks later.
+    """
+    outcomes = list(run_supervised(lambda make: make(), _ARTIFACTS, seconds=TIMEOUT_SECONDS))
     if died := [outcome.death for outcome in outcomes if outcome.death is not None]:
         raise AssertionError("\n".join(died))
     return [outcome.result for outcome in outcomes if isinstance(outcome.result, bytes)]
 
 
-def _saved(model: Model) -> bytes:
+def _save(model: Model) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / "model.dlc")
         return (Path(folder) / "model.dlc").read_bytes()
 
 
-def _for_a_device() -> bytes | None:
-    """Of open sizes, one of which data decides; None where there is no device."""
+def _opencl_artifact() -> bytes | None:
+    """Return a model with symbolic and data-dependent sizes, or None without an OpenCL device."""
     if not all_devices():
         return None
     function = dlc.jit(target="opencl", dynamic={"x": {0: "N:1..9"}})(lambda x: (x + 1, x[x > 0]))
-    return _saved(function.lower(np.ones((2, 4), np.float32)).compile())
+    return _save(function.lower(np.ones((2, 4), np.float32)).compile())
 
 
 _ARTIFACTS: list[Callable[[], bytes | None]] = [
-    *(lambda name=name: _saved(dlc.compile_model(FOLDER / "small" / f"{name}.onnx", num_threads=1)) for name in _COMPILED),
-    _for_a_device,
-    lambda: _saved(compile(positive(4), "cpu", OPTIONS)),
-    lambda: _saved(some_sizes()),
+    *(
+        lambda name=name: _save(dlc.compile_model(FOLDER / "small" / f"{name}.onnx", num_threads=1))
+        for name in _COMPILED_MODELS
+    ),
+    _opencl_artifact,
+    lambda: _save(compile(positive(4), "cpu", OPTIONS)),
+    lambda: _save(some_sizes()),
 ]
 
 
-def _changed(model: ModelProto, rng: random.Random) -> bytes:
+def _mutate(model: ModelProto, rng: random.Random) -> bytes:
     if rng.random() < 0.15:
-        return mutations.mutated_bytes(model.SerializeToString(), rng)
-    return mutations.mutated_model(model, rng).SerializeToString()
+        return mutations.mutate_bytes(model.SerializeToString(), rng)
+    return mutations.mutate_model(model, rng).SerializeToString()
 
 
 def _model(rng: random.Random) -> ModelProto:
-    """One of the models, small ones more often: they take less time."""
+    """Choose a model; small ones are more likely, since they take less time."""
     return rng.choices(models(), [1 / (20 + len(m.graph.node)) for m in models()])[0]
 
 
 def _onnx(folder: Path, rng: random.Random) -> Path:
     path = folder / "model.onnx"
-    path.write_bytes(_changed(_model(rng), rng))
+    path.write_bytes(_mutate(_model(rng), rng))
     return path
 
 
 def _node(folder: Path, rng: random.Random) -> Path:
     path = folder / "model.onnx"
-    path.write_bytes(_changed(cases()[rng.choice(sorted(cases()))].model, rng))
+    path.write_bytes(_mutate(cases()[rng.choice(sorted(cases()))].model, rng))
     return path
 
 
@@ -266,22 +276,22 @@ def _external(folder: Path, rng: random.Random) -> Path:
     model.CopyFrom(_model(rng))
     onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=16)
     changed = onnx.load(path, load_external_data=False)
-    path.write_bytes(_changed(changed, rng))
+    path.write_bytes(_mutate(changed, rng))
     data = folder / "weights.bin"
     if data.exists() and rng.random() < 0.3:
-        data.write_bytes(mutations.mutated_bytes(data.read_bytes(), rng))
+        data.write_bytes(mutations.mutate_bytes(data.read_bytes(), rng))
     return path
 
 
 def _dump(folder: Path, rng: random.Random) -> Path:
     stage, text, weights = rng.choice(dumps())
     (folder / WEIGHTS).mkdir()
-    spoiled = rng.choice(sorted(weights)) if weights and rng.random() < 0.2 else None
+    corrupted = rng.choice(sorted(weights)) if weights and rng.random() < 0.2 else None
     for name, data in weights.items():
-        (folder / WEIGHTS / name).write_bytes(mutations.mutated_bytes(data, rng) if name == spoiled else data)
+        (folder / WEIGHTS / name).write_bytes(mutations.mutate_bytes(data, rng) if name == corrupted else data)
     path = folder / f"{stage}.mlir"
-    if spoiled is None:
-        text = mutations.mutated_text(text, rng)
+    if corrupted is None:
+        text = mutations.mutate_text(text, rng)
     path.write_text(text)
     return path
 
@@ -289,13 +299,13 @@ def _dump(folder: Path, rng: random.Random) -> Path:
 def _artifact(folder: Path, rng: random.Random) -> Path:
     data = rng.choice(artifacts())
     path = folder / "model.dlc"
-    path.write_bytes(mutations.mutated_bytes(data, rng) if rng.random() < 0.3 else mutations.mutated_header(data, rng))
+    path.write_bytes(mutations.mutate_bytes(data, rng) if rng.random() < 0.3 else mutations.mutate_header(data, rng))
     return path
 
 
 def _tflite(folder: Path, rng: random.Random) -> Path:
     path = folder / "model.tflite"
-    path.write_bytes(mutations.mutated_bytes(recorded()[rng.choice(sorted(recorded()))].file, rng))
+    path.write_bytes(mutations.mutate_bytes(recorded()[rng.choice(sorted(recorded()))].file, rng))
     return path
 
 

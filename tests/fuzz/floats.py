@@ -1,4 +1,4 @@
-"""What bounds must know of float types: their spacing, their limits, and numbers beyond them."""
+"""Properties of float types for error bounds: spacing, limits, and arithmetic in wider types."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, numpy_dtype
 
 _FLOATS = {numpy_dtype(t) for name, t in ELEMENT_TYPES.items() if "float" in name}
-# Units in the last place within which functions are, of the library and of the generated code together.
+# The error of functions in ulp, of NumPy and of the generated code together.
 FUNCTION_ULPS = 12
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether it is a dtype of floats; ml_dtypes has integers too that NumPy knows nothing of."""
+    """Return whether a dtype is a float type; NumPy does not classify the types of ml_dtypes."""
     return dtype in _FLOATS or dtype == np.longdouble
 
 
-def extended(x: Array) -> Array:
-    # ml_dtypes convert to NumPy's own types only.
+def widen(x: Array) -> Array:
+    # Types of ml_dtypes convert only to NumPy's own types.
     return (
         x.astype(np.float64).astype(np.longdouble)
         if x.dtype.kind == "V"
@@ -29,30 +29,30 @@ def extended(x: Array) -> Array:
     )
 
 
-def computed_in(dtype: np.dtype) -> np.dtype:
-    """What a 16-bit float is computed in."""
+def compute_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which a float type is computed: f32 for half precision."""
     return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
 
 
-def unit_of(dtype: np.dtype) -> float:
-    """The relative error of one operation in the type that a sum is kept in."""
-    return float(ml_dtypes.finfo(computed_in(dtype)).eps)
+def epsilon_of(dtype: np.dtype) -> float:
+    """Return the relative error of one operation in the type in which sums are accumulated."""
+    return float(ml_dtypes.finfo(compute_dtype(dtype)).eps)
 
 
 def largest_of(dtype: np.dtype) -> float:
     return float(ml_dtypes.finfo(dtype).max) if is_float(dtype) else np.inf
 
 
-def smallest_of(dtype: np.dtype) -> float:
+def smallest_normal_of(dtype: np.dtype) -> float:
     return float(ml_dtypes.finfo(dtype).smallest_normal)
 
 
-def least_of(dtype: np.dtype) -> float:
+def smallest_subnormal_of(dtype: np.dtype) -> float:
     return float(ml_dtypes.finfo(dtype).smallest_subnormal) if is_float(dtype) else 0.0
 
 
 def spacing(x: Array) -> Array:
-    """The distance between an element and the next number of its type; 0 for integers, infinities and NaN."""
+    """Return the distance from an element to the next value of its type; 0 for integers, infinities and NaN."""
     if not is_float(x.dtype):
         return np.zeros(x.shape)
     info = ml_dtypes.finfo(x.dtype)
@@ -61,37 +61,37 @@ def spacing(x: Array) -> Array:
     return np.where(np.isfinite(magnitudes), np.ldexp(1.0, exponents - 1 - info.nmant), 0.0)
 
 
-def all_whole(x: Array) -> bool:
-    """Whether all elements are whole numbers."""
+def are_integers(x: Array) -> bool:
+    """Return whether all elements are integral values."""
     x = x.astype(np.float64)
     return bool(np.all(np.isfinite(x) & (x == np.rint(x))))
 
 
 def finite_magnitudes(x: Array) -> Array:
-    """Magnitudes in f64, 0 for what is not finite."""
+    """Return magnitudes in f64, with 0 for infinities and NaN."""
     x = np.abs(x.astype(np.float64))
     return np.where(np.isfinite(x), x, 0)
 
 
 def distance(a: Array, b: Array) -> Array:
-    """The distance between two results, 0 where they are the same infinity or both NaN; of integers and bools 0 or inf."""
+    """Return the distance of two results: 0 if both are the same infinity or NaN; for integers and bools 0 or infinity."""
     if not is_float(a.dtype):
         return np.where(a == b, 0.0, np.inf)
     return np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0, np.abs(a - b))
 
 
-def kind_in(x: Array, dtype: np.dtype) -> Array:
-    """What kind of number `x` becomes in `dtype`: finite 0, infinite ±1, NaN 2."""
+def number_class(x: Array, dtype: np.dtype) -> Array:
+    """Return the class of `x` converted to `dtype`: 0 for finite, ±1 for infinite, 2 for NaN."""
     if not is_float(x.dtype) or not is_float(dtype):
         return np.zeros(x.shape)
     x = x.astype(dtype).astype(np.float64)
     return np.where(np.isnan(x), 2, np.where(np.isinf(x), np.sign(x), 0))
 
 
-def unless_it_may_overflow(exact: Array, error: Array, dtype: np.dtype) -> Array:
-    """The error, infinite where it decides whether the result overflows."""
+def unbounded_near_overflow(exact: Array, error: Array, dtype: np.dtype) -> Array:
+    """Return the error, infinite where it determines whether the result overflows."""
     exact, largest = np.abs(exact), np.longdouble(largest_of(dtype))
-    # Half a step above the largest number is where rounding starts to give infinity.
+    # Values more than half a spacing above the largest finite value round to infinity.
     step = largest * np.longdouble(float(ml_dtypes.finfo(dtype).eps))
     slack = np.maximum(np.where(np.isnan(error), np.inf, error), np.where(error > 0, step * FUNCTION_ULPS, 0))
     certain, possible = exact - slack > largest + step, exact + slack > largest

@@ -1,7 +1,7 @@
-"""How branches, loops and functions are drawn.
+"""Recipes for `If`, `Loop`, `Scan` and model functions.
 
-A branch runs once and a function is called once, with the values for which it was drawn: any operator is among their nodes.
-What runs again, with values that nobody has looked at, has operators that are defined for all of them.
+A branch runs once and a function is called once, with the values for which it was drawn: any operator may occur in them. A body
+that runs repeatedly, with other values, has only operators that are defined for all values.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from dlc.dialects.dl.base import Array
-from tests.fuzz.draws import SMALL, Unsuitable
-from tests.fuzz.graph_meaning import Meaning
 from tests.fuzz.graph_recipes import RECIPES, Recipe
-from tests.fuzz.random_body import FUNCTION, RandomBody, RandomFunction
-from tests.fuzz.random_graph import DEPTH, FUNCTIONS, GraphValue, RandomGraph
+from tests.fuzz.graph_reference import NodeEvaluator
+from tests.fuzz.random_body import FUNCTION_OP, RandomBody, RandomFunction
+from tests.fuzz.random_graph import FUNCTION_DOMAIN, MAX_BODY_DEPTH, GraphValue, RandomGraph
+from tests.fuzz.random_values import SMALL_SIZES, Unsuitable
 from tests.ops.sample import BOOL
 
-# Operators that are defined, and the same everywhere, for any numbers.
-AGAIN = (
+# Operators that are defined for all values, with the same result in every implementation.
+TOTAL_OPS = (
     "Abs", "Neg", "Relu", "Identity", "Floor", "Ceil", "Sigmoid", "Tanh", "Add", "Sub", "Mul", "Less", "Greater", "And",
     "Xor", "Max", "Min", "Sum", "Where", "Transpose", "Squeeze", "Unsqueeze", "Concat", "Slice", "Gather", "Expand", "Tile",
     "Flatten", "ReduceSum", "ReduceMax", "CumSum", "MatMul", "Shape", "Pad", "Split",
@@ -29,81 +29,81 @@ AGAIN = (
 
 
 def _results(g: RandomGraph, node: NodeProto, operands: Sequence[GraphValue | None]) -> list[Array]:
-    """What a node with bodies makes."""
-    known = g.computed | {v.name: v.array for v in (*g.values, *operands) if v is not None}
+    """Evaluate a node with subgraphs."""
+    values = g.computed | {v.name: v.array for v in (*g.values, *operands) if v is not None}
     with np.errstate(all="ignore"):
-        return Meaning(g.opset, g.functions).of(node, known)
+        return NodeEvaluator(g.opset, g.functions).evaluate(node, values)
 
 
-def again(g: RandomGraph) -> Sequence[tuple[str, Recipe]]:
-    return [*((op, RECIPES[op]) for op in AGAIN), *CONTROL.items(), *CONTROL.items()]
+def repeatable_recipes(g: RandomGraph) -> Sequence[tuple[str, Recipe]]:
+    return [*((op, RECIPES[op]) for op in TOTAL_OPS), *CONTROL.items(), *CONTROL.items()]
 
 
 def _condition(g: RandomGraph) -> GraphValue:
-    """A bool: known, given, or computed."""
+    """Return a bool: constant, input or computed."""
     if g.random.random() < 0.3:
         return g.constant(np.asarray(g.flag()))
     return g.like(BOOL, lambda s: s in ((), (1,)), g.random.choice([(), (1,)]))
 
 
-def _deep_enough(g: RandomGraph) -> None:
+def _require_depth(g: RandomGraph) -> None:
     if not g.depth:
         raise Unsuitable
 
 
 def _if(g: RandomGraph, op: str) -> GraphValue:
-    _deep_enough(g)
+    _require_depth(g)
     condition, bodies = _condition(g), [RandomBody(g), RandomBody(g)]
     for body in bodies:
         body.grow(body.step, g.random.choice([0, 1, 1, 2, 3]))
-    first = [bodies[0].picked() for _ in range(g.random.choice([1, 1, 2]))]
-    # Branches may make different sizes, but in a loop that is of other types then.
-    others = g.depth == DEPTH and g.random.random() < 0.2
-    second = [bodies[1].fitted(v.dtype, tuple(g.random.choice(SMALL) if others else n for n in v.shape)) for v in first]
+    first = [bodies[0].pick() for _ in range(g.random.choice([1, 1, 2]))]
+    # The results of branches may differ in size, but not within a loop, whose types are fixed.
+    other_sizes = g.depth == MAX_BODY_DEPTH and g.random.random() < 0.2
+    second = [bodies[1].fit(v.dtype, tuple(g.random.choice(SMALL_SIZES) if other_sizes else n for n in v.shape)) for v in first]
     branches = list(zip(bodies, (first, second), strict=True))
     g.random.shuffle(branches)
     graphs = {name: b.graph(r) for name, (b, r) in zip(("then_branch", "else_branch"), branches, strict=True)}
     node = helper.make_node(op, [condition.name], g.names(op, len(first)), **graphs)
-    taken = branches[0 if condition.array.item() else 1][1]
-    return g.insert([node], [v.array for v in taken], by_data=range(len(taken)) if others else ())
+    branch_results = branches[0 if condition.array.item() else 1][1]
+    return g.insert([node], [v.array for v in branch_results], data_dependent=range(len(branch_results)) if other_sizes else ())
 
 
 def _limit(g: RandomGraph) -> GraphValue:
-    """A number of steps: known, or given."""
+    """Return a trip count: constant or input."""
     limit = np.full(g.random.choice([(), (1,)]), g.random.choice([0, 1, 2, 3, 4]), np.int64)
-    return g.setting(limit) if g.flag() else g.given(limit)
+    return g.shape_operand(limit) if g.flag() else g.source(limit)
 
 
 def _loop(g: RandomGraph, op: str) -> GraphValue:
-    _deep_enough(g)
+    _require_depth(g)
     states = [g.any() for _ in range(g.random.choice([0, 1, 1, 2]))]
     limit, going = _limit(g) if g.random.random() < 0.8 else None, _condition(g) if g.random.random() < 0.4 else None
     body = RandomBody(g, [np.int64(0), np.asarray(True), *(s.array for s in states)])
-    body.recipes = again(g)
-    step, condition, *before = body.arguments
+    body.recipes = repeatable_recipes(g)
+    step, condition, *states_before = body.arguments
     body.grow(body.step, g.random.choice([0, 1, 2, 3]))
-    by_data = limit is None or not g.is_known(limit) or going is not None
+    data_dependent = limit is None or not g.is_static(limit) or going is not None
     if limit is None or g.random.random() < 0.3:
-        by_data = True
-        # Data, or the number of the step, ends it.
-        condition = body.add("Less", step, body.given(np.asarray(g.random.choice([0, 1, 2]), np.int64)))
+        data_dependent = True
+        # End the loop by a data-dependent condition, or by the iteration number.
+        condition = body.add("Less", step, body.source(np.asarray(g.random.choice([0, 1, 2]), np.int64)))
         if g.flag():
             condition = body.add("And", condition, body.like(BOOL, lambda s: s == (), ()))
-    following = [body.picked_like(s) if g.random.random() < 0.1 else body.fitted(s.dtype, s.shape) for s in before]
-    collected = [body.picked() for _ in range(g.random.choice([0, 0, 1, 2]) if states else 1)]
-    if by_data and collected and g.prefix:
-        # Each step of what is around it decides other sizes, of which the bounds know one.
+    following = [body.pick_like(s) if g.random.random() < 0.1 else body.fit(s.dtype, s.shape) for s in states_before]
+    collected = [body.pick() for _ in range(g.random.choice([0, 0, 1, 2]) if states else 1)]
+    if data_dependent and collected and g.prefix:
+        # Each iteration of the surrounding loop would have other sizes, and the bounds support only one.
         raise Unsuitable
     graph = body.graph([body.result(condition), *following, *collected])
     operands = [limit, going, *states]
     names = ["" if v is None else v.name for v in operands]
     node = helper.make_node(op, names, g.names(op, len(following) + len(collected)), body=graph)
-    places = range(len(following), len(following) + len(collected))
-    return g.insert([node], _results(g, node, operands), by_data=places if by_data else ())
+    collected_positions = range(len(following), len(following) + len(collected))
+    return g.insert([node], _results(g, node, operands), data_dependent=collected_positions if data_dependent else ())
 
 
 def _scan(g: RandomGraph, op: str) -> GraphValue:
-    _deep_enough(g)
+    _require_depth(g)
     if g.opset < 9:
         raise Unsuitable
     x = g.any(suits=lambda s: len(s) > 0 and max(s) < 10)
@@ -119,10 +119,10 @@ def _scan(g: RandomGraph, op: str) -> GraphValue:
     body = RandomBody(
         g, [*(s.array for s in states), *(np.asarray(e, s.dtype) for e, s in zip(elements, sequences, strict=True))]
     )
-    body.recipes = again(g)
+    body.recipes = repeatable_recipes(g)
     body.grow(body.step, g.random.choice([0, 1, 2, 3]))
-    following = [body.fitted(s.dtype, s.shape) for s in states]
-    collected = [body.picked() for _ in range(g.random.choice([0, 1, 2]) if states else 1)]
+    following = [body.fit(s.dtype, s.shape) for s in states]
+    collected = [body.pick() for _ in range(g.random.choice([0, 1, 2]) if states else 1)]
     settings: Mapping[str, object] = {
         "scan_input_axes": [
             a - len(s.shape) if g.opset >= 11 and g.random.random() < 0.2 else a for a, s in zip(axes, sequences, strict=True)
@@ -131,38 +131,38 @@ def _scan(g: RandomGraph, op: str) -> GraphValue:
         "scan_output_axes": [g.random.randint(0, len(c.shape)) for c in collected],
         "scan_output_directions": [g.random.choice([0, 1]) for _ in collected],
     }
-    given = {name: s for name, s in settings.items() if s and (name == "scan_input_axes" or g.flag())}
+    present = {name: s for name, s in settings.items() if s and (name == "scan_input_axes" or g.flag())}
     operands = [*states, *sequences]
     names = g.names(op, len(following) + len(collected))
     graph = body.graph([*following, *collected])
-    node = helper.make_node(op, [v.name for v in operands], names, body=graph, num_scan_inputs=len(sequences), **given)
+    node = helper.make_node(op, [v.name for v in operands], names, body=graph, num_scan_inputs=len(sequences), **present)
     return g.insert([node], _results(g, node, operands))
 
 
 def _function(g: RandomGraph, op: str) -> GraphValue:
-    """A function that the model brings along, and a call of it, or two."""
-    _deep_enough(g)
+    """Add a model function, with one or two calls of it."""
+    _require_depth(g)
     body = RandomFunction(g, [g.any() for _ in range(g.random.choice([0, 1, 1, 2]))])
     repeated = g.flag()
     if repeated:
-        body.recipes = again(g)
+        body.recipes = repeatable_recipes(g)
     body.grow(body.step, g.random.choice([1, 2, 3, 4]))
-    results = [body.picked() for _ in range(g.random.choice([1, 1, 2]))]
+    results = [body.pick() for _ in range(g.random.choice([1, 1, 2]))]
     function, settings = body.function(results)
     g.functions.append(function)
 
     def call(operands: Sequence[GraphValue]) -> NodeProto:
-        node = helper.make_node(op, [v.name for v in operands], g.names(op, len(results)), domain=FUNCTIONS)
+        node = helper.make_node(op, [v.name for v in operands], g.names(op, len(results)), domain=FUNCTION_DOMAIN)
         node.overload = function.overload
         node.attribute.extend(settings)
         return node
 
-    made = g.insert([call(body.operands)], [r.array for r in results])
+    result = g.insert([call(body.operands)], [r.array for r in results])
     if repeated and g.flag():
-        others = [g.like(v.dtype, lambda s, v=v: s == v.shape, v.shape) for v in body.operands]
-        node = call(others)
-        return g.insert([node], _results(g, node, others))
-    return made
+        other_sizes = [g.like(v.dtype, lambda s, v=v: s == v.shape, v.shape) for v in body.operands]
+        node = call(other_sizes)
+        return g.insert([node], _results(g, node, other_sizes))
+    return result
 
 
-CONTROL: dict[str, Recipe] = {"If": _if, "Loop": _loop, "Scan": _scan, FUNCTION: _function}
+CONTROL: dict[str, Recipe] = {"If": _if, "Loop": _loop, "Scan": _scan, FUNCTION_OP: _function}

@@ -1,10 +1,10 @@
-"""How operators of ONNX are drawn: operands and settings that fit them, in any opset.
+"""Recipes for ONNX operators: matching operands and attributes, in any opset.
 
-Left out is what ONNX does not define, such as divisions of integers by zero, and what `onnx.reference` computes otherwise than
-its specification and ONNX Runtime: functions in f64 by constants of f32, products of integers in floats, softmax over the
-axes that opsets before 13 mean, logarithms of what has become zero, transposed convolutions in groups, NaN in pools. Zeros
-that it multiplies by where nothing is to be multiplied (the padding and the gaps of a kernel, the slope of what is positive)
-meet finite numbers only, and so does a matrix of one element, by which NumPy scales: 0 times infinity is 0 then.
+Left out are cases that ONNX does not define, such as integer division by zero, and cases in which `onnx.reference` deviates
+from the specification and from ONNX Runtime: f64 functions with f32 constants, integer products computed in floats, softmax
+over several axes (opsets before 13), logarithms of underflowed values, grouped transposed convolutions, NaN in pooling.
+`onnx.reference` also multiplies by zeros where nothing should be multiplied (padding, dilation gaps, the slope of positive
+values), and scales by a matrix of one element: there operands are finite, since 0 times infinity would be NaN.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from dlc.dialects.dl.base import Array
-from tests.fuzz.draws import SMALL, Unsuitable
-from tests.fuzz.floats import finite_magnitudes, unit_of
+from tests.fuzz.floats import epsilon_of, finite_magnitudes
 from tests.fuzz.graph_windows import WINDOWS
 from tests.fuzz.random_graph import GraphValue, RandomGraph
+from tests.fuzz.random_values import SMALL_SIZES, Unsuitable
 from tests.ops.sample import BOOL, F32, F64, I8, I32, I64, U8, is_float
 
 Recipe = Callable[[RandomGraph, str], GraphValue]
@@ -62,7 +62,7 @@ UNARY = [
     "Tan",
     "Tanh",
 ]
-WITH_NUMBERS = {
+WITH_CONSTANTS = {
     "Celu": ["alpha"],
     "Elu": ["alpha"],
     "HardSigmoid": ["alpha", "beta"],
@@ -97,17 +97,17 @@ REDUCTIONS = [f"Reduce{kind}" for kind in ["L1", "L2", "LogSum", "LogSumExp", "M
 
 
 def _unary(g: RandomGraph, op: str) -> GraphValue:
-    among = g.types_of(op)
-    return g.add(op, g.any([d for d in among if is_float(d) and d != F64] if op in ("Erf", "Gelu", "HardSwish") else among))
+    dtypes = g.types_of(op)
+    return g.add(op, g.any([d for d in dtypes if is_float(d) and d != F64] if op in ("Erf", "Gelu", "HardSwish") else dtypes))
 
 
-def _with_numbers(g: RandomGraph, op: str) -> GraphValue:
-    numbers = {name: g.random.choice([0.01, 0.2, 0.5, 1.0, 1.6]) for name in WITH_NUMBERS[op] if g.flag()}
+def _with_constants(g: RandomGraph, op: str) -> GraphValue:
+    attributes = {name: g.random.choice([0.01, 0.2, 0.5, 1.0, 1.6]) for name in WITH_CONSTANTS[op] if g.flag()}
     dtype = g.dtype(g.types_of(op))
     if is_float(dtype):
-        return g.add(op, g.any([dtype]), **numbers)
-    # How what leaves the range of integers is cast back is not defined.
-    return g.add(op, g.given(g.numbers.integers(2, 100, g.shape()).astype(dtype)), **numbers)
+        return g.add(op, g.any([dtype]), **attributes)
+    # The conversion of out-of-range values to integers is not defined.
+    return g.add(op, g.source(g.rng.integers(2, 100, g.shape()).astype(dtype)), **attributes)
 
 
 def _binary(g: RandomGraph, op: str) -> GraphValue:
@@ -117,7 +117,7 @@ def _binary(g: RandomGraph, op: str) -> GraphValue:
         x, y = y, x
     if not is_float(x.dtype) and op in ("Div", "Mod", "Pow"):
         # Divisions by zero and negative powers of integers are not defined.
-        y = g.given(np.maximum(g.numbers_of(y.dtype, y.shape) % 5, 1).astype(y.dtype))
+        y = g.source(np.maximum(g.random_array(y.dtype, y.shape) % 5, 1).astype(y.dtype))
     if op == "PRelu":
         y = g.finite(y)
     return g.add(op, x, y, **({"fmod": 1} if op == "Mod" and (is_float(x.dtype) or g.flag()) else {}))
@@ -125,7 +125,7 @@ def _binary(g: RandomGraph, op: str) -> GraphValue:
 
 def _shift(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(g.types_of(op))
-    y = g.given((g.numbers.integers(0, 8 * x.dtype.itemsize, x.shape)).astype(x.dtype))
+    y = g.source((g.rng.integers(0, 8 * x.dtype.itemsize, x.shape)).astype(x.dtype))
     return g.add(op, x, y, direction=g.random.choice(["LEFT", "RIGHT"]))
 
 
@@ -152,8 +152,8 @@ def _clip(g: RandomGraph, op: str) -> GraphValue:
 def _cast(g: RandomGraph, op: str) -> GraphValue:
     x, to = g.any(g.types_of(op)), g.random.choice(g.types_of(op))
     if is_float(x.dtype) and not is_float(to) and to != BOOL:
-        # What does not fit an integer becomes anything.
-        x = g.given(g.numbers.integers(0 if to.kind == "u" else -9, 10, x.shape).astype(x.dtype))
+        # The conversion of out-of-range values to integers is not defined.
+        x = g.source(g.rng.integers(0 if to.kind == "u" else -9, 10, x.shape).astype(x.dtype))
     if op == "CastLike":
         return g.add(op, x, g.fresh(to, (1,)))
     return g.add(op, x, to=helper.np_dtype_to_tensor_dtype(to))
@@ -167,11 +167,11 @@ def _has_axes(shape: tuple[int, ...]) -> bool:
 
 
 def _reduction(g: RandomGraph, op: str) -> GraphValue:
-    among = [d for d in g.types_of(op) if is_float(d) or op != "ReduceMean"]
-    x = g.any(among, lambda s: 0 not in s or op in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare"))
+    dtypes = [d for d in g.types_of(op) if is_float(d) or op != "ReduceMean"]
+    x = g.any(dtypes, lambda s: 0 not in s or op in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare"))
     if op == "ReduceL2" and not is_float(x.dtype):
-        # Squares leave the range of integers, roots of their sums do not.
-        x = g.given(g.numbers.integers(0, 10, x.shape).astype(x.dtype))
+        # Squares of large integers would overflow, although the root of their sum does not.
+        x = g.source(g.rng.integers(0, 10, x.shape).astype(x.dtype))
     settings: dict[str, Any] = {"keepdims": int(g.flag())}
     if g.random.random() < 0.8:
         settings["axes"] = [a - len(x.shape) if g.opset > 10 and g.flag() else a for a in g.axes(x)]
@@ -199,7 +199,7 @@ def _without_nan(g: RandomGraph, op: str, exact: bool = False) -> GraphValue:
     return x
 
 
-def _top(g: RandomGraph, op: str) -> GraphValue:
+def _top_k(g: RandomGraph, op: str) -> GraphValue:
     x = g.without_nan(g.any(g.types_of(op), lambda s: len(s) > 0 and 0 not in s, exact=True))
     axis = g.random.randrange(len(x.shape))
     count = g.random.randint(0, x.shape[axis])
@@ -209,7 +209,7 @@ def _top(g: RandomGraph, op: str) -> GraphValue:
     return g.add(op, x, axis=axis, K=np.int64([count]), results=2, **more)
 
 
-def _running(g: RandomGraph, op: str) -> GraphValue:
+def _cumulative(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(g.types_of(op), _has_axes)
     axis = np.asarray(g.axis(x), g.random.choice([np.int32, np.int64]))
     return g.add(op, x, axis=axis, exclusive=int(g.flag()), reverse=int(g.flag()))
@@ -236,34 +236,34 @@ def _channel_norm(g: RandomGraph, op: str) -> GraphValue:
         x = g.tame(x.dtype, lambda s: len(s) > 2 and 0 not in s, (3, 4, 4))
     channels = x.shape[1]
     if op == "LRN":
-        x, size = g.fresh(x.dtype, (5, 5, 3, g.random.choice(SMALL))), g.random.choice([1, 3, 5])
+        x, size = g.fresh(x.dtype, (5, 5, 3, g.random.choice(SMALL_SIZES))), g.random.choice([1, 3, 5])
         return g.add(op, x, size=size, alpha=g.random.choice([1e-2, 0.5]), beta=g.random.choice([0.5, 0.75]), bias=1.0)
-    # Scale, bias and mean.
-    given = [g.fresh(x.dtype, (channels,)) for _ in range(3 if op == "BatchNormalization" else 2)]
-    scale, bias, *means = (f.array.astype(np.float64).reshape(-1, *[1] * (len(x.shape) - 2)) for f in given)
+    # The parameters are scale, bias and, for batch normalization, mean.
+    parameters = [g.fresh(x.dtype, (channels,)) for _ in range(3 if op == "BatchNormalization" else 2)]
+    scale, bias, *means = (f.array.astype(np.float64).reshape(-1, *[1] * (len(x.shape) - 2)) for f in parameters)
     finite = np.all([np.isfinite(f) for f in (scale, *means)], 0) & np.isfinite(x.array.astype(np.float64))
 
     def stays_finite(y: Array) -> bool:
-        # The order of its products and sums decides what overflows on the way, and an infinite bias hides it.
-        made = y.astype(np.float64)
-        return bool((np.isfinite(made) | ~finite | ((made == bias) & ~np.isfinite(bias)) | np.isnan(bias)).all())
+        # Overflow of intermediate results depends on the order of operations, and an infinite bias hides it.
+        result = y.astype(np.float64)
+        return bool((np.isfinite(result) | ~finite | ((result == bias) & ~np.isfinite(bias)) | np.isnan(bias)).all())
 
     if op == "InstanceNormalization":
-        return g.add(op, x, *given, epsilon=1e-3, accepted=stays_finite)
+        return g.add(op, x, *parameters, epsilon=1e-3, accepted=stays_finite)
     if op == "GroupNormalization":
         groups = g.random.choice([n for n in range(1, channels + 1) if channels % n == 0])
-        largest = float(np.max(finite_magnitudes(given[0].array), initial=0))
-        apart = _of_mean_squares(x.array.reshape(x.shape[0], groups, -1)) * largest
-        return g.add(op, x, *given, num_groups=groups, accepted=stays_finite, apart=apart)
-    variance = g.given((np.abs(g.numbers.standard_normal(channels)) + 0.1).astype(x.dtype))
-    return g.add(op, x, *given, variance, epsilon=1e-3, accepted=stays_finite)
+        largest = float(np.max(finite_magnitudes(parameters[0].array), initial=0))
+        tolerance = _variance_tolerance(x.array.reshape(x.shape[0], groups, -1)) * largest
+        return g.add(op, x, *parameters, num_groups=groups, accepted=stays_finite, tolerance=tolerance)
+    variance = g.source((np.abs(g.rng.standard_normal(channels)) + 0.1).astype(x.dtype))
+    return g.add(op, x, *parameters, variance, epsilon=1e-3, accepted=stays_finite)
 
 
-def _of_mean_squares(rows: Array) -> float:
-    """How far rows may lie apart that are normalised by E x² - (E x)², where that takes away most of a variance; else 0."""
+def _variance_tolerance(rows: Array) -> float:
+    """Return the tolerance for normalization by E[x²] - E[x]², which cancels for a large mean; 0 if it does not matter."""
     x = rows.astype(np.float64)
     worst = float(np.max(np.square(x).mean(-1) / (x.var(-1) + 1e-5)))
-    return 8 * unit_of(rows.dtype) * worst * rows.shape[-1] ** 0.5 if worst > 4 else 0.0
+    return 8 * epsilon_of(rows.dtype) * worst * rows.shape[-1] ** 0.5 if worst > 4 else 0.0
 
 
 # Movement
@@ -278,7 +278,7 @@ def _reshape(g: RandomGraph, op: str) -> GraphValue:
     x = g.any()
     size, shape = math.prod(x.shape), list[int]()
     if size == 0:
-        # Written down, since a size that is computed and turns out to be 0 is 0, and copies none.
+        # The shape is a constant: a 0 in it copies the input's size, while a computed 0 is a size.
         return g.add(op, x, g.constant(np.int64([0] * len(x.shape))))
     while size > 1 and len(shape) < 4:
         shape.append(g.random.choice([f for f in range(1, size + 1) if size % f == 0]))
@@ -304,10 +304,10 @@ def _unsqueeze(g: RandomGraph, op: str) -> GraphValue:
 def _concat(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(suits=_has_axes)
     axis = g.random.randrange(len(x.shape))
-    parts = [x]
+    operands = [x]
     for _ in range(g.random.choice([0, 1, 1, 2, 4])):
-        parts.append(g.fresh(x.dtype, [g.random.choice((0, 1, 3, 16)) if a == axis else n for a, n in enumerate(x.shape)]))
-    return g.add(op, *g.random.sample(parts, len(parts)), axis=axis)
+        operands.append(g.fresh(x.dtype, [g.random.choice((0, 1, 3, 16)) if a == axis else n for a, n in enumerate(x.shape)]))
+    return g.add(op, *g.random.sample(operands, len(operands)), axis=axis)
 
 
 def _split(g: RandomGraph, op: str) -> GraphValue:
@@ -324,7 +324,7 @@ def _slice(g: RandomGraph, op: str) -> GraphValue:
     starts, ends = ([g.random.randint(-x.shape[a] - 2, x.shape[a] + 2) for a in axes] for _ in range(2))
     if g.opset < 10:
         return g.add(op, x, starts=starts, ends=ends, axes=axes)
-    # Backwards from before the beginning there is one element by the specification, none by `onnx.reference`.
+    # A reversed slice that starts before the beginning has one element by the specification, none by `onnx.reference`.
     steps = [
         g.random.choice([1, 1, 2, 3, *([-1, -2] if start >= -x.shape[a] else [])])
         for a, start in zip(axes, starts, strict=True)
@@ -335,18 +335,18 @@ def _slice(g: RandomGraph, op: str) -> GraphValue:
 def _pad(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(g.types_of(op), lambda s: len(s) > 0 and 0 not in s)
     mode = g.random.choice(["constant", "constant", "edge", "reflect"])
-    most = min(x.shape) - 1 if mode == "reflect" else 5
-    by = [g.random.choice([0, 0, min(1, most), min(2, most), most]) for _ in range(2 * len(x.shape))]
+    max_pad = min(x.shape) - 1 if mode == "reflect" else 5
+    pads = [g.random.choice([0, 0, min(1, max_pad), min(2, max_pad), max_pad]) for _ in range(2 * len(x.shape))]
     if g.opset < 11:
-        return g.add(op, x, pads=by, mode=mode)
-    more = {"constant_value": g.numbers_of(x.dtype, ())} if mode == "constant" and g.flag() else {}
-    return g.add(op, x, pads=np.int64(by), mode=mode, **more)
+        return g.add(op, x, pads=pads, mode=mode)
+    more = {"constant_value": g.random_array(x.dtype, ())} if mode == "constant" and g.flag() else {}
+    return g.add(op, x, pads=np.int64(pads), mode=mode, **more)
 
 
 def _expand(g: RandomGraph, op: str) -> GraphValue:
     x = g.any()
-    wide = [g.random.choice((1, *SMALL, 0, 17)) if s == 1 else s for s in x.shape]
-    return g.add(op, x, shape=np.int64([*g.random.choice([(), (2,), (1, 3)]), *wide]))
+    ellipsis_shape = [g.random.choice((1, *SMALL_SIZES, 0, 17)) if s == 1 else s for s in x.shape]
+    return g.add(op, x, shape=np.int64([*g.random.choice([(), (2,), (1, 3)]), *ellipsis_shape]))
 
 
 def _tile(g: RandomGraph, op: str) -> GraphValue:
@@ -361,7 +361,7 @@ def _flatten(g: RandomGraph, op: str) -> GraphValue:
 
 def _blocks(g: RandomGraph, op: str) -> GraphValue:
     size = g.random.choice([1, 2, 3])
-    shape = [g.random.choice([1, 2]), *(g.random.choice(SMALL) for _ in range(3))]
+    shape = [g.random.choice([1, 2]), *(g.random.choice(SMALL_SIZES) for _ in range(3))]
     shape = [n * size for n in shape] if op == "SpaceToDepth" else shape
     if op == "DepthToSpace":
         shape[1] *= size**2
@@ -378,33 +378,33 @@ def _trilu(g: RandomGraph, op: str) -> GraphValue:
 def _reverse_sequence(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(suits=lambda s: len(s) > 1 and 0 not in s[:2])
     batch = g.random.choice([0, 1])
-    lengths = g.numbers.integers(1, x.shape[1 - batch] + 1, x.shape[batch])
+    lengths = g.rng.integers(1, x.shape[1 - batch] + 1, x.shape[batch])
     return g.add(op, x, sequence_lens=lengths, batch_axis=batch, time_axis=1 - batch)
 
 
-# Places that are data
+# Runtime indices
 
 
-def _places(g: RandomGraph, shape: tuple[int, ...], size: int) -> GraphValue:
+def _random_indices(g: RandomGraph, shape: tuple[int, ...], size: int) -> GraphValue:
     low = -size if g.opset >= 11 else 0
-    return g.given(g.numbers.integers(low, max(size, low + 1), shape).astype(g.random.choice([I32, I64])))
+    return g.source(g.rng.integers(low, max(size, low + 1), shape).astype(g.random.choice([I32, I64])))
 
 
 def _gather(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(suits=lambda s: len(s) > 0 and 0 not in s)
     axis = g.random.randrange(len(x.shape))
     if op == "Gather":
-        return g.add(op, x, _places(g, g.shape(g.random.choice([0, 1, 1, 2]), 64), x.shape[axis]), axis=axis)
+        return g.add(op, x, _random_indices(g, g.shape(g.random.choice([0, 1, 1, 2]), 64), x.shape[axis]), axis=axis)
     shape = [g.random.randint(1, s) for s in x.shape]
     shape[axis] = g.random.choice([1, 2, 5])
-    return g.add(op, x, _places(g, tuple(shape), x.shape[axis]), axis=axis)
+    return g.add(op, x, _random_indices(g, tuple(shape), x.shape[axis]), axis=axis)
 
 
 def _gather_nd(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(suits=lambda s: len(s) > 0 and 0 not in s)
     batch = g.random.choice([0, 0, 1]) if len(x.shape) > 1 and g.opset >= 12 else 0
     depth = g.random.randint(1, len(x.shape) - batch)
-    indices = g.given(g.numbers.integers(0, min(x.shape), (*x.shape[:batch], g.random.choice([1, 3]), depth)))
+    indices = g.source(g.rng.integers(0, min(x.shape), (*x.shape[:batch], g.random.choice([1, 3]), depth)))
     return g.add(op, x, indices, **({"batch_dims": batch} if batch else {}))
 
 
@@ -412,70 +412,72 @@ def _scatter_elements(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(suits=lambda s: len(s) > 0 and 0 not in s and math.prod(s) < 600)
     axis = g.random.randrange(len(x.shape))
     shape = [g.random.randint(1, s) for s in x.shape]
-    # Without a reduction no place may be named twice.
-    order = np.argsort(g.numbers.random(x.shape), axis)
-    places = g.given(order[tuple(slice(n) for n in shape)])
-    return g.add(op, x, places, g.fresh(x.dtype, shape), axis=axis)
+    # Without a reduction, indices must not repeat.
+    order = np.argsort(g.rng.random(x.shape), axis)
+    indices = g.source(order[tuple(slice(n) for n in shape)])
+    return g.add(op, x, indices, g.fresh(x.dtype, shape), axis=axis)
 
 
 def _scatter_nd(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(suits=lambda s: len(s) > 0 and 0 not in s and math.prod(s) < 600)
     count = g.random.randint(1, x.shape[0])
-    places = g.given(g.numbers.permutation(x.shape[0])[:count, None].astype(I64))
+    indices = g.source(g.rng.permutation(x.shape[0])[:count, None].astype(I64))
     more = {"reduction": g.random.choice(["add", "mul"])} if g.opset >= 16 and x.dtype != BOOL and g.flag() else {}
-    return g.add(op, x, places, g.fresh(x.dtype, (count, *x.shape[1:])), **more)
+    return g.add(op, x, indices, g.fresh(x.dtype, (count, *x.shape[1:])), **more)
 
 
 def _one_hot(g: RandomGraph, op: str) -> GraphValue:
-    indices = g.given(g.numbers.integers(0, 5, g.shape(g.random.choice([1, 2]), 32)).astype(g.random.choice([I32, I64])))
-    values = g.numbers.integers(-9, 9, 2).astype(g.dtype([F32, I32, I64]))
+    indices = g.source(g.rng.integers(0, 5, g.shape(g.random.choice([1, 2]), 32)).astype(g.random.choice([I32, I64])))
+    values = g.rng.integers(-9, 9, 2).astype(g.dtype([F32, I32, I64]))
     return g.add(op, indices, depth=np.int64(5), values=values, axis=g.random.randint(-1, len(indices.shape)))
 
 
-# Of sizes that data decides
+# Data-dependent sizes
 
 
-def _chosen(g: RandomGraph, op: str) -> GraphValue:
-    """Elements, or places, that given data picks, and what is made of them."""
-    # A number has axes to `onnx.reference`.
+def _data_dependent(g: RandomGraph, op: str) -> GraphValue:
+    """Select elements or indices by data, and apply some operators to the result."""
+    # `onnx.reference` treats a scalar as a vector.
     x = g.without_nan(g.any(g.types_of(op), _has_axes, exact=True))
     if op == "Unique":
         axis = {} if not x.shape or g.flag() else {"axis": g.random.randrange(len(x.shape))}
-        y = g.add(op, x, results=4, sorted=1, **axis, by_data=True)
+        y = g.add(op, x, results=4, sorted=1, **axis, data_dependent=True)
     elif op == "Compress":
         axis = {} if not x.shape or g.flag() else {"axis": g.random.randrange(len(x.shape))}
         length = x.shape[axis["axis"]] if axis else math.prod(x.shape)
-        mask = g.given(g.numbers.random(g.random.randint(0, length) if g.flag() else length) < g.random.choice([0.1, 0.5, 1]))
-        y = g.add(op, x, mask, **axis, by_data=True)
+        mask = g.source(g.rng.random(g.random.randint(0, length) if g.flag() else length) < g.random.choice([0.1, 0.5, 1]))
+        y = g.add(op, x, mask, **axis, data_dependent=True)
     else:
-        y = g.add(op, x, by_data=True)
+        y = g.add(op, x, data_dependent=True)
     for _ in range(g.random.choice([0, 1, 2, 3])):
-        y = _of_chosen(g, y)
+        y = _data_dependent_step(g, y)
     return y
 
 
-def _of_chosen(g: RandomGraph, y: GraphValue) -> GraphValue:
-    """One more step, which holds for as many as there are."""
-    match g.random.choice(["cast", "again", "joined", "turned", "flat", "summed", "rows", "wide", "picked"]):
+def _data_dependent_step(g: RandomGraph, y: GraphValue) -> GraphValue:
+    """Apply an operator that is defined for any number of elements."""
+    match g.random.choice(["cast", "add", "concat", "transpose", "flatten", "sum", "fill", "expand", "gather"]):
         case "cast":
-            return g.add("Cast", y, to=helper.np_dtype_to_tensor_dtype(BOOL), by_data=True)
-        case "again" if y.dtype in g.types_of("Add") and not is_float(y.dtype):
-            return g.add("Add", y, y, by_data=True)
-        case "joined" if y.shape:
-            return g.add("Concat", y, y, axis=g.random.randrange(len(y.shape)), by_data=True)
-        case "turned":
-            return g.add("Transpose", y, by_data=True)
-        case "flat":
-            return g.add("Reshape", y, g.constant(np.int64([-1])), by_data=True)
-        case "summed" if y.shape and y.dtype in g.types_of("ReduceSum") and not is_float(y.dtype):
-            return g.add("ReduceSum", y, axes=[g.random.randrange(len(y.shape))], keepdims=int(g.flag()), by_data=True)
-        case "rows":
-            shape = g.add("Shape", y, by_data=True)
-            return g.add("ConstantOfShape", shape, value=numpy_helper.from_array(g.numbers_of(g.dtype(), (1,))), by_data=True)
-        case "wide":
-            return g.add("Expand", y, g.add("Shape", y, by_data=True), by_data=True)
-        case "picked" if y.dtype == I64 and y.array.size and 0 <= y.array.min() <= y.array.max() < 100:
-            return g.add("Gather", g.fresh(g.dtype(), (int(y.array.max()) + 1, 3)), y, by_data=True)
+            return g.add("Cast", y, to=helper.np_dtype_to_tensor_dtype(BOOL), data_dependent=True)
+        case "add" if y.dtype in g.types_of("Add") and not is_float(y.dtype):
+            return g.add("Add", y, y, data_dependent=True)
+        case "concat" if y.shape:
+            return g.add("Concat", y, y, axis=g.random.randrange(len(y.shape)), data_dependent=True)
+        case "transpose":
+            return g.add("Transpose", y, data_dependent=True)
+        case "flatten":
+            return g.add("Reshape", y, g.constant(np.int64([-1])), data_dependent=True)
+        case "sum" if y.shape and y.dtype in g.types_of("ReduceSum") and not is_float(y.dtype):
+            return g.add("ReduceSum", y, axes=[g.random.randrange(len(y.shape))], keepdims=int(g.flag()), data_dependent=True)
+        case "fill":
+            shape = g.add("Shape", y, data_dependent=True)
+            return g.add(
+                "ConstantOfShape", shape, value=numpy_helper.from_array(g.random_array(g.dtype(), (1,))), data_dependent=True
+            )
+        case "expand":
+            return g.add("Expand", y, g.add("Shape", y, data_dependent=True), data_dependent=True)
+        case "gather" if y.dtype == I64 and y.array.size and 0 <= y.array.min() <= y.array.max() < 100:
+            return g.add("Gather", g.fresh(g.dtype(), (int(y.array.max()) + 1, 3)), y, data_dependent=True)
         case _:
             return y
 
@@ -484,7 +486,7 @@ def _of_chosen(g: RandomGraph, y: GraphValue) -> GraphValue:
 
 
 def _unscaled(g: RandomGraph, *factors: GraphValue) -> list[GraphValue]:
-    """Factors as they are, or finite ones where NumPy scales by one of them."""
+    """Return the factors, or finite ones if one of them has one element, by which NumPy scales."""
     return [g.finite(f) if any(math.prod(f.shape) == 1 for f in factors) else f for f in factors]
 
 
@@ -501,15 +503,17 @@ def _matmul(g: RandomGraph, op: str) -> GraphValue:
 
 def _gemm(g: RandomGraph, op: str) -> GraphValue:
     m, k, n = (g.random.choice([1, 3, 8, 17]) for _ in range(3))
-    dtype, turned = g.dtype([d for d in g.types_of(op) if is_float(d)]), [g.flag(), g.flag()]
-    a, b = _unscaled(g, *(g.fresh(dtype, s[::-1] if t else s, k**-0.5) for s, t in zip(((m, k), (k, n)), turned, strict=True)))
+    dtype, transposed = g.dtype([d for d in g.types_of(op) if is_float(d)]), [g.flag(), g.flag()]
+    a, b = _unscaled(
+        g, *(g.fresh(dtype, s[::-1] if t else s, k**-0.5) for s, t in zip(((m, k), (k, n)), transposed, strict=True))
+    )
     c = [g.fresh(dtype, g.random.choice([(n,), (m, n), (1, n), (m, 1), (1,)]))] if g.opset < 11 or g.flag() else []
     factors = {name: g.random.choice([0.5, 1.0, 2.0]) for name in ("alpha", "beta")}
-    return g.add(op, a, b, *c, transA=int(turned[0]), transB=int(turned[1]), **factors)
+    return g.add(op, a, b, *c, transA=int(transposed[0]), transB=int(transposed[1]), **factors)
 
 
 def _einsum(g: RandomGraph, op: str) -> GraphValue:
-    sizes = dict(zip("ijk", (g.random.choice(SMALL) for _ in range(3)), strict=True))
+    sizes = dict(zip("ijk", (g.random.choice(SMALL_SIZES) for _ in range(3)), strict=True))
     equation = g.random.choice(
         [
             "ij,jk->ik",
@@ -530,47 +534,47 @@ def _einsum(g: RandomGraph, op: str) -> GraphValue:
         ]
     )
     terms = equation.split("->")[0].split(",")
-    dtype, wide = g.dtype(g.types_of(op)), g.random.choices(SMALL, k=2)
+    dtype, ellipsis_shape = g.dtype(g.types_of(op)), g.random.choices(SMALL_SIZES, k=2)
 
     def shape(term: str) -> list[int]:
-        """An ellipsis is for the last axes of `wide`, of which one may have one element."""
-        before, dots, behind = term.partition("...")
-        axes = [n if g.random.random() < 0.8 else 1 for n in wide[g.random.choice([0, 0, 1, 2]) :]] if dots else []
-        return [*(sizes[c] for c in before), *axes, *(sizes[c] for c in behind)]
+        """Return the shape of a term; an ellipsis stands for trailing axes, which may be broadcast."""
+        prefix, dots, suffix = term.partition("...")
+        axes = [n if g.random.random() < 0.8 else 1 for n in ellipsis_shape[g.random.choice([0, 0, 1, 2]) :]] if dots else []
+        return [*(sizes[c] for c in prefix), *axes, *(sizes[c] for c in suffix)]
 
     return g.add(op, *(g.fresh(dtype, shape(t)) for t in terms), equation=equation)
 
 
-def _crop_or_pad(g: RandomGraph, op: str) -> GraphValue:
+def _center_crop_pad(g: RandomGraph, op: str) -> GraphValue:
     x = g.any(suits=lambda s: len(s) > 0 and 0 not in s)
     axes = g.axes(x) or [0]
     sizes = np.asarray([g.random.randint(1, x.shape[a] + 4) for a in axes], g.random.choice([np.int32, np.int64]))
     return g.add(op, x, shape=sizes, axes=[a - len(x.shape) if g.flag() else a for a in axes])
 
 
-# Quantisation and creation
+# Quantization and creation
 
 
 def _quantization(g: RandomGraph, op: str) -> GraphValue:
     if op == "DynamicQuantizeLinear":
         return g.add(op, g.tame(F32, lambda s: math.prod(s) > 1), accepted=lambda y: y.any(), results=3)
-    of = g.random.choice([I8, U8])
-    x = g.tame(F32) if op == "QuantizeLinear" else g.any([of])
+    dtype = g.random.choice([I8, U8])
+    x = g.tame(F32) if op == "QuantizeLinear" else g.any([dtype])
     axis = g.random.randrange(len(x.shape)) if x.shape else 0
     shape = (x.shape[axis],) if x.shape and g.opset >= 13 and g.flag() else ()
-    scale = np.asarray(g.numbers.choice([0.25, 0.5, 1.0, 0.1, 3.0], shape), np.float32)
-    zero = np.asarray(g.numbers.integers(0 if of.kind == "u" else -3, 4, shape)).astype(of)
+    scale = np.asarray(g.rng.choice([0.25, 0.5, 1.0, 0.1, 3.0], shape), np.float32)
+    zero = np.asarray(g.rng.integers(0 if dtype.kind == "u" else -3, 4, shape)).astype(dtype)
     more = {"axis": axis} if shape else {}
     return g.add(op, x, g.constant(scale), g.constant(zero), **more)
 
 
-def _shape_of(g: RandomGraph, op: str) -> GraphValue:
+def _shape(g: RandomGraph, op: str) -> GraphValue:
     return g.add(op, g.any())
 
 
-def _filled(g: RandomGraph, op: str) -> GraphValue:
-    value = numpy_helper.from_array(g.numbers_of(g.dtype(), (1,)))
-    return g.add(op, g.setting(np.int64(g.shape(largest=64))), value=value)
+def _constant_of_shape(g: RandomGraph, op: str) -> GraphValue:
+    value = numpy_helper.from_array(g.random_array(g.dtype(), (1,)))
+    return g.add(op, g.shape_operand(np.int64(g.shape(max_elements=64))), value=value)
 
 
 def _eye(g: RandomGraph, op: str) -> GraphValue:
@@ -582,12 +586,12 @@ def _range(g: RandomGraph, op: str) -> GraphValue:
     dtype = g.random.choice(g.types_of(op))
     start, step = g.random.choice([(0, 1), (7, -3), (1, 2)])
     limit = start + step * g.random.randint(-1, 9)
-    return g.add(op, *(g.setting(np.asarray(v, dtype)) for v in (start, limit, step)))
+    return g.add(op, *(g.shape_operand(np.asarray(v, dtype)) for v in (start, limit, step)))
 
 
 RECIPES: dict[str, Recipe] = {
     **dict.fromkeys(UNARY, _unary),
-    **dict.fromkeys(WITH_NUMBERS, _with_numbers),
+    **dict.fromkeys(WITH_CONSTANTS, _with_constants),
     **dict.fromkeys(BINARY, _binary),
     "BitShift": _shift,
     **dict.fromkeys(VARIADIC, _variadic),
@@ -596,8 +600,8 @@ RECIPES: dict[str, Recipe] = {
     **dict.fromkeys(["Cast", "CastLike"], _cast),
     **dict.fromkeys(REDUCTIONS, _reduction),
     **dict.fromkeys(["ArgMax", "ArgMin"], _extremum),
-    "TopK": _top,
-    **dict.fromkeys(["CumSum", "CumProd"], _running),
+    "TopK": _top_k,
+    **dict.fromkeys(["CumSum", "CumProd"], _cumulative),
     **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax", "LpNormalization"], _along_axis),
     **dict.fromkeys(["LayerNormalization", "RMSNormalization"], _trailing_norm),
     **dict.fromkeys(["BatchNormalization", "GroupNormalization", "InstanceNormalization", "LRN"], _channel_norm),
@@ -609,7 +613,7 @@ RECIPES: dict[str, Recipe] = {
     "Split": _split,
     "Slice": _slice,
     "Pad": _pad,
-    "CenterCropPad": _crop_or_pad,
+    "CenterCropPad": _center_crop_pad,
     "Expand": _expand,
     "Tile": _tile,
     "Flatten": _flatten,
@@ -621,13 +625,13 @@ RECIPES: dict[str, Recipe] = {
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "OneHot": _one_hot,
-    **dict.fromkeys(["NonZero", "Compress", "Unique"], _chosen),
+    **dict.fromkeys(["NonZero", "Compress", "Unique"], _data_dependent),
     **dict.fromkeys(["MatMul", "MatMulInteger"], _matmul),
     "Gemm": _gemm,
     "Einsum": _einsum,
     **dict.fromkeys(["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"], _quantization),
-    **dict.fromkeys(["Shape", "Size"], _shape_of),
-    "ConstantOfShape": _filled,
+    **dict.fromkeys(["Shape", "Size"], _shape),
+    "ConstantOfShape": _constant_of_shape,
     "EyeLike": _eye,
     "Range": _range,
     **WINDOWS,

@@ -1,4 +1,4 @@
-"""Random graphs of ONNX: what dlc makes of them, beside what `onnx.reference` does."""
+"""Compare random ONNX graphs with `onnx.reference` and with the reference evaluator."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ import onnx
 from onnx import ModelProto
 
 import dlc
-from dlc.backends.reference import sizes_decided
+from dlc.backends.reference import evaluate_data_dependent_sizes
 from dlc.compiler import Program, compile
 from dlc.dialects.dl.base import Array
 from dlc.errors import UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
-from tests.fuzz.expected import expected_of
-from tests.fuzz.graph_borders import InSequences
-from tests.fuzz.graph_drawing import random_graph
+from tests.fuzz.bounded_value import BoundedArray, difference
+from tests.fuzz.draw_graph import random_graph
+from tests.fuzz.graph_io import SequenceIO
+from tests.fuzz.program_bounds import expected_results
 from tests.fuzz.random_graph import RandomGraph, all_nodes
-from tests.fuzz.supervise import supervised
-from tests.fuzz.tracked import Tracked, difference
+from tests.fuzz.supervise import run_supervised
 
 OPTIONS = Options(num_threads=1, workers=1, cache=False)
-SECONDS = 120
-# Mostly by the reference, which takes the same steps as far as they know of no target.
+TIMEOUT_SECONDS = 120
+# Mostly the reference, which shares all target-independent passes.
 TARGETS = ("reference", "reference", "reference", "reference", "cpu")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A graph and what it is run on."""
+    """A graph and its target."""
 
     seed: int
     target: str
@@ -44,92 +44,95 @@ class Trial:
 
     def __str__(self) -> str:
         rounded = f" --precision {self.precision}" if self.precision != "f32" else ""
-        again = f"python -m tests.fuzz graphs --seed {self.seed} --count 1 --target {self.target}{rounded}"
-        return f"seed {self.seed}: reproduce: {again}"
+        command = f"python -m tests.fuzz graphs --seed {self.seed} --count 1 --target {self.target}{rounded}"
+        return f"seed {self.seed}: reproduce: {command}"
 
 
 def trials(seed: int, count: int, target: str | None = None, precision: str = "f32") -> list[Trial]:
-    """The graphs of `count` seeds from `seed` on; without a target, the reference and the CPU in turn."""
+    """Return the trials of `count` seeds from `seed` on; without a target, mostly the reference and sometimes the CPU."""
     return [Trial(s, target or TARGETS[s % len(TARGETS)], precision) for s in range(seed, seed + count)]
 
 
 def run(trial: Trial) -> tuple[str, str | None]:
-    """What became of the graph, and what went wrong if something did."""
+    """Run a trial; return its outcome, and a description of a failure or None."""
     graph = random_graph(trial.seed)
     nodes = ", ".join(n.op_type for n in all_nodes([*graph.nodes, *(n for f in graph.functions for n in f.node)]))
     try:
-        compared = _of_text(graph, trial) if graph.has_text else _of_numbers(graph, trial)
+        compared = _compare_strings(graph, trial) if graph.has_strings else _compare_tensors(graph, trial)
     except UnsupportedError as error:
-        # The same for many nodes, without their names.
+        # Remove node names, so that equal reasons are counted together.
         return re.sub(r"node '[^']*' ", "", f"not supported: {error.problems[0]}"), None
     except Exception:
         return "failed", f"opset {graph.opset}: {nodes}\n{traceback.format_exc()}"
-    for what, made, want in compared:
-        if wrong := difference(made, want):
-            return "wrong", f"opset {graph.opset}: {nodes}\n{what}: {wrong}"
+    for label, result, want in compared:
+        if mismatch := difference(result, want):
+            return "wrong", f"opset {graph.opset}: {nodes}\n{label}: {mismatch}"
     return "compared", None
 
 
-def _of_numbers(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array, Tracked]]:
-    """What is compared with what, of a graph of tensors. Raises UnsupportedError where it is not imported."""
+def _compare_tensors(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array, BoundedArray]]:
+    """Return (label, result, bounds) for all comparisons of a graph. Raises UnsupportedError if it cannot be imported."""
     with tempfile.TemporaryDirectory() as folder:
-        lists = InSequences(graph) if graph.in_sequences else None
-        model = lists.model if lists else graph.model
-        known, source = _program(graph.open_model), _saved(model, folder) if graph.external else model
-        inputs = list(graph.open_inputs.values())
-        known = known.with_sizes(sizes_decided(known.module, inputs, known.weights))
-        expected = expected_of(known, inputs, trial.precision)
+        sequence_io = SequenceIO(graph) if graph.has_sequence_io else None
+        model = sequence_io.model if sequence_io else graph.model
+        unfolded, source = _import(graph.unfolded_model), _save_external(model, folder) if graph.external else model
+        inputs = list(graph.unfolded_inputs.values())
+        unfolded = unfolded.with_sizes(evaluate_data_dependent_sizes(unfolded.module, inputs, unfolded.weights))
+        expected = expected_results(unfolded, inputs, trial.precision)
         assert expected is not None
-        at_call = graph.open_sizes or graph.computed or lists
-        got = _called(graph, source, trial, lists) if at_call else _compiled(graph, source, trial)
-    compared = list[tuple[str, Array, Tracked]]()
+        is_dynamic = graph.symbolic_sizes or graph.computed or sequence_io
+        got = _run_dynamic(graph, source, trial, sequence_io) if is_dynamic else _run_static(graph, source, trial)
+    compared = list[tuple[str, Array, BoundedArray]]()
     for value, want, array in zip(graph.results, expected, got, strict=True):
-        theirs = Tracked(want.array, want.errors + value.apart) if value.apart else want
-        compared += [(f"{value.name} of onnx.reference", value.array, theirs), (f"{value.name} of {trial.target}", array, want)]
+        onnx_bound = BoundedArray(want.array, want.errors + value.tolerance) if value.tolerance else want
+        compared += [
+            (f"{value.name} of onnx.reference", value.array, onnx_bound),
+            (f"{value.name} of {trial.target}", array, want),
+        ]
     return compared
 
 
-def _compiled(graph: RandomGraph, source: ModelProto | Path, trial: Trial) -> list[Array]:
-    """The results of a graph of which all sizes are known."""
-    program = _program(source)
+def _run_static(graph: RandomGraph, source: ModelProto | Path, trial: Trial) -> list[Array]:
+    """Return the results of a graph with static shapes."""
+    program = _import(source)
     try:
         model = compile(program, trial.target, replace(OPTIONS, precision=trial.precision))
     except UnsupportedError as error:
-        # What is imported can be compiled.
+        # A graph that can be imported must compile.
         raise AssertionError(str(error)) from error
     return [np.asarray(a) for a in model.run_unchecked(list(graph.inputs.values()))]
 
 
-def _called(graph: RandomGraph, source: ModelProto | Path, trial: Trial, lists: InSequences | None) -> list[Array]:
-    """The results of a graph by a model whose sizes, and sequences, come with the call."""
+def _run_dynamic(graph: RandomGraph, source: ModelProto | Path, trial: Trial, sequence_io: SequenceIO | None) -> list[Array]:
+    """Return the results of a graph with symbolic sizes or sequence inputs."""
     settings: dict[str, Any] = {"num_threads": 1, "cache": False, "precision": trial.precision}
-    made = dlc.compile_model(source, target=trial.target, **settings)(lists.inputs if lists else graph.inputs)
-    made = lists.of(made) if lists else made
-    return [np.asarray(made[value.name]) for value in graph.results]
+    result = dlc.compile_model(source, target=trial.target, **settings)(sequence_io.inputs if sequence_io else graph.inputs)
+    result = sequence_io.unpack_results(result) if sequence_io else result
+    return [np.asarray(result[value.name]) for value in graph.results]
 
 
-def _of_text(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array, Tracked]]:
-    """The same of a graph of text, whose results are exact. What is text has its form at the borders of a model."""
+def _compare_strings(graph: RandomGraph, trial: Trial) -> list[tuple[str, Array, BoundedArray]]:
+    """Return (label, result, bounds) for a graph of strings. Results are exact; strings are converted at inputs and outputs."""
     got = dlc.compile_model(graph.model, target=trial.target, num_threads=1, cache=False)(graph.inputs)
-    return [(v.name, np.asarray(got[v.name]), Tracked(v.array)) for v in graph.results]
+    return [(v.name, np.asarray(got[v.name]), BoundedArray(v.array)) for v in graph.results]
 
 
-def _saved(model: ModelProto, folder: str) -> Path:
-    """The file of a model whose weights, those in bodies among them, are in another file."""
+def _save_external(model: ModelProto, folder: str) -> Path:
+    """Save a model with all weights, including those of subgraphs, in an external file."""
     path = Path(folder) / "graph.onnx"
     settings = {"location": "weights.bin", "size_threshold": 0, "convert_attribute": True}
     onnx.save_model(model, path, save_as_external_data=True, **settings)
     return path
 
 
-def _program(model: ModelProto | Path) -> Program:
+def _import(model: ModelProto | Path) -> Program:
     imported = import_model(model)
     return Program(imported.module, imported.weights, "graph")
 
 
-def fuzz(chosen: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
-    """What became of each trial, and what went wrong if something did."""
-    for outcome in supervised(run, chosen, jobs=jobs, seconds=SECONDS, run=100):
+def fuzz(selected_trials: Sequence[Trial], jobs: int) -> Iterator[tuple[Trial, str, str | None]]:
+    """Yield the outcome of each trial, with a description of a failure or None."""
+    for outcome in run_supervised(run, selected_trials, jobs=jobs, seconds=TIMEOUT_SECONDS, items_per_child=100):
         if outcome.death is not None:
             yield outcome.item, "died", outcome.death
         else:

@@ -1,4 +1,4 @@
-"""Random changes of files, that know something of their formats: messages of protobuf, IR text, the header of an artifact."""
+"""Format-aware random mutations of files: protobuf messages, IR text, artifact headers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ STRINGS = (
     "é" * 300,
     "main",
 )
-# Of a model's parts, those where its meaning is.
-_SITES = 4000
+# Fields beyond this number are not mutated: they are mostly the elements of weights.
+_MAX_SITES = 4000
 
 
-def mutated_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Flipped bits, cut or repeated parts, bytes of other values."""
+def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Flip bits, truncate, delete or repeat ranges, overwrite integers."""
     changed = bytearray(data)
     for _ in range(rng.choice([1, 1, 2, 8])):
         at, other = rng.randrange(len(changed) + 1), rng.randrange(len(changed) + 1)
@@ -61,15 +61,15 @@ def mutated_bytes(data: bytes, rng: random.Random) -> bytes:
 # ONNX
 
 
-def mutated_model(model: ModelProto, rng: random.Random) -> ModelProto:
-    """A copy in which some fields have other values, are gone, come twice or come from elsewhere."""
+def mutate_model(model: ModelProto, rng: random.Random) -> ModelProto:
+    """Return a copy with some fields changed, removed, duplicated or swapped."""
     changed = ModelProto()
     changed.CopyFrom(model)
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
-        sites = list(_fields(changed))[:_SITES]
+        sites = list(_fields(changed))[:_MAX_SITES]
         if not sites:
             return changed
-        # Uniform over the kinds of places first: there are many more dimensions than opsets.
+        # Choose the kind of field first, since some kinds are rare: there are many more dimensions than opsets.
         kinds = sorted({_kind(*site) for site in sites})
         kind = rng.choice(kinds)
         message, field = rng.choice([site for site in sites if _kind(*site) == kind])
@@ -78,7 +78,7 @@ def mutated_model(model: ModelProto, rng: random.Random) -> ModelProto:
         try:
             _change(message, field, rng, [*names, *STRINGS])
         except (ValueError, TypeError):
-            continue  # protobuf itself holds no such value
+            continue  # protobuf rejects the value
     return changed
 
 
@@ -87,7 +87,7 @@ def _kind(message: Message, field: Any) -> str:
 
 
 def _fields(message: Message) -> Iterator[tuple[Message, Any]]:
-    """Every field that is set, of this message and those inside it."""
+    """Yield every field that is set, of this message and of nested ones."""
     for field, value in message.ListFields():
         yield message, field
         if field.type == field.TYPE_MESSAGE:
@@ -101,7 +101,7 @@ def _change(message: Any, field: Any, rng: random.Random, names: list[str]) -> N
         if field.type == field.TYPE_MESSAGE or rng.random() < 0.1:
             message.ClearField(field.name)
         else:
-            setattr(message, field.name, _other(field, value, rng, names))
+            setattr(message, field.name, _other_value(field, value, rng, names))
         return
     at = rng.randrange(len(value))
     match rng.randrange(4):
@@ -117,18 +117,18 @@ def _change(message: Any, field: Any, rng: random.Random, names: list[str]) -> N
             value[at].CopyFrom(value[second])
             value[second].CopyFrom(first)
         case _ if field.type != field.TYPE_MESSAGE:
-            value[at] = _other(field, value[at], rng, names)
+            value[at] = _other_value(field, value[at], rng, names)
         case _:
             del value[at:]
 
 
-def _other(field: Any, value: Any, rng: random.Random, names: list[str]) -> Any:
-    """Another value for a field."""
+def _other_value(field: Any, value: Any, rng: random.Random, names: list[str]) -> Any:
+    """Return another value for a field."""
     match field.type:
         case field.TYPE_STRING:
             return rng.choice(names) if rng.random() < 0.8 else value + rng.choice(STRINGS)
         case field.TYPE_BYTES:
-            return mutated_bytes(value, rng)
+            return mutate_bytes(value, rng)
         case field.TYPE_FLOAT | field.TYPE_DOUBLE:
             return rng.choice(FLOATS)
         case field.TYPE_ENUM:
@@ -140,8 +140,8 @@ def _other(field: Any, value: Any, rng: random.Random, names: list[str]) -> Any:
 
 
 def _other_integer(value: int, rng: random.Random) -> int:
-    near = (value + 1, value - 1, -value, 2 * value)
-    return rng.choice(rng.choice([near, near, INTEGERS, INTEGERS, HUGE]))
+    neighbors = (value + 1, value - 1, -value, 2 * value)
+    return rng.choice(rng.choice([neighbors, neighbors, INTEGERS, INTEGERS, HUGE]))
 
 
 # IR text
@@ -149,8 +149,8 @@ def _other_integer(value: int, rng: random.Random) -> int:
 _TOKEN = re.compile(r"-?\b\d+\b|[%@#]?[A-Za-z_][\w.]*|\S")
 
 
-def mutated_text(text: str, rng: random.Random) -> str:
-    """Tokens replaced by others of their kind, lines moved, doubled or dropped, characters changed."""
+def mutate_text(text: str, rng: random.Random) -> str:
+    """Replace tokens by others of their kind; move, repeat or delete lines; change characters."""
     for _ in range(rng.choice([1, 1, 2, 4])):
         lines = text.splitlines(keepends=True)
         at = rng.randrange(len(lines))
@@ -163,21 +163,21 @@ def mutated_text(text: str, rng: random.Random) -> str:
                 other = rng.randrange(len(lines))
                 lines[at], lines[other] = lines[other], lines[at]
             case 3:
-                place = rng.randrange(len(lines[at]) + 1)
-                lines[at] = lines[at][:place] + rng.choice('(){}<>[]%@#:,="0x-é\0 ') + lines[at][place + 1 :]
+                index = rng.randrange(len(lines[at]) + 1)
+                lines[at] = lines[at][:index] + rng.choice('(){}<>[]%@#:,="0x-é\0 ') + lines[at][index + 1 :]
             case 4 if rng.random() < 0.2:
                 del lines[at + 1 :]
             case _:
-                lines[at] = _with_another_token(lines[at], text, rng)
+                lines[at] = _replace_token(lines[at], text, rng)
         text = "".join(lines) or " "
     return text
 
 
-def _with_another_token(line: str, text: str, rng: random.Random) -> str:
-    found = list(_TOKEN.finditer(line))
-    if not found:
+def _replace_token(line: str, text: str, rng: random.Random) -> str:
+    tokens = list(_TOKEN.finditer(line))
+    if not tokens:
         return line
-    token = rng.choice(found)
+    token = rng.choice(tokens)
     word = token.group()
     if re.fullmatch(r"-?\d+", word):
         new = str(_other_integer(int(word), rng))
@@ -191,13 +191,13 @@ def _with_another_token(line: str, text: str, rng: random.Random) -> str:
 
 
 def header_of(data: bytes) -> dict[str, Any]:
-    """The header of an artifact."""
+    """Return the header of an artifact."""
     length = PREFIX.unpack_from(data)[3]
     return json.loads(data[PREFIX.size : PREFIX.size + length])
 
 
-def with_header(data: bytes, header: object) -> bytes:
-    """An artifact with another header, whose checksum is right."""
+def replace_header(data: bytes, header: object) -> bytes:
+    """Replace the header of an artifact, with a correct checksum."""
     magic, version, _, length, program = PREFIX.unpack_from(data)
     sections = data[-(-(PREFIX.size + length) // 4096) * 4096 :]
     text = header if isinstance(header, bytes) else json.dumps(header, separators=(",", ":")).encode()
@@ -205,28 +205,28 @@ def with_header(data: bytes, header: object) -> bytes:
     return start + bytes(-len(start) % 4096) + sections
 
 
-def mutated_header(data: bytes, rng: random.Random) -> bytes:
-    """An artifact whose header says something else, with a right checksum."""
+def mutate_header(data: bytes, rng: random.Random) -> bytes:
+    """Mutate the header of an artifact, with a correct checksum."""
     header = header_of(data)
     if rng.random() < 0.05:
-        return with_header(data, mutated_bytes(json.dumps(header).encode(), rng))
+        return replace_header(data, mutate_bytes(json.dumps(header).encode(), rng))
     for _ in range(rng.choice([1, 1, 2])):
         _change_json(header, rng)
-    return with_header(data, header)
+    return replace_header(data, header)
 
 
 def _change_json(value: Any, rng: random.Random) -> None:
-    """Changes something inside a value, all depths alike."""
-    places: list[tuple[Any, Any]] = []
+    """Change one entry of a nested value, at any depth with equal probability."""
+    locations: list[tuple[Any, Any]] = []
 
     def visit(inside: Any) -> None:
         for key in list(inside) if isinstance(inside, dict) else range(len(inside)):
-            places.append((inside, key))
+            locations.append((inside, key))
             if isinstance(inside[key], dict | list):
                 visit(inside[key])
 
     visit(value)
-    inside, key = rng.choice(places)
+    inside, key = rng.choice(locations)
     old = inside[key]
     match rng.randrange(8):
         case 0:
@@ -236,8 +236,8 @@ def _change_json(value: Any, rng: random.Random) -> None:
         case 2:
             inside[key] = rng.choice([None, True, {}, [], "x", 1.5, -1, [0], {"x": 1}])
         case 3:
-            other, place = rng.choice(places)
-            inside[key] = copy.deepcopy(other[place])
+            other, index = rng.choice(locations)
+            inside[key] = copy.deepcopy(other[index])
         case _ if isinstance(old, int):
             inside[key] = _other_integer(old, rng)
         case _ if isinstance(old, str):

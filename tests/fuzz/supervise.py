@@ -1,7 +1,7 @@
-"""Work in forked children under a watchdog: what crashes, hangs or takes too much memory is found out and reported.
+"""Run work in forked children under a watchdog, which reports crashes, hangs and excessive memory.
 
-A child takes a run of items and says after each how it went. The item at which one dies, or falls silent, has failed; a new
-child goes on with the next.
+A child processes several items and reports after each. The item at which a child dies or times out has failed; a new child
+continues with the next.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 _LENGTH = struct.Struct("<Q")
-# What waits for something that never comes takes no processor time: it is late after so many times what it may take.
-_WAITING = 10
+# A process that waits takes no processor time: it times out when wall-clock time exceeds the limit by this factor.
+_WALL_CLOCK_FACTOR = 10
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What became of an item: what the function returned, or how its process ended."""
+    """The result of the function for an item, or the reason why its process ended."""
 
     item: T
     result: object = None
@@ -38,44 +38,46 @@ class _Child(Generic[T]):
     process: int
     pipe: int
     items: list[T]
-    began: float  # by the clock, its present item
-    spent: float = 0.0  # processor time before that item, in seconds
+    began: float  # wall-clock time at the start of the current item
+    spent: float = 0.0  # processor time before the current item, in seconds
     data: bytes = b""
 
     def is_late(self, seconds: float) -> bool:
-        """Whether its item takes too long: in processor time, which other processes do not lengthen."""
+        """Return whether the current item exceeds its limit of processor time, which excludes other load."""
         waited = time.monotonic() - self.began
-        return waited > seconds and (waited > _WAITING * seconds or _processor_time(self.process) - self.spent > seconds)
+        return waited > seconds and (
+            waited > _WALL_CLOCK_FACTOR * seconds or _processor_time(self.process) - self.spent > seconds
+        )
 
 
-def supervised(
+def run_supervised(
     function: Callable[[T], object],
     items: Sequence[T],
     *,
     jobs: int = 1,
     seconds: float = 60,
     memory: int | None = None,
-    run: int = 50,
+    items_per_child: int = 50,
 ) -> Iterator[Outcome[T]]:
-    """`function(item)` for each item, in `jobs` processes at once, in the order in which they end.
+    """Apply `function` to each item in `jobs` processes, and yield the outcomes in order of completion.
 
-    An item may take `seconds` of a processor, its process `memory` bytes more of address space than this one has. Results are pickled;
-    exceptions of `function` end the item as a death, with their traceback.
+    An item may take `seconds` of processor time, and its process `memory` bytes of address space in addition to this one's.
+    Results are pickled; an exception of `function` is the item's death, with its traceback.
     """
     waiting = list(items)
     children: list[_Child[T]] = []
     try:
         while waiting or children:
             while waiting and len(children) < jobs:
-                part, waiting = waiting[:run], waiting[run:]
-                children.append(_start(function, part, memory))
+                chunk, waiting = waiting[:items_per_child], waiting[items_per_child:]
+                children.append(_start(function, chunk, memory))
             ready, _, _ = select.select([c.pipe for c in children], [], [], 0.2)
             for child in list(children):
                 ended = False
                 if child.pipe in ready:
-                    part = os.read(child.pipe, 1 << 16)
-                    child.data += part
-                    ended = not part
+                    chunk = os.read(child.pipe, 1 << 16)
+                    child.data += chunk
+                    ended = not chunk
                     for result, death in _messages(child):
                         child.began, child.spent = time.monotonic(), _processor_time(child.process)
                         yield Outcome(child.items.pop(0), result, death)
@@ -83,9 +85,9 @@ def supervised(
                 if not ended and not late:
                     continue
                 children.remove(child)
-                how = _end(child, late, seconds)
+                ending = _end(child, late, seconds)
                 if child.items:
-                    yield Outcome(child.items.pop(0), death=how)
+                    yield Outcome(child.items.pop(0), death=ending)
                     waiting = child.items + waiting
     finally:
         for child in children:
@@ -103,9 +105,9 @@ def _start(function: Callable[[T], object], items: list[T], memory: int | None) 
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if memory is not None:
-            most = resource.getrlimit(resource.RLIMIT_AS)[1]
+            hard_limit = resource.getrlimit(resource.RLIMIT_AS)[1]
             limit = _address_space() + memory
-            limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
+            limit = limit if hard_limit == resource.RLIM_INFINITY else min(limit, hard_limit)
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         for item in items:
             try:
@@ -120,7 +122,7 @@ def _start(function: Callable[[T], object], items: list[T], memory: int | None) 
 
 
 def _messages(child: _Child[T]) -> Iterator[tuple[object, str | None]]:
-    """The whole messages that a child has sent."""
+    """Yield the complete messages that a child has sent."""
     while len(child.data) >= _LENGTH.size:
         (length,) = _LENGTH.unpack_from(child.data)
         end = _LENGTH.size + length
@@ -131,7 +133,7 @@ def _messages(child: _Child[T]) -> Iterator[tuple[object, str | None]]:
 
 
 def _end(child: _Child[T], kill: bool, seconds: float) -> str:
-    """Takes leave of a child; how it ended."""
+    """Wait for a child, or kill it; return how it ended."""
     if kill:
         os.kill(child.process, signal.SIGKILL)
     os.close(child.pipe)
@@ -144,7 +146,7 @@ def _end(child: _Child[T], kill: bool, seconds: float) -> str:
 
 
 def _processor_time(process: int) -> float:
-    """What a process and the children that it has waited for have taken, in seconds; 0 of one that is gone."""
+    """Return the processor time of a process and its finished children in seconds; 0 if it no longer exists."""
     try:
         with open(f"/proc/{process}/stat") as file:
             fields = file.read().rpartition(")")[2].split()

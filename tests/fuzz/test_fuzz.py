@@ -1,4 +1,4 @@
-"""A short run of the fuzzers, and that they see what they should."""
+"""Short runs of all fuzzers, and tests that they detect faults."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dlc.compiler import compile
 from dlc.dialects import dl
 from dlc.ir import Block
 from dlc.runtime.opencl.devices import all_devices
-from tests.fuzz import control, counts, derivatives, files, graphs, lanes, programs
+from tests.fuzz import batching, control, data_dependent, derivatives, files, graphs, programs
+from tests.fuzz.bounded_value import BoundedArray, difference
 from tests.fuzz.bounds import track
-from tests.fuzz.drawing import random_program, rounded_program
-from tests.fuzz.draws import Unsuitable
+from tests.fuzz.draw_graph import OPERATORS, RECIPES, random_graph
+from tests.fuzz.draw_program import random_program, rounded_program
 from tests.fuzz.graph_control import CONTROL
-from tests.fuzz.graph_drawing import OPERATORS, RECIPES, random_graph
 from tests.fuzz.random_graph import RandomGraph
+from tests.fuzz.random_values import Unsuitable
 from tests.fuzz.recipes import OPS
-from tests.fuzz.supervise import supervised
-from tests.fuzz.tracked import Tracked, difference
+from tests.fuzz.supervise import run_supervised
 
 
 def test_every_op_is_drawn() -> None:
@@ -36,10 +36,10 @@ def test_every_op_is_drawn() -> None:
     assert not missing, f"not drawn by {seed} seeds: {', '.join(sorted(op.name for op in missing))}"
 
 
-def test_most_results_are_exact_and_few_are_free() -> None:
-    results = [r.tracked for seed in range(300) for r in random_program(seed).results if r.tracked.array.size]
+def test_most_results_are_exact_and_few_are_unbounded() -> None:
+    results = [r.bounded for seed in range(300) for r in random_program(seed).results if r.bounded.array.size]
     assert np.mean([r.error is None for r in results]) > 0.4
-    assert np.mean([r.free.mean() for r in results]) < 0.02
+    assert np.mean([r.unbounded.mean() for r in results]) < 0.02
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -52,10 +52,10 @@ def test_programs() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
-def test_programs_of_a_precision(precision: str) -> None:
-    """Contractions with weights are as far off as numbers of 16 bits make them, and are seen to be further off than f32."""
-    chosen = programs.trials(0, 25, "cpu", precision=precision)
-    assert not (failures := list(programs.fuzz(chosen, 1))), "\n".join(map(str, failures))
+def test_programs_with_reduced_precision(precision: str) -> None:
+    """Errors are within the bounds of the precision, and exceed those of f32."""
+    trials = programs.trials(0, 25, "cpu", precision=precision)
+    assert not (failures := list(programs.fuzz(trials, 1))), "\n".join(map(str, failures))
     batch = programs.Batch(rounded_program, range(5))
     model = compile(batch.program, "cpu", replace(programs.OPTIONS, precision=precision))
     got = [np.asarray(r) for r in model.run_unchecked(batch.inputs)]
@@ -64,8 +64,8 @@ def test_programs_of_a_precision(precision: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("target", "count"), [("reference", 40), ("cpu", 6)])
-def test_functions_in_lanes(target: str, count: int) -> None:
-    failures = list(lanes.fuzz(lanes.trials(0, count, target), 1))
+def test_batched_functions(target: str, count: int) -> None:
+    failures = list(batching.fuzz(batching.trials(0, count, target), 1))
     assert not failures, "\n".join(map(str, failures))
 
 
@@ -75,34 +75,34 @@ def test_derivatives_of_functions() -> None:
     assert not failures, "\n".join(map(str, failures))
 
 
-def test_counts() -> None:
-    outcomes = list(counts.fuzz(counts.trials(0, 5), 1))
-    assert not [f"{trial}\n{wrong}" for trial, _, wrong in outcomes if wrong]
+def test_data_dependent_programs() -> None:
+    outcomes = list(data_dependent.fuzz(data_dependent.trials(0, 5), 1))
+    assert not [f"{trial}\n{mismatch}" for trial, _, mismatch in outcomes if mismatch]
     assert {kind for _, kind, _ in outcomes} == {"one program"}
 
 
-def test_graphs_beside_the_reference_of_onnx() -> None:
+def test_graphs_match_onnx_reference() -> None:
     outcomes = list(graphs.fuzz(graphs.trials(0, 60), 1))
-    assert not [f"{trial}\n{wrong}" for trial, _, wrong in outcomes if wrong is not None]
-    assert sum(what == "compared" for _, what, _ in outcomes) > 55
+    assert not [f"{trial}\n{mismatch}" for trial, _, mismatch in outcomes if mismatch is not None]
+    assert sum(outcome == "compared" for _, outcome, _ in outcomes) > 55
 
 
 def test_every_operator_is_drawn() -> None:
     assert not [op for op in OPERATORS if not any(draws(seed, op) for seed in range(1000))]
 
 
-def test_graphs_have_bodies_text_sequences_and_external_data() -> None:
+def test_graphs_have_subgraphs_strings_sequences_and_external_data() -> None:
     found, seed = set[str](), 0
-    wanted = {*(f"a body in {outer}" for outer in CONTROL), "text", "sequences", "external"}
-    while not wanted <= found and seed < 1000:
+    required = {*(f"a body in {outer}" for outer in CONTROL), "strings", "sequences", "external"}
+    while not required <= found and seed < 1000:
         graph = random_graph(seed)
-        found |= {"text"} if graph.has_text else {"external"} if graph.external and graph.weights else set()
-        found |= {"sequences"} if graph.in_sequences and not graph.has_text else set()
+        found |= {"strings"} if graph.has_strings else {"external"} if graph.external and graph.weights else set()
+        found |= {"sequences"} if graph.has_sequence_io and not graph.has_strings else set()
         bodies = [(node.op_type, a.g.node) for node in graph.nodes for a in node.attribute if a.HasField("g")]
         bodies += [(f.name, f.node) for f in graph.functions]
         found |= {f"a body in {outer}" for outer, nodes in bodies for inner in nodes if inner.op_type in CONTROL}
         seed += 1
-    assert wanted <= found, f"not drawn by {seed} seeds: {wanted - found}"
+    assert required <= found, f"not drawn by {seed} seeds: {required - found}"
 
 
 def draws(seed: int, op: str) -> bool:
@@ -115,14 +115,14 @@ def draws(seed: int, op: str) -> bool:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("family", ["onnx", "external", "dump", "tflite"])
 def test_files(family: str) -> None:
-    chosen = files.trials(0, {"dump": 12, "tflite": 15}.get(family, 25), [family])
-    outcomes = list(files.fuzz(chosen, 1))
-    assert len(outcomes) == len(chosen)
-    assert not [f"{trial}\n{wrong}" for trial, _, wrong in outcomes if wrong is not None]
+    trials = files.trials(0, {"dump": 12, "tflite": 15}.get(family, 25), [family])
+    outcomes = list(files.fuzz(trials, 1))
+    assert len(outcomes) == len(trials)
+    assert not [f"{trial}\n{mismatch}" for trial, _, mismatch in outcomes if mismatch is not None]
 
 
-def test_artifacts_by_the_command() -> None:
-    """Some are for a device: a process of its own, in which no driver was open before it forked."""
+def test_artifacts_from_the_command_line() -> None:
+    """Run the command in its own process: some artifacts need OpenCL, whose driver must not be open before a fork."""
     command = [sys.executable, "-m", "tests.fuzz", "files", "--of", "artifact", "--count", "100", "--jobs", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -142,12 +142,12 @@ def test_no_fuzzer_opens_a_driver_before_it_forks() -> None:
 
 
 @pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
-def test_a_driver_that_was_open_before_is_an_error_at_once() -> None:
-    ((_, became, wrong),) = control.fuzz(control.trials(0, 1, "opencl"), 1)
-    assert became == "failed" and "OpenCL was opened before this process was forked" in (wrong or "")
+def test_opencl_before_a_fork_is_an_error() -> None:
+    ((_, outcome, mismatch),) = control.fuzz(control.trials(0, 1, "opencl"), 1)
+    assert outcome == "failed" and "OpenCL was used before this process was forked" in (mismatch or "")
 
 
-def test_a_seed_makes_the_same_program_and_the_same_file() -> None:
+def test_seeds_are_deterministic() -> None:
     first, second = (programs.Batch(random_program, [7, 8]) for _ in range(2))
     assert str(first.program.module) == str(second.program.module)
     for a, b in zip(first.inputs, second.inputs, strict=True):
@@ -155,8 +155,8 @@ def test_a_seed_makes_the_same_program_and_the_same_file() -> None:
     assert [t.seed for t in files.trials(5, 4, ["onnx", "dump"])] == [5, 6, 7, 8]
 
 
-def _misbehaves(how: str) -> str:
-    match how:
+def _misbehaves(behavior: str) -> str:
+    match behavior:
         case "crashes":
             os.abort()
         case "hangs":
@@ -170,12 +170,12 @@ def _misbehaves(how: str) -> str:
             raise ValueError("wrong")
         case "exits":
             os._exit(3)
-    return how
+    return behavior
 
 
-def test_what_misbehaves_is_found_and_the_rest_goes_on() -> None:
+def test_failing_items_are_reported_and_others_continue() -> None:
     items = ["well", "crashes", "hangs", "waits", "allocates", "raises", "exits", "again"]
-    outcomes = {o.item: o for o in supervised(_misbehaves, items, seconds=0.25, memory=1 << 30)}
+    outcomes = {o.item: o for o in run_supervised(_misbehaves, items, seconds=0.25, memory=1 << 30)}
     assert list(outcomes) == items
     assert [o.result for o in outcomes.values() if o.death is None] == ["well", "again"]
     ends = dict.fromkeys(("hangs", "waits"), "no end after")
@@ -184,33 +184,33 @@ def test_what_misbehaves_is_found_and_the_rest_goes_on() -> None:
         assert word in (outcomes[item].death or "")
 
 
-def _bound(op: type, *operands: Tracked, **properties: object) -> Tracked:
+def _bound(op: type, *operands: BoundedArray, **properties: object) -> BoundedArray:
     block = Block(arg_types=[dl.base.tensor_type(o.array.shape, dl.dtypes.element_type(o.array.dtype)) for o in operands])
     return track(op.make(*block.args, **properties), *operands)[0]
 
 
 def test_bounds_follow_the_conditioning() -> None:
-    x = Tracked(np.float32([1.0, 3.0]), given=True)
-    third = _bound(dl.DivOp, x, Tracked(np.float32([3.0, 3.0]), given=True))
+    x = BoundedArray(np.float32([1.0, 3.0]), is_source=True)
+    third = _bound(dl.DivOp, x, BoundedArray(np.float32([3.0, 3.0]), is_source=True))
     # 3 / 3 is exact, 1 / 3 is not.
     assert third.errors[1] == 0 < third.errors[0] < 1e-7
-    # What is left of a difference of nearly equal numbers is as uncertain as they are.
-    rest = _bound(dl.SubOp, third, Tracked(np.float32([0.3333333, 0.5]), given=True))
+    # A difference of nearly equal values (cancellation) has the same absolute error as they have.
+    rest = _bound(dl.SubOp, third, BoundedArray(np.float32([0.3333333, 0.5]), is_source=True))
     assert rest.errors[0] >= abs(rest.array[0]) / 2 > 0
-    # A comparison that rounding decides is free, others are exact.
-    less = _bound(dl.LessOp, third, Tracked(third.array + np.float32([0, 1]), given=True))
-    assert less.free.tolist() == [True, False]
+    # A comparison that rounding may change is unbounded, others are exact.
+    less = _bound(dl.LessOp, third, BoundedArray(third.array + np.float32([0, 1]), is_source=True))
+    assert less.unbounded.tolist() == [True, False]
     assert difference(np.array([True, True]), less) is None
     assert difference(np.array([True, False]), less) is not None
-    # The smaller one of two is as uncertain as the less certain one of them.
-    uncertain = Tracked(np.float32([1.0]), np.array([0.1]))
-    places, update = (Tracked(np.asarray(a), given=True) for a in (np.int64([0]), np.float32([2.0])))
-    assert _bound(dl.ScatterRowsOp, uncertain, places, update, mode="min").errors[0] >= 0.1
+    # The minimum of two values has the larger of their errors.
+    uncertain = BoundedArray(np.float32([1.0]), np.array([0.1]))
+    indices, update = (BoundedArray(np.asarray(a), is_source=True) for a in (np.int64([0]), np.float32([2.0])))
+    assert _bound(dl.ScatterRowsOp, uncertain, indices, update, mode="min").errors[0] >= 0.1
 
 
-def test_a_difference_is_seen() -> None:
-    want = Tracked(np.float32([1, np.nan, np.inf, 2]), np.array([1e-6, 0, 0, np.inf]))
+def test_difference_finds_wrong_elements() -> None:
+    want = BoundedArray(np.float32([1, np.nan, np.inf, 2]), np.array([1e-6, 0, 0, np.inf]))
     assert difference(np.float32([1.000001, np.nan, np.inf, 7]), want) is None
-    for wrong in ([1.001, np.nan, np.inf, 2], [1, 0, np.inf, 2], [1, np.nan, -np.inf, 2], [np.nan, np.nan, np.inf, 2]):
-        assert difference(np.float32(wrong), want) is not None
+    for mismatch in ([1.001, np.nan, np.inf, 2], [1, 0, np.inf, 2], [1, np.nan, -np.inf, 2], [np.nan, np.nan, np.inf, 2]):
+        assert difference(np.float32(mismatch), want) is not None
     assert difference(np.float64([1, np.nan, np.inf, 2]), want) is not None

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import dlc
 from dlc import lax
 from dlc.cli import main
-from dlc.measure.timeline import Watch
+from dlc.measure.timeline import TimelineRecorder
 from tests.explore.programs import LIMITS, MNIST, XS, W, recurrence, tiny
 from tests.targets import SHORT
 
@@ -35,7 +35,7 @@ def test_profile_of_a_function() -> None:
     assert "<td>matmul_add_tanh</td>" in profile._repr_html_()
 
 
-def test_profile_of_the_branch_that_is_taken() -> None:
+def test_profile_of_the_taken_branch() -> None:
     @dlc.jit(target=SHORT, num_threads=1)
     def either(x):
         return lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x / 3, x)
@@ -62,9 +62,9 @@ def test_profile_of_a_model() -> None:
     assert sum(k.flops for k in profile.kernels) == 2 * (28 * 28 * 8 * 9 + 14 * 14 * 16 * 8 * 9 + 784 * 10)
 
 
-def test_only_a_cpu_is_profiled() -> None:
+def test_profiles_need_a_cpu_target() -> None:
     model = dlc.compile_model(MNIST, target="reference")
-    with pytest.raises(dlc.UnsupportedError, match="compiled for a CPU"):
+    with pytest.raises(dlc.UnsupportedError, match="one program for a CPU"):
         model.profile(np.zeros((1, 1, 28, 28), np.float32))
 
 
@@ -80,15 +80,15 @@ def test_trace(tmp_path: Path) -> None:
     assert {e["tid"]: e["args"]["name"] for e in trace if e["name"] == "thread_name"} == {0: "the caller"}
 
 
-def test_each_task_is_noted_once() -> None:
-    """On two threads, which share tasks out as it happens."""
+def test_each_task_is_recorded_once() -> None:
+    """Two threads share the tasks dynamically."""
     x = np.ones((1 << 16,), np.float32)
     model = dlc.compile_model(tiny("Exp", size=len(x)), target=SHORT, num_threads=2)
-    watch = Watch(model.artifact, [x], 2)
+    watch = TimelineRecorder(model.artifact, [x], 2)
     (kernel,) = model.artifact.kernels
     for _ in range(3):
         run = watch.run()
         assert sorted(run.tasks[:, 1]) == list(range(kernel.tasks[0])) and kernel.tasks[0] > 1
         spans = list(run.spans([0]))
         assert sum(s.tasks for s in spans) == kernel.tasks[0] and len({s.thread for s in spans}) == len(spans)
-        assert max(s.start + s.seconds for s in spans) == pytest.approx(run.seconds) == pytest.approx(run.of_launches[0])
+        assert max(s.start + s.seconds for s in spans) == pytest.approx(run.seconds) == pytest.approx(run.launch_seconds[0])

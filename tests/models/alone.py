@@ -1,4 +1,4 @@
-"""A model from its file, in a process in which no compiler can be imported."""
+"""Run a saved model in a process in which the compiler cannot be imported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ with open(sys.argv[3], "wb") as file:
 
 
 def answers_alone(path: Path, calls: Sequence[Sequence[Any]]) -> tuple[list[str], list[str], list[dict[str, Any]]]:
-    """What the model in a file says of its inputs and values, and its results by name for the inputs of each call."""
+    """Return the descriptions of a saved model's inputs and values, and its results by name for each call."""
     asked, answers = path.with_suffix(".in.pickle"), path.with_suffix(".out.pickle")
     asked.write_bytes(pickle.dumps(calls))
     subprocess.run([sys.executable, "-c", _SCRIPT, path, asked, answers], check=True)

@@ -2,7 +2,7 @@
 
     python -m tests.models.nets densenet121 densenet121.onnx      writes one
 
-`Graph` writes the nodes; every net is a function that takes its sizes, so that tests can make it small.
+`Graph` collects nodes; each network is a function with size parameters, so that tests can make it small.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Array = NDArray[Any]
 
 
 class Value(NamedTuple):
-    """A tensor, and how many channels or features it has."""
+    """A tensor with its number of channels or features."""
 
     name: str
     width: int
 
 
 class Graph:
-    """Nodes and weights of a model that grows."""
+    """The nodes and weights of a model under construction."""
 
     def __init__(self, name: str, **inputs: Sequence[int]) -> None:
         self.name, self.inputs = name, inputs
@@ -47,7 +47,7 @@ class Graph:
         return self.weight(self.random.standard_normal(shape, np.float32) * np.float32(scale) + np.float32(mean))
 
     def node(self, op: str, *inputs: str | Value, width: int = 0, **attributes: Any) -> Value:
-        """A node; its result is as wide as its first input, unless told."""
+        """Add a node; its result has as many channels as its first input, unless stated."""
         names = [given.name if isinstance(given, Value) else given for given in inputs]
         output = f"/{op}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, names, [output], name=output, **attributes))
@@ -56,7 +56,7 @@ class Graph:
     def conv(
         self, x: Value, width: int, size: int = 3, stride: int = 1, groups: int = 1, dims: int = 2, bias: bool = False
     ) -> Value:
-        """A convolution whose padding keeps the size of what it is given."""
+        """A convolution with "same" padding."""
         kernel, fan_in = [size] * dims, x.width // groups * size**dims
         weights = [self.normal((width, x.width // groups, *kernel), (2 / fan_in) ** 0.5)]
         weights += [self.normal((width,), 0.02)] if bias else []
@@ -64,7 +64,7 @@ class Graph:
         return self.node("Conv", x, *weights, width=width, kernel_shape=kernel, pads=pads, strides=steps, group=groups)
 
     def up_conv(self, x: Value, width: int, gain: float = 1.0) -> Value:
-        """Twice the size by a transposed convolution of 2×2."""
+        """Upsample by two with a 2×2 transposed convolution."""
         weights = self.normal((x.width, width, 2, 2), gain * (2 / x.width) ** 0.5), self.normal((width,), 0.02)
         return self.node("ConvTranspose", x, *weights, width=width, kernel_shape=[2, 2], strides=[2, 2])
 
@@ -81,7 +81,7 @@ class Graph:
         return self.node(op, x, kernel_shape=[size] * 2, strides=[stride] * 2, pads=[pad] * 4)
 
     def enlarged(self, x: Value, factor: int) -> Value:
-        """Pixels repeated, as `nn.functional.interpolate` does it."""
+        """Nearest-neighbor upsampling, as `nn.functional.interpolate` exports it."""
         form: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return self.node("Resize", x, "", self.weight(np.array([1, 1, factor, factor], np.float32)), **form)
 
@@ -100,7 +100,7 @@ class Graph:
         return self.weight(np.float32(number))
 
     def gelu(self, x: Value) -> Value:
-        """As exporters write it before opset 20."""
+        """GELU in the form before opset 20."""
         erf = self.node("Erf", self.node("Div", x, self.scalar(2**0.5)))
         return self.node("Mul", self.node("Mul", x, self.node("Add", erf, self.scalar(1))), self.scalar(0.5))
 
@@ -110,7 +110,7 @@ class Graph:
         )
 
     def layer_norm_in_parts(self, x: Value) -> Value:
-        """As exporters write it before opset 17."""
+        """Layer normalization in the form before opset 17."""
         centred = self.node("Sub", x, self.node("ReduceMean", x, axes=[-1]))
         variance = self.node("ReduceMean", self.node("Pow", centred, self.scalar(2)), axes=[-1])
         y = self.node("Div", centred, self.node("Sqrt", self.node("Add", variance, self.scalar(1e-5))))
@@ -120,7 +120,7 @@ class Graph:
         return self.node("Reshape", x, self.weight(np.array(shape)))
 
     def attention(self, x: Value, length: int, heads: int) -> Value:
-        """Heads of `scaled_dot_product_attention`, which scales queries and keys; keys without bias, as Whisper's are."""
+        """Multi-head `scaled_dot_product_attention`, with scaled queries and keys; keys have no bias, as in Whisper."""
         depth = x.width // heads
 
         def split(part: Value, *order: int) -> Value:
@@ -148,7 +148,7 @@ class Graph:
 
 
 def _audio_layers(g: Graph, frames: int, width: int, heads: int, layers: int) -> Value:
-    """Whisper's encoder: two convolutions along time, positions, layers that normalise first."""
+    """Whisper's encoder: two 1-D convolutions, position embeddings, pre-norm layers."""
     x = g.gelu(g.conv(g.input("features"), width, dims=1, bias=True))
     x = g.node("Transpose", g.gelu(g.conv(x, width, stride=2, dims=1, bias=True)), perm=[0, 2, 1])
     x = g.node("Add", x, g.normal((frames // 2, width), 0.5))
@@ -164,7 +164,7 @@ def whisper_encoder(frames: int = 3000, width: int = 384, heads: int = 6, layers
 
 
 def audio_turns(frames: int = 800, width: int = 384, heads: int = 6, layers: int = 4) -> ModelProto:
-    """Whether somebody has finished speaking: Whisper's encoder, its positions weighed, a classifier."""
+    """Turn detection: whether a speaker has finished. Whisper's encoder, attention pooling, a classifier."""
     g = Graph("audio_turns", features=(1, 80, frames))
     x = _audio_layers(g, frames, width, heads, layers)
     weights = g.node("Softmax", g.linear(g.node("Tanh", g.linear(x, 256)), 1), axis=1)
@@ -174,7 +174,7 @@ def audio_turns(frames: int = 800, width: int = 384, heads: int = 6, layers: int
 
 
 def encoder_1024(length: int = 1024, width: int = 512, heads: int = 8, layers: int = 4) -> ModelProto:
-    """Layers that normalise after each sum, written as before opset 17."""
+    """A post-norm transformer encoder, in the form before opset 17."""
     g = Graph("encoder_1024", x=(1, length, width))
     x = g.input("x", axis=2)
     for _ in range(layers):
@@ -184,7 +184,7 @@ def encoder_1024(length: int = 1024, width: int = 512, heads: int = 8, layers: i
 
 
 def _text_map(g: Graph, levels: Sequence[Value], width: int) -> ModelProto:
-    """What finds text on the maps of a backbone, coarse to fine: a feature pyramid, and a map as large as the picture."""
+    """A text detection head: a feature pyramid, and a map of the size of the image."""
     inner = [g.conv(level, width, 1) for level in levels]
     for k in range(len(inner) - 2, -1, -1):
         inner[k] = g.node("Add", inner[k], g.enlarged(inner[k + 1], 2))
@@ -196,7 +196,7 @@ def _text_map(g: Graph, levels: Sequence[Value], width: int) -> ModelProto:
 
 
 def ocr_detector(size: int = 640, width: int = 32) -> ModelProto:
-    """Differentiable binarisation's map behind a ResNet of 18 layers, half as wide."""
+    """Differentiable binarization with a ResNet-18 backbone of half width."""
     g = Graph("ocr_detector", x=(1, 3, size, size))
     x = g.pool("MaxPool", g.conv_norm(g.input("x"), width, 7, 2), 3, 2, 1)
     levels: list[Value] = []
@@ -211,7 +211,7 @@ def ocr_detector(size: int = 640, width: int = 32) -> ModelProto:
 
 
 def ocr_detector_mobile(size: int = 640, width: int = 96) -> ModelProto:
-    """The same behind blocks of MobileNetV3, half as wide."""
+    """Differentiable binarization with a MobileNetV3 backbone of half width."""
     g = Graph("ocr_detector_mobile", x=(1, 3, size, size))
     x, levels = g.conv_norm(g.input("x"), 8, stride=2, act="HardSwish"), list[Value]()
     blocks = [(8, 8, 1), (32, 16, 2), (40, 16, 1), (40, 24, 2), (64, 24, 1), (64, 24, 1), (120, 40, 2), (104, 40, 1)]
@@ -225,7 +225,7 @@ def ocr_detector_mobile(size: int = 640, width: int = 96) -> ModelProto:
 
 
 def speech_quality(frames: int = 900, bands: int = 120, width: int = 32) -> ModelProto:
-    """Three marks of a recording, by convolutions of its spectrum."""
+    """Three quality scores of a recording, from convolutions of its spectrogram."""
     g = Graph("speech_quality", x=(1, 1, frames, bands))
     x = g.input("x")
     for wide, pooled in ((4, False), (2, False), (2, False), (1, True), (1, True), (1, True), (2, False)):
@@ -236,7 +236,7 @@ def speech_quality(frames: int = 900, bands: int = 120, width: int = 32) -> Mode
 
 
 def unet(size: int = 256, width: int = 32, depth: int = 4) -> ModelProto:
-    """A picture's segments: maps half as large and twice as wide, and back, joined to those of the way down."""
+    """Image segmentation: an encoder and decoder with skip connections."""
     g = Graph("unet", x=(1, 3, size, size))
 
     def twice(x: Value, width: int) -> Value:

@@ -1,9 +1,8 @@
-"""The models in this folder: exported graphs without their weights, filled here, and recorded inputs and outputs.
+"""The models in this folder: exported graphs without weights, which are filled here, with recorded inputs and outputs.
 
-A *skeleton* is a graph as an exporter wrote it in which every large initialiser has lost its data and says in its
-doc_string how to make it up: "dlc-fill MEAN STD". `filled` draws those weights, seeded by the initialiser's name, so that
-every machine gets the same model; `inputs` makes the inputs that `expected/skeletons.npz` was recorded with. The recorded
-tensors are thinned by `sampled`.
+In a *skeleton*, each large initializer has no data, and its doc_string says how to fill it: "dlc-fill MEAN STD". `filled`
+draws these weights, seeded by the initializer's name, so that every machine gets the same model; `inputs` creates the inputs
+with which `expected/skeletons.npz` was recorded. The recorded tensors are subsampled by `sampled`.
 
     python -m tests.models.skeletons resnet50 resnet50.onnx      writes a filled model
 """
@@ -25,23 +24,22 @@ from onnx import ModelProto, helper
 
 FOLDER = Path(__file__).parent
 PRETRAINED = FOLDER.parents[1] / "examples" / "models"
-# The batch that each model with a free one was recorded with.
+# The batch size with which models with a symbolic batch were recorded.
 BATCHES = {"resnet18_dynbatch": 3}
-# Of a deviation from what is recorded.
+# The tolerance of deviations from the recording.
 TOLERANCE = 1e-4
-# How often the weights are in memory while a model is imported or compiled, besides what it is computed with: in its message,
-# in the program, and packed.
+# Copies of the weights in memory during compilation: in the protobuf message, in the program, and packed.
 _COPIES = 3
 
 
 def path_of(name: str) -> Path:
-    """The file of a model that is no skeleton."""
+    """Return the file of a model that is not a skeleton."""
     small = FOLDER / "small" / f"{name}.onnx"
     return small if small.exists() else PRETRAINED / f"{name}.onnx"
 
 
 def filled(name: str) -> ModelProto:
-    """A skeleton with weights of realistic scale. Skips a test whose process may not have the memory for it."""
+    """Return a skeleton with weights of realistic scale. Skips the test if the process may not have enough memory."""
     model = onnx.load(FOLDER / "skeletons" / f"{name}.onnx")
     hollow = [tensor for tensor in model.graph.initializer if tensor.doc_string.startswith("dlc-fill ")]
     _require_memory(name, _COPIES * sum(4 * math.prod(tensor.dims) for tensor in hollow))
@@ -59,7 +57,7 @@ def filled(name: str) -> ModelProto:
 
 
 def _require_memory(name: str, needed: int) -> None:
-    """Skips a test under a limit (`ulimit -v`) that leaves less: protobuf ends the process where it finds none."""
+    """Skip the test if a limit (`ulimit -v`) leaves too little memory: protobuf aborts the process when it runs out."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return
@@ -70,7 +68,7 @@ def _require_memory(name: str, needed: int) -> None:
 
 
 def inputs(name: str, model: ModelProto, batch: int | None = None) -> dict[str, NDArray[np.generic]]:
-    """The inputs that a skeleton was recorded with, or such of another batch where it is free."""
+    """Return the inputs that a skeleton was recorded with, or inputs of another batch size if that is symbolic."""
     return {value.name: _input(value, batch or BATCHES.get(name, 1)) for value in model.graph.input}
 
 
@@ -90,13 +88,13 @@ def _input(value: onnx.ValueInfoProto, batch: int) -> NDArray[np.generic]:
 
 
 def sampled(tensor: NDArray[np.generic]) -> NDArray[np.generic]:
-    """About a thousand elements of a tensor; an odd step, so that no power-of-two layout hides an error."""
+    """Return about a thousand elements of a tensor; the odd step finds errors of power-of-two layouts."""
     step = max(1, tensor.size // 1024)
     return tensor.reshape(-1)[:: step + (step % 2 == 0)]
 
 
 def recorded(name: str) -> tuple[dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]:
-    """A skeleton's recorded outputs and inner tensors, sampled, by name."""
+    """Return a skeleton's recorded outputs and inner tensors, subsampled, by name."""
     found: dict[str, dict[str, NDArray[np.generic]]] = {"out": {}, "mid": {}}
     with np.load(FOLDER / "expected" / "skeletons.npz") as arrays:
         for key in arrays.files:
@@ -107,12 +105,12 @@ def recorded(name: str) -> tuple[dict[str, NDArray[np.generic]], dict[str, NDArr
 
 
 def recordings(name: str) -> Iterator[tuple[dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]]:
-    """The recorded inputs and outputs of a model that is no skeleton, one pair per input set."""
+    """Return the recorded inputs and outputs of a model that is not a skeleton, one pair per input set."""
     return pairs_in(FOLDER / "expected" / f"{name}.npz")
 
 
 def pairs_in(path: Path) -> Iterator[tuple[dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]]:
-    """The inputs and outputs in a file, those that there are, one pair per input set."""
+    """Return the inputs and outputs in a file, one pair per input set."""
     with np.load(path) as arrays:
         for k in sorted({key.split("/", 1)[0] for key in arrays.files}):
             yield tuple(  # pyright: ignore[reportReturnType]
@@ -122,7 +120,7 @@ def pairs_in(path: Path) -> Iterator[tuple[dict[str, NDArray[np.generic]], dict[
 
 
 def deviation(got: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
-    """The largest difference, as a fraction of the largest expected magnitude."""
+    """Return the largest difference, as a fraction of the largest expected magnitude."""
     largest = float(np.abs(expected.astype(np.float64)).max(initial=0))
     difference = float(np.abs(got.astype(np.float64) - expected.astype(np.float64)).max(initial=0))
     return difference / largest if largest else difference

@@ -1,4 +1,4 @@
-"""Pretrained and small models on every target, against what ONNX Runtime computed; symbolic sizes bound by calls."""
+"""Pretrained and small models on every target, compared with ONNX Runtime; symbolic dimensions are bound by calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TARGETS = ("cpu", "reference")
 LABELS = json.loads((PRETRAINED / "magika_v3_3.config.json").read_text())["target_labels_space"]
 
 TOLERANCE = 1e-4
-# Long sums that cancel, and logarithms of them, in 32 bits; ONNX Runtime is 2e-3 away from what 64 bits give, the recording.
+# Cancellation in long f32 sums and their logarithms: ONNX Runtime in f32 is 2e-3 away from the f64 recording.
 ILL_CONDITIONED = {("basic_pitch", "reference"): 2.5e-3, ("basic_pitch", "cpu"): 1e-3}
 
 Arrays = dict[str, NDArray]
@@ -57,7 +57,7 @@ SYMBOLIC: dict[str, Callable[[Arrays], Arrays]] = {
 
 
 def agree(name: str, target: str, got: Arrays, expected: Arrays) -> None:
-    """Raises AssertionError unless every output has the recorded type, and numbers within the model's tolerance."""
+    """Raise AssertionError unless every output has the recorded type and is within the model's tolerance."""
     assert set(got) == set(expected)
     steps = output_steps(onnx.load(path_of(name)))
     for output, array in expected.items():
@@ -69,10 +69,10 @@ def agree(name: str, target: str, got: Arrays, expected: Arrays) -> None:
 
 
 def output_steps(model: onnx.ModelProto) -> dict[str, float]:
-    """How far apart neighbouring values of an output are, for each output of a quantised model."""
-    makers = {name: node for node in model.graph.node for name in node.output}
+    """Return the quantization step of each output of a quantized model."""
+    producers = {name: node for node in model.graph.node for name in node.output}
     arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    made = {o.name: makers[o.name] for o in model.graph.output}
+    made = {o.name: producers[o.name] for o in model.graph.output}
     return {o: float(arrays[node.input[1]]) for o, node in made.items() if node.op_type == "DequantizeLinear"}
 
 
@@ -94,7 +94,7 @@ def test_model(name: str, target: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SYMBOLIC)
-def test_sizes_left_open_are_bound_by_calls(name: str, target: str, tmp_path: Path) -> None:
+def test_symbolic_dimensions_are_bound_by_calls(name: str, target: str, tmp_path: Path) -> None:
     model = dlc.compile_model(path_of(name), target=target)
     assert any(isinstance(size, Dim) for info in model.inputs for size in info.shape)
     for feeds, expected in recordings(name):
@@ -111,7 +111,7 @@ def test_sizes_left_open_are_bound_by_calls(name: str, target: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_model_that_needs_its_sizes_is_imported_when_it_is_called(target: str, tmp_path: Path) -> None:
+def test_a_model_whose_import_needs_shapes_is_imported_at_run_time(target: str, tmp_path: Path) -> None:
     model = dlc.compile_model(path_of("silero_vad_16k_op15"), target=target)
     assert [str(i) for i in model.inputs][:1] == ["input: float32[batch, sequence]"]
     for feeds, expected in recordings("silero_vad_16k_op15"):
@@ -126,7 +126,7 @@ def test_a_model_that_needs_its_sizes_is_imported_when_it_is_called(target: str,
 
 
 def runs_where_no_compiler_is(name: str, model: Model, path: Path) -> None:
-    """A model that took the recorded inputs answers them from its file, in a process that has no compiler."""
+    """Check a saved model against the recording, in a process without the compiler."""
     model.save(path)
     pairs = list(recordings(name))
     inputs, values, answers = answers_alone(path, [[feeds[info.name] for info in model.inputs] for feeds, _ in pairs])
@@ -135,7 +135,7 @@ def runs_where_no_compiler_is(name: str, model: Model, path: Path) -> None:
         agree(name, "cpu", got, expected)
 
 
-# The best of this machine is what other tests compile for.
+# Other tests compile for the best instruction set of this machine.
 @pytest.mark.parametrize("target", [level(name) for name in LEVELS if name != resolve("cpu").name])
 @pytest.mark.parametrize("name", SMALL)
 def test_forced_instruction_sets(name: str, target: str) -> None:

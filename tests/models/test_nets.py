@@ -1,4 +1,4 @@
-"""Networks written as code, small, on the `cpu` target against the evaluator of what was imported."""
+"""Small networks written as code: the `cpu` target compared with the evaluator of the imported module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dump of a network of full size, as the command line writes it: small, readable, and at every stage the program recorded."""
+"""The IR dump of ResNet-50 by the command line: small, readable, and the same function at every stage."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ir(network: ModelProto, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "ir"
 
 
-# One test, because every worker that runs a part of it would compile the network again.
+# One test, since every worker that runs a part of it would compile the network again.
 def test_the_dump(network: ModelProto, ir: Path) -> None:
     files = [p for p in ir.rglob("*") if p.is_file() and ir / "weights" not in p.parents]
     assert sum(p.stat().st_size for p in files) < 10e6
@@ -53,9 +53,9 @@ def test_mlir_reads_every_file(ir: Path) -> None:
 
 
 def each_convolution_is_readable(network: ModelProto, ir: Path) -> None:
-    """Each 3×3 convolution is in short files that name it first, and its values; the pixels around it may be the end of another.
+    """Check that each 3×3 convolution is in short files that name it first, and its values.
 
-    It is one kernel, or the two that transform its tiles; the product between them is named for it as well.
+    It is one kernel, or the two Winograd transforms of its tiles; the matrix product between them is named after it as well.
     """
     loops = {p: p.read_text() for pattern in ("conv*", "winograd*") for p in (ir / "kernels").glob(f"{pattern}.loops.mlir")}
     headers = {p: re.findall(r"#0 ([^,\s]+)", text.partition("func.func")[0]) for p, text in loops.items()}
@@ -66,7 +66,7 @@ def each_convolution_is_readable(network: ModelProto, ir: Path) -> None:
         texts = {p.name.split("_")[0]: loops[p] for p, names in headers.items() if node.name in names}
         assert set(texts) in ({"conv"}, {"winograd"})
         for text in texts.values():
-            # What is left of a row behind its last whole tile is written out as well.
+            # The remainder of a row after its last full tile is unrolled too.
             assert len(text.splitlines()) < 200
             assert not re.search(r"%\d", text)
 

@@ -1,7 +1,7 @@
-"""Networks of full size on the `cpu` target against recorded outputs and inner tensors.
+"""Full-size networks on the `cpu` target, compared with recorded outputs and inner tensors.
 
-Each is compiled twice: with the inner tensors as outputs, which shows where an error starts, and as it is, because outputs
-end kernels and a model without them is fused further.
+Each is compiled twice: with the inner tensors as outputs, which shows where an error starts, and as it is, since outputs end
+kernels and the model without them is fused further.
 """
 
 from __future__ import annotations

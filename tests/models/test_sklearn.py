@@ -1,4 +1,4 @@
-"""Models of scikit-learn, as its exporter wrote them: labels and probabilities as ONNX Runtime computed them."""
+"""Exported scikit-learn models: labels and probabilities compared with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORDED = np.load(Path(__file__).parent / "expected" / "sklearn.npz")
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_it_decides_as_recorded(path: Path, tmp_path: Path) -> None:
+def test_labels_and_probabilities_match_the_recording(path: Path, tmp_path: Path) -> None:
     model = dlc.compile_model(path, num_threads=1)
     decides_as_recorded(path.stem, *model(RECORDED["x"]).values())
     model.save(tmp_path / "m.dlc")
@@ -33,7 +33,7 @@ def decides_as_recorded(name: str, label: Any, rows: Any) -> None:
     np.testing.assert_allclose([list(row.values()) for row in rows], RECORDED[f"{name}/probability"], 1e-4, 1e-5)
 
 
-def test_the_command_shows_and_saves_what_is_no_array(tmp_path: Path) -> None:
+def test_the_command_line_shows_and_saves_dicts(tmp_path: Path) -> None:
     path, runner = str(MODELS[1]), CliRunner()
     shown = runner.invoke(main, ["run", path, "--shape", "X=6,4", "--target", "reference"])
     assert "output_probability: 6 elements" in shown.output

@@ -1,4 +1,4 @@
-"""Functions of JAX as it prints them, in both forms: results as JAX computed them, on each target."""
+"""StableHLO modules of JAX, in both textual forms, compared with the results of JAX on each target."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def recorded(name: str, side: str) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.name)
-def test_it_computes_what_jax_did(path: Path, tmp_path: Path) -> None:
+def test_results_equal_those_of_jax(path: Path, tmp_path: Path) -> None:
     name = path.name.partition(".")[0]
-    # The forms of one function are one program.
+    # Both forms of a function are the same program.
     for target in ("reference", "cpu") if path.name == f"{name}.mlir" else ("reference",):
         model = dlc.compile_model(path, target=target, num_threads=1)
         is_what_jax_computed(name, model(*recorded(name, "in")))

@@ -1,4 +1,4 @@
-"""Derivatives of layers where they are easy to get wrong, and that what begins a training goes down."""
+"""Derivatives of layers in delicate cases, and a training run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import dlc
 from dlc import nn, optim
 from dlc.frontend.pytree import flatten, unflatten
 from tests.differences import wrong_derivative
-from tests.nn.rows import KEYS, LABELS, MASK, QUERY, VALUES, X, softmax
 from tests.nn.test_layers import CASES
+from tests.nn.vector_layers import KEYS, LABELS, MASK, QUERY, VALUES, X, softmax
 
 
-def test_a_row_that_sees_nothing_has_finite_gradients() -> None:
+def test_fully_masked_row_has_finite_gradients() -> None:
     def total(q: Any, k: Any, v: Any) -> Any:
         return (nn.attention(q, k, v, mask=MASK) ** 2).sum()
 
@@ -37,7 +37,7 @@ def test_dropout_drops_the_same_gradients() -> None:
     np.testing.assert_array_equal(y, grad)
 
 
-def test_normal_numbers_follow_the_bounds_they_are_drawn_between() -> None:
+def test_gradients_of_truncated_normal_bounds() -> None:
     # d erfinv(u) / du = √π/2 · exp(erfinv(u)²)
     key = dlc.random.key(0)
     value, slope = dlc.jit(dlc.value_and_grad(lambda low: dlc.random.truncated_normal(key, low, 3.0)))(np.float32(-1))
@@ -73,7 +73,7 @@ def test_a_network_learns() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_layers_beside_differences(name: str) -> None:
+def test_layers_against_differences(name: str) -> None:
     function, _, arguments = CASES[name][0]
     leaves, tree = flatten(arguments)
     places = [i for i, x in enumerate(leaves) if getattr(x, "dtype", None) == np.float32]

@@ -1,4 +1,4 @@
-"""What parameters begin with."""
+"""Initializers of parameters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_zeros_draw_nothing() -> None:
 
 
 def test_mistakes() -> None:
-    with pytest.raises(ShapeError, match=r"he: shape \(3,\), expected one with an axis of inputs and one of outputs"):
+    with pytest.raises(ShapeError, match=r"he: shape \(3,\); expected at least two axes, the last two inputs and outputs"):
         init.he(KEY, (3,))
     with pytest.raises(ShapeError, match="orthogonal"):
         init.orthogonal(KEY, (3, 3, 2))

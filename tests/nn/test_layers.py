@@ -11,9 +11,9 @@ import pytest
 import dlc
 from dlc import nn
 from dlc.errors import DTypeError, ShapeError
-from tests.nn import images, rows
+from tests.nn import image_layers, vector_layers
 
-CASES = images.CASES | rows.CASES
+CASES = image_layers.CASES | vector_layers.CASES
 
 
 def listed() -> list[Any]:
@@ -45,18 +45,18 @@ def test_dropout_keeps_the_mean() -> None:
 
 
 def test_mistakes() -> None:
-    key, x = dlc.random.key(0), rows.X
+    key, x = dlc.random.key(0), vector_layers.X
     with pytest.raises(ShapeError, match=r"test_layers.py:\d+: dlc.nn.dropout: rate 1"):
         nn.dropout(key, x, 1)
-    with pytest.raises(DTypeError, match="labels of float32, expected integers"):
+    with pytest.raises(DTypeError, match="labels of dtype float32; expected integers"):
         nn.softmax_cross_entropy(x, x[:, 0])
-    with pytest.raises(DTypeError, match=r"attention: mask of float32, expected bools, .* give `mask >= 0`"):
+    with pytest.raises(DTypeError, match=r"attention: mask of dtype float32; expected bool, .* pass `mask >= 0`"):
         nn.attention(x, x, x, mask=np.zeros((3, 3), np.float32))
-    with pytest.raises(ShapeError, match=r"labels \(3, 7\) of logits \(3, 7\); expected \(3,\)"):
+    with pytest.raises(ShapeError, match=r"labels of shape \(3, 7\); expected \(3,\)"):
         nn.softmax_cross_entropy(x, x.astype(int))
-    with pytest.raises(ShapeError, match="7 channels in 2 groups"):
-        nn.group_norm(x, rows.SCALE, rows.BIAS, 2)
+    with pytest.raises(ShapeError, match="7 channels do not divide into 2 groups"):
+        nn.group_norm(x, vector_layers.SCALE, vector_layers.BIAS, 2)
     with pytest.raises(ShapeError, match="padding 'full'"):
-        nn.conv(rows.IMAGES, np.ones((1, 1, 6, 1), np.float32), padding="full")
-    with pytest.raises(ShapeError, match="w has 7 columns; expected 3 for each"):
+        nn.conv(vector_layers.IMAGES, np.ones((1, 1, 6, 1), np.float32), padding="full")
+    with pytest.raises(ShapeError, match=r"w has 7 columns; expected 3 \(gates\) for each"):
         nn.gru_cell(x, x, x, x, x[0])

@@ -1,4 +1,4 @@
-"""Calls of every function of dlc.numpy: the text between its brackets, over the arrays of `DATA`."""
+"""Calls of every function of dlc.numpy: the source text of the arguments, over the arrays of `DATA`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("b", "i1", "u1", "i2", "i4", "i8", "u8", "f2", "f4", "f8")
 
 
 def elements(kind: str) -> np.ndarray:
-    """Small values of a dtype, floats with their special ones."""
+    """Return small values of a dtype, including special values of floats."""
     if kind == "b":
         return np.array([True, False, True, True, False, False, True, False])
     if kind[0] == "f":
@@ -27,7 +27,7 @@ def elements(kind: str) -> np.ndarray:
 
 
 def others(kind: str) -> np.ndarray:
-    """Second operands, none of them 0 where that is an integer."""
+    """Return second operands, which are nonzero for integers."""
     if kind == "b":
         return np.array([True, True, False, True, False, True, True, False])
     if kind[0] == "f":
@@ -85,7 +85,7 @@ def _for(names: str, calls: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 _AXES = ("f", "c, 1", "c, (0, -1), keepdims=True", "x_i4", "s", "h, 0", "d, 1")
 
-# By family, as `dlc.numpy.FAMILIES` and the order there; what fails in NumPy must fail in dlc.
+# By family, in the order of `dlc.numpy.FAMILIES`. A call that fails in NumPy must fail in dlc.
 CASES: dict[str, dict[str, tuple[str, ...]]] = {
     "elementwise": {
         **_for("ceil fix floor negative positive rint sign square trunc", _ALL),
@@ -112,7 +112,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "modf": ("x_f4", "x_f8", "x_f2", "f", "i", "zero"),
         "nan_to_num": ("x_f2", "x_f4", "x_f8", "i", "n, nan=7.0, posinf=1.0, neginf=-1.0"),
     },
-    "comparing": {
+    "comparison": {
         **_for("equal greater greater_equal less less_equal not_equal maximum minimum fmax fmin", _PAIRS),
         **_for("logical_and logical_or logical_xor", _PAIRS),
         **_for("bitwise_and bitwise_or bitwise_xor", ("x_b, y_b", *_WHOLE)),
@@ -138,7 +138,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         **_for("nanmax nanmin nansum nanprod nanmean nanvar nanstd", ("n", "n, 1", "n, 0, keepdims=True", "f, 1", "i")),
         **_for("nanargmax nanargmin", ("m3", "m3, 1", "f, 0")),
     },
-    "running": {
+    "cumulative": {
         **_for("cumsum cumprod", ("f", "f, 1", "c, 0", "i, 1", "u, 1", "t, 0", "zero, 0", "f, 1, m.float64", "v", "h, -1")),
         **_for("cumulative_sum cumulative_prod", ("v", "f, axis=1", "i, axis=0, include_initial=True", "u, axis=-1, dtype=m.int32")),
         **_for("nancumsum nancumprod", ("n, 1", "i, 0")),
@@ -146,7 +146,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "trapezoid": ("v", "f, dx=0.5", "f, row", "f, axis=0", "f, g"),
         **_for("convolve correlate", ("v, w", "w, v", "v, w, mode='same'", "v, row, mode='valid'", "v, row, mode='full'", "ties, ties")),
     },
-    "sampled": {
+    "sampled_data": {
         "gradient": ("f", "v", "f, 0.5, axis=1", "f, 0.5, 2, axis=(1, 0)", "i, axis=0", "h, axis=1", "c", "f[:1]"),
         "ediff1d": ("f", "i, 7", "ties, [1, 2], 3", "v[:1]"),
         "unwrap": ("v * 9", "f * 9, axis=0", "f * 9, 4, period=5.0", "c * 9"),
@@ -169,13 +169,13 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "nanquantile": ("m3, 0.3", "zero, 0.3, 1", "n[:2], [0.1, 0.9], 1", *(f"m3, 0.37, 0, method='{k}'" for k in ("lower", "nearest"))),
         "nanpercentile": ("m3, 30", "n[:2], [10, 50], 0"),
     },
-    "counting": {
+    "data_dependent_shapes": {
         **_for("nonzero flatnonzero argwhere", ("f", "t", "zero", "n")),
         "extract": ("t, i", "row > 0, row"),
         "compress": ("[True, False, True], f, 0", "[False, True], f"),
         "unique": ("ties", "n", "i, return_index=True, return_inverse=True, return_counts=True", "f, axis=0", "n[[0, 2, 0]], axis=0", "c, axis=-1"),
         **_for("unique_all unique_counts unique_inverse", ("ties", "n", "zero", "t")),
-        # In any order where NumPy is newer.
+        # Newer versions of NumPy return these in any order.
         "unique_values": ("j * 0 + 3", "zero"),
         **_for("union1d intersect1d setdiff1d", ("ties, i", "j, ties")),
         "setxor1d": ("ties, i", "ties, j"),
@@ -183,7 +183,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "bincount": ("j", "j, v", "j, minlength=9"),
         "histogram": ("f", "f, 3, (-1, 1)", "f, edges"),
     },
-    "shaping": {
+    "shape_manipulation": {
         **_for("atleast_1d atleast_2d atleast_3d", ("s", "v", "f", "c")),
         "broadcast_arrays": ("f, row", "s, c, w[:, None]"),
         "broadcast_shapes": ("(3, 1), (1, 4)", "(), 2", "(2,), (3,)"),
@@ -233,7 +233,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "take": ("f, j", "f, j, 0", "f, [[0, -1], [1, 2]], axis=1", "f, 2, 0", "v, j + 4, mode='clip'", "v, j - 7, mode='wrap'", "f, k, 0"),
         "take_along_axis": ("f, m.argsort(f, axis=0), 0", "f, i % 3, axis=1", "w, j, None", "c, j[:2, None, None], axis=1"),
     },
-    "linear": {
+    "matrix_products": {
         "cross": ("w, w[::-1]", "f[:, :3], w", "f[:, :3].T, f[:, 1:].T, axis=0"),
         "dot": ("f, g.T", "c, row", "f, s", "c, f.T", "v, v", "f, m.swapaxes(c, 1, 2)", "t, t.T"),
         "inner": ("f, g", "v, v", "c, row", "f, s"),
@@ -247,7 +247,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "vecdot": ("f, g", "c, row", "f, g, axis=0", "v, v"),
         "vecmat": ("row, c.mT", "w, f"),
     },
-    "einstein": {
+    "einstein_summation": {
         "einsum": (
             "'ij,jk->ik', f, q", "'ij,jk', f, q", "'ij->ji', f", "'ij->', f", "'ij->j', f", "'ii', q", "'ii->i', q", "'i,j', w, v",
             "'...ij,...jk->...ik', c, q", "'bij,bkj->bik', c, c", "'ij,ij->i', f, g", "'ij,j', f, row", "'bij,jk,k->bi', c, q, row",
@@ -260,7 +260,7 @@ CASES: dict[str, dict[str, tuple[str, ...]]] = {
         "cross": ("w, w[::-1]",),
         "det": ("q", "qs", "m.eye(3, dtype=m.float32)[::-1]", "i[:, :3]", "m.zeros((2, 2), dtype=m.float32)"),
         "diagonal": ("c", "q, offset=1"),
-        # Vectors may have other signs than NumPy's: test_linalg.py.
+        # The signs of singular vectors may differ from NumPy's: test_linalg.py.
         "eigh": (),
         "eigvalsh": ("q", "qs, 'U'", "i[:, :3]"),
         "inv": ("q", "qs", "q.astype(m.float64)"),

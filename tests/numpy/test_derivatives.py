@@ -1,4 +1,4 @@
-"""The derivative of every function of dlc.numpy: forward mode against differences, reverse mode against forward mode."""
+"""Derivatives of every function of dlc.numpy: forward mode against differences, reverse mode against forward mode."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tests.differences import wrong_derivative
 from tests.numpy.cases import CASES, DATA
 from tests.numpy.test_functions import call
 
-# Where a function is defined and smooth; elsewhere in (0.2, 0.8).
+# Intervals in which a function is defined and smooth; the default is (0.2, 0.8).
 DOMAINS = {"acosh": (1.2, 1.8)}
 NOT_SMOOTH = {"nextafter": "the next number is a step away", "floor_divide": "0 but for steps"}
-# Calls of each function, of those that differ in more than dtypes.
+# Number of calls of each function that differ in more than dtypes.
 CALLS = 2
 
 
 def moving(text: str) -> list[str]:
-    """The arrays of floats that a call reads."""
+    """Return the float arrays that a call reads."""
     names = dict.fromkeys(re.findall(r"(?<![.\w'])\w+", text))
     return [n for n in names if n in DATA and np.asarray(DATA[n]).dtype.kind == "f"]
 
 
 def function(family: str, name: str, text: str) -> tuple[Callable[..., list[Any]], list[np.ndarray]]:
-    """A call as a function of the arrays of floats that it reads, to its results of floats; and a point, in f64."""
+    """Return a call as a function from its float arrays to its float results, and a point, in float64."""
     random, names = np.random.default_rng(len(name + text)), moving(text)
     data = {n: np.asarray(x) for n, x in DATA.items()}
     data |= {n: random.uniform(*DOMAINS.get(name, (0.2, 0.8)), data[n].shape) for n in names}
@@ -41,8 +41,8 @@ def function(family: str, name: str, text: str) -> tuple[Callable[..., list[Any]
         found = call(dnp, family, name, text, {**data, **dict(zip(names, arrays, strict=True))})
         results = found if isinstance(found, tuple | list) else [found]
         floats = [r for r in results if getattr(r, "dtype", None) == np.float64]
-        # Nobody outside knows the shape of a cotangent where data decides it.
-        return [dnp.sum(r * dnp.cumsum(r, 0)) for r in floats] if family == "counting" else floats
+        # The caller cannot know the shape of a cotangent with a data-dependent size.
+        return [dnp.sum(r * dnp.cumsum(r, 0)) for r in floats] if family == "data_dependent_shapes" else floats
 
     return run, [data[n] for n in names]
 
@@ -66,8 +66,8 @@ def test_derivatives(family: str) -> None:
     assert not [f"{place}: {wrong}" for place, wrong in found.items() if wrong]
 
 
-def test_derivatives_of_gradients_of_factors() -> None:
-    """Rules that call functions with rules must not come to an end before derivatives do."""
+def test_higher_derivatives_of_decompositions() -> None:
+    """Custom rules that call functions with custom rules support derivatives of any order."""
 
     def gradient(run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         def pulled(*arrays: Any) -> list[Any]:
@@ -94,5 +94,5 @@ def test_derivatives_of_gradients_of_factors() -> None:
         (lambda x: dlc.nn.sigmoid_cross_entropy(x, 0.3), 0.25),
     ],
 )
-def test_what_is_computed_from_the_magnitude_has_its_curvature_at_0(run: Callable[[Any], Any], second: float) -> None:
+def test_second_derivative_at_0(run: Callable[[Any], Any], second: float) -> None:
     assert dlc.grad(dlc.grad(run))(np.float64(0)) == pytest.approx(second)

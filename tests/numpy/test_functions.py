@@ -18,14 +18,14 @@ from tests.targets import NATIVE
 
 
 def call(module: Any, family: str, name: str, text: str, data: dict[str, Any]) -> Any:
-    """`name(text)` with the functions of a module on these arrays."""
+    """Evaluate `name(text)` with the functions of a module on these arrays."""
     place = f"m.linalg.{name}" if family == "linalg" else f"m.{name}"
     result = eval(f"{place}({text})", {"m": module}, data)
     return tuple(result) if isinstance(result, list) else result
 
 
 def by_numpy(family: str, name: str, text: str) -> Any:
-    """NumPy's result, or the error."""
+    """Return NumPy's result, or the error."""
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -42,14 +42,14 @@ EXPECTED = {
 }
 
 
-# NumPy makes float64 of any floats and numbers here; dlc.numpy keeps the arrays' dtype.
+# For these NumPy returns float64 for all floats and scalars; dlc.numpy keeps the dtype of the arrays.
 KEEPS_DTYPE = {
     "append", "corrcoef", "cov", "interp", "nanpercentile", "nanquantile", "percentile", "polyval", "quantile", "vander",
 }  # fmt: skip
 
 
 def difference(got: Any, expected: Any) -> str | None:
-    """What is wrong with a result."""
+    """Describe the difference of a result from NumPy's."""
     if isinstance(expected, tuple):
         if len(got) != len(expected):
             return f"{len(got)} results, expected {len(expected)}"
@@ -65,7 +65,7 @@ def difference(got: Any, expected: Any) -> str | None:
 
 
 def report(family: str, results: dict[tuple[str, str], Any]) -> str:
-    """One line for each result that is wrong."""
+    """Return one line for each wrong result."""
     found: dict[str, str | None] = {}
     for (name, text), got in results.items():
         expected = EXPECTED[family, name, text]
@@ -76,7 +76,7 @@ def report(family: str, results: dict[tuple[str, str], Any]) -> str:
 
 
 def works(family: str, step: int = 1) -> list[tuple[str, str]]:
-    """The calls of a family that NumPy has a result for; of each function every `step`th."""
+    """Return the calls of a family for which NumPy has a result; every `step`-th of each function."""
     kept: list[tuple[str, str]] = []
     for name, texts in CASES[family].items():
         good = [t for t in texts if not isinstance(EXPECTED[family, name, t], Exception)]
@@ -90,13 +90,15 @@ def test_every_function_has_a_case() -> None:
         defined = {n for n in module.__all__ if inspect.isfunction(getattr(module, n))}
         assert defined - {"top_k"} == set(functions), family
     families = {family.__name__.rpartition(".")[2] for family in dnp.FAMILIES}
-    assert families | {"linalg"} == {*CASES, "dtypes", "updating"}
+    assert families | {"linalg"} == {*CASES, "dtypes", "indexed_updates"}
 
 
 @pytest.mark.parametrize(("target", "step"), [("reference", 1), ("cpu", 6)])
 @pytest.mark.parametrize("family", CASES)
 def test_traced(family: str, target: str, step: int) -> None:
-    """The calls of a family as one function: what does not fit is listed. Native code takes long to make: some calls."""
+    """Compile the calls of a family as one function and list the wrong results; fewer calls for native code, which compiles
+    slowly.
+    """
     calls = works(family, step)
     compiled = dlc.jit(target=target)(lambda data: [call(dnp, family, *c, data) for c in calls])
     with np.errstate(all="ignore"):
@@ -110,7 +112,7 @@ def test_on_plain_arrays(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", CASES)
-def test_what_numpy_refuses_is_refused(family: str) -> None:
+def test_invalid_calls_are_errors(family: str) -> None:
     for (f, name, text), expected in EXPECTED.items():
         if f == family and isinstance(expected, Exception):
             with pytest.raises(DlcError):
@@ -128,8 +130,8 @@ def test_top_k() -> None:
 @pytest.mark.parametrize("target", NATIVE)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint16", "bool"])
 @pytest.mark.parametrize("shape", [(300_007,), (3, 140_000), (70_001, 5)])
-def test_places_of_extrema_of_long_rows(shape: tuple[int, ...], dtype: str, target: str) -> None:
-    """Of many equal ones, and, last, with a NaN."""
+def test_argmax_of_long_rows(shape: tuple[int, ...], dtype: str, target: str) -> None:
+    """Rows with many equal elements and, last, with a NaN."""
     axis = int(np.argmax(shape))
     x = np.round(np.random.default_rng(0).standard_normal(shape) * 2).astype(dtype)
     find = dlc.jit(lambda x: (dnp.argmax(x, axis), dnp.argmin(x, axis)), target=target, num_threads=2)
@@ -147,7 +149,7 @@ def test_places_of_extrema_of_long_rows(shape: tuple[int, ...], dtype: str, targ
 @pytest.mark.parametrize("target", NATIVE)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint64])
 @pytest.mark.parametrize("spread", [20, 400, 1 << 30])
-def test_integers_among_others_near_one_another_or_not(spread: int, dtype: Any, target: str) -> None:
+def test_isin_of_integers(spread: int, dtype: Any, target: str) -> None:
     limits, rng = np.iinfo(dtype), np.random.default_rng(spread)
     low, high = max(limits.min, -spread), min(limits.max, spread)
     x, values = (rng.integers(low, high, count, dtype, endpoint=True) for count in (1000, 200))
@@ -158,7 +160,7 @@ def test_integers_among_others_near_one_another_or_not(spread: int, dtype: Any, 
     np.testing.assert_array_equal(dnp.isin(x, values), expected)
 
 
-def test_lanes_have_integers_near_one_another_or_not() -> None:
+def test_isin_of_integers_under_vmap() -> None:
     x, values = (np.random.default_rng(n).integers(0, 40, (3, n)) for n in (500, 30))
     values[1] *= 100_000
     expected = np.stack([np.isin(*row) for row in zip(x, values, strict=True)])

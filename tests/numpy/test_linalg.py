@@ -1,4 +1,4 @@
-"""Factors of matrices: what is defined but for signs, matrices that NumPy refuses, sizes beyond a block, derivatives."""
+"""Matrix decompositions: results unique up to signs, singular matrices, sizes beyond a block, derivatives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def orthonormal(size: int, seed: int) -> np.ndarray:
 
 
 def with_values(s: np.ndarray, dtype: Any) -> np.ndarray:
-    """A matrix with these singular values."""
+    """Return a matrix with these singular values."""
     return (orthonormal(len(s), 1) * s @ orthonormal(len(s), 2)).astype(dtype)
 
 
@@ -30,8 +30,8 @@ def near(x: Any, y: Any, tolerance: float) -> None:
     np.testing.assert_allclose(x, y, atol=tolerance * max(1.0, float(np.max(np.abs(y), initial=0))), rtol=0)
 
 
-# 21 is more than a block of columns and no multiple of what is treated at once.
-def test_all_factors_of_one_size() -> None:
+# 21 columns: more than a block, and not a multiple of the vector width.
+def test_decompositions_of_one_size() -> None:
     a, b = matrices(2, 21, 21), matrices(2, 21, 5, seed=3)
     p = a @ a.mT + np.eye(21)
 
@@ -77,7 +77,7 @@ def test_singular_vectors(shape: tuple[int, ...]) -> None:
     ids=["rank 2", "graded", "equal", "zero", "huge"],
 )
 def test_vectors_are_orthogonal_whatever_the_values(values: np.ndarray) -> None:
-    """In f32, where squares of small values are no numbers."""
+    """In float32, where squares of small values underflow."""
     x = with_values(values, np.float32)
     u, s, vt = reduced_svd(x)
     unit = max(float(values[0]), 1e-30)
@@ -90,7 +90,7 @@ def test_vectors_are_orthogonal_whatever_the_values(values: np.ndarray) -> None:
 reduced_svd = dlc.jit(lambda x: dnp.linalg.svd(x, full_matrices=False))
 
 
-def test_what_numpy_refuses() -> None:
+def test_singular_matrices() -> None:
     singular, nan = np.ones((3, 3)), np.full((3, 3), np.nan)
 
     @dlc.jit
@@ -146,7 +146,7 @@ def test_derivatives(name: str) -> None:
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_the_derivative_of_the_determinant_of_a_singular_matrix(rank: int) -> None:
-    """Its cofactors, each the determinant of a part."""
+    """The derivative is the matrix of cofactors, each the determinant of a submatrix."""
     x = with_values(np.r_[np.arange(1.0, rank + 1), np.zeros(4 - rank)], np.float64)
     cofactors = [[(-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x, i, 0), j, 1)) for j in range(4)] for i in range(4)]
     near(dlc.grad(dnp.linalg.det)(x), cofactors, 1e-12)

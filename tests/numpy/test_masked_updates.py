@@ -1,4 +1,4 @@
-"""Values for the elements that a mask selects, one for each: as many as data says, which is checked when the function runs."""
+"""Masked updates with one value for each selected element; the data-dependent count is checked at run time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import dlc.numpy as dnp
 from tests.targets import LEVELS, TARGETS, level
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
-# The elements above these are none, one, some or all; 5 of them are in row-major order what comes first in VALUES.
+# The limits select no, one, some and all elements; the 5 selected ones take the first of VALUES in row-major order.
 LIMITS = (11, 10, 6, -1)
 VALUES = np.random.default_rng(0).uniform(1, 9, 12).astype(np.float32)
 COMBINED: dict[str, Callable[[Any, Any], Any]] = {
@@ -55,7 +55,7 @@ def test_masks_among_other_keys(target: str, key: tuple[Any, ...]) -> None:
 
     update = dlc.jit(lambda x, mask, values: x.at[at(mask)].set(values), target=target)
     np.testing.assert_array_equal(np.asarray(update(X, mask, values)), by_numpy(X, at(mask), values))
-    with pytest.raises(dlc.DlcError, match="3 values for 1 elements that are selected"):
+    with pytest.raises(dlc.DlcError, match="3 values for 1 selected elements"):
         update(X, ~mask, values)
 
 
@@ -68,40 +68,42 @@ def test_dtypes(dtype: Any) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("count", "selected"), [(0, 5), (4, 5), (6, 5), (2, 0)])
-def test_another_number_of_values_is_an_error(target: str, count: int, selected: int) -> None:
+def test_wrong_number_of_values(target: str, count: int, selected: int) -> None:
     update = dlc.jit(lambda x, limit, values: x.at[x > limit].set(values), target=target)
-    with pytest.raises(dlc.DlcError, match=rf"test_masked_updates\.py:\d+: x\.at\[…\]: {count} values for {selected} elements"):
+    with pytest.raises(
+        dlc.DlcError, match=rf"test_masked_updates\.py:\d+: x\.at\[…\]: {count} values for {selected} selected elements"
+    ):
         np.asarray(update(X, np.float32(11 - selected), VALUES[:count]))
 
 
-def test_without_the_compiler() -> None:
+def test_eager() -> None:
     update = dlc.jit(lambda x, mask, values: (x.at[mask].set(values), x.at[mask[0]].set(values[:1])))
     with dlc.disable_jit():
         got, one = update(X[0], X[0] > 1, VALUES[:2])
         np.testing.assert_array_equal(got, by_numpy(X[0], X[0] > 1, VALUES[:2]))
         np.testing.assert_array_equal(one, X[0])
-        with pytest.raises(dlc.DlcError, match=r"test_masked_updates\.py:\d+: x\.at\[…\]: 3 values for 2 elements"):
+        with pytest.raises(dlc.DlcError, match=r"test_masked_updates\.py:\d+: x\.at\[…\]: 3 values for 2 selected elements"):
             update(X[0], X[0] > 1, VALUES[:3])
 
 
-def test_of_what_is_known_the_number_is_known() -> None:
-    with pytest.raises(dlc.ShapeError, match=r"a value of shape \(3,\) for a place of shape \(2,\)"):
+def test_static_mask() -> None:
+    with pytest.raises(dlc.ShapeError, match=r"a value of shape \(3,\) does not broadcast to the selected shape \(2,\)"):
         dlc.jit(lambda x: x.at[np.array([True, False, True])].set(VALUES[:3]))(X[:, 0])
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_values_that_another_mask_selects(target: str) -> None:
-    """As many, by the data of the call; another time not."""
+    """The counts of two masks agree for the data of one call, and differ for another."""
     move = dlc.jit(lambda x, to, of: x.at[to].set(x[of]), target=target)
     for limit in LIMITS:
         to, of = limit < X, 10 - limit >= X
         np.testing.assert_array_equal(np.asarray(move(X, to, of)), by_numpy(X, to, X[of]))
-    with pytest.raises(dlc.DlcError, match="7 values for 5 elements"):
+    with pytest.raises(dlc.DlcError, match="7 values for 5 selected elements"):
         np.asarray(move(X, X > 6, X < 7))
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_open_sizes(target: str) -> None:
+def test_symbolic_sizes(target: str) -> None:
     dynamic: Any = {"x": {0: "N"}, "values": {0: "M"}}
     update = dlc.jit(lambda x, limit, values: x.at[x > limit].multiply(values), target=target, dynamic=dynamic)
     for rows in (0, 1, 3):
@@ -110,14 +112,14 @@ def test_open_sizes(target: str) -> None:
             values = VALUES[: (x > limit).sum()]
             got = np.asarray(update(x, np.float32(limit), values))
             np.testing.assert_allclose(got, by_numpy(x, x > limit, values, "multiply"), 1e-6)
-    # One value is for all, as NumPy has it.
+    # A single value broadcasts, as in NumPy.
     np.testing.assert_allclose(np.asarray(update(X, np.float32(6), VALUES[:1])), np.where(X > 6, X * VALUES[0], X), 1e-6)
-    with pytest.raises(dlc.DlcError, match="4 values for 5 elements"):
+    with pytest.raises(dlc.DlcError, match="4 values for 5 selected elements"):
         np.asarray(update(X, np.float32(6), VALUES[:4]))
 
 
 @pytest.mark.parametrize("axes", [(0, 0, 0), (None, 0, None), (0, None, 0), (None, 0, 0)])
-def test_lanes(axes: tuple[int | None, ...]) -> None:
+def test_vmap(axes: tuple[int | None, ...]) -> None:
     masks = np.array([[True, False, True, False], [False, False, True, True], [True, True, False, False]])
     arrays = X, masks, VALUES[:6].reshape(3, 2)
     given = [a if axis == 0 else a[0] for a, axis in zip(arrays, axes, strict=True)]
@@ -127,13 +129,13 @@ def test_lanes(axes: tuple[int | None, ...]) -> None:
     if axes[1] == 0:
         given[1] = masks.copy()
         given[1][2, 3] = True
-        with pytest.raises(dlc.DlcError, match="2 values for 3 elements"):
+        with pytest.raises(dlc.DlcError, match="2 values for 3 selected elements"):
             update(*given)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_derivatives(target: str) -> None:
-    """By what stays, and by each value where it went: as of values that lie at their places."""
+    """Derivatives with respect to the array and to each value, as for an index array."""
     mask = X > 6
     places = np.nonzero(mask)
 
@@ -153,6 +155,6 @@ def test_derivatives(target: str) -> None:
 
 
 @pytest.mark.parametrize("values", [np.float32(np.inf), np.full(1, np.inf, np.float32), np.array([np.inf, 2], np.float32)])
-def test_an_infinite_factor_is_one_of_what_is_selected_only(values: Any) -> None:
+def test_infinite_factor_of_unselected_elements(values: Any) -> None:
     slope = dlc.jit(dlc.grad(lambda x, mask: x.at[mask].multiply(values)[0]))(X[0], np.array([False, True, True, False]))
     np.testing.assert_array_equal(slope[[0, 3]], [1, 0])

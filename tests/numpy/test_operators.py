@@ -1,4 +1,4 @@
-"""Operators, methods and indexing of traced arrays: what NumPy's arrays do."""
+"""Operators, methods and indexing of traced arrays against NumPy's arrays."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ F32, F16, F64, I32, I8, U8, BOOL = (np.dtype(n) for n in ("f4", "f2", "f8", "i4"
 @pytest.mark.parametrize("dtype", [F32, F16, F64, I32, I8, U8])
 @pytest.mark.parametrize("number", [2, 1.5, True], ids=["int", "float", "bool"])
 def test_numbers_are_weak(dtype: np.dtype, number: float) -> None:
-    """A number, written or passed, takes the dtype of the array it meets, as in NumPy 2."""
+    """A Python scalar, literal or argument, takes the dtype of the array operand, as in NumPy 2."""
     x = np.array([1, 2, 3], dtype)
     expected = x + number
     for got in (dlc.jit(lambda x: x + number)(x), dlc.jit(lambda x: number + x)(x), dlc.jit(lambda x, n: x + n)(x, number)):
@@ -80,7 +80,7 @@ def test_numbers_are_weak(dtype: np.dtype, number: float) -> None:
 
 
 def test_numbers_among_themselves() -> None:
-    """What two weak numbers make is weak too."""
+    """The result of two weakly typed scalars is weakly typed."""
     x = np.ones(3, np.float32)
     for function in (lambda x, n: x * (n + 1), lambda x, n: x * (2 * n), lambda x, n: x * -n, lambda x, n: x + n**2):
         got = dlc.jit(function)(x, 2.5)
@@ -94,7 +94,7 @@ def test_numpy_scalars_are_not_weak() -> None:
 
 
 def agrees(function: Callable[..., Any], *arguments: Any, by_numpy: Callable[..., Any] | None = None) -> None:
-    """Asserts that a traced function does what it does to NumPy's arrays."""
+    """Assert that a traced function computes what it computes on NumPy arrays."""
     got, expected = dlc.jit(function)(*arguments), (by_numpy or function)(*arguments)
     for g, e in zip(got, expected, strict=True):
         assert (g.dtype, g.shape) == (np.asarray(e).dtype, np.shape(e))
@@ -135,7 +135,7 @@ def test_indexing_with_arrays() -> None:
 
 
 class Plain:
-    """A plain array, with the updates that traced ones have."""
+    """A plain array with the update methods of traced arrays."""
 
     def __init__(self, x: np.ndarray) -> None:
         self.at = dnp.at(x)
@@ -181,7 +181,7 @@ def test_updates() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-def test_a_number_is_written_where_data_says() -> None:
+def test_scalar_update_at_a_traced_index() -> None:
     got = dlc.jit(lambda x, i: x.at[i].set(7))(np.arange(3), np.array(-1))
     np.testing.assert_array_equal(got, [0, 1, 7])
 

@@ -1,4 +1,4 @@
-"""`dlc.special` against values computed with 30 digits, against difference quotients, and where SciPy has special values."""
+"""`dlc.special` against values computed with 30 digits, against difference quotients, and SciPy's special values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import dlc
 from dlc import special
 
-# Arguments that every float dtype holds, and the values there, by mpmath.
+# Arguments that every float dtype represents, and the values there, by mpmath.
 VALUES: dict[str, tuple[list[float], list[float]]] = {
     "erf": (
         [-8.5, -2.25, -0.75, 0.125, 0.5, 1.75, 3.5, 9.25],
@@ -237,16 +237,16 @@ def all_of(arguments: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16], ids=lambda d: d.__name__)
 @pytest.mark.parametrize("target", ["cpu", "reference"])
 def test_values(target: str, dtype: Any) -> None:
-    """Also where a function ends or begins, which are numbers that f64 has."""
+    """Also at the limits of a function's domain, at arguments that float64 represents."""
     special_cases = SPECIAL if dtype == np.float64 else {}
     points = {name: [*x, *(at for at, _ in special_cases.get(name, []))] for name, (x, _) in VALUES.items()}
     got = dlc.jit(target=target)(all_of)({name: np.array(x, dtype) for name, x in points.items()})
     for name, (x, expected) in VALUES.items():
         with np.errstate(over="ignore"):
             rounded = np.array(expected).astype(dtype)
-        # What is narrow is computed in single precision, or wider, and rounded once.
+        # Half precision is computed in float32 or wider and rounded once.
         ulps = 1 if dtype == np.float16 else 16
-        # Near a root there are no more right digits than the terms of the sum have.
+        # Near a root the absolute error of the terms bounds the relative accuracy.
         least = 4e-15 if name in ("gammaln", "digamma") else np.finfo(dtype).tiny
         assert got[name].dtype == dtype
         np.testing.assert_allclose(got[name][: len(x)], rounded, rtol=ulps * np.finfo(dtype).eps, atol=least, err_msg=name)
@@ -260,7 +260,7 @@ def test_gammaln_next_to_its_roots() -> None:
     np.testing.assert_allclose(dlc.jit(special.gammaln)(x), expected, rtol=1e-15)
 
 
-def test_erfcx_ends_where_numbers_do() -> None:
+def test_erfcx_overflow() -> None:
     for x, expected in ((np.float32(-9.3789072), 3.1861522002327341e38), (np.float64(-26.628), 1.7286185065900286e308)):
         np.testing.assert_allclose(dlc.jit(special.erfcx)(np.array([x])), expected, rtol=8 * np.finfo(x.dtype).eps)
 
@@ -285,7 +285,7 @@ def test_functions_of_two() -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-15)
 
 
-def test_zeta_and_what_digamma_derives_to() -> None:
+def test_zeta_and_polygamma() -> None:
     x = np.array([1.25, 2, 3, 4.5, 2, 8, 20, 1, 0.5, 2, 2, 2, 1.5])
     q = np.array([0.5, 1, 0.0625, 2.25, 100, 1.5, 3, 1, 1, -3, -0.5, 1e300, INF])
     expected = [

@@ -1,1 +1,1 @@
-"""One record per sample of an op: evidence that several tests use."""
+"""Samples of every op, which several tests check."""

@@ -13,7 +13,7 @@ from tests.ops.sample import Sample
 
 
 def op_of(module: ModuleOp) -> DlOp:
-    """The sampled op in a module that `module_of` made."""
+    """Return the sampled op of a module by `module_of`."""
     main = next(iter(module.ops))
     assert isinstance(main, func.FuncOp)
     op = main.body.block.first_op
@@ -22,9 +22,9 @@ def op_of(module: ModuleOp) -> DlOp:
 
 
 def module_of(sample: Sample, properties: Mapping[str, PropertyValue] | None = None) -> ModuleOp:
-    """`func.func @main` from the sample's operands, named `x0`, `x1`, …, to the op's results, named `y0`, `y1`, …
+    """Return a module with `@main` from the sample's operands, named `x0`, `x1`, …, to the op's results, named `y0`, `y1`, …
 
-    `properties` are others than those of the sample.
+    `properties` replace those of the sample.
     """
     block = Block(arg_types=sample.operand_types)
     op = sample.op.make(*block.args, **sample.properties | (properties or {}))
@@ -45,7 +45,7 @@ def module_of(sample: Sample, properties: Mapping[str, PropertyValue] | None = N
 
 
 def decomposed_results(op: DlOp, operands: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-    """The op's results by its decomposition, down to ops that have none."""
+    """Evaluate the op by its decomposition, down to ops that have none."""
     if not isinstance(op, Composite):
         return list(op.evaluate(*operands))
     block = Block(arg_types=op.operand_types)

@@ -1,4 +1,4 @@
-"""What a sample of an op is, and how its numbers are compared."""
+"""Samples of ops, with independent expected results, and their comparison."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ BOOL = np.dtype(bool)
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether it is a dtype of floats; those of ml_dtypes count as such, and f64 holds them all."""
+    """Return whether a dtype is a float type, including those of ml_dtypes, all of which f64 represents."""
     return dtype.kind in "fV"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An op on given operands, and its results by an independent NumPy expression.
+    """An op with operands, and its results by an independent NumPy expression.
 
-    `expected` gets the operands; its results are cast to the inferred element types. `tolerance` is relative to the largest
-    finite magnitude of the expected result; 0 asks for equal values (NaN equals NaN).
+    `expected` takes the operands; its results are cast to the inferred element types. `tolerance` is relative to the largest
+    finite magnitude of the expected result; 0 requires equal values (NaN equals NaN).
     """
 
     op: type[DlOp]
@@ -48,7 +48,7 @@ class Sample:
         return [tensor_type(o.shape, element_type(o.dtype)) for o in self.operands]
 
     def expected_results(self, dtypes: list[np.dtype]) -> list[np.ndarray]:
-        """The results by the independent expression, in the dtypes that the op infers."""
+        """Compute the results by the independent expression, in the dtypes that the op infers."""
         with np.errstate(all="ignore"):
             results = self.expected(*self.operands)
             results = results if isinstance(results, tuple) else (results,)
@@ -56,7 +56,7 @@ class Sample:
 
 
 def rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Values of a wider type in `dtype`: floats round once, Python integers wrap around."""
+    """Convert values of a wider type to `dtype`: floats round once, Python integers wrap around."""
     if values.dtype == object and dtype.kind in "iu":
         bits = 8 * dtype.itemsize
         return np.array([int(v) % (1 << bits) for v in values.flat], np.uint64).astype(dtype).reshape(values.shape)
@@ -64,7 +64,7 @@ def rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def exactly(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """A formula on exact operands: floats up to f32 in f64 and f64 in extended precision, integers as Python's own."""
+    """Evaluate a formula on exact operands: floats up to f32 in f64 and f64 in extended precision, integers as Python's own."""
 
     def widen(x: np.ndarray) -> np.ndarray:
         if is_float(x.dtype):
@@ -75,7 +75,7 @@ def exactly(formula: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def assert_close(got: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
-    """Equal dtype and shape, NaN and infinities at the same places, other values within the tolerance."""
+    """Assert equal dtype and shape, NaN and infinities at the same indices, other values within the tolerance."""
     assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
     a, b = (x.astype(np.float64) if is_float(x.dtype) else x for x in (got, expected))
     if not is_float(got.dtype) and tolerance == 0:
@@ -90,7 +90,7 @@ def assert_close(got: np.ndarray, expected: np.ndarray, tolerance: float) -> Non
 
 
 def values(dtype: np.dtype, *shape: int, seed: int = 0, scale: float = 2.0) -> np.ndarray:
-    """Seeded values: floats around 0, integers over a small range of both signs where there are two, random bools."""
+    """Return seeded values: floats around 0, small integers of both signs or unsigned, random bools."""
     random = np.random.default_rng(seed)
     if dtype == BOOL:
         return random.random(shape) < 0.5

@@ -1,4 +1,4 @@
-"""What every sample of every op must pass."""
+"""Checks of every sample: round trip, verification, reference, inference and decomposition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for dialect in (Builtin, func.Func, dl.Dl):
     CONTEXT.load_dialect(dialect)
 
 
-def test_samples_have_names_of_their_own() -> None:
+def test_sample_names_are_unique() -> None:
     names = [s.name for s in SAMPLES]
     assert sorted(names) == sorted(set(names))
 
@@ -35,10 +35,10 @@ def test_round_trip(sample: Sample) -> None:
     module.verify()
     for generic in (False, True):
         text = print_module(module, generic=generic)
-        again = parse_module(CONTEXT, text)
-        again.verify()
-        assert print_module(again, generic=generic) == text
-        assert again.is_structurally_equivalent(module)
+        parsed = parse_module(CONTEXT, text)
+        parsed.verify()
+        assert print_module(parsed, generic=generic) == text
+        assert parsed.is_structurally_equivalent(module)
 
 
 @every_sample
@@ -64,8 +64,8 @@ def test_reference(sample: Sample) -> None:
         assert_close(value, expected, sample.tolerance)
 
 
-# Ops that ask for known sizes, and the reason.
-NEEDS_STATIC: dict[type[DlOp], str] = {
+# Ops that require static sizes, and the reason.
+OPS_WITH_STATIC_SIZES: dict[type[DlOp], str] = {
     dl.ConvTransposeOp: "its weights are rearranged by their sizes",
     dl.HouseholderOp: "which of two sizes is smaller is the number of reflections",
     dl.PackNibblesOp: "an even number share bytes",
@@ -73,9 +73,11 @@ NEEDS_STATIC: dict[type[DlOp], str] = {
 }
 
 
-@pytest.mark.parametrize("sample", [s for s in SAMPLES if s.op not in NEEDS_STATIC and s.operands], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "sample", [s for s in SAMPLES if s.op not in OPS_WITH_STATIC_SIZES and s.operands], ids=lambda s: s.name
+)
 def test_inference_on_symbolic_sizes(sample: Sample) -> None:
-    """Sizes above 1 become symbols, equal ones the same; the result's sizes are those polynomials."""
+    """Sizes above 1 become symbols, equal sizes the same symbol; result sizes are the corresponding polynomials."""
     if not any(n > 1 for o in sample.operands for n in o.shape):
         return
     binding = {f"n{n}": n for o in sample.operands for n in o.shape if n > 1}
@@ -115,8 +117,8 @@ def test_errors_name_the_op_and_the_shapes() -> None:
         dl.AddOp.make(x, y)
 
 
-def test_narrow_numbers_are_stored_but_not_computed_with() -> None:
+def test_arithmetic_on_storage_only_types_is_refused() -> None:
     (x,) = Block(arg_types=[tensor_type((2,), element_type(ml_dtypes.int4))]).args
-    with pytest.raises(DTypeError, match=r"dl\.neg: i4 is stored, not computed with; dl.cast it"):
+    with pytest.raises(DTypeError, match=r"dl\.neg: element type i4 is storage-only; dl.cast it first"):
         dl.NegOp.make(x)
     dl.ReshapeOp.make(x, shape=(2, 1))

@@ -1,4 +1,4 @@
-"""Every sample, compiled as a program of its own, on every target."""
+"""Every sample, compiled as a program, on every target."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from dlc.compiler import Program, compile
 from dlc.dialects.dl.base import element_type_of
-from dlc.dialects.dl.data_dependent.selection import Selection
+from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dims import Dim
 from dlc.options import Options
@@ -18,15 +18,15 @@ from tests.ops.samples import SAMPLES
 
 TARGETS = ("reference", "cpu")
 
-# Relative to the largest magnitude, by size in bytes: the roundings of a formula's steps, native polynomials.
+# Tolerance relative to the largest magnitude, by item size: rounding of intermediate values, and polynomial approximations.
 ROUNDING = {2: 2e-2, 4: 4e-6, 8: 4e-14}
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
 def test_sample(sample: Sample, target: str) -> None:
-    # A size that data decides is not known before it has.
-    module = module_of(sample, {"size": (Dim.symbol("k"),)} if issubclass(sample.op, Selection) else None)
+    # A data-dependent size is symbolic at compile time.
+    module = module_of(sample, {"size": (Dim.symbol("k"),)} if issubclass(sample.op, SelectionOp) else None)
     dtypes = [numpy_dtype(element_type_of(r)) for r in op_of(module).results]
     model = compile(Program(module, WeightStore()), target, Options(num_threads=1, workers=1))
     results = model(*sample.operands).values()

@@ -1,4 +1,4 @@
-"""dlc.optim makes of parameters what optax makes of them, traced and on plain arrays."""
+"""dlc.optim computes the parameters that optax computes, traced and on plain arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import dlc
 from dlc import optim
 from dlc.errors import ShapeError
-from tests.optim.runs import RECORDED, RUNS, beginning
+from tests.optim.recorded_runs import RECORDED, RUNS, beginning
 
 EXPECTED = json.loads(RECORDED.read_text())
 NAMES = {
@@ -78,7 +78,7 @@ def test_mistakes() -> None:
     optimizer = optim.adamw(0.1, weight_decay=0.1)
     with pytest.raises(TypeError, match="weight_decay"):
         optim.adamw(0.1)  # pyright: ignore[reportCallIssue]
-    with pytest.raises(ShapeError, match=r"test_optimizers.py:\d+: dlc.optim.adamw: update\(grads, state\) without parameters"):
+    with pytest.raises(ShapeError, match=r"test_optimizers.py:\d+: dlc.optim.adamw: update\(grads, state\) without params"):
         optimizer.update(grads[0], optimizer.init(params))
     with pytest.raises(ShapeError, match=r"'layers'.*expected the same structure"):
         optimizer.update({"w": grads[0]["w"]}, optimizer.init(params), params)

@@ -1,7 +1,7 @@
-"""What the documentation tells a reader to do: its blocks of code and its commands, and the folder in which tests do it.
+"""The code blocks and commands of the documentation, and the folder in which tests run them.
 
-A command is a line of a block, or text in a paragraph that names a file. What is not done as it is written stands in `UNDONE`,
-with the reason; blocks that are parts of other files are compared with these (`QUOTED`).
+A command is a line of a block, or code in a paragraph that names a file. `UNDONE` lists what is not run as written, with the
+reason; blocks that quote other files are compared with these (`QUOTED`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dlc.cli import main
 from dlc.runtime.opencl.devices import all_devices
 from dlc.target import host_lacks, resolve
-from tests.frontend.tflite.recorded import recorded
+from tests.frontend.tflite.recorded_models import recorded
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -46,9 +46,8 @@ UNDONE = {
     "python3 -m venv .venv && .venv/bin/pip install -q -e . && .venv/bin/python examples/identify_file.py "
     "examples/identify_file.py LICENSE": f"{_ENVIRONMENT}, and tests/project/test_examples.py runs the example",
     "python3 -m venv .venv && .venv/bin/pip install -q -e '.[dev]' && .venv/bin/python -m pytest -q -n 2": _ENVIRONMENT,
-    "examples/classify_picture.py chelsea.png --target opencl": "tests/project/test_examples.py runs it",
     "aarch64-linux-gnu-gcc -O2 -pthread run_model.c -o run_model": "needs that compiler: tests/deploy uses it where it is",
-    "python -m tests.backends.opencl.simulated blazeface_front opencl:gpu --quick": "takes minutes in a simulator; the tests have a small one of it",
+    "python -m tests.backends.opencl.gpu_simulator blazeface_front opencl:gpu --quick": "takes minutes in a simulator; the tests have a small one of it",
     "onnx.md": "makes all of onnx's own tests, ten seconds long: tests/test_onnx_backend.py makes and runs some",
 }
 # Commands that need packages which are no dependencies: they are run where these are.
@@ -56,16 +55,16 @@ PACKAGES = {
     "dlc bench model.onnx --vs onnxruntime,openvino": ("onnxruntime", "openvino"),
     "compile-model m.pt2": ("torch",),
 }
-# What is right has nothing to be reduced, and what was edited differs.
+# A correct program cannot be reduced, and an edited one differs.
 TOLD = {
     "dlc reduce model.onnx": "there is nothing to reduce",
     "dlc reduce wrong/before.mlir --input wrong": "there is nothing to reduce",
-    "dlc bisect model.onnx --against ir/edited.mlir": "before any pass the programs differ",
+    "dlc bisect model.onnx --against ir/edited.mlir": "the programs differ before any pass",
     "dlc diff ir/stage-linalg.mlir ir/edited.mlir": "f32 in kernel @matmul_relu from first, rectified",
 }
 
 _FENCE = r"^(?P<indent> *)```(?P<language>\w*)\n(?P<block>.*?)^(?P=indent)```$"
-# In a paragraph: what names a file, and is not a pattern of commands.
+# In a paragraph: code that names a file and is not a command pattern.
 _INLINE = r"`(?P<inline>(?:dlc|compile-model) (?![^`]*(?:…|\b[A-Z]{3,}\b))[^`]*\.\w[^`]*)`"
 _COMMAND = re.compile(r"(?:\w+=\S+ )?(?:dlc|compile-model|python3?|eval|\.|\.venv/\S+|\S+-gcc|examples/\S+\.py) .*")
 
@@ -79,7 +78,7 @@ class Piece:
 
     @property
     def missing(self) -> str | None:
-        """What of this machine it needs and is not here, if something is not."""
+        """Return a requirement that this machine does not meet; empty if there is none."""
         needs_device = self.language == "command" and "opencl" in self.text and "--target opencl:" not in self.text
         absent = [name for name in PACKAGES.get(self.text, ()) if find_spec(name) is None]
         if target := re.match(r"dlc (?:bench|run) .*--target (cpu:\w+)", self.text):
@@ -88,7 +87,7 @@ class Piece:
 
 
 def pieces(page: Path) -> Iterator[Piece]:
-    """The blocks of code and the commands of a page, in its order."""
+    """Return the code blocks and commands of a page, in order."""
     for found in re.finditer(f"{_FENCE}|{_INLINE}", page.read_text(), re.S | re.M):
         if (inline := found["inline"]) is not None:
             yield Piece("command", inline)
@@ -99,14 +98,14 @@ def pieces(page: Path) -> Iterator[Piece]:
 
 
 def _commands(line: str) -> Iterator[str]:
-    """The command on a line: what says what it does is behind spaces, or a hash."""
+    """Return the command on a line, without trailing remarks."""
     command = re.split(r" {3,}(?=[^- ])| #", line.strip())[0].strip()
     if _COMMAND.fullmatch(command):
         yield command
 
 
 def prepare(page: Path, folder: Path) -> None:
-    """Puts the files that a page's commands name into a folder."""
+    """Create the files that a page's commands name."""
     for name in ("tests", "examples"):
         (folder / name).symlink_to(ROOT / name)
     x = np.random.default_rng(0).standard_normal((4, 32), np.float32)
@@ -121,14 +120,14 @@ def prepare(page: Path, folder: Path) -> None:
 
 
 def dlc(*arguments: str) -> Result:
-    """A command, as the one that is typed."""
+    """Run a command as if it were typed."""
     return CliRunner().invoke(main, arguments, catch_exceptions=False)
 
 
 def typed(command: str) -> list[str]:
-    """The words of a command, as they are done in a test: with the first of what may be chosen, and once instead of so often.
+    """Return the arguments of a command as tests run it: the first alternative, and one repetition instead of many.
 
-    What a shell evaluates is what it is given to evaluate.
+    Shell substitutions are replaced by fixed values.
     """
     command = re.sub(r"\[([^]|]*)[^]]*\]", r"\1", command)
     command = re.sub(r"(?<=--count )\d+", "1", command)
@@ -140,7 +139,7 @@ _RESULTS = {"debugging.md": ["loss"], "explorer.md": ["logits", "loss"]}
 
 
 # Where a batch has other sizes than the rows that there are.
-_ROWS = {"calculus.md": "batch", "deploy.md": "batch"}
+_ROWS = {"autodiff.md": "batch", "deploy.md": "batch", "onnx.md": "batch"}
 
 
 def _network(results: Sequence[str], rows: int | str) -> onnx.ModelProto:
@@ -222,13 +221,13 @@ def _exported(page: Path, folder: Path) -> None:
 
 
 def _tflite(page: Path, folder: Path) -> None:
-    net = recorded()["open_sizes_float"]
+    net = recorded()["dynamic_shapes_float"]
     (folder / "m.tflite").write_bytes(net.file)
     np.save(folder / "x.npy", net.inputs[0])
 
 
 _MORE = {
-    "answers.md": _first_block,
+    "faq.md": _first_block,
     "debugging.md": _dump,
     "explorer.md": _functions,
     "extending.md": lambda page, folder: shutil.copy(ROOT / "examples" / "c_target.py", folder),

@@ -1,4 +1,4 @@
-"""What the documentation shows works: its Python blocks and its commands run, its links lead somewhere."""
+"""The documentation: its Python blocks and commands run, and its links resolve."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         pytest.importorskip(NEEDS[page.name])
     if page.name == "opencl.md" and not all_devices():
         pytest.skip("no OpenCL device")
-    # What they read is in the repository; what they write is not.
+    # Input files are in the repository, output files are not.
     monkeypatch.chdir(tmp_path)
     prepare(page, tmp_path)
     # The blocks of a page go on from one another.
@@ -51,7 +51,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("page", [p for p in WRITTEN if p.name in QUOTED], ids=lambda p: p.name)
 def test_python_blocks_that_quote(page: Path) -> None:
-    """Each line stands in a file that tests run, but for what "…" leaves out and notes behind it."""
+    """Each line occurs in a file that tests run, except elisions ("…") and trailing remarks."""
     lines = {line.strip() for file in QUOTED[page.name] for line in (ROOT / file).read_text().splitlines()}
     quoted = [re.split(r" {2,}#", line)[0].strip() for block in python_of(page) for line in block.splitlines()]
     assert quoted and [line for line in quoted if line and "…" not in line and line not in lines] == []
@@ -59,15 +59,15 @@ def test_python_blocks_that_quote(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [p for p in WRITTEN if commands_of(p)], ids=lambda p: p.name)
 def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they are written, one after the other, on small files of the names that they say."""
+    """Run the commands of a page in order, on small files with the names that they use."""
     monkeypatch.chdir(tmp_path)
-    # As users have it: what is compiled again is found again. Measuring the machine takes longer than a test should.
+    # Use the cache, as users do, and do not measure the machine, which takes too long for a test.
     monkeypatch.delenv("DLC_VERIFY")
     monkeypatch.setenv("DLC_CACHE", "1")
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(limits, "measured_limits", lambda target, threads=1: Limits(1e11, 5e10, 1e10))
-    # Nobody is served until Ctrl-C; the fuzzers say what their programs are compiled with.
+    # Servers would run until Ctrl-C; the fuzzers choose their own options.
     monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", lambda self: None)
     monkeypatch.setattr(webbrowser, "open", lambda address: True)
     monkeypatch.setenv("DLC_WORKERS", "2")
@@ -88,26 +88,26 @@ def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("command", UNDONE)
-def test_what_is_not_run(command: str) -> None:
-    """Each with its reason, and still on a page."""
+def test_exceptions_have_a_reason(command: str) -> None:
+    """Each exception has a reason and still occurs on a page."""
     assert any(command in (page.name, *(piece.text for piece in pieces(page))) for page in WRITTEN)
     pytest.skip(UNDONE[command])
 
 
 @pytest.mark.parametrize("piece", [p for page in WRITTEN for p in pieces(page) if p.missing], ids=lambda p: p.text)
-def test_what_cannot_be_run_here(piece: Piece) -> None:
+def test_requirements_of_skipped_commands(piece: Piece) -> None:
     pytest.skip(piece.missing or "")
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda p: p.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda p: p.name)
-def test_files_that_are_named_are_there(page: Path) -> None:
-    """Such as `fusion/groups.py`, by as much of its path as tells it."""
+def test_named_files_exist(page: Path) -> None:
+    """Files are named by a unique part of their path, such as `fusion/groups.py`."""
     for name in re.findall(r"`(\w[\w./]*/\w+\.(?:py|ll|h))`", page.read_text()):
         assert any(ROOT.glob(name)) or any((ROOT / "dlc").rglob(name)), name
 
@@ -117,6 +117,6 @@ def test_the_reference_has_every_public_name() -> None:
     assert {name for name, module in dlc._PUBLIC.items() if module != "dlc.errors"} <= documented  # that module is whole
 
 
-def test_the_licences_are_there() -> None:
+def test_licenses_are_included() -> None:
     assert "Apache License" in (ROOT / "LICENSE").read_text()
     assert any((ROOT / "examples" / "models" / "licenses").iterdir())

@@ -1,4 +1,4 @@
-"""The examples, as a person runs them."""
+"""The examples, run as programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(name: str, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs an example as a program."""
+    """Run an example as a program."""
     example = ROOT / "examples" / name
     monkeypatch.setattr(sys, "argv", [str(example), *arguments])
     runpy.run_path(str(example), run_name="__main__")
@@ -58,10 +58,10 @@ def test_k_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_find_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = np.full((60, 80, 3), 40, np.uint8)
-    picture[20:40, 30:60] = [250, 200, 10]
-    (tmp_path / "picture.ppm").write_bytes(b"P6\n# a comment\n80 60\n255\n" + picture.tobytes())
-    run("find_edges.py", str(tmp_path / "picture.ppm"), str(tmp_path / "edges.pgm"), monkeypatch=monkeypatch)
+    image = np.full((60, 80, 3), 40, np.uint8)
+    image[20:40, 30:60] = [250, 200, 10]
+    (tmp_path / "image.ppm").write_bytes(b"P6\n# a comment\n80 60\n255\n" + image.tobytes())
+    run("find_edges.py", str(tmp_path / "image.ppm"), str(tmp_path / "edges.pgm"), monkeypatch=monkeypatch)
     assert capsys.readouterr().out.startswith("80×60 pixels")
     header, size, _, pixels = (tmp_path / "edges.pgm").read_bytes().split(b"\n", 3)
     assert (header, size) == (b"P5", b"80 60")
@@ -122,13 +122,13 @@ def test_torch_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def photographs() -> list[tuple[np.ndarray, np.ndarray]]:
-    """Photographs as EfficientNet-Lite0 takes them, and the logits of the net in floats."""
+    """Return photographs as inputs of EfficientNet-Lite0, and the logits of the float model."""
     with np.load(ROOT / "tests" / "models" / "expected" / "efficientnet_lite0.npz") as file:
         return [(file[f"{k}/in/input"], file[f"{k}/out/logits"]) for k in range(4)]
 
 
 def test_the_quantised_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    # As users have it: the example finds what is compiled here.
+    # Use the cache, as users do: the example reuses the models that are compiled here.
     monkeypatch.delenv("DLC_VERIFY")
     monkeypatch.setenv("DLC_CACHE", "1")
     monkeypatch.setenv("DLC_CACHE_DIR", str(tmp_path / "cache"))
@@ -137,8 +137,8 @@ def test_the_quantised_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         logits = model(x)["logits"]
         assert logits.argmax() == expected.argmax()
         assert np.linalg.norm(logits - expected) < 0.05 * np.linalg.norm(expected)
-    image = pytest.importorskip("PIL.Image", reason="examples/classify_picture.py reads pictures with Pillow")
+    image = pytest.importorskip("PIL.Image", reason="examples/classify_image.py reads images with Pillow")
     cat = tmp_path / "cat.png"
     image.fromarray((photographs()[0][0][0].transpose(1, 2, 0) * 128 + 127).round().astype(np.uint8)).save(cat)
-    run("classify_picture.py", str(cat), monkeypatch=monkeypatch)
+    run("classify_image.py", str(cat), monkeypatch=monkeypatch)
     assert capsys.readouterr().out.startswith(f"{cat}: Egyptian cat ")

@@ -1,4 +1,4 @@
-"""Whatever a compilation can be told can be told wherever one begins."""
+"""Every entry point that compiles accepts all compilation options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import dlc
 from dlc.options import Options
 
-# What is said in another way, and how.
+# Options that an entry point accepts in another form.
 ELSEWHERE = {
     "until": "dlc run --stage: of the evaluator alone",
     "verify": "DLC_VERIFY: of a whole process",
@@ -23,21 +23,21 @@ ALL = {f.name: f.default for f in fields(Options) if f.name not in ELSEWHERE}
 
 
 @pytest.mark.parametrize("door", [dlc.compile_model, dlc.jit, dlc.from_torch, dlc.from_jax])
-def test_each_function_that_compiles_takes_all_options(door: Callable[..., Any]) -> None:
+def test_every_compiling_function_accepts_all_options(door: Callable[..., Any]) -> None:
     parameters = inspect.signature(door).parameters
     assert ALL.keys() <= parameters.keys()
-    # None leaves what the environment says.
+    # None leaves the default of the environment.
     by_environment = {"num_threads", "cache"}
     defaults = {name: None if name in by_environment else default for name, default in ALL.items()}
     assert {name: parameters[name].default for name in ALL} == defaults
 
 
-def test_torch_compile_takes_those_that_are_of_every_graph() -> None:
+def test_torch_compile_accepts_the_options_of_graphs() -> None:
     pytest.importorskip("torch")
     backend = pytest.importorskip("dlc.pytorch.backend")
     one_program = {"dump_ir", "pipeline", "check_each_pass"}
     assert {f.name for f in fields(backend.Settings)} - {"fallback", "target"} == ALL.keys() - one_program
 
 
-def test_what_is_said_elsewhere_is_an_option() -> None:
+def test_exceptions_are_options() -> None:
     assert ELSEWHERE.keys() <= {f.name for f in fields(Options)}

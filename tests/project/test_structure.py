@@ -1,4 +1,4 @@
-"""The shape of the tree: imports point one way, and xDSL is imported in one place."""
+"""The module structure: imports point one way, and xDSL is imported in one place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def module_name(path: Path) -> str:
 
 @cache
 def imports(path: Path) -> tuple[tuple[str, bool], ...]:
-    """The modules that a file imports, and whether only for type checking."""
+    """Return the modules that a file imports, and whether only for type checking."""
     tree = ast.parse(path.read_text())
     found: list[tuple[str, bool]] = []
 
@@ -44,7 +44,7 @@ def within(name: str, unit: str) -> bool:
 
 @cache
 def tree() -> dict[str, str]:
-    """The folders and files of dlc/ that the page shows, and the heading of each."""
+    """Return the folders and files of dlc/ that the page shows, with their headings."""
     shown: dict[str, str] = {}
     for heading, block in re.findall(r"^(\w[^\n]*)\n\n```\ndlc/\n(.*?)```", PAGE, re.S | re.M):
         parents: list[str] = []
@@ -56,9 +56,9 @@ def tree() -> dict[str, str]:
     return shown
 
 
-# What anything may import: they import nothing of dlc but each other.
+# Modules that any module may import; they import only each other.
 LEAVES = {Path(name).stem for name, heading in tree().items() if heading.startswith("Leaves")}
-# Each unit, and the units that it may import besides the leaves and itself.
+# Each unit with the units that it may import, in addition to the leaves and itself.
 ALLOWED = {
     "": set[str](),
     **{leaf: set[str]() for leaf in LEAVES},
@@ -70,7 +70,7 @@ ALLOWED = {
 
 
 def runs_models(module: str) -> bool:
-    """Whether a module, or a package with it, is of what runs models."""
+    """Return whether a module, or a module inside of it, belongs to the runtime."""
     return any(within(module, unit) or within(unit, module) for unit in {"runtime", *ALLOWED["runtime"], *LEAVES})
 
 
@@ -89,14 +89,14 @@ def test_imports_point_one_way() -> None:
 
 
 def test_page_shows_the_tree() -> None:
-    """The files of dlc/, its folders, and theirs where they are stages or subjects of their own."""
+    """The page shows all files of dlc/, its folders, and their subfolders if these are packages."""
     folders = {f"{p.relative_to(ROOT)}/" for p in ROOT.glob("*") if (p / "__init__.py").exists()}
     inner = {f"{p.parent.relative_to(ROOT)}/" for folder in folders for p in ROOT.glob(f"{folder}*/__init__.py")}
     assert set(tree()) == {*folders, *inner, *(p.name for p in ROOT.glob("*.py"))}
 
 
 def test_page_allows_what_is_imported() -> None:
-    """Nothing that stands in the table of imports stands there in vain."""
+    """Every entry of the import table is needed."""
     imported: dict[str, set[str]] = {unit: set() for unit in ALLOWED}
     for path in FILES:
         unit = module_name(path).partition(".")[0]
@@ -107,8 +107,8 @@ def test_page_allows_what_is_imported() -> None:
     assert not unused
 
 
-def test_frontends_know_nothing_of_one_another() -> None:
-    """What several of them need stands beside them, and imports none of them."""
+def test_frontends_are_independent() -> None:
+    """Shared code of the frontends is in modules next to them, which import none of them."""
     frontends = {module_name(p) for p in (ROOT / "frontend").iterdir() if (p / "__init__.py").exists()}
     assert frontends == {"frontend.onnx", "frontend.tflite"}
     for path in (ROOT / "frontend").rglob("*.py"):
@@ -117,8 +117,11 @@ def test_frontends_know_nothing_of_one_another() -> None:
             assert not any(within(imported.removeprefix("dlc."), f) for f in others), f"{module_name(path)} imports {imported}"
 
 
-def test_what_ops_are_made_of_knows_no_family_of_them() -> None:
-    """Files of `dialects/dl` are for all of its folders. A folder says in its `__init__.py` what it holds, and imports nothing."""
+def test_shared_op_modules_are_independent_of_op_families() -> None:
+    """Modules directly in `dialects/dl` are independent of its op families.
+
+    The `__init__.py` of a family has only a docstring.
+    """
     folder = ROOT / "dialects" / "dl"
     shared = {module_name(p) for p in folder.glob("*.py")} - {"dialects.dl"}
     for path in folder.glob("*.py"):
@@ -129,8 +132,8 @@ def test_what_ops_are_made_of_knows_no_family_of_them() -> None:
         assert not imports(path), f"{module_name(path)}: names are exported by dlc/dialects/dl/__init__.py"
 
 
-def test_operators_know_nothing_of_the_importer() -> None:
-    """What reads an ONNX operator is handed a node: what goes from node to node calls it."""
+def test_operators_do_not_import_the_importer() -> None:
+    """Converters of ONNX operators receive a node; the importer calls them and not the other way round."""
     onnx = ROOT / "frontend" / "onnx"
     callers = {f"dlc.{module_name(p)}" for p in onnx.glob("*.py")} - {
         f"dlc.frontend.onnx.{n}" for n in ("node", "registry", "tensors", "values")
@@ -143,7 +146,7 @@ def test_operators_know_nothing_of_the_importer() -> None:
 
 def test_xdsl_is_imported_in_one_place() -> None:
     importers = {module_name(path).partition(".")[0] for path in FILES for name, _ in imports(path) if within(name, "xdsl")}
-    assert importers == {"ir", "xdsl_changes"}
+    assert importers == {"ir", "xdsl_patches"}
 
 
 def test_environment_is_read_in_one_place() -> None:
@@ -151,8 +154,8 @@ def test_environment_is_read_in_one_place() -> None:
     assert readers == ["options"]
 
 
-def test_imports_stand_at_the_top() -> None:
-    """An import inside a function is a sign that a fact sits with the wrong owner; laziness is for public entry points."""
+def test_imports_are_at_the_top() -> None:
+    """Imports are at the top of modules; only public entry points may import lazily."""
     lazy = {"", "api", "model_files", "cli"}
     offenders = [
         f"{module_name(path)}: {ast.unparse(node)}"

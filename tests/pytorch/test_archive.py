@@ -1,4 +1,4 @@
-"""Archives of torch.export.save are looked at before anything of them is read; this takes no PyTorch."""
+"""Archives of torch.export.save are validated before torch reads them; needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlc.errors import ModelError
 from dlc.pytorch.archive import checked_archive
 
 
-def test_an_archive_is_not_unpacked_to_more_than_it_holds(tmp_path: Path) -> None:
+def test_zip_bomb(tmp_path: Path) -> None:
     path = tmp_path / "m.pt2"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("m/data/weights/weight_0", bytes(1 << 20))
@@ -30,7 +30,7 @@ def test_an_archive_is_not_unpacked_to_more_than_it_holds(tmp_path: Path) -> Non
         ("math.system", True),
     ],
 )
-def test_functions_are_operators_that_there_are_rules_for(tmp_path: Path, function: str, refused: bool) -> None:
+def test_allowed_functions(tmp_path: Path, function: str, refused: bool) -> None:
     path = tmp_path / "m.pt2"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("m/models/model.json", json.dumps({"nodes": [{"target": function}]}))
@@ -41,8 +41,8 @@ def test_functions_are_operators_that_there_are_rules_for(tmp_path: Path, functi
         checked_archive(path)
 
 
-def test_what_is_no_archive(tmp_path: Path) -> None:
+def test_not_an_archive(tmp_path: Path) -> None:
     path = tmp_path / "m.pt2"
     path.write_bytes(b"weights")
-    with pytest.raises(ModelError, match=r"no archive of torch\.export\.save"):
+    with pytest.raises(ModelError, match=r"not an archive of torch\.export\.save"):
         checked_archive(path)

@@ -1,4 +1,4 @@
-"""With PyTorch itself: modules exported, saved and compiled. Skipped where it is not installed."""
+"""Exported, saved and compiled modules with PyTorch itself; skipped if it is not installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dlc.model_files import explore_file
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
-graph_of = pytest.importorskip("dlc.pytorch.exported").graph_of
+convert_exported_program = pytest.importorskip("dlc.pytorch.exported_programs").convert_exported_program
 
 
 class Net(nn.Module):
@@ -68,7 +68,7 @@ def test_a_module_is_a_model_of_named_inputs_and_outputs() -> None:
         close(model(x, mask)[name], tensor)
 
 
-# As far as 8 bits of a weight let it be off, and not nearer than they do.
+# Bounds of the error of int8 weights, from above and from below.
 ROUNDED = [
     ({"precision": "bf16"}, 1e-2),
     ({"precision": "f16"}, 1e-3),
@@ -78,7 +78,7 @@ ROUNDED = [
 
 
 @pytest.mark.parametrize(("options", "most"), ROUNDED)
-def test_weights_of_few_bits(options: dict[str, Any], most: float) -> None:
+def test_weight_only_quantization(options: dict[str, Any], most: float) -> None:
     layer, x = nn.Linear(128, 128, bias=False), torch.randn(4, 128)
     wanted = layer(x).detach().numpy()
 
@@ -91,13 +91,13 @@ def test_weights_of_few_bits(options: dict[str, Any], most: float) -> None:
         assert 1e-5 < off(torch.compile(layer, backend=backend, options=options)(x)) < most
 
 
-def test_who_asks_is_told_what_is_done() -> None:
+def test_progress_is_reported() -> None:
     told: list[str] = []
     dlc.from_torch(nn.ReLU(), (torch.ones(3),), cache=False, progress=lambda doing: told.append(str(doing)))
     assert told
 
 
-def test_open_sizes() -> None:
+def test_symbolic_sizes() -> None:
     net, n = Net(), torch.export.Dim("n")
     model = dlc.from_torch(net, inputs(3), dynamic_shapes=({0: n}, {0: n}))
     assert not is_static(model.inputs[0].shape)
@@ -107,7 +107,7 @@ def test_open_sizes() -> None:
 
 
 class Counted(nn.Module):
-    """Sizes that are numbers of a tensor."""
+    """Sizes that are elements of a tensor."""
 
     def forward(self, x: Any, k: Any) -> Any:
         rows, times = k.tolist()
@@ -119,7 +119,7 @@ class Counted(nn.Module):
         return x[:rows] + rows, torch.zeros(times, rows), repeated, torch.bincount(k), x * (k - 2).sum().item(), chosen
 
 
-def test_numbers_of_tensors_are_sizes() -> None:
+def test_data_dependent_sizes() -> None:
     x, net = torch.randn(3, 2), Counted()
     model = dlc.from_torch(net, (x, torch.tensor([1, 2])))
     for k in ([2, 1], [3, 4], [0, 0]):
@@ -129,7 +129,7 @@ def test_numbers_of_tensors_are_sizes() -> None:
             close(got, wanted)
 
 
-def test_places_that_may_be_counted_from_the_end() -> None:
+def test_negative_indices() -> None:
     class Cuts(nn.Module):
         def forward(self, x: Any, k: Any) -> Any:
             n = k.item()
@@ -144,7 +144,7 @@ def test_places_that_may_be_counted_from_the_end() -> None:
 
 
 @torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
-def test_compiled_calls_have_sizes_that_data_decides(backend: Any) -> None:
+def test_compiled_calls_with_data_dependent_sizes(backend: Any) -> None:
     def chosen(x: Any, k: Any) -> Any:
         n = k.item()
         torch._check(n >= 0)
@@ -165,7 +165,7 @@ def test_compiled_calls_have_sizes_that_data_decides(backend: Any) -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_what_cannot_be_exported_or_kept_is_refused() -> None:
+def test_unsupported_modules() -> None:
     class Counts(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -187,9 +187,9 @@ def test_what_cannot_be_exported_or_kept_is_refused() -> None:
         def run_decompositions(self, table: Any) -> Any:
             raise RuntimeError("a size that is data")
 
-    with pytest.raises(ModelError, match="taking operators apart: a size that is data"):
-        graph_of(Indivisible(), "m")
-    with pytest.raises(UnsupportedError, match="changes seen"):
+    with pytest.raises(ModelError, match="run_decompositions: "):
+        convert_exported_program(Indivisible(), "m")
+    with pytest.raises(UnsupportedError, match="mutates seen"):
         dlc.from_torch(Counts(), (torch.ones(2),))
     with pytest.raises(ModelError, match=r"torch\.export"):
         dlc.from_torch(Decides(), (torch.ones(2),))
@@ -212,7 +212,7 @@ def test_a_saved_program_is_explored(tmp_path: Path) -> None:
     assert "<title>net" in explore_file(file).html
 
 
-def test_a_file_that_would_run_something_is_refused(tmp_path: Path) -> None:
+def test_unsafe_file_is_rejected(tmp_path: Path) -> None:
     file, ran = tmp_path / "net.pt2", tmp_path / "ran"
     torch.export.save(torch.export.export(Net(), inputs()), file)
 
@@ -251,7 +251,7 @@ def test_a_file_that_would_run_something_is_refused(tmp_path: Path) -> None:
     damaged("models/model.json", with_text('"sizes": [{"as_int": 2}', f'"sizes": [{expression}'))
     damaged("models/model.json", lambda content: content[:100])
     file.write_bytes(file.read_bytes()[:500])
-    with pytest.raises(ModelError, match="no archive"):
+    with pytest.raises(ModelError, match="not an archive"):
         dlc.compile_model(file)
 
 
@@ -283,7 +283,7 @@ def test_tensors_that_are_made_in_a_call(backend: Any) -> None:
     close(got, layer.weight.grad)
 
 
-def test_results_lie_as_pytorch_expects_them(backend: Any) -> None:
+def test_result_strides(backend: Any) -> None:
     def turned(x: Any) -> Any:
         y = (x * 2).transpose(0, 1)
         return y, y.reshape(-1)
@@ -294,7 +294,7 @@ def test_results_lie_as_pytorch_expects_them(backend: Any) -> None:
         close(got, wanted)
 
 
-def test_training_loses_what_pytorch_loses(backend: Any) -> None:
+def test_training_loss_matches_pytorch(backend: Any) -> None:
     class Images(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -320,7 +320,7 @@ def test_training_loses_what_pytorch_loses(backend: Any) -> None:
     np.testing.assert_allclose(losses(True), losses(False), atol=1e-4)
 
 
-def test_what_is_run_again_for_its_gradient_draws_the_same_numbers(backend: Any) -> None:
+def test_recomputation_draws_the_same_values(backend: Any) -> None:
     def squares(x: Any) -> Any:
         return torch.utils.checkpoint.checkpoint(lambda x: nn.functional.dropout(x, 0.5) ** 2, x, use_reentrant=False)
 
@@ -331,7 +331,7 @@ def test_what_is_run_again_for_its_gradient_draws_the_same_numbers(backend: Any)
     close(x.grad, 2 * y / x)
 
 
-def test_training_of_mixed_widths(backend: Any) -> None:
+def test_mixed_precision_training(backend: Any) -> None:
     first, norm, second = nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)
 
     def loss(x: Any) -> Any:
@@ -347,7 +347,7 @@ def test_training_of_mixed_widths(backend: Any) -> None:
     np.testing.assert_allclose(found[1], found[0], atol=0.02 * float(found[0].abs().max()))
 
 
-def test_norms_of_16_bits_with_parameters_of_32(backend: Any) -> None:
+def test_half_precision_norms_with_float32_parameters(backend: Any) -> None:
     norms = nn.LayerNorm(4), nn.GroupNorm(2, 4), nn.RMSNorm(4)
 
     def function(x: Any) -> Any:
@@ -359,7 +359,7 @@ def test_norms_of_16_bits_with_parameters_of_32(backend: Any) -> None:
     np.testing.assert_allclose(found.detach().float(), function(x).detach().float(), atol=0.02)
 
 
-def test_a_query_that_a_mask_hides_everything_from_is_zero(backend: Any) -> None:
+def test_fully_masked_query_is_zero(backend: Any) -> None:
     def function(x: Any, mask: Any) -> Any:
         return nn.functional.scaled_dot_product_attention(x, x, x, mask)
 
@@ -371,7 +371,7 @@ def test_a_query_that_a_mask_hides_everything_from_is_zero(backend: Any) -> None
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(3, 5), (5, 3)])
-def test_causal_queries_are_counted_from_the_first_key(backend: Any, queries: int, keys: int) -> None:
+def test_causal_mask_is_aligned_with_the_first_key(backend: Any, queries: int, keys: int) -> None:
     def function(q: Any, k: Any) -> Any:
         return nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True)
 
@@ -380,7 +380,7 @@ def test_causal_queries_are_counted_from_the_first_key(backend: Any, queries: in
 
 
 @pytest.mark.parametrize("foreach", [False, True])
-def test_steps_of_optimisers_are_compiled(backend: Any, foreach: bool) -> None:
+def test_optimizer_steps_are_compiled(backend: Any, foreach: bool) -> None:
     found = []
     for compile in (False, True):
         weights = [torch.linspace(-1, 1, 6, requires_grad=True), torch.ones(2, 2, requires_grad=True)]
@@ -394,8 +394,8 @@ def test_steps_of_optimisers_are_compiled(backend: Any, foreach: bool) -> None:
     close(found[1], found[0])
 
 
-def test_layers_that_pytorch_has_operators_for(backend: Any) -> None:
-    """In inference a layer of a transformer is one operator; flex_attention has functions for its arguments."""
+def test_fused_layers(backend: Any) -> None:
+    """In inference a transformer layer is one operator; flex_attention takes functions as arguments."""
     flexible = pytest.importorskip("torch.nn.attention.flex_attention")
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True), 1).eval()
     x, slopes = torch.randn(2, 5, 8), torch.tensor([0.5, 0.25])
@@ -429,7 +429,7 @@ def test_fallback(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "dlc.pytorch"):
         got = torch.compile(halves, backend=backend, options={"fallback": "eager", "target": "reference"})(x)
     close(got, halves(x))
-    assert "dlc refuses it" in caplog.text and "viewed as int16" in caplog.text
+    assert "dlc cannot compile the graph" in caplog.text and "as int16" in caplog.text
 
     def spectrum(x: Any) -> Any:
         return torch.fft.fft(x) * 2
@@ -442,7 +442,7 @@ def test_fallback(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
         torch.compile(lambda x: x + 1, backend=backend, options={"fallbck": "eager"})(x)
 
 
-def test_dropout_hangs_on_the_seed(backend: Any) -> None:
+def test_dropout_depends_on_the_seed(backend: Any) -> None:
     layer = torch.compile(nn.Dropout(0.5), backend=backend, options={"target": "reference"})
     drawn = []
     for seed in (1, 1, 2):
@@ -459,13 +459,13 @@ def test_tensors_of_bfloat16_are_read() -> None:
     assert dlc.jit(lambda x: x * 2, target="reference")(x).tolist() == [3, -4]
 
 
-def test_tensors_of_other_kinds_are_refused() -> None:
+def test_unsupported_tensors() -> None:
     with pytest.raises(DlcError, match="complex64"):
         dlc.from_torch(nn.Identity(), (torch.ones(2, dtype=torch.complex64),))
 
 
-def test_gradients_by_factors(backend: Any) -> None:
-    """Graphs of factors have PyTorch's checks in them, whose tokens are no tensors."""
+def test_gradients_of_decompositions(backend: Any) -> None:
+    """Graphs of decompositions contain PyTorch's assertions, whose effect tokens are not tensors."""
 
     def loss(x: Any) -> Any:
         return torch.linalg.inv(x).sum() + torch.linalg.det(x) + torch.linalg.solve(x, x[:, :1].sin()).sum()

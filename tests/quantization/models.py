@@ -1,4 +1,4 @@
-"""Models in floats to be quantised."""
+"""Float models to quantize."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def model_of(
     rank: int = 2,
     opset: int = 20,
 ) -> ModelProto:
-    """A model of one input `x` of floats."""
+    """Return a model with one float input `x`."""
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(x))]
     constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
     graph = helper.make_graph(
@@ -30,13 +30,13 @@ def model_of(
 
 
 def small_net(batch: int | str = 1, opset: int = 20) -> ModelProto:
-    """BatchNorm behind a convolution, one in groups, a sum, a pool and a classifier."""
+    """Return a network with BatchNorm after a convolution, a grouped convolution, a sum, a pool and a classifier."""
     draw = np.random.default_rng(0)
 
     def normal(*shape: int) -> NDArray[np.float32]:
         return draw.standard_normal(shape).astype(np.float32)
 
-    # Some channels have much smaller values than others.
+    # Some channels have much smaller values than the others.
     spread = np.geomspace(0.1, 4, 8).astype(np.float32)
     weights = {
         "w1": normal(8, 3, 3, 3), "gamma": (1 + normal(8) / 4) * spread, "beta": normal(8) * spread, "mean": normal(8),
@@ -60,10 +60,10 @@ def small_net(batch: int | str = 1, opset: int = 20) -> ModelProto:
 
 
 def evaluated(model: ModelProto, x: NDArray[Any]) -> NDArray[Any]:
-    """What ONNX's own evaluator makes of a model, which has to be a valid one."""
+    """Check a model and run it with ONNX's reference evaluator."""
     onnx.checker.check_model(model, full_check=True)
     return np.asarray(ReferenceEvaluator(model).run(None, {"x": x})[0])
 
 
-def pictures(count: int, seed: int = 1) -> NDArray[np.float32]:
+def images(count: int, seed: int = 1) -> NDArray[np.float32]:
     return np.random.default_rng(seed).standard_normal((count, 1, 3, 16, 16)).astype(np.float32)

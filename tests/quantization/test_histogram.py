@@ -1,4 +1,4 @@
-"""What is counted does not hang on the order in which it comes."""
+"""Histograms do not depend on the order of the values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_bins_grow_with_the_values() -> None:
     for part in parts[::-1]:
         backwards.add(part, "x")
     every = np.concatenate(parts)
-    assert (forwards.least, forwards.largest) == (every.min(), every.max())
+    assert (forwards.min_value, forwards.max_value) == (every.min(), every.max())
     assert forwards.counts.sum() == every.size
     assert np.array_equal(forwards.counts, backwards.counts)
     width = 2.0**forwards.exponent
@@ -27,7 +27,7 @@ def test_bins_grow_with_the_values() -> None:
     assert len(values) > 1000 and abs((values * shares).sum() - every.mean()) < width
 
 
-@pytest.mark.parametrize(("value", "kind"), [(np.nan, "a NaN"), (np.inf, "an infinity")])
-def test_what_is_no_number_is_an_error(value: float, kind: str) -> None:
-    with pytest.raises(DlcError, match=f"layer: {kind} in what the model computes"):
+@pytest.mark.parametrize(("value", "kind"), [(np.nan, "NaN"), (np.inf, "an infinity")])
+def test_non_finite_values_are_errors(value: float, kind: str) -> None:
+    with pytest.raises(DlcError, match=f"layer: the float model computes {kind}"):
         Histogram().add(np.array([1, value], np.float32), "layer")

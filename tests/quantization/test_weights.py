@@ -1,4 +1,4 @@
-"""Weights in integers: what they are multiplied by decides how they are rounded."""
+"""Int8 weights: GPTQ rounding by the moments of the inputs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from dlc.frontend.onnx.graph import ModelFile
-from dlc.quantization.graph import Graph
+from dlc.quantization.graph import QuantizationGraph
+from dlc.quantization.layer_selection import find_layers
 from dlc.quantization.moments import Moments
-from dlc.quantization.placing import layers_of
-from dlc.quantization.weights import QuantisedWeights, quantised_weights
+from dlc.quantization.weights import QuantizedWeights, quantize_weights
 from tests.quantization.models import evaluated, model_of
 
 draw = np.random.default_rng(7)
@@ -29,12 +29,12 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def graph_of(node: Any, weights: dict[str, NDArray[Any]], x: tuple[int, ...]) -> Graph:
-    return Graph(ModelFile(model_of([node], weights, x), Path(), "m"))
+def graph_of(node: Any, weights: dict[str, NDArray[Any]], x: tuple[int, ...]) -> QuantizationGraph:
+    return QuantizationGraph(ModelFile(model_of([node], weights, x), Path(), "m"))
 
 
 @pytest.mark.parametrize("attributes", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
-def test_moments_are_of_what_a_convolution_multiplies(attributes: dict[str, Any]) -> None:
+def test_moments_of_convolution_inputs(attributes: dict[str, Any]) -> None:
     x = draw.standard_normal((2, 4, 7, 6)).astype(np.float32)
     w = draw.standard_normal((6, 4 // attributes.get("group", 1), 3, 3)).astype(np.float32)
     node = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
@@ -49,21 +49,21 @@ def test_moments_are_of_what_a_convolution_multiplies(attributes: dict[str, Any]
     np.testing.assert_allclose(np.einsum("gok,gkl,gol->go", rows, moments.products, rows), squares, rtol=1e-4)
 
 
-def rounded(w: NDArray[Any], rows: NDArray[Any] | None, op: str, **attributes: Any) -> QuantisedWeights:
+def rounded(w: NDArray[Any], rows: NDArray[Any] | None, op: str, **attributes: Any) -> QuantizedWeights:
     node = helper.make_node(op, ["x", "w", *(["b"] if op == "Gemm" else [])], ["y"], **attributes)
     weights = {"w": w, "b": np.zeros(w.shape[1 - attributes.get("transB", 0)], np.float32)}
     graph = graph_of(node, weights, (1, w.shape[0]))
-    (layer,) = layers_of(graph).quantised
+    (layer,) = find_layers(graph).quantizable
     moments = None
     if rows is not None:
         moments = Moments(node, w.shape)
         moments.add(rows)
-    return quantised_weights(graph, layer, 0.1, moments, per_channel=True)
+    return quantize_weights(graph, layer, 0.1, moments, per_channel=True)
 
 
 @pytest.mark.parametrize("transposed", [0, 1])
-def test_errors_are_made_up_for(transposed: int) -> None:
-    # Entries that go together, as the pixels of a window do.
+def test_rounding_errors_are_compensated(transposed: int) -> None:
+    # Correlated entries, like the pixels of a window.
     x = (draw.standard_normal((500, 1)) * 5 + draw.standard_normal((500, 40)) + 1).astype(np.float32)
     w = draw.standard_normal((40, 6)).astype(np.float32)
     stored = np.ascontiguousarray(w.T) if transposed else w
@@ -78,9 +78,9 @@ def test_errors_are_made_up_for(transposed: int) -> None:
     assert errors[1] < errors[0] / 5
 
 
-def test_a_scale_is_large_enough_for_the_bias() -> None:
+def test_scale_covers_the_bias() -> None:
     w, b = np.full((1, 2, 1, 1), 1e-9, np.float32), np.array([100], np.float32)
     graph = graph_of(helper.make_node("Conv", ["x", "w", "b"], ["y"]), {"w": w, "b": b}, (1, 2, 4, 4))
-    (layer,) = layers_of(graph).quantised
-    q = quantised_weights(graph, layer, 1e-3, None, per_channel=True)
+    (layer,) = find_layers(graph).quantizable
+    q = quantize_weights(graph, layer, 1e-3, None, per_channel=True)
     assert 100 / (1e-3 * q.scale[0]) < 2**31

@@ -1,4 +1,4 @@
-"""A key that is drawn from twice is an error that names both lines, and nothing else is."""
+"""Consuming a key twice is an error that names both lines; nothing else is."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _chained(k: Any) -> Any:
 
 @pytest.mark.parametrize("function", TWICE.values(), ids=TWICE)
 def test_twice(function: Callable[[Any], Any]) -> None:
-    with pytest.raises(DlcError, match=r"test_key_uses.py:\d+: dlc\.random\.\w+: the key .*same numbers.*reuse=True"):
+    with pytest.raises(DlcError, match=r"test_key_uses.py:\d+: dlc\.random\.\w+: the key .*same values.*reuse=True"):
         dlc.jit(function).lower(KEY)
 
 
@@ -83,19 +83,17 @@ def test_the_message_names_both_lines() -> None:
         return a + uniform(k)
 
     line = function.__code__.co_firstlineno
-    expected = (
-        rf"test_key_uses.py:{line + 2}: dlc.random.uniform: the key was drawn from before \(test_key_uses.py:{line + 1}\)"
-    )
+    expected = rf"test_key_uses.py:{line + 2}: dlc.random.uniform: the key was used before \(test_key_uses.py:{line + 1}\)"
     with pytest.raises(DlcError, match=expected):
         dlc.jit(function).lower(KEY)
 
 
-def test_what_is_no_key() -> None:
-    with pytest.raises(DTypeError, match=r"normal: a key of int64, expected uint32; make one by dlc\.random\.key"):
+def test_invalid_keys() -> None:
+    with pytest.raises(DTypeError, match=r"normal: a key of dtype int64; expected uint32: create one with dlc\.random\.key"):
         normal(3)
-    with pytest.raises(ShapeError, match=r"uniform: a key of shape \(3, 2\), expected \(2,\)"):
+    with pytest.raises(ShapeError, match=r"uniform: a key of shape \(3, 2\); expected \(2,\)"):
         uniform(split(KEY, 3))
-    with pytest.raises(DTypeError, match="seed is of float64"):
+    with pytest.raises(DTypeError, match="seed has dtype float64"):
         key(0.5)
 
 

@@ -1,4 +1,4 @@
-"""Programs that hold for some of the sizes that they leave open: one compilation serves those, others have their own."""
+"""Programs that support a domain of their symbolic sizes: one compilation serves these, other sizes are specialized."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dlc.backends.registry import backend_of
 from dlc.compiler import Program, compile, load_program
 from dlc.compiler.compilation import Compilation
 from dlc.compiler.lowering import Lowering
-from dlc.compiler.open_sizes import domain_of, within
-from dlc.dims import Range
+from dlc.compiler.size_domains import infer_domain, restrict_to_domain
+from dlc.dims import SizeRange
 from dlc.errors import DlcError, ShapeError, UnsupportedError
 from dlc.instrument.report import Report
 from dlc.options import Options
-from dlc.runtime.models.saved_by_sizes import by_sizes_from_json
-from dlc.runtime.saving.container import Writer
-from dlc.runtime.sizes.domain import Domain
+from dlc.runtime.models.saved_specializations import specializations_from_json
+from dlc.runtime.saving.container import SectionWriter
+from dlc.runtime.sizes.domain import SizeDomain
 
 ONE = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x) => (float[A,B] y) '
 TWO = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,6] x, float[M,6] z) => (float[A,B] y) '
@@ -33,7 +33,7 @@ FIRST = "<int64 i = {0}> { r = Gather(x, i)  y = Add(x, r) }"
 
 
 def program(tmp_path: Path, text: str, **shapes: tuple[int, ...]) -> Program:
-    """The program of a graph that reads weights of these shapes, of which `w` is one."""
+    """Return the program of a graph that reads weights of these shapes, including `w`."""
     model = onnx.parser.parse_model(text)
     for name, shape in {"w": (9, 6), **shapes}.items():
         array = np.random.default_rng(len(name)).standard_normal(shape, np.float32) / 4
@@ -45,44 +45,44 @@ def program(tmp_path: Path, text: str, **shapes: tuple[int, ...]) -> Program:
 @pytest.mark.parametrize(
     ("text", "domain"),
     [
-        (ONE + "{ y = Exp(x) }", Domain()),
-        (ONE + SLICE, Domain({"N": Range(5)})),
-        (ONE + ROWS, Domain({"N": Range(0, 9)})),
-        (ONE + FIRST, Domain({"N": Range(1)})),
-        (TWO + "{ y = Add(x, z) }", Domain(equal={"N": "M"})),
-        (TWO + "{ y = Concat<axis = 0>(x, z) }", Domain()),
-        (THREE + "{ t = Concat<axis = 1>(x, z)  y = Concat<axis = 1>(t, v) }", Domain(equal={"M": "K", "N": "K"})),
+        (ONE + "{ y = Exp(x) }", SizeDomain()),
+        (ONE + SLICE, SizeDomain({"N": SizeRange(5)})),
+        (ONE + ROWS, SizeDomain({"N": SizeRange(0, 9)})),
+        (ONE + FIRST, SizeDomain({"N": SizeRange(1)})),
+        (TWO + "{ y = Add(x, z) }", SizeDomain(equal={"N": "M"})),
+        (TWO + "{ y = Concat<axis = 0>(x, z) }", SizeDomain()),
+        (THREE + "{ t = Concat<axis = 1>(x, z)  y = Concat<axis = 1>(t, v) }", SizeDomain(equal={"M": "K", "N": "K"})),
         (
             TWO + ROWS.replace("y = Add(x, p)", "t = Add(x, p)  y = Concat<axis = 1>(t, z)"),
-            Domain({"M": Range(0, 9)}, {"N": "M"}),
+            SizeDomain({"M": SizeRange(0, 9)}, {"N": "M"}),
         ),
         (ONE + "<int64[2] k = {7,6}> { y = Reshape(x, k) }", None),
-        # One row would be repeated: that it is read again is known when the kernel is made.
+        # A size of one would broadcast, which is decided when the kernel is generated.
         (ONE + "<int64[2] k = {2,6}> { y = Expand(x, k) }", None),
         (
             TWO + "<float[2,6] v = {1,2,3,4,5,6,7,8,9,10,11,12}> { t = Add(x, v)  y = Concat<axis = 0>(t, z) }",
-            Domain({"N": Range(2, 2)}),
+            SizeDomain({"N": SizeRange(2, 2)}),
         ),
     ],
 )
-def test_where_programs_hold(text: str, domain: Domain | None, tmp_path: Path) -> None:
-    assert domain_of(program(tmp_path, text))[0] == domain
+def test_domain_of_a_program(text: str, domain: SizeDomain | None, tmp_path: Path) -> None:
+    assert infer_domain(program(tmp_path, text))[0] == domain
 
 
-def test_the_program_of_a_domain(tmp_path: Path) -> None:
+def test_programs_by_domain(tmp_path: Path) -> None:
     whole = program(tmp_path, TWO + "{ y = Concat<axis = 0>(x, z) }")
-    part = within(whole, Domain({"M": Range(3, 3), "N": Range(1, 8)}))
+    part = restrict_to_domain(whole, SizeDomain({"M": SizeRange(3, 3), "N": SizeRange(1, 8)}))
     assert [info.shape[0] for info in part.inputs][1] == 3
-    equal = within(whole, Domain(equal={"N": "M"}))
+    equal = restrict_to_domain(whole, SizeDomain(equal={"N": "M"}))
     assert [str(info.shape[0]) for info in equal.inputs] == ["M", "M"]
 
 
 @pytest.mark.parametrize("text", [ONE + SLICE, ONE + ROWS, ONE + FIRST])
-def test_one_compilation_serves_a_domain_and_others_have_their_own(text: str, tmp_path: Path) -> None:
+def test_one_compilation_per_domain(text: str, tmp_path: Path) -> None:
     report, whole = Report(), program(tmp_path, text)
     model = compile(whole, report=report, options=Options(num_threads=1))
-    domain, reason = domain_of(whole)
-    assert domain is not None and (report.served, report.each_size) == (str(domain), reason)
+    domain, reason = infer_domain(whole)
+    assert domain is not None and (report.served_sizes, report.specialization_reason) == (str(domain), reason)
     model.save(tmp_path / "m.dlc")
     loaded = dlc.load(tmp_path / "m.dlc", num_threads=1)
     for n in range(12):
@@ -116,7 +116,7 @@ def test_a_program_of_a_domain_returns_its_input_and_a_value_twice(tmp_path: Pat
             np.testing.assert_array_equal(got, expected)
 
 
-def test_a_slice_that_is_cut_short_is_that_of_the_model(tmp_path: Path) -> None:
+def test_truncated_slices_match_the_model(tmp_path: Path) -> None:
     program(tmp_path, ONE + SLICE)
     model = dlc.compile_model(tmp_path / "m.onnx", cache=False, num_threads=1)
     x = np.arange(36, dtype=np.float32).reshape(6, 6)
@@ -126,7 +126,7 @@ def test_a_slice_that_is_cut_short_is_that_of_the_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(dlc.load(tmp_path / "m.dlc")(x[:3])["y"], x[2:3])
 
 
-def test_sizes_that_must_be_equal_say_where(tmp_path: Path) -> None:
+def test_unequal_sizes_are_reported_with_their_node(tmp_path: Path) -> None:
     model = compile(program(tmp_path, TWO + "{ [join] y = Concat<axis = 1>(x, z) }"), options=Options(num_threads=1))
     x = np.ones((5, 6), np.float32)
     assert np.asarray(model(x, x)["y"]).shape == (5, 12)
@@ -145,10 +145,10 @@ STRIDED = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,H,W] x) => (f
 }"""
 
 
-def test_images_of_any_size_whose_rows_windows_skip(tmp_path: Path) -> None:
+def test_strided_windows_on_images_of_any_size(tmp_path: Path) -> None:
     whole, report = program(tmp_path, STRIDED, w=(8, 3, 3, 3), d=(8, 1, 3, 3), e=(16, 8, 2, 2)), Report()
     compiled = compile(whole, report=report, options=Options(num_threads=1))
-    assert report.served == "H in 9.., W in 5.."
+    assert report.served_sizes == "H in 9.., W in 5.."
     for n, height, width in ((1, 9, 5), (2, 10, 6), (0, 17, 9), (1, 33, 64), (3, 20, 131)):
         x = np.random.default_rng(n).standard_normal((n, 3, height, width), np.float32)
         expected = evaluate(whole.with_sizes({"N": n, "H": height, "W": width}).module, [x], whole.weights)
@@ -158,9 +158,9 @@ def test_images_of_any_size_whose_rows_windows_skip(tmp_path: Path) -> None:
 
 def test_every_stage_serves_images_of_any_size(tmp_path: Path) -> None:
     whole = program(tmp_path, STRIDED, w=(8, 3, 3, 3), d=(8, 1, 3, 3), e=(16, 8, 2, 2))
-    domain, _ = domain_of(whole)
+    domain, _ = infer_domain(whole)
     assert domain is not None
-    lowering = Lowering(Compilation(within(whole, domain), backend_of("cpu"), Options(verify=True)))
+    lowering = Lowering(Compilation(restrict_to_domain(whole, domain), backend_of("cpu"), Options(verify=True)))
     for stage in ("dl", "fusion", "linalg", "tiling", "loops", "host"):
         lowering.host() if stage == "host" else lowering.run([s for s in lowering.plan if s.name == stage])
         for height, width in ((9, 5), (12, 8)):
@@ -170,11 +170,11 @@ def test_every_stage_serves_images_of_any_size(tmp_path: Path) -> None:
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_a_domain_of_no_size_of_the_program_is_refused(tmp_path: Path) -> None:
+def test_a_domain_with_unknown_symbols_is_refused(tmp_path: Path) -> None:
     model = compile(program(tmp_path, ONE + SLICE), options=Options(cache=False))
     assert model.artifact is not None
-    written = model.artifact.written(Writer(), {})
+    written = model.artifact.serialize(SectionWriter(), {})
     for ranges, equal in (({"K": [5, None]}, []), ({}, [["N", "K"]])):
-        written["served"][1:3] = [ranges, equal]
-        with pytest.raises(ValueError, match="of other sizes"):
-            by_sizes_from_json(written, lambda _: model)
+        written["dynamic"][1:3] = [ranges, equal]
+        with pytest.raises(ValueError, match="a domain with other symbols"):
+            specializations_from_json(written, lambda _: model)

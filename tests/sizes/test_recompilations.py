@@ -1,4 +1,4 @@
-"""What is compiled for calls is counted, told and warned of."""
+"""Specializations are counted, reported and warned about."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 import dlc
 from dlc.options import Environment
-from dlc.runtime.models import kept
+from dlc.runtime.models import lru_cache
 from dlc.runtime.models.recompilations import Recompilations
 
 
-def test_each_is_told_with_what_changed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_recompilations_are_logged_with_the_change(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("DLC_LOG", "recompiles")
 
     @dlc.jit(target="reference", static_argnames="n")
@@ -27,19 +27,19 @@ def test_each_is_told_with_what_changed(monkeypatch: pytest.MonkeyPatch, capfd: 
     scale(x[:2], 1.5)
     scale(x[:2], 1.5, n=2)
     lines = capfd.readouterr().err.splitlines()
-    assert [line.partition(" number ")[2] for line in lines] == [
+    assert [line.partition(" compilation ")[2] for line in lines] == [
         "1: x: float32[3], y: float",
         "2: x: float32[3] → float32[2]",
         "3: x: float32[2], y: float, n: 2",
     ]
 
 
-def test_nothing_is_told_unasked(capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_logged_by_default(capfd: pytest.CaptureFixture[str]) -> None:
     dlc.jit(target="reference")(lambda x: x)(np.ones(3))
     assert capfd.readouterr().err == ""
 
 
-def test_the_ninth_is_warned_of_once() -> None:
+def test_the_ninth_compilation_warns_once() -> None:
     counted = Recompilations("step", "leave sizes open")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -49,8 +49,8 @@ def test_the_ninth_is_warned_of_once() -> None:
     assert "step was compiled 9 times, now for x: 7 → 8; leave sizes open" in str(warning.message)
 
 
-def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.just_in_time.MOST", 2)
+def test_the_number_of_cached_specializations_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.just_in_time.MAX_CACHED_PROGRAMS", 2)
     traced: list[int] = []
 
     @dlc.jit(target="reference")
@@ -60,9 +60,9 @@ def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for size in (1, 2, 2, 3, 2, 1, 3):
         assert double(np.ones(size)).shape == (size,)
-    assert traced == [1, 2, 3, 1] and kept.MOST > 8
+    assert traced == [1, 2, 3, 1] and lru_cache.MAX_CACHED_PROGRAMS > 8
 
 
-def test_a_word_that_nothing_is_told_for_is_refused() -> None:
-    with pytest.raises(dlc.UnsupportedError, match="DLC_LOG=everything: it takes recompiles"):
+def test_an_unknown_log_topic_is_refused() -> None:
+    with pytest.raises(dlc.UnsupportedError, match="DLC_LOG=everything: expected recompiles"):
         Environment.read({"DLC_LOG": "everything"})

@@ -1,4 +1,4 @@
-"""Programs whose sizes are data, in segments."""
+"""Programs with data-dependent sizes, divided into segments."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import onnx
 import pytest
 
 from dlc.compiler import Program, compile, emit, load_program
-from dlc.compiler.segments import Part, split
+from dlc.compiler.segments import Segment, split
 from dlc.errors import ShapeError, UnsupportedError
 from dlc.frontend.onnx import import_model
 from dlc.options import Options
 from dlc.runtime.models.model import Model
-from tests.sizes.deciding import positive
+from tests.sizes.data_dependent_models import positive
 from tests.targets import TARGETS
 
 
@@ -31,21 +31,21 @@ def check(model: Model, x: np.ndarray, y: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_sizes_follow_from_the_data_of_each_call(target: str) -> None:
+def test_sizes_depend_on_the_data_of_each_call(target: str) -> None:
     model = compiled(target)
     assert [str(size) for o in model.outputs for size in o.shape] == ["nonzero_0", "nonzero_1"]
     for x in ([1.0, -1, 2, 3], [-1.0, -2, -3, -4], [4.0, 3, 2, 1], [1.0, 1]):
         check(model, np.array(x, np.float32), np.arange(len(x), dtype=np.float32))
 
 
-def test_cut_where_data_decides_a_size() -> None:
+def test_programs_are_divided_at_data_dependent_ops() -> None:
     kinds = [type(step).__name__ for step in split(positive()).steps]
-    assert kinds == ["Part", "Selection", "Part", "Selection", "Part"]
+    assert kinds == ["Segment", "DataDependentStep", "Segment", "DataDependentStep", "Segment"]
 
 
 def test_weights_stay_weights_in_the_segments_that_read_them() -> None:
     for step in split(positive()).steps:
-        if isinstance(step, Part):
+        if isinstance(step, Segment):
             assert not any(i.name.split("_")[0] == "w" for i in step.program.inputs)
 
 
@@ -54,13 +54,13 @@ def test_one_segment_where_no_op_is_data_dependent() -> None:
         onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21]> f (float[n] x) => (float[n] y) { y = Relu(x) }')
     )
     segments = split(Program(imported.module, imported.weights))
-    assert len(segments.steps) == 1 and not segments.are_cut
+    assert len(segments.steps) == 1 and not segments.is_split
 
 
-def test_such_a_model_has_no_text_below_dl() -> None:
-    with pytest.raises(ShapeError, match=r"sizes are open: .* kept: float32\[nonzero_0\]"):
+def test_emission_of_data_dependent_models_is_unsupported() -> None:
+    with pytest.raises(ShapeError, match=r"symbolic dimensions: .* kept: float32\[nonzero_0\]"):
         emit(positive(), "linalg")
-    with pytest.raises(UnsupportedError, match=r"data decides sizes: .* kept: float32\[nonzero_0\]"):
+    with pytest.raises(UnsupportedError, match=r"data-dependent sizes: .* kept: float32\[nonzero_0\]"):
         emit(positive(4), "linalg")
 
 
@@ -68,7 +68,7 @@ def test_each_segment_dumps_to_its_folder(tmp_path: Path) -> None:
     model = compiled("cpu", dump_ir=tmp_path)
     check(model, np.ones(3, np.float32), np.ones(3, np.float32))
     assert {p.name for p in tmp_path.iterdir() if p.name.startswith("segment")} == {"segment0", "segment1", "segment2"}
-    assert (tmp_path / "stage-host.mlir").read_text().count("host.decide") == 2
-    # The parts are put together where kernels are: what is dumped of all goes on from there.
+    assert (tmp_path / "stage-host.mlir").read_text().count("host.bind_size") == 2
+    # Segments are joined once they consist of kernels: later dumps are of the whole program.
     again = compile(load_program(tmp_path / "00-start.mlir"), "cpu", Options(num_threads=1))
     check(again, np.ones(3, np.float32), np.ones(3, np.float32))

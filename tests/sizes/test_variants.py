@@ -1,4 +1,4 @@
-"""Models that are compiled when they are called, for the values of inputs that shapes hang on."""
+"""Models that are specialized when they are called, for the values of inputs that determine shapes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dlc.arrays import TensorInfo
 from dlc.cli import main
 from dlc.dims import Dim
 from dlc.errors import DlcError, DTypeError, ModelError, ShapeError, UnsupportedError
-from dlc.frontend.emit import FOLD_LIMIT, LITERAL_LIMIT
+from dlc.frontend.emitter import MAX_FOLDED_ELEMENTS, MAX_LITERAL_ELEMENTS
 from dlc.frontend.onnx import check_model
-from dlc.runtime.models import kept
+from dlc.runtime.models import lru_cache
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.variants import Variants
 from tests.frontend.onnx.build import INT64, model
@@ -35,7 +35,7 @@ def node(op: str, inputs: list[str], output: str, **attributes: Any) -> NodeProt
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes a model with the output y to a file."""
+    """Write a model with the output y to a file."""
 
     def write(nodes: Sequence[NodeProto], inputs: Mapping[str, Any], **more: Any) -> Path:
         path = tmp_path / "m.onnx"
@@ -47,7 +47,7 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def reduced(write: Write) -> Path:
-    """y = the sum of x along the axes."""
+    """y = the sum of x along the axes, which are an input."""
     return write([node("ReduceSum", ["x", "axes"], "y")], {"x": X.shape, "axes": [1]}, dtypes={"axes": INT64})
 
 
@@ -56,7 +56,7 @@ def run(path: Path, *inputs: Any, target: str = "reference", **options: Any) -> 
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
-def test_each_call_has_its_own_values(reduced: Path, target: str) -> None:
+def test_each_call_is_specialized_by_values(reduced: Path, target: str) -> None:
     compiled = dlc.compile_model(reduced, target=target)
     assert compiled.values == ("axes",)
     for axes in ([0], [1], [0], [-1]):
@@ -64,7 +64,7 @@ def test_each_call_has_its_own_values(reduced: Path, target: str) -> None:
         np.testing.assert_allclose(got, X.sum(tuple(axes), keepdims=True), 1e-5)
 
 
-def test_values_that_are_computed_with(write: Write) -> None:
+def test_computed_values(write: Write) -> None:
     nodes = [
         node("Cast", ["rows"], "wide", to=INT64),
         node("Mul", ["wide", "two"], "twice"),
@@ -81,7 +81,7 @@ def test_values_that_are_computed_with(write: Write) -> None:
     assert run(path, X, np.int32([6])).shape == (12, 2)
 
 
-def test_open_sizes_stay_open_where_values_are_enough(write: Write) -> None:
+def test_value_specializations_keep_symbolic_dimensions(write: Write) -> None:
     path = write([node("ReduceSum", ["x", "axes"], "y")], {"x": ["n", 3, 4], "axes": [1]}, dtypes={"axes": INT64})
     compiled = dlc.compile_model(path, target="reference")
     for x in (X, X[:1]):
@@ -89,7 +89,7 @@ def test_open_sizes_stay_open_where_values_are_enough(write: Write) -> None:
 
 
 def test_shapes_and_values(write: Write) -> None:
-    # Resize asks for both: the scales, and the size that they scale.
+    # Resize depends on both: the scales, and the size that they scale.
     path = write([node("Resize", ["x", "", "scales"], "y", mode="nearest")], {"x": [1, 1, "n"], "scales": [3]})
     compiled = dlc.compile_model(path, target="reference")
     for n, scale in ((2, 2), (3, 2), (2, 3)):
@@ -97,7 +97,7 @@ def test_shapes_and_values(write: Write) -> None:
         np.testing.assert_array_equal(compiled(x, np.float32([1, 1, scale]))["y"], x.repeat(scale, 2))
 
 
-def test_a_value_that_makes_another_one_needed(write: Write) -> None:
+def test_a_value_that_requires_another_one(write: Write) -> None:
     def branch(*nodes: NodeProto) -> Any:
         name = nodes[-1].output[0]
         return helper.make_graph(list(nodes), "branch", [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)])
@@ -115,11 +115,11 @@ def test_a_value_that_makes_another_one_needed(write: Write) -> None:
     assert compiled(X, np.bool_(False), np.int64([24]), ones)["y"].shape == X.shape
 
 
-# What is kept
+# Caching of specializations
 
 
 class Counted:
-    """A model whose inputs shapes hang on, and the shapes and values that it was compiled for."""
+    """A model with inputs that determine shapes, and the shapes and values of its specializations."""
 
     def __init__(self, by_value: Sequence[str]) -> None:
         self.made: list[tuple[Any, Any]] = []
@@ -136,30 +136,30 @@ class Counted:
         return self.variants.run([np.array(a, np.int64), np.array(b, np.int64)])[0]
 
 
-def test_what_was_compiled_is_found_by_the_values() -> None:
+def test_specializations_are_found_by_values() -> None:
     counted = Counted(["b"])
     assert [counted([1, 2], [7]), counted([3], [7]), counted([1], [8]), counted([1], [7])] == [3, 3, 1, 1]
     assert counted.made == [({}, {"b": [7]}), ({}, {"b": [8]})]
 
 
-def test_what_was_compiled_is_found_by_the_shapes() -> None:
+def test_specializations_are_found_by_shapes() -> None:
     counted = Counted([])
     assert [counted([1, 2], [7]), counted([3, 4], [8]), counted([1], [7])] == [10, 15, 8]
     assert counted.made == [({"a": (2,), "b": (1,)}, {}), ({"a": (1,), "b": (1,)}, {})]
 
 
-def test_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST", 2)
+def test_the_number_of_cached_specializations_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lru_cache, "MAX_CACHED_PROGRAMS", 2)
     counted = Counted(["b"])
     for value in (1, 2, 1, 3, 1, 2):
         counted([0], [value])
     assert [values["b"] for _, values in counted.made] == [[1], [2], [3], [2]]
 
 
-# What does not fit
+# Argument validation
 
 
-def test_inputs_that_do_not_fit(reduced: Path) -> None:
+def test_invalid_inputs(reduced: Path) -> None:
     compiled = dlc.compile_model(reduced, target="reference")
     with pytest.raises(DTypeError, match="expected input axes: int64"):
         compiled(X, np.int32([0]))
@@ -169,12 +169,12 @@ def test_inputs_that_do_not_fit(reduced: Path) -> None:
         compiled(X, np.int64([3]))
 
 
-@pytest.mark.parametrize(("dtype", "limit"), [(np.int64, FOLD_LIMIT), (np.float32, LITERAL_LIMIT)])
+@pytest.mark.parametrize(("dtype", "limit"), [(np.int64, MAX_FOLDED_ELEMENTS), (np.float32, MAX_LITERAL_ELEMENTS)])
 def test_a_large_input_is_data(write: Write, dtype: Any, limit: int) -> None:
-    """Told when the model is compiled, or where its sizes are open, when it is called."""
+    """Reported when the model is compiled, or for symbolic sizes when it is called."""
     nodes = [node("Cast", ["s"], "whole", to=INT64), node("ReduceSum", ["whole"], "n"), node("Reshape", ["ones", "n"], "y")]
     more: dict[str, Any] = {"dtypes": {"s": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}, "weights": {"ones": np.ones(6)}}
-    message = rf"it hangs on input s: {np.dtype(dtype)}\[{limit + 1}\]; .* values of up to {limit} elements"
+    message = rf"it depends on input s: {np.dtype(dtype)}\[{limit + 1}\]; .* values of at most {limit} elements"
     with pytest.raises(UnsupportedError, match=message):
         dlc.compile_model(write(nodes, {"s": [limit + 1]}, **more), target="reference")
     compiled = dlc.compile_model(write(nodes, {"s": ["n"]}, **more), target="reference")
@@ -183,7 +183,7 @@ def test_a_large_input_is_data(write: Write, dtype: Any, limit: int) -> None:
         compiled(np.ones(limit + 1, dtype))
 
 
-def test_what_changes_in_a_loop_is_no_value(write: Write) -> None:
+def test_loop_carried_values_are_unsupported(write: Write) -> None:
     inside = [node("Reshape", ["row", "shape"], "made"), node("Neg", ["shape"], "next")]
     infos = [helper.make_tensor_value_info(*i) for i in (("shape", INT64, [1]), ("row", 1, [12]))]
     outs = [helper.make_tensor_value_info(*i) for i in (("next", INT64, [1]), ("made", 1, None))]
@@ -196,7 +196,7 @@ def test_what_changes_in_a_loop_is_no_value(write: Write) -> None:
 
 def test_saving(reduced: Path, tmp_path: Path) -> None:
     file = tmp_path / "m.dlc"
-    with pytest.raises(UnsupportedError, match=r"the values of 'axes' when it is called, and it was not called.*input_values"):
+    with pytest.raises(UnsupportedError, match=r"the values of 'axes' at run time, and was not called.*input_values"):
         dlc.compile_model(reduced).save(file)
     compiled = dlc.compile_model(reduced, input_values={"axes": [1]})
     assert [info.name for info in compiled.inputs] == ["x"] and compiled.values == ()
@@ -205,7 +205,7 @@ def test_saving(reduced: Path, tmp_path: Path) -> None:
 
 
 def test_a_value_of_another_dtype(reduced: Path) -> None:
-    with pytest.raises(DTypeError, match="input 'axes': a value of float64"):
+    with pytest.raises(DTypeError, match="input 'axes': expected dtype int64, got a value of dtype float64"):
         dlc.compile_model(reduced, input_values={"axes": [1.0]})
     for values, message in (
         ({"axes": [[0], [0, 1]]}, "input_values: 'axes': not an array"),
@@ -216,17 +216,17 @@ def test_a_value_of_another_dtype(reduced: Path) -> None:
             dlc.compile_model(reduced, input_values=cast(Any, values))
 
 
-# What is told of it
+# Messages
 
 
 def test_problems_name_the_inputs(reduced: Path, write: Write) -> None:
     (problem,) = check_model(reduced)
-    assert (problem.inputs, problem.at_call) == (("axes",), True)
+    assert (problem.inputs, problem.needs_specialization) == (("axes",), True)
     (problem,) = check_model(write([node("Resize", ["x", "", "s"], "y")], {"x": [1, "n"]}, weights={"s": np.float32([1, 2])}))
-    assert (problem.inputs, problem.at_call) == ((), True)
+    assert (problem.inputs, problem.needs_specialization) == ((), True)
 
 
-def test_a_damaged_model_is_still_told_when_it_is_compiled(write: Write) -> None:
+def test_a_corrupted_model_is_reported_at_compile_time(write: Write) -> None:
     path = write([node("ReduceSum", ["x", "axes"], "s"), node("Neg", ["gone"], "y")], {"x": [2], "axes": [1]})
     with pytest.raises(ModelError, match="'gone'"):
         dlc.compile_model(path)
@@ -239,10 +239,10 @@ def command(*arguments: object) -> Result:
 def test_the_command_line(reduced: Path, tmp_path: Path) -> None:
     told = command("check", reduced)
     assert told.exit_code == 0
-    assert "compiled for the value of input 'axes' when it is called, which node 'the_y' (ReduceSum) needs" in told.stdout
+    assert "specialized at run time for the value of input 'axes', needed by node 'the_y' (ReduceSum)" in told.stdout
     (problem,) = json.loads(command("check", reduced, "--json").stdout)
     assert problem["inputs"] == ["axes"]
-    assert "compiled for the values of axes when it is run" in command("compile", reduced).stdout
+    assert "specialized at run time for the values of axes" in command("compile", reduced).stdout
     np.save(tmp_path / "axes.npy", np.int64([1]))
     text = command("compile", reduced, "--value", f"axes={tmp_path / 'axes.npy'}", "--emit", "dl").stdout
     assert "axes = array<i64: 1>" in text

@@ -1,4 +1,4 @@
-"""StableHLO's text, op by op: each line with the values that it has for some operands."""
+"""StableHLO text, op by op, with the expected results for some operands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def module(lines: str, types: str, result: str) -> str:
 
 
 def run(lines: str, *operands: np.ndarray) -> list[np.ndarray]:
-    """What `lines`, the last of which returns, make of %a, %b, …"""
+    """Return the results of `lines`, the last of which returns, for the operands %a, %b, …"""
     kinds = {"float32": "f32", "int32": "i32", "bool": "i1"}
     types = [f"tensor<{''.join(f'{n}x' for n in x.shape)}{kinds[x.dtype.name]}>" for x in operands]
     names = ", ".join(f"%{letter}: {type}" for letter, type in zip("abc", types, strict=False))
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[str, tuple[np.ndarray, ...], object]] = {
         (X, I),
         X[:, [2, 0, 2]],
     ),
-    "largest and its place": (
+    "maximum and its index": (
         "%i = stablehlo.iota dim = 1 : tensor<2x3xi32>\n%m = stablehlo.constant dense<0xFF800000> : tensor<f32>\n"
         "%z = stablehlo.constant dense<0> : tensor<i32>\n"
         "%0:2 = stablehlo.reduce(%a init: %m), (%i init: %z) across dimensions = [1] : (tensor<2x3xf32>, tensor<2x3xi32>, "
@@ -108,7 +108,7 @@ CASES: dict[str, tuple[str, tuple[np.ndarray, ...], object]] = {
         (np.array([1, 0, 1, 0], np.int32), np.array([5, 9, 4, 8], np.int32)),
         ([0, 0, 1, 1], [8, 9, 4, 5]),
     ),
-    "any body": (
+    "generic body": (
         "%c = stablehlo.constant dense<0.0> : tensor<f32>\n%d = stablehlo.constant dense<1.0> : tensor<f32>\n"
         "%0:2 = stablehlo.reduce(%a init: %c), (%a init: %d) across dimensions = [1] : (tensor<2x3xf32>, tensor<2x3xf32>, "
         "tensor<f32>, tensor<f32>) -> (tensor<2xf32>, tensor<2xf32>)\n"
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[str, tuple[np.ndarray, ...], object]] = {
         (X,),
         (X.sum(1), X.prod(1), np.stack([X[:, 0] * X[:, 1], X[:, 1] * X[:, 2]], 1)),
     ),
-    "windows of what lies apart": (
+    "dilated windows": (
         "%d = stablehlo.constant dense<0.0> : tensor<f32>\n%m = stablehlo.constant dense<1.0> : tensor<f32>\n"
         '%0 = "stablehlo.reduce_window"(%a, %d) <{base_dilations = array<i64: 1, 3>, window_dimensions = array<i64: 1, 4>, '
         "window_strides = array<i64: 1, 3>}> ({\n"
@@ -189,13 +189,13 @@ def test_ops(name: str) -> None:
             UnsupportedError,
             r"stablehlo.partition_id \(line 3\)",
         ),
-        ("return %q : tensor<3xi32>", ModelError, "m.mlir:3: return: nothing is called %q"),
+        ("return %q : tensor<3xi32>", ModelError, "m.mlir:3: return: undefined value %q"),
         (
             "%0 = stablehlo.add %a, %a : tensor<4xi32>\nreturn %0 : tensor<4xi32>",
             ModelError,
             "m.mlir:3: stablehlo.add: its result",
         ),
-        ("%0 = call @f(%a) : (tensor<3xi32>) -> tensor<3xi32>\nreturn %0 : tensor<3xi32>", ModelError, "@f is no function"),
+        ("%0 = call @f(%a) : (tensor<3xi32>) -> tensor<3xi32>\nreturn %0 : tensor<3xi32>", ModelError, "@f is not a function"),
         (
             "%0 = stablehlo.constant dense<[1, 2]> : tensor<3xi32>\nreturn %0 : tensor<3xi32>",
             ModelError,
@@ -211,7 +211,7 @@ def test_ops(name: str) -> None:
             "%0 = stablehlo.convert %a : (tensor<3xi32>) -> tensor<3xcomplex<f32>>\n"
             "%1 = stablehlo.cbrt %0 : tensor<3xcomplex<f32>>\nreturn %a : tensor<3xi32>",
             UnsupportedError,
-            "m.mlir:4: stablehlo.cbrt: of complex numbers is not supported",
+            "m.mlir:4: stablehlo.cbrt: not supported for complex operands",
         ),
         (
             "%0 = stablehlo.custom_call @solve(%a) {operand_layouts = [dense<0> : tensor<1xindex>]} : (tensor<3xi32>) -> "
@@ -226,18 +226,18 @@ def test_ops(name: str) -> None:
             "  %1 = stablehlo.subtract %q, %r : tensor<i32>\n  stablehlo.return %1 : tensor<i32>\n"
             "}) : (tensor<3xi32>, tensor<3x1xi32>, tensor<3xi32>) -> tensor<3xi32>\nreturn %0 : tensor<3xi32>",
             UnsupportedError,
-            "m.mlir:4: stablehlo.scatter: its body is none of",
+            "m.mlir:4: stablehlo.scatter: its body must return the update or be one of",
         ),
     ],
 )
-def test_mistakes_are_named_with_their_line(lines: str, error: type[Exception], message: str) -> None:
+def test_errors_name_the_line(lines: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         run(lines, I)
 
 
 @pytest.mark.parametrize("x", [X, X.T.copy()], ids=["wide", "tall"])
-def test_triangles_of_matrices_that_are_not_square(x: np.ndarray) -> None:
-    """Pivots are rows, counted from 1, with which those before them are exchanged."""
+def test_lu_of_rectangular_matrices(x: np.ndarray) -> None:
+    """Pivots are row numbers from 1 for the exchange with each row in turn."""
     rows, columns = x.shape
     type = f"tensor<{rows}x{columns}xf32>"
     lines = (
@@ -253,8 +253,8 @@ def test_triangles_of_matrices_that_are_not_square(x: np.ndarray) -> None:
     np.testing.assert_allclose(lower @ np.triu(factors[:2]), permuted, rtol=1e-6)
 
 
-def test_where_arrays_lie_is_left_out() -> None:
-    """All devices are one."""
+def test_sharding_is_ignored() -> None:
+    """All arrays are on one device."""
     lines = '%0 = sdy.sharding_constraint %a <@mesh, [{"x"}, {}]> : tensor<2x3xf32>\nreturn %0 : tensor<2x3xf32>'
     text = module(lines, '%a: tensor<2x3xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}', "tensor<2x3xf32>")
     mesh = 'sdy.mesh @mesh = <["x"=2]> {stablehlo.mesh = {axes = []}}\n'
@@ -315,7 +315,7 @@ def test_powers_of_complex_numbers() -> None:
 
 
 @pytest.mark.parametrize("order", ["gt", "lt"])
-def test_the_best_that_are_looked_for_are_the_best(order: str) -> None:
+def test_approximate_top_k_is_exact(order: str) -> None:
     x = np.array([[3, 1, 2], [5, 9, 4]], np.float32)
     settings = "aggregate_to_topk = true, recall_target = 0.9 : f32, reduction_dim = 1 : i64, top_k = {} : i64"
     lines = (
@@ -327,5 +327,5 @@ def test_the_best_that_are_looked_for_are_the_best(order: str) -> None:
     )
     wanted = [[3, 2], [9, 5]] if order == "gt" else [[1, 2], [4, 5]]
     np.testing.assert_array_equal(run(lines.replace("top_k = {}", "top_k = 2"), x)[0], wanted)
-    with pytest.raises(UnsupportedError, match="with 2 results for 1"):
+    with pytest.raises(UnsupportedError, match="with 2 results for k = 1"):
         run(lines.replace("top_k = {}", "top_k = 1"), x)

@@ -25,7 +25,7 @@ Dump = tuple[Path, list[NDArray], dict[str, NDArray]]
 
 
 def program_of(name: str) -> tuple[Program, list[NDArray]]:
-    """A model with known sizes, and inputs for it."""
+    """Return a model with static shapes, and inputs for it."""
     feeds, _ = next(recordings(name))
     return load_program(path_of(name), {n: a.shape for n, a in feeds.items()}), list(feeds.values())
 
@@ -38,7 +38,7 @@ def dump(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder, arrays, dict(model(*arrays))
 
 
-def test_it_is_small_without_its_weights(dump: Dump) -> None:
+def test_dump_is_small_without_weights(dump: Dump) -> None:
     folder, _, _ = dump
     assert sum(p.stat().st_size for p in folder.rglob("*") if p.is_file() and p.suffix != ".npy") < 10 * MEGABYTE
 
@@ -54,7 +54,7 @@ def test_the_index_lists_every_pass(dump: Dump) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_stage_goes_on_by_itself(dump: Dump, stage: str) -> None:
+def test_every_stage_can_be_resumed(dump: Dump, stage: str) -> None:
     folder, arrays, expected = dump
     again = compile(load_program(folder / f"stage-{stage}.mlir"))(*arrays)
     assert again.keys() == expected.keys()
@@ -62,7 +62,7 @@ def test_every_stage_goes_on_by_itself(dump: Dump, stage: str) -> None:
         np.testing.assert_array_equal(again[name], array)
 
 
-def test_every_file_goes_on_by_itself(dump: Dump) -> None:
+def test_every_file_can_be_resumed(dump: Dump) -> None:
     folder, arrays, expected = dump
     if folder.parent.name.startswith("mnist"):  # the quickest
         for file in sorted(folder.glob("*.mlir")):
@@ -70,7 +70,7 @@ def test_every_file_goes_on_by_itself(dump: Dump) -> None:
             assert all(np.array_equal(again[name], array) for name, array in expected.items()), file.name
 
 
-def test_kernels_say_what_they_are(dump: Dump) -> None:
+def test_kernels_have_descriptive_names(dump: Dump) -> None:
     folder, _, _ = dump
     kernels = sorted((folder / "kernels").glob("*.loops.mlir"))
     assert kernels
@@ -86,7 +86,7 @@ def test_values_have_names(dump: Dump) -> None:
     assert not [k.name for k in (folder / "kernels").glob("*.loops.mlir") if re.search(r"%\d", k.read_text())]
 
 
-def test_a_convolution_is_read_in_one_sitting(dump: Dump) -> None:
+def test_a_convolution_kernel_is_short(dump: Dump) -> None:
     folder, _, _ = dump
     for kernel in (folder / "kernels").glob("conv*.loops.mlir"):
         # A function such as GELU is a polynomial by now, which may take more.
@@ -100,7 +100,7 @@ def test_mlir_reads_every_file(dump: Dump) -> None:
 
 
 def read_by_mlir(folder: Path) -> None:
-    """Asserts that MLIR reads every module of a dump, and verifies the kernels."""
+    """Check that MLIR reads every module of a dump, and verifies the kernels."""
 
     def modules(files: Iterable[Path]) -> list[ModuleOp]:
         return [parse_module(make_context(), f.read_text(), f.name) for f in files]

@@ -18,7 +18,7 @@ from dlc.errors import CompileError, UnsupportedError
 from dlc.instrument.dump import NEXT, DumpFolder
 from dlc.instrument.manager import PassManager
 from dlc.instrument.provenance import header, origins
-from dlc.instrument.report import Doing
+from dlc.instrument.report import ProgressEvent
 from dlc.instrument.verify import Verifier, verify, verify_legal
 from dlc.ir import (
     Block,
@@ -39,7 +39,7 @@ from dlc.ir import (
     parse_module,
 )
 from dlc.passes.base import Stage
-from dlc.progress import shown_on
+from dlc.progress import progress_on
 from dlc.weights import WeightStore
 
 MNIST = Path(__file__).parents[1] / "models" / "small" / "mnist_cnn.onnx"
@@ -113,7 +113,7 @@ def test_dominance_is_verified(module: ModuleOp) -> None:
         verify(module)
 
 
-def test_a_module_is_verified_again_when_anything_of_it_changes(module: ModuleOp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_modules_are_verified_again(module: ModuleOp, monkeypatch: pytest.MonkeyPatch) -> None:
     verified: list[ModuleOp] = []
     monkeypatch.setattr("dlc.instrument.verify.verify", lambda module, right: verified.append(module))
     mul = next(op for op in module.walk() if isinstance(op, arith.MulfOp))
@@ -183,7 +183,7 @@ def change_what_is_called(module: ModuleOp) -> None:
         (change_what_is_called, "func.call|operand type"),
     ],
 )
-def test_what_changes_around_an_op_is_verified_with_it(change: Callable[[ModuleOp], None], message: str) -> None:
+def test_changes_around_an_op_are_verified(change: Callable[[ModuleOp], None], message: str) -> None:
     module, verifier = parse_module(context(), AROUND), Verifier()
     verifier.verify(module)
     change(module)
@@ -193,7 +193,7 @@ def test_what_changes_around_an_op_is_verified_with_it(change: Callable[[ModuleO
 
 def test_symbols_are_resolved() -> None:
     call = parse_module(context(), "func.func @f() { host.launch @g() : func.return }")
-    with pytest.raises(VerifyException, match="nothing is called @g"):
+    with pytest.raises(VerifyException, match="undefined symbol @g"):
         verify(call)
 
 
@@ -212,7 +212,7 @@ def kernel_of(type_: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "is_right"),
+    ("kernel", "matches"),
     [
         (kernel_of("tensor<4xf32>"), True),
         (kernel_of("tensor<5xf32>"), False),
@@ -223,32 +223,32 @@ def kernel_of(type_: str) -> str:
         (ON_BUFFERS.format("4xf32", "f64"), False),
     ],
 )
-def test_a_kernel_is_given_what_it_takes(kernel: str, is_right: bool) -> None:
+def test_dispatch_types_match_the_kernel(kernel: str, matches: bool) -> None:
     module = parse_module(make_context(), GIVEN.format("(%x)", kernel))
-    if is_right:
+    if matches:
         verify(module)
     else:
-        with pytest.raises(VerifyException, match=r"dl.dispatch does not give @k what it takes \(C1\)"):
+        with pytest.raises(VerifyException, match=r"arguments do not match the parameters of @k \(C1\)"):
             verify(module)
 
 
 @pytest.mark.parametrize("kernel", ["func.func private @k(memref<4xf32>, memref<4xf32>)", "builtin.module @k {}"])
-def test_what_is_called_as_a_kernel_is_one(kernel: str) -> None:
+def test_dispatched_symbols_are_kernels(kernel: str) -> None:
     module = parse_module(make_context(), GIVEN.format("(%x)", f"builtin.module @kernels {{ {kernel} }}"))
-    with pytest.raises(VerifyException, match="what is called as a kernel is none"):
+    with pytest.raises(VerifyException, match="the callee is not a kernel"):
         verify(module)
 
 
-def test_a_kernel_is_called_by_its_own_name() -> None:
+def test_kernels_are_referenced_by_their_own_name() -> None:
     kernel = f"builtin.module @kernels {{ {ON_BUFFERS.format('4xf32', 'f32')} }}"
     text = GIVEN.format("(%x)", kernel).replace("@k (", "@kernels::@k (")
-    with pytest.raises(VerifyException, match="called by its own name, not @kernels::@k"):
+    with pytest.raises(VerifyException, match="expected the symbol of a kernel, got @kernels::@k"):
         verify(parse_module(make_context(), text))
 
 
-def test_stage_says_what_may_exist(module: ModuleOp) -> None:
+def test_stage_defines_legal_ops(module: ModuleOp) -> None:
     verify_legal(module, Stage("toy", (), frozenset({"builtin"}), frozenset({"func", "arith.addf", "arith.mulf"})))
-    with pytest.raises(CompileError, match=r"none of: arith\.mulf"):
+    with pytest.raises(CompileError, match=r"illegal ops after stage toy: arith\.mulf"):
         verify_legal(module, Stage("toy", (), frozenset({"builtin"}), frozenset({"func", "arith.addf"})))
 
 
@@ -306,7 +306,7 @@ def test_records_have_op_counts(module: ModuleOp) -> None:
     assert (record.stage, record.spec, record.ops_after - record.ops_before) == ("toy", "double", 1)
 
 
-def test_ops_are_not_counted_where_nobody_looks(module: ModuleOp) -> None:
+def test_ops_are_not_counted_without_a_report(module: ModuleOp) -> None:
     manager = PassManager(context(), counted=False)
     manager.run(module, [stage(named("double", double_sum))])
     (record,) = manager.records
@@ -320,27 +320,27 @@ def test_origins_of_a_location() -> None:
     assert "#1 relu1" in header("k", [("conv1", "relu1")])
 
 
-def test_what_is_about_to_be_done_is_told() -> None:
-    told: list[Doing] = []
+def test_progress_is_reported() -> None:
+    told: list[ProgressEvent] = []
     dlc.compile_model(MNIST, cache=False, progress=told.append)
     passes = [doing for doing in told if doing.phase in ("dl", "fusion")]
     assert [doing.done for doing in passes] == list(range(passes[0].total))
     kernels = [doing for doing in told if doing.phase == "kernels" and doing.total]
     assert kernels and all(doing.done < doing.total and doing.what for doing in kernels)
-    assert str(Doing("kernels", "matmul_2", 2, 40)) == "kernels 3 of 40: matmul_2"
+    assert str(ProgressEvent("kernels", "matmul_2", 2, 40)) == "kernels 3 of 40: matmul_2"
 
 
-def test_what_cannot_be_told_is_refused() -> None:
-    with pytest.raises(dlc.DlcError, match="progress: expected True, or a function of one argument, got 'yes'"):
+def test_illegal_progress_arguments_are_rejected() -> None:
+    with pytest.raises(dlc.DlcError, match="progress: expected a bool or a function of one argument, got 'yes'"):
         dlc.compile_model(MNIST, progress="yes")
 
 
 def test_progress_is_shown_on_terminals_only() -> None:
     shown, piped = io.StringIO(), io.StringIO()
-    with shown_on(Console(file=shown, force_terminal=True)) as tell:
+    with progress_on(Console(file=shown, force_terminal=True)) as tell:
         assert tell is not None
-        tell(Doing("measuring"))
+        tell(ProgressEvent("measuring"))
     assert "measuring" in shown.getvalue()
-    with shown_on(Console(file=piped)) as tell:
+    with progress_on(Console(file=piped)) as tell:
         assert tell is None
     assert not piped.getvalue()

@@ -1,4 +1,4 @@
-"""The module after every stage is a program that computes the same, and so does the code that is made of the last one."""
+"""The module after every stage computes the same results, and so does the code generated from the last one."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from dlc.ir import Context, ModuleOp, print_module
 from dlc.options import Options
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.pipelines import HOST
-from tests.fuzz.drawing import random_program
+from tests.fuzz.bounded_value import BoundedArray, difference
+from tests.fuzz.draw_program import random_program
 from tests.fuzz.random_program import Batch
-from tests.fuzz.tracked import Tracked, difference
 from tests.models.skeletons import path_of, recordings
 
 # Of a model's results, relative to the largest magnitude.
@@ -35,7 +35,7 @@ OPTIONS = Options(num_threads=1, workers=1)
 
 
 def results_by_stage(program: Program, inputs: Sequence[Array]) -> Iterator[tuple[str, list[Array]]]:
-    """What the last module of each stage computes, and at the end what machine code does."""
+    """Yield the results of the last module of each stage, and finally of the machine code."""
     lowering = Lowering(Compilation(program, backend_of("cpu"), OPTIONS))
     for stage in lowering.plan:
         if stage.name == HOST.name:
@@ -49,7 +49,7 @@ def results_by_stage(program: Program, inputs: Sequence[Array]) -> Iterator[tupl
     yield "cpu", [np.asarray(r) for r in compile(lowered, "cpu", OPTIONS).run_unchecked(inputs)]
 
 
-def agree_at_every_stage(program: Program, inputs: Sequence[Array], expected: Sequence[Tracked]) -> None:
+def agree_at_every_stage(program: Program, inputs: Sequence[Array], expected: Sequence[BoundedArray]) -> None:
     seen: list[str] = []
     for stage, results in results_by_stage(program, inputs):
         seen.append(stage)
@@ -66,7 +66,7 @@ def test_model(name: str) -> None:
     inputs = [feeds[info.name] for info in program.inputs]
     expected = evaluate(program.module, inputs, program.weights)
     # Sums are reassociated and functions approximated anew at some stages.
-    bounds = [Tracked(e, np.full(e.shape, TOLERANCE * np.abs(e).max())) for e in expected]
+    bounds = [BoundedArray(e, np.full(e.shape, TOLERANCE * np.abs(e).max())) for e in expected]
     agree_at_every_stage(program, inputs, bounds)
 
 
@@ -78,7 +78,7 @@ def test_random_program(seed: int) -> None:
 
 
 @pytest.mark.parametrize("whole_file", [False, True], ids=["program", "file"])
-def test_a_crash_at_the_end_shows_the_module_before_it(
+def test_a_crash_in_the_backend_dumps_the_last_module(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whole_file: bool
 ) -> None:
     (tmp_path / "a folder").mkdir()

@@ -21,20 +21,20 @@ def write(
     outputs: Mapping[str, tuple[Any, Sequence[int | str]]],
     weights: Arrays,
 ) -> Path:
-    """A model file; inputs and outputs are dtypes and shapes."""
+    """Write a model file; inputs and outputs are given as dtypes and shapes."""
 
     def declared(infos: Mapping[str, tuple[Any, Sequence[int | str]]]) -> list[onnx.ValueInfoProto]:
         types = {name: helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for name, (dtype, _) in infos.items()}
         return [helper.make_tensor_value_info(name, types[name], shape) for name, (_, shape) in infos.items()]
 
-    initialisers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(nodes, "g", declared(inputs), declared(outputs), initialisers)
+    initializers = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", declared(inputs), declared(outputs), initializers)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
 
 
 def perceptron(path: Path, dtype: Any = np.float32, batch: int | str = "N", *, softmax: bool = False) -> Path:
-    """Three logits of two numbers, by eight hidden ones; a softmax of them on demand."""
+    """Write a network from two inputs to three logits with eight hidden units, optionally with a softmax."""
     draw = np.random.default_rng(0)
     nodes = [
         helper.make_node("MatMul", ["x", "w1"], ["a"], name="first"),
@@ -55,7 +55,7 @@ def perceptron(path: Path, dtype: Any = np.float32, batch: int | str = "N", *, s
 
 
 def loss(path: Path, dtype: Any = np.float64) -> Path:
-    """One number of four: the mean of (x·w)³ after a normalisation whose statistics are known."""
+    """Write a model from four elements to a scalar: the mean of (x·w)³ after a normalization with fixed statistics."""
     draw = np.random.default_rng(1)
     nodes = [
         helper.make_node("BatchNormalization", ["x", "scale", "shift", "mean", "variance"], ["n"], name="norm"),
@@ -73,6 +73,6 @@ def loss(path: Path, dtype: Any = np.float64) -> Path:
 
 
 def differences(f: Any, at: Arrays, direction: Arrays, step: float = 1e-5) -> float:
-    """The change of a number in a direction, by a quotient of differences."""
+    """Return the directional derivative of a scalar function by finite differences."""
     ahead, behind = ({name: a + sign * step * direction[name] for name, a in at.items()} for sign in (1, -1))
     return float((f(ahead) - f(behind)) / (2 * step))

@@ -1,4 +1,4 @@
-"""`python -m tests.training.record_with_torch` writes what PyTorch makes of the nets' gradients, where it is installed."""
+"""`python -m tests.training.record_with_torch` records gradients of the networks computed by PyTorch, which must be installed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from onnx import helper, numpy_helper
 
-from tests.training.beside_torch import NETS, RECORDED, given, summary
+from tests.training.torch_comparison import NETS, RECORDED, given, summary
 
 
 def computed(op: str, x: list[Any], a: dict[str, Any]) -> Any:
-    """A node of a net of residual blocks."""
+    """Compute a node of a residual network."""
     match op:
         case "Conv":
             return F.conv2d(*x, stride=a["strides"], padding=a["pads"][:2])
@@ -42,7 +42,7 @@ def computed(op: str, x: list[Any], a: dict[str, Any]) -> Any:
 def gradients(path: Path) -> dict[str, Any]:
     model = onnx.load(path)
     values: dict[str, Any] = {t.name: torch.tensor(numpy_helper.to_array(t).copy()) for t in model.graph.initializer}
-    # In f64, whatever the net computes in.
+    # In f64, independently of the network's dtype.
     values = {name: v.double().requires_grad_() if v.is_floating_point() else v for name, v in values.items()}
     weights = {name: v for name, v in values.items() if v.is_floating_point()}
     arrays = {name: torch.tensor(a).double() for name, a in given(model).items()}

@@ -1,4 +1,4 @@
-"""Derivatives of ONNX models, as models."""
+"""Derivatives of ONNX models."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from onnx import helper
 import dlc
 from dlc.cli import main
 from tests.models import skeletons
-from tests.training.beside_torch import wrong_gradients
 from tests.training.models import differences, loss, perceptron, write
+from tests.training.torch_comparison import wrong_gradients
 
 MNIST = skeletons.path_of("mnist_cnn")
 draw = np.random.default_rng(2)
@@ -36,7 +36,7 @@ def test_gradient_of_all_weights_and_the_input(tmp_path: Path) -> None:
     np.testing.assert_allclose(slope, differences(f, at, along), rtol=1e-8)
 
 
-def test_native_gradient_is_that_of_the_evaluator(tmp_path: Path) -> None:
+def test_native_gradient_equals_the_evaluator(tmp_path: Path) -> None:
     x, cotangent = (draw.standard_normal(shape).astype(np.float32) for shape in ((1, 1, 28, 28), (1, 10)))
     native, reference = (
         dlc.compile_model(MNIST, target=target, vjp="probs", wrt="weights")(x, cotangent) for target in ("cpu", "reference")
@@ -46,35 +46,35 @@ def test_native_gradient_is_that_of_the_evaluator(tmp_path: Path) -> None:
 
 
 def test_an_artifact_of_a_gradient_runs_without_a_compiler(tmp_path: Path) -> None:
-    """Of a net of residual blocks; as PyTorch computed it, and as differences have it."""
+    """Compare the gradient of a residual network with PyTorch and with finite differences."""
     assert not wrong_gradients("residual", tmp_path, recorded=1e-11, differences=1e-8, step=1e-5)
 
 
-def test_an_artifact_of_a_gradient_in_f32_is_that_of_f64_but_for_roundings(tmp_path: Path) -> None:
+def test_gradient_artifact_in_f32_agrees_with_f64(tmp_path: Path) -> None:
     assert not wrong_gradients("residual", tmp_path, recorded=1e-6, differences=1e-5, step=1e-7, narrow=True)
 
 
-def test_an_artifact_of_the_gradient_of_the_whole_resnet18_is_that_of_pytorch(tmp_path: Path) -> None:
-    """Most weights' to 1e-5; roundings move some places of the first layers across the zero of a ReLU."""
+def test_gradient_artifact_of_resnet18_agrees_with_pytorch(tmp_path: Path) -> None:
+    """Most weights agree to 1e-5; rounding moves some elements of the first layers across the zero of a ReLU."""
     assert not wrong_gradients("resnet18", tmp_path, recorded=1e-2, differences=2e-2, step=1e-9, narrow=True)
 
 
-def test_weights_may_be_given_or_left_out(tmp_path: Path) -> None:
+def test_weights_are_optional_inputs(tmp_path: Path) -> None:
     model = dlc.compile_model(loss(tmp_path / "m.onnx"), target="reference", vjp="loss", wrt="w")
     x = draw.standard_normal((2, 4))
     assert model(x)["loss"] == model(x=x, w=model.defaults["w"])["loss"] != model(x=x, w=2 * model.defaults["w"])["loss"]
 
 
-def test_the_cotangent_of_one_element_is_1(tmp_path: Path) -> None:
+def test_default_cotangent_is_one(tmp_path: Path) -> None:
     model = dlc.compile_model(loss(tmp_path / "m.onnx"), target="reference", vjp="loss", wrt="w")
     x = draw.standard_normal((2, 4))
     twice = model({"x": x, "cotangent:loss": np.float64(2)})
     np.testing.assert_allclose(2 * model(x)["grad:w"], twice["grad:w"])
 
 
-def test_all_weights_are_those_that_training_changes(tmp_path: Path) -> None:
+def test_all_weights_means_trainable_weights(tmp_path: Path) -> None:
     model = dlc.compile_model(loss(tmp_path / "m.onnx"), target="reference", vjp="loss", wrt="weights")
-    # Not the statistics of the normalisation.
+    # Not the statistics of the normalization.
     assert set(model.defaults) == {"w", "scale", "shift", "cotangent:loss"}
 
 
@@ -89,7 +89,7 @@ def test_forward_mode_agrees_with_reverse_mode(tmp_path: Path) -> None:
     np.testing.assert_allclose(forward["tangent:loss"], expected, rtol=1e-12)
 
 
-def test_hessian_times_a_vector(tmp_path: Path) -> None:
+def test_hessian_vector_product(tmp_path: Path) -> None:
     path, x, v = loss(tmp_path / "m.onnx"), draw.standard_normal((2, 4)), draw.standard_normal(4)
     model = dlc.compile_model(path, target="reference", hvp="loss", wrt="w")
     found = model({"x": x, "tangent:w": v})
@@ -99,7 +99,7 @@ def test_hessian_times_a_vector(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["hvp:w"], (ahead - behind) / 2e-5, rtol=1e-7)
 
 
-def test_an_open_batch_is_compiled_once(tmp_path: Path) -> None:
+def test_a_dynamic_batch_is_compiled_once(tmp_path: Path) -> None:
     model = dlc.compile_model(perceptron(tmp_path / "m.onnx"), vjp="logits", wrt="w*")
     model.save(tmp_path / "g.dlc")
     fixed = dlc.compile_model(tmp_path / "m.onnx", target="reference", vjp="logits", wrt="w*", input_shapes={"x": (3, 2)})
@@ -108,7 +108,7 @@ def test_an_open_batch_is_compiled_once(tmp_path: Path) -> None:
         np.testing.assert_allclose(dlc.load(tmp_path / "g.dlc")(x, cotangent)[name], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_tensor_inside_is_differentiated(tmp_path: Path) -> None:
+def test_inner_tensors_can_be_differentiated(tmp_path: Path) -> None:
     model = dlc.compile_model(perceptron(tmp_path / "m.onnx", batch=2), target="reference", vjp="h", wrt="b1")
     x, cotangent = np.ones((2, 2), np.float32), np.ones((2, 8), np.float32)
     found = model(x, cotangent)
@@ -118,38 +118,38 @@ def test_a_tensor_inside_is_differentiated(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"vjp": "logit", "wrt": "w1"}, "no output is called 'logit' (did you mean 'logits'?); its outputs are logits"),
-        ({"vjp": "logits", "wrt": "w3"}, "wrt 'w3': no input or weight is called so"),
-        ({"vjp": "logits", "wrt": "w3"}, "inputs of floats: x; weights of floats: w1, b1, w2, b2"),
-        ({"vjp": "logits", "wrt": "steps"}, "wrt 'steps': steps: int64[3] is not of floats"),
-        ({"vjp": "logits", "wrt": "h"}, "wrt 'h': a node makes it"),
+        ({"vjp": "logit", "wrt": "w1"}, "no output is named 'logit' (did you mean 'logits'?); the outputs are logits"),
+        ({"vjp": "logits", "wrt": "w3"}, "wrt 'w3': no input or weight has this name"),
+        ({"vjp": "logits", "wrt": "w3"}, "float inputs: x; float weights: w1, b1, w2, b2"),
+        ({"vjp": "logits", "wrt": "steps"}, "wrt 'steps': expected a float dtype, got steps: int64[3]"),
+        ({"vjp": "logits", "wrt": "h"}, "wrt 'h': it is the output of a node"),
         ({"vjp": "logits", "wrt": "z*"}, "wrt 'z*'"),
-        ({"hvp": "logits", "wrt": "w1"}, "a Hessian is of one element"),
+        ({"hvp": "logits", "wrt": "w1"}, "hvp of 'logits': expected an output of one element"),
         ({"hvp": ["logits", "h"], "wrt": "w1"}, "hvp = ['logits', 'h']; expected a string or None"),
-        ({"vjp": "logits"}, "with respect to which"),
-        ({"wrt": "w1"}, "without vjp, jvp or hvp"),
-        ({"vjp": "logits", "jvp": "logits", "wrt": "w1"}, "vjp and jvp are given"),
-        ({"train_step": dlc.TrainStep("sgd", "mse"), "wrt": "w1"}, "of a training step it is part of"),
-        ({"vjp": "logits", "wrt": "x", "input_values": {"x": np.ones((2, 2), np.float32)}}, "made a constant"),
+        ({"vjp": "logits"}, "differentiate by"),
+        ({"wrt": "w1"}, "wrt needs vjp, jvp or hvp"),
+        ({"vjp": "logits", "jvp": "logits", "wrt": "w1"}, "vjp and jvp cannot be combined"),
+        ({"train_step": dlc.TrainStep("sgd", "mse"), "wrt": "w1"}, "for a training step, pass TrainStep"),
+        ({"vjp": "logits", "wrt": "x", "input_values": {"x": np.ones((2, 2), np.float32)}}, "a constant has no gradient"),
     ],
 )
-def test_misuse_says_what_there_is(tmp_path: Path, given: dict[str, Any], text: str) -> None:
+def test_errors_list_the_available_names(tmp_path: Path, given: dict[str, Any], text: str) -> None:
     with pytest.raises(dlc.DlcError) as raised:
         dlc.compile_model(perceptron(tmp_path / "m.onnx"), target="reference", **given)
     assert text in str(raised.value)
 
 
-def test_weights_that_the_model_must_know_have_no_gradient(tmp_path: Path) -> None:
+def test_weights_that_determine_shapes_have_no_gradient(tmp_path: Path) -> None:
     nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], name="larger", mode="nearest")]
     scales = {"scales": np.array([1, 1, 2, 2], np.float32)}
     write(tmp_path / "m.onnx", nodes, {"x": (np.float32, (1, 1, 2, 2))}, {"y": (np.float32, (1, 1, 4, 4))}, scales)
-    with pytest.raises(dlc.UnsupportedError, match="no gradient with respect to them; leave them out of wrt"):
+    with pytest.raises(dlc.UnsupportedError, match="they have no gradient; remove them from wrt"):
         dlc.compile_model(tmp_path / "m.onnx", vjp="y", wrt="scales")
 
 
-def test_a_dump_has_no_names(tmp_path: Path) -> None:
+def test_a_dump_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "m.mlir").write_text("builtin.module {}")
-    with pytest.raises(dlc.ModelError, match="made of ONNX models"):
+    with pytest.raises(dlc.ModelError, match="need an ONNX model"):
         dlc.compile_model(tmp_path / "m.mlir", vjp="y", wrt="x")
 
 
@@ -158,7 +158,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["compile", str(path), "--vjp", "logits", "--wrt", "x,w1", "-o", str(made)])
     assert done.exit_code == 0, done.stderr
     assert "output  grad:x: float32[2, 2]" in done.stdout
-    assert "inputs that may be left out: w1: float32[2, 8]" in done.stdout
+    assert "optional inputs: w1: float32[2, 8]" in done.stdout
     shown = CliRunner().invoke(main, ["run", str(made), "--json"])
     assert shown.exit_code == 0, shown.stderr
     assert "grad:w1" in shown.stdout
@@ -167,10 +167,10 @@ def test_on_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--vjp", "logits"], "with respect to which"),
-        (["--loss", "mse"], "--loss is of a training step"),
-        (["--train-step", "sgd"], "say --loss"),
-        (["--train-step", "sgd", "--loss", "mse", "--vjp", "logits", "--wrt", "x"], "one artifact is one of them"),
+        (["--vjp", "logits"], "differentiate by"),
+        (["--loss", "mse"], "--loss: only valid for a training step"),
+        (["--train-step", "sgd"], "add --loss"),
+        (["--train-step", "sgd", "--loss", "mse", "--vjp", "logits", "--wrt", "x"], "exclude each other; compile two models"),
         (["--train-step", "adam", "--loss", "mse", "--momentum", "0.9"], "a setting of sgd"),
     ],
 )

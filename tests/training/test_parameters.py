@@ -1,4 +1,4 @@
-"""Initialisers of a model that are inputs, which a call may leave out."""
+"""Initializers as optional inputs of a model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ W, B = np.float32([[1, -1, 2], [0, 3, 1]]), np.float32([1, 2, 3])
 
 
 def dense() -> ModelProto:
-    """x·w + b, of which the file lists `w` as an input as well."""
+    """Return x·w + b; the file lists `w` as an input as well."""
     nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])]
     return model(nodes, {"x": ["N", 2], "w": [2, 3]}, ["y"], weights={"w": W, "b": B})
 
 
-def test_a_call_may_give_a_parameter_or_leave_it_out(tmp_path: Path) -> None:
+def test_parameters_are_optional_inputs(tmp_path: Path) -> None:
     dlc.compile_model(dense(), parameters="w").save(tmp_path / "m.dlc")
     loaded = dlc.load(tmp_path / "m.dlc")
     np.testing.assert_array_equal(loaded(X)["y"], X @ W + B)
@@ -31,10 +31,10 @@ def test_a_call_may_give_a_parameter_or_leave_it_out(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded(X[:1])["y"], X[:1] @ W + B)
 
 
-def test_without_parameters_initialisers_are_constants() -> None:
+def test_without_parameters_initializers_are_constants() -> None:
     compiled = dlc.compile_model(dense(), target="reference")
     assert [info.name for info in compiled.inputs] == ["x"]
-    with pytest.raises(dlc.DlcError, match=r"no input is called 'w'.*`parameters`"):
+    with pytest.raises(dlc.DlcError, match=r"no input is named 'w'.*`parameters`"):
         compiled(x=X, w=W)
 
 
@@ -47,22 +47,22 @@ def test_parameters_by_pattern_and_by_option(tmp_path: Path) -> None:
     assert [info.name for info in dlc.load(tmp_path / "m.dlc").inputs] == ["x", "w", "b"]
 
 
-def test_what_says_a_shape_is_no_parameter() -> None:
+def test_initializers_that_determine_shapes_are_not_parameters() -> None:
     node = helper.make_node("Reshape", ["x", "s"], ["y"])
     source = model([node], {"x": [2, 3]}, ["y"], weights={"s": np.int64([3, 2])}, dtypes={"s": INT64})
-    with pytest.raises(dlc.UnsupportedError, match=r"s: the model can only be compiled for values of these"):
+    with pytest.raises(dlc.UnsupportedError, match=r"s: the model must be specialized for their values"):
         dlc.compile_model(source, parameters="s")
 
 
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"parameters": "v"}, "parameters 'v': no initialiser is called so; initialisers: w, b"),
-        ({"parameters": "x"}, "parameters 'x': no initialiser is called so; initialisers: w, b"),
-        ({"parameters": "w", "vjp": "y", "wrt": "b"}, "vjp and parameters are given; one artifact is one of them"),
+        ({"parameters": "v"}, "parameters 'v': no such initializer; initializers: w, b"),
+        ({"parameters": "x"}, "parameters 'x': no such initializer; initializers: w, b"),
+        ({"parameters": "w", "vjp": "y", "wrt": "b"}, "vjp and parameters cannot be combined"),
     ],
 )
-def test_names_that_are_no_initialisers_are_told(given: dict[str, str], text: str) -> None:
+def test_unknown_initializers_are_errors(given: dict[str, str], text: str) -> None:
     with pytest.raises(dlc.DlcError) as raised:
         dlc.compile_model(dense(), target="reference", **given)  # pyright: ignore[reportArgumentType]
     assert text in str(raised.value)

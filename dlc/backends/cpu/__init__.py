@@ -1,1 +1,1 @@
-"""The CPU as a target: its kernels' code by LLVM, and what of the run-time is code."""
+"""The CPU backend: kernels compiled by LLVM, and the native part of the run-time."""

@@ -1,4 +1,4 @@
-; What the run-time takes of a processor of AArch64, see x86_64.ll.
+; The AArch64 part of the run-time; see x86_64.ll.
 
 declare void @llvm.aarch64.hint(i32)
 declare i64 @llvm.readsteadycounter()
@@ -23,13 +23,13 @@ define private void @pause() alwaysinline {
   ret void
 }
 
-; A timer of 24 MHz to 1 GHz, which says how fast it is.
+; A timer of 24 MHz to 1 GHz; its frequency can be read.
 define private i64 @ticks() alwaysinline {
   %time = call i64 @llvm.readsteadycounter()
   ret i64 %time
 }
 
-; 122 µs: its frequency by 2¹³.
+; 122 µs: its frequency divided by 2¹³.
 define private i64 @patience() alwaysinline {
   %frequency = call i64 @llvm.read_register.i64(metadata !{!"cntfrq_el0"})
   %patience = lshr i64 %frequency, 13

@@ -1,4 +1,4 @@
-"""The CPU: kernels to objects, programs to artifacts; dlc's own objects are LLVM's."""
+"""The CPU backend: kernels become objects compiled by LLVM, programs become artifacts."""
 
 from __future__ import annotations
 
@@ -6,61 +6,61 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dlc.backends.base import CodeListing, KernelBackend, Parts
+from dlc.backends.base import CodeListing, KernelBackend, ProgramParts
 from dlc.backends.cpu.listings import asm_listing, llvm_listing
-from dlc.backends.cpu.llvm import assembly, compile_listed, compile_text
+from dlc.backends.cpu.llvm import assembly, compile_text, compile_with_listing
 from dlc.backends.cpu.runtime_code import runtime_object
-from dlc.emission.llvm.aliases import joined
-from dlc.emission.llvm.kernel import KernelText, emit_kernel
-from dlc.emission.llvm.traced import traced_text
+from dlc.emission.llvm.alias_scopes import join_kernels
+from dlc.emission.llvm.debug_locations import emit_kernel_with_locations
+from dlc.emission.llvm.kernel import LlvmKernel, emit_kernel
 from dlc.ir import Operation, func
 from dlc.runtime.cpu.artifact import Artifact
-from dlc.runtime.cpu.code.loader import Code, linked
+from dlc.runtime.cpu.code.loader import MachineCode, link_object
 from dlc.runtime.cpu.kernel_object import KernelObject
-from dlc.runtime.program.host_program import OpenKernel
-from dlc.runtime.program.open_program import OpenProgram
+from dlc.runtime.program.dynamic_program import DynamicProgram
+from dlc.runtime.program.host_program import KernelSignature
 from dlc.target import Target, require_host
 
-Text = TypeVar("Text")
+KernelTextT = TypeVar("KernelTextT")
 
 
-class ObjectBackend(KernelBackend[Text, KernelObject]):
-    """Kernels as objects for a processor, whatever compiler makes them."""
+class ObjectBackend(KernelBackend[KernelTextT, KernelObject]):
+    """A backend whose kernels are object files for a processor, whatever compiler produces them."""
 
-    def here(self) -> ObjectBackend[Text]:
+    def for_local_device(self) -> ObjectBackend[KernelTextT]:
         require_host(self.target, f"target {self.target.name}")
         return self
 
-    def compiling(self) -> ObjectBackend[Text]:
+    def for_compilation(self) -> ObjectBackend[KernelTextT]:
         return self
 
     def size(self, code: KernelObject) -> int:
         return code.size
 
-    def assemble(self, parts: Parts[KernelObject]) -> Artifact:
-        is_open = isinstance(parts.host, OpenProgram)
+    def assemble(self, parts: ProgramParts[KernelObject]) -> Artifact:
+        is_dynamic = isinstance(parts.host, DynamicProgram)
         kernels = tuple(
             replace(
                 k,
                 origins=parts.origins[k.name],
                 results=parts.results[k.name],
                 flops=parts.flops[k.name],
-                open=k.open if is_open else None,
+                open=k.open if is_dynamic else None,
             )
             for k in parts.kernels
         )
         runtime, numerics = runtime_object(self.target.architecture), parts.options.numerics
-        return Artifact(parts.name, self.target.of_code, parts.host, kernels, parts.weights, runtime, numerics)
+        return Artifact(parts.name, self.target.without_costs, parts.host, kernels, parts.weights, runtime, numerics)
 
 
 @dataclass(frozen=True)
-class Cpu(ObjectBackend[KernelText]):
-    """A level of an architecture, or one with facts of its own: `Cpu(replace(CPU_LEVELS["cpu:avx2"], …))`."""
+class Cpu(ObjectBackend[LlvmKernel]):
+    """A CPU target: a predefined level, or one with other properties, `Cpu(replace(CPU_LEVELS["cpu:avx2"], …))`."""
 
     level: Target
 
-    takes_sizes = True
-    forms = ("llvm", "asm")
+    accepts_symbolic_sizes = True
+    listing_formats = ("llvm", "asm")
     suffix = "ll"
     compiler = "llvm"
 
@@ -68,29 +68,29 @@ class Cpu(ObjectBackend[KernelText]):
     def target(self) -> Target:
         return self.level
 
-    def emit(self, kernel: func.FuncOp) -> KernelText:
+    def emit(self, kernel: func.FuncOp) -> LlvmKernel:
         return emit_kernel(kernel, self.target)
 
-    def compile_kernel(self, name: str, text: KernelText) -> KernelObject:
-        (made,) = self.compile_kernels({name: text})
-        return made
+    def compile_kernel(self, name: str, text: LlvmKernel) -> KernelObject:
+        (compiled,) = self.compile_kernels({name: text})
+        return compiled
 
-    def compile_kernels(self, texts: Mapping[str, KernelText]) -> list[KernelObject]:
-        code = linked(compile_text(joined(text.text for text in texts.values()), self.target))
+    def compile_kernels(self, texts: Mapping[str, LlvmKernel]) -> list[KernelObject]:
+        code = link_object(compile_text(join_kernels(text.text for text in texts.values()), self.target))
         return [_within(code, name, text) for name, text in texts.items()]
 
-    def show(self, form: str, texts: Mapping[str, KernelText], headers: Mapping[str, str]) -> str:
-        if form == "asm":
+    def show(self, format: str, texts: Mapping[str, LlvmKernel], headers: Mapping[str, str]) -> str:
+        if format == "asm":
             return "\n".join(assembly(text.text, self.target) for text in texts.values())
-        return joined(text.text for text in texts.values())
+        return join_kernels(text.text for text in texts.values())
 
-    def emit_traced(self, kernel: func.FuncOp, lines: Mapping[Operation, int]) -> KernelText:
-        return traced_text(kernel, self.target, lines)
+    def emit_with_locations(self, kernel: func.FuncOp, lines: Mapping[Operation, int]) -> LlvmKernel:
+        return emit_kernel_with_locations(kernel, self.target, lines)
 
-    def compile_listed(self, name: str, text: KernelText) -> tuple[KernelObject, list[CodeListing]]:
-        object, assembly = compile_listed(text.text, self.target)
-        return _within(linked(object), name, text), [llvm_listing(text.text), asm_listing(assembly)]
+    def compile_with_listing(self, name: str, text: LlvmKernel) -> tuple[KernelObject, list[CodeListing]]:
+        object, assembly = compile_with_listing(text.text, self.target)
+        return _within(link_object(object), name, text), [llvm_listing(text.text), asm_listing(assembly)]
 
 
-def _within(code: Code, name: str, text: KernelText) -> KernelObject:
-    return KernelObject.within(code, name, text.grids, OpenKernel(text.sizes, text.bytes))
+def _within(code: MachineCode, name: str, text: LlvmKernel) -> KernelObject:
+    return KernelObject.within(code, name, text.grids, KernelSignature(text.sizes, text.bytes))

@@ -1,67 +1,68 @@
-; Calls of a program that lies in memory as one block of bytes (image.py), for whoever has no Python.
+; Calls of a program that is one block of bytes in memory (image.py), for callers without Python.
 ;
-; A call computes what its sizes decide, sets up the slots, and executes the records. It allocates nothing and keeps nothing:
-; slots and the arena are in the memory that it is given, numbers that sizes decide on the stack. Structures, in memory order:
+; A call computes the numbers that depend on its symbolic sizes, initializes the slots, and executes the records. It allocates no
+; memory and has no state: the slots and the arena are in the memory that the caller passes, the numbers on the stack.
+; Structures, in memory order:
 ;
-;   %Call       what `dlc_call` of dlc.h is
-;   %Image      the beginning of the block; fields that say where something is count in bytes from there
-;   tensor      {i64 name, dtype, element bytes, rank, dims, otherwise, over}: `otherwise` is how far from the block the array
-;               lies that an input is if none is given, 0 if there is none; `over` which input an output is written over, -1
-;               if none, -2 if it lies in the call's memory, since data decides how large it is: then the call says where
-;   operation   {i64 kind, a, b}, each of which makes one number, which later ones know by its place in the list
-;     0  a                         1  the size `a` of the call                2  #a + #b
-;     3  #a * #b                   4  #a / #b, rounded down                   5  the larger of #a and #b
-;     6  the smaller               7  #a tasks on #b bytes as a record says it (table.py)
-;     8  fails unless #a >= 0 or #b == 0, which only a damaged program does
-;     9  fails unless #a >= 0: the sizes of the call are not those of the program; `b` is for the message
-;   array       {i64 how far from the block it lies, bytes, checksum}
-;   fill        {i64 slot, number, address}: slots[slot] = #number, which counts from the arena if `address` is 1
-;   decision    {i64 code, slot, offset, on}: when records end with this code, the i64 at slots[slot] + offset is the next size
-;               behind those of the call. What sizes decide is computed again, with 0 for those that are not decided yet, and
-;               records go on `on` bytes from the first. What lies in the arena stays there: places of what is as large come
-;               behind all others. The call begins again where the memory is too little then.
+;   %Call       the layout of `dlc_call` in dlc.h
+;   %Image      the beginning of the block; offsets are in bytes from there
+;   tensor      {i64 name, dtype, element bytes, rank, dims, otherwise, over}: `otherwise` is the offset of the default array of
+;               an input, 0 if there is none; `over` is the input that an output overwrites, -1 if there is none, -2 if the
+;               output has a data-dependent size and is in the memory of the call, which then returns its address
+;   operation   {i64 kind, a, b}; each computes one number, which later operations refer to by its index (#a, #b)
+;     0  a                         1  size `a` of the call                    2  #a + #b
+;     3  #a * #b                   4  floor(#a / #b)                          5  max(#a, #b)
+;     6  min(#a, #b)               7  #a tasks on #b bytes, encoded as in a record (table.py)
+;     8  fails unless #a >= 0 or #b == 0, which happens only in damaged programs
+;     9  fails unless #a >= 0: the program does not support the sizes of the call; `b` is used for the message
+;   array       {i64 offset from the block, bytes, checksum}
+;   fill        {i64 slot, number, address}: slots[slot] = #number, plus the address of the arena if `address` is 1
+;   decision    {i64 code, slot, offset, on}: when the records end with this code, the i64 at slots[slot] + offset is the next
+;               data-dependent size. All numbers are recomputed, with 0 for sizes that are not known yet, and execution resumes
+;               `on` bytes from the first record. Data in the arena stays valid: buffers whose size depends on the new size are
+;               placed after all others. If the memory is too small now, the call must be repeated.
 ;
-; The codes that a call ends with are those of dlc.h; below 0 they are the program's own.
+; The return codes of a call are those of dlc.h; negative ones are specific to the program.
 
 %Call = type {
   ptr,         ;  0 addresses of inputs
-  ptr,         ;  1 addresses of outputs; those that lie in the memory are set
-  ptr,         ;  2 open sizes
-  ptr,         ;  3 memory, at a multiple of 64; null: nothing is run
-  i64,         ;  4 bytes of it; below 0 only the block is answered
-  ptr,         ;  5 where the shapes of inputs and outputs go, one after the other; null: nowhere
+  ptr,         ;  1 addresses of outputs; the call sets those of outputs in its memory
+  ptr,         ;  2 symbolic sizes
+  ptr,         ;  3 memory, aligned to 64 bytes; null: nothing is run
+  i64,         ;  4 bytes of memory; negative: return only the block
+  ptr,         ;  5 where to store the shapes of inputs and outputs, consecutively; null: nowhere
   ptr,         ;  6 a pool; null: none
-  ptr,         ;  7 who runs tasks in a pool's place; null: nobody
-  ptr,         ;  8 whose that is
-  i64,         ;  9 result: bytes of memory that it takes
+  ptr,         ;  7 user callback that runs tasks; null: none
+  ptr,         ;  8 the callback's `user` argument
+  i64,         ;  9 result: required bytes of memory
   i64,         ; 10 result: the operation that failed
   ptr,         ; 11 result: the block
-  ptr,         ; 12 what is given to pick one of several programs (picking.ll)
-  i64,         ; 13 how much that is
-  ptr          ; 14 result: the name of the input that none of them is for
+  ptr,         ; 12 selectors that choose one of several programs (program_selection.ll)
+  i64,         ; 13 number of selectors
+  ptr          ; 14 result: the name of the input that no program matches
 }
 
 %Image = type {
-  [16 x i8],   ;  0 code: dlc_call with this block
+  [16 x i8],   ;  0 code: jumps to dlc_call with this block
   [8 x i8],    ;  1 "dlcimage"
-  [7 x i64],   ;  2 what only who opens it reads
-  i64,         ;  3 slots
-  i64,         ;  4 number: bytes of the arena
-  i64,         ;  5 inputs
-  i64,         ;  6 outputs
-  i64,         ;  7 where tensors are, inputs first
-  i64,         ;  8 where the numbers are that are their sizes
-  i64,         ;  9 how many these are
-  i64,         ; 10 where operations are
-  i64,         ; 11 how many
-  i64,         ; 12 where arrays are, weights first
-  i64,         ; 13 how many of these weights are
-  i64,         ; 14 where fills are
-  i64,         ; 15 how many
-  i64,         ; 16 where records are
-  i64,         ; 17 how many sizes a call gives
-  i64,         ; 18 where decisions are
-  i64          ; 19 how many
+  [7 x i64],   ;  2 read only by the loader
+  i64,         ;  3 number of slots
+  i64,         ;  4 index of the number that is the arena size in bytes
+  i64,         ;  5 number of inputs
+  i64,         ;  6 number of outputs
+  i64,         ;  7 offset of the tensors, inputs first
+  i64,         ;  8 offset of the dims: indices of the numbers that are their sizes
+  i64,         ;  9 number of dims
+  i64,         ; 10 offset of the operations
+  i64,         ; 11 number of operations
+  i64,         ; 12 offset of the arrays, weights first
+  i64,         ; 13 number of weights
+  i64,         ; 14 offset of the fills
+  i64,         ; 15 number of fills
+  i64,         ; 16 offset of the records
+  i64,         ; 17 number of symbolic sizes
+  i64,         ; 18 offset of the decisions
+  i64          ; 19 number of decisions
 }
 
 declare { i64, i1 } @llvm.sadd.with.overflow.i64(i64, i64)
@@ -69,7 +70,7 @@ declare { i64, i1 } @llvm.smul.with.overflow.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
 
-; One operation on numbers: what it makes, and the code that the call fails with, 0 if it does not.
+; Evaluates one operation; returns the number, and the error code of the call or 0.
 define private { i64, i64 } @operate(ptr %operation, ptr %numbers, ptr %sizes) {
 entry:
   %a.at = getelementptr i64, ptr %operation, i64 1
@@ -84,18 +85,18 @@ entry:
   ]
 
 constant:
-  br label %made
+  br label %computed.one
 
 size:
   %size.at = getelementptr i64, ptr %sizes, i64 %a
   %given = load i64, ptr %size.at
-  br label %made
+  br label %computed.one
 
 fit:
-  %fitting.at = getelementptr i64, ptr %numbers, i64 %a
-  %fitting = load i64, ptr %fitting.at
-  %misfit = icmp slt i64 %fitting, 0
-  br i1 %misfit, label %unfit, label %made
+  %checked.at = getelementptr i64, ptr %numbers, i64 %a
+  %checked = load i64, ptr %checked.at
+  %is.bad = icmp slt i64 %checked, 0
+  br i1 %is.bad, label %bad.size, label %computed.one
 
 two:
   %x.at = getelementptr i64, ptr %numbers, i64 %a
@@ -115,18 +116,18 @@ add:
   %sum.pair = call { i64, i1 } @llvm.sadd.with.overflow.i64(i64 %x, i64 %y)
   %sum = extractvalue { i64, i1 } %sum.pair, 0
   %sum.lost = extractvalue { i64, i1 } %sum.pair, 1
-  br i1 %sum.lost, label %unfit, label %made
+  br i1 %sum.lost, label %bad.size, label %computed.one
 
 multiply:
   %product.pair = call { i64, i1 } @llvm.smul.with.overflow.i64(i64 %x, i64 %y)
   %product = extractvalue { i64, i1 } %product.pair, 0
   %product.lost = extractvalue { i64, i1 } %product.pair, 1
-  br i1 %product.lost, label %unfit, label %made
+  br i1 %product.lost, label %bad.size, label %computed.one
 
 divide:
-  ; Divisors are positive in every program; the others have quotients that processors do not know.
+  ; Divisors are positive in every valid program; others could trap.
   %positive = icmp sgt i64 %y, 0
-  br i1 %positive, label %quotient, label %unfit
+  br i1 %positive, label %quotient, label %bad.size
 
 quotient:
   %toward.zero = sdiv i64 %x, %y
@@ -134,43 +135,43 @@ quotient:
   %below = icmp slt i64 %rest, 0
   %one = zext i1 %below to i64
   %floor = sub i64 %toward.zero, %one
-  br label %made
+  br label %computed.one
 
 larger:
   %max = call i64 @llvm.smax.i64(i64 %x, i64 %y)
-  br label %made
+  br label %computed.one
 
 smaller:
   %min = call i64 @llvm.smin.i64(i64 %x, i64 %y)
-  br label %made
+  br label %computed.one
 
 tasks:
-  ; A launch on less than 32 KiB is not shared.
+  ; A launch on less than 32 KiB runs on one thread.
   %little = icmp slt i64 %y, 32768
   %minus = sub i64 0, %x
   %word = select i1 %little, i64 %minus, i64 %x
   %many = icmp ugt i64 %x, 2147483647
-  br i1 %many, label %unfit, label %made
+  br i1 %many, label %bad.size, label %computed.one
 
 within:
   %negative = icmp slt i64 %x, 0
   %matters = icmp ne i64 %y, 0
   %outside = and i1 %negative, %matters
-  br i1 %outside, label %damaged, label %made
+  br i1 %outside, label %damaged, label %computed.one
 
-unfit:
+bad.size:
   ret { i64, i64 } { i64 0, i64 1 }
 
 damaged:
   ret { i64, i64 } { i64 0, i64 3 }
 
-made:
+computed.one:
   %number = phi i64 [ %a, %constant ], [ %given, %size ], [ 0, %fit ], [ %sum, %add ], [ %product, %multiply ], [ %floor, %quotient ], [ %max, %larger ], [ %min, %smaller ], [ %word, %tasks ], [ 0, %within ]
   %result = insertvalue { i64, i64 } { i64 0, i64 0 }, i64 %number, 0
   ret { i64, i64 } %result
 }
 
-; Makes all numbers of so many operations: 0, or the code that the call fails with, and which operation did.
+; Evaluates `count` operations; returns 0, or an error code with the index of the operation that failed.
 define private i64 @compute(ptr %operations, i64 %count, ptr %numbers, ptr %sizes, ptr %failed.at) {
 entry:
   br label %check
@@ -182,9 +183,9 @@ check:
 
 one:
   %operation = getelementptr [3 x i64], ptr %operations, i64 %i
-  %made = call { i64, i64 } @operate(ptr %operation, ptr %numbers, ptr %sizes)
-  %number = extractvalue { i64, i64 } %made, 0
-  %code = extractvalue { i64, i64 } %made, 1
+  %computed.one = call { i64, i64 } @operate(ptr %operation, ptr %numbers, ptr %sizes)
+  %number = extractvalue { i64, i64 } %computed.one, 0
+  %code = extractvalue { i64, i64 } %computed.one, 1
   %failed = icmp ne i64 %code, 0
   br i1 %failed, label %fail, label %computed
 
@@ -202,7 +203,7 @@ end:
   ret i64 0
 }
 
-; Sets the slots that hold numbers, and addresses in the arena.
+; Initializes the slots that hold numbers, and those that hold addresses in the arena.
 define private void @fill(ptr %fills, i64 %count, ptr %numbers, ptr %slots, ptr %arena) {
 entry:
   %arena.address = ptrtoint ptr %arena to i64
@@ -234,8 +235,8 @@ end:
   ret void
 }
 
-; Sets `count` slots, from `slots` on, to what a call gives: for tensors from `tensor` on the addresses in `given`, or instead of
-; null what lies `otherwise` from `base`; for an output that is written over an input, that input, which `inputs` has.
+; Initializes `count` slots with the addresses of inputs or outputs in `given`. A null address is replaced by the tensor's default
+; array (`otherwise` bytes from `base`). An output that overwrites an input gets the address of that input from `inputs`.
 define private void @give(ptr %slots, ptr %given, ptr %tensor, i64 %count, ptr %base, ptr %inputs) {
 entry:
   br label %check
@@ -243,9 +244,9 @@ entry:
 check:
   %i = phi i64 [ 0, %entry ], [ %next, %give ]
   %over = icmp eq i64 %i, %count
-  br i1 %over, label %end, label %look
+  br i1 %over, label %end, label %find.decision
 
-look:
+find.decision:
   %slot = getelementptr ptr, ptr %slots, i64 %i
   %given.at = getelementptr ptr, ptr %given, i64 %i
   %otherwise.at = getelementptr [7 x i64], ptr %tensor, i64 %i, i64 5
@@ -258,16 +259,16 @@ look:
   %has.default = icmp ne i64 %otherwise, 0
   %defaulted = and i1 %missing, %has.default
   %own = select i1 %defaulted, ptr %default, ptr %address
-  %donated = icmp sge i64 %donor, 0
-  br i1 %donated, label %donation, label %give
+  %is.aliased = icmp sge i64 %donor, 0
+  br i1 %is.aliased, label %alias, label %give
 
-donation:
+alias:
   %donor.slot = getelementptr ptr, ptr %inputs, i64 %donor
-  %lent = load ptr, ptr %donor.slot
+  %aliased = load ptr, ptr %donor.slot
   br label %give
 
 give:
-  %final = phi ptr [ %own, %look ], [ %lent, %donation ]
+  %final = phi ptr [ %own, %find.decision ], [ %aliased, %alias ]
   store ptr %final, ptr %slot
   %next = add i64 %i, 1
   br label %check
@@ -276,7 +277,7 @@ end:
   ret void
 }
 
-; Makes a call of the program at %image; distances of arrays count from %base, which is the block where it was first.
+; Calls the program at %image. Offsets of arrays are relative to %base, the original address of the block.
 define i64 @dlc_call(ptr %call, ptr %image, ptr %base) {
 entry:
   %sizes.at = getelementptr %Call, ptr %call, i64 0, i32 2
@@ -301,7 +302,7 @@ entry:
   %operation.count = load i64, ptr %operation.count.at
   %operations = getelementptr i8, ptr %image, i64 %operations.where
   %numbers = alloca i64, i64 %operation.count
-  ; Of a pool that is the caller's, nothing else is read.
+  ; If the caller provides a callback, only these two fields of the pool are read.
   %callers = alloca %Pool, align 128
   %given.count.at = getelementptr %Image, ptr %image, i64 0, i32 17
   %decisions.where.at = getelementptr %Image, ptr %image, i64 0, i32 18
@@ -315,38 +316,38 @@ entry:
   %records = getelementptr i8, ptr %image, i64 %records.where
   %size.count = add i64 %given.count, %decision.count
   %sizes = alloca i64, i64 %size.count
-  %introduction = icmp slt i64 %bytes, 0
-  br i1 %introduction, label %answered, label %take
+  %wants.block = icmp slt i64 %bytes, 0
+  br i1 %wants.block, label %done.early, label %copy.size
 
-take:
-  %t = phi i64 [ 0, %entry ], [ %t.next, %taken ]
-  %took = icmp eq i64 %t, %given.count
-  br i1 %took, label %forget, label %taken
+copy.size:
+  %t = phi i64 [ 0, %entry ], [ %t.next, %copy.one ]
+  %all.copied = icmp eq i64 %t, %given.count
+  br i1 %all.copied, label %reset, label %copy.one
 
-taken:
-  %taken.at = getelementptr i64, ptr %given.sizes, i64 %t
-  %kept.at = getelementptr i64, ptr %sizes, i64 %t
-  %taken.size = load i64, ptr %taken.at
-  store i64 %taken.size, ptr %kept.at
+copy.one:
+  %size.argument.at = getelementptr i64, ptr %given.sizes, i64 %t
+  %own.size.at = getelementptr i64, ptr %sizes, i64 %t
+  %size.argument = load i64, ptr %size.argument.at
+  store i64 %size.argument, ptr %own.size.at
   %t.next = add i64 %t, 1
-  br label %take
+  br label %copy.size
 
-forget:
-  ; Sizes from here on are not decided yet.
-  %known = phi i64 [ %given.count, %take ], [ %decided.count, %decided ]
-  %record = phi ptr [ %records, %take ], [ %following, %decided ]
-  br label %forget.one
+reset:
+  ; The sizes from here on are not known yet.
+  %known = phi i64 [ %given.count, %copy.size ], [ %known.count, %size.known ]
+  %record = phi ptr [ %records, %copy.size ], [ %following, %size.known ]
+  br label %reset.next
 
-forget.one:
-  %k = phi i64 [ %known, %forget ], [ %k.next, %forgotten ]
+reset.next:
+  %k = phi i64 [ %known, %reset ], [ %k.next, %reset.one ]
   %none = icmp eq i64 %k, %size.count
-  br i1 %none, label %compute, label %forgotten
+  br i1 %none, label %compute, label %reset.one
 
-forgotten:
-  %forgotten.at = getelementptr i64, ptr %sizes, i64 %k
-  store i64 0, ptr %forgotten.at
+reset.one:
+  %reset.at = getelementptr i64, ptr %sizes, i64 %k
+  store i64 0, ptr %reset.at
   %k.next = add i64 %k, 1
-  br label %forget.one
+  br label %reset.next
 
 compute:
   %code = call i64 @compute(ptr %operations, i64 %operation.count, ptr %numbers, ptr %sizes, ptr %failed.at)
@@ -399,17 +400,17 @@ dim:
   br label %shape
 
 decide:
-  %asked = icmp eq ptr %memory, null
-  br i1 %asked, label %answered, label %weigh
+  %memory.missing = icmp eq ptr %memory, null
+  br i1 %memory.missing, label %done.early, label %check.memory
 
-answered:
+done.early:
   ret i64 0
 
-weigh:
+check.memory:
   %short = icmp ult i64 %bytes, %needed
-  br i1 %short, label %no.room, label %fill
+  br i1 %short, label %too.small, label %fill
 
-no.room:
+too.small:
   ret i64 2
 
 fill:
@@ -438,12 +439,12 @@ fill:
   %weights.where = load i64, ptr %weights.where.at
   %weight.count = load i64, ptr %weight.count.at
   %weights = getelementptr i8, ptr %image, i64 %weights.where
-  br label %weigh.in
+  br label %next.weight
 
-weigh.in:
+next.weight:
   %w = phi i64 [ 0, %fill ], [ %w.next, %weight ]
-  %weighed = icmp eq i64 %w, %weight.count
-  br i1 %weighed, label %filling, label %weight
+  %all.weights = icmp eq i64 %w, %weight.count
+  br i1 %all.weights, label %filling, label %weight
 
 weight:
   %weight.at = getelementptr [3 x i64], ptr %weights, i64 %w
@@ -452,7 +453,7 @@ weight:
   %weight.slot = getelementptr ptr, ptr %weight.slots, i64 %w
   store ptr %weight.address, ptr %weight.slot
   %w.next = add i64 %w, 1
-  br label %weigh.in
+  br label %next.weight
 
 filling:
   %fills.where.at = getelementptr %Image, ptr %image, i64 0, i32 14
@@ -477,9 +478,9 @@ run:
   %own = icmp eq ptr %parallel, null
   %used = select i1 %own, ptr %pool, ptr %callers
   %ended = call i64 @dlc_execute(ptr %record, i64 9223372036854775807, ptr %memory, ptr %used)
-  br label %look
+  br label %find.decision
 
-look:
+find.decision:
   %q = phi i64 [ 0, %run ], [ %q.next, %another ]
   %no.decision = icmp eq i64 %q, %decision.count
   br i1 %no.decision, label %end, label %compare
@@ -492,7 +493,7 @@ compare:
 
 another:
   %q.next = add i64 %q, 1
-  br label %look
+  br label %find.decision
 
 read:
   %count.slot.at = getelementptr i64, ptr %decision, i64 1
@@ -507,44 +508,44 @@ read:
   %count = load i64, ptr %count.at
   %following = getelementptr i8, ptr %records, i64 %on
   %place = add i64 %given.count, %q
-  %decided.count = add i64 %place, 1
-  ; 2^40, and nothing below 0.
+  %known.count = add i64 %place, 1
+  ; A size must be in 0 … 2^40.
   %no.count = icmp ugt i64 %count, 1099511627776
-  br i1 %no.count, label %miscounted, label %decided
+  br i1 %no.count, label %bad.count, label %size.known
 
-miscounted:
+bad.count:
   ret i64 3
 
-decided:
-  %decided.at = getelementptr i64, ptr %sizes, i64 %place
-  store i64 %count, ptr %decided.at
-  br label %forget
+size.known:
+  %size.known.at = getelementptr i64, ptr %sizes, i64 %place
+  store i64 %count, ptr %size.known.at
+  br label %reset
 
 end:
   %whole = icmp eq i64 %ended, 0
-  br i1 %whole, label %tell, label %over
+  br i1 %whole, label %report, label %over
 
-tell:
-  %o = phi i64 [ 0, %end ], [ %o.next, %told ]
-  %all.told = icmp eq i64 %o, %output.count
-  br i1 %all.told, label %over, label %tell.one
+report:
+  %o = phi i64 [ 0, %end ], [ %o.next, %output.done ]
+  %all.reported = icmp eq i64 %o, %output.count
+  br i1 %all.reported, label %over, label %report.one
 
-tell.one:
+report.one:
   %tensor.over.at = getelementptr [7 x i64], ptr %output.tensors, i64 %o, i64 6
   %tensor.over = load i64, ptr %tensor.over.at
-  %is.kept = icmp eq i64 %tensor.over, -2
-  br i1 %is.kept, label %say, label %told
+  %is.in.memory = icmp eq i64 %tensor.over, -2
+  br i1 %is.in.memory, label %report.address, label %output.done
 
-say:
+report.address:
   %output.slot.at = getelementptr ptr, ptr %output.slots, i64 %o
   %output.address = load ptr, ptr %output.slot.at
-  %output.said.at = getelementptr ptr, ptr %outputs, i64 %o
-  store ptr %output.address, ptr %output.said.at
-  br label %told
+  %output.address.at = getelementptr ptr, ptr %outputs, i64 %o
+  store ptr %output.address, ptr %output.address.at
+  br label %output.done
 
-told:
+output.done:
   %o.next = add i64 %o, 1
-  br label %tell
+  br label %report
 
 over:
   ret i64 %ended

@@ -1,4 +1,4 @@
-"""LLVM IR text to objects and assembly, through llvmlite."""
+"""Compile LLVM IR text to objects and assembly with llvmlite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlc.errors import CompileError
 from dlc.runtime.cpu.code.loader import undefined_symbols
 from dlc.target import Target, architecture_of
 
-# What is there for debuggers, before the sections that are.
+# Debug directives in the code section.
 _DEBUG = re.compile(r"\t\.(?:loc|file)\t.*\n|\.Ltmp\d+:\n")
 
 
@@ -22,7 +22,7 @@ def _machine(target: Target) -> Any:
     llvm.initialize_all_asmprinters()
     architecture = architecture_of(target)
     features = ",".join(f"+{f}" for f in target.features)
-    # Small, position-independent code needs only distances as relocations (relocations.py).
+    # Small, position-independent code has only PC-relative relocations (relocations.py).
     machine = llvm.Target.from_triple(architecture.triple).create_target_machine(
         cpu=target.cpu, features=features, opt=2, reloc="pic", codemodel="small", abiname=architecture.abi
     )
@@ -31,10 +31,10 @@ def _machine(target: Target) -> Any:
 
 
 def _optimized(text: str, target: Target) -> Any:
-    """The module that `text` holds, after a short pipeline.
+    """Parse and verify `text` and run a short optimization pipeline.
 
-    The text is tiled, vectorised and free of common subexpressions, so what is left to do is local. Passes that vectorise
-    or unroll would only cost time, and those that look for idioms would insert calls of memset and memcpy.
+    The text is tiled, vectorized and free of common subexpressions, so only local optimization is left. Passes that vectorize
+    or unroll would only cost time, and idiom recognition would insert calls of memset and memcpy.
     """
     machine = _machine(target)
     header = f'target datalayout = "{machine.target_data}"\ntarget triple = "{architecture_of(target).triple}"\n'
@@ -54,19 +54,22 @@ def _optimized(text: str, target: Target) -> Any:
 
 
 def compile_text(text: str, target: Target) -> bytes:
-    """The object of LLVM IR text.
+    """Compile LLVM IR text to an object.
 
     Raises CompileError if LLVM rejects the text, or if the object would call a function that it does not define.
     """
     return _object(_optimized(text, target), target)
 
 
-def compile_listed(text: str, target: Target) -> tuple[bytes, str]:
-    """The object of LLVM IR text, and its assembly code; where it is this machine's, the object is made of that."""
+def compile_with_listing(text: str, target: Target) -> tuple[bytes, str]:
+    """Compile LLVM IR text; return the object and its assembly.
+
+    For the host's architecture the object is assembled from exactly that listing.
+    """
     machine, module, triple = _machine(target), _optimized(text, target), architecture_of(target).triple
     code = str(machine.emit_assembly(module.clone()))
     if triple.partition("-")[0] != llvm.get_default_triple().partition("-")[0]:
-        # LLVM's binding reads the assembly code of its own machine alone.
+        # The LLVM binding can parse assembly for the host's architecture only.
         return _object(module, target), code
     llvm.initialize_native_asmparser()
     plain = _DEBUG.sub("", code.partition("\t.section\t.debug")[0])
@@ -85,5 +88,5 @@ def _object(module: Any, target: Target) -> bytes:
 
 
 def assembly(text: str, target: Target) -> str:
-    """The assembly code of LLVM IR text."""
+    """Return the assembly of LLVM IR text."""
     return str(_machine(target).emit_assembly(_optimized(text, target)))

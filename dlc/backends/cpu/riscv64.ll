@@ -1,4 +1,4 @@
-; What the run-time takes of a processor of RISC-V, see x86_64.ll.
+; The RISC-V part of the run-time; see x86_64.ll.
 
 declare void @llvm.riscv.pause()
 declare i64 @llvm.readsteadycounter()
@@ -15,7 +15,7 @@ define private i64 @sched_getaffinity() alwaysinline {
   ret i64 123
 }
 
-; A hint that processors without it take for nothing.
+; A spin-wait hint; processors that do not implement it execute a no-op.
 define private void @pause() "target-features"="+m,+a,+f,+d,+c,+zihintpause" {
   call void @llvm.riscv.pause()
   ret void
@@ -26,12 +26,12 @@ define private i64 @ticks() alwaysinline {
   ret i64 %time
 }
 
-; A timer of 4 to 25 MHz, which no program can ask how fast it is.
+; A timer of 4 to 25 MHz; its frequency cannot be read by programs.
 define private i64 @patience() alwaysinline {
   ret i64 1000
 }
 
-; Bit by bit.
+; One bit at a time.
 define private i64 @crc32c.bits(i64 %sum, i64 %bits) {
 entry:
   br label %bit

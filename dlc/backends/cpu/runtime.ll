@@ -1,71 +1,71 @@
-; The run-time of compiled programs: a table of records, executed in order, its launches on a pool of threads.
+; The run-time of compiled programs: interprets a table of records in order and runs launches on a thread pool.
 ;
-; The object made of this text has no undefined symbols, so that it loads like a kernel's: the two functions of libc that
-; it needs arrive as pointers when a pool is set up. Structures, in memory order:
+; The object compiled from this text has no undefined symbols, so that it is loaded like a kernel: the two libc functions that it
+; needs are passed as pointers when a pool is initialized. Structures, in memory order:
 ;
-;   launch    {i64 task, i64 slot, i64 offset, i64 n} then n arguments {i64 slot, i64 offset}
-;             `task` says how far from the record the code of one begins, so that a table can be read-only wherever it lies;
-;             runs task(arguments, 0 … tasks - 1), in any order and at once; the number of tasks, as an argument, is
-;             slots[slot] + offset. Below 0 it is minus that number: too little work to share with other threads.
-;   others    begin with a number from 0 to 5; `distance` is in words, from the record's start
+;   launch    {i64 task, i64 slot, i64 offset, i64 n} followed by n arguments {i64 slot, i64 offset}
+;             `task` is the offset of the task's code from the record, so that a table is position-independent and read-only.
+;             Runs task(arguments, 0 … tasks - 1) in any order and in parallel. The number of tasks is slots[slot] + offset,
+;             computed like an argument. A negative value is minus the number of tasks: too little work to use other threads.
+;   others    begin with an opcode from 0 to 5; `distance` is in 64-bit words from the start of the record
 ;     1  {i64 slot, i64 from, i64 offset}      slots[slot] = slots[from] + offset
-;     2  {i64 slot, i64 distance}              slots[slot] -= 1, and goes there unless that is 0
-;     3  {i64 slot, i64 offset, i64 distance}  goes there if the byte at slots[slot] + offset is 0
+;     2  {i64 slot, i64 distance}              slots[slot] -= 1; jump unless it is 0 now
+;     3  {i64 slot, i64 offset, i64 distance}  jump if the byte at slots[slot] + offset is 0
 ;     5  {i64 slot, i64 from}                  slots[slot] += slots[from]
-;     4  {i64 distance}                        goes there
-;     0  {i64 code}                            ends with this code, 0 or negative
-;   slots     the addresses and numbers that records count from; what they mean is the program's business
+;     4  {i64 distance}                        jump
+;     0  {i64 code}                            return this code, zero or negative
+;   slots     the base addresses and numbers that records refer to; their meaning is up to the program
 ;   pool      see %Pool; all zero before dlc_pool_init
 ;
-; Note [Taking tasks]. `state` holds a generation number and, below it, how many tasks of that generation nobody has taken.
-; A thread takes some by lowering the count with one compare-and-swap. It reads what to run before the swap: the caller
-; writes the next generation's description only when all tasks of this one have been taken and run, so whoever succeeds
-; has read the right one. Counting down to zero, not up to a limit, makes "nothing to take" a fact of the state alone: a
-; limit that is read beside it could already be the next generation's.
+; Note [Claiming tasks]. `state` holds a generation number and, in the low half, the number of unclaimed tasks of that generation.
+; A thread claims tasks by decreasing the count with one compare-and-swap. It reads the task description before the swap: the
+; caller writes the next generation's description only after all tasks of this one have been claimed and completed, so a thread
+; whose swap succeeds has read the right description. The count runs down to zero, not up to a limit, so that `state` alone shows
+; that nothing is left: a limit that is read separately could already belong to the next generation.
 ;
 ; Note [Joining]. The caller waits until all tasks are done, not until all threads have arrived: a thread that the system
-; has not scheduled holds nobody up.
+; has not scheduled delays nobody.
 ;
-; Note [Sharing a processor]. A scheduler may put a woken thread on the caller's processor and leave it there, so that the
-; two take turns. The caller publishes where it runs; a thread that finds itself there takes that processor out of its own
-; affinity. The caller is never pinned.
+; Note [Sharing a processor]. A scheduler may place a woken thread on the caller's processor and leave it there, so that the
+; two alternate. The caller publishes its processor; a thread that runs on it removes that processor from its own
+; affinity mask. The caller is never pinned.
 
-; What a fork writes shares a line with the state, so that one transfer tells a thread all of it. 128 bytes apart because
-; processors fetch lines in pairs.
+; Everything that a fork writes shares a cache line with the state, so that a thread receives it in one transfer. Fields are 128
+; bytes apart because processors fetch cache lines in pairs.
 %Pool = type {
-  i64,         ;  0 state: generation << 32 | tasks left to take
+  i64,         ;  0 state: generation << 32 | unclaimed tasks
   ptr,         ;  1 task
   ptr,         ;  2 its arguments
   i32,         ;  3 tasks in this generation
   i32,         ;  4 the caller's processor
   [12 x i64],
-  i32,         ;  6 tasks done
-  i32,         ;  7 whether the caller sleeps until they are
+  i32,         ;  6 completed tasks
+  i32,         ;  7 whether the caller sleeps until all are completed
   [15 x i64],
   i32,         ;  9 whether a caller uses the pool
-  i32,         ; 10 threads that sleep
+  i32,         ; 10 sleeping threads
   [15 x i64],
   ptr,         ; 12 libc's syscall
   ptr,         ; 13 libc's sched_getcpu
-  i64,         ; 14 threads, the caller's included
-  [128 x i8],  ; 15 the processors that the threads may run on, as sched_getaffinity gives them
-  ptr,         ; 16 who runs launches in this pool's place, parallel(whose, task, arguments, tasks); null: its threads do
-  ptr,         ; 17 whose that is
-  i32          ; 18 whether its threads end
+  i64,         ; 14 threads, including the caller's
+  [128 x i8],  ; 15 affinity mask of the threads, in the format of sched_getaffinity
+  ptr,         ; 16 user callback that runs launches, parallel(user, task, arguments, tasks); null: the pool's threads do
+  ptr,         ; 17 the callback's `user` argument
+  i32          ; 18 whether the threads should exit
 }
 
 declare i32 @llvm.umin.i32(i32, i32)
 declare i64 @llvm.abs.i64(i64, i1)
 declare i32 @llvm.umax.i32(i32, i32)
 
-; Bytes that a pool occupies; its address is a multiple of 128.
+; Returns the size of a pool in bytes; it must be aligned to 128 bytes.
 define i64 @dlc_pool_bytes() {
   %end = getelementptr %Pool, ptr null, i64 1
   %bytes = ptrtoint ptr %end to i64
   ret i64 %bytes
 }
 
-; Makes zeroed memory a pool. Afterwards start `threads` - 1 threads at dlc_pool_worker.
+; Initializes a pool in zeroed memory. The caller then starts `threads` - 1 threads at dlc_pool_worker.
 define void @dlc_pool_init(ptr %pool, i64 %threads, ptr %syscall, ptr %getcpu) {
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %getcpu.at = getelementptr %Pool, ptr %pool, i64 0, i32 13
@@ -79,14 +79,14 @@ define void @dlc_pool_init(ptr %pool, i64 %threads, ptr %syscall, ptr %getcpu) {
   ret void
 }
 
-; Ends the threads of a pool that nobody uses any more.
+; Stops the threads of an unused pool.
 define void @dlc_pool_end(ptr %pool) {
   %ends.at = getelementptr %Pool, ptr %pool, i64 0, i32 18
   %generation.at = getelementptr i8, ptr %pool, i64 4
   %syscall.at = getelementptr %Pool, ptr %pool, i64 0, i32 12
   %syscall = load ptr, ptr %syscall.at
   store atomic i32 1, ptr %ends.at monotonic, align 4
-  ; A generation without tasks, which is news to who spins and to who is about to sleep.
+  ; Publish a generation without tasks, which wakes spinning threads and those that are about to sleep.
   %old = load atomic i64, ptr %pool monotonic, align 8
   %next = add i64 %old, 4294967296
   store atomic i64 %next, ptr %pool seq_cst, align 8
@@ -95,7 +95,7 @@ define void @dlc_pool_end(ptr %pool) {
   ret void
 }
 
-; A thread of the pool; returns when the pool ends.
+; The main function of a pool thread; returns when the pool is stopped.
 define ptr @dlc_pool_worker(ptr %pool) {
 entry:
   %generation.at = getelementptr i8, ptr %pool, i64 4
@@ -128,7 +128,7 @@ still:
   br i1 %tired, label %sleep, label %spin
 
 sleep:
-  ; Counted before the kernel compares the generation: a caller that missed this thread has already changed it.
+  ; Increment the count before the kernel compares the generation: a caller that missed this thread has changed it already.
   %sleepers = atomicrmw add ptr %sleepers.at, i32 1 seq_cst
   %wide = lshr i64 %state, 32
   %generation = trunc i64 %wide to i32
@@ -146,7 +146,7 @@ end:
   ret ptr null
 }
 
-; Whether a thread that has spun since `start` should sleep.
+; Returns whether a thread that has been spinning since `start` should sleep.
 define private i1 @tired(i64 %start) {
   %now = call i64 @ticks()
   %elapsed = sub i64 %now, %start
@@ -155,7 +155,7 @@ define private i1 @tired(i64 %start) {
   ret i1 %tired
 }
 
-; See note [Sharing a processor].
+; Removes the caller's processor from this thread's affinity mask; see note [Sharing a processor].
 define private void @leave_callers_processor(ptr %pool) {
 entry:
   %mask = alloca [128 x i8], align 16
@@ -197,7 +197,7 @@ end:
   ret void
 }
 
-; Takes and runs tasks of the current generation until none is left to take; see note [Taking tasks].
+; Claims and runs tasks of the current generation until none is left; see note [Claiming tasks].
 define private void @work(ptr %pool) {
 entry:
   %task.at = getelementptr %Pool, ptr %pool, i64 0, i32 1
@@ -226,7 +226,7 @@ take:
   %task = load atomic ptr, ptr %task.at monotonic, align 8
   %arguments = load atomic ptr, ptr %arguments.at monotonic, align 8
   %tasks = load atomic i32, ptr %tasks.at monotonic, align 4
-  ; A quarter of this thread's share of what is left: few swaps at first, single tasks at the end.
+  ; Claim a quarter of this thread's share of the remaining tasks: few swaps at first, single tasks at the end.
   %part = udiv i32 %left, %shares
   %chunk = call i32 @llvm.umax.i32(i32 %part, i32 1)
   %chunk.wide = zext i32 %chunk to i64
@@ -242,7 +242,7 @@ run:
   %stop = add i64 %first, %chunk.wide
   call void @run_tasks(ptr %task, ptr %arguments, i64 %first, i64 %stop)
   %before = atomicrmw add ptr %done.at, i32 %chunk seq_cst
-  ; From here on the arguments may be gone: the caller needs nobody's leave to go on.
+  ; From here on the arguments may be freed: the caller does not wait for this thread.
   %done = add i32 %before, %chunk
   %last = icmp eq i32 %done, %tasks
   br i1 %last, label %finish, label %look
@@ -262,7 +262,7 @@ end:
   ret void
 }
 
-; task(arguments, first … stop - 1); at least one.
+; Runs task(arguments, first … stop - 1); the range is not empty.
 define private void @run_tasks(ptr %task, ptr %arguments, i64 %first, i64 %stop) {
 entry:
   br label %loop
@@ -278,7 +278,7 @@ end:
   ret void
 }
 
-; Runs the tasks on the pool, which this thread has taken into use; see note [Joining].
+; Runs tasks on the pool, which this thread has acquired; see note [Joining].
 define private void @fork_join(ptr %pool, ptr %task, ptr %arguments, i64 %tasks) {
 entry:
   %task.at = getelementptr %Pool, ptr %pool, i64 0, i32 1
@@ -301,7 +301,7 @@ entry:
   store atomic i32 %narrow, ptr %tasks.at monotonic, align 4
   store atomic i32 %caller, ptr %caller.at monotonic, align 4
   store atomic i32 0, ptr %done.at monotonic, align 4
-  %old = load atomic i64, ptr %pool monotonic, align 8 ; its tasks are all taken: the generation alone
+  %old = load atomic i64, ptr %pool monotonic, align 8 ; all tasks are claimed, so the low half is zero
   %next = add i64 %old, 4294967296
   %state = or i64 %next, %tasks
   store atomic i64 %state, ptr %pool seq_cst, align 8
@@ -331,7 +331,7 @@ spin:
   br i1 %tired, label %sleep, label %join
 
 sleep:
-  ; Announced before `done` is read again: whoever finishes last either sees this or was seen.
+  ; Publish this before `done` is read again: the last thread to finish either sees the flag, or its count is seen here.
   store atomic i32 1, ptr %asleep.at seq_cst, align 4
   br label %wait
 
@@ -352,7 +352,7 @@ end:
   ret void
 }
 
-; Runs one launch and returns the address of the next. A pool that another thread uses is left to it.
+; Runs one launch and returns the address of the next record. If another thread uses the pool, this thread runs all tasks.
 define private ptr @launch(ptr %record, ptr %slots, ptr %pool) {
 entry:
   %counter.at = getelementptr i64, ptr %record, i64 1
@@ -433,8 +433,8 @@ end:
   ret ptr %following
 }
 
-; Executes records from %records on, until one ends it: its code; or until it has launched, or gone back in a loop, %limit
-; times: the address of the next record then. `pool` may be null: this thread runs everything.
+; Executes records from %records on. Returns the code of the record that ends execution; or, after %limit launches and loop
+; back-edges, the address of the next record. `pool` may be null: this thread runs everything.
 define i64 @dlc_execute(ptr %records, i64 %limit, ptr %slots, ptr %pool) {
 entry:
   br label %next
@@ -523,8 +523,8 @@ stop:
   ret i64 %one
 }
 
-; The task of a copy: arguments target, source, and the number of bytes as an address. Task i copies 64 KiB at 64 KiB · i.
-; Not llvm.memcpy: that becomes a call of a function that this object does not have.
+; The task of a copy. Arguments: target, source, and the number of bytes as an address. Task i copies 64 KiB at 64 KiB · i.
+; llvm.memcpy is not used: it becomes a call of memcpy, an undefined symbol.
 define void @dlc_copy(ptr %arguments, i64 %task) {
 entry:
   %source.at = getelementptr ptr, ptr %arguments, i64 1
@@ -565,7 +565,7 @@ end:
   ret void
 }
 
-; The CRC-32C (Castagnoli) of memory, continued from %start, the checksum of what came before (0 at the beginning).
+; Returns the CRC-32C (Castagnoli) of memory, continuing from %start, the checksum of the preceding bytes (0 if there are none).
 define i32 @dlc_crc32c(ptr %memory, i64 %bytes, i32 %start) {
 entry:
   %inverted = xor i32 %start, -1

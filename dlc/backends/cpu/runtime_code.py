@@ -1,4 +1,4 @@
-"""The run-time's code (texts beside this, `runtime.ll` first), with what is an architecture's own, as an object."""
+"""The native run-time: LLVM IR texts in this folder, including one per architecture, compiled to an object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlc.target import CPU_LEVELS
 
 @lru_cache
 def runtime_object(architecture: str = HOST) -> bytes:
-    """One object for any processor of an architecture that dlc generates code for."""
-    names = f"{architecture}.ll", "runtime.ll", "call.ll", "picking.ll", "deciding.ll", "from_python.ll"
-    parts = [Path(__file__).with_name(name).read_text("utf-8") for name in names]
-    return compile_text("\n".join(parts), next(t for t in CPU_LEVELS.values() if t.architecture == architecture))
+    """Return the object for any processor of an architecture that dlc supports."""
+    names = f"{architecture}.ll", "runtime.ll", "call.ll", "program_selection.ll", "data_dependent_sizes.ll", "python_call.ll"
+    source_texts = [Path(__file__).with_name(name).read_text("utf-8") for name in names]
+    return compile_text("\n".join(source_texts), next(t for t in CPU_LEVELS.values() if t.architecture == architecture))

@@ -1,9 +1,9 @@
-; What the run-time (runtime.ll) takes of a processor of x86-64; all architectures have these functions, in files of their own:
+; The x86-64 part of the run-time (runtime.ll). Each architecture defines these functions in a file of its own:
 ;
-;   futex, sched_setaffinity, sched_getaffinity   the numbers of these system calls
-;   pause                                         lets another thread of the core go first while this one spins
-;   ticks, patience                               the time, and after how much of it a thread that spins sleeps: 50 to 200 µs
-;   crc32c.word, crc32c.byte                      a register of CRC-32C after eight bytes, and after one
+;   futex, sched_setaffinity, sched_getaffinity   numbers of these system calls
+;   pause                                         spin-wait hint
+;   ticks, patience                               current time, and how long a thread spins before it sleeps: 50 to 200 µs
+;   crc32c.word, crc32c.byte                      the CRC-32C state after eight bytes, and after one
 
 declare void @llvm.x86.sse2.pause()
 declare i64 @llvm.readcyclecounter()
@@ -32,7 +32,7 @@ define private i64 @ticks() alwaysinline {
   ret i64 %cycles
 }
 
-; At 1 to 4 GHz.
+; In ticks of a 1 to 4 GHz counter.
 define private i64 @patience() alwaysinline {
   ret i64 200000
 }

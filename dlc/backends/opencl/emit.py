@@ -1,8 +1,9 @@
 """OpenCL C text of a kernel at the end of the loops stage.
 
-One `__kernel void <name>_<g>(…)` for each grid g, of all the kernel's arrays in order, each as a buffer and the byte at which
-it begins there, and its sizes; launched in one dimension with `groups · items` items in groups of `items`. An array of 64·n
-bytes begins at a multiple of 64, others at a multiple of the largest power of two that divides their size.
+One `__kernel void <name>_<g>(…)` for each grid g. Its parameters are all arrays of the kernel in order, each as a buffer and
+the byte offset of the array in it, followed by the sizes. It is launched with a one-dimensional ND-range of `groups · items`
+work-items in work-groups of `items`. An array of 64·n bytes is aligned to 64 bytes, others to the largest power of two that
+divides their size.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dlc.target import Target
 
 
 def emit_kernel(kernel: func.FuncOp, target: Target) -> KernelSource:
-    """The OpenCL C of a kernel function at the end of the loops stage.
+    """Emit the OpenCL C of a kernel at the end of the loops stage.
 
-    Raises UnsupportedError for an op that cannot be emitted, or a type that the device does not compute with.
+    Raises UnsupportedError for an op that cannot be emitted, or a type that the device does not support.
     """
     return emit(kernel, target, OPENCL)

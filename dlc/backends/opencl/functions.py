@@ -1,11 +1,11 @@
-"""The functions of OpenCL C that kernels call and the language lacks; their words are those of templates (emission/c)."""
+"""Helper functions that kernels call and OpenCL C lacks; the template fields are those of emission/c/syntax.py."""
 
 from __future__ import annotations
 
 _BITS = """\
     const {U} bits = ({U})(8 * sizeof({t})), amount = as_{U}(b);
 """
-# Through an array: compilers take vload_half and vstore_half of several elements for aligned.
+# Copy through an aligned array: compilers assume that vload_half and vstore_half of several elements are aligned.
 _HALVES = "    ushort bits[{n}] __attribute__((aligned(64)));\n"
 
 
@@ -14,9 +14,9 @@ def _binary(name: str, *body: str) -> dict[str, str]:
 
 
 def _matrices(dot: str) -> str:
-    """NVIDIA's `mma.sync` on all that items have of matrices, in PTX: it multiplies 16 rows, 8 columns, and 16 numbers of each.
+    """Return a function that multiplies matrices with NVIDIA's `mma.sync` in PTX: m16n8k16 on the fragments of a warp.
 
-    Which of its columns and numbers are which is free; so an item may have words side by side, and in the order in which an
+    The assignment of columns and of k indices is free, so a work-item can hold contiguous words in the order in which an
     instruction takes them.
     """
     lines = [
@@ -30,7 +30,7 @@ def _matrices(dot: str) -> str:
             sums = ", ".join(f'"+f"(s{i}.s{column})' for i in range(4))
             rows = ", ".join(f'"r"(a{half}.s{k})' for k in range(4))
             words = f'"r"(b{column}.s{2 * half}), "r"(b{column}.s{2 * half + 1})'
-            # Where branches follow, what has no effect may move into one.
+            # Volatile: an instruction without side effects could be sunk into a branch, where lanes diverge.
             lines.append(
                 f'    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.{dot}.{dot}.f32 {{%0, %1, %2, %3}}, '
                 f'{{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};" : {sums} : {rows}, {words});'
@@ -38,10 +38,10 @@ def _matrices(dot: str) -> str:
     return "\n".join([*lines, "    *c0 = s0, *c1 = s1, *c2 = s2, *c3 = s3;", "}", ""])
 
 
-MATRICES = {dot: _matrices(dot) for dot in ("bf16", "f16")}
+MATRIX_PRODUCTS = {dot: _matrices(dot) for dot in ("bf16", "f16")}
 DEFINITIONS = {
-    **{f"multiply_words.{dot}": text for dot, text in MATRICES.items()},
-    # Processors' compilers make nothing of OpenCL's own prefetch, and readers of SPIR need not know another.
+    **{f"multiply_words.{dot}": text for dot, text in MATRIX_PRODUCTS.items()},
+    # CPU compilers ignore OpenCL's own prefetch, and SPIR consumers need not support the builtin.
     "prefetch": """\
 #define FETCH_AHEAD(p)
 #ifdef __has_builtin
@@ -51,13 +51,13 @@ DEFINITIONS = {
 #endif
 #endif
 """,
-    # A NaN wins.
+    # NaN propagates.
     **_binary("maximumf", "    return ((b > a) | (b != b)) ? b : a;\n"),
     **_binary("minimumf", "    return ((b < a) | (b != b)) ? b : a;\n"),
     **_binary("shli", _BITS, "    return amount < bits ? as_{T}(({U})(as_{U}(a) << amount)) : ({T})(0);\n"),
     **_binary("shrui", _BITS, "    return amount < bits ? as_{T}(({U})(as_{U}(a) >> amount)) : ({T})(0);\n"),
     **_binary("shrsi", _BITS, "    return ({T})(a >> (amount < bits ? b : ({T})(8 * sizeof({t}) - 1)));\n"),
-    # What NaN becomes is left open by OpenCL.
+    # OpenCL does not define the conversion of NaN.
     "saturate": """\
 {T} {S}_to_{T}(const {S} x)
 {
@@ -115,7 +115,7 @@ float round_half_float(const float x)
     return as_{T}((x != x ? bits | 0x400000u : rounded) & 0xffff0000u);
 }
 """,
-    # The nearest float's odd neighbour on the other side of x: a second rounding is correct then.
+    # Round to odd (the odd neighbour of the nearest float on the other side of x), so that a second rounding is correct.
     "odd": """\
 {T} odd_{T}(const {S} x)
 {

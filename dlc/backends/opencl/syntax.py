@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlc.backends.opencl.functions import DEFINITIONS, MATRICES
+from dlc.backends.opencl.functions import DEFINITIONS, MATRIX_PRODUCTS
 from dlc.emission.c.syntax import OPERATORS, Syntax
 
 _TYPES = {
@@ -72,7 +72,7 @@ _EXPRESSIONS = {
     "minui": "as_{T}(min(as_{U}({0}), as_{U}({1})))",
     **{name: f"{name}_{{T}}({{0}}, {{1}})" for name in ("shli", "shrsi", "shrui")},
     # Matrices
-    **{f"multiply_words.{dot}": f"multiply_words_{dot}({_OPERANDS})" for dot in MATRICES},
+    **{f"multiply_words.{dot}": f"multiply_words_{dot}({_OPERANDS})" for dot in MATRIX_PRODUCTS},
 }
 
 OPENCL = Syntax(
@@ -80,7 +80,7 @@ OPENCL = Syntax(
     types=_TYPES,
     expressions=_EXPRESSIONS,
     definitions=DEFINITIONS,
-    # Sums and products are fused where the kernel says so, as on every target.
+    # Multiply-adds are fused only where the kernel has an fma, as on every target.
     header="#pragma OPENCL FP_CONTRACT OFF\n",
     extensions={kind: f"#pragma OPENCL EXTENSION cl_khr_fp{kind[1:]} : enable\n" for kind in ("f16", "f64")},
     function="__kernel __attribute__((reqd_work_group_size({items}, 1, 1)))\nvoid {name}({parameters})",
@@ -90,8 +90,8 @@ OPENCL = Syntax(
     fences={"local": "CLK_LOCAL_MEM_FENCE", "global": "CLK_GLOBAL_MEM_FENCE"},
     unrolled="#pragma unroll",
     rolled="#pragma unroll 1",
-    starts=True,
+    passes_buffer_offsets=True,
     spaces={"global": "__global ", "local": "__local ", "private": ""},
-    words="kernel global local constant private half uchar ushort uint ulong image2d_t sampler_t event_t size_t "
+    reserved_words="kernel global local constant private half uchar ushort uint ulong image2d_t sampler_t event_t size_t "
     "step mix sign dot length normalize cross distance clamp radians degrees smoothstep exp log pow sin cos tan tanh",
 )

@@ -1,4 +1,4 @@
-"""The evaluator as a target."""
+"""The reference evaluator as a backend."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from dlc.backends.base import ModuleBackend
 from dlc.backends.reference import evaluate
 from dlc.ir import ModuleOp
-from dlc.passes.transformations.expand_transformations import expanded
+from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 from dlc.target import REFERENCE, Target
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A module that is evaluated anew in each call."""
+    """A module that is evaluated on each call."""
 
     module: ModuleOp
     weights: Mapping[str, NDArray[Any]]
@@ -27,11 +27,11 @@ class Evaluated:
 
 
 class Reference(ModuleBackend):
-    """NumPy, for any stage."""
+    """The NumPy backend; it executes modules at any stage."""
 
     @property
     def target(self) -> Target:
         return REFERENCE
 
     def execute(self, module: ModuleOp, weights: Mapping[str, NDArray[Any]]) -> Evaluated:
-        return Evaluated(expanded(module), weights)
+        return Evaluated(expand_for_evaluation(module), weights)

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from dlc.backends.reference.machine import Frame, rule
-from dlc.backends.reference.tensors import DYNAMIC, Slice, known_shape, numbers, slice_of
+from dlc.backends.reference.evaluation_context import Frame, rule
+from dlc.backends.reference.tensors import DYNAMIC, Slice, resolve_sizes, result_shape, slice_of
 from dlc.backends.reference.values import (
     Array,
     EvaluationError,
+    MemrefView,
     Value,
-    View,
     contiguous_strides,
     describe,
     gather,
@@ -26,7 +26,7 @@ from dlc.ir import ArrayAttr, IntegerAttr, memref
 
 @rule(memref.AllocaOp, memref.AllocOp)
 def allocate(op: Any, frame: Frame) -> Sequence[Value]:
-    return (View.allocate(op.memref.type, known_shape(op, op.dynamic_sizes, frame), frame.points),)
+    return (MemrefView.allocate(op.memref.type, result_shape(op, op.dynamic_sizes, frame), frame.points),)
 
 
 @rule(memref.DeallocOp)
@@ -36,37 +36,40 @@ def deallocate(op: memref.DeallocOp, frame: Frame) -> Sequence[Value]:
 
 @rule(memref.SubviewOp)
 def subview(op: memref.SubviewOp, frame: Frame) -> Sequence[Value]:
-    part, kept = frame.machine.fact(op, subview_of)
+    slice_, kept_axes = frame.context.derived(op, subview_of)
     source = frame.view(op.operands[0])
-    sizes = [int(n) for n in numbers(frame, part.sizes)]
-    steps = [int(s) for s in numbers(frame, part.strides)]
+    sizes = [int(n) for n in resolve_sizes(frame, slice_.sizes)]
+    steps = [int(s) for s in resolve_sizes(frame, slice_.strides)]
     extents = [(n - 1) * s + 1 for n, s in zip(sizes, steps, strict=True)]
-    offset = source.place(op, numbers(frame, part.offsets), extents)
-    return (source.part(offset, tuple(sizes[a] for a in kept), tuple(source.strides[a] * steps[a] for a in kept)),)
+    offset = source.element_offset(op, resolve_sizes(frame, slice_.offsets), extents)
+    return (source.subview(offset, tuple(sizes[a] for a in kept_axes), tuple(source.strides[a] * steps[a] for a in kept_axes)),)
 
 
 def subview_of(op: memref.SubviewOp) -> tuple[Slice, tuple[int, ...]]:
-    """The slice, and the axes that stay: those of size 1 go until the shape is the result's; which of several in a row
-    does not matter."""
-    part, shape = slice_of(op), shape_of(op.result.type)
-    kept: list[int] = []
-    for axis, size in enumerate(part.sizes):
-        if len(kept) < len(shape) and shape[len(kept)] in (size, DYNAMIC):
-            kept.append(axis)
+    """Return the slice of a subview, and the axes of the result.
+
+    Axes of size 1 are dropped until the shape matches the result; which of several adjacent ones is dropped makes no
+    difference.
+    """
+    slice_, shape = slice_of(op), shape_of(op.result.type)
+    kept_axes: list[int] = []
+    for axis, size in enumerate(slice_.sizes):
+        if len(kept_axes) < len(shape) and shape[len(kept_axes)] in (size, DYNAMIC):
+            kept_axes.append(axis)
         elif size != 1:
             break
-    if len(kept) != len(shape) or any(n != 1 for a, n in enumerate(part.sizes) if a not in kept):
-        raise EvaluationError(f"{describe(op)}: sizes {part.sizes} do not reduce to {shape}")
-    return part, tuple(kept)
+    if len(kept_axes) != len(shape) or any(n != 1 for a, n in enumerate(slice_.sizes) if a not in kept_axes):
+        raise EvaluationError(f"{describe(op)}: sizes {slice_.sizes} do not reduce to {shape}")
+    return slice_, tuple(kept_axes)
 
 
 @rule(memref.ReinterpretCastOp)
 def reinterpret_cast(op: memref.ReinterpretCastOp, frame: Frame) -> Sequence[Value]:
-    source, part = frame.view(op.operands[0]), frame.machine.fact(op, slice_of)
-    # Counted from the start of the allocation, wherever in it the source begins.
-    offset = source.origin + numbers(frame, part.offsets)[0]
-    sizes = tuple(int(n) for n in numbers(frame, part.sizes))
-    return (source.part(offset, sizes, tuple(int(s) for s in numbers(frame, part.strides))),)
+    source, slice_ = frame.view(op.operands[0]), frame.context.derived(op, slice_of)
+    # The offset is relative to the start of the allocation, even if the source is a view.
+    offset = source.origin + resolve_sizes(frame, slice_.offsets)[0]
+    sizes = tuple(int(n) for n in resolve_sizes(frame, slice_.sizes))
+    return (source.subview(offset, sizes, tuple(int(s) for s in resolve_sizes(frame, slice_.strides))),)
 
 
 def _groups(reassociation: ArrayAttr[ArrayAttr[IntegerAttr]]) -> list[list[int]]:
@@ -79,7 +82,7 @@ def expand_shape(op: memref.ExpandShapeOp, frame: Frame) -> Sequence[Value]:
     strides: list[int] = []
     for group, stride in zip(_groups(cast(Any, op.reassociation)), source.strides, strict=True):
         strides += [stride * s for s in contiguous_strides([shape[a] for a in group])]
-    return (source.part(source.offset, shape, tuple(strides)),)
+    return (source.subview(source.offset, shape, tuple(strides)),)
 
 
 @rule(memref.CollapseShapeOp)
@@ -93,7 +96,7 @@ def collapse_shape(op: memref.CollapseShapeOp, frame: Frame) -> Sequence[Value]:
         if [source.strides[a] for a in axes] != expected:
             raise EvaluationError(f"{describe(op)}: axes {group} of strides {source.strides} are not contiguous")
         strides.append(inner)
-    return (source.part(source.offset, shape, tuple(strides)),)
+    return (source.subview(source.offset, shape, tuple(strides)),)
 
 
 @rule(memref.CastOp)
@@ -115,7 +118,7 @@ def copy(op: memref.CopyOp, frame: Frame) -> Sequence[Value]:
 @rule(memref.LoadOp)
 def load(op: memref.LoadOp, frame: Frame) -> Sequence[Value]:
     view = frame.view(op.memref)
-    offset = view.place(op, [frame.array(i) for i in op.indices])
+    offset = view.element_offset(op, [frame.array(i) for i in op.indices])
     return (np.array(gather(op, view.base, offset, (), ())),)
 
 
@@ -127,6 +130,6 @@ def prefetch(op: PrefetchOp, frame: Frame) -> Sequence[Value]:
 @rule(memref.StoreOp)
 def store(op: memref.StoreOp, frame: Frame) -> Sequence[Value]:
     view = frame.view(op.memref)
-    offset: int | Array = view.place(op, [frame.array(i) for i in op.indices])
+    offset: int | Array = view.element_offset(op, [frame.array(i) for i in op.indices])
     scatter(op, view.base, offset, (), (), frame.array(op.value))
     return ()

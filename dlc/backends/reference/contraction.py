@@ -1,4 +1,4 @@
-"""Sums of products over an iteration space, as matrix products."""
+"""Evaluate sums of products over an iteration space as matrix products."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MATRIX_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def contract(u: Array, v: Array, extents: Sequence[int], reduced: Sequence[int]) -> Array:
-    """Σ u·v over the `reduced` axes, which stay with size 1.
+    """Return Σ u·v over the `reduced` axes, which keep size 1.
 
-    u and v have an axis per iterator, of its extent or of size 1 where they do not depend on it.
+    u and v have one axis per iterator, of the iterator's extent, or of size 1 where they do not depend on it.
     """
     repeats = 1
     for axis in reduced:
-        # An axis that one factor alone depends on: its sum leaves the product; one that neither depends on repeats it.
+        # If only one factor depends on the axis, sum that factor first; if neither does, the product is repeated.
         if u.shape[axis] == 1 and v.shape[axis] == 1:
             repeats *= extents[axis]
         elif v.shape[axis] == 1:
@@ -42,7 +42,7 @@ def _matrix_product(u: Array, v: Array, reduced: Sequence[int]) -> Array:
 
     a, b = matrices(u, m, k), matrices(v, k, n)
     c = _multiply(a, b)
-    # From (batch, m, n), each group's axes in order, back to the iterators' order.
+    # Transpose from (batch, m, n), each with its axes in order, to the order of the iterators.
     order = [*batch, *m, *n, *k]
     sizes = [max(u.shape[axis], v.shape[axis]) for axis in (*batch, *m, *n)] + [1] * len(k)
     return c.reshape(sizes).transpose(np.argsort(order))
@@ -50,13 +50,13 @@ def _matrix_product(u: Array, v: Array, reduced: Sequence[int]) -> Array:
 
 def _multiply(a: Array, b: Array) -> Array:
     if a.shape[1] == 1 and b.shape[2] == 1:
-        # One product per batch entry (depthwise convolution): a call each would cost more than the arithmetic.
+        # One dot product per batch entry (depthwise convolution): a matmul call each would cost more than the arithmetic.
         return np.einsum("bk,bk->b", a[:, 0], b[:, :, 0])[:, None, None]
     if a.dtype in MATRIX_DTYPES:
         return a @ b
     if a.dtype.kind in "iu" and a.size and b.size:
         largest = float(np.abs(a.astype(np.float64)).max()) * float(np.abs(b.astype(np.float64)).max()) * a.shape[2]
         if largest < 2**53:
-            # Exact in doubles, and those have a fast matrix product.
+            # The result is exact in f64, which has a fast matrix product.
             return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64).astype(a.dtype)
     return a @ b

@@ -1,8 +1,8 @@
-"""`scf` and `func`: loops, branches, grids, and the items of their points.
+"""`scf` and `gpu.barrier`: loops, branches, grids and work-items.
 
-The points of the outermost `scf.parallel` run in lockstep. Where they disagree on a branch or a trip count, those that
-agree go on by themselves. Items run in lockstep too, with those of all groups: then a barrier has nothing to do but to be
-met by all items of its group.
+The points of the outermost `scf.parallel` run in lockstep. If they diverge at a branch or a trip count, each set of points that
+agree continues separately. Work-items run in lockstep too, together with those of all work-groups; a barrier then only checks
+that all work-items of a group reach it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from dlc.backends.reference.machine import Frame, rule, varies
-from dlc.backends.reference.values import Array, EvaluationError, Value, View, describe, dtype_of
+from dlc.backends.reference.evaluation_context import Frame, rule, varies
+from dlc.backends.reference.values import Array, EvaluationError, MemrefView, Value, describe, dtype_of
 from dlc.errors import UnsupportedError
 from dlc.ir import Attribute, Operation, StringAttr, arith, gpu, scf
 
-# Points that run in lockstep at once: enough to hide the cost of a rule, few enough to bound memory.
-CHUNK = 2048
+# This many grid points run in lockstep: enough to amortize the cost of a rule, few enough to bound memory.
+GRID_POINTS_PER_CHUNK = 2048
 
 Branch: TypeAlias = Callable[[Frame], Sequence[Value]]
 
@@ -27,7 +27,7 @@ Branch: TypeAlias = Callable[[Frame], Sequence[Value]]
 @rule(scf.ParallelOp)
 def parallel(op: scf.ParallelOp, frame: Frame) -> Sequence[Value]:
     if len(op.initVals):
-        raise UnsupportedError(f"{describe(op)}: reductions of a grid; reduce in a loop inside")
+        raise UnsupportedError(f"{describe(op)}: scf.parallel with reductions; reduce in an scf.for inside it")
     ranges = [
         np.arange(int(frame.array(low)), int(frame.array(high)), int(frame.array(step)))
         for low, high, step in zip(op.lowerBound, op.upperBound, op.step, strict=True)
@@ -39,14 +39,14 @@ def parallel(op: scf.ParallelOp, frame: Frame) -> Sequence[Value]:
         frame.items_of(groups, total).run(op.body.block, [np.tile(p, groups) for p in points])
         return ()
     if frame.points is not None:
-        # Inside a grid: its points run one after the other, in lockstep with the outer grid.
+        # A nested parallel loop: its points run sequentially, in lockstep with the outer grid.
         for k in range(total):
             frame.run(op.body.block, [p[k] for p in points])
         return ()
-    together = max(1, CHUNK // frame.machine.fact(op, _items))
-    for start in range(0, total, together):
-        chunk = [p[start : start + together] for p in points]
-        Frame(frame.machine, len(chunk[0]), frame).run(op.body.block, chunk)
+    points_per_chunk = max(1, GRID_POINTS_PER_CHUNK // frame.context.derived(op, _items))
+    for start in range(0, total, points_per_chunk):
+        chunk = [p[start : start + points_per_chunk] for p in points]
+        Frame(frame.context, len(chunk[0]), frame).run(op.body.block, chunk)
     return ()
 
 
@@ -55,7 +55,7 @@ def _is_level(op: Operation, level: str) -> bool:
 
 
 def _items(op: scf.ParallelOp) -> int:
-    """The most items of one point of a grid; what a bound is that is no constant does not matter here."""
+    """Return the maximum number of work-items per grid point; non-constant bounds are ignored."""
     loops = [o for o in op.walk() if isinstance(o, scf.ParallelOp) and _is_level(o, "item")]
     bounds = ([v.owner for v in loop.upperBound] for loop in loops)
     return max(
@@ -66,7 +66,7 @@ def _items(op: scf.ParallelOp) -> int:
 @rule(gpu.BarrierOp)
 def barrier(op: gpu.BarrierOp, frame: Frame) -> Sequence[Value]:
     if not frame.has_whole_groups:
-        raise EvaluationError(f"{describe(op)}: a barrier that some items of a group reach and others do not")
+        raise EvaluationError(f"{describe(op)}: only some work-items of a work-group reach this barrier")
     return ()
 
 
@@ -76,12 +76,12 @@ def for_(op: scf.ForOp, frame: Frame) -> Sequence[Value]:
     if not any(b.ndim for b in bounds):
         return _iterate(op, frame, *(int(b) for b in bounds))
     table = np.stack([np.broadcast_to(b, frame.points or 1) for b in bounds])
-    groups, of_point = np.unique(table, axis=1, return_inverse=True)
+    groups, group_indices = np.unique(table, axis=1, return_inverse=True)
     if groups.shape[1] == 1:
         return _iterate(op, frame, *(int(b) for b in groups[:, 0]))
     branches: list[tuple[Array, Branch]] = []
     for k, (low, high, step) in enumerate(groups.T.tolist()):
-        points = np.flatnonzero(of_point.reshape(-1) == k)
+        points = np.flatnonzero(group_indices.reshape(-1) == k)
         branches.append((points, lambda inner, low=low, high=high, step=step: _iterate(op, inner, low, high, step)))
     return _merge(op, frame, branches)
 
@@ -108,17 +108,20 @@ def if_(op: scf.IfOp, frame: Frame) -> Sequence[Value]:
 
 
 def _merge(op: Operation, frame: Frame, branches: Sequence[tuple[Array, Branch]]) -> Sequence[Value]:
-    """Runs each branch for its points, and puts the results together."""
-    parts = [(points, branch(frame.subset(points))) for points, branch in branches if len(points)]
-    return [_join(op, frame, r.type, [(points, values[k]) for points, values in parts]) for k, r in enumerate(op.results)]
+    """Run each branch for its points and merge the results."""
+    branch_values = [(points, branch(frame.subset(points))) for points, branch in branches if len(points)]
+    return [
+        _join(op, frame, r.type, [(points, values[k]) for points, values in branch_values]) for k, r in enumerate(op.results)
+    ]
 
 
-def _join(op: Operation, frame: Frame, t: Attribute, parts: Sequence[tuple[Array, Value]]) -> Value:
-    first: Any = parts[0][1]
-    if isinstance(first, View):
-        raise UnsupportedError(f"{describe(op)}: a branch that differs between points yields a buffer")
+def _join(op: Operation, frame: Frame, t: Attribute, branch_values: Sequence[tuple[Array, Value]]) -> Value:
+    """Combine the values that branches yield into one array over all points."""
+    first: Any = branch_values[0][1]
+    if isinstance(first, MemrefView):
+        raise UnsupportedError(f"{describe(op)}: a divergent branch yields a buffer; yield a scalar or vector")
     shape = first.shape[1:] if varies(first, t) else first.shape
     result = np.empty((frame.points or 1, *shape), dtype_of(t))
-    for points, value in parts:
+    for points, value in branch_values:
         result[points] = value
     return result

@@ -1,4 +1,4 @@
-"""Whole programs: `dl` ops, and dispatches of kernels."""
+"""Evaluate whole programs: `dl` ops, and dispatches of kernels."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from dlc.backends.reference.machine import Frame, Machine, Watch, rule
+from dlc.backends.reference.evaluation_context import EvaluationContext, Frame, OpObserver, rule
 from dlc.backends.reference.tensors import DYNAMIC
 from dlc.backends.reference.values import (
     Array,
     EvaluationError,
+    MemrefView,
     Value,
-    View,
     describe,
     dtype_of,
     element_type,
     garbage,
     shape_of,
 )
-from dlc.dialects.dl.base import DlOp, has_open_sizes, is_narrow
+from dlc.dialects.dl.base import DlOp, has_symbolic_sizes, is_storage_only
 from dlc.dialects.dl.base import shape_of as dl_shape_of
 from dlc.dialects.dl.creation import WeightOp
-from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.dtypes import element_type as element_type_for
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.programs.binding import bind_dims, bound_kernel, bound_op
 from dlc.dialects.dl.programs.control import Control, ScanOp
-from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, written_over
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, output_aliases
 from dlc.dialects.entry import outputs_of, sizes_of
 from dlc.dims import bind_sizes, is_static, substitute
 from dlc.ir import Attribute, Block, MemRefType, ModuleOp, Operation, SymbolRefAttr, TensorType, func
-from dlc.passes.transformations.expand_transformations import expanded
+from dlc.passes.transformations.expand_transformations import expand_for_evaluation
 
 Evaluated = TypeVar("Evaluated", DlOp, ScanOp)
 
@@ -44,36 +44,36 @@ def evaluate(
     weights: Mapping[str, Array] | None = None,
     *,
     function: str = "main",
-    watch: Watch | None = None,
+    observer: OpObserver | None = None,
 ) -> list[Array]:
-    """The results of a module's function, at whatever stage the module is; `watch` is told of each op that has run.
+    """Evaluate a function of a module, at any stage; `observer` is called after each op.
 
-    A function on buffers takes its inputs, then its outputs; the outputs are made here and returned. Raises
-    EvaluationError where the IR contradicts itself, and UnsupportedError for an op without a rule.
+    A function on buffers takes its inputs, then its outputs; the outputs are allocated here and returned. Raises
+    EvaluationError if the IR contradicts itself, and UnsupportedError for an op without a rule.
     """
-    module = expanded(_with_sizes(module, function, inputs))
-    machine = Machine(dict(_functions(module)), weights or {}, watch=watch)
-    if function not in machine.functions:
-        raise EvaluationError(f"the module has no function @{function}; it has {', '.join(sorted(machine.functions))}")
-    callee = machine.functions[function]
+    module = expand_for_evaluation(_with_sizes(module, function, inputs))
+    context = EvaluationContext(dict(_functions(module)), weights or {}, observer=observer)
+    if function not in context.functions:
+        raise EvaluationError(f"the module has no function @{function}; it has {', '.join(sorted(context.functions))}")
+    callee = context.functions[function]
     shapes: list[tuple[int, ...]] = []
     if isinstance(callee, func.FuncOp):
-        # What data decides later has no room yet: once it is known, all begins again.
+        # A data-dependent size is 0 at first; once it is known, evaluation restarts with it.
         shapes = [tuple(s if isinstance(s, int) else 0 for s in sizes_of(a)) for a in outputs_of(callee)]
     try:
         with np.errstate(all="ignore"):
-            return _invoke(machine, callee, inputs, (), shapes or None)
-    except DecidedError as decided:
-        return evaluate(_bound(module, decided.sizes), inputs, weights, function=function, watch=watch)
+            return _invoke(context, callee, inputs, (), shapes or None)
+    except DataDependentSizeError as error:
+        return evaluate(_bound(module, error.sizes), inputs, weights, function=function, observer=observer)
 
 
-def sizes_decided(module: ModuleOp, inputs: Sequence[Array], weights: Mapping[str, Array]) -> dict[str, int]:
-    """The sizes that data decides in a program of `dl` ops on these inputs; the last ones of those in a loop."""
-    module = expanded(_with_sizes(module, "main", inputs))
-    machine = Machine(dict(_functions(module)), weights)
+def evaluate_data_dependent_sizes(module: ModuleOp, inputs: Sequence[Array], weights: Mapping[str, Array]) -> dict[str, int]:
+    """Return the data-dependent sizes of a program of `dl` ops for these inputs; of sizes in a loop, the last values."""
+    module = expand_for_evaluation(_with_sizes(module, "main", inputs))
+    context = EvaluationContext(dict(_functions(module)), weights)
     with np.errstate(all="ignore"):
-        _invoke(machine, machine.functions["main"], inputs)
-    return machine.sizes
+        _invoke(context, context.functions["main"], inputs)
+    return context.sizes
 
 
 def call(
@@ -82,23 +82,23 @@ def call(
     inputs: Sequence[Array],
     sizes: Sequence[int],
     shapes: Sequence[tuple[int, ...]],
-    watch: Watch | None = None,
+    observer: OpObserver | None = None,
 ) -> list[Array]:
-    """What a kernel of a module gives, in arrays of `shapes`, for the sizes that it takes besides; as `evaluate`."""
-    machine = Machine(dict(_functions(module)), {}, watch=watch)
+    """Evaluate a kernel of a module with these size arguments; return its results in arrays of `shapes`. See `evaluate`."""
+    context = EvaluationContext(dict(_functions(module)), {}, observer=observer)
     with np.errstate(all="ignore"):
-        return _invoke(machine, machine.functions[kernel], inputs, sizes, shapes)
+        return _invoke(context, context.functions[kernel], inputs, sizes, shapes)
 
 
-class DecidedError(Exception):
-    """Raised where data decides sizes."""
+class DataDependentSizeError(Exception):
+    """Raised when evaluation determines data-dependent sizes, to restart with static sizes."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.sizes = sizes
 
 
 def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> ModuleOp:
-    """The module with the sizes that inputs of these shapes give to its symbols."""
+    """Return the module with its symbolic sizes bound by the shapes of the inputs."""
     sizes: dict[str, int] = {}
     for name, callee in _functions(module):
         if name == function and isinstance(callee, func.FuncOp):
@@ -109,6 +109,7 @@ def _with_sizes(module: ModuleOp, function: str, inputs: Sequence[Array]) -> Mod
 
 
 def _bound(module: ModuleOp, sizes: Mapping[str, int]) -> ModuleOp:
+    """Return a copy of the module with these symbols bound."""
     bound = module.clone()
     bind_dims(bound, sizes)
     return bound
@@ -117,12 +118,13 @@ def _bound(module: ModuleOp, sizes: Mapping[str, int]) -> ModuleOp:
 def evaluate_function(
     function: func.FuncOp, arguments: Sequence[Array], weights: Mapping[str, Array] | None = None
 ) -> list[Array]:
-    """Runs one function. Arguments for buffers are C-contiguous arrays, changed in place; the returned values, if any."""
+    """Evaluate one function on C-contiguous arrays and return its results; buffer arguments are modified in place."""
     with np.errstate(all="ignore"):
-        return _run(Machine({}, weights or {}), function, arguments)
+        return _run(EvaluationContext({}, weights or {}), function, arguments)
 
 
 def _functions(module: ModuleOp) -> Iterator[tuple[str, Operation]]:
+    """Yield the functions and kernels of a module by name."""
     for op in module.ops:
         if isinstance(op, func.FuncOp):
             yield op.sym_name.data, op
@@ -133,127 +135,133 @@ def _functions(module: ModuleOp) -> Iterator[tuple[str, Operation]]:
 
 
 def _invoke(
-    machine: Machine,
+    context: EvaluationContext,
     callee: Operation,
     inputs: Sequence[Array],
     sizes: Sequence[int] = (),
     shapes: Sequence[tuple[int, ...]] | None = None,
 ) -> list[Array]:
-    """Calls a function or kernel with its inputs only, and its sizes; destinations, of `shapes`, are made here."""
+    """Call a function or kernel with inputs and sizes; destinations of `shapes` are allocated here."""
     if isinstance(callee, KernelOp):
-        return _run(machine, machine.fact(callee, _kernel_of, *sizes) if sizes else callee, inputs)
+        return _run(context, context.derived(callee, _kernel_of, *sizes) if sizes else callee, inputs)
     assert isinstance(callee, func.FuncOp)
-    wanted = callee.function_type.inputs.data
-    outputs = wanted[len(inputs) : len(wanted) - len(sizes)]
+    parameter_types = callee.function_type.inputs.data
+    outputs = parameter_types[len(inputs) : len(parameter_types) - len(sizes)]
     destinations = [empty_like(t, shape) for t, shape in zip(outputs, shapes or map(shape_of, outputs), strict=True)]
-    for result, given in written_over(callee).items():
-        np.copyto(destinations[result], inputs[given].view(destinations[result].dtype))
-    # Tensors have no layout, and NumPy's results any; buffers are contiguous. (np.ascontiguousarray adds a dimension.)
-    results = _run(machine, callee, [*(np.asarray(a, order="C") for a in inputs), *destinations, *map(np.asarray, sizes)])
+    for result, source in output_aliases(callee).items():
+        np.copyto(destinations[result], inputs[source].view(destinations[result].dtype))
+    # NumPy results may have any layout, but buffers must be contiguous. (np.ascontiguousarray would add a dimension.)
+    results = _run(context, callee, [*(np.asarray(a, order="C") for a in inputs), *destinations, *map(np.asarray, sizes)])
     return results or destinations
 
 
 def _kernel_of(kernel: KernelOp, *sizes: int) -> KernelOp:
+    """Return a kernel with its symbolic sizes bound."""
     return bound_kernel(kernel, {f"s{k}": size for k, size in enumerate(sizes)})
 
 
-def _run(machine: Machine, callee: func.FuncOp | KernelOp, arguments: Sequence[Array]) -> list[Array]:
+def _run(context: EvaluationContext, callee: func.FuncOp | KernelOp, arguments: Sequence[Array]) -> list[Array]:
+    """Run a function on argument values."""
     types = callee.function_type.inputs.data
     name = callee.sym_name.data
     if len(types) != len(arguments):
         raise EvaluationError(f"@{name} takes {len(types)} arguments, got {len(arguments)}")
     values = [argument(f"argument {k} of @{name}", a, t) for k, (a, t) in enumerate(zip(arguments, types, strict=True))]
-    results = Frame(machine).run(callee.body.block, values)
+    results = Frame(context).run(callee.body.block, values)
     return [cast(Array, r) for r in results]
 
 
 def empty_like(t: Attribute, shape: tuple[int, ...]) -> Array:
-    """A new array for a destination of this type."""
+    """Return a new array for a destination of this type, filled with a marker for uninitialized memory."""
     dtype = dtype_of(t)
     return np.full(shape, garbage(dtype), dtype)
 
 
 def argument(where: str, array: Array, t: Attribute) -> Value:
-    """An array as the value of an argument; raises EvaluationError where shape or dtype do not fit the type."""
+    """Convert an array to the value of an argument; raises EvaluationError if its shape or dtype does not match the type."""
     array = np.asarray(array)
     if not isinstance(t, MemRefType | TensorType):
         return array.astype(dtype_of(t))
-    array = same_bits(lambda: where, array, cast(Attribute, t))
+    array = reinterpret_dtype(lambda: where, array, cast(Attribute, t))
     if isinstance(t, TensorType):
         return array
     if not array.flags.c_contiguous:
         raise EvaluationError(f"{where}: a buffer must be C-contiguous; copy it with np.ascontiguousarray")
-    return View.of(array)
+    return MemrefView.of(array)
 
 
-def same_bits(where: Callable[[], str], array: Array, t: Attribute) -> Array:
-    """The array as one of type `t`: kernels hold unsigned integers as signless ones, narrow numbers as bytes.
+def reinterpret_dtype(where: Callable[[], str], array: Array, t: Attribute) -> Array:
+    """Return the array with the dtype of type `t`: kernels use signless integers, and bytes for storage-only floats.
 
-    `where` says of an array that does not fit what it is; printing a place for each op would take half of an evaluation.
+    `where` describes the array in error messages; it is a function because formatting a location for each op would take half of
+    the evaluation time.
     """
-    dtype, shape = _form(t)
+    dtype, shape = _dtype_and_shape(t)
     if array.dtype == dtype and array.shape == shape:
         return array
     fits = array.ndim == len(shape) and all(n in (DYNAMIC, m) for n, m in zip(shape, array.shape, strict=True))
-    stored = all(d.kind in "iu" or is_narrow(element_type_for(d)) for d in (array.dtype, dtype))
-    if not fits or not (array.dtype == dtype or (stored and array.dtype.itemsize == dtype.itemsize)):
+    are_integer_coded = all(d.kind in "iu" or is_storage_only(element_type_for(d)) for d in (array.dtype, dtype))
+    if not fits or not (array.dtype == dtype or (are_integer_coded and array.dtype.itemsize == dtype.itemsize)):
         raise EvaluationError(f"{where()}: expected {element_type(t)} {shape}, got {array.dtype} {array.shape}")
     return array if array.dtype == dtype else array.view(dtype)
 
 
 @lru_cache(maxsize=4096)
-def _form(t: Attribute) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """The dtype and the shape of the values of a type."""
+def _dtype_and_shape(t: Attribute) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the dtype and shape of the values of a type."""
     return dtype_of(t), shape_of(t)
 
 
-def leaf(symbol: SymbolRefAttr) -> str:
-    """The last name of a symbol reference: `k` of `@kernels::@k`."""
+def leaf_name(symbol: SymbolRefAttr) -> str:
+    """Return the last name of a symbol reference: `k` of `@kernels::@k`."""
     nested = symbol.nested_references.data
     return nested[-1].data if nested else symbol.root_reference.data
 
 
 def callee_of(op: Any, frame: Frame) -> Operation:
-    name = leaf(op.callee)
-    if name not in frame.machine.functions:
+    """Return the kernel or function that an op calls."""
+    name = leaf_name(op.callee)
+    if name not in frame.context.functions:
         raise EvaluationError(f"{describe(op)}: no kernel @{name} in the module")
-    return frame.machine.functions[name]
+    return frame.context.functions[name]
 
 
 @rule(DlOp)
 def dl_op(op: DlOp, frame: Frame) -> Sequence[Value]:
-    if not op.operands and frame.machine.fact(op, _is_closed):
-        # The same in each step of a loop.
-        return frame.machine.fact(op, _results)
+    if not op.operands and frame.context.derived(op, _is_closed):
+        # The results of an op without operands are loop-invariant.
+        return frame.context.derived(op, _results)
     operands = [frame.array(v) for v in op.operands]
-    results = _results(_known(op, operands, frame), *operands)
+    results = _results(_bind_sizes(op, operands, frame), *operands)
     if isinstance(op, DataDependent):
         for result, array in zip(op.results, results, strict=True):
-            bind_sizes(dl_shape_of(result), array.shape, frame.machine.sizes)
+            bind_sizes(dl_shape_of(result), array.shape, frame.context.sizes)
     return results
 
 
 def _results(op: DlOp, *operands: Array) -> list[Array]:
-    made = op.evaluate(*operands)
-    return [same_bits(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(made, op.results, strict=True)]
+    """Evaluate an op and check its results against their types."""
+    arrays = op.evaluate(*operands)
+    return [reinterpret_dtype(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(arrays, op.results, strict=True)]
 
 
 def _is_closed(op: DlOp | ScanOp) -> bool:
-    """Whether no size of it comes with a call."""
-    return all(is_static(dl_shape_of(v)) for v in op.operands) and not has_open_sizes(op)
+    """Return whether the op has no symbolic sizes."""
+    return all(is_static(dl_shape_of(v)) for v in op.operands) and not has_symbolic_sizes(op)
 
 
-def _known(op: Evaluated, operands: Sequence[Array], frame: Frame) -> Evaluated:
-    """The op for these operands, if its own sizes come with them."""
-    if frame.machine.fact(op, _is_closed):
+def _bind_sizes(op: Evaluated, operands: Sequence[Array], frame: Frame) -> Evaluated:
+    """Return the op with its symbolic sizes bound by the operands."""
+    if frame.context.derived(op, _is_closed):
         return op
-    shapes, sizes = tuple(a.shape for a in operands), tuple(frame.machine.sizes.items())
-    return frame.machine.fact(op, _bound_op, shapes, sizes)
+    shapes, sizes = tuple(a.shape for a in operands), tuple(frame.context.sizes.items())
+    return frame.context.derived(op, _bound_op, shapes, sizes)
 
 
 def _bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Sequence[tuple[str, int]]) -> Any:
-    own = {str(size) for size in op.decided} if isinstance(op, DataDependent) else set[str]()
-    return bound_op(op, shapes, {symbol: size for symbol, size in sizes if symbol not in own})
+    """Bind the symbolic sizes of an op, except for data-dependent sizes that it computes itself."""
+    computed_sizes = {str(size) for size in op.data_dependent_sizes} if isinstance(op, DataDependent) else set[str]()
+    return bound_op(op, shapes, {symbol: size for symbol, size in sizes if symbol not in computed_sizes})
 
 
 @rule(Control)
@@ -262,33 +270,38 @@ def control(op: Control, frame: Frame) -> Sequence[Value]:
         return cast("Sequence[Array]", frame.run(block, arguments))
 
     operands = [frame.array(v) for v in op.operands]
-    return _known(op, operands, frame).execute(operands, run) if isinstance(op, ScanOp) else op.execute(operands, run)
+    return _bind_sizes(op, operands, frame).execute(operands, run) if isinstance(op, ScanOp) else op.execute(operands, run)
 
 
 def weight_array(op: Operation, symbol: SymbolRefAttr, frame: Frame) -> Array:
-    name = leaf(symbol)
-    if name not in frame.machine.weights:
+    """Return the array of a weight."""
+    name = leaf_name(symbol)
+    if name not in frame.context.weights:
         raise EvaluationError(f"{describe(op)}: no weight @{name} in the store")
-    return frame.machine.weights[name]
+    return frame.context.weights[name]
 
 
 @rule(WeightOp)
 def weight(op: WeightOp, frame: Frame) -> Sequence[Value]:
-    return (same_bits(lambda: f"weight {op.symbol}", weight_array(op, op.symbol, frame), op.result.type),)
+    return (reinterpret_dtype(lambda: f"weight {op.symbol}", weight_array(op, op.symbol, frame), op.result.type),)
 
 
 @rule(DispatchOp, func.CallOp)
 def dispatch(op: DispatchOp | func.CallOp, frame: Frame) -> Sequence[Value]:
-    decided = frame.machine.sizes
-    sizes = [int(substitute(s, decided)) for s in op.sizes.sizes] if isinstance(op, DispatchOp) and op.sizes is not None else []
-    shapes = [tuple(int(substitute(s, decided)) for s in dl_shape_of(r)) for r in op.results] if sizes else None
-    results = _invoke(frame.machine, callee_of(op, frame), [frame.array(v) for v in op.arguments], sizes, shapes)
+    sizes_by_symbol = frame.context.sizes
+    sizes = (
+        [int(substitute(s, sizes_by_symbol)) for s in op.sizes.sizes]
+        if isinstance(op, DispatchOp) and op.sizes is not None
+        else []
+    )
+    shapes = [tuple(int(substitute(s, sizes_by_symbol)) for s in dl_shape_of(r)) for r in op.results] if sizes else None
+    results = _invoke(frame.context, callee_of(op, frame), [frame.array(v) for v in op.arguments], sizes, shapes)
     if len(results) != len(op.results):
         raise EvaluationError(f"{describe(op)}: {len(results)} results, expected {len(op.results)}")
-    return [same_bits(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
+    return [reinterpret_dtype(lambda: f"result of {describe(op)}", a, r.type) for a, r in zip(results, op.results, strict=True)]
 
 
-@rule(DecideOp)
-def decide(op: DecideOp, frame: Frame) -> Sequence[Value]:
-    frame.machine.sizes[op.symbol] = int(frame.array(op.count))
+@rule(BindSizeOp)
+def decide(op: BindSizeOp, frame: Frame) -> Sequence[Value]:
+    frame.context.sizes[op.symbol] = int(frame.array(op.count))
     return ()

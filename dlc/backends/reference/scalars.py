@@ -1,7 +1,7 @@
 """`arith` and `math`: the same NumPy function for scalars and, elementwise, for vectors and tensors.
 
-Integers wrap, division by zero gives 0, conversions from float saturate; float functions without an exactly rounded
-result (`exp`, `sin`, …) are computed in f64 and rounded once, whatever the width.
+Integers wrap, division by zero gives 0, conversions from float saturate. Float functions without an exactly rounded result
+(`exp`, `sin`, …) are computed in f64 and rounded once, in every precision.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dlc.backends.reference.machine import Frame, elementwise, rule
+from dlc.backends.reference.evaluation_context import Frame, elementwise, rule
 from dlc.backends.reference.values import Array, Value, bit_width, dtype_of, expand, is_bool, rank
 from dlc.dialects.dl.dtypes import array_of
 from dlc.dialects.remainder import RemFOp
@@ -20,17 +20,17 @@ from dlc.ir import DenseIntOrFPElementsAttr, FloatAttr, IntegerAttr, arith, math
 
 
 def signed(x: Array) -> Array:
-    """The number that an integer stands for when read as signed; the bit 1 of an i1 is −1."""
+    """Interpret a signless integer as signed; the i1 value 1 is −1."""
     return -x.astype(np.int8) if is_bool(x) else x
 
 
 def unsigned(x: Array) -> Array:
-    """The number that an integer stands for when read as unsigned."""
+    """Interpret a signless integer as unsigned."""
     return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "i" else x
 
 
-def modular(function: Callable[[Array, Array], Array], for_bool: Callable[[Array, Array], Array]) -> Callable[..., Array]:
-    """Integer arithmetic modulo 2ⁿ; NumPy's own on bools is another."""
+def wrapping(function: Callable[[Array, Array], Array], for_bool: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    """Return integer arithmetic modulo 2ⁿ; `for_bool` replaces NumPy's arithmetic on bools."""
 
     def of(a: Array, b: Array) -> Array:
         return for_bool(a, b) if is_bool(a) else function(a, b)
@@ -38,8 +38,8 @@ def modular(function: Callable[[Array, Array], Array], for_bool: Callable[[Array
     return of
 
 
-def of_unsigned(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
-    """An operation on unsigned readings, its result as the signless type."""
+def on_unsigned(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    """Return an operation on unsigned interpretations of the operands; its result is signless."""
 
     def of(a: Array, b: Array) -> Array:
         return function(unsigned(a), unsigned(b)).astype(a.dtype)
@@ -47,8 +47,8 @@ def of_unsigned(function: Callable[[Array, Array], Array]) -> Callable[..., Arra
     return of
 
 
-def of_signed(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
-    """An operation on signed readings, its result as the signless type."""
+def on_signed(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    """Return an operation on signed interpretations of the operands; its result is signless."""
 
     def of(a: Array, b: Array) -> Array:
         return function(signed(a), signed(b)).astype(a.dtype)
@@ -57,17 +57,17 @@ def of_signed(function: Callable[[Array, Array], Array]) -> Callable[..., Array]
 
 
 def quotient(a: Array, b: Array) -> Array:
-    """Division that truncates toward zero; 0 for a zero divisor."""
+    """Divide and truncate toward zero; 0 for a zero divisor."""
     return np.where(b == 0, 0, (a - np.fmod(a, b)) // np.where(b == 0, 1, b)).astype(a.dtype)
 
 
 def floor_quotient(a: Array, b: Array) -> Array:
-    """Division that rounds down; 0 for a zero divisor."""
+    """Divide and round down; 0 for a zero divisor."""
     return np.where(b == 0, 0, a // np.where(b == 0, 1, b)).astype(a.dtype)
 
 
 def shift(function: Callable[[Array, Array], Array], fill: Callable[[Array], Any]) -> Callable[..., Array]:
-    """A shift; bits that are shifted out are gone, also for amounts of the width and above."""
+    """Return a shift; an amount of the width or more shifts out all bits."""
 
     def shifted(a: Array, b: Array) -> Array:
         width, amount = a.dtype.itemsize * 8, unsigned(b)
@@ -80,12 +80,12 @@ elementwise({
     arith.AddfOp: np.add, arith.SubfOp: np.subtract, arith.MulfOp: np.multiply, arith.DivfOp: np.divide,
     arith.NegfOp: np.negative, RemFOp: np.fmod,
     arith.MaximumfOp: np.maximum, arith.MinimumfOp: np.minimum, arith.MaxnumfOp: np.fmax, arith.MinnumfOp: np.fmin,
-    arith.AddiOp: modular(np.add, np.logical_xor), arith.SubiOp: modular(np.subtract, np.logical_xor),
-    arith.MuliOp: modular(np.multiply, np.logical_and),
-    arith.DivSIOp: of_signed(quotient), arith.DivUIOp: of_unsigned(floor_quotient),
-    arith.RemUIOp: of_unsigned(np.fmod),
-    arith.MaxSIOp: of_signed(np.maximum), arith.MinSIOp: of_signed(np.minimum),
-    arith.MaxUIOp: of_unsigned(np.maximum), arith.MinUIOp: of_unsigned(np.minimum),
+    arith.AddiOp: wrapping(np.add, np.logical_xor), arith.SubiOp: wrapping(np.subtract, np.logical_xor),
+    arith.MuliOp: wrapping(np.multiply, np.logical_and),
+    arith.DivSIOp: on_signed(quotient), arith.DivUIOp: on_unsigned(floor_quotient),
+    arith.RemUIOp: on_unsigned(np.fmod),
+    arith.MaxSIOp: on_signed(np.maximum), arith.MinSIOp: on_signed(np.minimum),
+    arith.MaxUIOp: on_unsigned(np.maximum), arith.MinUIOp: on_unsigned(np.minimum),
     arith.AndIOp: np.bitwise_and, arith.OrIOp: np.bitwise_or, arith.XOrIOp: np.bitwise_xor,
     arith.ShLIOp: shift(np.left_shift, lambda a: 0),
     arith.ShRUIOp: shift(lambda a, b: np.right_shift(unsigned(a), unsigned(b)).view(a.dtype), lambda a: 0),
@@ -130,25 +130,25 @@ def compare_floats(op: arith.CmpfOp, frame: Frame) -> Sequence[Value]:
 @rule(arith.SelectOp)
 def select(op: arith.SelectOp, frame: Frame) -> Sequence[Value]:
     condition = frame.array(op.cond)
-    # One condition for a whole vector: an entry per point meets the vector's axes.
+    # A scalar condition per point must be broadcast along the axes of the vector.
     condition = expand(condition, rank(op.result.type) - rank(op.cond.type))
     return (np.where(condition, frame.array(op.lhs), frame.array(op.rhs)),)
 
 
 @rule(arith.ConstantOp)
 def constant(op: arith.ConstantOp, frame: Frame) -> Sequence[Value]:
-    return (frame.machine.fact(op, constant_value),)
+    return (frame.context.derived(op, constant_value),)
 
 
 def constant_value(op: arith.ConstantOp) -> Array:
-    """The array that a constant denotes."""
+    """Return the array that a constant denotes."""
     match op.value:
         case DenseIntOrFPElementsAttr() as dense:
             return array_of(dense)
         case IntegerAttr() | FloatAttr() as number:
             value: Any = number.value.data
             dtype = dtype_of(op.result.type)
-            # An i8 literal may be written as 255.
+            # An i8 literal may be given as 255.
             wrapped = value % 2**64 if dtype.kind == "i" else value
             return np.asarray(wrapped, np.uint64).astype(dtype) if dtype.kind == "i" else np.asarray(value).astype(dtype)
         case other:
@@ -181,11 +181,11 @@ def float_to_integer(op: Any, frame: Frame) -> Sequence[Value]:
     width, is_signed = bit_width(op.result.type), isinstance(op, arith.FPToSIOp)
     low, high = (-(2 ** (width - 1)), 2 ** (width - 1) - 1) if is_signed else (0, 2**width - 1)
     wide = np.dtype(np.int64 if is_signed else np.uint64)
-    # The largest 64-bit integers are no doubles: compare before converting.
-    inside = (x >= float(low)) & (x < float(high + 1))
+    # The largest 64-bit integers are not representable in f64: compare before converting.
+    in_range = (x >= float(low)) & (x < float(high + 1))
     limit = np.where(np.isnan(x), 0, np.where(x < 0, np.array(low, wide), np.array(high, wide))).astype(wide)
-    whole = np.where(inside, np.where(inside, x, 0).astype(wide), limit)
-    return (whole.astype(dtype_of(op.result.type)),)
+    truncated = np.where(in_range, np.where(in_range, x, 0).astype(wide), limit)
+    return (truncated.astype(dtype_of(op.result.type)),)
 
 
 @rule(arith.BitcastOp)
@@ -194,7 +194,7 @@ def bitcast(op: arith.BitcastOp, frame: Frame) -> Sequence[Value]:
 
 
 def rounded_once(function: Callable[..., Any]) -> Callable[..., Array]:
-    """A function computed in f64 and rounded to the operands' type."""
+    """Return a function computed in f64 and rounded to the operands' type."""
     return lambda *x: np.asarray(function(*(v.astype(np.float64) for v in x))).astype(x[0].dtype)
 
 
@@ -202,11 +202,12 @@ _erf = np.frompyfunc(libm.erf, 1, 1)
 
 
 def reciprocal_root(x: Array) -> Array:
+    """Return 1/√x."""
     return 1 / np.sqrt(x)
 
 
 def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """p + e = a·b exactly, by Veltkamp's splitting into halves of 26 bits."""
+    """Return p and e with p + e = a·b exactly, by Veltkamp splitting into halves of 26 bits."""
     p = a * b
     ta, tb = 134217729.0 * a, 134217729.0 * b
     ha, hb = ta - (ta - a), tb - (tb - b)
@@ -215,7 +216,7 @@ def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
-    """a·b + c rounded once (up to a double rounding in the last place)."""
+    """Return a·b + c rounded once (up to a double rounding in the last place)."""
     if a.dtype != np.float64:
         # The product of two f32 is exact in f64.
         return np.add(np.multiply(a, b, dtype=np.float64), c, dtype=np.float64).astype(a.dtype)
@@ -224,7 +225,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     t = s - p
     error = (p - (s - t)) + (c - t)
     exact = s + (error + e)
-    # The splitting overflows, and cancels infinities, where the plain formula does not; that one overflows beside −∞.
+    # The splitting overflows, and cancels infinities, where the plain formula does not; the latter overflows if c is infinite.
     plain = np.where(np.isinf(c) & np.isfinite(a) & np.isfinite(b), c, a * b + c)
     return np.where(np.isfinite(exact), exact, plain)
 

@@ -1,9 +1,9 @@
 """`linalg` ops, on tensors and on buffers.
 
-A `linalg.generic` is evaluated for its whole iteration space at once: each operand becomes an array with one axis per
-iterator (a strided view where its map is linear, of size 1 where the operand does not depend on the iterator), and the
-body runs once on these arrays. Reductions become `ufunc.reduce`, sums of products matrix products; a body whose
-accumulator is used in another way is run once per reduced point.
+A `linalg.generic` is evaluated for its whole iteration space at once. Each operand becomes an array with one axis per iterator
+(a strided view if its map is affine; size 1 where the operand does not depend on the iterator), and the body runs once on these
+arrays. Reductions become `ufunc.reduce`, and sums of products matrix products. A body that uses its accumulator in another way
+runs once per reduced point.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import cast
 
 import numpy as np
 
-from dlc.backends.reference.access import Linear, access, full_rank, index_array, linear
+from dlc.backends.reference.affine_indexing import AffineIndex, affine_index, full_rank, index_array, index_operand
 from dlc.backends.reference.contraction import MATRIX_DTYPES, contract
-from dlc.backends.reference.machine import Adapt, Frame, rule, varies
+from dlc.backends.reference.evaluation_context import Frame, ValueAdapter, rule, varies
 from dlc.backends.reference.scalars import unsigned
-from dlc.backends.reference.values import Array, EvaluationError, Value, View, describe, expand, rank
+from dlc.backends.reference.values import Array, EvaluationError, MemrefView, Value, describe, expand, rank
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     AffineMap,
@@ -39,18 +39,18 @@ from dlc.ir import (
 
 @dataclass(frozen=True)
 class Combinator:
-    """An associative and commutative operation of two elements."""
+    """An associative and commutative binary operation."""
 
     function: np.ufunc
     on_unsigned: bool = False
 
     def along(self, x: Array, axes: tuple[int, ...]) -> Array:
-        """All elements along axes combined; the axes stay, with size 1."""
+        """Combine all elements along axes; the axes keep size 1."""
         operand = unsigned(x) if self.on_unsigned else x
         return self.function.reduce(operand, axis=axes, keepdims=True, dtype=operand.dtype).view(x.dtype)
 
     def of(self, a: Array, b: Array) -> Array:
-        """Two arrays combined element by element."""
+        """Combine two arrays elementwise."""
         return cast(Array, self.function(unsigned(a), unsigned(b)) if self.on_unsigned else self.function(a, b)).view(a.dtype)
 
 
@@ -64,24 +64,24 @@ COMBINATORS: dict[type[Operation], Combinator] = {
     arith.AndIOp: Combinator(np.bitwise_and), arith.OrIOp: Combinator(np.bitwise_or),
     arith.XOrIOp: Combinator(np.bitwise_xor),
 }  # fmt: skip
-# NumPy's arithmetic on bools is not that of one-bit integers.
-NOT_ON_BOOLS = (arith.AddiOp, arith.MuliOp, arith.MaxSIOp, arith.MinSIOp)
+# NumPy's arithmetic on bools differs from arithmetic on one-bit integers.
+NON_BOOLEAN_OPS = (arith.AddiOp, arith.MuliOp, arith.MaxSIOp, arith.MinSIOp)
 
 
 @dataclass(frozen=True)
-class Nest:
-    """What is derived once from a `linalg.generic`."""
+class GenericPlan:
+    """Facts about a `linalg.generic` that are derived once."""
 
     maps: tuple[AffineMap, ...]
-    forms: tuple[tuple[Linear | None, ...], ...]
+    affine_indices: tuple[tuple[AffineIndex | None, ...], ...]
     extents: tuple[int, ...]
     reduced: tuple[int, ...]
-    # The op that updates the accumulator, how to apply it along axes, and the value that it adds.
+    # The op that updates the accumulator, and the value that it combines with it.
     combinator: Operation | None
     element: SSAValue | None
-    # The factors of that value where the body sums products.
+    # The factors of that value if the body sums products.
     factors: tuple[SSAValue, SSAValue] | None
-    # What need not run, since the recognised shape replaces it.
+    # Ops of the recognized pattern, which need not run.
     skipped: frozenset[Operation]
     has_regions: bool
 
@@ -90,18 +90,18 @@ class Nest:
         return len(self.extents)
 
 
-def nest_of(op: linalg.GenericOp, *shapes: tuple[int, ...]) -> Nest:
-    """The iteration space over operands of these shapes and the recognised shape of the body."""
+def plan_generic(op: linalg.GenericOp, *shapes: tuple[int, ...]) -> GenericPlan:
+    """Derive the iteration space for operands of these shapes, and match the body against known patterns."""
     maps = tuple(m.data for m in op.indexing_maps)
     count = maps[0].num_dims
-    forms = tuple(tuple(linear(e, count) for e in m.results) for m in maps)
+    affine_indices = tuple(tuple(affine_index(e, count) for e in m.results) for m in maps)
     reduced = tuple(i for i, t in enumerate(op.iterator_types) if t == IteratorTypeAttr.reduction())
     combinator, element = _combinator(op.body.block) if reduced else (None, None)
     multiply, factors = _factors(combinator, element)
-    return Nest(
+    return GenericPlan(
         maps=maps,
-        forms=forms,
-        extents=_extents(op, forms, shapes, count),
+        affine_indices=affine_indices,
+        extents=_extents(op, affine_indices, shapes, count),
         reduced=reduced,
         combinator=combinator,
         element=element,
@@ -112,20 +112,22 @@ def nest_of(op: linalg.GenericOp, *shapes: tuple[int, ...]) -> Nest:
 
 
 def _extents(
-    op: Operation, forms: Sequence[Sequence[Linear | None]], shapes: Sequence[tuple[int, ...]], count: int
+    op: Operation, affine_indices: Sequence[Sequence[AffineIndex | None]], shapes: Sequence[tuple[int, ...]], count: int
 ) -> tuple[int, ...]:
-    """Each iterator's extent, from the sizes of the operands that it indexes."""
+    """Compute the extent of each iterator from the sizes of the operands that it indexes."""
     extents: dict[int, int] = {}
-    # An iterator that stands alone first; then what is left of a sum, as in h + kh.
-    for alone in (True, False):
-        for form, size in ((f, n) for fs, shape in zip(forms, shapes, strict=True) for f, n in zip(fs, shape, strict=True)):
-            if form is None:
+    # First the indices that are a single iterator; then the remaining iterator of a sum such as h + kh.
+    for is_single in (True, False):
+        for affine, size in (
+            (f, n) for fs, shape in zip(affine_indices, shapes, strict=True) for f, n in zip(fs, shape, strict=True)
+        ):
+            if affine is None:
                 continue
-            unknown = [d for d, c in enumerate(form.coefficients) if c > 0 and d not in extents]
-            others = [d for d, c in enumerate(form.coefficients) if c and d in extents]
-            if len(unknown) == 1 and (not alone or (not others and form.constant == 0)):
-                rest = sum(form.coefficients[d] * (extents[d] - 1) for d in others if form.coefficients[d] > 0)
-                extents[unknown[0]] = (size - 1 - form.constant - rest) // form.coefficients[unknown[0]] + 1
+            unknown = [d for d, c in enumerate(affine.coefficients) if c > 0 and d not in extents]
+            others = [d for d, c in enumerate(affine.coefficients) if c and d in extents]
+            if len(unknown) == 1 and (not is_single or (not others and affine.constant == 0)):
+                extent_of_others = sum(affine.coefficients[d] * (extents[d] - 1) for d in others if affine.coefficients[d] > 0)
+                extents[unknown[0]] = (size - 1 - affine.constant - extent_of_others) // affine.coefficients[unknown[0]] + 1
     if len(extents) < count:
         missing = sorted(set(range(count)) - set(extents))
         raise EvaluationError(f"{describe(op)}: no operand gives the extents of iterators {missing}")
@@ -133,11 +135,12 @@ def _extents(
 
 
 def _only_use(value: SSAValue) -> bool:
+    """Return whether a value has exactly one use."""
     return len(list(value.uses)) == 1
 
 
 def _combinator(body: Block) -> tuple[Operation | None, SSAValue | None]:
-    """The op `combine(accumulator, element)` that a body yields, if it has that form."""
+    """Match `combine(accumulator, element)` as the value that a body yields; return the op and the element."""
     last = body.last_op
     assert last is not None
     root = last.operands[0].owner
@@ -148,7 +151,7 @@ def _combinator(body: Block) -> tuple[Operation | None, SSAValue | None]:
         return (root, None) if root.c is accumulator else (None, None)
     if type(root) not in COMBINATORS or accumulator not in root.operands:
         return None, None
-    if isinstance(root, NOT_ON_BOOLS) and accumulator.type == i1:
+    if isinstance(root, NON_BOOLEAN_OPS) and accumulator.type == i1:
         return None, None
     (element,) = [v for v in root.operands if v is not accumulator] or [accumulator]
     return (root, element) if element is not accumulator else (None, None)
@@ -157,7 +160,7 @@ def _combinator(body: Block) -> tuple[Operation | None, SSAValue | None]:
 def _factors(
     combinator: Operation | None, element: SSAValue | None
 ) -> tuple[Operation | None, tuple[SSAValue, SSAValue] | None]:
-    """The product that a sum adds, and its factors."""
+    """Match a product that a sum accumulates; return the multiplication (None for an fma) and its factors."""
     if isinstance(combinator, math.FmaOp):
         return None, (combinator.a, combinator.b)
     if isinstance(combinator, arith.AddfOp | arith.AddiOp) and isinstance(element, OpResult):
@@ -168,61 +171,63 @@ def _factors(
 
 
 def contents(op: Operation, frame: Frame, name: SSAValue) -> Array:
-    """The elements of a tensor or buffer; a scalar as itself."""
+    """Return the elements of a tensor or buffer; a scalar is returned as it is."""
     value = frame[name]
-    return value.read(op) if isinstance(value, View) else value
+    return value.read(op) if isinstance(value, MemrefView) else value
 
 
 @rule(linalg.GenericOp)
 def generic(op: linalg.GenericOp, frame: Frame) -> Sequence[Value]:
     operands = [contents(op, frame, v) for v in op.operands]
     shapes = [a.shape[a.ndim - rank(v.type) :] for v, a in zip(op.operands, operands, strict=True)]
-    nest = frame.machine.fact(op, nest_of, *shapes)
+    plan = frame.context.derived(op, plan_generic, *shapes)
     arrays = [
-        full_rank(access(op, array, forms, m, nest.extents) if rank(v.type) else expand(array, nest.rank), nest.rank)
-        for v, array, forms, m in zip(op.operands, operands, nest.forms, nest.maps, strict=True)
+        full_rank(
+            index_operand(op, array, affine_indices, m, plan.extents) if rank(v.type) else expand(array, plan.rank), plan.rank
+        )
+        for v, array, affine_indices, m in zip(op.operands, operands, plan.affine_indices, plan.maps, strict=True)
     ]
-    result = full_rank(_evaluate(op, nest, frame, arrays), nest.rank)
-    return _store(op, nest, frame, operands[-1], result)
+    result = full_rank(_evaluate(op, plan, frame, arrays), plan.rank)
+    return _store(op, plan, frame, operands[-1], result)
 
 
-def _evaluate(op: linalg.GenericOp, nest: Nest, frame: Frame, arrays: list[Array]) -> Array:
-    """The elements of the result: an axis of points, then one per iterator; of size 1 where nothing varies."""
+def _evaluate(op: linalg.GenericOp, plan: GenericPlan, frame: Frame, arrays: list[Array]) -> Array:
+    """Return the elements of the result: an axis of points, then one per iterator; size 1 where the result does not vary."""
     body = op.body.block
-    iterators = [i[None] for i in np.ogrid[tuple(slice(n) for n in nest.extents)]] if nest.rank else []
-    if nest.has_regions:
-        return _every_point_in_lockstep(nest, frame, body, arrays, iterators)
+    iterators = [i[None] for i in np.ogrid[tuple(slice(n) for n in plan.extents)]] if plan.rank else []
+    if plan.has_regions:
+        return _evaluate_in_lockstep(plan, frame, body, arrays, iterators)
     inner = _BodyFrame(frame, iterators)
-    if not nest.reduced:
+    if not plan.reduced:
         return cast(Array, inner.run(body, arrays)[0])
-    if nest.combinator is None or 0 in nest.extents:
-        return _one_reduced_point_at_a_time(nest, frame, body, arrays, iterators)
-    inner.run(body, arrays, nest.skipped)
-    combinator = COMBINATORS[type(nest.combinator)]
-    if nest.factors is not None:
-        u, v = (full_rank(inner.array(f), nest.rank) for f in nest.factors)
+    if plan.combinator is None or 0 in plan.extents:
+        return _evaluate_sequentially(plan, frame, body, arrays, iterators)
+    inner.run(body, arrays, plan.skipped)
+    combinator = COMBINATORS[type(plan.combinator)]
+    if plan.factors is not None:
+        u, v = (full_rank(inner.array(f), plan.rank) for f in plan.factors)
         if u.dtype in MATRIX_DTYPES or u.dtype.kind == "i":
-            return combinator.of(arrays[-1], contract(u, v, (1, *nest.extents), [a + 1 for a in nest.reduced]))
+            return combinator.of(arrays[-1], contract(u, v, (1, *plan.extents), [a + 1 for a in plan.reduced]))
         element = u * v
     else:
-        element = full_rank(inner.array(cast(SSAValue, nest.element)), nest.rank)
-    # Where the element does not depend on a reduced iterator it still counts once per value of it.
-    sizes = [n if a in nest.reduced else s for a, (n, s) in enumerate(zip(nest.extents, element.shape[1:], strict=True))]
+        element = full_rank(inner.array(cast(SSAValue, plan.element)), plan.rank)
+    # An element that does not depend on a reduced iterator is combined once for each of its values.
+    sizes = [n if a in plan.reduced else s for a, (n, s) in enumerate(zip(plan.extents, element.shape[1:], strict=True))]
     elements = np.broadcast_to(element, (element.shape[0], *sizes))
-    return combinator.of(arrays[-1], combinator.along(elements, tuple(a + 1 for a in nest.reduced)))
+    return combinator.of(arrays[-1], combinator.along(elements, tuple(a + 1 for a in plan.reduced)))
 
 
 class _BodyFrame(Frame):
-    """The frame of a body: scalars are arrays over points and iterators. `iterators` holds what `linalg.index` gives."""
+    """The frame of a body: scalars are arrays over points and iterators. `iterators` holds the results of `linalg.index`."""
 
-    def __init__(self, outer: Frame, iterators: Sequence[Array], points: int | None = None, adapt: Adapt | None = None):
-        super().__init__(outer.machine, points, outer, adapt or self._captured)
+    def __init__(self, outer: Frame, iterators: Sequence[Array], points: int | None = None, adapt: ValueAdapter | None = None):
+        super().__init__(outer.context, points, outer, adapt or self._captured)
         self.iterators = iterators
 
     def _captured(self, value: Value, t: Attribute) -> Value:
-        """An outer value; one that varies with the points of a grid gets an axis per iterator."""
+        """Return a captured value; one that varies with the grid points gets an axis per iterator."""
         count = len(self.iterators)
-        if isinstance(value, View):
+        if isinstance(value, MemrefView):
             return value.per_point(lambda x: expand(x, count))
         return expand(value, count) if varies(value, t) and not isinstance(t, TensorType) else value
 
@@ -235,40 +240,42 @@ def iterator_value(op: linalg.IndexOp, frame: Frame) -> Sequence[Value]:
     return (frame.iterators[int(op.dim.value.data)],)
 
 
-def _one_reduced_point_at_a_time(
-    nest: Nest, frame: Frame, body: Block, arrays: list[Array], iterators: Sequence[Array]
+def _evaluate_sequentially(
+    plan: GenericPlan, frame: Frame, body: Block, arrays: list[Array], iterators: Sequence[Array]
 ) -> Array:
-    """The definition: the accumulator goes through the body once per reduced point, in order."""
+    """Evaluate by definition: pass the accumulator through the body once per reduced point, in order."""
 
     def at(array: Array, point: dict[int, int]) -> Array:
-        places = [slice(None)] * array.ndim
+        slices = [slice(None)] * array.ndim
         for axis, i in point.items():
             if array.shape[axis] > 1:
-                places[axis] = slice(i, i + 1)
-        return array[tuple(places)]
+                slices[axis] = slice(i, i + 1)
+        return array[tuple(slices)]
 
-    axes = [a + 1 for a in nest.reduced]
+    axes = [a + 1 for a in plan.reduced]
     accumulator = arrays[-1]
-    for place in itertools.product(*(range(nest.extents[a]) for a in nest.reduced)):
-        point = dict(zip(axes, place, strict=True))
+    for reduced_indices in itertools.product(*(range(plan.extents[a]) for a in plan.reduced)):
+        point = dict(zip(axes, reduced_indices, strict=True))
         inner = _BodyFrame(frame, [at(i, point) for i in iterators])
         (result,) = inner.run(body, [*(at(a, point) for a in arrays[:-1]), accumulator])
-        accumulator = full_rank(cast(Array, result), nest.rank)
+        accumulator = full_rank(cast(Array, result), plan.rank)
     return accumulator
 
 
-def _every_point_in_lockstep(nest: Nest, frame: Frame, body: Block, arrays: list[Array], iterators: Sequence[Array]) -> Array:
-    """A body with loops or branches inside: each point of the iteration space is a point in lockstep."""
-    if nest.reduced:
-        raise UnsupportedError("linalg.generic with a reduction and a body that has regions; split it into two")
-    shape = (frame.points or 1, *nest.extents)
-    repeats = int(np.prod(nest.extents))
+def _evaluate_in_lockstep(
+    plan: GenericPlan, frame: Frame, body: Block, arrays: list[Array], iterators: Sequence[Array]
+) -> Array:
+    """Evaluate a body that contains loops or branches: each point of the iteration space is a point in lockstep."""
+    if plan.reduced:
+        raise UnsupportedError("linalg.generic with a reduction whose body has regions; split it into two ops")
+    shape = (frame.points or 1, *plan.extents)
+    repeats = int(np.prod(plan.extents))
 
     def flat(array: Array) -> Array:
         return np.broadcast_to(array, shape).reshape(-1)
 
     def captured(value: Value, t: Attribute) -> Value:
-        if isinstance(value, View):
+        if isinstance(value, MemrefView):
             return value.per_point(lambda x: np.repeat(x, repeats))
         return np.repeat(value, repeats) if varies(value, t) else value
 
@@ -277,24 +284,24 @@ def _every_point_in_lockstep(nest: Nest, frame: Frame, body: Block, arrays: list
     return np.broadcast_to(cast(Array, result), shape[0] * repeats).reshape(shape)
 
 
-def _store(op: linalg.GenericOp, nest: Nest, frame: Frame, before: Array, result: Array) -> Sequence[Value]:
-    """Writes the elements through the output's map into `before`, the output's contents."""
+def _store(op: linalg.GenericOp, plan: GenericPlan, frame: Frame, before: Array, result: Array) -> Sequence[Value]:
+    """Write the elements through the output's map into `before`, the contents of the output."""
     target = frame[op.outputs[0]]
     if result.dtype != before.dtype:
         raise EvaluationError(f"{describe(op)}: the body gives {result.dtype}, the output holds {before.dtype}")
-    memory = before if isinstance(target, View) else np.array(before)
-    lead = memory.ndim - len(nest.forms[-1])
+    memory = before if isinstance(target, MemrefView) else np.array(before)
+    lead = memory.ndim - len(plan.affine_indices[-1])
     if lead == 0:
         if result.shape[0] > 1:
-            raise EvaluationError(f"{describe(op)}: points of a grid write different values to one place")
+            raise EvaluationError(f"{describe(op)}: points of a grid write different values to one element")
         result = result[0]
-    if all(form is not None for form in nest.forms[-1]):
-        access(op, memory, nest.forms[-1], nest.maps[-1], nest.extents)[...] = result
+    if all(affine is not None for affine in plan.affine_indices[-1]):
+        index_operand(op, memory, plan.affine_indices[-1], plan.maps[-1], plan.extents)[...] = result
     else:
-        iterators = np.ogrid[tuple(slice(n) for n in nest.extents)]
-        places = tuple(index_array(e, iterators) for e in nest.maps[-1].results)
-        memory[(slice(None),) * lead + places] = result
-    if not isinstance(target, View):
+        iterators = np.ogrid[tuple(slice(n) for n in plan.extents)]
+        indices = tuple(index_array(e, iterators) for e in plan.maps[-1].results)
+        memory[(slice(None),) * lead + indices] = result
+    if not isinstance(target, MemrefView):
         return (memory,)
     if lead:
         target.write(op, memory)
@@ -304,7 +311,7 @@ def _store(op: linalg.GenericOp, nest: Nest, frame: Frame, before: Array, result
 @rule(linalg.FillOp)
 def fill(op: linalg.FillOp, frame: Frame) -> Sequence[Value]:
     value, target = frame.array(op.inputs[0]), frame[op.outputs[0]]
-    if isinstance(target, View):
+    if isinstance(target, MemrefView):
         target.write(op, expand(value, len(target.shape)))
         return ()
     return (np.full(target.shape, value, target.dtype),)
@@ -313,7 +320,7 @@ def fill(op: linalg.FillOp, frame: Frame) -> Sequence[Value]:
 @rule(linalg.CopyOp)
 def copy(op: linalg.CopyOp, frame: Frame) -> Sequence[Value]:
     value, target = contents(op, frame, op.inputs[0]), frame[op.outputs[0]]
-    if isinstance(target, View):
+    if isinstance(target, MemrefView):
         target.write(op, value)
         return ()
     return (value,)

@@ -1,4 +1,4 @@
-"""`tensor` ops: values are arrays that nobody changes."""
+"""`tensor` ops: values are immutable arrays."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any, cast
 
 import numpy as np
 
-from dlc.backends.reference.machine import Frame, rule
-from dlc.backends.reference.values import Array, EvaluationError, Value, describe, dtype_of, garbage, limits, shape_of
+from dlc.backends.reference.evaluation_context import Frame, rule
+from dlc.backends.reference.values import Array, EvaluationError, Value, describe, dtype_of, garbage, min_and_max, shape_of
 from dlc.ir import DenseArrayBase, Operation, SSAValue, tensor
 
-# In a list of static numbers: the place of an operand.
+# Marks a dynamic entry in a list of static offsets, sizes or strides.
 DYNAMIC = -(2**63)
 
 
-def mixed(static: DenseArrayBase[Any], dynamic: Sequence[SSAValue]) -> tuple[int | SSAValue, ...]:
-    """A list that is partly static, partly operands."""
+def mixed_operands(static: DenseArrayBase[Any], dynamic: Sequence[SSAValue]) -> tuple[int | SSAValue, ...]:
+    """Merge static entries and operands into one list."""
     operands = iter(dynamic)
     return tuple(next(operands) if v == DYNAMIC else int(v) for v in static.get_values())
 
 
-def numbers(frame: Frame, entries: Sequence[int | SSAValue]) -> list[Any]:
-    """The values of such a list."""
+def resolve_sizes(frame: Frame, entries: Sequence[int | SSAValue]) -> list[Any]:
+    """Return the values of a list of static entries and operands."""
     return [e if isinstance(e, int) else frame.array(e) for e in entries]
 
 
 @dataclass(frozen=True)
 class Slice:
-    """What a slice op names: offsets, sizes and strides of each axis."""
+    """The offsets, sizes and strides of a slice op, one entry per axis."""
 
     offsets: tuple[int | SSAValue, ...]
     sizes: tuple[int | SSAValue, ...]
@@ -38,50 +38,54 @@ class Slice:
 
 
 def slice_of(op: Any) -> Slice:
-    """The slice of `tensor.extract_slice`, `tensor.insert_slice`, `memref.subview` and `memref.reinterpret_cast`."""
-    return Slice(mixed(op.static_offsets, op.offsets), mixed(op.static_sizes, op.sizes), mixed(op.static_strides, op.strides))
+    """Return the slice of `tensor.extract_slice`, `tensor.insert_slice`, `memref.subview` and `memref.reinterpret_cast`."""
+    return Slice(
+        mixed_operands(op.static_offsets, op.offsets),
+        mixed_operands(op.static_sizes, op.sizes),
+        mixed_operands(op.static_strides, op.strides),
+    )
 
 
 def slices(op: tensor.ExtractSliceOp | tensor.InsertSliceOp, frame: Frame, shape: Sequence[int]) -> tuple[slice, ...]:
-    """The places that a slice op names, checked against the sizes of the sliced tensor."""
-    part = slice_of(op)
-    offsets, sizes, strides = (numbers(frame, entries) for entries in (part.offsets, part.sizes, part.strides))
+    """Return the Python slices of a slice op, checked against the shape of the sliced tensor."""
+    slice_ = slice_of(op)
+    offsets, sizes, strides = (resolve_sizes(frame, entries) for entries in (slice_.offsets, slice_.sizes, slice_.strides))
     for axis, (o, n, s, size) in enumerate(zip(offsets, sizes, strides, shape, strict=True)):
         if n and (o < 0 or o + (n - 1) * s >= size):
             raise EvaluationError(f"{describe(op)}: {n} elements from {o} by {s} of axis {axis}, of size {size}")
     return tuple(slice(int(o), int(o + n * s), int(s)) for o, n, s in zip(offsets, sizes, strides, strict=True))
 
 
-def known_shape(op: Operation, dynamic: Sequence[SSAValue], frame: Frame) -> tuple[int, ...]:
-    """The shape of an op's result, whose unknown sizes are operands."""
-    given = iter(dynamic)
-    return tuple(int(frame.array(next(given))) if s == DYNAMIC else s for s in shape_of(op.results[0]))
+def result_shape(op: Operation, dynamic: Sequence[SSAValue], frame: Frame) -> tuple[int, ...]:
+    """Return the shape of an op's result; its dynamic sizes are operands."""
+    operands = iter(dynamic)
+    return tuple(int(frame.array(next(operands))) if s == DYNAMIC else s for s in shape_of(op.results[0]))
 
 
 @rule(tensor.EmptyOp)
 def empty(op: tensor.EmptyOp, frame: Frame) -> Sequence[Value]:
     dtype = dtype_of(op.tensor.type)
-    return (np.broadcast_to(np.asarray(garbage(dtype), dtype), known_shape(op, op.dynamic_sizes, frame)),)
+    return (np.broadcast_to(np.asarray(garbage(dtype), dtype), result_shape(op, op.dynamic_sizes, frame)),)
 
 
 @rule(tensor.ExtractSliceOp)
 def extract_slice(op: tensor.ExtractSliceOp, frame: Frame) -> Sequence[Value]:
     source = frame.array(op.source)
-    part, shape = source[slices(op, frame, source.shape)], shape_of(op.results[0])
-    return (part if part.ndim == len(shape) else part.reshape(shape),)
+    slice_, shape = source[slices(op, frame, source.shape)], shape_of(op.results[0])
+    return (slice_ if slice_.ndim == len(shape) else slice_.reshape(shape),)
 
 
 @rule(tensor.InsertSliceOp)
 def insert_slice(op: tensor.InsertSliceOp, frame: Frame) -> Sequence[Value]:
     result = np.array(frame.array(op.dest))
-    place = result[slices(op, frame, result.shape)]
-    place[...] = frame.array(op.source).reshape(place.shape)
+    target = result[slices(op, frame, result.shape)]
+    target[...] = frame.array(op.source).reshape(target.shape)
     return (result,)
 
 
 @rule(tensor.ExpandShapeOp)
 def expand_shape(op: tensor.ExpandShapeOp, frame: Frame) -> Sequence[Value]:
-    return (frame.array(op.src).reshape(known_shape(op, op.dynamic_output_shape, frame)),)
+    return (frame.array(op.src).reshape(result_shape(op, op.dynamic_output_shape, frame)),)
 
 
 @rule(tensor.CollapseShapeOp)
@@ -101,7 +105,7 @@ def extract(op: tensor.ExtractOp, frame: Frame) -> Sequence[Value]:
     source = frame.array(op.tensor)
     indices = tuple(frame.array(i) for i in op.indices)
     for axis, (i, size) in enumerate(zip(indices, source.shape, strict=True)):
-        low, high = limits(i)
+        low, high = min_and_max(i)
         if np.size(i) and (low < 0 or high >= size):
             raise EvaluationError(f"{describe(op)}: index {low}..{high} of axis {axis}, of size {size}")
     return (source[indices],)

@@ -1,8 +1,8 @@
-"""What SSA values are at run time: NumPy arrays, and views of buffers.
+"""Run-time representation of SSA values: NumPy arrays, and views of buffers.
 
-A scalar is a 0-d array, a vector or tensor an array of its shape, a memref a `View`. While the points of a grid run in
-lockstep, a value that differs between them has one more axis, in front, with an entry per point; a value that is the
-same for all has not. NumPy's broadcasting then makes every elementwise rule serve both.
+A scalar is a 0-d array, a vector or tensor an array of its shape, a memref a `MemrefView`. While the points of a grid run in
+lockstep, a value that varies between points has an additional leading axis with one entry per point; a uniform value has not.
+With NumPy's broadcasting, every elementwise rule serves both.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Array: TypeAlias = NDArray[Any]
 
 
 class EvaluationError(DlcError):
-    """IR that the evaluator cannot run: it reads outside a buffer, or its values contradict its types."""
+    """Invalid IR: it accesses memory outside a buffer, or its values contradict its types."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A memref: places in a flat buffer, counted in elements.
+class MemrefView:
+    """A memref: a strided view of a flat buffer, in elements.
 
-    `offset` is a number, or an array with one entry per point in lockstep; `origin`, likewise, is where the allocation
-    starts that this is a view of.
+    `offset` is an integer, or an array with one entry per point in lockstep; likewise `origin`, the start of the underlying
+    allocation.
     """
 
     base: Array
@@ -43,119 +43,121 @@ class View:
     origin: int | Array = 0
 
     @staticmethod
-    def of(array: Array) -> View:
-        """A view of all of `array`, which shares its memory if it is C-contiguous."""
-        return View(array.reshape(-1), 0, array.shape, contiguous_strides(array.shape))
+    def of(array: Array) -> MemrefView:
+        """Return a view of all of `array`, which shares its memory if it is C-contiguous."""
+        return MemrefView(array.reshape(-1), 0, array.shape, contiguous_strides(array.shape))
 
     @staticmethod
-    def allocate(t: MemRefType[Attribute], shape: tuple[int, ...], points: int | None) -> View:
-        """A new buffer, or one for each point; its contents are conspicuous garbage (NaN where there is one)."""
+    def allocate(t: MemRefType[Attribute], shape: tuple[int, ...], points: int | None) -> MemrefView:
+        """Allocate a buffer, or one per point; it is filled with a marker for uninitialized memory (NaN for floats)."""
         strides = contiguous_strides(shape) if isinstance(t.layout, NoneAttr) else strides_of(t)
         size = span(shape, strides)
         dtype = numpy_dtype(t.element_type)
         base = np.full(size * (points or 1), garbage(dtype), dtype)
         start = 0 if points is None else np.arange(points) * size
-        return View(base, start, shape, strides, start)
+        return MemrefView(base, start, shape, strides, start)
 
-    def part(self, offset: int | Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> View:
-        """Another view of the same allocation."""
-        return View(self.base, offset, shape, strides, self.origin)
+    def subview(self, offset: int | Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> MemrefView:
+        """Return another view of the same allocation."""
+        return MemrefView(self.base, offset, shape, strides, self.origin)
 
-    def of_type(self, dtype: np.dtype[Any]) -> View:
-        """The same memory as elements of another size, from a place that is the same for all points on."""
+    def of_type(self, dtype: np.dtype[Any]) -> MemrefView:
+        """Reinterpret the memory as elements of another dtype; the offset must be the same for all points."""
         if dtype == self.base.dtype:
             return self
         start, size = int(self.offset) * self.base.itemsize, span(self.shape, self.strides)
         flat = self.base.view(np.uint8)[start : start + size * dtype.itemsize].view(dtype)
-        return View(flat, 0, self.shape, self.strides)
+        return MemrefView(flat, 0, self.shape, self.strides)
 
-    def alone(self) -> View:
-        """The same places, as an allocation of their own."""
-        return View(self.base, self.offset, self.shape, self.strides, self.offset)
+    def detached(self) -> MemrefView:
+        """Return the same elements as an allocation of their own."""
+        return MemrefView(self.base, self.offset, self.shape, self.strides, self.offset)
 
-    def element(self, k: int) -> View:
-        """Entry `k` along the first axis, as an allocation of its own."""
+    def element(self, k: int) -> MemrefView:
+        """Return entry `k` along the first axis as an allocation of its own."""
         offset = self.offset + k * self.strides[0]
-        return View(self.base, offset, self.shape[1:], self.strides[1:], offset)
+        return MemrefView(self.base, offset, self.shape[1:], self.strides[1:], offset)
 
-    def per_point(self, change: Callable[[Array], Array]) -> View:
-        """The view with its entries per point changed."""
+    def per_point(self, change: Callable[[Array], Array]) -> MemrefView:
+        """Return the view with `change` applied to its per-point entries."""
         offset, origin = (change(np.asarray(x)) if np.ndim(x) else x for x in (self.offset, self.origin))
-        return View(self.base, offset, self.shape, self.strides, origin)
+        return MemrefView(self.base, offset, self.shape, self.strides, origin)
 
     def read(self, owner: Operation) -> Array:
-        """The elements, as an array of its own for points in lockstep, else as a view of memory."""
+        """Return the elements: a view of memory, or a copy if the offset varies between points."""
         return gather(owner, self.base, self.offset, self.shape, self.strides)
 
     def write(self, owner: Operation, values: Array) -> None:
-        """Stores elements; `values` broadcast."""
+        """Store elements; `values` are broadcast."""
         scatter(owner, self.base, self.offset, self.shape, self.strides, values)
 
-    def place(self, owner: Operation, indices: Sequence[Array], extent: Sequence[int] | None = None) -> int | Array:
-        """The offset of the element at `indices`, from which `extent` more elements per axis must exist."""
+    def element_offset(self, owner: Operation, indices: Sequence[Array], extent: Sequence[int] | None = None) -> int | Array:
+        """Return the offset of the element at `indices`; `extent` elements per axis must be in bounds from there."""
         offset: Any = self.offset
         for axis, (i, size, stride) in enumerate(zip(indices, self.shape, self.strides, strict=True)):
             last = size - (extent[axis] if extent is not None else 1)
-            low, high = limits(i)
+            low, high = min_and_max(i)
             if low < 0 or high > last:
                 raise EvaluationError(f"{describe(owner)}: index {axis} is {low}..{high}, outside 0..{last} of {self.shape}")
             offset = offset + i * stride
         return offset
 
 
-Value: TypeAlias = "Array | View"
+Value: TypeAlias = "Array | MemrefView"
 
 
 def describe(op: Operation) -> str:
-    """The op's name and source place, for messages."""
-    place = str(op.location)
-    return op.name if "unknown" in place else f"{op.name} {place}"
+    """Return the op's name and source location, for messages."""
+    location = str(op.location)
+    return op.name if "unknown" in location else f"{op.name} {location}"
 
 
-def limits(numbers: int | Array) -> tuple[int, int]:
-    """The least and the greatest of some numbers."""
-    if isinstance(numbers, np.ndarray) and numbers.ndim:
-        return (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 0)
-    return int(numbers), int(numbers)
+def min_and_max(integers: int | Array) -> tuple[int, int]:
+    """Return the minimum and maximum of an integer or an array."""
+    if isinstance(integers, np.ndarray) and integers.ndim:
+        return (int(integers.min()), int(integers.max())) if integers.size else (0, 0)
+    return int(integers), int(integers)
 
 
 def garbage(dtype: np.dtype[Any]) -> Any:
-    """What unwritten memory holds."""
+    """Return the marker value of uninitialized memory."""
     kind = dtype.kind
     return True if kind == "b" else np.iinfo(dtype).max // 2 if kind in "iu" else np.nan
 
 
 def rank(t: Attribute) -> int:
-    """The number of axes of one point's value of this type."""
+    """Return the number of axes of one point's value of this type."""
     return t.get_num_dims() if isinstance(t, VectorType | TensorType | MemRefType) else 0
 
 
 def shape_of(t: Attribute | SSAValue) -> tuple[int, ...]:
-    """The sizes of a vector, tensor or memref type, or of a value of one."""
+    """Return the shape of a vector, tensor or memref type, or of a value of such a type."""
     return cast(Any, t.type if isinstance(t, SSAValue) else t).get_shape()
 
 
 def element_type(t: Attribute) -> Attribute:
+    """Return the element type of a shaped type; a scalar type is returned as it is."""
     return cast(Attribute, t.element_type) if isinstance(t, VectorType | TensorType | MemRefType) else t
 
 
 def dtype_of(t: Attribute) -> np.dtype[Any]:
-    """The dtype of values of this type."""
+    """Return the dtype of values of this type."""
     return numpy_dtype(element_type(t))
 
 
 def is_bool(array: Array) -> bool:
+    """Return whether an array has dtype bool."""
     return array.dtype.kind == "b"
 
 
 def bit_width(t: Attribute) -> int:
-    """The number of bits of an element; `index` has 64."""
+    """Return the number of bits of an element; `index` has 64."""
     element = element_type(t)
     return int(cast(Any, element).width.data) if isinstance(element, IntegerType) else numpy_dtype(element).itemsize * 8
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in elements."""
+    """Return row-major strides, in elements."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -165,30 +167,30 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def strides_of(t: MemRefType[Attribute]) -> tuple[int, ...]:
-    """The strides of a memref type; raises EvaluationError for a layout that has none."""
+    """Return the strides of a memref type; raises EvaluationError for a layout without static strides."""
     strides = t.get_strides()
     if strides is None or any(s is None for s in strides):
-        raise EvaluationError(f"{t}: only buffers with known strides can be allocated")
+        raise EvaluationError(f"{t}: only buffers with static strides can be allocated")
     return cast(tuple[int, ...], tuple(strides))
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """The number of elements from the first to the last element, both included."""
+    """Return the number of elements from the first to the last element, both included."""
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
 
 
 def expand(value: Array, axes: int) -> Array:
-    """Appends axes of size 1, so that an entry per point meets values with more axes."""
+    """Append axes of size 1, so that per-point entries broadcast with values that have more axes."""
     return value.reshape(value.shape + (1,) * axes) if value.ndim else value
 
 
-# Of how many elements of a tile the places are kept: most tiles are small, and met again and again.
-_KEPT = 1024
+# Relative offsets are cached for tiles of up to this many elements: most tiles are small and accessed repeatedly.
+_MAX_CACHED_ELEMENTS = 1024
 
 
 def _steps(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """Where each element is, from the first one on."""
-    return (_kept_grid if math.prod(shape) <= _KEPT else _grid)(shape, strides)
+    """Return the offset of each element relative to the first."""
+    return (_cached_grid if math.prod(shape) <= _MAX_CACHED_ELEMENTS else _grid)(shape, strides)
 
 
 def _grid(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
@@ -198,29 +200,30 @@ def _grid(shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
     return grid
 
 
-_kept_grid = lru_cache(4096)(_grid)
+_cached_grid = lru_cache(4096)(_grid)
 
 
 def _check(owner: Operation, base: Array, offset: int | Array, shape: Sequence[int], strides: Sequence[int]) -> None:
+    """Raise EvaluationError if an access exceeds the buffer."""
     low = high = 0
     for size, stride in zip(shape, strides, strict=True):
         if stride < 0:
             low += (size - 1) * stride
         else:
             high += (size - 1) * stride
-    first, last = limits(offset)
+    first, last = min_and_max(offset)
     if first + low < 0 or last + high >= base.size:
         raise EvaluationError(f"{describe(owner)}: elements {first + low}..{last + high} of a buffer of {base.size}")
 
 
 def strided(array: Array, offset: int, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """A view of a flat array; `offset` and `strides` in elements. The caller has checked the bounds."""
+    """Return a view of a flat array; `offset` and `strides` are in elements. The caller has checked the bounds."""
     item = array.strides[0]
     return as_strided(array[offset:], tuple(shape), tuple(s * item for s in strides))
 
 
 def _rows(base: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[Array, Array] | None:
-    """For contiguous rows: every run of a row's length in the buffer, and the rows' relative starts.
+    """For contiguous rows, return all windows of the row length in the buffer, and the relative starts of the rows.
 
     Copying a row costs as much as addressing one element.
     """
@@ -231,7 +234,7 @@ def _rows(base: Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> tupl
 
 
 def gather(owner: Operation, base: Array, offset: int | Array, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """The elements at `offset` with these strides: a view of memory for one offset, copies for an array of offsets."""
+    """Return the elements at `offset` with these strides: a view of memory, or copies for an array of offsets."""
     if 0 in shape:
         return np.empty((*np.shape(offset), *shape), base.dtype)
     _check(owner, base, offset, shape, strides)
@@ -248,7 +251,7 @@ def gather(owner: Operation, base: Array, offset: int | Array, shape: tuple[int,
 def scatter(
     owner: Operation, base: Array, offset: int | Array, shape: tuple[int, ...], strides: tuple[int, ...], values: Array
 ) -> None:
-    """Stores elements at `offset` with these strides; several offsets take an array with a leading axis."""
+    """Store elements at `offset` with these strides; for an array of offsets, `values` has a leading axis."""
     if 0 in shape:
         return
     if not base.flags.writeable:
@@ -256,10 +259,10 @@ def scatter(
     _check(owner, base, offset, shape, strides)
     if np.ndim(offset) == 0:
         if values.ndim > len(shape) and len(values) == 1:
-            # A grid of one point: what was stored per point before is one value.
+            # A grid of one point: drop the axis of points.
             values = values[0]
         if values.ndim > len(shape):
-            raise EvaluationError(f"{describe(owner)}: points of a grid write different values to one place")
+            raise EvaluationError(f"{describe(owner)}: points of a grid write different values to one element")
         strided(base, int(offset), shape, strides)[...] = values
         return
     starts = cast(Array, offset)

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from dlc.backends.reference.machine import Frame, elementwise, rule
+from dlc.backends.reference.evaluation_context import Frame, elementwise, rule
 from dlc.backends.reference.scalars import fma, signed, unsigned
-from dlc.backends.reference.values import Array, Value, View, describe, expand, gather, rank, scatter, shape_of
+from dlc.backends.reference.values import Array, MemrefView, Value, describe, expand, gather, rank, scatter, shape_of
 from dlc.dialects.shape_cast import ShapeCastOp
 from dlc.errors import UnsupportedError
 from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, Operation, SSAValue, vector
@@ -20,7 +20,7 @@ elementwise({vector.FMAOp: fma})
 
 @dataclass(frozen=True)
 class Transfer:
-    """How a vector's axes lie in a buffer's: the buffer axis of each, None for an axis that repeats one element."""
+    """The mapping of a vector's axes to a buffer's axes: the buffer axis of each, or None for a broadcast axis."""
 
     buffer: SSAValue
     indices: tuple[SSAValue, ...]
@@ -28,25 +28,25 @@ class Transfer:
     shape: tuple[int, ...]
     in_bounds: tuple[bool, ...]
 
-    def place(self, frame: Frame) -> tuple[View, list[Array]]:
-        """The buffer, and where in it the transfer starts."""
+    def start(self, frame: Frame) -> tuple[MemrefView, list[Array]]:
+        """Return the buffer and the indices at which the transfer starts."""
         return frame.view(self.buffer), [frame.array(i) for i in self.indices]
 
     def extents(self, buffer_rank: int) -> list[int]:
-        """How many elements of each buffer axis are touched."""
+        """Return the number of elements along each buffer axis."""
         extents = [1] * buffer_rank
         for axis, size in zip(self.axes, self.shape, strict=True):
             if axis is not None:
                 extents[axis] = size
         return extents
 
-    def strides(self, view: View) -> tuple[int, ...]:
-        """The step in memory along each vector axis."""
+    def strides(self, view: MemrefView) -> tuple[int, ...]:
+        """Return the buffer stride along each vector axis."""
         return tuple(0 if axis is None else view.strides[axis] for axis in self.axes)
 
 
 def transfer_of(op: vector.TransferReadOp | vector.TransferWriteOp) -> Transfer:
-    """The transfer that the op's permutation map describes."""
+    """Return the transfer that the op's permutation map describes."""
     value = op.result if isinstance(op, vector.TransferReadOp) else op.vector
     permutation: AffineMap = op.permutation_map.data
     axes: list[int | None] = []
@@ -58,56 +58,56 @@ def transfer_of(op: vector.TransferReadOp | vector.TransferWriteOp) -> Transfer:
     return Transfer(op.source, tuple(op.indices), tuple(axes), shape_of(cast(SSAValue, value)), in_bounds)
 
 
-def read(op: Operation, view: View, indices: Sequence[Array], transfer: Transfer, padding: Array) -> Array:
-    """The elements of a transfer; those outside the buffer are `padding`."""
+def read(op: Operation, view: MemrefView, indices: Sequence[Array], transfer: Transfer, padding: Array) -> Array:
+    """Return the elements of a transfer; elements outside the buffer are `padding`."""
     if all(transfer.in_bounds):
-        offset = view.place(op, indices, transfer.extents(len(view.shape)))
-        # A copy: later stores must not change a value.
+        offset = view.element_offset(op, indices, transfer.extents(len(view.shape)))
+        # Copy: later stores must not modify an SSA value.
         values = gather(op, view.base, offset, transfer.shape, transfer.strides(view))
         return values if np.ndim(offset) else np.array(values)
-    inside, offsets = _clipped(op, view, indices, transfer)
-    return np.where(inside, view.base[offsets], expand(padding, len(transfer.shape)))
+    in_bounds, offsets = _clipped(op, view, indices, transfer)
+    return np.where(in_bounds, view.base[offsets], expand(padding, len(transfer.shape)))
 
 
-def _clipped(op: Operation, view: View, indices: Sequence[Array], transfer: Transfer) -> tuple[Array, Array]:
-    """Which elements are inside the buffer, and all offsets, those outside replaced by some inside."""
+def _clipped(op: Operation, view: MemrefView, indices: Sequence[Array], transfer: Transfer) -> tuple[Array, Array]:
+    """Return the mask of elements inside the buffer, and all offsets; those outside are replaced by 0."""
     axes = len(transfer.shape)
-    open_axes = {a for a, ok in zip(transfer.axes, transfer.in_bounds, strict=True) if not ok}
-    closed = [np.asarray(0) if a in open_axes else i for a, i in enumerate(indices)]
-    extents = [1 if a in open_axes else n for a, n in enumerate(transfer.extents(len(view.shape)))]
-    start: Any = view.place(op, closed, extents)
-    for axis in open_axes:
+    unchecked_axes = {a for a, ok in zip(transfer.axes, transfer.in_bounds, strict=True) if not ok}
+    checked_indices = [np.asarray(0) if a in unchecked_axes else i for a, i in enumerate(indices)]
+    extents = [1 if a in unchecked_axes else n for a, n in enumerate(transfer.extents(len(view.shape)))]
+    start: Any = view.element_offset(op, checked_indices, extents)
+    for axis in unchecked_axes:
         start = start + indices[cast(int, axis)] * view.strides[cast(int, axis)]
     offsets: Array = expand(np.asarray(start), axes)
-    inside: Array = np.ones((1,) * axes, np.bool_)
+    in_bounds: Array = np.ones((1,) * axes, np.bool_)
     for k, (axis, size) in enumerate(zip(transfer.axes, transfer.shape, strict=True)):
         if axis is None:
             continue
         lanes = np.arange(size).reshape((size,) + (1,) * (axes - 1 - k))
         offsets = offsets + lanes * view.strides[axis]
-        if axis in open_axes:
-            place = expand(indices[axis], axes) + lanes
-            inside = inside & (place >= 0) & (place < view.shape[axis])
-    shape = (*np.broadcast_shapes(inside.shape, offsets.shape)[: -axes or None], *transfer.shape)
-    inside = np.broadcast_to(inside, shape)
-    return inside, np.where(inside, offsets, 0)
+        if axis in unchecked_axes:
+            position = expand(indices[axis], axes) + lanes
+            in_bounds = in_bounds & (position >= 0) & (position < view.shape[axis])
+    shape = (*np.broadcast_shapes(in_bounds.shape, offsets.shape)[: -axes or None], *transfer.shape)
+    in_bounds = np.broadcast_to(in_bounds, shape)
+    return in_bounds, np.where(in_bounds, offsets, 0)
 
 
-def write(op: Operation, view: View, indices: Sequence[Array], transfer: Transfer, values: Array) -> None:
-    """Stores the elements of a transfer; those outside the buffer are dropped."""
+def write(op: Operation, view: MemrefView, indices: Sequence[Array], transfer: Transfer, values: Array) -> None:
+    """Store the elements of a transfer; elements outside the buffer are dropped."""
     if all(transfer.in_bounds):
-        offset = view.place(op, indices, transfer.extents(len(view.shape)))
+        offset = view.element_offset(op, indices, transfer.extents(len(view.shape)))
         scatter(op, view.base, offset, transfer.shape, transfer.strides(view), values)
         return
-    inside, offsets = _clipped(op, view, indices, transfer)
-    view.base[offsets[inside]] = np.broadcast_to(values, inside.shape)[inside]
+    in_bounds, offsets = _clipped(op, view, indices, transfer)
+    view.base[offsets[in_bounds]] = np.broadcast_to(values, in_bounds.shape)[in_bounds]
 
 
 @rule(vector.TransferReadOp)
 def transfer_read(op: vector.TransferReadOp, frame: Frame) -> Sequence[Value]:
-    transfer = frame.machine.fact(op, transfer_of)
+    transfer = frame.context.derived(op, transfer_of)
     padding = frame.array(op.operands[1 + len(transfer.indices)])
-    values = read(op, *transfer.place(frame), transfer, padding)
+    values = read(op, *transfer.start(frame), transfer, padding)
     if len(op.operands) > 2 + len(transfer.indices):
         values = np.where(frame.array(op.operands[-1]), values, expand(padding, len(transfer.shape)))
     return (values,)
@@ -115,10 +115,10 @@ def transfer_read(op: vector.TransferReadOp, frame: Frame) -> Sequence[Value]:
 
 @rule(vector.TransferWriteOp)
 def transfer_write(op: vector.TransferWriteOp, frame: Frame) -> Sequence[Value]:
-    transfer = frame.machine.fact(op, transfer_of)
+    transfer = frame.context.derived(op, transfer_of)
     if len(op.operands) > 2 + len(transfer.indices):
-        raise UnsupportedError(f"{describe(op)}: masks of writes are not evaluated; clip the vector instead")
-    write(op, *transfer.place(frame), transfer, frame.array(op.operands[0]))
+        raise UnsupportedError(f"{describe(op)}: masked vector.transfer_write is not supported; use in_bounds instead")
+    write(op, *transfer.start(frame), transfer, frame.array(op.operands[0]))
     return ()
 
 
@@ -140,7 +140,7 @@ def shape_cast(op: ShapeCastOp, frame: Frame) -> Sequence[Value]:
 @rule(vector.ExtractOp)
 def extract(op: vector.ExtractOp, frame: Frame) -> Sequence[Value]:
     if op.dynamic_position:
-        raise UnsupportedError(f"{describe(op)}: extraction at computed places is not evaluated")
+        raise UnsupportedError(f"{describe(op)}: vector.extract at a dynamic position is not supported")
     x, index = frame.array(op.vector), tuple(int(i) for i in op.static_position.get_values())
     return (x[(..., *index, *(slice(None),) * (rank(op.vector.type) - len(index)))],)
 
@@ -148,11 +148,11 @@ def extract(op: vector.ExtractOp, frame: Frame) -> Sequence[Value]:
 @rule(vector.ShuffleOp)
 def shuffle(op: vector.ShuffleOp, frame: Frame) -> Sequence[Value]:
     if rank(op.result.type) != 1:
-        raise UnsupportedError(f"{describe(op)}: only elements of rows are shuffled")
+        raise UnsupportedError(f"{describe(op)}: vector.shuffle is supported for 1-D vectors only")
     a, b = frame.array(op.v1), frame.array(op.v2)
     lead = np.broadcast_shapes(a.shape[:-1], b.shape[:-1])
-    both = [np.broadcast_to(x, (*lead, x.shape[-1])) for x in (a, b)]
-    return (np.concatenate(both, -1)[..., list(op.mask.get_values())],)
+    operands = [np.broadcast_to(x, (*lead, x.shape[-1])) for x in (a, b)]
+    return (np.concatenate(operands, -1)[..., list(op.mask.get_values())],)
 
 
 KINDS: dict[str, Any] = {
@@ -167,8 +167,8 @@ def reduction(op: vector.ReductionOp, frame: Frame) -> Sequence[Value]:
     x = frame.array(op.vector)
     kind = str(op.kind.data)
     function: np.ufunc = KINDS[kind]
-    reading = unsigned if kind.endswith("ui") else signed
-    result = function.reduce(reading(x), axis=-1, dtype=reading(x).dtype)
+    signedness = unsigned if kind.endswith("ui") else signed
+    result = function.reduce(signedness(x), axis=-1, dtype=signedness(x).dtype)
     if op.acc is not None:
-        result = function(reading(frame.array(op.acc)), result)
+        result = function(signedness(frame.array(op.acc)), result)
     return (np.asarray(result).astype(x.dtype),)

@@ -1,17 +1,17 @@
-"""The `dl` dialect: what a model computes, as pure functions on tensors.
+"""The `dl` dialect: pure functions on tensors, of which models consist.
 
-Files of this folder are what ops of every kind are made of, and the constants among them: `base.py` and `interfaces.py` (what
-an op is, and what passes know of it), `dtypes.py`, `scalar.py` (what a kernel does with one element), `creation.py`, `build.py`
-(programs as calls on values). They know none of its folders, which hold the families, one file each:
+The modules of this folder are shared by all ops: `base.py` and `interfaces.py` (what an op is, and the interfaces that passes
+query), `dtypes.py`, `scalar.py` (scalar code inside kernels), `creation.py` (constants), `build.py` (an op builder). They
+import nothing from the subfolders, which hold the families of ops, one file each:
 
-    arithmetic/       each element by itself
-    movement/         elements in other places, and places from data
-    reductions/       elements combined along axes or in windows
-    contractions/     sums of products
-    procedures/       loops written by hand, and what they make up: order, factors, trees
-    narrow_numbers/   a few bits: quantised, several to a word
-    data_dependent/   results as large as data says, and text
-    programs/         kernels, loops, branches, functions; sizes and weights of whole programs
+    arithmetic/       elementwise ops
+    movement/         transposition, slicing, padding, gather and scatter
+    reductions/       reductions along axes, pooling, normalization
+    contractions/     matmul, convolution, FFT
+    library_kernels/  sorting, scans, factorizations, decision trees: ops with hand-written loops
+    low_precision/    quantization, weight-only products, packed dot-product operands
+    data_dependent/   results with data-dependent sizes, strings
+    programs/         kernels, control flow, function transformations; symbolic sizes and weights of whole programs
 
 Every op class that a family defines belongs to the dialect and is exported here.
 """
@@ -37,40 +37,48 @@ from dlc.dialects.dl.contractions.convolution import *
 from dlc.dialects.dl.contractions.fourier import *
 from dlc.dialects.dl.contractions.winograd import *
 from dlc.dialects.dl.creation import *
-from dlc.dialects.dl.data_dependent import selection, suppression, text, unique
+from dlc.dialects.dl.data_dependent import non_max_suppression, selection, strings, unique
+from dlc.dialects.dl.data_dependent.non_max_suppression import *
 from dlc.dialects.dl.data_dependent.selection import *
-from dlc.dialects.dl.data_dependent.suppression import *
-from dlc.dialects.dl.data_dependent.text import *
+from dlc.dialects.dl.data_dependent.strings import *
 from dlc.dialects.dl.data_dependent.unique import *
+from dlc.dialects.dl.library_kernels import (
+    axis_scans,
+    cumulative,
+    decision_trees,
+    factorization,
+    row_sorting,
+    searchsorted,
+    sorting,
+)
+from dlc.dialects.dl.library_kernels.axis_scans import *
+from dlc.dialects.dl.library_kernels.cumulative import *
+from dlc.dialects.dl.library_kernels.decision_trees import *
+from dlc.dialects.dl.library_kernels.factorization import *
+from dlc.dialects.dl.library_kernels.row_sorting import *
+from dlc.dialects.dl.library_kernels.searchsorted import *
+from dlc.dialects.dl.library_kernels.sorting import *
+from dlc.dialects.dl.low_precision import packed_dot, quantization, weight_only, weight_only_dot
+from dlc.dialects.dl.low_precision.packed_dot import *
+from dlc.dialects.dl.low_precision.quantization import *
+from dlc.dialects.dl.low_precision.weight_only import *
+from dlc.dialects.dl.low_precision.weight_only_dot import *
 from dlc.dialects.dl.movement import adjoints, indexing, packing, padding, scatter, shaping
 from dlc.dialects.dl.movement.adjoints import *
-from dlc.dialects.dl.movement.indexed import *
+from dlc.dialects.dl.movement.index_checks import *
 from dlc.dialects.dl.movement.indexing import *
 from dlc.dialects.dl.movement.packing import *
 from dlc.dialects.dl.movement.padding import *
 from dlc.dialects.dl.movement.scatter import *
 from dlc.dialects.dl.movement.shaping import *
-from dlc.dialects.dl.narrow_numbers import few_bits, quantization, word_dots, words
-from dlc.dialects.dl.narrow_numbers.few_bits import *
-from dlc.dialects.dl.narrow_numbers.quantization import *
-from dlc.dialects.dl.narrow_numbers.word_dots import *
-from dlc.dialects.dl.narrow_numbers.words import *
-from dlc.dialects.dl.procedures import factorization, rows, running, sorted, sorting, trees, walks
-from dlc.dialects.dl.procedures.factorization import *
-from dlc.dialects.dl.procedures.rows import *
-from dlc.dialects.dl.procedures.running import *
-from dlc.dialects.dl.procedures.sorted import *
-from dlc.dialects.dl.procedures.sorting import *
-from dlc.dialects.dl.procedures.trees import *
-from dlc.dialects.dl.procedures.walks import *
 from dlc.dialects.dl.programs import control, identities, program, transformations
 from dlc.dialects.dl.programs.control import *
 from dlc.dialects.dl.programs.identities import *
 from dlc.dialects.dl.programs.program import *
 from dlc.dialects.dl.programs.transformations import *
-from dlc.dialects.dl.reductions import composite, extreme_places, normalization, reduction, window
+from dlc.dialects.dl.reductions import arg_extrema, composite, normalization, reduction, window
+from dlc.dialects.dl.reductions.arg_extrema import *
 from dlc.dialects.dl.reductions.composite import *
-from dlc.dialects.dl.reductions.extreme_places import *
 from dlc.dialects.dl.reductions.normalization import *
 from dlc.dialects.dl.reductions.reduction import *
 from dlc.dialects.dl.reductions.window import *
@@ -85,7 +93,7 @@ FAMILIES: tuple[ModuleType, ...] = (
     functions,
     activation,
     reduction,
-    extreme_places,
+    arg_extrema,
     contraction,
     convolution,
     conv_transpose,
@@ -99,22 +107,22 @@ FAMILIES: tuple[ModuleType, ...] = (
     adjoints,
     indexing,
     scatter,
-    running,
-    walks,
+    cumulative,
+    axis_scans,
     sorting,
-    rows,
-    sorted,
-    trees,
+    row_sorting,
+    searchsorted,
+    decision_trees,
     selection,
     unique,
-    suppression,
-    text,
+    non_max_suppression,
+    strings,
     composite,
     normalization,
     quantization,
-    words,
-    few_bits,
-    word_dots,
+    packed_dot,
+    weight_only,
+    weight_only_dot,
     random,
     control,
     transformations,
@@ -122,8 +130,8 @@ FAMILIES: tuple[ModuleType, ...] = (
 )
 
 
-def ops_of(family: ModuleType) -> list[type[Operation]]:
-    """The op classes that a family module defines, in the order of the file."""
+def op_classes_of(family: ModuleType) -> list[type[Operation]]:
+    """Return the op classes that a family module defines, in the order of the file."""
     return [
         value
         for value in vars(family).values()
@@ -134,4 +142,4 @@ def ops_of(family: ModuleType) -> list[type[Operation]]:
     ]
 
 
-Dl = Dialect("dl", [op for family in FAMILIES for op in ops_of(family)], [DimsAttr])
+Dl = Dialect("dl", [op for family in FAMILIES for op in op_classes_of(family)], [DimsAttr])

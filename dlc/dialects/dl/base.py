@@ -1,8 +1,8 @@
-"""What every `dl` op is made of: inference as verification, a NumPy reference, one syntax.
+"""Base classes of `dl` ops: type inference as verification, a NumPy reference implementation, one textual syntax.
 
-An op class declares operands, properties and two methods: `infer` gives the result types from operand types and properties
-(verification compares them with the types in the IR), `reference` computes the results with NumPy. Structure that passes
-ask for (elementwise, reduction, …) comes from `interfaces.py`.
+An op class declares operands, properties and two methods. `infer` returns the result types for operand types and properties;
+verification compares them with the types in the IR. `reference` computes the results with NumPy. The interfaces that passes
+query (elementwise, reduction, …) are in `interfaces.py`.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from dlc.ir import (
     StringAttr,
     TensorType,
     VerifyException,
+    attach_results,
     f64,
-    give_results,
     i1,
     i64,
     irdl_attr_definition,
+    memo_table,
     param_def,
-    remembered,
     traits_def,
 )
 
-_NARROW_FLOATS = (
+_STORAGE_ONLY_FLOATS = (
     Float4E2M1FNType, Float8E4M3FNType, Float8E4M3FNUZType, Float8E5M2Type, Float8E5M2FNUZType, Float8E8M0FNUType,
 )  # fmt: skip
 
@@ -63,13 +63,13 @@ Array: TypeAlias = NDArray[Any]
 Op = TypeVar("Op", bound=IRDLOperation)
 # The tensor types of the `dl` dialect; a symbolic size is `?` in the type, its polynomial in the `#dl.dims` encoding.
 Tensor: TypeAlias = TensorType[Attribute]
-# What a property may be given as; `attribute` says how it is stored.
+# The Python values that a property accepts; `attribute` converts them to the stored attribute.
 PropertyValue: TypeAlias = Attribute | bool | int | float | str | Sequence[int] | Sequence[Size]
 
 
 @irdl_attr_definition
 class DimsAttr(ParametrizedAttribute):
-    """A list of sizes, symbolic ones as text: `#dl.dims<"batch", 3, "past + 1">`."""
+    """A list of sizes; symbolic ones are strings: `#dl.dims<"batch", 3, "past + 1">`."""
 
     name = "dl.dims"
     entries: ArrayAttr[IntAttr | StringAttr] = param_def()
@@ -99,11 +99,11 @@ class DimsAttr(ParametrizedAttribute):
 
 
 def tensor_type(shape: Iterable[Size], element_type: Attribute) -> Tensor:
-    """The `dl` tensor type with these sizes."""
+    """Return the `dl` tensor type with these sizes."""
     return _tensor_type(tuple(shape), element_type)
 
 
-@lru_cache(maxsize=4096)  # a program has few types, and each op is told its own
+@lru_cache(maxsize=4096)  # A program has few distinct types, and every op queries its own.
 def _tensor_type(sizes: tuple[Size, ...], element_type: Attribute) -> Tensor:
     if dims.is_static(sizes):
         return _static_type(cast(tuple[int, ...], sizes), element_type)
@@ -116,37 +116,37 @@ def _static_type(shape: tuple[int, ...], element_type: Attribute) -> Tensor:
 
 
 def tensor_of(value: SSAValue | Attribute) -> Tensor:
-    """The tensor type of an SSA value."""
-    # Without asking whose instance it is, which takes longer than the rest: every question about a value asks this.
+    """Return the tensor type of an SSA value."""
+    # `isinstance` would take longer than the rest of the function, which is on the hot path of every query about a value.
     t = getattr(value, "type", value)
     if type(t) is not TensorType:
-        raise DTypeError(f"expected a tensor, got {t}")
+        raise DTypeError(f"expected a tensor type, got {t}")
     return t
 
 
 def shape_of(value: SSAValue | Attribute) -> tuple[Size, ...]:
-    """The sizes of a tensor value or type, symbolic ones as `Dim`."""
+    """Return the sizes of a tensor value or type; symbolic ones are `Dim`."""
     t = tensor_of(value)
     encoding = t.encoding
     return encoding.sizes if type(encoding) is DimsAttr else t.get_shape()
 
 
-def is_open(value: SSAValue) -> bool:
-    """Whether a size of a tensor is symbolic."""
+def has_symbolic_dims(value: SSAValue) -> bool:
+    """Return whether a tensor has a symbolic dimension."""
     return type(tensor_of(value).encoding) is DimsAttr
 
 
 def element_type_of(value: SSAValue | Attribute) -> Attribute:
-    """The element type of a tensor value or type."""
+    """Return the element type of a tensor value or type."""
     return tensor_of(value).element_type
 
 
-def is_narrow(element_type: Attribute) -> bool:
-    """Whether an element type is one that is stored but not computed with: floats of 8 and 4 bits, integers of 4 and 2."""
+def is_storage_only(element_type: Attribute) -> bool:
+    """Return whether an element type is stored but not computed with: 8- and 4-bit floats, 4- and 2-bit integers."""
     kind = type(element_type)
     if kind is IntegerType:
         return 1 < int(cast("IntegerType", element_type).width.data) < 8
-    return kind in _NARROW_FLOATS
+    return kind in _STORAGE_ONLY_FLOATS
 
 
 def rank_of(value: SSAValue | Attribute) -> int:
@@ -154,9 +154,9 @@ def rank_of(value: SSAValue | Attribute) -> int:
 
 
 def broadcast_shapes(where: str | None, *shapes: Sequence[Size]) -> tuple[Size, ...]:
-    """NumPy's broadcasting of shapes; a symbol against another size other than 1 takes the known one.
+    """Return NumPy's broadcast shape of shapes; a static size takes precedence over a symbolic one.
 
-    Errors begin with `where`; None: whoever catches them knows.
+    Errors begin with `where`; None if the caller adds the context.
     """
     rank = max((len(s) for s in shapes), default=0)
     result: list[Size] = []
@@ -176,24 +176,24 @@ def broadcast_shapes(where: str | None, *shapes: Sequence[Size]) -> tuple[Size, 
 
 
 def broadcasts_to(where: str | None, shape: Sequence[Size], target: Sequence[Size]) -> bool:
-    """Whether `shape` broadcasts to exactly `target`. Raises UndecidableError where only a call says it.
+    """Return whether `shape` broadcasts to exactly `target`. Raises UndecidableError if that depends on symbolic sizes.
 
-    Errors begin with `where`, as those of `broadcast_shapes` do.
+    Errors begin with `where`, as in `broadcast_shapes`.
     """
-    together = broadcast_shapes(where, shape, target)
-    if len(together) != len(target):
+    joint = broadcast_shapes(where, shape, target)
+    if len(joint) != len(target):
         return False
-    apart = [(size, wanted) for size, wanted in zip(together, target, strict=True) if size != wanted]
-    if not apart or any(dims.is_static(pair) for pair in apart):
-        return not apart
-    size, wanted = apart[0]
-    raise dims.UndecidableError(f"is {size} == {wanted}?")
+    mismatches = [(size, expected) for size, expected in zip(joint, target, strict=True) if size != expected]
+    if not mismatches or any(dims.is_static(pair) for pair in mismatches):
+        return not mismatches
+    size, expected = mismatches[0]
+    raise dims.UndecidableError(f"is {size} == {expected}?")
 
 
 def normalized_axes(where: str | None, axes: Iterable[int], rank: int) -> tuple[int, ...]:
-    """Axes counted from the front, in the order given; raises ShapeError outside the rank or twice the same.
+    """Return axes counted from the front, in their given order; raise ShapeError if one is out of range or repeated.
 
-    Errors begin with `where`; None: whoever catches them knows.
+    Errors begin with `where`; None if the caller adds the context.
     """
     result = tuple(a + rank if a < 0 else a for a in axes)
     if any(not 0 <= a < rank for a in result) or len(set(result)) != len(result):
@@ -203,7 +203,7 @@ def normalized_axes(where: str | None, axes: Iterable[int], rank: int) -> tuple[
 
 
 def attribute(value: PropertyValue) -> Attribute:
-    """A Python value as the property that stores it."""
+    """Return the attribute that stores a Python value as a property."""
     if type(value) is tuple:
         return _array(cast("tuple[Size, ...]", value))
     match value:
@@ -221,7 +221,7 @@ def attribute(value: PropertyValue) -> Attribute:
             return _array(tuple(value))
 
 
-@lru_cache(maxsize=4096)  # as with types: each op is told its own
+@lru_cache(maxsize=4096)  # As with types, ops share few distinct values.
 def _integer(value: int) -> Attribute:
     return IntegerAttr(value, i64)
 
@@ -234,17 +234,17 @@ def _array(entries: tuple[Size, ...]) -> Attribute:
 
 
 def ints(value: Attribute | None) -> tuple[int, ...]:
-    """The integers of an array property; empty when it is absent."""
+    """Return the integers of an array property; empty if it is absent."""
     return cast("DenseArrayBase[Any]", value).get_values() if value is not None else ()
 
 
 def sizes(value: Attribute | None) -> tuple[Size, ...]:
-    """The sizes of a property that may be symbolic."""
+    """Return the sizes of a property that may be symbolic."""
     return value.sizes if isinstance(value, DimsAttr) else ints(value)
 
 
 def number(value: Attribute | None) -> Any:
-    """The number of an integer, float or bool property."""
+    """Return the value of an integer, float or bool property."""
     if isinstance(value, FloatAttr):
         return value.value.data
     if isinstance(value, IntegerAttr):
@@ -253,16 +253,16 @@ def number(value: Attribute | None) -> Any:
 
 
 def flag(value: Attribute | None) -> bool:
-    """The value of a bool property; False when it is absent."""
+    """Return the value of a bool property; False if it is absent."""
     return value is not None and bool(number(value))
 
 
 class PlainOp(IRDLOperation):
-    """An op of the one syntax: its operands, its properties, their types and its bodies, `dl.add %x {axis = 1} : (…) -> …`."""
+    """An op with the generic syntax of `dl`: operands, properties, types, bodies, as in `dl.add %x {axis = 1} : (…) -> …`."""
 
     @property
     def blocks(self) -> Sequence[Block]:
-        """The bodies."""
+        """The blocks of the op's bodies, one per region."""
         return [region.block for region in self.regions]
 
     def print(self, printer: Printer) -> None:
@@ -299,27 +299,27 @@ class PlainOp(IRDLOperation):
 
 
 class DlOp(PlainOp, ABC):
-    """Base of the `dl` ops that compute: pure, tensors in and out."""
+    """Base of the `dl` ops that compute: pure functions from tensors to tensors."""
 
     traits = traits_def(Pure())
-    # Whether its operands may be narrow numbers, which are moved and converted but not computed with.
-    TAKES_NARROW: ClassVar[bool] = False
+    # Whether operands may have storage-only element types, which are copied and converted but not computed with.
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = False
 
     @abstractmethod
     def infer(self) -> Sequence[Tensor]:
-        """The result types that operands and properties imply; raises ShapeError or DTypeError where there are none."""
+        """Return the result types that operands and properties imply; raise ShapeError or DTypeError if there are none."""
 
     @abstractmethod
     def reference(self, *operands: Array) -> Array | tuple[Array, ...]:
-        """The results for these operand values, by NumPy: the op's definition in code."""
+        """Compute the results for these operand values with NumPy: the executable definition of the op."""
 
     def broadcast(self) -> Sequence[tuple[Sequence[Size], Sequence[Size]]]:
-        """What is repeated along axes of one element, trailing axes aligned: its sizes, and those that it is repeated to."""
+        """Return (shape, broadcast shape) of each operand that is broadcast, trailing axes aligned."""
         return ()
 
     @classmethod
     def make(cls, *operands: SSAValue, **properties: PropertyValue | None) -> Self:
-        """The op over these operands, with inferred result types."""
+        """Create the op with these operands and inferred result types."""
         op = cls.create(
             operands=operands,
             properties={k: attribute(v) for k, v in properties.items() if v is not None},
@@ -328,32 +328,32 @@ class DlOp(PlainOp, ABC):
         return op
 
     def inferred(self) -> Sequence[Tensor]:
-        """What `infer` says of wide operands, which hangs on types and properties alone: of equal ops it is asked once.
+        """Return the result types by `infer`, memoized: they depend on operand types and properties only.
 
-        Raises ShapeError or DTypeError where there are no such types.
+        Raises ShapeError or DTypeError if there are none, or if an operand has a storage-only type that the op does not accept.
         """
         if not self._operands:
             return self.infer()
-        held = (*[v.type for v in self._operands], *self.properties.values())
-        key = (type(self), *self.properties, *map(id, held))
-        known = _inferred.get(key)
-        if known is None:
+        signature_attributes = (*[v.type for v in self._operands], *self.properties.values())
+        key = (type(self), *self.properties, *map(id, signature_attributes))
+        entry = _inferred.get(key)
+        if entry is None:
             self._require_wide_operands()
-            if len(_inferred) >= _MOST_INFERRED:
+            if len(_inferred) >= _MAX_MEMO_ENTRIES:
                 _inferred.clear()
-            known = _inferred[key] = tuple(self.infer()), held
-        return known[0]
+            entry = _inferred[key] = tuple(self.infer()), signature_attributes
+        return entry[0]
 
     def _require_wide_operands(self) -> None:
-        """Raises DTypeError for an operand of narrow numbers where the op would compute with them."""
-        if self.TAKES_NARROW:
+        """Raise DTypeError for an operand with a storage-only element type if the op would compute with it."""
+        if self.ACCEPTS_STORAGE_ONLY:
             return
-        if narrow := [v for v in self.operands if is_narrow(element_type_of(v))]:
-            raise DTypeError(f"{self.name}: {element_type_of(narrow[0])} is stored, not computed with; dl.cast it")
+        if narrow := [v for v in self.operands if is_storage_only(element_type_of(v))]:
+            raise DTypeError(f"{self.name}: element type {element_type_of(narrow[0])} is storage-only; dl.cast it first")
 
     def set_result_types(self, types: Sequence[Tensor]) -> None:
-        """Gives a new op its results."""
-        give_results(self, types)
+        """Give a new op its results."""
+        attach_results(self, types)
 
     def verify_(self) -> None:
         try:
@@ -365,56 +365,56 @@ class DlOp(PlainOp, ABC):
             raise VerifyException(f"{self.name}: result types {list(map(str, got))}, inferred {list(map(str, expected))}")
 
     def evaluate(self, *operands: Array) -> tuple[Array, ...]:
-        """The reference's results, always as a tuple of arrays; raises DeviceError without the memory for them."""
+        """Return the reference's results, always as a tuple of arrays; raise DeviceError if there is not enough memory."""
         try:
-            out = self.reference(*operands)
+            result = self.reference(*operands)
         except MemoryError as error:
             results = ", ".join(str(r.type) for r in self.results)
-            raise DeviceError(f"{self.name}: no memory for its result {results}; make it smaller: {error}") from error
-        return tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
+            raise DeviceError(f"{self.name}: not enough memory for its result {results}; make it smaller: {error}") from error
+        return tuple(np.asarray(o) for o in (result if isinstance(result, tuple) else (result,)))
 
 
-Asked = ParamSpec("Asked")
-Answer = TypeVar("Answer")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
-def of_equal_ops(
-    question: Callable[Concatenate[Any, Asked], Answer],
-) -> Callable[Concatenate[Any, Asked], Answer]:
-    """A question about an op whose answer hangs on its kind, properties and types alone: of equal ops it is asked once."""
-    # With what the keys name, so that it stays.
-    known: dict[tuple[Any, ...], tuple[Answer, tuple[Attribute, ...]]] = remembered()
+def memoize_by_signature(
+    compute: Callable[Concatenate[Any, Parameters], Result],
+) -> Callable[Concatenate[Any, Parameters], Result]:
+    """Memoize a query about an op whose answer depends only on its class, properties and types: equal ops share one result."""
+    # Values hold the attributes whose ids are in the key, which keeps them alive and their ids unique.
+    table: dict[tuple[Any, ...], tuple[Result, tuple[Attribute, ...]]] = memo_table()
 
-    @wraps(question)
-    def asked(op: DlOp, *arguments: Asked.args, **named: Asked.kwargs) -> Answer:
+    @wraps(compute)
+    def memoized(op: DlOp, *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
         operands, results, properties = op.operands, op.results, op.properties
-        held = (*[v.type for v in operands], *[v.type for v in results], *properties.values())
-        key: tuple[Any, ...] = (type(op), len(results), arguments, *named.items(), *properties, *map(id, held))
-        found = known.get(key)
-        if found is None:
-            if len(known) >= _MOST_INFERRED:
-                known.clear()
-            found = known[key] = question(op, *arguments, **named), held
-        return found[0]
+        signature_attributes = (*[v.type for v in operands], *[v.type for v in results], *properties.values())
+        key: tuple[Any, ...] = (type(op), len(results), arguments, *named.items(), *properties, *map(id, signature_attributes))
+        entry = table.get(key)
+        if entry is None:
+            if len(table) >= _MAX_MEMO_ENTRIES:
+                table.clear()
+            entry = table[key] = compute(op, *arguments, **named), signature_attributes
+        return entry[0]
 
-    return asked
+    return memoized
 
 
-# What was inferred of ops, by their classes, names of properties, and types and properties, which stand for themselves while
-# they are here.
-_inferred: dict[tuple[type | str | int, ...], tuple[Sequence[Tensor], tuple[Attribute, ...]]] = remembered()
-_MOST_INFERRED = 1 << 14
+# Inferred result types by op class, property names, and the ids of operand types and property values. The values of the table
+# hold these attributes, so that an id is not reused while its entry exists.
+_inferred: dict[tuple[type | str | int, ...], tuple[Sequence[Tensor], tuple[Attribute, ...]]] = memo_table()
+_MAX_MEMO_ENTRIES = 1 << 14
 
 
 def _is_inferred(got: Attribute, expected: Tensor) -> bool:
-    """Whether a type is the inferred one; a size that is divided may have a name, as kernels give it one."""
+    """Return whether a type is the inferred one; kernels may have a symbol in place of a size with a floor division."""
     if got == expected or element_type_of(got) != element_type_of(expected):
         return got == expected
     pairs = zip(shape_of(got), shape_of(expected), strict=False)
-    named = all(g == e or (isinstance(e, dims.Dim) and e.is_divided and isinstance(g, dims.Dim)) for g, e in pairs)
-    return named and rank_of(got) == rank_of(expected)
+    matches = all(g == e or (isinstance(e, dims.Dim) and e.is_divided and isinstance(g, dims.Dim)) for g, e in pairs)
+    return matches and rank_of(got) == rank_of(expected)
 
 
-def has_open_sizes(op: IRDLOperation) -> bool:
-    """Whether a property says sizes that come with a call."""
+def has_symbolic_sizes(op: IRDLOperation) -> bool:
+    """Return whether a property of the op contains symbolic sizes."""
     return DimsAttr in map(type, op.properties.values())

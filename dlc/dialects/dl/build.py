@@ -1,6 +1,7 @@
-"""Constructors: write a `dl` program as calls on values.
+"""An op builder: write a `dl` program as calls on values.
 
-`build(AddOp, x, y)` inserts an op at the builder's place and returns its result; `build.scalar(2.0, like=x)` a constant.
+`build(AddOp, x, y)` inserts an op at the insertion point and returns its result; `build.scalar(2.0, like=x)` inserts a
+constant.
 """
 
 from __future__ import annotations
@@ -18,45 +19,47 @@ from dlc.ir import Attribute, Block, LocationAttr, Operation, SSAValue
 
 
 class Build:
-    """Inserts `dl` ops at one place: at the end of a block, or before an op (whose location they take)."""
+    """Inserts `dl` ops at an insertion point: at the end of a block, or before an op, with that op's location."""
 
-    def __init__(self, place: Block | Operation, location: LocationAttr | None = None) -> None:
-        self.place = place
-        self.location = location if location is not None else (place.location if isinstance(place, Operation) else None)
+    def __init__(self, insertion_point: Block | Operation, location: LocationAttr | None = None) -> None:
+        self.insertion_point = insertion_point
+        if location is None and isinstance(insertion_point, Operation):
+            location = insertion_point.location
+        self.location = location
 
     def insert(self, op: Operation) -> Operation:
-        """Inserts any op, giving it the builder's location."""
+        """Insert any op and give it the builder's location."""
         if self.location is not None:
             op.location = self.location
-        if isinstance(self.place, Block):
-            self.place.add_op(op)
+        if isinstance(self.insertion_point, Block):
+            self.insertion_point.add_op(op)
         else:
-            block = self.place.parent
+            block = self.insertion_point.parent
             if block is None:
-                raise ValueError(f"{self.place.name} is in no block")
-            block.insert_op_before(op, self.place)
+                raise ValueError(f"{self.insertion_point.name} is not in a block")
+            block.insert_op_before(op, self.insertion_point)
         return op
 
     def __call__(self, op: type[DlOp], *operands: SSAValue, **properties: PropertyValue | None) -> SSAValue:
-        """The first result of a new op."""
+        """Insert a new op and return its first result."""
         return self.insert(op.make(*operands, **properties)).results[0]
 
     def constant(self, value: Array, element_type: Attribute) -> SSAValue:
-        """A small constant tensor; weights go to the store instead."""
+        """Insert a small constant tensor; large arrays belong in the weights store."""
         array = np.asarray(value, numpy_dtype(element_type))
         return self(ConstantOp, value=dense_attribute(array, tensor_type(array.shape, element_type)))
 
     def scalar(self, value: int | float, like: SSAValue | Attribute) -> SSAValue:
-        """A rank-0 constant with the element type of `like` (a tensor value or type)."""
+        """Insert a rank-0 constant with the element type of `like` (a tensor value or type)."""
         return self.constant(np.asarray(value), element_type_of(like))
 
     def size(self, size: Size, like: SSAValue | Attribute) -> SSAValue:
-        """A size as a rank-0 number with the element type of `like`."""
+        """Insert a size as a rank-0 tensor with the element type of `like`."""
         return self.scalar(size, like) if isinstance(size, int) else self(SizeOp, size=(size,), to=element_type_of(like))
 
     @contextmanager
     def at(self, location: LocationAttr) -> Generator[None]:
-        """Ops made inside carry `location`."""
+        """Give the ops that are inserted in the `with` block the location `location`."""
         before, self.location = self.location, location
         try:
             yield

@@ -1,4 +1,4 @@
-"""Creation: tensors from nothing but properties."""
+"""Creation: tensors that are computed from properties only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlc import dims
 from dlc.dialects.dl import scalar
 from dlc.dialects.dl.base import Array, DimsAttr, DlOp, Tensor, number, sizes, tensor_type
 from dlc.dialects.dl.dtypes import array_of, is_bool, is_float, numpy_dtype
-from dlc.dialects.dl.interfaces import Body, Gathering
+from dlc.dialects.dl.interfaces import Body, GatherLike
 from dlc.errors import DlcError, DTypeError, ShapeError
 from dlc.ir import (
     Attribute,
@@ -32,9 +32,9 @@ from dlc.ir import (
 
 @irdl_op_definition
 class ConstantOp(DlOp):
-    """A small literal tensor: scalars, shapes, bounds. Anything larger is a weight.
+    """A small literal tensor: scalars, shapes, bounds. Larger arrays are `dl.weight`.
 
-    (C1) the result type is the literal's.
+    (C1) the result type is the type of the literal.
     """
 
     name = "dl.constant"
@@ -52,7 +52,7 @@ class ConstantOp(DlOp):
 class WeightOp(DlOp):
     """An array of the weights store, by name: `dl.weight {symbol = @w7, type = tensor<64xf32>}`.
 
-    (C1) the result type is `type`, static.
+    (C1) the result type is `type`, which is static.
     """
 
     name = "dl.weight"
@@ -68,10 +68,10 @@ class WeightOp(DlOp):
 
 
 @irdl_op_definition
-class SizeOp(Gathering):
-    """A size as a number, such as the one that an axis has whose size comes with a call.
+class SizeOp(GatherLike):
+    """A size, static or symbolic, as a rank-0 tensor.
 
-    Integers wrap around; floats round once. (C1) `size` is one size; (C2) `to`, the element type, is a number type.
+    Integers wrap around; floats round once. (C1) `size` is one size; (C2) `to` is an integer or float element type.
     """
 
     name = "dl.size"
@@ -85,25 +85,25 @@ class SizeOp(Gathering):
             raise ShapeError(f"dl.size: size {size}, expected one size (C1)")
         numpy_dtype(self.to)
         if is_bool(self.to):
-            raise DTypeError("dl.size: element type i1, expected a number type (C2)")
+            raise DTypeError("dl.size: element type i1; expected an integer or float type (C2)")
         return [tensor_type((), self.to)]
 
     def reference(self, *operands: Array) -> Array:
         (size,) = sizes(self.size)
         if not dims.is_static([size]):
-            raise ShapeError(f"dl.size: the size {size} is not known")
+            raise ShapeError(f"dl.size: the size {size} is symbolic; bind it to evaluate the op")
         return np.asarray(int(size), np.int64).astype(numpy_dtype(self.to))
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        return scalar.convert(body, scalar.number_of(body, sizes(self.size)[0]), i64, self.to)
+        return scalar.convert(body, scalar.as_i64(body, sizes(self.size)[0]), i64, self.to)
 
 
 @irdl_op_definition
-class IotaOp(Gathering):
-    """The numbers `start, start + step, …` as a vector: element `i` is `start + i·step`.
+class IotaOp(GatherLike):
+    """The vector `start, start + step, …`: element `i` is `start + i·step`.
 
     Integers wrap around; 16-bit floats compute in f32 and round once.
-    (C1) `size` is one size; (C2) `to`, the element type, is a number type; (C3) `start` and `step` are whole for integers.
+    (C1) `size` is one size; (C2) `to` is an integer or float element type; (C3) `start` and `step` are integers if `to` is one.
     """
 
     name = "dl.iota"
@@ -119,15 +119,15 @@ class IotaOp(Gathering):
             raise ShapeError(f"dl.iota: size {size}, expected one size (C1)")
         numpy_dtype(self.to)
         if is_bool(self.to):
-            raise DTypeError("dl.iota: element type i1, expected a number type (C2)")
+            raise DTypeError("dl.iota: element type i1; expected an integer or float type (C2)")
         if not is_float(self.to) and (isinstance(self.start, FloatAttr) or isinstance(self.step, FloatAttr)):
-            raise DTypeError(f"dl.iota: start and step must be whole numbers for {self.to} (C3)")
+            raise DTypeError(f"dl.iota: start and step must be integers for {self.to} (C3)")
         return [tensor_type(size, self.to)]
 
     def reference(self, *operands: Array) -> Array:
         (size,) = sizes(self.size)
         if not dims.is_static([size]):
-            raise ShapeError(f"dl.iota: the size {size} is not known")
+            raise ShapeError(f"dl.iota: the size {size} is symbolic; bind it to evaluate the op")
         dtype = numpy_dtype(self.to)
         wide = numpy_dtype(scalar.wide_float(self.to) if is_float(self.to) else i64)
         with np.errstate(all="ignore"):

@@ -1,8 +1,8 @@
-"""The structure of `dl` ops, as interfaces that passes speak to.
+"""The interfaces of `dl` ops, which describe their structure to passes.
 
-A pass asks `isinstance(op, Elementwise)`, never for an op by name, so that a new op is fused, tiled and lowered untouched.
-Scalar bodies are built with `arith` and `math` on the *storage* types of the kernels: signless integers, where the op
-knows its operands' signedness from the `dl` types it carries.
+A pass tests `isinstance(op, Elementwise)` and never names an op, so that a new op is fused, tiled and lowered without changes.
+Scalar bodies are built with `arith` and `math` on the *storage* types of the kernels: integers are signless there, and the op
+knows the signedness of its operands from their `dl` types.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlc.dialects.dl.base import Array, DlOp, is_narrow, shape_of, sizes
+from dlc.dialects.dl.base import Array, DlOp, is_storage_only, shape_of, sizes
 from dlc.dims import Dim, Size, UndecidableError
 from dlc.errors import DlcError
 from dlc.ir import (
@@ -29,31 +29,31 @@ from dlc.ir import (
     StringAttr,
     i8,
 )
-from dlc.runtime.python_ops.selection import Setting, select
+from dlc.runtime.python_ops.registry import OpSetting, run_python_op
 
 
 class Body:
-    """Appends scalar ops to the block of a structured op and hands back their results."""
+    """Appends scalar ops to the block of a structured op and returns their results."""
 
     def __init__(self, block: Block, location: LocationAttr | None = None) -> None:
         self.block = block
         self.location = location
 
     def __call__(self, op: Operation) -> SSAValue:
-        """Appends `op` and returns its only result."""
+        """Append `op` and return its only result."""
         if self.location is not None:
             op.location = self.location
         self.block.add_op(op)
         return op.results[0]
 
     def size(self, size: Dim) -> SSAValue:
-        """A size that comes with a call, as an `index`; raises UndecidableError where there is no kernel that is given it."""
-        raise UndecidableError(f"the size {size} is not known")
+        """Return a symbolic size as an `index`; raises UndecidableError unless the size is a kernel argument."""
+        raise UndecidableError(f"the size {size} is symbolic, and the kernel does not take it as an argument")
 
 
 def storage_type(element_type: Attribute) -> Attribute:
-    """The element type inside kernels: `ui8`, `si8` and narrow numbers become `i8`, everything else is itself."""
-    if is_narrow(element_type):
+    """Return the element type inside kernels: signless integers for signed and unsigned ones, `i8` for storage-only types."""
+    if is_storage_only(element_type):
         return i8
     match element_type:
         case IntegerType(signedness=s, width=w) if s.data != Signedness.SIGNLESS:
@@ -63,7 +63,7 @@ def storage_type(element_type: Attribute) -> Attribute:
 
 
 def is_unsigned(element_type: Attribute) -> bool:
-    """Whether a `dl` element type is an unsigned integer (bool counts as one: its values are 0 and 1)."""
+    """Return whether a `dl` element type is an unsigned integer; bool counts as one, with the values 0 and 1."""
     match element_type:
         case IntegerType(signedness=s, width=w):
             return bool(s.data == Signedness.UNSIGNED or w.data == 1)
@@ -72,18 +72,18 @@ def is_unsigned(element_type: Attribute) -> bool:
 
 
 class Elementwise(DlOp, ABC):
-    """Each result element depends on the operands' elements at the same, broadcast, place."""
+    """Each result element depends on the operand elements at the same index, after broadcasting."""
 
     def broadcast(self) -> Sequence[tuple[Sequence[Size], Sequence[Size]]]:
         return [(shape_of(v), shape_of(self.results[0])) for v in self.operands]
 
     @abstractmethod
     def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
-        """One result element from one element of each operand."""
+        """Emit the scalar code of one result element from one element of each operand."""
 
 
 class Reduction(DlOp, ABC):
-    """One operand, combined along axes: `result = combine over axes of element(x)`, then `finish`."""
+    """A reduction of one operand along axes: `result = combine(x over axes)`, starting from `identity`."""
 
     @property
     @abstractmethod
@@ -93,154 +93,154 @@ class Reduction(DlOp, ABC):
     @property
     @abstractmethod
     def keeps_axes(self) -> bool:
-        """Whether reduced axes stay in the result with size 1."""
+        """Return whether the result keeps reduced axes with size 1."""
 
     @abstractmethod
     def identity(self) -> int | float:
-        """The value that the accumulator starts with."""
+        """Return the initial value of the accumulator."""
 
     @abstractmethod
     def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
-        """The next accumulator."""
+        """Emit the next accumulator."""
 
 
 @dataclass(frozen=True)
 class Structure:
     """An iteration space over an op's operands and result, as in `linalg.generic`.
 
-    `maps`: one per operand, one for each entry of `again`, then the result's. `extents`: the iterators' sizes. `reductions`:
-    which iterators are reduced. `views`: the shapes that operands and result have under these maps: their own, or a row-major
-    reshape of it (a grouped convolution sees its channels as groups × channels of a group). `again`: the positions of operands
-    that one step reads at further places.
+    `maps`: the indexing maps, one per operand, one per entry of `repeated_operands`, then the result's. `extents`: the sizes of
+    the iterators. `reductions`: whether each iterator is a reduction. `views`: the shapes of operands and result under these
+    maps, which are their own shapes or row-major reshapes of them (a grouped convolution views its channels as groups ×
+    channels per group). `repeated_operands`: the positions of operands that one iteration reads again at further indices.
     """
 
     maps: tuple[AffineMap, ...]
     extents: tuple[Size, ...]
     reductions: tuple[bool, ...]
     views: tuple[tuple[Size, ...], ...]
-    again: tuple[int, ...] = ()
+    repeated_operands: tuple[int, ...] = ()
 
 
 class Contraction(DlOp, ABC):
-    """Sum of products over an iteration space of affine accesses: matmul, convolution.
+    """A sum of products over an iteration space with affine accesses: matmul, convolution.
 
-    Operands: data, weights, and what else belongs to the weights.
+    Operands: data, weights, then further parameters of the weights.
     """
 
     @property
-    def expands_weights(self) -> bool:
-        """Whether a step makes factors of its weights first, which all rows of a register tile share."""
+    def dequantizes_weights(self) -> bool:
+        """Return whether an iteration converts its weights first, so that the rows of a register tile share them."""
         return False
 
     @property
-    def sums_in_steps(self) -> bool:
-        """Whether a step adds products up by themselves, in registers beside those of the result."""
+    def has_step_accumulators(self) -> bool:
+        """Return whether an iteration sums its products in separate registers, which are then added to the accumulators."""
         return False
 
     @property
-    def known_factor(self) -> DenseIntOrFPElementsAttr | None:
-        """The numbers of its second operand, where they are known: code is made for them."""
+    def constant_matrix(self) -> DenseIntOrFPElementsAttr | None:
+        """The constant values of the second operand, for which specialized code is generated; None if they are not constant."""
         return None
 
     @property
-    def word_product(self) -> StringAttr | None:
-        """What the product of its factors is called, where these are words of narrow numbers."""
+    def packed_dot_name(self) -> StringAttr | None:
+        """The name of the packed dot product (`PACKED_DOTS`) if the operands are packed dot-product operands; else None."""
         return None
 
     @abstractmethod
     def structure(self) -> Structure:
-        """The iteration space; parallel iterators in result order first, then the reduced ones."""
+        """Return the iteration space: parallel iterators in result order first, then reduction iterators."""
 
     @abstractmethod
-    def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
-        """The sum after a step, which adds the product of an element of each operand, in the structure's order."""
+    def accumulate(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
+        """Emit `total` plus the product of one element of each operand, in the structure's order."""
 
 
 class Window(DlOp, ABC):
-    """A reduction over sliding windows of one operand (pooling); padding is a `dl.pad` before it."""
+    """A reduction over sliding windows of one operand (pooling); padding is a separate `dl.pad`."""
 
     @abstractmethod
     def structure(self) -> Structure:
-        """The iteration space; the reduced iterators are the window's."""
+        """Return the iteration space; the reduction iterators are the window's."""
 
     @abstractmethod
     def identity(self) -> int | float:
-        """The value that the accumulator starts with."""
+        """Return the initial value of the accumulator."""
 
     @abstractmethod
     def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
-        """The next accumulator."""
+        """Emit the next accumulator."""
 
 
 class Movement(DlOp, ABC):
-    """Each result element is one element of the only operand, at an affine place: transpose, broadcast, slice, flip."""
+    """Each result element is one element of the only operand, at an affine index: transpose, broadcast, slice, flip."""
 
-    TAKES_NARROW: ClassVar[bool] = True
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
 
     @abstractmethod
     def source_map(self) -> AffineMap:
-        """Result index → operand index."""
+        """Return the affine map from a result index to an operand index."""
 
 
-class Gathering(DlOp, ABC):
-    """Each result element is computed by a body from its own index, reading operands at computed places."""
+class GatherLike(DlOp, ABC):
+    """A body computes each result element from its index; the body reads operands at computed indices."""
 
     @abstractmethod
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        """The result element at `indices` (one `index` value per result axis).
+        """Emit the result element at `indices` (one `index` value per result axis).
 
-        `sources` are the operands as tensors, read with `tensor.extract`; places that come from data are clamped or
-        checked as the op defines.
+        `sources` are the operands as tensors, read with `tensor.extract`; data-dependent indices are clamped or checked as the
+        op defines.
         """
 
 
-class Scattering(DlOp, ABC):
-    """Rows of a result, written one after the other at places that come from data. Operands: x, indices, updates.
+class ScatterLike(DlOp, ABC):
+    """Writes rows of the result sequentially at data-dependent indices. Operands: x, indices, updates.
 
     Update `[i…, s…]` is combined with element `[row(indices[i…]), s…]` of the result, which starts as `x`.
     """
 
     @abstractmethod
     def row(self, body: Body, index: SSAValue) -> tuple[SSAValue, SSAValue | None]:
-        """The row that an index names, as a place inside of the result, and whether it is one: None if it always is."""
+        """Emit the row that an index refers to, clamped to the result, and whether it is in bounds; None if it always is."""
 
     @abstractmethod
     def combine(self, body: Body, element: SSAValue, update: SSAValue) -> SSAValue:
-        """The next element of the result."""
+        """Emit the next element of the result."""
 
 
-class Procedure(DlOp, ABC):
-    """Results that loops make, written by hand, in which a step goes on with what the steps before it have left.
+class LibraryKernel(DlOp, ABC):
+    """An op that is implemented by hand-written loops, because each iteration depends on the results of the ones before.
 
-    It is a kernel by itself: nothing is fused to it, its operands are whole tensors and all its results are stored. The loops
-    stand in `dlc/passes/procedures`; leading axes that all operands have are many problems.
+    It is a kernel on its own: nothing is fused into it, its operands are whole tensors and all its results are stored. The
+    loops are in `dlc/passes/library_kernels`; leading axes that all operands share are independent problems.
     """
 
 
-class Sequential(Procedure, ABC):
-    """A procedure along rows, an order or running sums: there may be any number of rows along the first axis."""
+class RowwiseKernel(LibraryKernel, ABC):
+    """A library kernel on independent rows (sorting, scans): the first axis is a batch of any size."""
 
 
 class Composite(DlOp, ABC):
-    """An op that is defined by simpler ones; kept whole where one kernel for all of it is better."""
+    """An op that is defined by simpler ops; it is kept whole where one kernel for all of it is faster."""
 
     @abstractmethod
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        """The same results from simpler ops; `dlc.dialects.dl.build.Build` at this op makes them."""
+        """Return the same results computed by simpler ops, created by a `dlc.dialects.dl.build.Build` at this op."""
 
 
-class Staged(Composite, ABC):
-    """A composite that is one kernel of several stages: what its decomposition computes first, a cache keeps for the rest.
+class StagedComposite(Composite, ABC):
+    """A composite that becomes one kernel of several stages, whose intermediate results stay in the cache.
 
     Elementwise ops may follow in its kernel, as they do after a contraction.
     """
 
 
 class RowComposite(Composite, ABC):
-    """A composite whose decomposition treats each row along `row_axes` by itself: softmax, layer norm.
+    """A composite whose decomposition treats each row along `row_axes` independently: softmax, layer norm.
 
-    Its decomposition consists of reductions over exactly `row_axes` (axes kept) and elementwise ops, so that all of it can
-    be one kernel with one pass over rows.
+    The decomposition consists of reductions over exactly `row_axes` (axes kept) and elementwise ops, so that all of it can
+    become one kernel with one pass over rows.
     """
 
     @property
@@ -250,42 +250,42 @@ class RowComposite(Composite, ABC):
 
 
 class DataDependent(DlOp, ABC):
-    """Results of which data decides the sizes, or that are text.
+    """An op whose results have data-dependent sizes or are strings.
 
-    Where kernels can count what there is (`data_dependent/selection.py`), they do; the others Python computes, while the
-    program waits. Types name such a size by a symbol of its own, in the property `size`. What is called like the op in
-    `runtime/python_ops/selection.py` computes it, and is its definition.
+    Kernels compute the ones whose results they can count (`data_dependent/selection.py`); Python computes the others while the
+    program waits. Types name a data-dependent size by a symbol, which is in the property `size`. The function of the same name
+    in `runtime/python_ops/selection.py` defines the op.
     """
 
     @property
-    def selection(self) -> str:
-        """What it is called there."""
+    def function_name(self) -> str:
+        """The name of the defining function."""
         return self.name.removeprefix("dl.")
 
     @property
-    def settings(self) -> Mapping[str, Setting]:
-        """What it takes besides its operands."""
+    def settings(self) -> Mapping[str, OpSetting]:
+        """The keyword arguments of the function."""
         return {}
 
     @property
-    def decided(self) -> tuple[Size, ...]:
-        """The sizes that data decides: symbols, or what is known to come."""
+    def data_dependent_sizes(self) -> tuple[Size, ...]:
+        """The data-dependent sizes: symbols, or static sizes if they are known."""
         size = self.properties.get("size")
         return () if size is None else sizes(size)
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         try:
-            return select(self.selection, operands, self.settings)
+            return run_python_op(self.function_name, operands, self.settings)
         except DlcError as error:
             raise type(error)(f"{self.name} at {self.location}: {error}") from error
 
 
 def broadcast_map(operand: SSAValue | Attribute, result: SSAValue | Attribute) -> AffineMap:
-    """How an elementwise op reads an operand for its result: trailing axes aligned, repeated axes at 0."""
+    """Return the indexing map of an operand of an elementwise op: trailing axes aligned, broadcast axes at index 0."""
     sizes, shape = shape_of(operand), shape_of(result)
     lead = len(shape) - len(sizes)
-    places = (
+    indices = (
         AffineExpr.constant(0) if size == 1 != shape[lead + axis] else AffineExpr.dimension(lead + axis)
         for axis, size in enumerate(sizes)
     )
-    return AffineMap(len(shape), 0, tuple(places))
+    return AffineMap(len(shape), 0, tuple(indices))

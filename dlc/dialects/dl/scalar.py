@@ -1,7 +1,7 @@
-"""Scalar code that several ops share: constants, comparisons, extrema and conversions in `arith`.
+"""Emitters of scalar code that several ops share: constants, comparisons, minimum and maximum, conversions in `arith`.
 
-Kernels compute on storage types, where an integer does not say whether it is signed: functions that need to know take the
-`dl` element type.
+Kernels compute on storage types, where integers are signless: functions that depend on the signedness take the `dl` element
+type.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dlc.ir import (
     tensor,
 )
 
-# Predicates of arith.cmpf, and of arith.cmpi for signed and unsigned; all but `ne` are false on NaN.
+# Predicates of arith.cmpf, and of arith.cmpi for signed and unsigned integers; all but `ne` are false on NaN.
 PREDICATES = {
     "eq": ("oeq", "eq", "eq"), "ne": ("une", "ne", "ne"),
     "lt": ("olt", "slt", "ult"), "le": ("ole", "sle", "ule"),
@@ -38,14 +38,14 @@ PREDICATES = {
 }  # fmt: skip
 
 
-# What a `math.exp` says of its operand, and of its result.
-AT_MOST_ZERO, BESIDE_ONE = "at_most_zero", "beside_one"
-# Integers of so many bits are floats of 32.
-_EXACT_BITS = 16
+# Attributes of `math.exp`: its operand is at most 0; an absolute error of the result is accurate enough.
+AT_MOST_ZERO, ABSOLUTE_ACCURACY = "at_most_zero", "absolute_accuracy"
+# The widest integers that f32 represents exactly.
+_F32_EXACT_INTEGER_BITS = 16
 
 
 def constant(body: Body, value: int | float, type: Attribute) -> SSAValue:
-    """A literal of a storage type; integers wrap around."""
+    """Emit a constant of a storage type; integers wrap around."""
     if is_float(type):
         return body(arith.ConstantOp(FloatAttr(value, cast(Any, type))))
     if type == index:
@@ -58,12 +58,12 @@ def constant(body: Body, value: int | float, type: Attribute) -> SSAValue:
 
 
 def like(body: Body, value: int | float, other: SSAValue) -> SSAValue:
-    """A literal of the type of `other`."""
+    """Emit a constant of the type of `other`."""
     return constant(body, value, other.type)
 
 
 def compare(body: Body, predicate: str, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
-    """Whether `x` stands to `y` as `predicate` (eq, ne, lt, le, gt, ge) says; NaN is unequal to everything."""
+    """Emit the comparison `predicate` (eq, ne, lt, le, gt, ge) of `x` with `y`; NaN is unequal to everything."""
     on_floats, on_signed, on_unsigned = PREDICATES[predicate]
     if is_float(x.type):
         return body(arith.CmpfOp(x, y, on_floats))
@@ -71,7 +71,7 @@ def compare(body: Body, predicate: str, x: SSAValue, y: SSAValue, element_type: 
 
 
 def compare_with(body: Body, predicate: str, x: SSAValue, value: int | float, element_type: Attribute) -> SSAValue:
-    """`compare` against a literal."""
+    """Emit `compare` with a constant."""
     return compare(body, predicate, x, like(body, value, x), element_type)
 
 
@@ -79,15 +79,15 @@ def select(body: Body, condition: SSAValue, x: SSAValue, y: SSAValue) -> SSAValu
     return body(arith.SelectOp(condition, x, y))
 
 
-def either(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+def bit_or(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
     return body(arith.OrIOp(x, y))
 
 
-def both(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
+def bit_and(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
     return body(arith.AndIOp(x, y))
 
 
-def inverted(body: Body, x: SSAValue) -> SSAValue:
+def bit_not(body: Body, x: SSAValue) -> SSAValue:
     return body(arith.XOrIOp(x, like(body, -1, x)))
 
 
@@ -104,15 +104,15 @@ def multiply(body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
 
 
 def multiply_add(body: Body, x: SSAValue, y: SSAValue, z: SSAValue) -> SSAValue:
-    """`x · y + z` of floats as part of a sum of products, which may be rounded once."""
+    """Emit `x · y + z` of floats as part of a sum of products; it may be contracted to one rounding (fma)."""
     contract = arith.FastMathFlagsAttr([FastMathFlag.ALLOW_CONTRACT])
     return body(arith.AddfOp(body(arith.MulfOp(x, y, flags=contract)), z, flags=contract))
 
 
 def divide(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
-    """The quotient, for integers truncated toward zero: 0 where `y` is 0, wrapped where the smallest is divided by -1.
+    """Emit the quotient; of integers truncated toward zero, 0 if `y` is 0, wrapped if the smallest is divided by -1.
 
-    Processors trap on both of the latter, so the divisor is replaced there: from here on divisions are safe as they stand.
+    Processors trap in the last two cases, so the divisor is replaced there: no pass that follows has to guard the division.
     """
     if is_float(x.type):
         return body(arith.DivfOp(x, y))
@@ -121,38 +121,38 @@ def divide(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSA
     if is_unsigned(element_type):
         return select(body, by_zero, zero, body(arith.DivUIOp(x, select(body, by_zero, one, y))))
     by_minus_one = compare_with(body, "eq", y, -1, element_type)
-    safe = select(body, either(body, by_zero, by_minus_one), one, y)
+    safe = select(body, bit_or(body, by_zero, by_minus_one), one, y)
     quotient = select(body, by_minus_one, subtract(body, zero, x), body(arith.DivSIOp(x, safe)))
     return select(body, by_zero, zero, quotient)
 
 
 def maximum(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
-    """The larger; NaN if either is."""
+    """Emit the larger value; NaN if either is."""
     if is_float(x.type):
         return body(arith.MaximumfOp(x, y))
     if is_bool(x.type):
-        return either(body, x, y)
+        return bit_or(body, x, y)
     return body(arith.MaxUIOp(x, y) if is_unsigned(element_type) else arith.MaxSIOp(x, y))
 
 
 def minimum(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSAValue:
-    """The smaller; NaN if either is."""
+    """Emit the smaller value; NaN if either is."""
     if is_float(x.type):
         return body(arith.MinimumfOp(x, y))
     if is_bool(x.type):
-        return both(body, x, y)
+        return bit_and(body, x, y)
     return body(arith.MinUIOp(x, y) if is_unsigned(element_type) else arith.MinSIOp(x, y))
 
 
-def exp_at_most_zero(body: Body, x: SSAValue, *, beside_one: bool = False) -> SSAValue:
-    """`e^x` of an `x` that is not above 0, for which there is a shorter formula; one shorter still for what counts beside 1."""
+def exp_at_most_zero(body: Body, x: SSAValue, *, absolute_accuracy: bool = False) -> SSAValue:
+    """Emit `e^x` for `x ≤ 0`, which has a shorter formula; a shorter one still if an absolute error is accurate enough."""
     op = math.ExpOp(x)
-    op.attributes |= dict.fromkeys([AT_MOST_ZERO, *([BESIDE_ONE] if beside_one else [])], UnitAttr())
+    op.attributes |= dict.fromkeys([AT_MOST_ZERO, *([ABSOLUTE_ACCURACY] if absolute_accuracy else [])], UnitAttr())
     return body(op)
 
 
 def limits(element_type: Attribute) -> tuple[int | float, int | float]:
-    """The smallest and largest value of an element type; infinities for floats."""
+    """Return the smallest and largest value of an element type; infinities for floats."""
     if is_float(element_type):
         return -float("inf"), float("inf")
     if is_bool(element_type):
@@ -162,15 +162,15 @@ def limits(element_type: Attribute) -> tuple[int | float, int | float]:
 
 
 def wide_float(element_type: Attribute) -> Attribute:
-    """The type in which 16-bit floats are computed: f32; the others as themselves."""
+    """Return the type in which a float type is computed: f32 for 16-bit floats, else the type itself."""
     return f32 if element_type in (f16, bf16) else element_type
 
 
 def convert(body: Body, x: SSAValue, source: Attribute, target: Attribute) -> SSAValue:
-    """`x` of the `dl` element type `source` as `target`.
+    """Emit the conversion of `x` from the `dl` element type `source` to `target`.
 
-    Floats round to nearest even; floats to integers truncate and saturate, NaN to 0; integers to integers wrap around;
-    anything but zero is true.
+    Floats round to nearest even; floats to integers truncate and saturate, NaN to 0; integers to integers wrap around; every
+    value but zero is true.
     """
     if storage_type(source) == storage_type(target):
         return x
@@ -179,7 +179,7 @@ def convert(body: Body, x: SSAValue, source: Attribute, target: Attribute) -> SS
     if is_float(source):
         return _resize_float(body, x, target) if is_float(target) else saturate(body, x, target)
     if is_float(target):
-        # Through f32 for the 16-bit floats: few processors convert integers to those.
+        # 16-bit floats go through f32: few processors convert integers to them.
         wide = wide_float(target)
         converted = arith.UIToFPOp(x, cast(Any, wide)) if is_unsigned(source) else arith.SIToFPOp(x, cast(Any, wide))
         return _resize_float(body, body(converted), target)
@@ -189,14 +189,14 @@ def convert(body: Body, x: SSAValue, source: Attribute, target: Attribute) -> SS
     return body(arith.ExtUIOp(x, to) if is_unsigned(source) else arith.ExtSIOp(x, to))
 
 
-def same_bits(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
-    """The bits of `x` as the `dl` element type `target`, which has as many."""
-    stored = storage_type(target)
-    return x if x.type == stored else body(arith.BitcastOp(x, stored))
+def bitcast(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
+    """Emit the bits of `x` as the `dl` element type `target` of the same width."""
+    storage = storage_type(target)
+    return x if x.type == storage else body(arith.BitcastOp(x, storage))
 
 
 def bits(element_type: Attribute) -> int:
-    """How many bits tell the values of an element type apart."""
+    """Return the number of bits of a value of an element type; 1 for bool."""
     if isinstance(element_type, IntegerType):
         return int(cast("IntegerType", element_type).width.data)
     return 8 * numpy_dtype(element_type).itemsize
@@ -213,17 +213,17 @@ def _resize_float(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
 
 
 def saturate(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
-    """A float as an integer, truncated, within the limits of `target`; NaN as 0."""
+    """Emit a float truncated to an integer within the limits of `target`; NaN becomes 0."""
     x = _resize_float(body, x, wide_float(x.type))
-    if bits(target) <= _EXACT_BITS:
+    if bits(target) <= _F32_EXACT_INTEGER_BITS:
         return _clamped(body, x, target)
-    # Which saturate, on every target.
+    # These conversions saturate on every target.
     to = cast(Any, storage_type(target))
     return body(arith.FPToUIOp(x, to) if is_unsigned(target) else arith.FPToSIOp(x, to))
 
 
 def _clamped(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
-    """`saturate` to an integer type whose limits are floats: two comparisons, of which NaN fails the first.
+    """Emit `saturate` to an integer type whose limits are exact floats: two comparisons, of which NaN fails the first.
 
     x = x > low ? x : low;  x = x < high ? x : high
     """
@@ -235,37 +235,41 @@ def _clamped(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     return body(arith.TruncIOp(body(arith.FPToSIOp(x, i32)), cast(Any, storage_type(target))))
 
 
-def position(body: Body, value: Size | SSAValue) -> SSAValue:
-    """A size as an `index`; one that is computed already, as it is."""
+def as_index(body: Body, value: Size | SSAValue) -> SSAValue:
+    """Emit a size as an `index`; a value that is computed already is returned."""
     if isinstance(value, SSAValue):
         return value
     return constant(body, value, index) if isinstance(value, int) else body.size(value)
 
 
-def number_of(body: Body, value: Size) -> SSAValue:
-    """A size as an i64."""
+def as_i64(body: Body, value: Size) -> SSAValue:
+    """Emit a size as an i64."""
     return constant(body, value, i64) if isinstance(value, int) else body(arith.IndexCastOp(body.size(value), i64))
 
 
-def clamped_position(body: Body, place: SSAValue, size: Size, element_type: Attribute, *, inside: bool = False) -> SSAValue:
-    """An integer as a place on an axis of `size`: negative ones count from the end, others are clamped into it, all to its end
-    if only those that are `inside` matter.
+def wrap_and_clamp_index(
+    body: Body, integer_index: SSAValue, size: Size, element_type: Attribute, *, in_bounds: bool = False
+) -> SSAValue:
+    """Emit an integer as an index on an axis of `size`: negative ones count from the end, the others are clamped to the axis.
 
-    No place is asked for on an axis without elements, unless its size is known.
+    If only indices that are `in_bounds` matter, all others become the last index, which takes fewer ops. The axis must have an
+    element unless its size is static.
     """
-    wide = convert(body, place, element_type, i64)
-    last = number_of(body, max(size - 1, 0) if isinstance(size, int) else size - 1)
+    wide = convert(body, integer_index, element_type, i64)
+    last = as_i64(body, max(size - 1, 0) if isinstance(size, int) else size - 1)
     if is_unsigned(element_type):
-        found = body(arith.MinUIOp(wide, last))
+        clamped = body(arith.MinUIOp(wide, last))
     else:
         negative = compare_with(body, "lt", wide, 0, i64)
-        wide = select(body, negative, add(body, wide, number_of(body, size)), wide)
-        # As an unsigned number what is below 0 is beyond the end.
-        clamp = arith.MinUIOp(wide, last) if inside else arith.MinSIOp(body(arith.MaxSIOp(wide, constant(body, 0, i64))), last)
-        found = body(clamp)
-    return body(arith.IndexCastOp(found, index))
+        wide = select(body, negative, add(body, wide, as_i64(body, size)), wide)
+        # As an unsigned integer a negative index is beyond the end.
+        clamp = (
+            arith.MinUIOp(wide, last) if in_bounds else arith.MinSIOp(body(arith.MaxSIOp(wide, constant(body, 0, i64))), last)
+        )
+        clamped = body(clamp)
+    return body(arith.IndexCastOp(clamped, index))
 
 
-def extract(body: Body, source: SSAValue, places: list[SSAValue]) -> SSAValue:
-    """The element of a tensor at these `index` values."""
-    return body(tensor.ExtractOp(source, places, cast(Any, source.type).element_type))
+def extract(body: Body, source: SSAValue, indices: list[SSAValue]) -> SSAValue:
+    """Emit the element of a tensor at these `index` values."""
+    return body(tensor.ExtractOp(source, indices, cast(Any, source.type).element_type))

@@ -1,1 +1,1 @@
-"""Kernels as text in a dialect of C: one emitter, whose dialects are data (syntax.py)."""
+"""Kernels as text in a dialect of C: one emitter; each dialect is data (syntax.py)."""

@@ -1,7 +1,7 @@
-"""Loops and branches: a carried value is a variable per register, assigned at the end of the region.
+"""Loops and branches: a loop-carried value is one variable per register, assigned at the end of the region.
 
-A loop whose carried value enters nothing but another loop shares its variables with it: nested loops over a tile's
-reduction accumulate into one set of variables.
+If the only use of a carried value is to initialize another loop, the two loops share its variables: nested loops over a
+tile's reduction accumulate into one set of variables.
 """
 
 from __future__ import annotations
@@ -12,35 +12,37 @@ from math import gcd
 from typing import NamedTuple
 
 from dlc.dims import Size, product
-from dlc.emission.c.core import Range, Writer
-from dlc.emission.c.text import Line, Name, Nest, code
-from dlc.emission.visit import control
-from dlc.emission.visit.control import Axis, axes_of, bind_all, region, registers_of, types_of
-from dlc.emission.visit.linear import Linear
-from dlc.emission.visit.records import Loop, Values
-from dlc.emission.visit.registers import Register
-from dlc.emission.visit.visit import Handlers
+from dlc.emission.c.core import CWriter, Interval
+from dlc.emission.c.statements import Name, NestedRegions, Statement, concat
+from dlc.emission.common import control
+from dlc.emission.common.control import GridAxis, bind_values, emit_region, grid_axes, register_types, value_registers
+from dlc.emission.common.emitter import Handlers
+from dlc.emission.common.linear_expression import LinearExpression
+from dlc.emission.common.records import LoopRecord, Values
+from dlc.emission.common.registers import Register
 from dlc.errors import CompileError
 from dlc.ir import Block, IndexType, Operation, SSAValue, StringAttr, arith, scf
 
-# Points of a grid, of which each has a number that is an int.
-_MOST_POINTS = (1 << 31) - 1
-# arith.cmpi ult
+# Each grid point has an index that must fit in an int.
+_MAX_GRID_POINTS = (1 << 31) - 1
+# The predicate number of `arith.cmpi ult`.
 _ULT = 6
 
 
 class Variables(NamedTuple):
-    """The variables of values that a region carries, and their types."""
+    """The names and types of the variables for the carried values of a region."""
 
     names: list[Name]
     types: list[Register]
 
 
-class ControlWriter(Writer):
+class CControlWriter(CWriter):
     # Variables
 
+    """Emit structured control flow as C statements."""
+
     def _declare(self, values: Values, initial: Values | None = None) -> Variables:
-        """New variables for values, with first values if there are any."""
+        """Declare variables for values, initialized with `initial` if given."""
         names: list[Name] = []
         for k, value in enumerate(values):
             first = self.regs(initial[k]) if initial is not None else ()
@@ -54,10 +56,10 @@ class ControlWriter(Writer):
                 else:
                     self.emit(self.type(t), " ", name, ";")
                 names.append(name)
-        return Variables(names, types_of(self, values))
+        return Variables(names, register_types(self, values))
 
     def _is_free(self, initial: SSAValue, inside: SSAValue) -> bool:
-        """Whether a loop may go on with the variables of its initial value, because nobody else reads them."""
+        """Return whether a loop may reuse the variables of its initial value, because nothing else reads them."""
         if isinstance(initial.type, IndexType) or initial not in self.variables or len(list(initial.uses)) != 1:
             return False
         user = next(iter(initial.uses)).operation
@@ -66,135 +68,137 @@ class ControlWriter(Writer):
         return user.parent is home and inside.type == initial.type
 
     def _carry(self, values: Values, names: Sequence[str]) -> None:
-        """Binds values to variables, and remembers that they are."""
-        bind_all(self, values, names)
+        """Bind values to variables and record that they are variables."""
+        bind_values(self, values, names)
         self.variables.update(values)
 
     def _assign(self, variables: Variables, results: Sequence[str]) -> None:
-        """All variables get their next values at once."""
-        changed = [(n, r, t) for n, r, t in zip(variables.names, results, variables.types, strict=True) if n != r]
-        targets = {name for name, _, _ in changed}
+        """Assign all variables their next values simultaneously."""
+        assignments = [(n, r, t) for n, r, t in zip(variables.names, results, variables.types, strict=True) if n != r]
+        targets = {name for name, _, _ in assignments}
         sources: list[str] = []
-        for _, result, t in changed:
-            # A variable that is assigned to as well is read first.
+        for _, result, t in assignments:
+            # A source that is also a target is copied before it is overwritten.
             sources.append(self.compute(t, result, f"{result}_before") if result in targets else result)
-        for (name, _, _), source in zip(changed, sources, strict=True):
+        for (name, _, _), source in zip(assignments, sources, strict=True):
             self.assign(name, source)
 
-    def _lines(self, variables: Variables, visit: Callable[[], Values]) -> list[Line]:
-        """What `visit` writes, as a region that ends by giving variables its results."""
+    def _lines(self, variables: Variables, visit: Callable[[], Values]) -> list[Statement]:
+        """Return the statements that `visit` emits, followed by the assignment of its results to the variables."""
 
         def write() -> list[str]:
-            self._assign(variables, registers_of(self, visit()))
+            self._assign(variables, value_registers(self, visit()))
             return []
 
-        return region(self, write)[0].lines
+        return emit_region(self, write)[0].lines
 
     # Loops and branches
 
-    def write_loop(self, loop: Loop) -> None:
+    def write_loop(self, loop: LoopRecord) -> None:
         low, high, step = loop.low, loop.high, loop.step
-        variables = self._declare(loop.inside, loop.before)
+        variables = self._declare(loop.body_arguments, loop.initial_values)
         first, last, stride = self.range(low), self.range(high), self.range(step)
         extent = (first[0], last[1] - 1) if first is not None and last is not None else None
         fits = extent is not None and stride is not None and extent[0] >= -(1 << 31) and extent[1] + stride[1] < 1 << 31
         counter = self.name(loop.induction.name_hint or "i")
 
         def body() -> Values:
-            self.linears[loop.induction] = self.term(counter)
+            self.linear_expressions[loop.induction] = self.term(counter)
             if extent is not None:
                 self.ranges[counter] = extent
             if not low.terms and not step.terms:
-                self.multiples[counter] = gcd(low.constant, step.constant)
-            self._carry(loop.inside, variables.names)
+                self.known_divisors[counter] = gcd(low.constant, step.constant)
+            self._carry(loop.body_arguments, variables.names)
             return loop.visit()
 
         lines = self._lines(variables, body)
         start = (self.syntax.types["i32" if fits else "i64"], " ", counter, " = ", self.index(low))
-        by = ("++", counter) if step == Linear(1) else (counter, " += ", self.index(step))
-        head = code("for (", *start, "; ", counter, " < ", self.index(high), "; ", *by, ") {")
+        increment = ("++", counter) if step == LinearExpression(1) else (counter, " += ", self.index(step))
+        head = concat("for (", *start, "; ", counter, " < ", self.index(high), "; ", *increment, ") {")
         if hint := self.syntax.unrolled if loop.unrolled else self.syntax.rolled if loop.rolled else "":
-            head = code(hint, "\n", head)
-        self.scopes[-1].lines.append(Nest([(head, lines)]))
-        self._carry(loop.after, variables.names)
+            head = concat(hint, "\n", head)
+        self.scopes[-1].lines.append(NestedRegions([(head, lines)]))
+        self._carry(loop.results, variables.names)
 
     def write_if(self, op: scf.IfOp, condition: str) -> None:
         results = self._declare(op.output)
-        regions = [part for part in (op.true_region, op.false_region) if part.blocks]
-        branches: list[list[Line]] = []
-        for part, known in zip(regions, self._where(op.cond), strict=False):
-            ranges, self.ranges = self.ranges, {**self.ranges, **known}
-            branches.append(self._lines(results, lambda p=part: self.visit_block(p.block)))
-            self.ranges = {**self.ranges, **ranges}
-        heads = [code("if (", condition, ") {"), "} else {"]
-        self.scopes[-1].lines.append(Nest([(h, b) for h, b in zip(heads, branches, strict=False) if b or h == heads[0]]))
+        regions = [branch for branch in (op.true_region, op.false_region) if branch.blocks]
+        branches: list[list[Statement]] = []
+        for branch, branch_ranges in zip(regions, self._branch_ranges(op.cond), strict=False):
+            outer_ranges, self.ranges = self.ranges, {**self.ranges, **branch_ranges}
+            branches.append(self._lines(results, lambda branch=branch: self.visit_block(branch.block)))
+            self.ranges = {**self.ranges, **outer_ranges}
+        heads = [concat("if (", condition, ") {"), "} else {"]
+        self.scopes[-1].lines.append(
+            NestedRegions([(h, b) for h, b in zip(heads, branches, strict=False) if b or h == heads[0]])
+        )
         self._carry(op.output, results.names)
 
-    def _where(self, condition: SSAValue) -> tuple[dict[str, Range], dict[str, Range]]:
-        """What is known of a name where it is less than a number, and where it is not."""
+    def _branch_ranges(self, condition: SSAValue) -> tuple[dict[str, Interval], dict[str, Interval]]:
+        """Return the interval of an index inside the `then` and the `else` branch of a comparison with a constant."""
         owner = condition.owner
         if isinstance(owner, arith.CmpiOp) and owner.predicate.value.data == _ULT and isinstance(owner.lhs.type, IndexType):
             less, limit = self.linear(owner.lhs), self.linear(owner.rhs)
             names = [name for _, name, coefficient in less.terms if coefficient == 1 and not less.constant]
-            known = self.ranges.get(names[0]) if len(names) == len(less.terms) == 1 and not limit.terms else None
-            if known is not None and known[0] >= 0:
-                name, (low, high) = names[0], known
+            interval = self.ranges.get(names[0]) if len(names) == len(less.terms) == 1 and not limit.terms else None
+            if interval is not None and interval[0] >= 0:
+                name, (low, high) = names[0], interval
                 return {name: (low, min(high, limit.constant - 1))}, {name: (max(low, limit.constant), high)}
         return {}, {}
 
-    # Points of a grid, items of a group
+    # Grid points and work-items
 
-    def number(self, which: str) -> str:
-        """The number of the group, or of the item in it."""
+    def work_id(self, which: str) -> str:
+        """Return the index of the work-group, or of the work-item in its group."""
         text = {"group": self.syntax.group, "item": self.syntax.item}[which]
         return self.define(self.syntax.types["i32"], text, which) if text else Name(which)
 
-    def positions(self, op: Operation, number: str) -> Size:
-        """Binds the induction variables of a parallel loop to point `number` of it, row-major; returns how many there are."""
+    def bind_grid_point(self, op: Operation, number: str) -> Size:
+        """Bind the induction variables of a parallel loop to its point `number` (row-major); return the point count."""
         assert isinstance(op, scf.ParallelOp)
-        axes = axes_of(self, op)
+        axes = grid_axes(self, op)
         count = product(axis.size for axis in axes)
         if count == 0:
             return count
-        cut = [k for k, axis in enumerate(axes) if axis.size != 1]
-        sizes = {k: self._points(axes[k], op.upperBound[k]) for k in cut[1:]}
+        varying_axes = [k for k, axis in enumerate(axes) if axis.size != 1]
+        sizes = {k: self._axis_size(axes[k], op.upperBound[k]) for k in varying_axes[1:]}
         for k, (induction, start, step, size) in enumerate(axes):
-            if k not in cut:
-                self.linears[induction] = Linear(start)
+            if k not in varying_axes:
+                self.linear_expressions[induction] = LinearExpression(start)
                 continue
-            most = size if isinstance(size, int) else _MOST_POINTS
-            if cut == [k]:
-                self.ranges[number] = (0, most - 1)
-                self.linears[induction] = Linear(start).plus(self.term(number), step)
+            count_bound = size if isinstance(size, int) else _MAX_GRID_POINTS
+            if varying_axes == [k]:
+                self.ranges[number] = (0, count_bound - 1)
+                self.linear_expressions[induction] = LinearExpression(start).plus(self.term(number), step)
                 continue
-            inner = reduce(self.scaled, (sizes[i] for i in cut if i > k), Linear(1))
-            text = number if inner == Linear(1) else code(number, " / ", self.atom(inner))
-            text = text if k == cut[0] else code(text, " % ", self.atom(sizes[k]))
+            inner = reduce(self.scale_expression, (sizes[i] for i in varying_axes if i > k), LinearExpression(1))
+            text = number if inner == LinearExpression(1) else concat(number, " / ", self.index_operand(inner))
+            text = text if k == varying_axes[0] else concat(text, " % ", self.index_operand(sizes[k]))
             hint = induction.name_hint or "i"
-            position = self.define_index(text, hint if step == 1 else f"{hint}_tile", (0, most - 1))
-            self.linears[induction] = Linear(start).plus(position, step)
+            position = self.define_index(text, hint if step == 1 else f"{hint}_tile", (0, count_bound - 1))
+            self.linear_expressions[induction] = LinearExpression(start).plus(position, step)
         return count
 
-    def _points(self, axis: Axis, high: SSAValue) -> Linear:
-        """How many points a parallel loop has along an axis."""
+    def _axis_size(self, axis: GridAxis, high: SSAValue) -> LinearExpression:
+        """Return the number of points of a parallel loop along an axis."""
         if isinstance(axis.size, int):
-            return Linear(axis.size)
-        total = self.linear(high).plus(Linear(axis.step - 1 - axis.start))
-        value = self.index(total) if axis.step == 1 else code(self.atom(total), f" / {axis.step}")
-        return self.define_index(value, f"{axis.induction.name_hint or 'i'}_count", (0, _MOST_POINTS))
+            return LinearExpression(axis.size)
+        total = self.linear(high).plus(LinearExpression(axis.step - 1 - axis.start))
+        value = self.index(total) if axis.step == 1 else concat(self.index_operand(total), f" / {axis.step}")
+        return self.define_index(value, f"{axis.induction.name_hint or 'i'}_count", (0, _MAX_GRID_POINTS))
 
 
-def parallel(e: ControlWriter, op: Operation) -> None:
-    """scf.parallel inside a grid point: a loop nest, or the items of a group."""
+def parallel(e: CControlWriter, op: Operation) -> None:
+    """Emit `scf.parallel` inside a grid point: a sequential loop nest, or the work-items of a group."""
     assert isinstance(op, scf.ParallelOp)
     if op.attributes.get("level") == StringAttr("item"):
-        items = int(e.positions(op, e.number("item")))
+        items = int(e.bind_grid_point(op, e.work_id("item")))
         if e.items not in (1, items):
-            raise CompileError(f"kernel @{e.kernel}: a group of {e.items} items and one of {items} in a grid")
+            raise CompileError(f"kernel @{e.kernel}: a grid has work-groups of {e.items} and of {items} work-items")
         e.items = items
         e.visit_block(op.body.block)
     else:
-        control.sequential(e, op)
+        control.emit_sequential_parallel(e, op)
 
 
 HANDLERS: Handlers = {**control.HANDLERS, "scf.parallel": parallel}

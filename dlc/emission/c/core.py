@@ -1,8 +1,8 @@
-"""C's names and indices.
+"""Names, definitions and index expressions in C.
 
 Note [Indices in C]
-An index is an int where it surely fits, else a long: the range of each name is known where it can be. Only the part of an
-address that is known outside a region is a pointer defined there; the rest is written where it is used.
+An index is an int where it is known to fit, else a long: the interval of each name is tracked where possible. Only the part of
+an address that is defined outside a region becomes a pointer there; the rest is computed at the use.
 """
 
 from __future__ import annotations
@@ -11,48 +11,48 @@ import re
 from collections.abc import Hashable
 from typing import cast
 
+from dlc.emission.c.statements import Assign, Comment, Define, Effect, Name, concat, join
 from dlc.emission.c.syntax import Syntax
-from dlc.emission.c.text import Assign, Comment, Define, Effect, Name, code, join
-from dlc.emission.c.vocabulary import Vocabulary
-from dlc.emission.visit.linear import Linear
-from dlc.emission.visit.registers import Register, View
-from dlc.emission.visit.visit import Handlers
+from dlc.emission.c.templates import TemplateEmitter
+from dlc.emission.common.emitter import Handlers
+from dlc.emission.common.linear_expression import LinearExpression
+from dlc.emission.common.registers import MemrefAddress, Register
 from dlc.ir import ArrayAttr, Attribute, FusedLoc, NameLoc, Operation, SSAValue, func
 from dlc.target import Target
 
-Range = tuple[int, int]
+Interval = tuple[int, int]
 _INT = (-(1 << 31), (1 << 31) - 1)
 
 
-def fits_int(range: Range) -> bool:
-    """Whether all of a range is ints."""
+def fits_int(range: Interval) -> bool:
+    """Return whether all values of an interval fit in an int."""
     return _INT[0] <= range[0] and range[1] <= _INT[1]
 
 
-class Writer(Vocabulary):
-    """Definitions and indices; what it lacks is in the other files of this folder."""
+class CWriter(TemplateEmitter):
+    """Definitions and indices; the mixins in the other files of this folder add memory, vectors and control flow."""
 
-    points_to_all = False
+    hoists_innermost_addresses = False
 
     def __init__(
         self, kernel: func.FuncOp, target: Target, handlers: Handlers, syntax: Syntax, definitions: dict[str, None]
     ) -> None:
         super().__init__(kernel, target, handlers, syntax, definitions)
-        self.pointers: dict[str, str] = {}  # the type of pointers to each buffer
-        self.ranges: dict[str, Range] = {}
-        self.multiples: dict[str, int] = {}
-        self.variables = set[SSAValue]()  # values that live in variables of their own
+        self.pointers: dict[str, str] = {}  # pointer type of each buffer
+        self.ranges: dict[str, Interval] = {}
+        self.known_divisors: dict[str, int] = {}
+        self.variables = set[SSAValue]()  # values that are held in mutable variables
         self.declarations: list[str] = []
         self.items = 1
-        self.group_bytes: int = 0  # that the items of a group share
-        self.meets_globally = False  # whether they write and read a buffer of all groups
+        self.group_bytes: int = 0  # local memory of a work-group
+        self.synchronizes_globally = False  # whether barriers must order accesses to global memory
         self._taken = set[str]()
-        self._place = ""
+        self._origin = ""
 
     # Text
 
     def name(self, hint: str) -> Name:
-        """A new name like `hint`."""
+        """Return a new name that resembles `hint`."""
         hint = re.sub(r"\W", "_", hint)
         hint = hint if hint[:1].isalpha() else f"v{hint}"
         name, count = hint, 0
@@ -63,21 +63,21 @@ class Writer(Vocabulary):
         return Name(name)
 
     def emit(self, *parts: str) -> None:
-        """A statement with effects."""
-        self.scopes[-1].lines.append(Effect(code(*parts)))
+        """Emit a statement with side effects."""
+        self.scopes[-1].lines.append(Effect(concat(*parts)))
 
-    def define(self, type: str, value: str, hint: str, *, movable: bool = False, loose: bool = False) -> Name:
-        """Computes a value; returns its name."""
+    def define(self, type: str, value: str, hint: str, *, movable: bool = False, needs_parentheses: bool = False) -> Name:
+        """Emit the definition of a constant and return its name."""
         name = self.name(hint)
-        self.scopes[-1].lines.append(Define(name, type, value, movable, loose))
+        self.scopes[-1].lines.append(Define(name, type, value, movable, needs_parentheses))
         return name
 
     def compute(self, t: Register, value: str, hint: str, *, movable: bool = False) -> Name:
-        """Computes a register."""
+        """Emit the definition of a register."""
         return self.define(self.type(t), value, hint, movable=movable)
 
-    def once(self, key: Hashable, t: Register, value: str, hint: str) -> str:
-        """As `compute`, for what this scope or one around it may have already."""
+    def define_once(self, key: Hashable, t: Register, value: str, hint: str) -> str:
+        """Return a register that this scope or an enclosing one has computed already, or define it as `compute` does."""
         for scope in reversed(self.scopes):
             if (name := scope.known.get(key)) is not None:
                 return name
@@ -85,122 +85,125 @@ class Writer(Vocabulary):
         return name
 
     def assign(self, name: Name, value: str, type: str = "") -> None:
-        """Gives a variable its value, its first one with its type."""
+        """Assign a variable; the first assignment declares it with its type."""
         self.scopes[-1].lines.append(Assign(name, value, type))
 
     def visit(self, op: Operation) -> None:
-        if (place := ", ".join(_places(op.location))) and place != self._place:
-            self._place = place
-            self.scopes[-1].lines.append(Comment(place))
+        if (origin := ", ".join(_origin_names(op.location))) and origin != self._origin:
+            self._origin = origin
+            self.scopes[-1].lines.append(Comment(origin))
         super().visit(op)
 
     # Indices
 
-    def define_index(self, value: str, hint: str, range: Range | None, multiple: int = 1) -> Linear:
-        """Computes an index that lies in `range`, both ends included, and is a multiple of some number."""
+    def define_index(self, value: str, hint: str, range: Interval | None, known_divisor: int = 1) -> LinearExpression:
+        """Define an index in the closed interval `range` and is divisible by `known_divisor`."""
         fits = range is not None and fits_int(range)
         name = self.define(self.syntax.types["i32" if fits else "i64"], value, hint)
         if range is not None:
             self.ranges[name] = range
-        if multiple > 1:
-            self.multiples[name] = multiple
+        if known_divisor > 1:
+            self.known_divisors[name] = known_divisor
         return self.term(name)
 
-    def range(self, form: Linear) -> Range | None:
-        """Between which two numbers an index lies."""
-        low = high = form.constant
-        for _, name, coefficient in form.terms:
-            if (known := self.ranges.get(name)) is None:
+    def range(self, expr: LinearExpression) -> Interval | None:
+        """Return the closed interval of an index, or None if it is unknown."""
+        low = high = expr.constant
+        for _, name, coefficient in expr.terms:
+            if (interval := self.ranges.get(name)) is None:
                 return None
-            ends = sorted(end * coefficient for end in known)
+            ends = sorted(end * coefficient for end in interval)
             low, high = low + ends[0], high + ends[1]
         return low, high
 
-    def multiple(self, name: str, coefficient: int) -> int:
-        return coefficient * self.multiples.get(name, 1)
+    def known_divisor(self, name: str, coefficient: int) -> int:
+        return coefficient * self.known_divisors.get(name, 1)
 
-    def index(self, form: Linear) -> str:
-        """An index as an expression of ints, or of longs where it, or a part of it, might not fit."""
-        reach = abs(form.constant) + sum(abs(c) * max(map(abs, self.ranges.get(name, (0,)))) for _, name, c in form.terms)
+    def index(self, expr: LinearExpression) -> str:
+        """Return an index as an expression of ints, or of longs if a partial result might not fit in an int."""
+        reach = abs(expr.constant) + sum(abs(c) * max(map(abs, self.ranges.get(name, (0,)))) for _, name, c in expr.terms)
         start = "" if reach <= _INT[1] else f"({self.syntax.types['i64']})"
-        parts: list[tuple[int, str]] = []
-        for _, name, c in form.terms:
-            parts.append((c, code(start, name, f" * {abs(c)}") if abs(c) != 1 else code(start, name)))
-        parts.append((form.constant, str(abs(form.constant))))
-        plus = [text for sign, text in parts if sign > 0]
-        minus = [code(" - " if plus else "- ", text) for sign, text in parts if sign < 0]
-        return code(join(" + ", plus), *minus) or "0"
+        signed_terms: list[tuple[int, str]] = []
+        for _, name, c in expr.terms:
+            signed_terms.append((c, concat(start, name, f" * {abs(c)}") if abs(c) != 1 else concat(start, name)))
+        signed_terms.append((expr.constant, str(abs(expr.constant))))
+        plus = [text for sign, text in signed_terms if sign > 0]
+        minus = [concat(" - " if plus else "- ", text) for sign, text in signed_terms if sign < 0]
+        return concat(join(" + ", plus), *minus) or "0"
 
-    def atom(self, form: Linear) -> str:
-        """An index as an operand."""
-        text = self.index(form)
-        return text if text.isalnum() or text.isidentifier() else code("(", text, ")")
+    def index_operand(self, expr: LinearExpression) -> str:
+        """Return an index as an operand, parenthesized if necessary."""
+        text = self.index(expr)
+        return text if text.isalnum() or text.isidentifier() else concat("(", text, ")")
 
     def times(self, a: str, b: str) -> str:
-        return self.compute(Register("i64"), code(a, " * ", b), "product")
+        return self.compute(Register("i64"), concat(a, " * ", b), "product")
 
-    def materialize(self, form: Linear) -> str:
-        if form.terms:
-            return code(f"({self.syntax.types['i64']})", self.atom(form))
-        return self.expression("literal.i64", Register("i64"), str(form.constant))
+    def materialize(self, expr: LinearExpression) -> str:
+        if expr.terms:
+            return concat(f"({self.syntax.types['i64']})", self.index_operand(expr))
+        return self.expression("literal.i64", Register("i64"), str(expr.constant))
 
-    def advance(self, view: View, pointer: str, form: Linear) -> str:
-        name = self.define(self.pointers[view.base], self.displaced(pointer, form), view.base, movable=True)
+    def advance(self, view: MemrefAddress, pointer: str, expr: LinearExpression) -> str:
+        name = self.define(self.pointers[view.base], self.offset_pointer(pointer, expr), view.base, movable=True)
         self.pointers[name] = self.pointers[view.base]
         return name
 
-    def displaced(self, pointer: str, form: Linear) -> str:
-        """A pointer so many elements further: by one number, since compilers follow few steps back to the buffer that it is of,
-        and add ints in fewer instructions than pointers."""
-        index = self.index(form)
+    def offset_pointer(self, pointer: str, expr: LinearExpression) -> str:
+        """Return a pointer `expr` elements further.
+
+        The offset is a single sum: compilers trace a pointer to its buffer through few steps only, and adding ints takes fewer
+        instructions than adding pointers.
+        """
+        index = self.index(expr)
         if index == "0":
             return pointer
-        is_one = len(form.terms) + (form.constant != 0) == 1 and not index.startswith("-")
-        return code(pointer, " + ", index) if is_one else code(pointer, " + (", index, ")")
+        is_one = len(expr.terms) + (expr.constant != 0) == 1 and not index.startswith("-")
+        return concat(pointer, " + ", index) if is_one else concat(pointer, " + (", index, ")")
 
-    # Shared by what follows
+    # Registers and lanes
 
-    def held(self, t: Register) -> Register:
-        """The register that values of this one are held in."""
-        kind = self.computed(t.kind)
-        return t if kind == t.kind else t.of(kind)
+    def computed_register(self, t: Register) -> Register:
+        """Return the register type in which values of type `t` are computed."""
+        kind = self.computed_kind(t.kind)
+        return t if kind == t.kind else t.with_kind(kind)
 
-    def lane(self, t: Register, name: str, place: int) -> str:
-        """One element of a register; a truth value is 1 or 0."""
+    def lane(self, t: Register, name: str, index: int) -> str:
+        """Return one lane of a register; a boolean is 1 or 0."""
         if t.width == 1:
             return name
-        name = name if name.isidentifier() else code("(", name, ")")
-        text = self.expression("lane", t, name, words={"i": str(place), "x": f"{place:x}"})
-        return code("(", text, " & 1)") if t.kind == "i1" else text
+        name = name if name.isidentifier() else concat("(", name, ")")
+        text = self.expression("lane", t, name, fields={"i": str(index), "x": f"{index:x}"})
+        return concat("(", text, " & 1)") if t.kind == "i1" else text
 
     def from_lanes(self, t: Register, lanes: list[str]) -> str:
-        """An expression of these elements, each an expression; truth values are 1 or 0."""
+        """Return an expression of a register with these lanes, each an expression; booleans are 1 or 0."""
         if t.width == 1:
             return lanes[0]
         if t.kind == "i1":
-            lanes = [_lane_of_truths(lane) for lane in lanes]
+            lanes = [_boolean_lane(lane) for lane in lanes]
         if len(set(lanes)) == 1:
-            return self.expression("splat", self.held(t), lanes[0])
-        return self.expression("lanes", self.held(t), words={"lanes": join(", ", lanes)})
+            return self.expression("splat", self.computed_register(t), lanes[0])
+        return self.expression("lanes", self.computed_register(t), fields={"lanes": join(", ", lanes)})
 
     def splat_literal(self, t: Register, literal: str) -> str:
-        """An expression with an element, any expression, in all lanes."""
+        """Return an expression of a register with an element (any expression) in all lanes."""
         if t.width == 1:
             return literal
-        return self.expression("splat", self.held(t), _lane_of_truths(literal) if t.kind == "i1" else literal)
+        return self.expression("splat", self.computed_register(t), _boolean_lane(literal) if t.kind == "i1" else literal)
 
 
-def _lane_of_truths(value: str) -> str:
-    """A truth value, which is 1 or 0, as the lane of a vector, which is -1 or 0."""
-    return {"0": "0", "1": "-1"}.get(value) or code("-(", value, ")")
+def _boolean_lane(value: str) -> str:
+    """Convert a boolean 1 or 0 to a vector lane -1 or 0."""
+    return {"0": "0", "1": "-1"}.get(value) or concat("-(", value, ")")
 
 
-def _places(location: Attribute) -> tuple[str, ...]:
-    """The places in the list of origins of a kernel's runs that an op comes from, as `#2`."""
+def _origin_names(location: Attribute) -> tuple[str, ...]:
+    """Return the indices, as `#2`, of an op's origins into the list of origins of the kernel's launches."""
     match location:
         case NameLoc(desc=name):
             return (name.data,)
         case FusedLoc(locations=parts):
-            return tuple(name for part in cast("ArrayAttr[Attribute]", parts) for name in _places(part))
+            return tuple(name for part in cast("ArrayAttr[Attribute]", parts) for name in _origin_names(part))
         case _:
             return ()

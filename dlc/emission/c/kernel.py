@@ -1,13 +1,13 @@
-"""A kernel's functions in a dialect of C, from its function at the end of the loops stage, in one visit.
+"""A kernel's functions in a dialect of C, from its function at the end of the loops stage, in one traversal.
 
     func.func @k(%x: memref<…>, %y: memref<…>) attributes {kernel} {
       scf.parallel (%i, %j) = … {level = "grid"} { … }        →   k_0(x, y)
       scf.parallel (%i) = … {level = "grid"} { … }            →   k_1(x, y)
     }
 
-Each top-level parallel loop becomes one function of all arguments that computes one point of its grid, row-major; inside it,
-an `scf.parallel {level = "item"}` is one item of a group. Top-level code between grids is a grid of one point. Constants,
-casts and views at the top level are written again in each function that uses them.
+Each top-level parallel loop becomes one function of all arguments that computes one point of its grid (row-major). Inside it,
+an `scf.parallel {level = "item"}` is one work-item of a work-group. Top-level code between grids becomes a grid of one point.
+Constants, casts and views at the top level are emitted again in each function that uses them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from dlc.dialects.sizes import size_arguments, symbol
 from dlc.dims import Size
 from dlc.emission.c import arith, control, convert, matrices, memory
-from dlc.emission.c.control import ControlWriter
-from dlc.emission.c.memory import MemoryWriter, read_by, written_by
+from dlc.emission.c.control import CControlWriter
+from dlc.emission.c.memory import CMemoryWriter, read_buffers, written_buffers
+from dlc.emission.c.statements import render, reorder_statements
 from dlc.emission.c.syntax import Syntax
-from dlc.emission.c.text import render, tidy
-from dlc.emission.c.vectors import VectorWriter
-from dlc.emission.visit import vectors
-from dlc.emission.visit.grids import buffer_bytes, grids_of, is_grid
-from dlc.emission.visit.visit import Handlers
+from dlc.emission.c.vectors import CVectorWriter
+from dlc.emission.common import vectors
+from dlc.emission.common.emitter import Handlers
+from dlc.emission.common.grids import buffer_bytes, is_grid, split_grids
 from dlc.ir import Operation, SSAValue, func
 from dlc.runtime.program.kernel_text import Grid, program_text
 from dlc.target import Target
@@ -44,8 +44,8 @@ HANDLERS: Handlers = {
 class KernelSource:
     """A kernel as functions `<name>_<g>`, one for each of its grids.
 
-    `sizes`: how many the kernel takes as arguments, behind its buffers; `bytes`: what these have. `definitions` are the types
-    and functions that they use; `header` comes before everything. A grid of no groups has nothing to do.
+    `sizes`: the number of size arguments that follow the buffers; `bytes`: the size in bytes of each buffer. `definitions` are
+    the types and helper functions in use; `header` precedes everything. A grid of zero groups has nothing to do.
     """
 
     name: str
@@ -58,41 +58,41 @@ class KernelSource:
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """The text, what several kernels may have in common first."""
+        """The source text in sections; sections that several kernels may share are first."""
         return (*filter(None, [self.header]), *self.definitions, self.functions)
 
     @property
     def text(self) -> str:
-        """A program of this kernel alone."""
+        """The source of a program that contains only this kernel."""
         return program_text([self])
 
 
 def emit(kernel: func.FuncOp, target: Target, syntax: Syntax) -> KernelSource:
-    """The functions of a kernel at the end of the loops stage.
+    """Emit the functions of a kernel at the end of the loops stage.
 
-    Raises UnsupportedError for an op or type that the dialect or the device lacks.
+    Raises UnsupportedError for an op or type that the dialect or the device does not support.
     """
     name = kernel.sym_name.data
     texts: list[str] = []
     grids: list[Grid] = []
     definitions: dict[str, None] = {}
-    written = written_by(kernel)
-    for ops in grids_of(kernel):
-        function = _Function(kernel, target, syntax, definitions, written)
+    written_values = written_buffers(kernel)
+    for ops in split_grids(kernel):
+        function = _GridFunction(kernel, target, syntax, definitions, written_values)
         grids.append(function.write(ops))
         texts.append(function.text(f"{name}_{len(texts)}", grids[-1]))
     sizes, bytes = len(size_arguments(kernel.body.block)), buffer_bytes(kernel)
     return KernelSource(name, "\n".join(texts), tuple(grids), sizes, bytes, tuple(definitions), syntax.header)
 
 
-class _Function(MemoryWriter, VectorWriter, ControlWriter):
-    """The function of one grid."""
+class _GridFunction(CMemoryWriter, CVectorWriter, CControlWriter):
+    """Emit the function of one grid."""
 
     def __init__(
         self, kernel: func.FuncOp, target: Target, syntax: Syntax, definitions: dict[str, None], written: set[SSAValue]
     ) -> None:
         super().__init__(kernel, target, HANDLERS, syntax, definitions)
-        # Sizes, which come last, are what strides of buffers are made of.
+        # Declare the sizes first although they are the last parameters: the strides of buffers depend on them.
         sizes = [self.size_argument(argument, symbol(k)) for k, argument in enumerate(size_arguments(self.block))]
         buffers = self.block.args[: len(self.block.args) - len(sizes)]
         self.parameters = [
@@ -101,26 +101,27 @@ class _Function(MemoryWriter, VectorWriter, ControlWriter):
         ]
 
     def write(self, ops: Sequence[Operation]) -> Grid:
-        """Writes the body, of one parallel loop or of other ops."""
+        """Emit the body: one parallel loop, or the ops between two of them."""
         if not is_grid(ops[0]):
             for op in ops:
                 self.visit(op)
             return Grid(1, 1)
-        groups = self.positions(ops[0], self.number("group"))
-        shared = read_by(ops[0]) & written_by(ops[0])
-        self.meets_globally = any(buffer in shared for buffer in self.block.args)
+        groups = self.bind_grid_point(ops[0], self.work_id("group"))
+        shared_buffers = read_buffers(ops[0]) & written_buffers(ops[0])
+        self.synchronizes_globally = any(buffer in shared_buffers for buffer in self.block.args)
         if groups != 0:
             self.visit_block(ops[0].regions[0].block)
         return Grid(groups, self.items, self.group_bytes)
 
     def text(self, name: str, grid: Grid) -> str:
+        """Return the text of the function."""
         parameters = ",".join(f"\n    {parameter}" for parameter in self.parameters)
         lines = [
             f"// {grid.groups} group{'s' * (grid.groups != 1)} of {grid.items}",
             self.syntax.function.format(name=name, parameters=parameters, items=grid.items),
             "{",
             *(f"    {line}" for line in self.declarations),
-            *render(tidy(self.scopes[0].lines)),
+            *render(reorder_statements(self.scopes[0].lines)),
             "}",
             "",
         ]

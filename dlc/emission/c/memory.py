@@ -1,5 +1,8 @@
-"""Buffers as C's pointers, and reads and writes of registers: a row whose elements lie side by side is one vector load or
-store per register; other rows, and those that may leave the buffer, are read element by element."""
+"""Buffers as C pointers, and reads and writes of registers.
+
+A row of contiguous elements is one vector load or store per register; other rows, and those that may exceed the buffer, are
+accessed element by element.
+"""
 
 from __future__ import annotations
 
@@ -9,55 +12,58 @@ from math import gcd, prod
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.sizes import sizes_of
 from dlc.dims import product
-from dlc.emission.c.core import Writer
-from dlc.emission.c.text import Define, Name, code
-from dlc.emission.visit import memory
-from dlc.emission.visit.linear import Linear
-from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition, view_of
-from dlc.emission.visit.records import Access
-from dlc.emission.visit.registers import Register, element_bytes, memref_type, vector_shape
-from dlc.emission.visit.visit import Handlers
+from dlc.emission.c.core import CWriter
+from dlc.emission.c.statements import Define, Name, concat
+from dlc.emission.common import memory
+from dlc.emission.common.emitter import Handlers
+from dlc.emission.common.linear_expression import LinearExpression
+from dlc.emission.common.memory import ARRAY_ALIGN, lane_in_bounds, memref_address, tile_access
+from dlc.emission.common.records import TileAccess
+from dlc.emission.common.registers import Register, element_bytes, memref_type, vector_shape
 from dlc.ir import IndexType, Operation, OpResult, SSAValue, memref, vector
-from dlc.runtime.program.kernel_text import start_of
+from dlc.runtime.program.kernel_text import required_alignment
 
-# Elements that an item reads at once.
-_AT_ONCE = 4
-# Of a kernel's sizes; who gives them sees to it, so that sums of a few do not overflow.
-_SIZES = (-(1 << 62), (1 << 62) - 1)
+# A work-item loads up to this many elements with one vector load.
+_ELEMENTS_PER_LOAD = 4
+# The interval of a kernel's size arguments; the caller guarantees it, so that sums of a few sizes do not overflow.
+_SIZE_INTERVAL = (-(1 << 62), (1 << 62) - 1)
 
 
-class MemoryWriter(Writer):
+class CMemoryWriter(CWriter):
+    """Emit loads, stores, barriers and prefetches."""
+
     def _buffer(self, space: str, qualifier: str, kind: str, hint: str) -> Name:
-        """The name of a new buffer in a space."""
+        """Return the name of a new buffer in an address space."""
         name = self.name(hint)
         self.pointers[name] = f"{self.syntax.spaces[space]}{qualifier}{self.memory_type(kind)} *"
         return name
 
     def size_argument(self, value: SSAValue, hint: str) -> str:
-        """Says that a size is a parameter of the function; how it is declared."""
+        """Register a size as a parameter of the function; return its declaration."""
         name = self.name(hint)
-        self.ranges[name], self.linears[value] = _SIZES, self.term(name)
+        self.ranges[name], self.linear_expressions[value] = _SIZE_INTERVAL, self.term(name)
         return f"const {self.syntax.types['i64']} {name}"
 
     def array_argument(self, value: SSAValue, hint: str, *, written: bool) -> str:
-        """As `size_argument`, for an array: a pointer to it, or to a buffer and where it begins there."""
+        """Return the declaration of an array parameter: a pointer to it, or a buffer and the array's byte offset in it."""
         kind, qualifier = self.kind(memref_type(value).element_type), "" if written else "const "
         name = self._buffer("global", qualifier, kind, hint)
-        start = start_of(product(sizes_of(value)) * element_bytes(kind))
-        self.views[value] = view_of(self, name, start, value)
-        pointer, said = self.pointers[name], f"/* {'x'.join(map(str, sizes_of(value))) or 'scalar'} */"
-        if not self.syntax.starts:
-            return f"{pointer}{self.syntax.restrict}{name} {said}"
+        start = required_alignment(product(sizes_of(value)) * element_bytes(kind))
+        self.views[value] = memref_address(self, name, start, value)
+        pointer, shape_comment = self.pointers[name], f"/* {'x'.join(map(str, sizes_of(value))) or 'scalar'} */"
+        if not self.syntax.passes_buffer_offsets:
+            return f"{pointer}{self.syntax.restrict}{name} {shape_comment}"
         memory, byte = self.name(f"{name}_memory"), self.name(f"{name}_start")
-        self.scopes[-1].lines.append(Define(name, pointer, code(f"({pointer})(", memory, " + ", byte, ")")))
+        self.scopes[-1].lines.append(Define(name, pointer, concat(f"({pointer})(", memory, " + ", byte, ")")))
         char, long = self.syntax.types["i8"], self.syntax.types["i64"]
-        return f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}, const {long} {byte} {said}"
+        buffer = f"{self.syntax.spaces['global']}{qualifier}{char} *{self.syntax.restrict}{memory}"
+        return f"{buffer}, const {long} {byte} {shape_comment}"
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
         space = "local" if workgroup else "private"
         name = self._buffer(space, "", kind, result.name_hint or "local")
-        aligned = self.syntax.aligned.format(bytes=ARRAY_ALIGN)
-        text = f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{max(1, count)}] {aligned};"
+        align_attribute = self.syntax.aligned.format(bytes=ARRAY_ALIGN)
+        text = f"{self.syntax.spaces[space]}{self.memory_type(kind)} {name}[{max(1, count)}] {align_attribute};"
         self.declarations.append(text)
         if workgroup:
             self.group_bytes += -(-max(1, count) * element_bytes(kind) // ARRAY_ALIGN) * ARRAY_ALIGN
@@ -65,165 +71,183 @@ class MemoryWriter(Writer):
 
     # Conditions
 
-    def inside(self, place: Linear, size: int) -> str:
-        known = self.range(place)
-        low, high = known if known is not None else (-1, size)
-        if known is not None and (high < 0 or low >= size):
+    def inside(self, index: LinearExpression, size: int) -> str:
+        interval = self.range(index)
+        low, high = interval if interval is not None else (-1, size)
+        if interval is not None and (high < 0 or low >= size):
             return "0"
-        text = self.index(place)
-        tests = [code(text, " >= 0")] * (low < 0) + [code(text, f" < {size}")] * (high >= size)
-        return self._all(*tests) if tests else "1"
+        text = self.index(index)
+        tests = [concat(text, " >= 0")] * (low < 0) + [concat(text, f" < {size}")] * (high >= size)
+        return self._conjunction(*tests) if tests else "1"
 
     def both(self, a: str, b: str) -> str:
-        return self._all(a, b)
+        return self._conjunction(a, b)
 
-    def _all(self, *tests: str) -> str:
-        value = code(tests[0], *(part for test in tests[1:] for part in (" && ", test)))
-        return self.once(value, Register("i1"), value, "inside")
+    def _conjunction(self, *tests: str) -> str:
+        """Return the conjunction of several conditions."""
+        value = concat(tests[0], *(part for test in tests[1:] for part in (" && ", test)))
+        return self.define_once(value, Register("i1"), value, "inside")
 
     # One register
 
-    def _words(self, a: Access, offset: int) -> dict[str, str]:
-        """The words of templates for a load or store: pointer {p}, index {i}, address {a}, how its type begins {space}."""
-        place = a.form.plus(Linear(offset))
+    def _template_fields(self, a: TileAccess, offset: int) -> dict[str, str]:
+        """Return the template fields of a load or store.
+
+        They are pointer {p}, index {i}, address {a}, and the address space of the pointer type {space}.
+        """
+        index = a.displacement.plus(LinearExpression(offset))
         space = self.pointers[a.view.base].removesuffix("*").removesuffix(f"{self.memory_type(a.view.kind)} ")
         return {
             "p": a.pointer,
-            "i": self.index(place),
-            "a": self.displaced(a.pointer, place),
+            "i": self.index(index),
+            "a": self.offset_pointer(a.pointer, index),
             "space": space,
         }
 
-    def _is_aligned(self, a: Access, t: Register, offset: int) -> bool:
+    def _is_aligned(self, a: TileAccess, t: Register, offset: int) -> bool:
+        """Return whether a vector access is aligned to its own size and the dialect has aligned accesses."""
         size = element_bytes(t.kind)
-        whole = gcd(a.align, (a.form.constant + offset) * size) % (t.width * size) == 0
-        return whole and t.width > 1 and self.has("load.aligned")
+        is_multiple = gcd(a.align, (a.displacement.constant + offset) * size) % (t.width * size) == 0
+        return is_multiple and t.width > 1 and self.has("load.aligned")
 
-    def _load(self, a: Access, t: Register, offset: int) -> str:
-        """Elements side by side."""
-        stored, words = t.of(self.stored(t.kind)), self._words(a, offset)
-        text = self.expression("load.aligned" if self._is_aligned(a, stored, offset) else "load", stored, words=words)
-        return text if stored.kind == t.kind else self.expression(f"from_memory.{t.kind}", self.held(t), text, s=stored)
+    def _load(self, a: TileAccess, t: Register, offset: int) -> str:
+        """Return an expression that loads contiguous elements."""
+        stored_type, fields = t.with_kind(self.stored_kind(t.kind)), self._template_fields(a, offset)
+        text = self.expression(
+            "load.aligned" if self._is_aligned(a, stored_type, offset) else "load", stored_type, fields=fields
+        )
+        return (
+            text
+            if stored_type.kind == t.kind
+            else self.expression(f"from_memory.{t.kind}", self.computed_register(t), text, s=stored_type)
+        )
 
-    def _store(self, a: Access, t: Register, value: str, offset: int) -> str:
-        stored, words = t.of(self.stored(t.kind)), self._words(a, offset)
-        if stored.kind != t.kind:
-            value = self.expression(f"to_memory.{t.kind}", stored, value, s=self.held(t))
-        which = "store.aligned" if self._is_aligned(a, stored, offset) else "store"
-        return code(self.expression(which, stored, value, words=words), ";")
+    def _store(self, a: TileAccess, t: Register, value: str, offset: int) -> str:
+        """Return a statement that stores contiguous elements."""
+        stored_type, fields = t.with_kind(self.stored_kind(t.kind)), self._template_fields(a, offset)
+        if stored_type.kind != t.kind:
+            value = self.expression(f"to_memory.{t.kind}", stored_type, value, s=self.computed_register(t))
+        template_name = "store.aligned" if self._is_aligned(a, stored_type, offset) else "store"
+        return concat(self.expression(template_name, stored_type, value, fields=fields), ";")
 
-    def read_register(self, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
-        conditions = [lane_condition(self, a, row, start + i) for i in range(t.width)]
-        surely = all(c == "1" for c in conditions)
-        if a.stride == 1 and surely:
+    def read_register(self, a: TileAccess, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
+        conditions = [lane_in_bounds(self, a, row, start + i) for i in range(t.width)]
+        is_in_bounds = all(c == "1" for c in conditions)
+        if a.stride == 1 and is_in_bounds:
             return self.compute(t, self._load(a, t, offset), hint, movable=True)
 
-        def element(place: int, condition: str) -> str:
+        def element(index: int, condition: str) -> str:
             if condition == "0":
                 return padding
-            text = self._load(a, t.single, offset + place * a.stride)
-            return text if condition == "1" else code("(", condition, " ? ", text, " : ", padding, ")")
+            text = self._load(a, t.scalar, offset + index * a.stride)
+            return text if condition == "1" else concat("(", condition, " ? ", text, " : ", padding, ")")
 
-        if a.stride == 0 and surely:
-            first = self.compute(t.single, element(0, "1"), hint, movable=True)
+        if a.stride == 0 and is_in_bounds:
+            first = self.compute(t.scalar, element(0, "1"), hint, movable=True)
             return self.splat(t, first, hint) if t.width > 1 else first
         lanes = [element(i, condition) for i, condition in enumerate(conditions)]
         return self.compute(t, self.from_lanes(t, lanes), hint, movable=True)
 
-    def read_lanes(self, a: Access, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
+    def read_lanes(self, a: TileAccess, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
         if piece is not None and piece[1] in (2, 4, 8, 16):
-            whole = t.wide(piece[1])
-            name = self.compute(whole, self._load(a, whole, piece[0]), hint, movable=True)
-            texts = [self.lane(whole, name, k - piece[0]) for k in offsets]
+            loaded_type = t.with_width(piece[1])
+            name = self.compute(loaded_type, self._load(a, loaded_type, piece[0]), hint, movable=True)
+            texts = [self.lane(loaded_type, name, k - piece[0]) for k in offsets]
         else:
-            texts = [self._load(a, t.single, k) for k in offsets]
+            texts = [self._load(a, t.scalar, k) for k in offsets]
         return self.compute(t, self.from_lanes(t, texts), hint, movable=True)
 
-    def read_turned(self, a: Access, result: SSAValue) -> list[str] | None:
-        """A tile each of whose rows is one element, side by side in memory: items read a few at once, and spread them.
+    def read_transposed(self, a: TileAccess, result: SSAValue) -> list[str] | None:
+        """Read a tile whose rows each broadcast one element, contiguous in memory: load vectors and splat their elements.
 
-        Processors read and spread one element in an instruction.
+        Only for targets with work-groups: CPUs load and splat one element in a single instruction.
         """
         shape, types = vector_shape(result.type), self.layout(result.type)
         if self.target.groups is None or len(shape) < 2 or a.strides[-2:] != (1, 0) or any(b is not None for b in a.bounds):
             return None
-        several, apart = types[0].wide(gcd(shape[-2], _AT_ONCE)), a.strides[:-2]
-        stored = several.of(self.stored(several.kind))
-        if not all(isinstance(s, int) and self._is_aligned(a, stored, s) for s in (0, *apart)):
+        vector, row_strides = types[0].with_width(gcd(shape[-2], _ELEMENTS_PER_LOAD)), a.strides[:-2]
+        stored_type = vector.with_kind(self.stored_kind(vector.kind))
+        if not all(isinstance(s, int) and self._is_aligned(a, stored_type, s) for s in (0, *row_strides)):
             return None
         row, names = types[: len(types) // prod(shape[:-1])], list[str]()
         hint, *_ = self.hints(result, "read")
-        whole = ""
+        loaded = ""
         for index in self.rows(result.type):
-            lane = index[-1] % several.width
+            lane = index[-1] % vector.width
             if lane == 0:
-                offset = sum(i * s for i, s in zip(index, (*apart, 1), strict=True) if isinstance(s, int))
-                whole = self.compute(several, self._load(a, several, offset), hint, movable=True)
-            element = self.lane(several, whole, lane)
+                offset = sum(i * s for i, s in zip(index, (*row_strides, 1), strict=True) if isinstance(s, int))
+                loaded = self.compute(vector, self._load(a, vector, offset), hint, movable=True)
+            element = self.lane(vector, loaded, lane)
             names += [self.compute(t, self.splat_literal(t, element), "row", movable=True) for t in row]
         return names
 
-    def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
-        conditions = [lane_condition(self, a, row, start + i) for i in range(t.width)]
+    def write_register(self, a: TileAccess, t: Register, value: str, offset: int, row: str, start: int) -> None:
+        conditions = [lane_in_bounds(self, a, row, start + i) for i in range(t.width)]
         if a.stride == 1 and all(c == "1" for c in conditions):
             self.emit(self._store(a, t, value, offset))
             return
         for i, condition in enumerate(conditions):
             if condition != "0":
-                text = self._store(a, t.single, self.lane(t, value, i), offset + i * a.stride)
-                self.emit(text if condition == "1" else code("if (", condition, ") ", text))
+                text = self._store(a, t.scalar, self.lane(t, value, i), offset + i * a.stride)
+                self.emit(text if condition == "1" else concat("if (", condition, ") ", text))
 
     def load_index(self, op: memref.LoadOp) -> None:
-        text = self._load(access(self, op.memref, op.indices), Register("i64"), 0)
-        self.linears[op.res] = self.define_index(text, op.res.name_hint or "element", None)
+        """Emit a load of an index."""
+        text = self._load(tile_access(self, op.memref, op.indices), Register("i64"), 0)
+        self.linear_expressions[op.res] = self.define_index(text, op.res.name_hint or "element", None)
 
-    def meet(self) -> None:
-        """A barrier: what items tell each other by is the memory of the group, and buffers that they write and read."""
-        spaces = ("local", "global") if self.meets_globally else ("local",)
+    def synchronize(self) -> None:
+        """Emit a barrier with fences for local memory, and for buffers that work-items both write and read."""
+        spaces = ("local", "global") if self.synchronizes_globally else ("local",)
         fences = " | ".join(self.syntax.fences[space] for space in spaces if space in self.syntax.fences)
         self.emit(self.syntax.barrier.format(fences=fences))
 
     def prefetch(self, op: PrefetchOp) -> None:
+        """Emit `memref.prefetch` if the dialect has it."""
         if self.has("prefetch"):
-            a = access(self, op.memref, op.indices)
-            self.emit(self.expression("prefetch", self.held(Register(a.view.kind)), words=self._words(a, 0)), ";")
+            a = tile_access(self, op.memref, op.indices)
+            self.emit(
+                self.expression("prefetch", self.computed_register(Register(a.view.kind)), fields=self._template_fields(a, 0)),
+                ";",
+            )
 
 
-def written_by(kernel: Operation) -> set[SSAValue]:
-    """The buffers that a kernel, or a part of it, writes to."""
-    written = set[SSAValue]()
+def written_buffers(kernel: Operation) -> set[SSAValue]:
+    """Return the buffers that a kernel, or an op in it, writes to."""
+    buffers = set[SSAValue]()
     for op in kernel.walk():
         match op:
             case memref.StoreOp():
-                written.add(_root(op.memref))
+                buffers.add(_root(op.memref))
             case vector.TransferWriteOp():
-                written.add(_root(op.source))
+                buffers.add(_root(op.source))
             case _:
                 continue
-    return written
+    return buffers
 
 
-def read_by(kernel: Operation) -> set[SSAValue]:
-    """The buffers that a kernel, or a part of it, reads from."""
-    read = set[SSAValue]()
+def read_buffers(kernel: Operation) -> set[SSAValue]:
+    """Return the buffers that a kernel, or an op in it, reads from."""
+    buffers = set[SSAValue]()
     for op in kernel.walk():
         match op:
             case memref.LoadOp():
-                read.add(_root(op.memref))
+                buffers.add(_root(op.memref))
             case vector.TransferReadOp():
-                read.add(_root(op.source))
+                buffers.add(_root(op.source))
             case _:
                 continue
-    return read
+    return buffers
 
 
 def _root(buffer: SSAValue) -> SSAValue:
+    """Return the buffer that a chain of views refers to."""
     while isinstance(buffer, OpResult) and isinstance(buffer.op, memref.SubviewOp | memref.ReinterpretCastOp):
         buffer = buffer.op.source
     return buffer
 
 
-def load(e: MemoryWriter, op: Operation) -> None:
+def load(e: CMemoryWriter, op: Operation) -> None:
     assert isinstance(op, memref.LoadOp)
     if isinstance(op.res.type, IndexType):
         e.load_index(op)
@@ -231,13 +255,13 @@ def load(e: MemoryWriter, op: Operation) -> None:
         memory.load(e, op)
 
 
-def prefetch(e: MemoryWriter, op: Operation) -> None:
+def prefetch(e: CMemoryWriter, op: Operation) -> None:
     assert isinstance(op, PrefetchOp)
     e.prefetch(op)
 
 
-def barrier(e: MemoryWriter, op: Operation) -> None:
-    e.meet()
+def barrier(e: CMemoryWriter, op: Operation) -> None:
+    e.synchronize()
 
 
 HANDLERS: Handlers = {**memory.HANDLERS, "memref.load": load, "memref.prefetch": prefetch, "gpu.barrier": barrier}

@@ -1,21 +1,21 @@
-"""A dialect of C as data: its words for types, memory, arithmetic and parallelism.
+"""A dialect of C as data: its types, memory accesses, arithmetic and parallelism.
 
-Everything is a template for `str.format`. An expression's template may use
+All values are templates for `str.format`. The template of an expression may use
 
     {0} {1} …   the operands
     {T} {t}     type of the result, and of one of its elements
-    {S} {s}     the same of the first operand
+    {S} {s}     the same for the first operand
     {U} {u}     unsigned integers of the result's width, and one of them
     {V}         unsigned integers of the first operand's width
     {W}         unsigned integers in which sums and products of the result's width cannot overflow
-    {M}         integers of the result's width: what a vector's comparison of such elements gives
+    {M}         integers of the result's width: the result of a vector comparison of such elements
     {n}         lanes of the result
 
-`addf.vector` and `addf.scalar` go before `addf`. An entry of `definitions` under the name of an expression is a function
-that its expression calls; it is written once per program and type, and may use the same words.
+`addf.vector` and `addf.scalar` take precedence over `addf`. If `definitions` has an entry with the name of an expression, the
+expression calls that function; it is emitted once per program and type, and may use the same fields.
 
-The emitter's types are f32 f64 f16 bf16 i1 i8 i16 i32 i64 and u8…u64; a truth value (i1) is an int: 1 or 0, in the lanes
-of a vector -1 or 0.
+The kinds of the emitter are f32 f64 f16 bf16 i1 i8 i16 i32 i64 and u8…u64. A boolean (i1) is an int: 1 or 0, and -1 or 0 in
+the lanes of a vector.
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Syntax:
-    """How a dialect of C says what kernels need."""
+    """The syntax of one dialect of C."""
 
     name: str
     types: Mapping[str, str]
-    """C's name of each scalar type; an element type that is missing is not supported."""
+    """C type of each scalar kind; a kind without an entry is not supported."""
     expressions: Mapping[str, str]
     header: str = ""
     """The first lines of a program."""
     extensions: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What a program says first that computes with a type."""
+    """Pragma that a program needs before it can compute with a kind."""
     vector: str = "{t}{n}"
-    """The type of n elements."""
+    """The vector type of n elements."""
     vector_definition: str = ""
-    """What defines such a type, if it is not built in."""
+    """Definition of a vector type that is not built in."""
     definitions: Mapping[str, str] = field(default_factory=dict[str, str])
     function: str = "void {name}({parameters})"
-    """The head of a kernel's function."""
+    """Signature of a kernel function."""
     group: str = ""
-    """The number of the grid's point; if there is no expression for it, the function has a parameter of this name."""
+    """Expression of the work-group index; if it is empty, the function has a parameter of this name."""
     item: str = ""
-    """The number of the item in its group, likewise."""
+    """Expression of the work-item index in its group, likewise."""
     barrier: str = ""
-    """Where the items of a group meet; `{fences}`: behind it they see what others have written before it to these memories."""
+    """Barrier of a work-group; after it, writes to the memories in `{fences}` are visible to all work-items of the group."""
     fences: Mapping[str, str] = field(default_factory=dict[str, str])
-    """How these are called, where there is something to say; joined by `|`."""
+    """Name of the fence flag for each address space; the flags are joined by `|`."""
     spaces: Mapping[str, str] = field(default_factory=lambda: {"global": "", "local": "", "private": ""})
-    """How a pointer's type begins that points to a buffer, to the memory of a group, or to that of an item."""
-    starts: bool = False
-    """Whether an array may begin inside of a buffer: a function has, behind each buffer, at which of its bytes that is."""
+    """Address-space qualifier of pointers to a buffer, to local memory and to private memory."""
+    passes_buffer_offsets: bool = False
+    """Return whether an array may begin inside a buffer: each buffer parameter is followed by the byte offset of the array."""
     unrolled: str = ""
-    """What stands before a loop whose iterations are to be written one by one."""
+    """Pragma before a loop that should be unrolled."""
     rolled: str = ""
-    """And before one that is to stay a loop."""
+    """Pragma before a loop that must not be unrolled."""
     restrict: str = "restrict "
     aligned: str = "__attribute__((aligned({bytes})))"
-    words: str = ""
-    """Further names that variables must not take."""
+    reserved_words: str = ""
+    """Additional reserved identifiers."""
 
     @cached_property
     def reserved(self) -> frozenset[str]:
-        """The names that variables must not take."""
-        texts = (_KEYWORDS, self.words, *self.types.values(), *self.expressions.values(), *self.definitions)
+        """The identifiers that variables must not use."""
+        texts = (_KEYWORDS, self.reserved_words, *self.types.values(), *self.expressions.values(), *self.definitions)
         return frozenset(name for text in texts for name in re.findall(r"[A-Za-z_]\w*", re.sub(r"\{\w+\}", "", text)))
 
 
@@ -80,10 +80,10 @@ _KEYWORDS = (
 )
 
 _ORDERED = {"eq": "==", "gt": ">", "ge": ">=", "lt": "<", "le": "<="}
-# What is C's own, and what is the same for vectors where they have C's operators.
+# C's operators; they also apply to vectors in dialects whose vectors support them.
 OPERATORS: Mapping[str, str] = {
     **{f"{op}{kind}": f"{{0}} {sign} {{1}}" for kind in "fi" for op, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))},
-    # Sums of signed integers may not overflow in C; those of unsigned ones wrap.
+    # Signed integer overflow is undefined in C; unsigned arithmetic wraps.
     **{
         f"{op}i.scalar": f"({{T}})(({{W}}){{0}} {sign} ({{W}}){{1}})" for op, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))
     },

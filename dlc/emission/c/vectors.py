@@ -1,4 +1,4 @@
-"""Constants, and vectors as such: literals, splats, combined registers and their halves."""
+"""Vector constants, splats, combined registers and their halves."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from dlc.emission.c.arith import expression
 from dlc.emission.c.convert import float_to_float
-from dlc.emission.c.core import Writer
+from dlc.emission.c.core import CWriter
 from dlc.emission.c.literals import literal
-from dlc.emission.visit.registers import Register, is_float
+from dlc.emission.common.registers import Register, is_float
 
 
-class VectorWriter(Writer):
+class CVectorWriter(CWriter):
+    """Emit vector operations that are not elementwise."""
+
     def literal(self, kind: str, value: float) -> str:
         return literal(self, kind, value)
 
@@ -29,12 +31,15 @@ class VectorWriter(Writer):
         name = kind if kind[:3] in ("max", "min") else f"{kind}{'f' if is_float(t.kind) else 'i'}"
         return self.compute(t, expression(name)(self, t, t, (a, b)), hint)
 
-    def without_tail(self, kind: str, t: Register, value: str) -> str:
+    def mask_unused_lanes(self, kind: str, t: Register, value: str) -> str:
         raise AssertionError(f"{t} has no unused lanes")
 
     def halves(self, t: Register, value: str, hint: str) -> Sequence[str]:
-        half = t.wide(t.width // 2)
+        half = t.with_width(t.width // 2)
         if half.width == 1:
             return [self.compute(half, self.lane(t, value, i), hint, movable=True) for i in range(2)]
-        texts = [self.expression(which, self.held(half), value, s=self.held(t)) for which in ("low", "high")]
+        texts = [
+            self.expression(half_name, self.computed_register(half), value, s=self.computed_register(t))
+            for half_name in ("low", "high")
+        ]
         return [self.compute(half, text, hint, movable=True) for text in texts]

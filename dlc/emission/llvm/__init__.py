@@ -1,1 +1,1 @@
-"""LLVM IR text: registers are values in single assignment, loops are blocks and phis."""
+"""Kernels as LLVM IR text: registers are SSA values, loops are basic blocks with phis."""

@@ -1,4 +1,4 @@
-"""LLVM's words for registers and instructions, and what a visit needs of them everywhere: definitions, literals, indices."""
+"""LLVM types, instructions, literals and index expressions."""
 
 from __future__ import annotations
 
@@ -10,60 +10,60 @@ from itertools import repeat
 import ml_dtypes
 import numpy as np
 
-from dlc.emission.llvm.order import Line, Place
-from dlc.emission.llvm.widths import Widths
-from dlc.emission.visit.linear import Linear
-from dlc.emission.visit.registers import Register, View, element_bytes, is_half, kind_of
-from dlc.emission.visit.visit import Handlers, Visit
+from dlc.emission.common.emitter import Handlers, KernelEmitter
+from dlc.emission.common.linear_expression import LinearExpression
+from dlc.emission.common.registers import MemrefAddress, Register, element_bytes, is_half, kind_of
+from dlc.emission.llvm.instruction_order import InsertionPoint, Line
+from dlc.emission.llvm.value_widths import ValueWidths
 from dlc.errors import UnsupportedError
 from dlc.ir import Attribute, SSAValue, func
 from dlc.target import Target
 
-# The halves live in integer registers: LLVM's own types for them bring library calls where the processor has no
+# Half-precision values are in integer registers: LLVM's own types for it cause library calls where the processor has no
 # instruction for an operation (convert.py).
 _SCALARS = {"f32": "float", "f64": "double", "f16": "i16", "bf16": "i16"}
 
 
-def scalar_text(kind: str) -> str:
-    """The LLVM type of one element in a register."""
+def scalar_type(kind: str) -> str:
+    """Return the LLVM type of one element in a register."""
     return _SCALARS.get(kind, kind)
 
 
 def memory_kind(kind: str) -> str:
-    """The kind of an element in memory: a truth value takes a byte, as in NumPy."""
+    """Return the kind of an element in memory: a boolean takes one byte, as in NumPy."""
     return "i8" if kind == "i1" else kind
 
 
 @cache
-def text_of(t: Register) -> str:
-    """The LLVM type of a register."""
-    scalar = scalar_text(t.kind)
+def llvm_type(t: Register) -> str:
+    """Return the LLVM type of a register."""
+    scalar = scalar_type(t.kind)
     return scalar if t.width == 1 else f"<{t.width} x {scalar}>"
 
 
-def suffix_of(t: Register) -> str:
-    """How the names of overloaded intrinsics end for a register."""
+def intrinsic_suffix(t: Register) -> str:
+    """Return the suffix of overloaded intrinsics for a register."""
     scalar = "i16" if is_half(t.kind) else t.kind
     return scalar if t.width == 1 else f"v{t.width}{scalar}"
 
 
 def bits_of(t: Register) -> int:
-    """Of one element of integers."""
+    """Return the bit width of one element of an integer register."""
     return int(t.kind[1:])
 
 
 def splat_literal(t: Register, literal: str) -> str:
-    """A literal in all lanes of a register."""
-    return literal if t.width == 1 else f"splat ({scalar_text(t.kind)} {literal})"
+    """Return a literal in all lanes of a register."""
+    return literal if t.width == 1 else f"splat ({scalar_type(t.kind)} {literal})"
 
 
 def literal(kind: str, value: float) -> str:
-    """One element, as LLVM writes it."""
+    """Return the LLVM text of one element."""
     if kind in ("f32", "f64"):
         if kind == "f32":
             with np.errstate(over="ignore"):
                 value = float(np.float32(value))
-        # Floats are given by the bits of the double that has their value.
+        # LLVM writes a float as the bits of the double with the same value.
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     if is_half(kind):
         with np.errstate(over="ignore"):
@@ -73,31 +73,31 @@ def literal(kind: str, value: float) -> str:
 
 
 def splat(t: Register, value: float) -> str:
-    """A number in all lanes of a register."""
+    """Return a constant in all lanes of a register."""
     return splat_literal(t, literal(t.kind, value))
 
 
 def lane_literals(t: Register, texts: list[str]) -> str:
-    """A register of literals; unused lanes are zero."""
+    """Return a register of literals; unused lanes are zero."""
     if t.width == 1:
         return texts[0]
-    scalar = scalar_text(t.kind)
+    scalar = scalar_type(t.kind)
     zero = "0x0000000000000000" if scalar in ("float", "double") else "0"
     texts = texts + [zero] * (t.width - len(texts))
     return f"<{', '.join(f'{scalar} {text}' for text in texts)}>"
 
 
 def mask_literal(t: Register) -> str:
-    """The lanes of a register that mean something."""
-    return lane_literals(t.of("i1"), ["1"] * t.used)
+    """Return the mask of the used lanes of a register."""
+    return lane_literals(t.with_kind("i1"), ["1"] * t.used)
 
 
-class Writer(Visit):
-    """Instructions, literals and indices; what it lacks is in the other files of this folder."""
+class LlvmWriter(KernelEmitter):
+    """Instructions, literals and index expressions; the mixins in the other files of this folder add the rest."""
 
     language = "LLVM IR"
 
-    def __init__(self, kernel: func.FuncOp, target: Target, widths: Widths, handlers: Handlers) -> None:
+    def __init__(self, kernel: func.FuncOp, target: Target, widths: ValueWidths, handlers: Handlers) -> None:
         super().__init__(kernel, target, widths.lanes, handlers)
         self._widths = widths
         self._counter = 0
@@ -105,94 +105,102 @@ class Writer(Visit):
     # Instructions
 
     def fresh(self, hint: str = "v") -> str:
+        """Return a new name."""
         self._counter += 1
         return f"{hint}{self._counter}"
 
     def emit(self, text: str) -> None:
-        """An instruction with effects, or the end of a block."""
-        self.scopes[-1].lines.append(Line(f"  {text}", place=Place.BARRIER))
+        """Append an instruction with side effects, or a terminator."""
+        self.scopes[-1].lines.append(Line(f"  {text}", insertion_point=InsertionPoint.BARRIER))
 
-    def define(self, text: str, *operands: str, place: Place = Place.FIXED) -> str:
-        """Appends an instruction that uses these operands, in the order of its text; returns the name of its result."""
+    def define(self, text: str, *operands: str, insertion_point: InsertionPoint = InsertionPoint.FIXED) -> str:
+        """Append an instruction and return the name of its result. `operands` are listed in the order of the text."""
         self._counter += 1
         name = f"%v{self._counter}"
-        self.scopes[-1].lines.append(Line(f"  {name} = {text}", name, operands, place))
+        self.scopes[-1].lines.append(Line(f"  {name} = {text}", name, operands, insertion_point))
         return name
 
-    def once(self, text: str, *operands: str, place: Place = Place.FIXED) -> str:
-        """As `define`, for an instruction without effects that this scope or one around it may have already."""
+    def define_once(self, text: str, *operands: str, insertion_point: InsertionPoint = InsertionPoint.FIXED) -> str:
+        """Return the result of an instruction without side effects that an enclosing scope has defined, or define it."""
         for scope in reversed(self.scopes):
             if (name := scope.known.get(text)) is not None:
                 return name
-        name = self.scopes[-1].known[text] = self.define(text, *operands, place=place)
+        name = self.scopes[-1].known[text] = self.define(text, *operands, insertion_point=insertion_point)
         return name
 
     def start_block(self, label: str) -> None:
+        """Start a basic block."""
         self.scopes[-1].lines.append(Line(f"{label}:"))
         self.scopes[-1].label = label
 
     def compute(self, opcode: str, t: Register, *operands: str) -> str:
-        """`opcode type a, b, …`"""
-        return self.define(f"{opcode} {text_of(t)} {', '.join(operands)}", *operands)
+        """Emit `opcode type a, b, …`."""
+        return self.define(f"{opcode} {llvm_type(t)} {', '.join(operands)}", *operands)
 
     def cast(self, opcode: str, s: Register, x: str, t: Register) -> str:
-        """`opcode type x to type`"""
-        return self.define(f"{opcode} {text_of(s)} {x} to {text_of(t)}", x)
+        """Emit `opcode type x to type`."""
+        return self.define(f"{opcode} {llvm_type(s)} {x} to {llvm_type(t)}", x)
 
     def call(self, name: str, t: Register, *operands: str, flags: str = "") -> str:
-        """A call of an intrinsic that is overloaded on its result's type."""
-        arguments = ", ".join(f"{text_of(t)} {x}" for x in operands)
-        return self.define(f"call{flags} {text_of(t)} @llvm.{name}.{suffix_of(t)}({arguments})", *operands)
+        """Emit a call of an intrinsic that is overloaded on its result type."""
+        arguments = ", ".join(f"{llvm_type(t)} {x}" for x in operands)
+        return self.define(f"call{flags} {llvm_type(t)} @llvm.{name}.{intrinsic_suffix(t)}({arguments})", *operands)
 
     def select(self, t: Register, condition: str, a: str, b: str, *, by_lane: bool = True) -> str:
-        """`condition` has as many lanes as `t`, or is one for all of them."""
-        mask = text_of(t.of("i1")) if by_lane else "i1"
-        return self.define(f"select {mask} {condition}, {text_of(t)} {a}, {text_of(t)} {b}", condition, a, b)
+        """Emit a select; `condition` has the lanes of `t`, or is one scalar for all lanes."""
+        mask = llvm_type(t.with_kind("i1")) if by_lane else "i1"
+        return self.define(f"select {mask} {condition}, {llvm_type(t)} {a}, {llvm_type(t)} {b}", condition, a, b)
 
-    def keep(self, t: Register, predicate: str, a: str, b: str, *, second: bool = False) -> str:
-        """`a` if it compares so with `b`, else `b`; the other way round if `second`. Mostly one instruction."""
+    def select_by_comparison(self, t: Register, predicate: str, a: str, b: str, *, second: bool = False) -> str:
+        """Emit `a <predicate> b ? a : b`, or with the operands of the select swapped if `second`; usually one instruction."""
 
-        def chosen(t: Register, a: str, b: str) -> str:
+        def selected(t: Register, a: str, b: str) -> str:
             condition = self.compute(f"fcmp {predicate}", t, a, b)
             return self.select(t, condition, b, a) if second else self.select(t, condition, a, b)
 
-        if not self.compares_with_zero(t, a, b):
-            return chosen(t, a, b)
-        one = t.wide(self._one(t))
-        parts = zip(self.parts(t, a, one.width), self.parts(t, b, one.width), strict=True)
-        return self.joined(one, [chosen(one, *operands) for operands in parts], t.width)[0]
+        if not self.splits_zero_comparison(t, a, b):
+            return selected(t, a, b)
+        register = t.with_width(self._lanes_per_register(t))
+        pairs = zip(self.split_vector(t, a, register.width), self.split_vector(t, b, register.width), strict=True)
+        return self.concat_vectors(register, [selected(register, *operands) for operands in pairs], t.width)[0]
 
-    def compares_with_zero(self, t: Register, a: str, b: str) -> bool:
-        """Whether `keep` goes register by register: of several, LLVM does not see its instruction if one of the two is zero."""
-        return t.width > self._one(t) and not is_half(t.kind) and splat(t, 0.0) in (a, b)
+    def splits_zero_comparison(self, t: Register, a: str, b: str) -> bool:
+        """Return whether `select_by_comparison` works register by register.
 
-    def _one(self, t: Register) -> int:
-        """How many elements of a value are in one of the processor's registers."""
+        If one operand is zero, LLVM does not match its minimum or maximum instruction on values of several registers.
+        """
+        return t.width > self._lanes_per_register(t) and not is_half(t.kind) and splat(t, 0.0) in (a, b)
+
+    def _lanes_per_register(self, t: Register) -> int:
+        """Return the number of elements of a value in one machine register."""
         return min(t.width, self.target.lanes(element_bytes(t.kind)))
 
-    def parts(self, t: Register, x: str, width: int) -> Sequence[str]:
-        """The values of `width` elements that make up another."""
+    def split_vector(self, t: Register, x: str, width: int) -> Sequence[str]:
+        """Split a value into values of `width` elements."""
         starts = range(0, t.width, width)
-        return [x if x.startswith("splat") else self.shuffled(t, x, "poison", range(k, k + width)) for k in starts]
+        return [x if x.startswith("splat") else self.shuffle_vector(t, x, "poison", range(k, k + width)) for k in starts]
 
-    def joined(self, t: Register, pieces: Sequence[str], width: int) -> list[str]:
-        """Registers of `width` elements, of pieces in a row."""
+    def concat_vectors(self, t: Register, pieces: Sequence[str], width: int) -> list[str]:
+        """Concatenate consecutive pieces into values of `width` elements."""
         while t.width < width:
             pairs = zip(pieces[::2], pieces[1::2], strict=True)
-            pieces, t = [self.shuffled(t, x, y, range(2 * t.width)) for x, y in pairs], t.wide(2 * t.width)
+            pieces, t = [self.shuffle_vector(t, x, y, range(2 * t.width)) for x, y in pairs], t.with_width(2 * t.width)
         return list(pieces)
 
-    def shuffled(self, t: Register, x: str, y: str, lanes: Sequence[int]) -> str:
-        places = ", ".join(f"i32 {lane}" for lane in lanes)
-        text = f"shufflevector {text_of(t)} {x}, {text_of(t)} {y}, <{len(lanes)} x i32> <{places}>"
-        return self.define(text, *(name for name in (x, y) if name != "poison"), place=Place.MOVABLE)
+    def shuffle_vector(self, t: Register, x: str, y: str, lanes: Sequence[int]) -> str:
+        """Emit a shufflevector of two values."""
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        text = f"shufflevector {llvm_type(t)} {x}, {llvm_type(t)} {y}, <{len(lanes)} x i32> <{mask}>"
+        return self.define(text, *(name for name in (x, y) if name != "poison"), insertion_point=InsertionPoint.MOVABLE)
 
     def extract(self, t: Register, x: str, lane: int) -> str:
-        return self.define(f"extractelement {text_of(t)} {x}, i64 {lane}", x)
+        """Emit an extractelement."""
+        return self.define(f"extractelement {llvm_type(t)} {x}, i64 {lane}", x)
 
     def insert(self, t: Register, x: str, element: str, lane: int) -> str:
-        text = f"insertelement {text_of(t)} {x}, {scalar_text(t.kind)} {element}, i64 {lane}"
-        return self.define(text, x, element, place=Place.MOVABLE)
+        """Emit an insertelement."""
+        text = f"insertelement {llvm_type(t)} {x}, {scalar_type(t.kind)} {element}, i64 {lane}"
+        return self.define(text, x, element, insertion_point=InsertionPoint.MOVABLE)
 
     # Values
 
@@ -205,7 +213,7 @@ class Writer(Visit):
         return kind
 
     def pieces(self, size: int) -> list[tuple[int, int]]:
-        return self._widths.cut(size)
+        return self._widths.split(size)
 
     def hints(self, value: SSAValue, default: str) -> Iterable[str]:
         return repeat("")
@@ -224,40 +232,41 @@ class Writer(Visit):
             return scalar
         if not scalar.startswith("%"):
             return splat_literal(t, scalar)
-        text = f"insertelement {text_of(t)} poison, {scalar_text(t.kind)} {scalar}, i64 0"
-        first = self.once(text, scalar, place=Place.MOVABLE)
-        text = f"shufflevector {text_of(t)} {first}, {text_of(t)} poison, <{t.width} x i32> zeroinitializer"
-        return self.once(text, first, place=Place.MOVABLE)
+        text = f"insertelement {llvm_type(t)} poison, {scalar_type(t.kind)} {scalar}, i64 0"
+        first = self.define_once(text, scalar, insertion_point=InsertionPoint.MOVABLE)
+        text = f"shufflevector {llvm_type(t)} {first}, {llvm_type(t)} poison, <{t.width} x i32> zeroinitializer"
+        return self.define_once(text, first, insertion_point=InsertionPoint.MOVABLE)
 
     # Indices, see Note [Linear indices]
 
-    def term(self, name: str) -> Linear:
-        """The linear form of a name defined in the current scope, or of a literal."""
-        return super().term(name) if name.startswith("%") else Linear(int(name))
+    def term(self, name: str) -> LinearExpression:
+        """Return the linear expression of a name that is defined in the current scope, or of a literal."""
+        return super().term(name) if name.startswith("%") else LinearExpression(int(name))
 
-    def materialize(self, form: Linear) -> str:
-        if not form.terms:
-            return str(form.constant)
-        if not form.constant and len(form.terms) == 1 and form.terms[0][2] == 1:
-            return form.terms[0][1]
-        # In the scope of the innermost name: as far out as the value exists.
-        return self.at_depth(form.terms[-1][0], form, lambda: self._sum(form.terms, form.constant))
+    def materialize(self, expr: LinearExpression) -> str:
+        if not expr.terms:
+            return str(expr.constant)
+        if not expr.constant and len(expr.terms) == 1 and expr.terms[0][2] == 1:
+            return expr.terms[0][1]
+        # Compute it in the scope of the innermost name, the outermost scope in which it is defined.
+        return self.compute_at_depth(expr.terms[-1][0], expr, lambda: self._sum(expr.terms, expr.constant))
 
     def _sum(self, terms: Sequence[tuple[int, str, int]], constant: int) -> str:
+        """Emit the sum of terms and a constant."""
         total, wide = "", Register("i64")
         for _, name, coefficient in terms:
             product = name if coefficient == 1 else self.compute("mul", wide, name, str(coefficient))
             total = self.compute("add", wide, total, product) if total else product
         return self.compute("add", wide, total, str(constant)) if constant else total
 
-    def advance(self, view: View, pointer: str, form: Linear) -> str:
-        return self.move(self.define, view.kind, pointer, self._sum(form.terms, form.constant))
+    def advance(self, view: MemrefAddress, pointer: str, expr: LinearExpression) -> str:
+        return self.advance_pointer(self.define, view.kind, pointer, self._sum(expr.terms, expr.constant))
 
-    def displace(self, kind: str, pointer: str, constant: int) -> str:
-        """A pointer `constant` elements further."""
-        return self.move(self.once, kind, pointer, str(constant)) if constant else pointer
+    def offset_pointer(self, kind: str, pointer: str, constant: int) -> str:
+        """Return a pointer `constant` elements further."""
+        return self.advance_pointer(self.define_once, kind, pointer, str(constant)) if constant else pointer
 
-    def move(self, define: Callable[..., str], kind: str, pointer: str, count: str) -> str:
-        """A pointer `count` elements further."""
-        text = f"getelementptr {scalar_text(memory_kind(kind))}, ptr {pointer}, i64 {count}"
-        return define(text, pointer, count, place=Place.MOVABLE)
+    def advance_pointer(self, define: Callable[..., str], kind: str, pointer: str, count: str) -> str:
+        """Emit a pointer `count` elements further."""
+        text = f"getelementptr {scalar_type(memory_kind(kind))}, ptr {pointer}, i64 {count}"
+        return define(text, pointer, count, insertion_point=InsertionPoint.MOVABLE)

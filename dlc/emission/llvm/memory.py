@@ -1,5 +1,8 @@
-"""Reads and writes of registers: a row whose elements lie side by side is one load or store, masked where the row is ragged or
-may leave the buffer; other rows are read element by element."""
+"""Loads and stores of registers.
+
+A row of contiguous elements is one load or store, masked if the row is ragged or may exceed the buffer. Other rows are
+accessed element by element.
+"""
 
 from __future__ import annotations
 
@@ -8,231 +11,243 @@ from math import gcd
 from typing import cast
 
 from dlc.dialects.prefetch import PrefetchOp
-from dlc.emission.llvm.aliases import Aliases
+from dlc.emission.common.emitter import Handlers
+from dlc.emission.common.linear_expression import LinearExpression
+from dlc.emission.common.memory import ARRAY_ALIGN, lane_in_bounds, tile_access
+from dlc.emission.common.records import TileAccess
+from dlc.emission.common.registers import Register, element_bytes, vector_shape
+from dlc.emission.llvm.alias_scopes import AliasScopes
 from dlc.emission.llvm.core import (
-    Writer,
+    LlvmWriter,
+    intrinsic_suffix,
     lane_literals,
     literal,
+    llvm_type,
     mask_literal,
     memory_kind,
-    scalar_text,
+    scalar_type,
     splat_literal,
-    suffix_of,
-    text_of,
 )
-from dlc.emission.llvm.order import Place
-from dlc.emission.llvm.widths import Widths
-from dlc.emission.visit.linear import Linear
-from dlc.emission.visit.memory import ARRAY_ALIGN, access, lane_condition
-from dlc.emission.visit.records import Access
-from dlc.emission.visit.registers import Register, element_bytes, vector_shape
-from dlc.emission.visit.visit import Handlers
+from dlc.emission.llvm.instruction_order import InsertionPoint
+from dlc.emission.llvm.value_widths import ValueWidths
 from dlc.ir import IntegerAttr, Operation, SSAValue, func
 from dlc.target import Target
 
 
-class MemoryWriter(Writer):
-    """Reads and writes."""
+class LlvmMemoryWriter(LlvmWriter):
+    """Emit loads, stores and prefetches."""
 
-    def __init__(self, kernel: func.FuncOp, target: Target, widths: Widths, handlers: Handlers) -> None:
+    def __init__(self, kernel: func.FuncOp, target: Target, widths: ValueWidths, handlers: Handlers) -> None:
         super().__init__(kernel, target, widths, handlers)
         self.allocas: list[str] = []
-        self.aliases = Aliases(kernel)
+        self.aliases = AliasScopes(kernel)
 
     def array(self, result: SSAValue, kind: str, count: int, *, workgroup: bool) -> str:
         name = f"%{self.fresh('local')}"
-        self.allocas.append(f"  {name} = alloca [{count} x {scalar_text(memory_kind(kind))}], align {ARRAY_ALIGN}")
+        self.allocas.append(f"  {name} = alloca [{count} x {scalar_type(memory_kind(kind))}], align {ARRAY_ALIGN}")
         return name
 
     # Conditions
 
-    def inside(self, place: Linear, size: int) -> str:
-        if not place.terms:
-            return "1" if 0 <= place.constant < size else "0"
-        index = self.materialize(place)
-        # One unsigned comparison sees both ends.
-        return self.once(f"icmp ult i64 {index}, {size}", index)
+    def inside(self, index: LinearExpression, size: int) -> str:
+        if not index.terms:
+            return "1" if 0 <= index.constant < size else "0"
+        value = self.materialize(index)
+        # One unsigned comparison checks both bounds.
+        return self.define_once(f"icmp ult i64 {value}, {size}", value)
 
     def both(self, a: str, b: str) -> str:
-        return self.once(f"and i1 {a}, {b}", a, b)
+        return self.define_once(f"and i1 {a}, {b}", a, b)
 
-    def _mask(self, a: Access, t: Register, row: str, start: int) -> str:
-        """The lanes to read or write: "" for all of them."""
-        mask_type = text_of(t.of("i1"))
+    def _mask(self, a: TileAccess, t: Register, row: str, start: int) -> str:
+        """Return the mask of lanes to read or write; "" if all lanes are accessed."""
+        mask_type = llvm_type(t.with_kind("i1"))
         mask = "" if t.used == t.width else mask_literal(t)
         if a.bounds and (bound := a.bounds[-1]) is not None:
             lanes = Register("i64", t.width, t.width)
-            first = self.splat(lanes, self.materialize(bound[0].plus(Linear(start))))
-            each = self.once(f"add {text_of(lanes)} {first}, {lane_literals(lanes, [str(i) for i in range(t.width)])}", first)
-            inside = self.once(f"icmp ult {text_of(lanes)} {each}, {splat_literal(lanes, str(bound[1]))}", each)
-            mask = self.once(f"and {mask_type} {inside}, {mask}", inside, mask) if mask else inside
+            first = self.splat(lanes, self.materialize(bound[0].plus(LinearExpression(start))))
+            positions = self.define_once(
+                f"add {llvm_type(lanes)} {first}, {lane_literals(lanes, [str(i) for i in range(t.width)])}", first
+            )
+            in_bounds = self.define_once(
+                f"icmp ult {llvm_type(lanes)} {positions}, {splat_literal(lanes, str(bound[1]))}", positions
+            )
+            mask = self.define_once(f"and {mask_type} {in_bounds}, {mask}", in_bounds, mask) if mask else in_bounds
         if row != "1":
-            whole = self.splat(t.of("i1"), row)
-            mask = self.once(f"and {mask_type} {whole}, {mask}", whole, mask) if mask else whole
+            row_mask = self.splat(t.with_kind("i1"), row)
+            mask = self.define_once(f"and {mask_type} {row_mask}, {mask}", row_mask, mask) if mask else row_mask
         return mask
 
     # One register
 
-    def _pointer(self, a: Access, offset: int) -> tuple[str, int]:
-        """To an element of a tile, and its alignment."""
-        constant = a.form.constant + offset
-        return self.displace(a.view.kind, a.pointer, constant), gcd(a.align, constant * element_bytes(a.view.kind))
+    def _pointer(self, a: TileAccess, offset: int) -> tuple[str, int]:
+        """Return a pointer to an element of a tile, and its alignment in bytes."""
+        constant = a.displacement.constant + offset
+        return self.offset_pointer(a.view.kind, a.pointer, constant), gcd(a.align, constant * element_bytes(a.view.kind))
 
-    def _load(self, a: Access, t: Register, pointer: str, align: int) -> str:
-        text = f"load {text_of(t)}, ptr {pointer}, align {align}{self.aliases.behind(a.view.base)}"
-        return self.define(text, pointer, place=Place.MOVABLE)
+    def _load(self, a: TileAccess, t: Register, pointer: str, align: int) -> str:
+        """Emit an unmasked load."""
+        text = f"load {llvm_type(t)}, ptr {pointer}, align {align}{self.aliases.access_suffix(a.view.base)}"
+        return self.define(text, pointer, insertion_point=InsertionPoint.MOVABLE)
 
-    def _stored(self, t: Register, value: str) -> str:
-        """A value as memory has it."""
-        memory = t.of(memory_kind(t.kind))
-        return value if memory == t else self.once(f"zext {text_of(t)} {value} to {text_of(memory)}", value)
+    def _to_memory(self, t: Register, value: str) -> str:
+        """Convert a value to its representation in memory."""
+        memory = t.with_kind(memory_kind(t.kind))
+        return value if memory == t else self.define_once(f"zext {llvm_type(t)} {value} to {llvm_type(memory)}", value)
 
-    def _taken(self, t: Register, stored: str) -> str:
-        """What memory has as the value that it is."""
-        memory = t.of(memory_kind(t.kind))
+    def _from_memory(self, t: Register, stored: str) -> str:
+        """Convert a loaded value from its representation in memory."""
+        memory = t.with_kind(memory_kind(t.kind))
         return stored if memory == t else self.compute("icmp ne", memory, stored, "0" if t.width == 1 else "zeroinitializer")
 
-    def _read_element(self, a: Access, kind: str, offset: int, condition: str, padding: str) -> str:
-        """An element, or `padding`, as memory has it."""
+    def _read_element(self, a: TileAccess, kind: str, offset: int, condition: str, padding: str) -> str:
+        """Read one element in its memory representation, or `padding` if `condition` is false."""
         pointer, align = self._pointer(a, offset)
         if condition != "1":
-            # Outside the buffer its first element is read in place, and dropped.
+            # Out of bounds, load the first element of the buffer instead and discard it.
             pointer = self.define(f"select i1 {condition}, ptr {pointer}, ptr {a.view.base}", condition, pointer)
             align = element_bytes(a.view.kind)
         memory = Register(memory_kind(kind))
         value = self._load(a, memory, pointer, align)
-        return value if condition == "1" else self.select(memory, condition, value, self._stored(Register(kind), padding))
+        return value if condition == "1" else self.select(memory, condition, value, self._to_memory(Register(kind), padding))
 
-    def _read_row(self, a: Access, t: Register, offset: int, mask: str, padding: str) -> str:
+    def _read_row(self, a: TileAccess, t: Register, offset: int, mask: str, padding: str) -> str:
+        """Read contiguous elements, masked if `mask` is not empty."""
         pointer, align = self._pointer(a, offset)
-        memory = t.of(memory_kind(t.kind))
+        memory = t.with_kind(memory_kind(t.kind))
         if not mask:
             value = self._load(a, memory, pointer, align)
         else:
-            other = self._stored(t, self.splat(t, padding))
+            other = self._to_memory(t, self.splat(t, padding))
             value = self.define(
-                f"call {text_of(memory)} @llvm.masked.load.{suffix_of(memory)}.p0(ptr align {align} {pointer}, "
-                f"{text_of(t.of('i1'))} {mask}, {text_of(memory)} {other}){self.aliases.behind(a.view.base)}",
+                f"call {llvm_type(memory)} @llvm.masked.load.{intrinsic_suffix(memory)}.p0(ptr align {align} {pointer}, "
+                f"{llvm_type(t.with_kind('i1'))} {mask}, {llvm_type(memory)} {other}){self.aliases.access_suffix(a.view.base)}",
                 *(pointer, mask, other),
             )
-        return self._taken(t, value)
+        return self._from_memory(t, value)
 
-    def _is_apart(self, a: Access, t: Register, row: str) -> bool:
-        """Whether a value of several registers is read or written by each: no load or store has all of its lanes."""
-        checked = row != "1" or any(bound is not None for bound in a.bounds[-1:])
-        return t.width > self.lanes and (checked or a.stride not in (0, 1))
+    def _is_split_by_register(self, a: TileAccess, t: Register, row: str) -> bool:
+        """Return whether a value of several registers has no single load or store, and is accessed register by register."""
+        is_masked = row != "1" or any(bound is not None for bound in a.bounds[-1:])
+        return t.width > self.lanes and (is_masked or a.stride not in (0, 1))
 
-    def read_register(self, a: Access, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
-        if self._is_apart(a, t, row):
+    def read_register(self, a: TileAccess, t: Register, offset: int, row: str, start: int, padding: str, hint: str) -> str:
+        if self._is_split_by_register(a, t, row):
             steps = range(0, t.width, self.lanes)
-            one = t.wide(self.lanes)
-            read = (self.read_register(a, one, offset + k * a.stride, row, start + k, padding, hint) for k in steps)
-            return self.joined(one, list(read), t.width)[0]
+            register = t.with_width(self.lanes)
+            loads = (self.read_register(a, register, offset + k * a.stride, row, start + k, padding, hint) for k in steps)
+            return self.concat_vectors(register, list(loads), t.width)[0]
         if t.width > 1 and a.stride == 1:
             return self._read_row(a, t, offset, self._mask(a, t, row, start), padding)
         if t.width == 1:
-            return self._taken(t, self._read_element(a, t.kind, offset, lane_condition(self, a, row, start), padding))
+            return self._from_memory(t, self._read_element(a, t.kind, offset, lane_in_bounds(self, a, row, start), padding))
         if a.stride == 0:
-            return self.splat(t, self._taken(Register(t.kind), self._read_element(a, t.kind, offset, row, padding)))
-        # What memory has of all lanes becomes values at once.
-        memory = t.of(memory_kind(t.kind))
+            return self.splat(t, self._from_memory(Register(t.kind), self._read_element(a, t.kind, offset, row, padding)))
+        # Insert all lanes in their memory representation first and convert them together.
+        memory = t.with_kind(memory_kind(t.kind))
         value = "poison" if t.used == t.width else "zeroinitializer"
         for lane in range(t.used):
-            condition = lane_condition(self, a, row, start + lane)
+            condition = lane_in_bounds(self, a, row, start + lane)
             element = self._read_element(a, t.kind, offset + lane * a.stride, condition, padding)
             value = self.insert(memory, value, element, lane)
-        return self._taken(t, value)
+        return self._from_memory(t, value)
 
-    def read_lanes(self, a: Access, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
-        memory = t.of(memory_kind(t.kind))
+    def read_lanes(self, a: TileAccess, t: Register, offsets: Sequence[int], piece: tuple[int, int] | None, hint: str) -> str:
+        memory = t.with_kind(memory_kind(t.kind))
         if piece is not None:
             first, count = piece
-            whole = Register(memory.kind, 1 << (count - 1).bit_length(), count)
-            mask = mask_literal(whole) if count < whole.width else ""
-            loaded = self._read_row(a, whole, first, mask, literal(whole.kind, 0))
-            return self._taken(t, self.shuffled(whole, loaded, "poison", [k - first for k in offsets]))
+            loaded_type = Register(memory.kind, 1 << (count - 1).bit_length(), count)
+            mask = mask_literal(loaded_type) if count < loaded_type.width else ""
+            loaded = self._read_row(a, loaded_type, first, mask, literal(loaded_type.kind, 0))
+            return self._from_memory(t, self.shuffle_vector(loaded_type, loaded, "poison", [k - first for k in offsets]))
         elements = {k: self._read_element(a, t.kind, k, "1", "") for k in dict.fromkeys(offsets)}
         value = "poison"
         for lane, k in enumerate(offsets):
             value = self.insert(memory, value, elements[k], lane)
-        return self._taken(t, value)
+        return self._from_memory(t, value)
 
-    def read_turned(self, a: Access, result: SSAValue) -> list[str] | None:
-        """A tile [k, lane] whose columns lie side by side in memory: squares of it are read by column, and transposed."""
+    def read_transposed(self, a: TileAccess, result: SSAValue) -> list[str] | None:
+        """Read a tile [k, lane] whose columns are contiguous in memory: load square blocks by column and transpose them."""
         shape, types = vector_shape(result.type), self.layout(result.type)
         kind, width = types[0].kind, types[0].width
         if len(shape) != 2 or a.strides[0] != 1 or not isinstance(a.strides[1], int) or a.strides[1] < 2:
             return None
         side = min(self.lanes, shape[0])
-        whole = all(t == types[0].wide(width) for t in types) and side in (4, 8) and shape[0] % side == 0 and width % side == 0
-        if not whole or memory_kind(kind) != kind or any(bound is not None for bound in a.bounds):
+        is_square = (
+            all(t == types[0].with_width(width) for t in types)
+            and side in (4, 8)
+            and shape[0] % side == 0
+            and width % side == 0
+        )
+        if not is_square or memory_kind(kind) != kind or any(bound is not None for bound in a.bounds):
             return None
-        square = types[0].wide(side)
+        square = types[0].with_width(side)
         names: list[str] = []
         for first in range(0, shape[0], side):
             rows: list[list[str]] = [[] for _ in range(side)]
             for lane in range(0, shape[1], side):
-                places = (self._pointer(a, first + (lane + j) * a.strides[1]) for j in range(side))
-                for row, piece in zip(rows, self._transposed(square, [self._load(a, square, *p) for p in places]), strict=True):
-                    row.append(piece)
-            names += [name for row in rows for name in self.joined(square, row, width)]
+                pointers = (self._pointer(a, first + (lane + j) * a.strides[1]) for j in range(side))
+                for row, register_name in zip(
+                    rows, self._transposed(square, [self._load(a, square, *p) for p in pointers]), strict=True
+                ):
+                    row.append(register_name)
+            names += [name for row in rows for name in self.concat_vectors(square, row, width)]
         return names
 
     def _transposed(self, t: Register, rows: Sequence[str]) -> list[str]:
-        """A square of registers: step by step blocks off the diagonal change places, the largest first."""
+        """Transpose a square block of registers: in log2(n) steps, swap off-diagonal sub-blocks, the largest first."""
         rows, step = list(rows), t.width // 2
         while step:
             for i in (i for i in range(t.width) if not i & step):
                 x, y = rows[i], rows[i + step]
-                rows[i] = self.shuffled(t, x, y, [t.width + p - step if p & step else p for p in range(t.width)])
-                rows[i + step] = self.shuffled(t, x, y, [t.width + p if p & step else p + step for p in range(t.width)])
+                rows[i] = self.shuffle_vector(t, x, y, [t.width + p - step if p & step else p for p in range(t.width)])
+                rows[i + step] = self.shuffle_vector(t, x, y, [t.width + p if p & step else p + step for p in range(t.width)])
             step //= 2
         return rows
 
-    def _write_element(self, a: Access, kind: str, value: str, offset: int, condition: str) -> None:
-        """Writes an element as memory has it."""
+    def _write_element(self, a: TileAccess, kind: str, value: str, offset: int, condition: str) -> None:
+        """Store one element in its memory representation, if `condition` is true."""
         pointer, align = self._pointer(a, offset)
-        stored = f"store {text_of(Register(memory_kind(kind)))} {value}, ptr {pointer}, align {align}"
-        store = stored + self.aliases.behind(a.view.base)
+        store_text = f"store {llvm_type(Register(memory_kind(kind)))} {value}, ptr {pointer}, align {align}"
+        store = store_text + self.aliases.access_suffix(a.view.base)
         if condition == "1":
             self.emit(store)
             return
-        write, done = self.fresh("write"), self.fresh("written")
-        self.emit(f"br i1 {condition}, label %{write}, label %{done}")
-        self.start_block(write)
+        write_label, end_label = self.fresh("write"), self.fresh("written")
+        self.emit(f"br i1 {condition}, label %{write_label}, label %{end_label}")
+        self.start_block(write_label)
         self.emit(store)
-        self.emit(f"br label %{done}")
-        self.start_block(done)
+        self.emit(f"br label %{end_label}")
+        self.start_block(end_label)
 
-    def write_register(self, a: Access, t: Register, value: str, offset: int, row: str, start: int) -> None:
-        if self._is_apart(a, t, row):
-            for k, one in zip(range(0, t.width, self.lanes), self.parts(t, value, self.lanes), strict=True):
-                self.write_register(a, t.wide(self.lanes), one, offset + k * a.stride, row, start + k)
+    def write_register(self, a: TileAccess, t: Register, value: str, offset: int, row: str, start: int) -> None:
+        if self._is_split_by_register(a, t, row):
+            for k, register in zip(range(0, t.width, self.lanes), self.split_vector(t, value, self.lanes), strict=True):
+                self.write_register(a, t.with_width(self.lanes), register, offset + k * a.stride, row, start + k)
             return
-        memory, value = t.of(memory_kind(t.kind)), self._stored(t, value)
+        memory, value = t.with_kind(memory_kind(t.kind)), self._to_memory(t, value)
         if t.width == 1:
-            self._write_element(a, t.kind, value, offset, lane_condition(self, a, row, start))
+            self._write_element(a, t.kind, value, offset, lane_in_bounds(self, a, row, start))
             return
         if a.stride != 1:
             for lane in range(t.used):
-                element, condition = self.extract(memory, value, lane), lane_condition(self, a, row, start + lane)
+                element, condition = self.extract(memory, value, lane), lane_in_bounds(self, a, row, start + lane)
                 self._write_element(a, t.kind, element, offset + lane * a.stride, condition)
             return
-        (pointer, align), behind = self._pointer(a, offset), self.aliases.behind(a.view.base)
+        (pointer, align), metadata = self._pointer(a, offset), self.aliases.access_suffix(a.view.base)
         if mask := self._mask(a, t, row, start):
-            self.emit(
-                f"call void @llvm.masked.store.{suffix_of(memory)}.p0({text_of(memory)} {value}, ptr align {align} {pointer}, "
-                f"{text_of(t.of('i1'))} {mask}){behind}"
-            )
+            arguments = f"{llvm_type(memory)} {value}, ptr align {align} {pointer}, {llvm_type(t.with_kind('i1'))} {mask}"
+            self.emit(f"call void @llvm.masked.store.{intrinsic_suffix(memory)}.p0({arguments}){metadata}")
         else:
-            self.emit(f"store {text_of(memory)} {value}, ptr {pointer}, align {align}{behind}")
+            self.emit(f"store {llvm_type(memory)} {value}, ptr {pointer}, align {align}{metadata}")
 
     def prefetch(self, op: PrefetchOp) -> None:
-        pointer, _ = self._pointer(access(self, op.memref, op.indices), 0)
+        pointer, _ = self._pointer(tile_access(self, op.memref, op.indices), 0)
         write, locality = (int(cast("IntegerAttr", a).value.data) for a in (op.isWrite, op.localityHint))
         self.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 {write}, i32 {locality}, i32 1)")
 
 
-def prefetch(e: MemoryWriter, op: Operation) -> None:
+def prefetch(e: LlvmMemoryWriter, op: Operation) -> None:
+    """Emit `memref.prefetch`."""
     assert isinstance(op, PrefetchOp)
     e.prefetch(op)

@@ -1,4 +1,4 @@
-// What all views use: the data, elements, numbers as people read them, and where in the page one is.
+// Shared by all views: the data, DOM elements, number formatting, and the current location in the page.
 
 async function unpacked() {
   const packed = Uint8Array.from(atob(document.getElementById("data").textContent), (c) => c.charCodeAt(0));
@@ -9,7 +9,7 @@ async function unpacked() {
 const SVG = "http://www.w3.org/2000/svg";
 const SHAPES = new Set(["svg", "g", "rect", "path", "text", "circle", "line", "title"]);
 
-/** An element: `el("button.link", {onclick: f}, "text", child)`; what is null or false among the children is left out. */
+/** Create an element: `el("button.link", {onclick: f}, "text", child)`; null and false children are skipped. */
 function el(kind, settings = {}, ...children) {
   const [tag, ...classes] = kind.split(".");
   const made = SHAPES.has(tag) ? document.createElementNS(SVG, tag) : document.createElement(tag);
@@ -23,14 +23,14 @@ function el(kind, settings = {}, ...children) {
   return made;
 }
 
-/** A name that may be broken where it has parts. */
-const parted = (name) => name.split(/(?<=[_/.])(?=.)/).flatMap((part, k) => (k ? [el("wbr"), part] : [part]));
-const button = (text, act, kind = "link") => el(`button.${kind}`, { type: "button", onclick: act }, kind === "link" ? parted(text) : text);
-const say = (text) => { document.getElementById("said").textContent = text; };
+/** A name with line-break opportunities after `_`, `/` and `.`. */
+const breakable = (name) => name.split(/(?<=[_/.])(?=.)/).flatMap((part, k) => (k ? [el("wbr"), part] : [part]));
+const button = (text, act, kind = "link") => el(`button.${kind}`, { type: "button", onclick: act }, kind === "link" ? breakable(text) : text);
+const announce = (text) => { document.getElementById("status").textContent = text; };
 const escaped = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
-/** Three digits, as far as they mean something. */
+/** Format with three significant digits. */
 const digits = (x) => (x >= 100 ? Math.round(x).toLocaleString("en") : x.toPrecision(x >= 10 ? 3 : 2));
 const scaled = (x, steps, units) => {
   let k = 0;
@@ -41,29 +41,29 @@ const seconds = (x) => (x ? scaled(x * 1e9, 1000, ["ns", "µs", "ms", "s"]) : "0
 const bytes = (x) => (x < 1024 ? `${x} B` : scaled(x, 1024, ["B", "KB", "MB", "GB"]));
 const count = (x) => (x < 1000 ? String(x) : scaled(x, 1000, ["", "k", "M", "G", "T"]).trim());
 const percent = (x) => (x > 0 && x < 0.001 ? "< 0.1 %" : `${(100 * x).toFixed(x < 0.1 ? 1 : 0)} %`);
-/** So many of what has a plural in s. */
-const many = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
-/** A place as short as it is clear: the file of a Python line without its folders, the last two parts of a long path of layers. */
+/** Format a count with its noun, in the plural unless it is 1. */
+const plural = (n, noun, ending = "s") => `${n} ${noun}${n === 1 ? "" : ending}`;
+/** Shorten an origin: a Python file without its folders, the last two components of a long layer path. */
 const short = (name) => name.replace(/(?:[^\s/]*\/)+(?=[^/]+:\d+$)/, "").replace(/\S{24,}/g, (path) => path.replace(/^.*\/(?=[^/]+\/[^/]+$)/, "…/"));
 
-/** Colours that are told apart, in the order of what takes most. */
+/** Distinguishable colours, assigned in descending order of time. */
 const HUES = [200, 25, 150, 280, 50, 340, 100, 230, 5, 175];
 const hue = (k) => `hsl(${HUES[k % HUES.length]} ${k < HUES.length ? 48 : 30}% ${k % 2 ? 62 : 54}%)`;
 
-/** The views of both pages, where there are two. */
-const OVERALL = document.getElementById("pages")?.dataset.views.split(" ") ?? [];
-/** Where one is: `#pipeline?unit=conv&left=2`, and `page=1` for the second of two, so that the browser's own buttons go back and forth. */
-const here = () => {
+/** The views that exist only in a comparison of two pages. */
+const COMPARISON_VIEWS = document.getElementById("pages")?.dataset.views.split(" ") ?? [];
+/** The location is in the URL hash, so that back and forward work: `#pipeline?unit=conv&left=2`, `page=1` for the second page. */
+const currentView = () => {
   const [view, query] = location.hash.slice(1).split("?");
-  return { view: document.getElementById(`tab-${view}`) ? view : OVERALL[0] ?? "graph", at: Object.fromEntries(new URLSearchParams(query ?? "")) };
+  return { view: document.getElementById(`tab-${view}`) ? view : COMPARISON_VIEWS[0] ?? "graph", at: Object.fromEntries(new URLSearchParams(query ?? "")) };
 };
-const placed = (view, at) => {
+const hashOf = (view, at) => {
   const page = "page" in at ? at.page : PAGES.indexOf(DATA) || null;
   return `#${view}?${new URLSearchParams(Object.entries({ ...at, page }).filter(([, value]) => value !== null && value !== undefined && value !== ""))}`;
 };
-const go = (view, at = {}) => { location.hash = placed(view, at); };
-/** Says where one is without a step in the browser's history. */
-const keep = (view, at) => history.replaceState(null, "", placed(view, at));
+const go = (view, at = {}) => { location.hash = hashOf(view, at); };
+/** Replace the location without a new history entry. */
+const replaceHash = (view, at) => history.replaceState(null, "", hashOf(view, at));
 
 function facts(...pairs) {
   return el("div.facts", {}, pairs.filter(Boolean).map(([value, what]) => el("div", {}, el("b", {}, value), el("span", {}, what))));
@@ -73,7 +73,7 @@ function listed(pairs) {
   return el("dl", {}, pairs.filter(Boolean).flatMap(([term, ...what]) => [el("dt", {}, term), el("dd", {}, ...what)]));
 }
 
-/** A table whose columns sort by a click: columns are [title, numeric?, cell of a row, what it sorts by]. */
+/** A table with sortable columns: [title, is numeric, cell of a row, sort key of a row]. */
 function table(columns, rows, { by, pick, picked, label }) {
   let column = by, down = true;
   const head = el("tr"), body = el("tbody");

@@ -1,6 +1,6 @@
-// Two pages beside each other: what a call takes, kernel by kernel, and from which stage on their texts differ.
+// Comparison of two pages: cost of a call, kernel by kernel, and the first stage at which the texts differ.
 
-/** What a page is compared with. */
+/** The other page of a comparison. */
 function counterpart(k) {
   return PAGES[1 - k];
 }
@@ -10,7 +10,7 @@ function compareView() {
   const body = el("div.scroll"), of = (page, name) => page.kernels.find((k) => k.name === name);
   const kernels = PAIRS.map((pair) => ({ ...pair, kernels: [of(two[0], pair.one), of(two[1], pair.other)] }));
   const took = (row, k) => row.kernels[k]?.seconds ?? 0, gap = (row) => took(row, 0) - took(row, 1);
-  // Of the same code other times are the machine's: what differs comes first.
+  // Kernels with different code come first: time differences of equal code are noise.
   const ranked = (row) => (row.one && row.other && !row.differs ? Math.abs(gap(row)) / (1 + Math.abs(gap(row))) : 1 + Math.abs(gap(row)));
   const timed = two.every((page) => page.measured), most = Math.max(...kernels.map((row) => Math.abs(gap(row))), 1e-12);
   const follow = (row) => go("pipeline", { page: row.one ? null : 1, unit: row.one || row.other, twin: row.one ? row.other : "", stage: row.differs });
@@ -23,7 +23,7 @@ function compareView() {
     ["what differs", false, differs, (row) => `${STAGE_ORDER.indexOf(row.differs)} ${differs(row)}`],
     ...(timed ? [
       ...labels.map((label, k) => [label, true, (row) => (row.kernels[k] ? seconds(took(row, k)) : ""), (row) => took(row, k)]),
-      ["difference", true, (row) => [`${signed(gap(row), seconds)} `, diverging(gap(row) / most)], ranked],
+      ["difference", true, (row) => [`${withSign(gap(row), seconds)} `, divergingBar(gap(row) / most)], ranked],
     ] : labels.map((label, k) => [`code, ${label}`, true, (row) => (row.kernels[k] ? bytes(row.kernels[k].code_bytes) : ""), (row) => row.kernels[k]?.code_bytes ?? 0])),
   ];
   return {
@@ -33,12 +33,12 @@ function compareView() {
       body.replaceChildren(
         summary(two, labels),
         el("h2", {}, "Kernels"),
-        el("p.quiet.small", {}, `${same} of ${kernels.length} are the same, text for text. A kernel's name leads to both texts, at the stage at which they begin to differ. `,
-          button("The programs, side by side", () => go("pipeline", { page: null, unit: "program", twin: "program" }))),
-        ...two.flatMap((page, k) => doubts(page, `${labels[k]}: the`)),
+        el("p.quiet.small", {}, `${same} of ${kernels.length} are identical. Click a kernel to compare its texts at the first stage at which they differ. `,
+          button("Compare the programs", () => go("pipeline", { page: null, unit: "program", twin: "program" }))),
+        ...two.flatMap((page, k) => timingWarnings(page, `${labels[k]}: the`)),
         table(columns, kernels, { by: timed ? columns.length - 1 : 1, label: "Kernels of both" }),
-        ...(timed ? [el("h2.apart", {}, "A run of each"), el("p.quiet.small", {}, "On one scale; kernels that are the same have the same colour."), ...runs(two, labels, kernels)] : []),
-        el("h2.apart", {}, "The arena of each"), ...arenas(two, labels),
+        ...(timed ? [el("h2.section", {}, "Timelines"), el("p.quiet.small", {}, "Both have the same scale; matching kernels have the same colour."), ...runs(two, labels, kernels)] : []),
+        el("h2.section", {}, "Arenas"), ...arenas(two, labels),
       );
     },
   };
@@ -46,48 +46,48 @@ function compareView() {
 
 const STAGE_ORDER = ["source", "", "dl", "fusion", "linalg", "tiling", "loops", "llvm", "asm", "opencl", "c", "code"];
 const STAGES = { fusion: "its ops", llvm: "LLVM IR", asm: "assembly", opencl: "OpenCL C", c: "C" };
-const signed = (x, write) => (x ? `${x > 0 ? "+" : "−"}${write(Math.abs(x))}` : "0");
+const withSign = (x, write) => (x ? `${x > 0 ? "+" : "−"}${write(Math.abs(x))}` : "0");
 
-/** A bar to the right for what is more, to the left for what is less. */
-function diverging(share) {
+/** A bar to the right for an increase, to the left for a decrease. */
+function divergingBar(share) {
   const width = 50 * Math.min(1, Math.abs(share));
   return el("span.diverging", { "aria-hidden": "true" }, el(share > 0 ? "i.more" : "i.less", { style: `width:${width}%` }));
 }
 
-/** What a call of each takes, line by line. */
+/** A table of the cost of a call of each program. */
 function summary(two, labels) {
   const total = (page, key) => sum(page.kernels.map((k) => k[key] ?? 0));
   const lines = [
     ["time in kernels", (p) => p.measured && total(p, "seconds"), seconds],
-    ["least that the machine could do", (p) => total(p, "least") || null, seconds],
-    ["runs of kernels", (p) => total(p, "runs"), String],
+    ["lower bound from machine limits", (p) => total(p, "limit_seconds") || null, seconds],
+    ["kernel launches", (p) => total(p, "runs"), String],
     ["different kernels", (p) => p.kernels.length, String],
-    ["code of kernels", (p) => total(p, "code_bytes"), bytes],
+    ["kernel code", (p) => total(p, "code_bytes"), bytes],
     ["arena", (p) => p.memory.arena_bytes, bytes],
-    ["weights, as kernels read them", (p) => sum(p.memory.weights.map((w) => w.bytes)), bytes],
-    ["compilation, as the clock ran", (p) => p.seconds, seconds],
+    ["weights after preprocessing", (p) => sum(p.memory.weights.map((w) => w.bytes)), bytes],
+    ["compilation (wall time)", (p) => p.seconds, seconds],
   ];
-  return comparedLines(labels, two, lines);
+  return comparisonTable(labels, two, lines);
 }
 
-/** A table of two: lines are [title, number of one of them, how it is written]. */
-function comparedLines(labels, two, lines) {
+/** A table of two pages: lines are [title, value of a page, formatter]. */
+function comparisonTable(labels, two, lines) {
   const cell = (value, write) => (value === null || value === undefined ? "–" : write(value));
-  return el("table.summary", { "aria-label": "What each takes" },
+  return el("table.summary", { "aria-label": "Comparison" },
     el("thead", {}, el("tr", {}, ["", ...labels, "", ""].map((title, k) => el(k === 1 || k === 2 ? "th.n" : "th", { scope: "col" }, title)))),
     el("tbody", {}, lines.map(([title, of, write]) => {
       const [a, b] = two.map(of);
       const ratio = a && b ? a / b : null;
       return el("tr", {}, el("th", { scope: "row" }, title), el("td.n", {}, cell(a, write)), el("td.n", {}, cell(b, write)),
         el("td.n", {}, ratio === null ? "" : Math.abs(ratio - 1) < 0.005 ? "the same" : `${digits(ratio)} ×`),
-        el("td", {}, ratio === null ? "" : diverging(Math.log2(ratio) / 2)));
+        el("td", {}, ratio === null ? "" : divergingBar(Math.log2(ratio) / 2)));
     })));
 }
 
-/** Both runs on one scale; kernels that are a pair have one colour. */
+/** Both timelines on one scale; matching kernels have one colour. */
 function runs(two, labels, kernels) {
   const colour = (k) => (name) => { const at = kernels.findIndex((row) => (k ? row.other : row.one) === name); return at < 0 ? "var(--quiet)" : hue(at); };
-  const end = Math.max(...two.map((page) => lengthOf(page.measured.spans)));
+  const end = Math.max(...two.map((page) => durationOf(page.measured.spans)));
   return two.flatMap((page, k) => [el("h3", {}, labels[k]), timeline(page.measured, colour(k), end, false)]);
 }
 

@@ -1,10 +1,10 @@
-// Two texts side by side: which lines are the same, whatever number their values have.
+// Side-by-side diff of two texts that ignores the numbering of SSA values.
 
-/** What of a line counts: its words, without the numbers of values. */
-const essence = (line) => line.trim().replace(/%\d+\b/g, "%").replace(/(%[A-Za-z_]\w*?)_\d+\b/g, "$1");
+/** A line without the numbers of SSA values. */
+const normalizedLine = (line) => line.trim().replace(/%\d+\b/g, "%").replace(/(%[A-Za-z_]\w*?)_\d+\b/g, "$1");
 
 /** Pairs [i, j] of a longest common subsequence, after Myers, An O(ND) Difference Algorithm (1986). */
-function common(a, b) {
+function commonSubsequence(a, b) {
   let start = 0, endA = a.length, endB = b.length;
   while (start < endA && start < endB && a[start] === b[start]) start += 1;
   while (endA > start && endB > start && a[endA - 1] === b[endB - 1]) { endA -= 1; endB -= 1; }
@@ -15,24 +15,24 @@ function common(a, b) {
   return pairs;
 }
 
-// Texts that have next to nothing in common are not compared to the end.
-const MOST_CHANGES = 1500;
+// The edit distance at which the comparison gives up.
+const MAX_EDITS = 1500;
 
 function middle(a, b) {
-  const n = a.length, m = b.length, most = Math.min(n + m, MOST_CHANGES), reach = new Map([[1, 0]]), trace = [];
+  const n = a.length, m = b.length, most = Math.min(n + m, MAX_EDITS), reach = new Map([[1, 0]]), trace = [];
   for (let d = 0; d <= most; d += 1) {
     trace.push(new Map(reach));
     for (let k = -d; k <= d; k += 2) {
       let x = k === -d || (k !== d && reach.get(k - 1) < reach.get(k + 1)) ? reach.get(k + 1) : reach.get(k - 1) + 1;
       while (x < n && x - k < m && a[x] === b[x - k]) x += 1;
       reach.set(k, x);
-      if (x >= n && x - k >= m) return walkedBack(trace, n, m);
+      if (x >= n && x - k >= m) return backtrack(trace, n, m);
     }
   }
   return [];
 }
 
-function walkedBack(trace, x, y) {
+function backtrack(trace, x, y) {
   const pairs = [];
   for (let d = trace.length - 1; d >= 0; d -= 1) {
     const reach = trace[d], k = x - y;
@@ -44,23 +44,23 @@ function walkedBack(trace, x, y) {
   return pairs.reverse();
 }
 
-/** Rows of two texts: [line of the left or null, line of the right or null, whether they say the same]. */
+/** Align two texts: rows of [left line or null, right line or null, are equal]. */
 function rows(left, right) {
   const result = [];
   let i = 0, j = 0;
-  const apart = (toI, toJ) => {
+  const unmatched = (toI, toJ) => {
     while (i < toI || j < toJ) result.push([i < toI ? i++ : null, j < toJ ? j++ : null, false]);
   };
-  for (const [a, b] of common(left.map(essence), right.map(essence))) {
-    apart(a, b);
+  for (const [a, b] of commonSubsequence(left.map(normalizedLine), right.map(normalizedLine))) {
+    unmatched(a, b);
     result.push([i++, j++, true]);
   }
-  apart(left.length, right.length);
+  unmatched(left.length, right.length);
   return result;
 }
 
-/** The part of a line that differs from another, if most of it is the same. */
-function differing(line, other) {
+/** The range of a line that differs from another line, if most of the line is equal. */
+function changedRange(line, other) {
   let start = 0, end = line.length, last = other.length;
   while (start < end && start < last && line[start] === other[start]) start += 1;
   while (end > start && last > start && line[end - 1] === other[last - 1]) { end -= 1; last -= 1; }

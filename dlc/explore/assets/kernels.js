@@ -1,22 +1,22 @@
-// Kernels: what each takes, how near it comes to the machine's limits, and how it is cut.
+// Kernels: time, share of the machine's limits (roofline), and tile plan.
 
-const NO_KERNEL = "There is no kernel: what the program gives is what it takes, or a constant, and is copied.";
+const NO_KERNEL = "There are no kernels: each output is a copy of an input or a constant.";
 
 function kernelsView(at) {
   const total = sum(DATA.kernels.map((k) => k.seconds ?? 0));
-  const least = sum(DATA.kernels.map((k) => Math.min(k.least ?? 0, k.seconds ?? 0)));
-  const limit = (k) => (k.seconds ? Math.min(1, k.least / k.seconds) : 0);
+  const limitSeconds = sum(DATA.kernels.map((k) => Math.min(k.limit_seconds ?? 0, k.seconds ?? 0)));
+  const limit = (k) => (k.seconds ? Math.min(1, k.limit_seconds / k.seconds) : 0);
   const longest = Math.max(...DATA.kernels.map((k) => k.seconds ?? 0), 1e-12);
   let chosen = DATA.kernels.find((k) => k.name === at.kernel) ?? [...DATA.kernels].sort((a, b) => (b.seconds ?? 0) - (a.seconds ?? 0))[0];
-  const detail = el("aside", { "aria-label": "The chosen kernel", tabindex: 0 }), body = el("div.scroll");
+  const detail = el("aside", { "aria-label": "Selected kernel", tabindex: 0 }), body = el("div.scroll");
   const pick = (kernel) => {
     chosen = kernel;
-    keep("kernels", { kernel: kernel.name });
+    replaceHash("kernels", { kernel: kernel.name });
     draw();
   };
   const columns = [
     ["kernel", false, (k) => button(k.name, () => pick(k)), (k) => k.name],
-    ["runs", true, (k) => String(k.runs), (k) => k.runs],
+    ["launches", true, (k) => String(k.runs), (k) => k.runs],
     ...(total ? [
       ["time", true, (k) => seconds(k.seconds ?? 0), (k) => k.seconds ?? 0],
       ["share", false, (k) => [el("span.bar", { style: `width:${90 * (k.seconds ?? 0) / longest}px` }), ` ${percent((k.seconds ?? 0) / total)}`], (k) => k.seconds ?? 0],
@@ -25,14 +25,14 @@ function kernelsView(at) {
       ["of limit", true, (k) => (k.seconds ? percent(limit(k)) : ""), limit],
     ] : []),
     ["code", true, (k) => bytes(k.code_bytes), (k) => k.code_bytes],
-    ["to compile", true, (k) => seconds(k.compile_seconds), (k) => k.compile_seconds],
+    ["compile time", true, (k) => seconds(k.compile_seconds), (k) => k.compile_seconds],
   ];
   function draw() {
     body.replaceChildren(
-      facts([String(DATA.kernels.length), "different kernels"], [String(sum(DATA.kernels.map((k) => k.runs))), "runs in a call"],
-        total && [seconds(total), "in all kernels"], total && [percent(least / total), "of what the machine could do"]),
-      ...doubts(DATA),
-      total ? roofline(chosen, pick) : el("p.quiet", {}, chosen ? "Times are there where the program was run, with inputs." : NO_KERNEL),
+      facts([String(DATA.kernels.length), "different kernels"], [String(sum(DATA.kernels.map((k) => k.runs))), "launches per call"],
+        total && [seconds(total), "in all kernels"], total && [percent(limitSeconds / total), "of the machine limit"]),
+      ...timingWarnings(DATA),
+      total ? roofline(chosen, pick) : el("p.quiet", {}, chosen ? "No times: the program was not run. Give it inputs to measure it." : NO_KERNEL),
       ...(chosen ? [table(columns, DATA.kernels, { by: total ? 2 : 0, picked: (k) => k === chosen, pick, label: "Kernels" })] : []),
     );
     detail.replaceChildren(...(chosen ? kernelDetail(chosen, total) : [el("p.quiet", {}, "No kernel.")]));
@@ -44,31 +44,31 @@ function kernelDetail(kernel, total) {
   const boxes = DATA.graph.boxes.map((box, k) => [box, k]).filter(([box]) => box.kind === "kernel" && box.name === kernel.name);
   const [first] = boxes[0] ?? [];
   const intensity = kernel.bytes ? kernel.flops / kernel.bytes : 0;
-  const bound = kernel.seconds && kernel.least ? (kernel.flops / DATA.measured.flops >= kernel.least * 0.999 ? "arithmetic" : "memory") : null;
+  const bound = kernel.seconds && kernel.limit_seconds ? (kernel.flops / DATA.measured.flops >= kernel.limit_seconds * 0.999 ? "arithmetic" : "memory") : null;
   return [
-    el("h2", {}, parted(kernel.name)),
-    el("p.small", {}, button("Follow it through the passes", () => go("pipeline", { unit: kernel.name })),
-      boxes.length ? [" · ", button("In the graph", () => go("graph", { box: boxes[0][1] }))] : null),
+    el("h2", {}, breakable(kernel.name)),
+    el("p.small", {}, button("Show its passes", () => go("pipeline", { unit: kernel.name })),
+      boxes.length ? [" · ", button("Show in the graph", () => go("graph", { box: boxes[0][1] }))] : null),
     listed([
-      kernel.seconds && ["time", `${seconds(kernel.seconds)} in ${many(kernel.runs, "run")}, ${percent(kernel.seconds / total)}`],
-      bound && ["limit", `${seconds(kernel.least)}, by ${bound}: ${percent(Math.min(1, kernel.least / kernel.seconds))} reached`],
+      kernel.seconds && ["time", `${seconds(kernel.seconds)} in ${plural(kernel.runs, "launch", "es")}, ${percent(kernel.seconds / total)}`],
+      bound && ["limit", `${seconds(kernel.limit_seconds)}, bound by ${bound}: ${percent(Math.min(1, kernel.limit_seconds / kernel.seconds))} reached`],
       kernel.flops && ["work", `${count(kernel.flops)}FLOP, ${digits(intensity)} per byte`],
       kernel.bytes && ["buffers", bytes(kernel.bytes)],
       kernel.tasks.length && ["tasks", kernel.tasks.join(" + ")],
       ["code", bytes(kernel.code_bytes)],
     ]),
-    first?.parts.length ? [el("h3", {}, "What fused"), el("p.small", {}, first.parts.map((p) => p.ops.join(", ")).join(" → "))] : null,
-    first?.reason ? [el("h3", {}, "Why no more"), el("p.small", {}, first.before ? [el("b", {}, short(first.before)), ": "] : null, first.reason)] : null,
-    advised(kernel),
-    kernel.plan.length ? [el("h3", {}, "How it is cut"), plan(kernel.plan)] : null,
-    el("h3", {}, "From"),
+    first?.groups.length ? [el("h3", {}, "Fused ops"), el("p.small", {}, first.groups.map((p) => p.ops.join(", ")).join(" → "))] : null,
+    first?.reason ? [el("h3", {}, "Why fusion stopped"), el("p.small", {}, first.before ? [el("b", {}, short(first.before)), ": "] : null, first.reason)] : null,
+    adviceSection(kernel),
+    kernel.plan.length ? [el("h3", {}, "Tile plan"), plan(kernel.plan)] : null,
+    el("h3", {}, "Origin"),
     el("div.chips", {}, kernel.origins.map((name) => button(short(name), () => go("pipeline", { unit: kernel.name, origin: name }), "chip"))),
   ].flat().filter(Boolean);
 }
 
-/** What can be changed about a kernel. */
-function advised(kernel) {
-  return kernel.advice.length ? [el("h3", {}, "What you can change"), el("ul.bare.small", {}, kernel.advice.map((line) => el("li", {}, line)))] : [];
+/** The advice for a kernel. */
+function adviceSection(kernel) {
+  return kernel.advice.length ? [el("h3", {}, "How to make it faster"), el("ul.bare.small", {}, kernel.advice.map((line) => el("li", {}, line)))] : [];
 }
 
 function plan(lines) {
@@ -76,17 +76,17 @@ function plan(lines) {
     ? el("p", { style: "margin:2px 0 2px 12px" }, line.trim()) : el("p.mono", { style: "margin-top:8px" }, line))));
 }
 
-/** Speed over work per byte, both logarithmic: the machine's limits are a roof. */
+/** Roofline: GFLOP/s over FLOP per byte, both logarithmic, with the machine's limits. */
 function roofline(chosen, pick) {
   const shown = DATA.kernels.filter((k) => k.flops && k.seconds), m = DATA.measured;
-  if (!shown.length) return el("p.quiet", {}, "No kernel has a contraction: all are bound by what they read and write.");
+  if (!shown.length) return el("p.quiet", {}, "No kernel has a contraction: all are memory bound.");
   const W = 760, H = 282, L = 54, B = 34, T = 22, R = 16;
   const xs = shown.map((k) => k.flops / k.bytes), ys = shown.map((k) => k.flops / k.seconds);
   const [x0, x1] = [Math.min(...xs, m.flops / m.cache) / 2, Math.max(...xs, m.flops / m.memory) * 2];
   const [y0, y1] = [Math.min(...ys) / 2, Math.max(m.flops, ...ys) * 1.6];
   const log = (v, a, b) => Math.log(v / a) / Math.log(b / a);
   const X = (v) => L + (W - L - R) * log(v, x0, x1), Y = (v) => H - B - (H - B - T) * log(Math.max(v, y0), y0, y1);
-  // Powers of ten, and where these are few, what is between.
+  // Powers of ten, and 2 and 5 times these on a short axis.
   const marks = (a, b) => {
     const steps = b / a > 500 ? [1] : [1, 2, 5], all = [];
     for (let e = Math.floor(Math.log10(a)); 10 ** e <= b; e += 1) all.push(...steps.map((s) => Number(`${s}e${e}`)));
@@ -94,15 +94,15 @@ function roofline(chosen, pick) {
   };
   const roof = (rate, kind) => el(`path.roof${kind}`, { d: `M${X(Math.max(x0, y0 / rate))} ${Y(Math.max(x0, y0 / rate) * rate)}L${X(m.flops / rate)} ${Y(m.flops)}L${X(x1)} ${Y(m.flops)}` });
   const total = sum(DATA.kernels.map((k) => k.seconds ?? 0));
-  const busy = Math.max(...ys) > 1.1 * m.flops ? " Some kernels went beyond them: the machine was busy while they were measured." : "";
+  const busy = Math.max(...ys) > 1.1 * m.flops ? " Some kernels exceed them: the machine was busy while the limits were measured." : "";
   return el("figure", {},
-    el("figcaption", {}, `How fast kernels with contractions are, beside the measured limits: ${digits(m.flops / 1e9)} GFLOP/s, ${digits(m.memory / 1e9)} GB/s from memory (solid), ${digits(m.cache / 1e9)} GB/s from the cache (dashed). A larger circle takes more of the time.${busy}`),
+    el("figcaption", {}, `Kernels with contractions and the measured limits: ${digits(m.flops / 1e9)} GFLOP/s, ${digits(m.memory / 1e9)} GB/s from memory (solid), ${digits(m.cache / 1e9)} GB/s from the cache (dashed). The area of a circle is its share of the time.${busy}`),
     el("svg", { viewBox: `0 0 ${W} ${H}`, style: `width:100%;max-width:${W}px`, role: "group", "aria-label": "Roofline" },
       marks(x0, x1).flatMap((v) => [el("line.axis", { x1: X(v), x2: X(v), y1: T, y2: H - B }), el("text.quiet", { x: X(v), y: H - B + 16, "text-anchor": "middle" }, String(v))]),
       marks(y0 / 1e9, y1 / 1e9).map((v) => v * 1e9).flatMap((v) => [el("line.axis", { x1: L, x2: W - R, y1: Y(v), y2: Y(v) }), el("text.quiet", { x: L - 8, y: Y(v) + 4, "text-anchor": "end" }, String(Number((v / 1e9).toPrecision(3))))]),
       el("text.quiet", { x: W - R, y: H - 4, "text-anchor": "end" }, "FLOP per byte"), el("text.quiet", { x: 0, y: T - 8 }, "GFLOP/s"),
       roof(m.memory, ""), roof(m.cache, ".near"),
-      // The chosen one lies on top, small ones on large ones.
+      // The selected kernel is drawn last, and small circles after large ones.
       [...shown].sort((a, b) => (a === chosen) - (b === chosen) || b.seconds - a.seconds).map((k) => el(k === chosen ? "circle.mark-of.picked" : "circle.mark-of", {
         cx: X(k.flops / k.bytes), cy: Y(k.flops / k.seconds), r: 4 + 16 * Math.sqrt(k.seconds / total), tabindex: 0, role: "button",
         "aria-label": `${k.name}: ${digits(k.flops / k.seconds / 1e9)} GFLOP/s`, onclick: () => pick(k),

@@ -1,16 +1,16 @@
-// The page: its tabs, and the view that the address names.
+// The page: tabs, and the view selected by the URL hash.
 
 const VIEWS = { compare: ["Compared", compareView], graph: ["Graph", graphView], pipeline: ["Pipeline", pipelineView], kernels: ["Kernels", kernelsView], memory: ["Memory", memoryView], time: ["Time", timeView] };
 const main = document.getElementById("view"), tabs = document.getElementById("tabs");
 
-function shade(theme) {
+function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
 }
-shade(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-document.getElementById("theme").addEventListener("click", () => shade(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+document.getElementById("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
 
 for (const [name, [title]] of Object.entries(VIEWS)) {
-  if (name === "compare" && !OVERALL.includes(name)) continue;
+  if (name === "compare" && !COMPARISON_VIEWS.includes(name)) continue;
   tabs.append(el("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "view", onclick: () => go(name) }, title));
 }
 tabs.addEventListener("keydown", (event) => {
@@ -28,9 +28,9 @@ addEventListener("keydown", (event) => {
 });
 
 function draw() {
-  const { view: name, at } = here();
+  const { view: name, at } = currentView();
   DATA = PAGES[at.page ?? 0] ?? PAGES[0];
-  document.querySelectorAll("#pages button").forEach((b, k) => b.setAttribute("aria-pressed", String(!OVERALL.includes(name) && PAGES[k] === DATA)));
+  document.querySelectorAll("#pages button").forEach((b, k) => b.setAttribute("aria-pressed", String(!COMPARISON_VIEWS.includes(name) && PAGES[k] === DATA)));
   [...tabs.children].forEach((tab) => {
     const selected = tab.id === `tab-${name}`;
     tab.setAttribute("aria-selected", String(selected));
@@ -44,11 +44,11 @@ function draw() {
 }
 
 document.querySelectorAll("#pages button").forEach((b, k) => b.addEventListener("click", () => {
-  const { view } = here();
-  go(OVERALL.includes(view) ? "graph" : view, { page: k || null });
+  const { view } = currentView();
+  go(COMPARISON_VIEWS.includes(view) ? "graph" : view, { page: k || null });
 }));
 
-// The page that is shown, of one or two; what they share; which kernel of the one is which of the other.
+// The page shown, all pages, their shared tables, the kernel pairs, and the page labels.
 let DATA, PAGES, TABLES, PAIRS, LABELS;
 try {
   const { pages, pairs, labels, ...tables } = await unpacked();
@@ -62,6 +62,6 @@ try {
   draw();
   addEventListener("hashchange", draw);
 } catch (error) {
-  main.replaceChildren(el("p.fault", { role: "alert" }, `The page cannot be drawn: ${error.message}. It needs a browser of 2023 or later.`));
+  main.replaceChildren(el("p.fault", { role: "alert" }, `The page cannot be drawn: ${error.message}. It needs a browser from 2023 or later.`));
   throw error;
 }

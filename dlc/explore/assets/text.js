@@ -1,4 +1,4 @@
-// Texts line by line: coloured, their values and lines found again in another text.
+// Syntax highlighting, and the links between lines of different texts.
 
 const WORDS = {
   mlir: /(?<com>\/\/.*)|(?<str>"(?:[^"\\]|\\.)*")|(?<val>%[\w$.#-]+)|(?<sym>@"[^"]*"|@[\w$.]+|\^\w+)|(?<type>!\w[\w.]*|\b(?:tensor|memref|vector)(?=<)|\b(?:index|[fi]\d+|bf16|ui\d+)\b)|(?<op>\b[a-z_]+\.[a-z_][\w.]*|\bto\b|\bstep\b|\bins\b|\bouts\b|\biter_args\b|\battributes\b)|(?<num>-?\b\d[\w.+-]*)/g,
@@ -16,8 +16,8 @@ function language(step) {
 
 const linesOf = (step) => (step.all ??= TABLES.texts[step.listing.text].replace(/\n$/, "").split("\n"));
 
-/** A line as HTML; `changed` is the part of it, from one character to another, that is new. */
-function coloured(line, kind, changed) {
+/** A line as HTML; `changed` is its range of changed characters. */
+function highlighted(line, kind, changed) {
   let html = "", end = 0;
   const plain = (text, at) => {
     if (!changed || at + text.length <= changed[0] || at >= changed[1]) return escaped(text);
@@ -33,16 +33,16 @@ function coloured(line, kind, changed) {
   return html + plain(line.slice(end), end);
 }
 
-/** The numbers of the names that a line of a step comes from; a derivative comes from what it is the derivative of. */
+/** The origins of a line as name indices; a derivative has the origins of its primal op. */
 const originsOf = (step, line) => TABLES.roots[step.listing.sets[line]] ?? [];
 
-/** The number of a line, that of Python in its file; nothing for a line that has none there. */
+/** The number of a line; for Python, its number in the file, or "" if it has none. */
 function numberOf(step, line) {
   if (language(step) !== "python") return line + 1;
   return /:(\d+)$/.exec(TABLES.names[originsOf(step, line)[0]] ?? "")?.[1] ?? "";
 }
 
-/** The lines of `other` that line `line` of `step` became, or came from; both are steps of one unit or of the program. */
+/** The lines of `other` that share an origin with line `line` of `step`; both are steps of one unit or of the program. */
 function related(step, line, other) {
   if (other === step) return [line];
   const loops = step.listing.lines.length ? step.listing.lines[line] : step.isLoops ? line : -1;

@@ -1,4 +1,4 @@
-// Time: a measured run launch by launch, and the compilation by phase and pass.
+// Time: the timeline of a measured run, and compilation time by phase and pass.
 
 function timeView() {
   const m = DATA.measured, body = el("div.scroll");
@@ -16,15 +16,15 @@ function timeView() {
     nodes: [body],
     ready() {
       body.replaceChildren(
-        ...(m ? [el("h2", {}, "A run, thread by thread"), timeline(m, colour)] : [el("p.quiet", {}, "The program was not run: it was given no inputs.")]),
-        el("h2", {}, "The compilation"),
-        el("p.quiet.small", {}, `${seconds(DATA.seconds)} as the clock ran, with everything recorded; phases of kernels are sums over processes.`),
+        ...(m ? [el("h2", {}, "Timeline"), timeline(m, colour)] : [el("p.quiet", {}, "No timeline: the program was not run. Give it inputs to measure it.")]),
+        el("h2", {}, "Compilation"),
+        el("p.quiet.small", {}, `${seconds(DATA.seconds)} wall time, with IR recording; the phases of kernels are sums over processes.`),
         el("div.stack", { role: "img", "aria-label": phases.map(([name, s]) => `${name} ${seconds(s)}`).join(", ") },
           phases.map(([name, s], k) => el("span", { style: `width:${100 * s / all}%;background:${hue(k)}`, title: `${name}: ${seconds(s)}` }))),
         el("div.keys", {}, phases.map(([name, s], k) => el("span", {}, el("i", { style: `background:${hue(k)}` }), `${name} `, el("span.quiet", {}, seconds(s))))),
         el("h3", {}, "By pass"),
         table([
-          ["pass", false, (p) => el("span.mono", { title: p.name }, parted(p.name.replace(/\{target="[^"]*"\}$/, ""))), (p) => p.name],
+          ["pass", false, (p) => el("span.mono", { title: p.name }, breakable(p.name.replace(/\{target="[^"]*"\}$/, ""))), (p) => p.name],
           ["stage", false, (p) => p.stage, (p) => p.stage],
           ["runs", true, (p) => String(p.runs), (p) => p.runs],
           ["time", true, (p) => seconds(p.took), (p) => p.took],
@@ -34,16 +34,16 @@ function timeView() {
   };
 }
 
-const lengthOf = (spans) => Math.max(...spans.map((s) => s.start + s.seconds), 1e-12);
+const durationOf = (spans) => Math.max(...spans.map((s) => s.start + s.seconds), 1e-12);
 
-/** A run, a row for each thread: what one is at work on; bars are as wide as it takes, of `end` seconds. */
-function timeline(measured, colour, end = lengthOf(measured.spans), explained = true) {
-  const { spans, rows } = measured, whole = lengthOf(spans);
+/** The timeline of a run: one row per thread, bars of kernels, `end` seconds wide. */
+function timeline(measured, colour, end = durationOf(measured.spans), explained = true) {
+  const { spans, rows } = measured, whole = durationOf(spans);
   const busy = rows.map((_, k) => sum(spans.filter((s) => s.thread === k).map((s) => s.seconds)) / whole);
   const W = 1000, HIGH = rows.length > 8 ? 18 : rows.length > 2 ? 26 : 36, GAP = 5, H = rows.length * (HIGH + GAP);
   let from = 0, width = end;
   const svg = el("svg.spans", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", style: `height:${H}px`, role: "group", tabindex: 0, "aria-label": "Timeline; plus and minus zoom, arrows move" });
-  const told = el("p.small", { role: "status" }, " "), ends = el("div.ends.small.quiet");
+  const details = el("p.small", { role: "status" }, " "), ends = el("div.ends.small.quiet");
   const draw = () => {
     const X = (t) => W * (t - from) / width;
     svg.replaceChildren(
@@ -52,7 +52,7 @@ function timeline(measured, colour, end = lengthOf(measured.spans), explained = 
         const x = X(s.start), w = W * s.seconds / width;
         if (x + w < 0 || x > W) return [];
         const tasks = `${s.tasks} ${s.tasks === 1 ? "task" : "tasks"}`;
-        const tell = () => { told.textContent = `${s.kernel}, ${rows[s.thread]}: ${seconds(s.seconds)}, ${tasks}, from ${seconds(s.start)} on, ${percent(s.seconds / whole)} of the run`; };
+        const tell = () => { details.textContent = `${s.kernel}, ${rows[s.thread]}: ${seconds(s.seconds)}, ${tasks}, start at ${seconds(s.start)}, ${percent(s.seconds / whole)} of the run`; };
         return [el("rect.span", { x, y: s.thread * (HIGH + GAP), width: Math.max(0.4, w - (w > 3 ? 0.8 : 0)), height: HIGH, fill: colour(s.kernel), onpointerenter: tell, onclick: () => { tell(); go("kernels", { kernel: s.kernel }); } },
           el("title", {}, `${s.kernel}: ${seconds(s.seconds)}, ${tasks}`))];
       }),
@@ -78,15 +78,15 @@ function timeline(measured, colour, end = lengthOf(measured.spans), explained = 
     if (step) { from = Math.max(0, Math.min(end - width, from + step * width)); draw(); }
   });
   draw();
-  return el("figure", {}, explained && el("figcaption", {}, `${measured.runs.length > 1 ? `The fastest of ${measured.runs.length} runs` : "One run"}, ${seconds(whole)}: who is at work on which kernel. What is empty is waiting. Ctrl and the wheel zoom.`),
-    explained && el("div.zoom", {}, button("Nearer", () => zoom(0.6), "plain"), button("Farther", () => zoom(1 / 0.6), "plain")),
-    el("div.timeline", {}, el("div.names.small", {}, rows.map((name, k) => el("span", { title: name, style: `height:${HIGH + GAP}px;line-height:${HIGH}px` }, `${name} `, el("span.quiet", {}, percent(busy[k]))))), svg), ends, told);
+  return el("figure", {}, explained && el("figcaption", {}, `${measured.runs.length > 1 ? `The fastest of ${measured.runs.length} runs` : "One run"}, ${seconds(whole)}. Gaps are waiting time. Zoom with Ctrl and the wheel.`),
+    explained && el("div.zoom", {}, button("Zoom in", () => zoom(0.6), "plain"), button("Zoom out", () => zoom(1 / 0.6), "plain")),
+    el("div.timeline", {}, el("div.names.small", {}, rows.map((name, k) => el("span", { title: name, style: `height:${HIGH + GAP}px;line-height:${HIGH}px` }, `${name} `, el("span.quiet", {}, percent(busy[k]))))), svg), ends, details);
 }
 
-/** What makes times doubtful: runs of which half took longer than the fastest by more than a quarter; nothing if they agree. */
-function doubts(page, the = "The") {
+/** A warning if the median run took more than 25 % longer than the fastest. */
+function timingWarnings(page, the = "The") {
   const runs = [...(page.measured?.runs ?? [])].sort((a, b) => a - b), middle = runs[runs.length >> 1];
   if (!runs.length || middle <= 1.25 * runs[0]) return [];
-  const took = `${the} fastest run took ${seconds(runs[0])}, half of them ${seconds(middle)} or more`;
-  return [el("p.quiet.small", {}, `${took}: the machine did other work as well, and times of kernels are as uncertain.`)];
+  const took = `${the} fastest run took ${seconds(runs[0])}, the median run ${seconds(middle)}`;
+  return [el("p.quiet.small", {}, `${took}: the machine was busy, so kernel times are uncertain.`)];
 }

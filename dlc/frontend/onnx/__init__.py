@@ -1,11 +1,11 @@
-"""The ONNX importer: a model file becomes a `dl` module and a weights store.
+"""The ONNX importer: convert a model file into a `dl` module and a weight store.
 
-Read in this order: `graph.py` (the file and its rules), `large_tensors.py` (what of it protobuf is spared), `tensors.py` (its
-arrays), `importer.py` (inputs and outputs), `converting.py` (node by node), `definitions.py` (what an operator means),
-`functions.py` (nodes that stand for other nodes), `values.py` (those that are no tensors; of tensors, `../emit.py`),
-`findings.py` (what is not supported), `origins.py` (the inputs that a value hangs on), `arguments.py` (what the model is called
-with), `borders.py` (text, and what is no tensor, at the model's borders), `node.py` and `registry.py` (what converters are
-written with), then the op families, which `operators/` holds and lists.
+Suggested reading order: `graph.py` (parsing and validation), `large_tensors.py` (large tensors outside protobuf), `tensors.py`
+(tensors as arrays), `importer.py` (graph inputs and outputs), `conversion.py` (node by node), `definitions.py` (how an operator
+is converted), `functions.py` (functions and function bodies), `values.py` (strings, sequences, maps and optionals; tensors are
+in `../emitter.py`), `diagnostics.py` (unsupported features), `input_dependencies.py` (the graph inputs that a value depends
+on), `program_arguments.py` and `graph_outputs.py` (arguments and results of the program), `node.py` and `registry.py` (the API
+for converters), then the operator families in `operators/`.
 """
 
 from dlc.frontend.onnx.importer import ImportedModel, TensorInfo, check_model, import_model

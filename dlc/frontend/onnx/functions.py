@@ -1,8 +1,8 @@
-"""Operators that are defined by other operators: ONNX's function bodies, and the functions that a model brings along.
+"""Functions: function bodies of the ONNX standard, and the local functions of a model.
 
     HammingWindow(size)  ⟶  Range, Cast, Mul, Cos, Sub, … as in its definition
 
-A converter of dlc's own comes first where there is one: a body is what the specification says, not what runs best.
+A converter of dlc takes precedence: a function body specifies an operator, it is not an efficient implementation.
 """
 
 from __future__ import annotations
@@ -17,56 +17,58 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.graph import all_nodes, graphs_of, place, sorted_nodes, subgraphs
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.graph import all_nodes, describe, graphs_of, sorted_nodes, subgraphs
 from dlc.frontend.onnx.tensors import data_type_of
 from dlc.frontend.problems import NodeProblem
 
-OWN_DOMAIN = ("", "ai.onnx")
-# Functions that call functions make a small file a large program; no model comes near.
-MOST_NODES = 300_000
+ONNX_DOMAINS = ("", "ai.onnx")
+# Nested function calls can expand a small file exponentially; real models stay far below.
+MAX_INLINED_NODES = 300_000
 
 
-# What names a function: its domain, its name, and which of those of one name it is.
-Key: TypeAlias = tuple[str, str, str]
+# The identity of a function: domain, name, overload.
+FunctionKey: TypeAlias = tuple[str, str, str]
 
 
-def key_of(call: NodeProto) -> Key:
-    """The function that a node would call."""
+def function_key(call: NodeProto) -> FunctionKey:
+    """Return the key of the function that a node would call."""
     return call.domain, call.op_type, call.overload
 
 
-def local_functions(model: ModelProto) -> dict[Key, FunctionProto]:
-    """The functions in a model file."""
+def local_functions(model: ModelProto) -> dict[FunctionKey, FunctionProto]:
+    """Return the functions of a model file."""
     return {(f.domain, f.name, f.overload): f for f in model.functions}
 
 
-def opset_of(versions: Sequence[onnx.OperatorSetIdProto]) -> int:
-    """The version of ONNX's own domain, within the 32 bits that the onnx package takes; 0 where it is not imported."""
-    return next((min(max(v.version, 0), (1 << 31) - 1) for v in versions if v.domain in OWN_DOMAIN), 0)
+def onnx_opset(versions: Sequence[onnx.OperatorSetIdProto]) -> int:
+    """Return the imported version of the standard ONNX domain, clamped to 32 bits; 0 if it is not imported."""
+    return next((min(max(v.version, 0), (1 << 31) - 1) for v in versions if v.domain in ONNX_DOMAINS), 0)
 
 
 def _schema(op_type: str, opset: int, domain: str) -> Any:
-    # The stubs of onnx lack what concerns functions.
+    # The type stubs of onnx lack the function API.
     try:
-        # It takes 32 bits.
+        # The onnx package expects a 32-bit version.
         return onnx.defs.get_schema(op_type, min(max(opset, 0), (1 << 31) - 1), domain)
     except onnx.defs.SchemaError:
         return None
 
 
 def has_body(op_type: str, opset: int, domain: str = "") -> bool:
-    """Whether ONNX defines the operator of one of its domains by others, for some types of inputs at least."""
+    """Return whether ONNX defines an operator by a function body, for some input types at least."""
     schema = _schema(op_type, opset, domain)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def standard_function(node: NodeProto, versions: Mapping[str, int], inputs: Sequence[Value | None]) -> FunctionProto | None:
-    """The body that ONNX gives an operator for inputs of these types; none where it has none.
+def standard_function(
+    node: NodeProto, versions: Mapping[str, int], inputs: Sequence[ImportedValue | None]
+) -> FunctionProto | None:
+    """Return the ONNX function body of an operator for inputs of these types; None if there is none.
 
-    `versions` are those of the node's domain and of ONNX's own, which is called "".
+    `versions` are those of the node's domain and of the standard ONNX domain, whose key is "".
     """
-    domain = "" if node.domain in OWN_DOMAIN else node.domain
+    domain = "" if node.domain in ONNX_DOMAINS else node.domain
     opset = versions[domain]
     schema = _schema(node.op_type, opset, domain)
     if schema is None:
@@ -74,14 +76,14 @@ def standard_function(node: NodeProto, versions: Mapping[str, int], inputs: Sequ
     _check_node(node, versions)
     data, function = b"", FunctionProto()
     if schema.has_function:
-        data = schema.get_function_with_opset_version(_newest(schema.function_opset_versions, opset))
+        data = schema.get_function_with_opset_version(_newest_version(schema.function_opset_versions, opset))
     elif schema.has_context_dependent_function:
         types = [_type_proto(v) for v in inputs]
-        version = _newest(schema.context_dependent_function_opset_versions, opset)
+        version = _newest_version(schema.context_dependent_function_opset_versions, opset)
         try:
             data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
         except (ValueError, RuntimeError) as error:
-            raise NodeProblem("input", f"there is no definition for inputs of these types: {error}") from error
+            raise NodeProblem("input", f"ONNX has no function body for inputs of these types: {error}") from error
     if not data:
         return None
     function.ParseFromString(data)
@@ -91,20 +93,20 @@ def standard_function(node: NodeProto, versions: Mapping[str, int], inputs: Sequ
 
 
 def _check_node(node: NodeProto, versions: Mapping[str, int]) -> None:
-    # What builds the bodies trusts nodes to have the inputs and attributes of their schema.
+    # The builders of function bodies assume that nodes conform to their schema.
     context = onnx.checker.C.CheckerContext()
-    context.ir_version, context.opset_imports = onnx.IR_VERSION, {**versions, **dict.fromkeys(OWN_DOMAIN, versions[""])}
+    context.ir_version, context.opset_imports = onnx.IR_VERSION, {**versions, **dict.fromkeys(ONNX_DOMAINS, versions[""])}
     try:
         onnx.checker.check_node(node, context)
     except onnx.checker.ValidationError as error:
-        raise ModelError(f"{place(node)}: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"{describe(node)}: {str(error).splitlines()[0]}") from error
 
 
-def _newest(versions: Sequence[int], opset: int) -> int:
+def _newest_version(versions: Sequence[int], opset: int) -> int:
     return max((v for v in versions if v <= opset), default=min(versions))
 
 
-def _type_proto(value: Value | None) -> bytes:
+def _type_proto(value: ImportedValue | None) -> bytes:
     proto = TypeProto()
     if value is not None:
         proto.tensor_type.elem_type = data_type_of(numpy_dtype(value.element_type))
@@ -115,76 +117,78 @@ def _type_proto(value: Value | None) -> bytes:
     return proto.SerializeToString()
 
 
-def body_of(function: FunctionProto, node: NodeProto) -> list[NodeProto]:
-    """The nodes of a function, sorted, as the call `node` means them."""
+def instantiate_body(function: FunctionProto, node: NodeProto) -> list[NodeProto]:
+    """Return the nodes of a function, sorted, with the attributes and inputs of the call `node`."""
     if len(node.input) > len(function.input) or len(node.output) > len(function.output):
         raise ModelError(
-            f"{place(node)}: {len(node.input)} inputs and {len(node.output)} outputs for a function of "
+            f"{describe(node)}: {len(node.input)} inputs and {len(node.output)} outputs for a function of "
             f"{len(function.input)} and {len(function.output)}"
         )
     actual = {a.name: a for a in (*function.attribute_proto, *node.attribute)}
-    left_out = {name for name, given in zip_longest(function.input, node.input) if not given}
-    # A body need not make what nobody asks for.
-    wanted = [name for name, given in zip(function.output, node.output, strict=False) if given]
+    omitted = {name for name, actual_name in zip_longest(function.input, node.input) if not actual_name}
+    # Outputs that the call omits need not be computed.
+    used_outputs = [name for name, actual_name in zip(function.output, node.output, strict=False) if actual_name]
     graph = GraphProto(
         node=function.node,
         input=[ValueInfoProto(name=n) for n in function.input],
-        output=[ValueInfoProto(name=n) for n in wanted],
+        output=[ValueInfoProto(name=n) for n in used_outputs],
     )
-    return [_called(n, actual, left_out) for n in sorted_nodes(graph)]
+    return [_instantiate_node(n, actual, omitted) for n in sorted_nodes(graph)]
 
 
-def require_few_nodes(graph: GraphProto, functions: Mapping[Key, FunctionProto]) -> None:
-    """Raises ModelError, which names a function, if calls in a graph unfold to more than `MOST_NODES`."""
-    called = {key: [key_of(n) for n in _nodes_of(function)] for key, function in functions.items()}
+def require_bounded_inlining(graph: GraphProto, functions: Mapping[FunctionKey, FunctionProto]) -> None:
+    """Raise ModelError, naming a function, if the calls in a graph expand to more than `MAX_INLINED_NODES` nodes."""
+    called = {key: [function_key(n) for n in _nodes_of(function)] for key, function in functions.items()}
     try:
         order = list(TopologicalSorter(called).static_order())
     except CycleError:
-        return  # who calls itself is found where it is called
-    nodes: dict[Key, int] = {}
+        return  # recursion is reported at the call
+    nodes: dict[FunctionKey, int] = {}
     for key in order:
         nodes[key] = sum(1 + nodes[callee] for callee in called.get(key, ()))
     for node in all_nodes(graph):
-        count = nodes.get(key_of(node), 0)
-        if count > MOST_NODES:
-            raise ModelError(f"{place(node)}: the function {node.op_type} unfolds to {count} nodes, more than {MOST_NODES}")
+        count = nodes.get(function_key(node), 0)
+        if count > MAX_INLINED_NODES:
+            raise ModelError(
+                f"{describe(node)}: the function {node.op_type} expands to {count} nodes, more than {MAX_INLINED_NODES}"
+            )
 
 
 def _nodes_of(function: FunctionProto) -> list[NodeProto]:
     return list(all_nodes(GraphProto(node=function.node)))
 
 
-def _is_formal(node: NodeProto, left_out: Container[str]) -> bool:
-    """Whether a node hangs on how its function is called, be it by what stands inside it."""
+def _depends_on_call(node: NodeProto, omitted: Container[str]) -> bool:
+    """Return whether a node or its subgraphs depend on the attributes or omitted inputs of the call."""
     return (
         any(attribute.ref_attr_name for attribute in node.attribute)
-        or any(name in left_out for name in node.input)
-        or any(_is_formal(inner, left_out) for graph in subgraphs(node) for inner in graph.node)
+        or any(name in omitted for name in node.input)
+        or any(_depends_on_call(inner, omitted) for graph in subgraphs(node) for inner in graph.node)
     )
 
 
-def _called(node: NodeProto, actual: Mapping[str, AttributeProto], left_out: Container[str]) -> NodeProto:
-    """A node of a function as one call means it: with the attributes that are given, without inputs that are left out."""
-    if not _is_formal(node, left_out):
+def _instantiate_node(node: NodeProto, actual: Mapping[str, AttributeProto], omitted: Container[str]) -> NodeProto:
+    """Return a node of a function for one call: with the actual attributes, without omitted inputs."""
+    if not _depends_on_call(node, omitted):
         return node
     result, attributes = NodeProto(), list[AttributeProto]()
     result.CopyFrom(node)
-    result.input[:] = ["" if name in left_out else name for name in node.input]
+    result.input[:] = ["" if name in omitted else name for name in node.input]
     for attribute in node.attribute:
         if not attribute.ref_attr_name:
-            attributes.append(_with_nodes(attribute, lambda inner: _called(inner, actual, left_out)))
+            attributes.append(_map_subgraph_nodes(attribute, lambda inner: _instantiate_node(inner, actual, omitted)))
         elif attribute.ref_attr_name in actual:
-            given = AttributeProto()
-            given.CopyFrom(actual[attribute.ref_attr_name])
-            given.name = attribute.name
-            attributes.append(given)
+            actual_name = AttributeProto()
+            actual_name.CopyFrom(actual[attribute.ref_attr_name])
+            actual_name.name = attribute.name
+            attributes.append(actual_name)
     del result.attribute[:]
     result.attribute.extend(attributes)
     return result
 
 
-def _with_nodes(attribute: AttributeProto, change: Callable[[NodeProto], NodeProto]) -> AttributeProto:
-    """An attribute with other nodes in its graphs, where it has graphs."""
+def _map_subgraph_nodes(attribute: AttributeProto, change: Callable[[NodeProto], NodeProto]) -> AttributeProto:
+    """Return an attribute whose subgraphs, if any, have their nodes mapped by `change`."""
     result = AttributeProto()
     result.CopyFrom(attribute)
     for graph in graphs_of(result):

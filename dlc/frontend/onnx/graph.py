@@ -1,7 +1,7 @@
-"""The shape of a model file: parsing, and the rules that every graph obeys before it is imported.
+"""Load a model file and validate its graphs.
 
-Checked here: each name has one producer, each name read is produced, no cycles. Nodes come out in an order in which every
-node follows its producers (files have them sorted already, as ONNX demands; sorting costs nothing and mends the rest).
+Checked here: each name has one producer, each name read is produced, there are no cycles. Nodes are returned in topological
+order (ONNX requires files to be sorted already; sorting is cheap and repairs the others).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from dlc.errors import ModelError
-from dlc.frontend.onnx.large_tensors import Content, all_of, content_of, without_large_tensors
-from dlc.frontend.onnx.other_formats import described
+from dlc.frontend.onnx.large_tensors import Content, open_content, read_all, without_large_tensors
+from dlc.frontend.onnx.other_formats import describe_format
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A parsed model, the folder its external data may lie in, and what messages call it.
+    """A parsed model, the folder of its external data, and its name in messages.
 
-    `content`: what the file holds, where `proto` lacks the large tensors (large_tensors.py).
+    `content`: the contents of the file, if `proto` lacks the large tensors (large_tensors.py).
     """
 
     proto: ModelProto
@@ -34,84 +34,84 @@ class ModelFile:
 
     @property
     def stem(self) -> str:
-        """What its programs are called."""
+        """The name of its programs."""
         return Path(self.name).stem
 
 
-# The operator that reads a tensor which is none of its inputs, the one that it differentiates.
+# The operator that also reads a tensor outside of its inputs: the one that it differentiates.
 _GRADIENT = "ai.onnx.preview.training", "Gradient"
 
-Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | ModelFile"
+ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | ModelFile"
 
 
-def load(source: Source, *, whole: bool = True) -> ModelFile:
-    """The model of a path, of the bytes of a file, or a ModelProto; raises ModelError where there is none.
+def load(source: ModelSource, *, whole: bool = True) -> ModelFile:
+    """Return the model of a path, of the bytes of a file, or of a ModelProto; raises ModelError for anything else.
 
-    Unless it is to be `whole`, large tensors of files stay where they are, as `content`.
+    Unless `whole`, large tensors of files are not parsed but referenced in `content`.
     """
     if isinstance(source, ModelFile):
         return source
     if isinstance(source, ModelProto):
-        return _checked(ModelFile(source, None, source.graph.name or "model"))
+        return _require_graph(ModelFile(source, None, source.graph.name or "model"))
     if isinstance(source, bytes):
         return replace(load(_parse(source, "model", whole=whole)), content=None if whole else source)
     path = Path(source)
     try:
-        content = content_of(path)
+        content = open_content(path)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
     proto = _parse(content, str(path), whole=whole)
-    return _checked(ModelFile(proto, path.parent, str(path), None if whole else content))
+    return _require_graph(ModelFile(proto, path.parent, str(path), None if whole else content))
 
 
 def _parse(content: Content, name: str, *, whole: bool) -> ModelProto:
-    proto, data = ModelProto(), all_of(content) if whole else without_large_tensors(content)
+    proto, data = ModelProto(), read_all(content) if whole else without_large_tensors(content)
     try:
         proto.ParseFromString(data)
     except DecodeError as error:
-        what = described(data) or f"or a truncated one ({len(data)} bytes)"
+        what = describe_format(data) or f"or a truncated one ({len(data)} bytes)"
         raise ModelError(f"{name}: not an ONNX model, {what}") from error
-    if not proto.HasField("graph") and (what := described(data)) is not None:
+    if not proto.HasField("graph") and (what := describe_format(data)) is not None:
         raise ModelError(f"{name}: not an ONNX model, {what}")
-    if (spoiled := next(_spoiled_texts(proto), None)) is not None:
-        raise ModelError(f"{name}: damaged: {spoiled!r} in it is no UTF-8 text")
+    if (invalid := next(_invalid_strings(proto), None)) is not None:
+        raise ModelError(f"{name}: damaged: {invalid!r} is not valid UTF-8")
     return proto
 
 
-def _spoiled_texts(message: Message) -> Iterator[bytes]:
-    """What should be text in a message and is not: protobuf hands it out as bytes."""
+def _invalid_strings(message: Message) -> Iterator[bytes]:
+    """Yield the string fields of a message that are not valid UTF-8: protobuf returns them as bytes."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             for inner in value if field.is_repeated else [value]:
-                yield from _spoiled_texts(inner)
+                yield from _invalid_strings(inner)
         elif field.type == field.TYPE_STRING:
             yield from (text for text in (value if field.is_repeated else [value]) if isinstance(text, bytes))
 
 
-def _checked(model: ModelFile) -> ModelFile:
+def _require_graph(model: ModelFile) -> ModelFile:
     if not model.proto.HasField("graph") or not model.proto.graph.output:
         raise ModelError(
             f"{model.name}: not an ONNX model: it has no graph with outputs; is it the file that an exporter wrote?"
         )
     if not model.proto.opset_import:
-        raise ModelError(f"{model.name}: the model does not say which opset it uses (opset_import)")
+        raise ModelError(f"{model.name}: the model does not import an opset (opset_import is empty)")
     return model
 
 
 def label(node: NodeProto) -> str:
-    """What messages and locations call a node: its name, or its first result's."""
+    """Return the name of a node for messages and locations: its name, or that of its first output."""
     return node.name or next((o for o in node.output if o), node.op_type)
 
 
-def place(node: NodeProto) -> str:
-    """A node in a message."""
+def describe(node: NodeProto) -> str:
+    """Return the description of a node for messages."""
     return f"node '{label(node)}' ({node.op_type})"
 
 
 def sorted_nodes(graph: GraphProto, outside: Container[str] = ()) -> list[NodeProto]:
-    """The nodes, each after the producers of what it reads; names of `outside` are known where the graph stands.
+    """Return the nodes in topological order; names in `outside` are defined by the enclosing graphs.
 
-    Raises ModelError for a name with two producers, a name that nothing produces, or a cycle.
+    Raises ModelError for a name with two producers, a name without a producer, or a cycle.
     """
     nodes = list(graph.node)
     producers = _producers(graph, nodes)
@@ -121,7 +121,7 @@ def sorted_nodes(graph: GraphProto, outside: Container[str] = ()) -> list[NodePr
         if root in finished:
             continue
         # Depth first with an explicit stack: graphs are deeper than Python's recursion limit.
-        stack = [(root, iter(list(reads(nodes[root]))))]
+        stack = [(root, iter(list(names_read(nodes[root]))))]
         finished[root] = False
         while stack:
             k, pending = stack[-1]
@@ -134,16 +134,16 @@ def sorted_nodes(graph: GraphProto, outside: Container[str] = ()) -> list[NodePr
             if name not in producers:
                 if name in outside:
                     continue
-                raise ModelError(f"{place(nodes[k])}: reads '{name}', which nothing produces")
+                raise ModelError(f"{describe(nodes[k])}: reads '{name}', which nothing produces")
             producer = producers[name]
             if isinstance(producer, str) or finished.get(producer):
                 continue
             if producer in finished:
                 members = [n for n, _ in stack]
                 cycle = [label(nodes[n]) for n in (*members[members.index(producer) :], producer)]
-                raise ModelError(f"{place(nodes[producer])}: depends on itself: {' reads '.join(cycle)}")
+                raise ModelError(f"{describe(nodes[producer])}: depends on itself: {' reads '.join(cycle)}")
             finished[producer] = False
-            stack.append((producer, iter(list(reads(nodes[producer])))))
+            stack.append((producer, iter(list(names_read(nodes[producer])))))
     for output in graph.output:
         if output.name not in producers and output.name not in outside:
             raise ModelError(f"output '{output.name}': nothing produces it")
@@ -151,23 +151,23 @@ def sorted_nodes(graph: GraphProto, outside: Container[str] = ()) -> list[NodePr
 
 
 def _producers(graph: GraphProto, nodes: Sequence[NodeProto]) -> dict[str, int | str]:
-    """What makes each name: a node's number, or an input or initialiser as messages call it."""
+    """Return the producer of each name: the index of a node, or an input or initializer as described in messages."""
     producers: dict[str, int | str] = {}
 
     def add(name: str, producer: int | str) -> None:
         if name in producers:
-            texts = [p if isinstance(p, str) else place(nodes[p]) for p in (producers[name], producer)]
+            texts = [p if isinstance(p, str) else describe(nodes[p]) for p in (producers[name], producer)]
             raise ModelError(f"'{name}' has two producers: {texts[0]} and {texts[1]}")
         producers[name] = producer
 
     for value in graph.input:
         add(value.name, f"input '{value.name}'")
-    initialisers: set[str] = set()
+    initializers: set[str] = set()
     for tensor in (*graph.initializer, *(s.values for s in graph.sparse_initializer)):
-        # Up to ir_version 3 every initialiser is listed as an input too; later it is a default that a caller may replace.
-        if tensor.name in initialisers or tensor.name not in producers:
-            add(tensor.name, f"initialiser '{tensor.name}'")
-        initialisers.add(tensor.name)
+        # Up to ir_version 3 initializers are listed as inputs too; later such an input has a default that a caller may replace.
+        if tensor.name in initializers or tensor.name not in producers:
+            add(tensor.name, f"initializer '{tensor.name}'")
+        initializers.add(tensor.name)
     for k, node in enumerate(nodes):
         for name in node.output:
             if name:
@@ -175,8 +175,8 @@ def _producers(graph: GraphProto, nodes: Sequence[NodeProto]) -> dict[str, int |
     return producers
 
 
-def reads(node: NodeProto) -> Iterator[str]:
-    """The names that a node reads, those captured by its subgraphs included; a gradient what it is of."""
+def names_read(node: NodeProto) -> Iterator[str]:
+    """Yield the names that a node reads, including captures of its subgraphs and the output that a Gradient differentiates."""
     yield from (name for name in node.input if name)
     if (node.domain, node.op_type) == _GRADIENT:
         yield from (a.s.decode(errors="replace") for a in node.attribute if a.name == "y")
@@ -184,37 +184,37 @@ def reads(node: NodeProto) -> Iterator[str]:
         local = {v.name for v in inner.input} | {t.name for t in inner.initializer}
         local |= {s.values.name for s in inner.sparse_initializer}
         local |= {name for n in inner.node for name in n.output}
-        captured = (name for n in inner.node for name in reads(n))
+        captured = (name for n in inner.node for name in names_read(n))
         yield from (name for name in (*captured, *(o.name for o in inner.output)) if name not in local)
 
 
-def between(graphs: Sequence[Sequence[NodeProto]], inputs: Sequence[str], output: str) -> GraphProto:
-    """The function from some names to another one that nodes of these graphs are: those that lead from the ones to the other.
+def subgraph_between(graphs: Sequence[Sequence[NodeProto]], inputs: Sequence[str], output: str) -> GraphProto:
+    """Return the function that nodes of these graphs compute from `inputs` to `output`: the nodes on paths between them.
 
-    It reads what hangs on no input where the nodes stand.
+    Values that depend on no input are captured.
     """
     producers = {name: node for nodes in graphs for node in nodes for name in node.output if name}
-    # Whether a name hangs on an input: producers first, which are on the stack above who reads them.
-    hangs: dict[str, bool] = dict.fromkeys(inputs, True)
+    # Whether a name depends on an input; producers are visited before their consumers.
+    depends: dict[str, bool] = dict.fromkeys(inputs, True)
     found: list[NodeProto] = []
-    stack, begun = [output], set[str]()
+    stack, visited = [output], set[str]()
     while stack:
         name = stack[-1]
         node = producers.get(name)
-        # Names that mean different tensors in these graphs may lead in a circle, which is gone through once.
-        seen = name in hangs or name in begun
-        pending = [] if node is None or seen else [n for n in reads(node) if n not in hangs]
-        begun.add(name)
+        # Equal names in different graphs may form a cycle, which is traversed once.
+        seen = name in depends or name in visited
+        pending = [] if node is None or seen else [n for n in names_read(node) if n not in depends]
+        visited.add(name)
         stack.extend(pending)
         if pending:
             continue
         stack.pop()
-        if name not in hangs:
-            is_on = node is not None and any(hangs.get(n) for n in reads(node))
+        if name not in depends:
+            is_dependent = node is not None and any(depends.get(n) for n in names_read(node))
             if node is not None:
-                found += [node] * is_on
-                hangs.update(dict.fromkeys((n for n in node.output if n and n not in hangs), is_on))
-            hangs[name] = is_on
+                found += [node] * is_dependent
+                depends.update(dict.fromkeys((n for n in node.output if n and n not in depends), is_dependent))
+            depends[name] = is_dependent
     return GraphProto(
         node=found,
         input=[ValueInfoProto(name=name) for name in inputs],
@@ -223,7 +223,7 @@ def between(graphs: Sequence[Sequence[NodeProto]], inputs: Sequence[str], output
 
 
 def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """The nodes of a graph and of those inside them."""
+    """Yield the nodes of a graph and of its subgraphs."""
     for node in graph.node:
         yield node
         for inner in subgraphs(node):
@@ -231,13 +231,13 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs among a node's attributes (branches, loop bodies)."""
+    """Yield the subgraphs among the attributes of a node (branches, loop bodies)."""
     for attribute in node.attribute:
         yield from graphs_of(attribute)
 
 
 def graphs_of(attribute: AttributeProto) -> Iterator[GraphProto]:
-    """The graphs that an attribute holds."""
+    """Yield the graphs that an attribute holds."""
     if attribute.HasField("g"):
         yield attribute.g
     yield from attribute.graphs

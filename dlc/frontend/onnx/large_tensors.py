@@ -1,6 +1,6 @@
-"""Model files without their large tensors, which are read from where they lie in the file.
+"""Strip large tensors from model files before protobuf parses them; they are read from their position in the file.
 
-protobuf copies what a message holds, and hands out another copy: with weights of half a gigabyte both are worth avoiding.
+protobuf copies the data of a message twice, which is expensive for hundreds of megabytes of weights.
 """
 
 from __future__ import annotations
@@ -13,117 +13,117 @@ from onnx import ModelProto, TensorProto
 
 from dlc.files.mapped_files import MappedFile
 
-# What a file holds: in memory, or mapped into it.
+# The contents of a file: in memory, or memory-mapped.
 Content: TypeAlias = bytes | MappedFile
-# From how many bytes on a tensor is large.
-LARGE = 1 << 16
-# The location of external data that is inside of the model's own file: no file is called so.
-INSIDE = "\0"
+# Tensors from this size on are large.
+LARGE_TENSOR_BYTES = 1 << 16
+# The external data location that stands for the model file itself; not a valid file name.
+OWN_FILE_LOCATION = "\0"
 _RAW = TensorProto.DESCRIPTOR.fields_by_name["raw_data"]
-# How the value of a field is written, by the lowest bits of its tag: a number, 8 bytes, so many bytes, 4 bytes.
-_NUMBER, _EIGHT, _SO_MANY, _FOUR = 0, 1, 2, 5
+# The wire types of protobuf: the lowest three bits of a tag.
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
-def content_of(path: Path) -> Content:
-    """What a file holds. Raises OSError when it cannot be read, and for a device, which need not end (/dev/zero)."""
+def open_content(path: Path) -> Content:
+    """Return the contents of a file. Raises OSError if it cannot be read, or is a device, which may be endless (/dev/zero)."""
     if path.is_char_device():
         raise OSError(errno.EINVAL, "it is a device, not a file")
-    # What is no file, a pipe or a folder say, cannot be mapped.
-    return MappedFile.of(path) if path.is_file() and path.stat().st_size >= LARGE else path.read_bytes()
+    # Pipes cannot be mapped; reading a folder raises OSError.
+    return MappedFile.of(path) if path.is_file() and path.stat().st_size >= LARGE_TENSOR_BYTES else path.read_bytes()
 
 
-def all_of(content: Content) -> bytes:
-    """What a file holds, in memory. Raises ModelError if it is changed meanwhile."""
+def read_all(content: Content) -> bytes:
+    """Return the contents of a file in memory. Raises ModelError if the file changes meanwhile."""
     return content.bytes_at(0, len(content)) if isinstance(content, MappedFile) else content
 
 
-class _Read:
-    """What a file holds, read in blocks: to look at it through its mapping ends the process if it is cut short meanwhile."""
+class _BlockReader:
+    """Read a mapped file in blocks: access to the mapping itself would crash the process if the file is truncated meanwhile."""
 
     def __init__(self, file: MappedFile) -> None:
         self.file, self.block, self.first = file, b"", 0
 
     @overload
-    def __getitem__(self, place: int) -> int: ...
+    def __getitem__(self, index: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice[int, int, None]) -> bytes: ...
-    def __getitem__(self, place: int | slice[int, int, None]) -> int | bytes:
-        if isinstance(place, slice):
-            return self.file.bytes_at(place.start, place.stop)
-        if not 0 <= place - self.first < len(self.block):
-            self.block, self.first = self.file.bytes_at(place, min(place + LARGE, len(self.file))), place
-        return self.block[place - self.first]
+    def __getitem__(self, index: slice[int, int, None]) -> bytes: ...
+    def __getitem__(self, index: int | slice[int, int, None]) -> int | bytes:
+        if isinstance(index, slice):
+            return self.file.bytes_at(index.start, index.stop)
+        if not 0 <= index - self.first < len(self.block):
+            self.block, self.first = self.file.bytes_at(index, min(index + LARGE_TENSOR_BYTES, len(self.file))), index
+        return self.block[index - self.first]
 
 
 def without_large_tensors(content: Content) -> bytes:
-    """A model as its file holds it, with each large `raw_data` replaced by where it is: external data that is `INSIDE`.
+    """Return a serialized model with each large `raw_data` replaced by external data at `OWN_FILE_LOCATION`.
 
-    What is no message comes back as it is, for protobuf to say so.
+    Returns other contents unchanged, for protobuf to reject.
     """
     try:
-        data = _Read(content) if isinstance(content, MappedFile) else memoryview(content)
-        return b"".join(_cut(data, 0, len(content), ModelProto.DESCRIPTOR))
+        data = _BlockReader(content) if isinstance(content, MappedFile) else memoryview(content)
+        return b"".join(_strip(data, 0, len(content), ModelProto.DESCRIPTOR))
     except (IndexError, ValueError, RecursionError):
-        return all_of(content)
+        return read_all(content)
 
 
-def _cut(data: memoryview | _Read, at: int, end: int, message: Any) -> list[bytes | memoryview]:
-    """The pieces of the message between two places. Raises IndexError or ValueError for what is none."""
+def _strip(data: memoryview | _BlockReader, position: int, end: int, message: Any) -> list[bytes | memoryview]:
+    """Return the pieces of the message in a range of offsets. Raises IndexError or ValueError if it is malformed."""
     pieces: list[bytes | memoryview] = []
-    # Of a field that is there twice the last one counts: where `raw_data` is comes after all that the file says.
+    # The last occurrence of a field wins: the location of `raw_data` is appended after all other fields.
     where = b""
-    taken, fields = at, message.fields_by_number
-    while at < end:
-        start = at
-        tag, at = _number(data, at)
+    copied_end, fields = position, message.fields_by_number
+    while position < end:
+        start = position
+        tag, position = _read_varint(data, position)
         wire = tag & 7
-        if wire == _NUMBER:
-            _, at = _number(data, at)
-        elif wire == _EIGHT:
-            at += 8
-        elif wire == _FOUR:
-            at += 4
-        elif wire == _SO_MANY:
-            size, at = _number(data, at)
-            field = fields.get(tag >> 3) if size >= LARGE else None
-            if at + size > end:
+        if wire == _VARINT:
+            _, position = _read_varint(data, position)
+        elif wire == _FIXED64:
+            position += 8
+        elif wire == _FIXED32:
+            position += 4
+        elif wire == _LENGTH_DELIMITED:
+            size, position = _read_varint(data, position)
+            field = fields.get(tag >> 3) if size >= LARGE_TENSOR_BYTES else None
+            if position + size > end:
                 raise ValueError("a field goes beyond its message")
             if field == _RAW:
-                pieces.append(data[taken:start])
-                taken, where = at + size, _found_at(at, size)
+                pieces.append(data[copied_end:start])
+                copied_end, where = position + size, _external_data_fields(position, size)
             elif field is not None and field.message_type is not None:
-                inner = _cut(data, at, at + size, field.message_type)
-                pieces += [data[taken:start], _encoded(tag), _encoded(sum(map(len, inner))), *inner]
-                taken = at + size
-            at += size
+                inner = _strip(data, position, position + size, field.message_type)
+                pieces += [data[copied_end:start], _encode_varint(tag), _encode_varint(sum(map(len, inner))), *inner]
+                copied_end = position + size
+            position += size
         else:
             raise ValueError(f"no field is written as {wire}")
-    if at > end:
+    if position > end:
         raise ValueError("a field goes beyond its message")
-    return [*pieces, data[taken:end], where]
+    return [*pieces, data[copied_end:end], where]
 
 
-def _found_at(offset: int, size: int) -> bytes:
-    """The fields of a tensor that say so."""
+def _external_data_fields(offset: int, size: int) -> bytes:
+    """Return the serialized fields of a tensor that reference external data in the model file."""
     tensor = TensorProto(data_location=TensorProto.EXTERNAL)
-    for key, value in (("location", INSIDE), ("offset", str(offset)), ("length", str(size))):
+    for key, value in (("location", OWN_FILE_LOCATION), ("offset", str(offset)), ("length", str(size))):
         tensor.external_data.add(key=key, value=value)
     return tensor.SerializeToString()
 
 
-def _number(data: memoryview | _Read, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and where it ends."""
+def _read_varint(data: memoryview | _BlockReader, position: int) -> tuple[int, int]:
+    """Read a varint: seven bits per byte, the lowest first. Return its value and its end."""
     number, shift = 0, 0
     while shift < 70:
-        byte = data[at]
+        byte = data[position]
         number |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 128:
-            return number, at
-    raise ValueError("a number that does not end")
+            return number, position
+    raise ValueError("a varint of more than ten bytes")
 
 
-def _encoded(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     digits = bytearray()
     while number > 127:
         digits.append(number & 127 | 128)

@@ -1,9 +1,9 @@
-"""Files that are taken for ONNX models: what they are, and what there is to do with them."""
+"""Recognize files of other formats that are passed as ONNX models, and suggest a remedy."""
 
 from __future__ import annotations
 
-# How they begin, after so many bytes.
-_BEGINNINGS: tuple[tuple[int, tuple[bytes, ...], str], ...] = (
+# (offset, magic bytes, description and remedy)
+_MAGIC_BYTES: tuple[tuple[int, tuple[bytes, ...], str], ...] = (
     (4, (b"TFL3",), "a TFLite model; compile, run, check and explore take it, by a name that ends in .tflite"),
     (0, (b"dlcmodel",), "a compiled model; run and bench take it, by a name that ends in .dlc, all else the ONNX model"),
     (0, (b"PK\x03\x04",), "a zip archive; what torch.export.save wrote is taken by a name that ends in .pt2"),
@@ -16,7 +16,7 @@ _BEGINNINGS: tuple[tuple[int, tuple[bytes, ...], str], ...] = (
 )
 
 
-def described(data: bytes) -> str | None:
-    """What a file is that is no ONNX model, and what to do about it; None if it is not known."""
-    found = (what for after, beginnings, what in _BEGINNINGS if data.startswith(beginnings, after))
+def describe_format(data: bytes) -> str | None:
+    """Return the format of a file that is not an ONNX model, and a remedy; None if it is unknown."""
+    found = (what for after, beginnings, what in _MAGIC_BYTES if data.startswith(beginnings, after))
     return next((f"which is needed here, but {what}" for what in found), None)

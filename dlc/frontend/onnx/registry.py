@@ -1,4 +1,4 @@
-"""Which converter an ONNX operator has at an opset: tables that the op families fill and `operators/` joins."""
+"""Register converters by operator and opset: the operator families fill tables, which `operators/` joins."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
 
-# The opsets of ONNX's own domain that dlc reads.
+# The supported opsets of the standard ONNX domain.
 FIRST_OPSET, LAST_OPSET = 7, 28
 
-Converter: TypeAlias = Callable[[Node], "Value | Sequence[Value]"]
+Converter: TypeAlias = Callable[[OnnxNode], "ImportedValue | Sequence[ImportedValue]"]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A converter, for nodes of the opsets `since` to `until`."""
+class ConverterEntry:
+    """A converter for nodes of the opsets `since` to `until`."""
 
     convert: Converter
     since: int
     until: int
 
 
-class Table:
-    """The converters of one family: `@table("Gemm")`, or `@table("Squeeze", since=13)` beside one for `until=12`."""
+class ConverterTable:
+    """The converters of one family: `@table("Gemm")`, or `@table("Squeeze", since=13)` in addition to one with `until=12`."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, list[Entry]] = {}
+        self.entries: dict[str, list[ConverterEntry]] = {}
 
     def __call__(self, *names: str, since: int = FIRST_OPSET, until: int = LAST_OPSET) -> Callable[[Converter], Converter]:
         def register(convert: Converter) -> Converter:
             for name in names:
-                self.entries.setdefault(name, []).append(Entry(convert, since, until))
+                self.entries.setdefault(name, []).append(ConverterEntry(convert, since, until))
             return convert
 
         return register

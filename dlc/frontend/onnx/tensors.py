@@ -1,4 +1,4 @@
-"""Tensors of a model file as NumPy arrays: sizes are checked against the bytes that exist before anything is made."""
+"""Read tensors of a model file as NumPy arrays; sizes are checked against the available bytes before anything is allocated."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from onnx import SparseTensorProto, TensorProto
 
 from dlc.arrays import aligned_empty
 from dlc.errors import ModelError
-from dlc.files.mapped_files import file_of, in_memory
-from dlc.frontend.onnx.large_tensors import INSIDE, Content, content_of
+from dlc.files.mapped_files import backing_file, copy_to_memory
+from dlc.frontend.onnx.large_tensors import OWN_FILE_LOCATION, Content, open_content
 from dlc.frontend.problems import NodeProblem
 from dlc.weights import Array
 
@@ -33,20 +33,20 @@ _DTYPES: dict[int, np.dtype[Any]] = {
     TensorProto.UINT4: np.dtype(ml_dtypes.uint4), TensorProto.INT2: np.dtype(ml_dtypes.int2),
     TensorProto.UINT2: np.dtype(ml_dtypes.uint2),
 }  # fmt: skip
-# Types of which several elements share a byte in a file, the first in its lowest bits, and their bits.
-_PACKED: dict[int, int] = {
+# Bits per element of the types whose elements are packed into bytes, the first in the lowest bits.
+_PACKED_BITS: dict[int, int] = {
     TensorProto.FLOAT4E2M1: 4, TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.INT2: 2, TensorProto.UINT2: 2,
 }  # fmt: skip
 
-# A process may have about a thousand files open, and exporters write a file for each tensor: those of more files than these are
-# read at once.
-MOST_OPEN = 64
-# Elements of a sparse tensor, whose size in the file says nothing of its size in memory.
-_MOST_DENSE = 1 << 28
+# A process may have about a thousand files open, and some exporters write a file per tensor: further files are copied into
+# memory.
+MAX_OPEN_FILES = 64
+# Limits the dense size of a sparse tensor, which is independent of its size in the file.
+_MAX_DENSE_ELEMENTS = 1 << 28
 
 
 def dtype_of(data_type: int) -> np.dtype[Any]:
-    """The NumPy dtype of an ONNX tensor type; raises NodeProblem for one that dlc has none for."""
+    """Return the NumPy dtype of an ONNX tensor type; raises NodeProblem for an unsupported one."""
     if data_type not in _DTYPES:
         known = data_type in TensorProto.DataType.values()
         name = TensorProto.DataType.Name(TensorProto.DataType.ValueType(data_type)).lower() if known else str(data_type)
@@ -55,14 +55,14 @@ def dtype_of(data_type: int) -> np.dtype[Any]:
 
 
 def data_type_of(dtype: np.dtype[Any]) -> int:
-    """The ONNX tensor type of a NumPy dtype."""
+    """Return the ONNX tensor type of a NumPy dtype."""
     return next(data_type for data_type, known in _DTYPES.items() if known == dtype)
 
 
 class TensorReader:
-    """Reads the tensors of one model; external data only from files inside the model's `folder`.
+    """Read the tensors of one model; external data only from files inside the model's `folder`.
 
-    `content`: what the model's own file holds, where large tensors are. What lies in a mapped file stays there.
+    `content`: the contents of the model file with the large tensors. Data in mapped files is not copied.
     """
 
     def __init__(self, folder: Path | None, content: Content | None = None) -> None:
@@ -73,137 +73,138 @@ class TensorReader:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files of external data that were read."""
+        """The external data files that were read."""
         return tuple(self._files)
 
     def release(self) -> None:
-        """Gives back the memory of what was looked at in mapped files."""
+        """Release the physical memory of the mapped pages that were read."""
         for source in (self._content, *self._open.values()):
-            if source is not None and (file := file_of(source)) is not None:
+            if source is not None and (file := backing_file(source)) is not None:
                 file.madvise(MADV_DONTNEED)
 
-    def read(self, tensor: TensorProto, place: str) -> Array:
-        """The array that `tensor` holds, copied at most once; of strings if it holds text.
+    def read(self, tensor: TensorProto, where: str) -> Array:
+        """Return the array that `tensor` holds, copied at most once; an object array for a string tensor.
 
-        Raises ModelError when its sizes and its data disagree.
+        Raises ModelError if its shape and its data disagree.
         """
         if any(d < 0 for d in tensor.dims):
-            raise ModelError(f"{place}: negative size in the shape {list(tensor.dims)}")
+            raise ModelError(f"{where}: negative size in the shape {list(tensor.dims)}")
         count = math.prod(tensor.dims)
         if tensor.data_type == TensorProto.STRING:
-            _expect(place, tensor, count, len(tensor.string_data), "elements")
-            return np.asarray([decoded(t, place) for t in tensor.string_data], object).reshape(tuple(tensor.dims))
+            _require_size(where, tensor, count, len(tensor.string_data), "elements")
+            return np.asarray([decode_utf8(t, where) for t in tensor.string_data], object).reshape(tuple(tensor.dims))
         dtype = dtype_of(tensor.data_type)
-        if tensor.data_type in _PACKED:
-            flat = self._packed(tensor, dtype, count, place)
+        if tensor.data_type in _PACKED_BITS:
+            flat = self._packed(tensor, dtype, count, where)
         else:
-            flat = self._flat(tensor, dtype, count, place)
-        return _shaped(flat, tensor.dims, place)
+            flat = self._flat(tensor, dtype, count, where)
+        return _reshape(flat, tensor.dims, where)
 
-    def read_sparse(self, sparse: SparseTensorProto, place: str) -> Array:
-        """The array with the values of a sparse tensor at their places, and zeros elsewhere.
+    def read_sparse(self, sparse: SparseTensorProto, where: str) -> Array:
+        """Return the dense array of a sparse tensor.
 
-        Raises ModelError when its values, places and sizes disagree, and NodeProblem for one of more elements than a file of
-        weights would have.
+        Raises ModelError if its values, indices and shape disagree, and NodeProblem if the dense array would be too large.
         """
         shape = tuple(sparse.dims)
-        values, indices = self.read(sparse.values, place), self.read(sparse.indices, f"{place}, its indices")
+        values, indices = self.read(sparse.values, where), self.read(sparse.indices, f"{where}, its indices")
         if any(d < 0 for d in shape) or values.ndim != 1 or indices.dtype != np.int64 or values.dtype == object:
             got = f"values of shape {list(values.shape)} and indices of {indices.dtype}, in the shape {list(shape)}"
-            raise ModelError(f"{place}: expected a vector of numbers and indices of int64, got {got}")
-        if math.prod(shape) > _MOST_DENSE:
-            raise NodeProblem("value", f"a sparse tensor of {math.prod(shape)} elements; it is made dense, up to {_MOST_DENSE}")
-        # [k] are places in the whole, [k, rank] places along each axis.
+            raise ModelError(f"{where}: expected a numeric vector and int64 indices, got {got}")
+        if math.prod(shape) > _MAX_DENSE_ELEMENTS:
+            raise NodeProblem(
+                "value", f"a sparse tensor of {math.prod(shape)} elements; it is made dense, up to {_MAX_DENSE_ELEMENTS}"
+            )
+        # Indices of shape [k] are linear, of shape [k, rank] one per axis.
         sizes, rows = ((math.prod(shape),), indices[:, None]) if indices.ndim == 1 else (shape, indices)
         if rows.shape != (values.size, len(sizes)) or not ((rows >= 0) & (rows < np.array(sizes, np.int64))).all():
             got = f"{values.size} values at indices of shape {list(indices.shape)}"
-            raise ModelError(f"{place}: {got} that do not fit, or lie outside of {list(shape)}")
-        places = np.zeros(values.size, np.int64)
+            raise ModelError(f"{where}: {got} do not match or are out of range for the shape {list(shape)}")
+        linear = np.zeros(values.size, np.int64)
         for column, size in zip(rows.T, sizes, strict=True):
-            places = places * size + column
-        if np.unique(places).size < places.size:
-            raise ModelError(f"{place}: several values at one place")
+            linear = linear * size + column
+        if np.unique(linear).size < linear.size:
+            raise ModelError(f"{where}: several values at one index")
         dense = np.zeros(math.prod(shape), values.dtype)
-        dense[places] = values
-        return _shaped(dense, shape, place)
+        dense[linear] = values
+        return _reshape(dense, shape, where)
 
-    def _packed(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
-        """The elements of a type of which several share a byte, one in a byte of its own."""
-        width = _PACKED[tensor.data_type]
-        bytes_ = self._flat(tensor, np.dtype(np.uint8), -(-count * width // 8), place)
+    def _packed(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, where: str) -> Array:
+        """Unpack elements that share bytes, into a byte each."""
+        width = _PACKED_BITS[tensor.data_type]
+        bytes_ = self._flat(tensor, np.dtype(np.uint8), -(-count * width // 8), where)
         codes = (bytes_[:, None] >> np.arange(0, 8, width, dtype=np.uint8)).reshape(-1)[:count] & ((1 << width) - 1)
         return codes.view(dtype)
 
-    def _flat(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
-        """`count` elements of a tensor as they stand in the file."""
+    def _flat(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, where: str) -> Array:
+        """Return `count` elements of a tensor in file order."""
         if tensor.data_location == TensorProto.EXTERNAL:
-            flat = self._external(tensor, dtype, count, place)
+            flat = self._external(tensor, dtype, count, where)
         elif tensor.HasField("raw_data"):
-            _expect(place, tensor, count * dtype.itemsize, len(tensor.raw_data), "bytes")
+            _require_size(where, tensor, count * dtype.itemsize, len(tensor.raw_data), "bytes")
             flat = np.frombuffer(tensor.raw_data, dtype)
         else:
-            flat = _typed_data(tensor, dtype, count, place)
+            flat = _typed_data(tensor, dtype, count, where)
         return flat.view(np.uint8) != 0 if dtype == np.bool_ else flat
 
-    def _external(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
+    def _external(self, tensor: TensorProto, dtype: np.dtype[Any], count: int, where: str) -> Array:
         entries = {e.key: e.value for e in tensor.external_data}
         location = entries.get("location", "")
-        source, stays = self._source(location, place)
+        source, stays = self._source(location, where)
         try:
             offset = int(entries.get("offset", "0"))
             length = int(entries.get("length", str(count * dtype.itemsize)))
         except ValueError:
-            raise ModelError(f"{place}: offset and length of external data must be integers, got {entries}") from None
-        _expect(place, tensor, count * dtype.itemsize, length, "bytes")
+            raise ModelError(f"{where}: offset and length of external data must be integers, got {entries}") from None
+        _require_size(where, tensor, count * dtype.itemsize, length, "bytes")
         if offset < 0 or length < 0 or offset + length > source.size:
             end = offset + length
-            raise ModelError(f"{place}: external data wants bytes {offset} to {end} of '{location}', which has {source.size}")
+            raise ModelError(f"{where}: external data wants bytes {offset} to {end} of '{location}', which has {source.size}")
         flat = source[offset : offset + length].view(dtype)
-        if file_of(flat) is not None:
-            return flat if stays else in_memory(flat)
-        # An array of its own: it would hold all of the file, and programs take what is aligned.
+        if backing_file(flat) is not None:
+            return flat if stays else copy_to_memory(flat)
+        # A copy, because the slice would keep the whole file in memory, and programs need aligned data.
         own = aligned_empty(flat.shape, dtype)
         own[...] = flat
         return own
 
-    def _source(self, location: str, place: str) -> tuple[Array, bool]:
-        """What the file at a location holds, and whether it stays open. Raises ModelError when it cannot be read."""
-        if location == INSIDE and self._content is not None:
+    def _source(self, location: str, where: str) -> tuple[Array, bool]:
+        """Return the contents of the file at a location, and whether it stays open. Raises ModelError if it cannot be read."""
+        if location == OWN_FILE_LOCATION and self._content is not None:
             return self._content, True
-        path = self._path(location, place)
+        path = self._path(location, where)
         if path in self._open:
             return self._open[path], True
         try:
-            source = np.frombuffer(content_of(path), np.uint8)
+            source = np.frombuffer(open_content(path), np.uint8)
         except OSError as error:
-            raise ModelError(f"{place}: external data '{location}' cannot be read: {error.strerror}") from error
+            raise ModelError(f"{where}: external data '{location}' cannot be read: {error.strerror}") from error
         self._files[path] = None
-        stays = len(self._open) < MOST_OPEN
+        stays = len(self._open) < MAX_OPEN_FILES
         if stays:
             self._open[path] = source
         return source, stays
 
-    def _path(self, location: str, place: str) -> Path:
+    def _path(self, location: str, where: str) -> Path:
         if self.folder is None:
-            raise ModelError(f"{place}: its data is in the file '{location}'; give the model's path instead of its bytes")
+            raise ModelError(f"{where}: its data is in the file '{location}'; give the model's path instead of its bytes")
         folder = self.folder.resolve()
         if "\0" in location:
-            raise ModelError(f"{place}: external data {location!r} is no file in the model's folder {folder}")
+            raise ModelError(f"{where}: external data {location!r} is no file in the model's folder {folder}")
         try:
             path = (folder / location).resolve()
             there = path.is_file()
         except (OSError, RuntimeError) as error:  # RuntimeError is a loop of links
             reason = error.strerror if isinstance(error, OSError) else error
-            raise ModelError(f"{place}: external data {location!r} in the model's folder: {reason}") from error
+            raise ModelError(f"{where}: external data {location!r} in the model's folder: {reason}") from error
         # Resolved on both sides: neither `..`, an absolute path nor a link may lead out of the folder.
         if not location or not path.is_relative_to(folder):
-            raise ModelError(f"{place}: external data '{location}' is outside the model's folder {folder}")
+            raise ModelError(f"{where}: external data '{location}' is outside the model's folder {folder}")
         if not there:
-            raise ModelError(f"{place}: external data '{location}' is no file in the model's folder {folder}")
+            raise ModelError(f"{where}: external data '{location}' is no file in the model's folder {folder}")
         return path
 
 
-def _typed_data(tensor: TensorProto, dtype: np.dtype[Any], count: int, place: str) -> Array:
+def _typed_data(tensor: TensorProto, dtype: np.dtype[Any], count: int, where: str) -> Array:
     match tensor.data_type:
         case TensorProto.FLOAT:
             field = tensor.float_data
@@ -215,30 +216,30 @@ def _typed_data(tensor: TensorProto, dtype: np.dtype[Any], count: int, place: st
             field = tensor.uint64_data
         case _:
             field = tensor.int32_data
-    _expect(place, tensor, count, len(field), "elements")
+    _require_size(where, tensor, count, len(field), "elements")
     if dtype.itemsize <= 2 and dtype.kind not in "iub":
-        # These travel as their bits.
+        # ONNX stores their bit patterns.
         return np.asarray(field, np.int32).astype(f"u{dtype.itemsize}").view(dtype)
     wide = np.asarray(field, np.int32) if field is tensor.int32_data else np.asarray(field, dtype)
     return wide.astype(dtype, copy=False)
 
 
-def decoded(data: bytes | str, place: str) -> str:
-    """Text of a file. Raises ModelError for bytes that are none."""
+def decode_utf8(data: bytes | str, where: str) -> str:
+    """Decode a string of a file. Raises ModelError for invalid UTF-8."""
     try:
         return data.decode() if isinstance(data, bytes) else data
     except UnicodeDecodeError as error:
-        raise ModelError(f"{place}: text that is not UTF-8, which ONNX has: {data!r}") from error
+        raise ModelError(f"{where}: invalid UTF-8 in a string: {data!r}") from error
 
 
-def _shaped(flat: Array, shape: Sequence[int], place: str) -> Array:
-    """Elements as an array. Raises ModelError for a shape that NumPy's arrays do not have."""
+def _reshape(flat: Array, shape: Sequence[int], where: str) -> Array:
+    """Reshape elements. Raises ModelError for a shape that NumPy does not support."""
     try:
         return flat.reshape(tuple(shape))
     except ValueError as error:
-        raise ModelError(f"{place}: no array has the shape {list(shape)}: {error}") from error
+        raise ModelError(f"{where}: no array has the shape {list(shape)}: {error}") from error
 
 
-def _expect(place: str, tensor: TensorProto, expected: int, got: int, unit: str) -> None:
+def _require_size(where: str, tensor: TensorProto, expected: int, got: int, unit: str) -> None:
     if expected != got:
-        raise ModelError(f"{place}: the shape {list(tensor.dims)} needs {expected} {unit} of data, the file holds {got}")
+        raise ModelError(f"{where}: the shape {list(tensor.dims)} needs {expected} {unit} of data, the file holds {got}")

@@ -1,4 +1,4 @@
-"""Values that are no tensors, and text. They pass through If, Identity and functions like any other."""
+"""Values other than numeric tensors: strings, sequences, maps, optionals. They pass through If and functions unchanged."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from dlc.dialects.dl.base import Array
-from dlc.frontend.emit import Emitter, Value
+from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.problems import NodeProblem
 
 
-class NoTensor(Value):
-    """What a converter that takes it for a tensor hears of: it has no type, no shape and no elements."""
+class NonTensorValue(ImportedValue):
+    """A value without type, shape and elements: converters that expect a tensor raise NodeProblem on access."""
 
     kind: str
 
@@ -24,59 +24,59 @@ class NoTensor(Value):
         raise NodeProblem("input", f"{self.kind} is not supported here, only a tensor")
 
 
-class SequenceValue(NoTensor):
+class SequenceValue(NonTensorValue):
     """A sequence of known length."""
 
     kind = "a sequence"
 
-    def __init__(self, elements: Iterable[Value]) -> None:
+    def __init__(self, elements: Iterable[ImportedValue]) -> None:
         super().__init__()
         self.elements = tuple(elements)
 
 
-class Absent(NoTensor):
+class EmptyOptional(NonTensorValue):
     """An optional without a value."""
 
     kind = "an optional without a value"
 
 
-class MapValue(NoTensor):
-    """A dict: vectors of its keys, in order, and of what is at them."""
+class MapValue(NonTensorValue):
+    """A map: vectors of its keys, in order, and of its values."""
 
     kind = "a map"
 
-    def __init__(self, keys: Value, values: Value) -> None:
+    def __init__(self, keys: ImportedValue, values: ImportedValue) -> None:
         super().__init__()
         self.keys = keys
         self.values = values
 
 
-class Maps(NoTensor):
-    """A dict for each row of a tensor: from keys, which are the same for all rows, to the numbers in it."""
+class MapSequence(NonTensorValue):
+    """A sequence of maps, one per row of a tensor: from keys, which are the same for all rows, to the elements of the row."""
 
     kind = "a sequence of maps"
 
-    def __init__(self, rows: Value, keys: Iterable[int | str]) -> None:
+    def __init__(self, rows: ImportedValue, keys: Iterable[int | str]) -> None:
         super().__init__()
         self.rows = rows
         self.keys = tuple(keys)
 
 
-class Text(Value):
-    """Text: an i64 tensor of places in the list of all texts that the model knows; what a call brings comes behind them.
+class StringTensor(ImportedValue):
+    """A string tensor: an i64 tensor of indices into the string pool of the model; strings passed at run time are appended.
 
-    So text is moved, compared and looked up like any number, and only at the borders of the model it is text.
+    So strings are moved, compared and looked up like integers, and become strings only at the graph boundary.
     """
 
-    is_text = True
+    is_string = True
 
     @staticmethod
-    def of(places: Value) -> Text:
-        """A tensor of places as text."""
-        return Text(places.type, known=places.known, ssa=places.ssa, name=places.name)
+    def of(indices: ImportedValue) -> StringTensor:
+        """Mark a tensor of string pool indices as a string tensor."""
+        return StringTensor(indices.type, known=indices.known, ssa=indices.ssa, name=indices.name)
 
     @staticmethod
-    def known_as(emit: Emitter, strings: Array, name: str = "") -> Text:
-        """Text that the model brings along, as an array of strings."""
-        flat = [emit.texts.setdefault(str(text), len(emit.texts)) for text in strings.reshape(-1)]
-        return Text.of(emit.constant(np.asarray(flat, np.int64).reshape(strings.shape), name=name))
+    def from_strings(emit: Emitter, strings: Array, name: str = "") -> StringTensor:
+        """Add an array of strings to the string pool and return it as a known value."""
+        flat = [emit.strings.setdefault(str(text), len(emit.strings)) for text in strings.reshape(-1)]
+        return StringTensor.of(emit.constant(np.asarray(flat, np.int64).reshape(strings.shape), name=name))

@@ -1,5 +1,5 @@
-"""TFLite files into `dl`: `flatbuffer.py` (tables of a buffer), `schema.py` (what is in a file), `node.py` (what a converter
-sees of an operator), `reader.py` (operator by operator), then the families of operators.
+"""The TFLite importer: `flatbuffer.py` (tables of a FlatBuffer), `schema.py` (the contents of a file), `node.py` (the API for
+converters), `reader.py` (operator by operator), then the operator families.
 """
 
 from dlc.frontend.tflite.reader import read_model

@@ -7,67 +7,71 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import ModelError
-from dlc.frontend.emit import Emitter, Value
+from dlc.frontend.emitter import Emitter, ImportedValue
 from dlc.frontend.problems import NodeProblem
-from dlc.frontend.tflite.node import Node, Table
+from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
 
-table = Table()
+table = TfliteConverterTable()
 
-# The inputs of an LSTM for its gates, input, forget, cell and output: weights of data, of the state, and biases.
+# Input indices of an LSTM by gate (input, forget, cell, output): input weights, recurrent weights, biases.
 _DATA, _STATE, _BIAS = range(1, 5), range(5, 9), range(12, 16)
 _OUTPUT, _CELL = 18, 19
-# Peepholes, a projection, norms of the gates: none of them is read.
-_OTHERS = (9, 10, 11, 16, 17, 20, 21, 22, 23)
-# Where sums of a gate end, as integers of 16 bits, 12 of them behind the point.
-_LEAST, _MOST = -8.0, 8.0 - 2.0**-12
+# Inputs for peepholes, projection and layer normalization, which are not supported.
+_UNSUPPORTED_INPUTS = (9, 10, 11, 16, 17, 20, 21, 22, 23)
+# The range of gate sums as 16-bit fixed-point numbers with 12 fractional bits.
+_MIN_GATE_SUM, _MAX_GATE_SUM = -8.0, 8.0 - 2.0**-12
 
 
 @table(
     "UNIDIRECTIONAL_SEQUENCE_LSTM",
     options="activation.i8 cell_clip.f32 projection_clip.f32 time_major.bool asymmetric_inputs.bool diagonal.bool",
 )
-def lstm(node: Node) -> Value:
+def lstm(node: TfliteNode) -> ImportedValue:
     """`c' = f·c + i·g, h' = o·tanh(c')` along time, with i, f, o = σ(W·x + R·h + b) and g = tanh(W·x + R·h + b).
 
-    Of integers the states are integers as well, h of 8 bits and c of 16, from step to step.
+    In a quantized LSTM the states are quantized after each step, h to 8 bits and c to 16.
     """
-    emit, x = node.emit, node.real(0)
-    if any(node.get(k) is not None for k in _OTHERS) or node.get(1) is None:
-        raise NodeProblem("input", "an LSTM with peepholes, a projection, norms or a coupled gate is not supported")
+    emit, x = node.emit, node.dequantized(0)
+    if any(node.get(k) is not None for k in _UNSUPPORTED_INPUTS) or node.get(1) is None:
+        raise NodeProblem(
+            "input", "an LSTM with peepholes, a projection, layer normalization or a coupled gate is not supported"
+        )
     if node.integer("activation") != 4:
-        raise NodeProblem("attribute", "another activation than tanh is not supported")
+        raise NodeProblem("attribute", "activations other than tanh are not supported")
     if x.rank != 3:
-        raise ModelError(f"{node.place}: data of shape {list(x.shape)}; expected rank 3")
+        raise ModelError(f"{node.description}: data of shape {list(x.shape)}; expected rank 3")
     x = x if node.flag("time_major") else emit.transpose(x, (1, 0, 2))
-    weights = _stacked(node, emit, _DATA)
-    bias = emit(dl.ConcatOp, *(node.real(k) for k in _BIAS), axis=0)
+    weights = _concatenated_gates(node, emit, _DATA)
+    bias = emit(dl.ConcatOp, *(node.dequantized(k) for k in _BIAS), axis=0)
     gates = emit(dl.AddOp, emit(dl.MatmulOp, x, weights), bias)
     output, cell = node[_OUTPUT], node[_CELL]
     (of_output, of_cell), size = (node.sources[k] for k in (_OUTPUT, _CELL)), cell.shape[1]
     assert of_output is not None and of_cell is not None, "node[k] raises ModelError for what is missing"
-    recurrent, clip = _stacked(node, emit, _STATE), node.real_option("cell_clip")
+    recurrent, clip = _concatenated_gates(node, emit, _STATE), node.float_option("cell_clip")
 
-    def step(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
-        h, c = (node.real_of(of, state, inner) for of, state in zip((of_output, of_cell), states, strict=True))
+    def step(
+        inner: Emitter, states: Sequence[ImportedValue], elements: Sequence[ImportedValue]
+    ) -> tuple[Sequence[ImportedValue], Sequence[ImportedValue]]:
+        h, c = (node.dequantize_as(of, state, inner) for of, state in zip((of_output, of_cell), states, strict=True))
         sums = inner(dl.AddOp, elements[0], inner(dl.MatmulOp, h, recurrent))
         if not is_float(output.element_type):
-            sums = _within(inner, sums, _LEAST, _MOST)
+            sums = _clamp(inner, sums, _MIN_GATE_SUM, _MAX_GATE_SUM)
         i, f, g, o = (inner.slice(sums, 1, k * size, (k + 1) * size) for k in range(4))
         i, f, o = (inner(dl.SigmoidOp, gate) for gate in (i, f, o))
         c = inner(dl.AddOp, inner(dl.MulOp, f, c), inner(dl.MulOp, i, inner(dl.TanhOp, g)))
-        cell = node.stored_as(of_cell, _within(inner, c, -clip, clip) if clip > 0 else c, inner)
-        h = inner(dl.MulOp, o, inner(dl.TanhOp, node.real_of(of_cell, cell, inner)))
-        h = node.stored_as(of_output, h, inner)
+        cell = node.quantize_as(of_cell, _clamp(inner, c, -clip, clip) if clip > 0 else c, inner)
+        h = inner(dl.MulOp, o, inner(dl.TanhOp, node.dequantize_as(of_cell, cell, inner)))
+        h = node.quantize_as(of_output, h, inner)
         return [h, cell], [h]
 
-    _, (made,) = emit.scan([output, cell], [gates], x.shape[0], step)
-    return made if node.flag("time_major") else emit.transpose(made, (1, 0, 2))
+    _, (result,) = emit.scan([output, cell], [gates], x.shape[0], step)
+    return result if node.flag("time_major") else emit.transpose(result, (1, 0, 2))
 
 
-def _within(emit: Emitter, x: Value, low: float, high: float) -> Value:
+def _clamp(emit: Emitter, x: ImportedValue, low: float, high: float) -> ImportedValue:
     return emit(dl.MinimumOp, emit(dl.MaximumOp, x, emit.scalar(low, x)), emit.scalar(high, x))
 
 
-def _stacked(node: Node, emit: Emitter, inputs: Sequence[int]) -> Value:
-    """The weights [O, I] of four gates as [I, 4·O]."""
-    return emit.transpose(emit(dl.ConcatOp, *(node.real(k) for k in inputs), axis=0), (1, 0))
+def _concatenated_gates(node: TfliteNode, emit: Emitter, inputs: Sequence[int]) -> ImportedValue:
+    """Concatenate the weights [O, I] of four gates to [I, 4·O]."""
+    return emit.transpose(emit(dl.ConcatOp, *(node.dequantized(k) for k in inputs), axis=0), (1, 0))

@@ -1,4 +1,4 @@
-"""What a TFLite file holds, by the numbers of the public schema (schema.fbs): graphs of tensors and operators, and buffers."""
+"""The contents of a TFLite file by the field numbers of the public schema (schema.fbs): graphs, tensors, operators, buffers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 
 from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError, UnsupportedError
-from dlc.frontend.tflite.flatbuffer import Buffer, Table
+from dlc.frontend.tflite.flatbuffer import FileBytes, FlatbufferTable
 
 IDENTIFIER = b"TFL3"
 _VERSION = 3
 
-# The builtin operators, by their numbers.
-_NAMES = """
+# The builtin operators in the order of their codes.
+_BUILTIN_NAMES = """
 ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR FULLY_CONNECTED
 HASHTABLE_LOOKUP L2_NORMALIZATION L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION LOGISTIC LSH_PROJECTION LSTM MAX_POOL_2D MUL RELU
 RELU_N1_TO_1 RELU6 RESHAPE RESIZE_BILINEAR RNN SOFTMAX SPACE_TO_DEPTH SVDF TANH CONCAT_EMBEDDINGS SKIP_GRAM CALL CUSTOM
@@ -44,23 +44,31 @@ STABLEHLO_IOTA STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABLEHLO_SORT STAB
 STABLEHLO_TRANSPOSE DILATE STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT
 STABLEHLO_CASE
 """
-BUILTINS: Sequence[str] = _NAMES.split()
+BUILTINS: Sequence[str] = _BUILTIN_NAMES.split()
 
-# Element types by their numbers: what dlc calls them, and as what they are known where dlc has none.
+# Element types by their codes: the NumPy dtype, or the name of an unsupported type.
 _DTYPES: dict[int, np.dtype[Any]] = {
     0: np.dtype("<f4"), 1: np.dtype("<f2"), 2: np.dtype("<i4"), 3: np.dtype("u1"), 4: np.dtype("<i8"), 6: np.dtype(np.bool_),
     7: np.dtype("<i2"), 9: np.dtype("i1"), 10: np.dtype("<f8"), 12: np.dtype("<u8"), 15: np.dtype("<u4"), 16: np.dtype("<u2"),
     17: np.dtype(ml_dtypes.int4), 18: np.dtype(ml_dtypes.bfloat16), 19: np.dtype(ml_dtypes.int2),
     20: np.dtype(ml_dtypes.uint4),
 }  # fmt: skip
-_WITHOUT = {5: "strings", 8: "complex64", 11: "complex128", 13: "resources", 14: "variants", 21: "float8", 22: "float8"}
-# Of these several share a byte, the first in its lowest bits.
-_BITS = {17: 4, 19: 2, 20: 4}
+_UNSUPPORTED_DTYPES = {
+    5: "strings",
+    8: "complex64",
+    11: "complex128",
+    13: "resources",
+    14: "variants",
+    21: "float8",
+    22: "float8",
+}
+# Bits per element of packed types; the first element is in the lowest bits of a byte.
+_PACKED_BITS = {17: 4, 19: 2, 20: 4}
 
 
 @dataclass(frozen=True, eq=False)
-class Quantization:
-    """`real = scale · (stored - zero point)`, for all or for each place of an axis."""
+class TfliteQuantization:
+    """`real = scale · (stored - zero point)`, per tensor or per index of an axis."""
 
     scales: Array
     zeros: Array
@@ -68,7 +76,7 @@ class Quantization:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Quantization)
+            isinstance(other, TfliteQuantization)
             and np.array_equal(self.scales, other.scales)
             and np.array_equal(self.zeros, other.zeros)
             and (self.scales.size == 1 or self.axis == other.axis)
@@ -76,28 +84,28 @@ class Quantization:
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """A tensor of a graph; sizes of `signature` that the file leaves open are -1. `data` is what a constant holds."""
+class TfliteTensor:
+    """A tensor of a graph; dynamic sizes in `signature` are -1. `data` are the bytes of a constant."""
 
     name: str
     type: int
     shape: tuple[int, ...]
     signature: tuple[int, ...]
     data: Array | None
-    quantization: Quantization | None
+    quantization: TfliteQuantization | None
     is_variable: bool
     is_sparse: bool
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Raises UnsupportedError for an element type that dlc has not."""
+        """The NumPy dtype. Raises UnsupportedError for an unsupported element type."""
         if self.type not in _DTYPES:
-            raise UnsupportedError(f"tensors of {_WITHOUT.get(self.type, f'type {self.type}')} are not supported")
+            raise UnsupportedError(f"tensors of {_UNSUPPORTED_DTYPES.get(self.type, f'type {self.type}')} are not supported")
         return _DTYPES[self.type]
 
     def array(self) -> Array:
-        """The elements of a constant. Raises ModelError where the file holds more or fewer."""
-        dtype, count, width = self.dtype, math.prod(self.shape), _BITS.get(self.type)
+        """Return the elements of a constant. Raises ModelError if the size of the data does not match the shape."""
+        dtype, count, width = self.dtype, math.prod(self.shape), _PACKED_BITS.get(self.type)
         data = np.zeros(0, np.uint8) if self.data is None else self.data
         needed = count * dtype.itemsize if width is None else -(-count * width // 8)
         if needed != data.size:
@@ -116,34 +124,33 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Operator:
-    """An operator: places of tensors that it reads, -1 for one that is left out, and makes; its options, if it has any."""
+class TfliteOperator:
+    """An operator: the indices of its input tensors, -1 for an omitted one, and output tensors; its options, if any."""
 
     kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: Table | None
+    options: FlatbufferTable | None
 
 
 @dataclass(frozen=True)
-class Graph:
-    tensors: Sequence[Tensor]
+class TfliteGraph:
+    tensors: Sequence[TfliteTensor]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    operators: Sequence[Operator]
+    operators: Sequence[TfliteOperator]
 
-    def label(self, operator: Operator) -> str:
-        """What messages and locations call an operator: the name of its first result."""
+    def label(self, operator: TfliteOperator) -> str:
+        """Return the name of an operator for messages and locations: that of its first output."""
         return self.tensors[operator.outputs[0]].name if operator.outputs else operator.kind
 
 
 @dataclass(frozen=True)
 class TfliteFile:
-    """A file: its graphs, of which the first is the model; `input_names` and `output_names` are what its signature calls
-    tensors of that."""
+    """A file: its graphs, the first of which is the model, and the tensor names of its signature."""
 
     name: str
-    graphs: Sequence[Graph]
+    graphs: Sequence[TfliteGraph]
     input_names: Mapping[int, str]
     output_names: Mapping[int, str]
 
@@ -153,14 +160,14 @@ class TfliteFile:
 
 
 def is_tflite(data: bytes) -> bool:
-    """Whether bytes say that they are a TFLite file."""
+    """Return whether bytes start like a TFLite file."""
     return data[4:8] == IDENTIFIER
 
 
 def read_file(source: Path | bytes) -> TfliteFile:
-    """The model of a path or of the bytes of a file.
+    """Parse a file, given as its path or its bytes.
 
-    Raises ModelError for a file that cannot be read, is none, or contradicts itself.
+    Raises ModelError for a file that cannot be read, is not a TFLite file, or is inconsistent.
     """
     name = str(source) if isinstance(source, Path) else "model"
     try:
@@ -169,24 +176,24 @@ def read_file(source: Path | bytes) -> TfliteFile:
         raise ModelError(f"{name}: cannot be read: {error.strerror}") from error
     if not is_tflite(data):
         raise ModelError(f"{name}: not a TFLite model, or a truncated one ({len(data)} bytes)")
-    return _file(Buffer(data, name))
+    return _file(FileBytes(data, name))
 
 
 def operator_lines(source: Path | bytes) -> list[tuple[str, str]]:
-    """The operators of a file as text, `y = CONV_2D(x, w, b)`, each with what locations call it."""
+    """Return the operators of a file as text, `y = CONV_2D(x, w, b)`, each with its name in locations."""
     lines: list[tuple[str, str]] = []
     for number, graph in enumerate(read_file(source).graphs):
         lines += [(f"graph {number}:", "")] if number else []
         for operator in graph.operators:
-            made, read = (
-                ", ".join(graph.tensors[k].name if k >= 0 else "none" for k in places)
-                for places in (operator.outputs, operator.inputs)
+            outputs, inputs = (
+                ", ".join(graph.tensors[k].name if k >= 0 else "none" for k in indices)
+                for indices in (operator.outputs, operator.inputs)
             )
-            lines.append((f"{made} = {operator.kind}({read})", graph.label(operator)))
+            lines.append((f"{outputs} = {operator.kind}({inputs})", graph.label(operator)))
     return lines
 
 
-def _file(buffer: Buffer) -> TfliteFile:
+def _file(buffer: FileBytes) -> TfliteFile:
     root = buffer.root()
     if (version := root.scalar(0, "u32")) != _VERSION:
         raise ModelError(f"{buffer.name}: version {version} of the TFLite schema, expected {_VERSION}")
@@ -196,20 +203,20 @@ def _file(buffer: Buffer) -> TfliteFile:
     if not graphs or not graphs[0].outputs:
         raise ModelError(f"{buffer.name}: a TFLite file without a graph that has outputs")
     signatures = [s for s in root.tables(7, _signature) if s.graph == 0]
-    # Several signatures may call a tensor by several names.
+    # With several signatures the names would be ambiguous.
     names = signatures[0] if len(signatures) == 1 else _Signature(0, {}, {})
     return TfliteFile(buffer.name, graphs, names.inputs, names.outputs)
 
 
-def _kind(table: Table) -> str:
-    """What an operator code means; a custom operator by its own name."""
+def _kind(table: FlatbufferTable) -> str:
+    """Return the name of an operator code; a custom operator by its own name."""
     number: int = max(table.scalar(0, "i8"), table.scalar(3, "i32"))
     kind = BUILTINS[number] if 0 <= number < len(BUILTINS) else f"operator {number}"
-    return f"CUSTOM {table.text(1)}" if kind == "CUSTOM" else kind
+    return f"CUSTOM {table.string(1)}" if kind == "CUSTOM" else kind
 
 
-def _data(buffer: Buffer, table: Table) -> Array | None:
-    """What a buffer holds; files above two gigabytes have it behind all tables."""
+def _data(buffer: FileBytes, table: FlatbufferTable) -> Array | None:
+    """Return the contents of a buffer; files above two gigabytes store them after all tables."""
     offset, size = table.scalar(1, "u64"), table.scalar(2, "u64")
     if offset > 1:
         buffer.require(offset, size)
@@ -217,26 +224,26 @@ def _data(buffer: Buffer, table: Table) -> Array | None:
     return table.array(0, "u1")
 
 
-def _graph(name: str, table: Table, kinds: Sequence[str], data: Sequence[Array | None]) -> Graph:
+def _graph(name: str, table: FlatbufferTable, kinds: Sequence[str], data: Sequence[Array | None]) -> TfliteGraph:
     tensors = table.tables(0, lambda t: _tensor(name, t, data))
     operators = table.tables(3, lambda t: _operator(name, t, kinds))
-    graph = Graph(tensors, table.integers(1), table.integers(2), operators)
-    read = [k for op in operators for k in op.inputs if k != -1]
-    for k in (*graph.inputs, *graph.outputs, *read, *(k for op in operators for k in op.outputs)):
+    graph = TfliteGraph(tensors, table.integers(1), table.integers(2), operators)
+    inputs = [k for op in operators for k in op.inputs if k != -1]
+    for k in (*graph.inputs, *graph.outputs, *inputs, *(k for op in operators for k in op.outputs)):
         if not 0 <= k < len(tensors):
             raise ModelError(f"{name}: damaged: there is no tensor {k} in a graph of {len(tensors)}")
     return graph
 
 
-def _tensor(name: str, table: Table, data: Sequence[Array | None]) -> Tensor:
-    label, shape = table.text(3), table.integers(0)
+def _tensor(name: str, table: FlatbufferTable, data: Sequence[Array | None]) -> TfliteTensor:
+    label, shape = table.string(3), table.integers(0)
     buffer: int = table.scalar(2, "u32")
     if buffer >= len(data) > 0 or min(shape, default=0) < 0:
-        raise ModelError(f"{name}: tensor '{label}': its shape {list(shape)} or its buffer {buffer} is none")
+        raise ModelError(f"{name}: tensor '{label}': its shape {list(shape)} or its buffer index {buffer} is invalid")
     signature = table.integers(7)
     if len(signature) != len(shape):
         signature = shape
-    return Tensor(
+    return TfliteTensor(
         label,
         table.scalar(1, "i8"),
         shape,
@@ -248,7 +255,7 @@ def _tensor(name: str, table: Table, data: Sequence[Array | None]) -> Tensor:
     )
 
 
-def _quantization(where: str, table: Table | None, shape: tuple[int, ...]) -> Quantization | None:
+def _quantization(where: str, table: FlatbufferTable | None, shape: tuple[int, ...]) -> TfliteQuantization | None:
     scales = None if table is None else table.array(2, "<f4")
     if table is None or scales is None or not scales.size:
         return None
@@ -258,29 +265,29 @@ def _quantization(where: str, table: Table | None, shape: tuple[int, ...]) -> Qu
     sizes = {1, shape[axis] if 0 <= axis < len(shape) else 1}
     if not np.isfinite(scales).all() or {scales.size, zeros.size} - sizes:
         raise ModelError(f"{where}: {scales.size} scales and {zeros.size} zero points for axis {axis} of {list(shape)}")
-    return Quantization(scales, zeros, axis)
+    return TfliteQuantization(scales, zeros, axis)
 
 
-def _operator(name: str, table: Table, kinds: Sequence[str]) -> Operator:
+def _operator(name: str, table: FlatbufferTable, kinds: Sequence[str]) -> TfliteOperator:
     code: int = table.scalar(0, "u32")
     if code >= len(kinds):
         raise ModelError(f"{name}: damaged: operator code {code} of {len(kinds)}")
-    # Later operators have their options in a second union.
-    return Operator(kinds[code], table.integers(1), table.integers(2), table.table(4) or table.table(12))
+    # Newer operators store their options in a second union.
+    return TfliteOperator(kinds[code], table.integers(1), table.integers(2), table.table(4) or table.table(12))
 
 
 @dataclass(frozen=True)
 class _Signature:
-    """Names for tensors that a graph takes and gives."""
+    """Names of the inputs and outputs of a graph."""
 
     graph: int
     inputs: Mapping[int, str]
     outputs: Mapping[int, str]
 
 
-def _signature(table: Table) -> _Signature:
+def _signature(table: FlatbufferTable) -> _Signature:
     return _Signature(table.scalar(4, "u32"), dict(table.tables(0, _named)), dict(table.tables(1, _named)))
 
 
-def _named(table: Table) -> tuple[int, str]:
-    return table.scalar(1, "u32"), table.text(0)
+def _named(table: FlatbufferTable) -> tuple[int, str]:
+    return table.scalar(1, "u32"), table.string(0)

@@ -1,1 +1,1 @@
-"""The functions of `dlc.numpy` and those of its methods, one file per family."""
+"""The functions of `dlc.numpy` and the methods of its arrays, one file per family."""

@@ -1,4 +1,4 @@
-"""Arithmetic and functions of elements, with NumPy's broadcasting and promotion."""
+"""Elementwise functions: arithmetic and math functions, with NumPy's broadcasting and type promotion."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.errors import DTypeError, ShapeError, UnsupportedError
-from dlc.frontend.trace import is_number
+from dlc.frontend.trace import is_python_scalar
 from dlc.numpy.apply import (
     AnyDType,
     ArrayLike,
     Operand,
     apply,
     convert,
-    described,
-    dtype_of,
     has_tracer,
-    in_wide_type,
+    in_float32_or_wider,
     is_floating,
     operand,
     promote,
     promote_to_float,
     refuse,
+    result_dtype,
+    with_name_and_doc,
 )
-from dlc.numpy.by_parts import by_parts
+from dlc.numpy.componentwise import componentwise
+from dlc.numpy.custom_derivatives import with_jvp_rule
+from dlc.numpy.data_dependent import true_indices
 from dlc.numpy.namespace import check_device
-from dlc.numpy.places import places_of
-from dlc.numpy.rules import with_tangent
 
 __all__ = [
     "acos", "acosh", "add", "asin", "asinh", "astype", "atan", "atanh", "cbrt", "ceil", "clip", "cos", "cosh",
@@ -42,7 +42,10 @@ __all__ = [
 
 
 def _binary(name: str, op: type[DlOp], doc: str, of_bools: type[DlOp] | None = None, repair: str = "") -> Any:
-    """A function of two numbers; bools are what `of_bools` makes of them, int8 without it, or refused with a `repair`."""
+    """Define a binary arithmetic function.
+
+    Bools use the op `of_bools`, or are converted to int8; with `repair`, they raise DTypeError with that advice.
+    """
 
     def function(x1: ArrayLike, x2: ArrayLike, /) -> Any:
         operands = promote(x1, x2)
@@ -54,11 +57,11 @@ def _binary(name: str, op: type[DlOp], doc: str, of_bools: type[DlOp] | None = N
             operands = [convert(x, np.int8) for x in operands]
         return apply(op, *operands)
 
-    return described(function, name, doc)
+    return with_name_and_doc(function, name, doc)
 
 
 def _unary(name: str, op: type[DlOp], doc: str, bools: bool = False) -> Any:
-    """A function of one number; of a bool too, which stays what it is, if `bools`."""
+    """Define a unary arithmetic function; bools are returned unchanged if `bools`, else they raise DTypeError."""
 
     def function(x: ArrayLike, /) -> Any:
         x = operand(x)
@@ -66,105 +69,105 @@ def _unary(name: str, op: type[DlOp], doc: str, bools: bool = False) -> Any:
             return x if bools else refuse(DTypeError(f"{op.name.removeprefix('dl.')} of bools; convert them with .astype"))
         return apply(op, x)
 
-    return described(function, name, doc)
+    return with_name_and_doc(function, name, doc)
 
 
-def _floating(name: str, op: type[DlOp], doc: str) -> Any:
-    """A function of one float."""
+def _float_function(name: str, op: type[DlOp], doc: str) -> Any:
+    """Define a function of floats; integers are promoted."""
 
     def function(x: ArrayLike, /) -> Any:
-        return apply(op, *promote_to_float(x, least=np.float16))
+        return apply(op, *promote_to_float(x, min_dtype=np.float16))
 
-    return described(function, name, doc)
+    return with_name_and_doc(function, name, doc)
 
 
-def _rounding(name: str, op: type[DlOp], doc: str) -> Any:
-    """A function of one number that leaves integers as they are."""
+def _rounding_function(name: str, op: type[DlOp], doc: str) -> Any:
+    """Define a rounding function that returns integers unchanged."""
 
     def function(x: ArrayLike, /) -> Any:
         x = operand(x)
         return apply(op, x) if is_floating(x.dtype) else x
 
-    return described(function, name, doc)
+    return with_name_and_doc(function, name, doc)
 
 
-add = _binary("add", dl.AddOp, "x1 + x2; of bools, whether one is true.", dl.OrOp)
-subtract = _binary("subtract", dl.SubOp, "x1 - x2.", repair="logical_xor or ^")
-multiply = _binary("multiply", dl.MulOp, "x1 · x2; of bools, whether both are true.", dl.AndOp)
-floor_divide = _binary("floor_divide", dl.FloordivOp, "The largest whole number ≤ x1 / x2; 0 where an integer is divided by 0.")
-remainder = _binary("remainder", dl.ModOp, "x1 - x2 · floor(x1 / x2): the sign of x2; 0 where an integer is divided by 0.")
+add = _binary("add", dl.AddOp, "Return x1 + x2; logical or for bools.", dl.OrOp)
+subtract = _binary("subtract", dl.SubOp, "Return x1 - x2.", repair="logical_xor or ^")
+multiply = _binary("multiply", dl.MulOp, "Return x1 · x2; logical and for bools.", dl.AndOp)
+floor_divide = _binary("floor_divide", dl.FloordivOp, "Return floor(x1 / x2); 0 for integer division by 0.")
+remainder = _binary("remainder", dl.ModOp, "Return x1 - x2 · floor(x1 / x2), with the sign of x2; 0 for integer division by 0.")
 _power = _binary("power", dl.PowOp, "")
 
-negative = by_parts("x")(_unary("negative", dl.NegOp, "-x."))
-abs = _unary("abs", dl.AbsOp, "|x|.", bools=True)
-sign = _unary("sign", dl.SignOp, "-1, 0 or 1; NaN for NaN.")
+negative = componentwise("x")(_unary("negative", dl.NegOp, "Return -x."))
+abs = _unary("abs", dl.AbsOp, "Return |x|.", bools=True)
+sign = _unary("sign", dl.SignOp, "Return the sign, -1, 0 or 1; NaN for NaN.")
 
-sqrt = _floating("sqrt", dl.SqrtOp, "√x; NaN below 0.")
-cbrt = _floating("cbrt", dl.CbrtOp, "The cube root; of negative numbers too.")
-exp = _floating("exp", dl.ExpOp, "eˣ.")
-exp2 = _floating("exp2", dl.Exp2Op, "2ˣ.")
-expm1 = _floating("expm1", dl.Expm1Op, "eˣ - 1, exact near 0.")
-log = _floating("log", dl.LogOp, "ln x; -inf at 0, NaN below.")
-log2 = _floating("log2", dl.Log2Op, "The logarithm to base 2.")
-log10 = _floating("log10", dl.Log10Op, "The logarithm to base 10.")
-log1p = _floating("log1p", dl.Log1pOp, "ln(1 + x), exact near 0.")
-sin = _floating("sin", dl.SinOp, "sin x, x in radians.")
-cos = _floating("cos", dl.CosOp, "cos x, x in radians.")
-tan = _floating("tan", dl.TanOp, "tan x, x in radians.")
-asin = _floating("asin", dl.AsinOp, "The angle in radians whose sine is x; NaN outside [-1, 1].")
-acos = _floating("acos", dl.AcosOp, "The angle in radians whose cosine is x; NaN outside [-1, 1].")
-atan = _floating("atan", dl.AtanOp, "The angle in radians whose tangent is x.")
-sinh = _floating("sinh", dl.SinhOp, "sinh x.")
-cosh = _floating("cosh", dl.CoshOp, "cosh x.")
-tanh = _floating("tanh", dl.TanhOp, "tanh x.")
-asinh = _floating("asinh", dl.AsinhOp, "arsinh x.")
-acosh = _floating("acosh", dl.AcoshOp, "arcosh x; NaN below 1.")
-atanh = _floating("atanh", dl.AtanhOp, "artanh x; ±inf at ±1, NaN outside.")
-rint = _floating("rint", dl.RoundOp, "The nearest whole number, halves to even, as a float.")
+sqrt = _float_function("sqrt", dl.SqrtOp, "Return √x; NaN for negative x.")
+cbrt = _float_function("cbrt", dl.CbrtOp, "Return the cube root, also of negative x.")
+exp = _float_function("exp", dl.ExpOp, "Return eˣ.")
+exp2 = _float_function("exp2", dl.Exp2Op, "Return 2ˣ.")
+expm1 = _float_function("expm1", dl.Expm1Op, "Return eˣ - 1, accurate near 0.")
+log = _float_function("log", dl.LogOp, "Return ln x; -inf at 0, NaN for negative x.")
+log2 = _float_function("log2", dl.Log2Op, "Return the base-2 logarithm.")
+log10 = _float_function("log10", dl.Log10Op, "Return the base-10 logarithm.")
+log1p = _float_function("log1p", dl.Log1pOp, "Return ln(1 + x), accurate near 0.")
+sin = _float_function("sin", dl.SinOp, "Return sin x, with x in radians.")
+cos = _float_function("cos", dl.CosOp, "Return cos x, with x in radians.")
+tan = _float_function("tan", dl.TanOp, "Return tan x, with x in radians.")
+asin = _float_function("asin", dl.AsinOp, "Return the inverse sine in radians; NaN outside [-1, 1].")
+acos = _float_function("acos", dl.AcosOp, "Return the inverse cosine in radians; NaN outside [-1, 1].")
+atan = _float_function("atan", dl.AtanOp, "Return the inverse tangent in radians.")
+sinh = _float_function("sinh", dl.SinhOp, "Return sinh x.")
+cosh = _float_function("cosh", dl.CoshOp, "Return cosh x.")
+tanh = _float_function("tanh", dl.TanhOp, "Return tanh x.")
+asinh = _float_function("asinh", dl.AsinhOp, "Return the inverse hyperbolic sine.")
+acosh = _float_function("acosh", dl.AcoshOp, "Return the inverse hyperbolic cosine; NaN for x < 1.")
+atanh = _float_function("atanh", dl.AtanhOp, "Return the inverse hyperbolic tangent; ±inf at ±1, NaN outside.")
+rint = _float_function("rint", dl.RoundOp, "Round to the nearest integer, half to even; returns a float.")
 
-floor = _rounding("floor", dl.FloorOp, "The largest whole number ≤ x.")
-ceil = _rounding("ceil", dl.CeilOp, "The smallest whole number ≥ x.")
-trunc = _rounding("trunc", dl.TruncOp, "x without its fraction.")
-fix = _rounding("fix", dl.TruncOp, "x without its fraction.")
+floor = _rounding_function("floor", dl.FloorOp, "Return the largest integer ≤ x, as a float.")
+ceil = _rounding_function("ceil", dl.CeilOp, "Return the smallest integer ≥ x, as a float.")
+trunc = _rounding_function("trunc", dl.TruncOp, "Round toward 0.")
+fix = _rounding_function("fix", dl.TruncOp, "Round toward 0.")
 
 
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """x1 to the power of x2; integers wrap around, and of them negative powers that data has are truncated."""
-    if not has_tracer(x2) and dtype_of(x1, x2).kind in "iu" and np.any(np.less(operand(x2), 0)):
-        refuse(DTypeError("power: an integer to a negative power is no integer; convert one of them with .astype"))
+    """Return x1 to the power x2; integers wrap around, and traced negative integer powers are truncated."""
+    if not has_tracer(x2) and result_dtype(x1, x2).kind in "iu" and np.any(np.less(operand(x2), 0)):
+        refuse(DTypeError("power: an integer to a negative integer power; convert one operand to a float with .astype"))
     return _power(x1, x2)
 
 
 def divide(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """x1 / x2; integers become float64 first."""
+    """Return x1 / x2; integers are promoted to float64."""
     return apply(dl.DivOp, *promote_to_float(x1, x2))
 
 
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """x1 - x2 · trunc(x1 / x2): the sign of x1; 0 where an integer is divided by 0."""
+    """Return x1 - x2 · trunc(x1 / x2), with the sign of x1; 0 for integer division by 0."""
     operands = promote(x1, x2)
     return apply(dl.ModOp, *(convert(x, np.int8) if x.dtype == np.bool_ else x for x in operands), fmod=True)
 
 
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Any, Any]:
-    """floor_divide and remainder."""
+    """Return floor_divide and remainder."""
     return floor_divide(x1, x2), remainder(x1, x2)
 
 
 def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """x1 to the power of x2, computed in float64."""
+    """Return x1 to the power x2, computed in float64."""
     return apply(dl.PowOp, convert(x1, np.float64), convert(x2, np.float64))
 
 
-@by_parts("x")
+@componentwise("x")
 def positive(x: ArrayLike, /) -> Any:
-    """x itself."""
+    """Return x."""
     x = operand(x)
     return refuse(DTypeError("positive of bools; convert them with .astype")) if x.dtype == np.bool_ else x
 
 
 def reciprocal(x: ArrayLike, /) -> Any:
-    """1 / x; of integers truncated, 0 at 0."""
+    """Return 1 / x; truncated for integers, and 0 for the integer 0."""
     x = operand(x)
     if is_floating(x.dtype):
         return apply(dl.ReciprocalOp, x)
@@ -173,21 +176,21 @@ def reciprocal(x: ArrayLike, /) -> Any:
 
 
 def square(x: ArrayLike, /) -> Any:
-    """x²."""
+    """Return x²."""
     x = operand(x)
     x = convert(x, np.int8) if x.dtype == np.bool_ else x
     return apply(dl.MulOp, x, x)
 
 
-# 10 to a higher power is no float.
-_MOST_DECIMALS = 308
+# A higher power of 10 overflows float64.
+_MAX_DECIMALS = 308
 
 
 def round(x: ArrayLike, /, decimals: int = 0) -> Any:
-    """The nearest number with so many decimals, halves to even."""
+    """Round to the given number of decimals, half to even."""
     x = operand(x)
-    if not -_MOST_DECIMALS <= decimals <= _MOST_DECIMALS:
-        refuse(ShapeError(f"round: {decimals} decimals; expected from -{_MOST_DECIMALS} to {_MOST_DECIMALS}"))
+    if not -_MAX_DECIMALS <= decimals <= _MAX_DECIMALS:
+        refuse(ShapeError(f"round: decimals {decimals}; expected from -{_MAX_DECIMALS} to {_MAX_DECIMALS}"))
     if x.dtype == np.bool_:
         x = convert(x, np.float16)
     if not is_floating(x.dtype):
@@ -195,71 +198,75 @@ def round(x: ArrayLike, /, decimals: int = 0) -> Any:
     if decimals == 0:
         return apply(dl.RoundOp, x)
     scale = 10.0 ** (decimals if decimals > 0 else -decimals)
-    to, back = (multiply, divide) if decimals > 0 else (divide, multiply)
-    return back(apply(dl.RoundOp, to(x, scale)), scale)
+    scale_up, scale_down = (multiply, divide) if decimals > 0 else (divide, multiply)
+    return scale_down(apply(dl.RoundOp, scale_up(x, scale)), scale)
 
 
 def sinc(x: ArrayLike, /) -> Any:
-    """sin(πx) / πx; 1 at 0."""
+    """Return sin(πx) / πx; 1 at 0."""
     return _sinc(*promote_to_float(x))
 
 
-def _sinc_slope(_: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
-    """(cos πx - sinc x) / x; near 0, where that has no digits, π·a·Σ (-1)ᵏ·2k·a²ᵏ⁻² / (2k + 1)! from k = 1 on, for a = πx."""
+def _sinc_tangent(_: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    """Return the tangent (cos πx - sinc x) / x · dx; near 0, where that cancels, by the series π·a·Σ (-1)ᵏ·2k·a²ᵏ⁻² / (2k +
+    1)!, a = πx.
+    """
     (x,), (dx,) = operands, tangents
     angle = multiply(x, math.pi)
-    near = apply(dl.LessOp, abs(angle), convert(1.0, x.dtype))
-    far = where(near, 1, x)
-    turned = multiply(far, math.pi)
-    away = divide(subtract(cos(turned), divide(sin(turned), turned)), far)
+    is_near_zero = apply(dl.LessOp, abs(angle), convert(1.0, x.dtype))
+    safe_x = where(is_near_zero, 1, x)
+    safe_angle = multiply(safe_x, math.pi)
+    quotient = divide(subtract(cos(safe_angle), divide(sin(safe_angle), safe_angle)), safe_x)
     series: Any = 0.0
     for k in range(10, 0, -1):
         series = add((-1) ** k * 2 * k / math.factorial(2 * k + 1), multiply(square(angle), series))
-    return multiply(where(near, multiply(series, multiply(angle, math.pi)), away), dx)
+    return multiply(where(is_near_zero, multiply(series, multiply(angle, math.pi)), quotient), dx)
 
 
-@in_wide_type
-@with_tangent(_sinc_slope)
+@in_float32_or_wider
+@with_jvp_rule(_sinc_tangent)
 def _sinc(x: Operand) -> Any:
-    whole = rint(x)
-    half = multiply(whole, 0.5)
-    # Of π·x, only what goes beyond whole turns has digits.
-    turned = sin(multiply(subtract(x, whole), math.pi))
-    turned = where(apply(dl.EqualOp, half, floor(half)), turned, negative(turned))
-    return where(x, divide(divide(turned, math.pi), where(x, x, 1)), 1)
+    nearest_integer = rint(x)
+    half = multiply(nearest_integer, 0.5)
+    # Range reduction: sin(π·x) = ±sin(π·(x - n)) for the nearest integer n keeps the accuracy for large x.
+    sine = sin(multiply(subtract(x, nearest_integer), math.pi))
+    sine = where(apply(dl.EqualOp, half, floor(half)), sine, negative(sine))
+    return where(x, divide(divide(sine, math.pi), where(x, x, 1)), 1)
 
 
 def deg2rad(x: ArrayLike, /) -> Any:
-    """Degrees as radians."""
-    return multiply(*promote_to_float(x, least=np.float16), math.pi / 180)
+    """Convert degrees to radians."""
+    return multiply(*promote_to_float(x, min_dtype=np.float16), math.pi / 180)
 
 
 def rad2deg(x: ArrayLike, /) -> Any:
-    """Radians as degrees."""
-    return multiply(*promote_to_float(x, least=np.float16), 180 / math.pi)
+    """Convert radians to degrees."""
+    return multiply(*promote_to_float(x, min_dtype=np.float16), 180 / math.pi)
 
 
-@by_parts("x1", "x2")
+@componentwise("x1", "x2")
 def where(condition: ArrayLike, x1: ArrayLike | None = None, x2: ArrayLike | None = None, /) -> Any:
-    """x1 where `condition` is true (not zero), else x2; without both, the places where it is, as `nonzero` gives them."""
+    """Return x1 where `condition` is true (nonzero), else x2; without x1 and x2, the indices of true elements, like
+    `nonzero`.
+    """
     if x1 is None and x2 is None:
         if not operand(condition).ndim:
-            refuse(ShapeError("where: a number has no places; give both values, or an array"))
-        return tuple(places_of(convert(condition, np.bool_)))
+            refuse(ShapeError("where: a condition of rank 0 has no axes to index; pass x1 and x2, or an array"))
+        return tuple(true_indices(convert(condition, np.bool_)))
     if x1 is None or x2 is None:
-        return refuse(UnsupportedError("where of one value; give both, or none"))
+        return refuse(UnsupportedError("where with only one of x1 and x2; pass both, or neither"))
     return apply(dl.SelectOp, convert(condition, np.bool_), *promote(x1, x2))
 
 
 def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Any:
-    """`x` moved into [min, max]; a bound that is None is open."""
+    """Limit `x` to [min, max]; None for no bound."""
     if operand(x).dtype.kind in "iu":
-        ends = np.iinfo(operand(x).dtype)
-        # What all integers of the dtype keep to is no bound.
-        min = None if _is_integer(min) and min < ends.min else min
-        max = None if _is_integer(max) and max > ends.max else max
+        limits = np.iinfo(operand(x).dtype)
+        # Drop a bound outside of the dtype's range: every element satisfies it.
+        min = None if _is_integer(min) and min < limits.min else min
+        max = None if _is_integer(max) and max > limits.max else max
     bounds = [b for b in (min, max) if b is not None]
-    dtype = dtype_of(x, *bounds)
+    dtype = result_dtype(x, *bounds)
     result = convert(x, dtype)
     if min is not None:
         result = apply(dl.MaximumOp, result, convert(min, dtype))
@@ -267,10 +274,10 @@ def clip(x: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = 
 
 
 def _is_integer(bound: object) -> TypeGuard[int]:
-    return is_number(bound) and isinstance(bound, int)
+    return is_python_scalar(bound) and isinstance(bound, int)
 
 
 def astype(x: ArrayLike, dtype: AnyDType, /, *, copy: bool = True, device: str | None = None) -> Any:
-    """`x` as `dtype`: floats to integers truncate and saturate, integers to integers wrap."""
+    """Cast `x` to `dtype`: floats to integers truncate and saturate, integers to integers wrap."""
     check_device(device)
     return np.array(x) if copy and isinstance(x, np.ndarray) and x.dtype == dtype else convert(x, dtype)

@@ -1,4 +1,4 @@
-"""Functions of floats that take care of their infinities, signs and bits."""
+"""Floating-point functions: magnitudes, signs, exponentials and special values."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type
-from dlc.numpy.apply import ArrayLike, Operand, apply, convert, in_wide_type, is_floating, operand, promote_to_float
-from dlc.numpy.functions.comparing import (
+from dlc.numpy.apply import ArrayLike, Operand, apply, convert, in_float32_or_wider, is_floating, operand, promote_to_float
+from dlc.numpy.custom_derivatives import with_jvp_rule
+from dlc.numpy.functions.comparison import (
     bitwise_xor,
     equal,
     greater,
@@ -39,30 +40,29 @@ from dlc.numpy.functions.elementwise import (
     trunc,
     where,
 )
-from dlc.numpy.rules import with_tangent
 
 __all__ = ["atan2", "copysign", "heaviside", "hypot", "logaddexp", "logaddexp2", "modf", "nan_to_num", "nextafter"]
 
 
 def atan2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """The angle in radians, in [-π, π], of the point with height x1 and width x2; signs of zeros count."""
-    return apply(dl.Atan2Op, *promote_to_float(x1, x2, least=np.float16))
+    """Return the angle in radians, in [-π, π], of the point (x2, x1); the signs of zeros count."""
+    return apply(dl.Atan2Op, *promote_to_float(x1, x2, min_dtype=np.float16))
 
 
 def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """√(x1² + x2²), without overflow on the way; inf if one is infinite."""
-    return _hypot(*promote_to_float(x1, x2, least=np.float16))
+    """Return √(x1² + x2²) without intermediate overflow; inf if one operand is infinite."""
+    return _hypot(*promote_to_float(x1, x2, min_dtype=np.float16))
 
 
-def _stretched(length: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
-    """(x·dx + y·dy) / length, 0 where the length is."""
+def _hypot_tangent(length: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    """Return the tangent of the hypotenuse, (x·dx + y·dy) / length; 0 where the length is 0."""
     (x, y), (dx, dy) = operands, tangents
-    along, none = add(multiply(x, dx), multiply(y, dy)), equal(length, 0)
-    return where(none, 0, divide(along, where(none, 1, length)))
+    product, is_zero = add(multiply(x, dx), multiply(y, dy)), equal(length, 0)
+    return where(is_zero, 0, divide(product, where(is_zero, 1, length)))
 
 
-@in_wide_type
-@with_tangent(_stretched)
+@in_float32_or_wider
+@with_jvp_rule(_hypot_tangent)
 def _hypot(a: Operand, b: Operand) -> Any:
     a, b = abs(a), abs(b)
     long, short = maximum(a, b), minimum(a, b)
@@ -72,83 +72,85 @@ def _hypot(a: Operand, b: Operand) -> Any:
 
 
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """ln(e^x1 + e^x2), without overflow."""
-    a, b = promote_to_float(x1, x2, least=np.float16)
+    """Return ln(e^x1 + e^x2) without overflow."""
+    a, b = promote_to_float(x1, x2, min_dtype=np.float16)
     return _logaddexp(a, b)
 
 
-def _distance(a: Operand, b: Operand) -> Any:
-    """a - b, 0 between equal infinities; of equal numbers as well it must be their difference, which has a derivative."""
+def _difference(a: Operand, b: Operand) -> Any:
+    """Return a - b; 0 between equal infinities. Finite equal values are subtracted too, so that the derivative is right."""
     return where(logical_and(isinf(a), equal(a, b)), 0, subtract(a, b))
 
 
-def _shared(total: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
-    """What each is of the sum, times its tangent: half each where they are equal, nothing where the sum is."""
+def _logaddexp_tangent(total: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    """Return the tangent of logaddexp: each operand's share of the sum times its tangent; 0 where the sum is 0."""
     (a, b), (da, db) = operands, tangents
-    share = apply(dl.SigmoidOp, _distance(a, b))
+    share = apply(dl.SigmoidOp, _difference(a, b))
     mixed = add(multiply(share, da), multiply(subtract(1, share), db))
     return where(equal(total, -math.inf), 0, mixed)
 
 
-def _shared_by_two(total: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
-    """As `_shared` has it, for powers of two."""
-    return _shared(total, [multiply(x, math.log(2)) for x in operands], tangents)
+def _logaddexp2_tangent(total: Operand, operands: Sequence[Operand], tangents: Sequence[Operand]) -> Any:
+    """Return the tangent of logaddexp2, as `_shared` does for base 2."""
+    return _logaddexp_tangent(total, [multiply(x, math.log(2)) for x in operands], tangents)
 
 
-@in_wide_type
-@with_tangent(_shared)
+@in_float32_or_wider
+@with_jvp_rule(_logaddexp_tangent)
 def _logaddexp(a: Operand, b: Operand) -> Any:
-    distance = _distance(a, b)
+    distance = _difference(a, b)
     return add(maximum(a, b), log1p(exp(negative(abs(distance)))))
 
 
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """log₂(2^x1 + 2^x2), without overflow."""
-    a, b = promote_to_float(x1, x2, least=np.float16)
+    """Return log₂(2^x1 + 2^x2) without overflow."""
+    a, b = promote_to_float(x1, x2, min_dtype=np.float16)
     return _logaddexp2(a, b)
 
 
-@in_wide_type
-@with_tangent(_shared_by_two)
+@in_float32_or_wider
+@with_jvp_rule(_logaddexp2_tangent)
 def _logaddexp2(a: Operand, b: Operand) -> Any:
-    distance = _distance(a, b)
+    distance = _difference(a, b)
     return add(maximum(a, b), multiply(log1p(exp2(negative(abs(distance)))), 1 / math.log(2)))
 
 
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """|x1| with the sign of x2."""
-    a, b = promote_to_float(x1, x2, least=np.float16)
+    """Return |x1| with the sign of x2."""
+    a, b = promote_to_float(x1, x2, min_dtype=np.float16)
     return apply(dl.SelectOp, bitwise_xor(signbit(a), signbit(b)), negative(a), a)
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """The next float after x1 in the direction of x2."""
-    a, b = promote_to_float(x1, x2, least=np.float16)
+    """Return the next float after x1 toward x2."""
+    a, b = promote_to_float(x1, x2, min_dtype=np.float16)
     bits = np.dtype(f"int{8 * a.dtype.itemsize}")
-    place = apply(dl.BitcastOp, a, to=element_type(bits))
-    # Away from zero the bits count up, as an integer. Zero itself has two patterns; the first float after it is 1.
+    pattern = apply(dl.BitcastOp, a, to=element_type(bits))
+    # As an integer, the bit pattern increases away from zero. Zero has two patterns; the pattern of the next float is 1.
     outward = equal(greater(b, a), greater(a, 0))
-    moved = apply(dl.BitcastOp, add(place, where(outward, np.asarray(1, bits), np.asarray(-1, bits))), to=element_type(a.dtype))
+    stepped = apply(
+        dl.BitcastOp, add(pattern, where(outward, np.asarray(1, bits), np.asarray(-1, bits))), to=element_type(a.dtype)
+    )
     first = copysign(apply(dl.BitcastOp, np.asarray(1, bits), to=element_type(a.dtype)), b)
-    moved = where(equal(a, 0), first, moved)
-    return where(equal(a, b), b, where(logical_or(isnan(a), isnan(b)), add(a, b), moved))
+    stepped = where(equal(a, 0), first, stepped)
+    return where(equal(a, b), b, where(logical_or(isnan(a), isnan(b)), add(a, b), stepped))
 
 
 def modf(x: ArrayLike, /) -> tuple[Any, Any]:
-    """The fraction, with the sign of x, and the whole part."""
-    (x,) = promote_to_float(x, least=np.float16)
-    whole = trunc(x)
-    return copysign(where(isinf(x), 0, subtract(x, whole)), x), whole
+    """Return the fractional part, with the sign of x, and the integral part."""
+    (x,) = promote_to_float(x, min_dtype=np.float16)
+    integer_part = trunc(x)
+    return copysign(where(isinf(x), 0, subtract(x, integer_part)), x), integer_part
 
 
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Any:
-    """0 below 0, 1 above, x2 at 0; NaN for NaN."""
-    x, at_zero = promote_to_float(x1, x2, least=np.float16)
+    """Return the step function: 0 for x1 < 0, 1 for x1 > 0, x2 at 0; NaN for NaN."""
+    x, at_zero = promote_to_float(x1, x2, min_dtype=np.float16)
     return where(isnan(x), x, where(equal(x, 0), at_zero, convert(greater(x, 0), x.dtype)))
 
 
 def nan_to_num(x: ArrayLike, /, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
-    """`x` with `nan` for NaN, and for infinities `posinf` and `neginf`: the ends of the dtype's range if None."""
+    """Replace NaN by `nan`, and infinities by `posinf` and `neginf`, by default the largest and the lowest finite value."""
     x = operand(x)
     if not is_floating(x.dtype):
         return x

@@ -1,8 +1,8 @@
-"""Derivatives, as programs of the same ops.
+"""Automatic differentiation of `dl` programs: forward mode (jvp) and reverse mode (vjp).
 
-`forward.py` puts tangents beside the values of a block, `reverse.py` appends the cotangents. Both read one rule an op: a
-partial derivative (`partials.py`), a transpose where the op is linear (`transposes.py`, with those of contractions and of
-lookups), a tangent by other linear ops (`tangents.py`), which is transposed op by op in reverse mode; what has a decomposition
-and none of these is decomposed first. Rules are formulas of terms (`term.py`, `shapes.py`). Loops and branches are in
-`control.py`.
+`forward_mode.py` inserts tangents next to the values of a block, `reverse_mode.py` appends cotangents. Both use one rule per
+op: a partial derivative for elementwise ops (`partials.py`), a transpose rule for linear ops (`transpose_rules.py`, with
+`contraction_transposes.py` and `indexing_transposes.py`), or a jvp rule (`jvp_rules.py`) that emits linear ops, which
+reverse mode transposes. Ops with a decomposition and none of these are decomposed first. Rules are formulas of terms
+(`term.py`, `shapes.py`). Loops, branches and custom rules are in `control_flow_rules.py`.
 """

@@ -1,6 +1,6 @@
-"""What rules for ops with bodies share: the walks they take part in, and bodies taken out, copied and ended anew.
+"""Helpers of the rules for ops with bodies: the interfaces of both modes, and detaching, cloning and rewriting bodies.
 
-Bodies are open, so what a body reads from above is differentiated by as well as its arguments.
+Bodies may capture outer values, which are differentiated as well as the arguments.
 """
 
 from __future__ import annotations
@@ -14,56 +14,56 @@ from dlc.ir import Block, Operation, SSAValue
 from dlc.passes.autodiff.term import Term
 
 
-class ForwardWalk(Protocol):
-    """Forward mode, as rules here use it."""
+class ForwardModeContext(Protocol):
+    """The interface of forward mode that the rules use."""
 
     tangents: dict[SSAValue, SSAValue]
 
     def walk(self, block: Block) -> None:
-        """Puts the tangent of each result behind its op."""
+        """Insert the tangent of each result after its op."""
         ...
 
     def tangent(self, value: SSAValue, b: Build) -> SSAValue:
-        """The tangent of a value, zeros where it has none."""
+        """Return the tangent of a value, zeros if it has none."""
         ...
 
 
-class ReverseWalk(Protocol):
-    """Reverse mode, as rules here use it."""
+class ReverseModeContext(Protocol):
+    """The interface of reverse mode that the rules use."""
 
     b: Build
     active: set[SSAValue]
 
     def add(self, value: SSAValue, cotangent: Term | None) -> None:
-        """One more part of a value's cotangent, unless it is not active."""
+        """Accumulate into the cotangent of a value, if it is active."""
         ...
 
     def take(self, value: SSAValue) -> Term | None:
-        """The cotangent of a value, None where it is zero."""
+        """Return the cotangent of a value, None if it is zero."""
         ...
 
-    def inside(self, block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:
-        """Appends to another block the cotangents of what it computes with, from those of what it yields; None is zero."""
+    def pull_back_block(self, block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:
+        """Append to another block the cotangents of `wrt`, from those of the values that it yields; None is zero."""
         ...
 
     def transpose(self, scratch: Block, values: Sequence[SSAValue], cotangents: Mapping[SSAValue, Term]) -> None:
-        """Pulls cotangents through a block that computes tangents from those of `values`, its arguments."""
+        """Pull cotangents back through a block that computes tangents from those of `values`, its arguments."""
         ...
 
 
-def copy_of(block: Block) -> Block:
-    """A copy of a body; what it reads from above is the same."""
+def clone_body(block: Block) -> Block:
+    """Clone a body; captured values stay the same."""
     region = block.parent
     assert region is not None
-    made = region.clone()
-    copy = made.block
-    made.detach_block(copy)
+    copied_region = region.clone()
+    copy = copied_region.block
+    copied_region.detach_block(copy)
     return copy
 
 
-def silent_copy_of(block: Block) -> Block:
-    """A copy of a body that is computed once more: what it prints has been printed."""
-    copy = copy_of(block)
+def clone_body_without_prints(block: Block) -> Block:
+    """Clone a body for recomputation, without its prints."""
+    copy = clone_body(block)
     for op in list(copy.walk()):
         if isinstance(op, dl.PrintOp):
             op.detach()
@@ -71,20 +71,20 @@ def silent_copy_of(block: Block) -> Block:
     return copy
 
 
-def bodies_of(op: Operation) -> list[Block]:
-    """The bodies of an op, taken out of it."""
+def detach_bodies(op: Operation) -> list[Block]:
+    """Detach the bodies of an op and return them."""
     return [region.detach_block(region.block) for region in op.regions]
 
 
 def yielded(block: Block) -> Sequence[SSAValue]:
-    """What a body yields."""
+    """Return the values that a body yields."""
     last = block.last_op
     assert isinstance(last, dl.YieldOp)
     return last.values
 
 
-def end(block: Block, values: Sequence[SSAValue]) -> None:
-    """Makes a body yield other values."""
+def replace_yield(block: Block, values: Sequence[SSAValue]) -> None:
+    """Make a body yield other values."""
     last = block.last_op
     assert last is not None
     last.detach()
@@ -92,21 +92,21 @@ def end(block: Block, values: Sequence[SSAValue]) -> None:
     block.add_op(dl.YieldOp(values))
 
 
-def at_end(block: Block) -> Build:
-    """A builder before what ends a body."""
+def builder_at_end(block: Block) -> Build:
+    """Return a builder before the terminator of a body."""
     assert block.last_op is not None
     return Build(block.last_op)
 
 
-def put_before(op: Operation, new: Operation) -> None:
-    """Puts an op with the same origin before another."""
+def insert_before(op: Operation, new: Operation) -> None:
+    """Insert an op before another, with the same location."""
     assert op.parent is not None
     new.location = op.location
     op.parent.insert_op_before(new, op)
 
 
-def substitute(op: Operation, values: Sequence[SSAValue]) -> None:
-    """Puts values in the place of an op's results, and erases it."""
+def replace_and_erase(op: Operation, values: Sequence[SSAValue]) -> None:
+    """Replace an op's results by values, and erase it."""
     for old, value in zip(op.results, values, strict=True):
         old.replace_all_uses_with(value)
     op.detach()

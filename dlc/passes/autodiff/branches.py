@@ -1,52 +1,52 @@
-"""Branches: one of two bodies runs, and so does its derivative."""
+"""Derivatives of branches: the derivative of an if op is an if op."""
 
 from __future__ import annotations
 
 from dlc.dialects import dl
 from dlc.ir import Block
 from dlc.passes.autodiff.bodies import (
-    ForwardWalk,
-    ReverseWalk,
-    at_end,
-    bodies_of,
-    end,
-    put_before,
-    silent_copy_of,
-    substitute,
+    ForwardModeContext,
+    ReverseModeContext,
+    builder_at_end,
+    clone_body_without_prints,
+    detach_bodies,
+    insert_before,
+    replace_and_erase,
+    replace_yield,
     yielded,
 )
-from dlc.passes.autodiff.rules import is_differentiable, read_by
+from dlc.passes.autodiff.rules import is_differentiable, values_read
 from dlc.passes.autodiff.shapes import zeros
 from dlc.passes.autodiff.term import Term
 
 
-def if_forward(op: dl.IfOp, walk: ForwardWalk) -> None:
-    """Each body computes tangents beside its results."""
+def if_forward(op: dl.IfOp, context: ForwardModeContext) -> None:
+    """Add tangents to the results of both bodies."""
     count = len(op.results)
-    moving = [i for i, r in enumerate(op.results) if is_differentiable(r)]
-    bodies, types = bodies_of(op), [r.type for r in op.results]
+    differentiated = [i for i, r in enumerate(op.results) if is_differentiable(r)]
+    bodies, types = detach_bodies(op), [r.type for r in op.results]
     for body in bodies:
         if not isinstance(body.last_op, dl.FailOp):
-            walk.walk(body)
-            last, b = yielded(body), at_end(body)
-            end(body, [*last, *(walk.tangent(last[i], b) for i in moving)])
-    new = dl.IfOp.of(op.condition, bodies[0], bodies[1], [*types, *(types[i] for i in moving)])
-    put_before(op, new)
-    substitute(op, new.results[:count])
-    walk.tangents |= {new.results[i]: tangent for i, tangent in zip(moving, new.results[count:], strict=True)}
+            context.walk(body)
+            last, b = yielded(body), builder_at_end(body)
+            replace_yield(body, [*last, *(context.tangent(last[i], b) for i in differentiated)])
+    new = dl.IfOp.of(op.condition, bodies[0], bodies[1], [*types, *(types[i] for i in differentiated)])
+    insert_before(op, new)
+    replace_and_erase(op, new.results[:count])
+    context.tangents |= {new.results[i]: tangent for i, tangent in zip(differentiated, new.results[count:], strict=True)}
 
 
-def if_reverse(op: dl.IfOp, walk: ReverseWalk) -> None:
-    """A branch of its own for the cotangents of what the bodies read, which computes again what it needs of them."""
-    seeds = {i: ct.value for i, r in enumerate(op.results) if (ct := walk.take(r)) is not None}
-    read = list(dict.fromkeys(v for v in read_by(op) if v in walk.active))
+def if_reverse(op: dl.IfOp, context: ReverseModeContext) -> None:
+    """Append an if op that computes the cotangents of the captured values; its bodies recompute the residuals."""
+    seeds = {i: ct.value for i, r in enumerate(op.results) if (ct := context.take(r)) is not None}
+    read = list(dict.fromkeys(v for v in values_read(op) if v in context.active))
     bodies: list[Block] = []
     for body in op.blocks:
-        copy = silent_copy_of(body)
+        copy = clone_body_without_prints(body)
         if not isinstance(copy.last_op, dl.FailOp):
-            pulled, b = walk.inside(copy, read, seeds), at_end(copy)
-            end(copy, [zeros(b, v).value if ct is None else ct for v, ct in zip(read, pulled, strict=True)])
+            pulled, b = context.pull_back_block(copy, read, seeds), builder_at_end(copy)
+            replace_yield(copy, [zeros(b, v).value if ct is None else ct for v, ct in zip(read, pulled, strict=True)])
         bodies.append(copy)
-    new = walk.b.insert(dl.IfOp.of(op.condition, bodies[0], bodies[1], [v.type for v in read]))
+    new = context.b.insert(dl.IfOp.of(op.condition, bodies[0], bodies[1], [v.type for v in read]))
     for value, result in zip(read, new.results, strict=True):
-        walk.add(value, Term(walk.b, result))
+        context.add(value, Term(context.b, result))

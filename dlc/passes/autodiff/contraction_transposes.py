@@ -1,4 +1,4 @@
-"""Transposes of contractions: products and convolutions by either operand."""
+"""Transpose rules of contractions: products and convolutions, with respect to either operand."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, ints, number, rank_of, shape_of
 from dlc.ir import AffineConstantExpr, AffineDimExpr, AffineMap, SSAValue
-from dlc.passes.autodiff.shapes import known_sizes, padded, static_shape
+from dlc.passes.autodiff.shapes import padded, require_static_shape, require_static_sizes
 from dlc.passes.autodiff.term import Term
 
 
 def contraction(op: dl.MatmulOp | dl.DotGeneralOp, ct: Term, index: int) -> Term:
-    """Iterators of the operand stay, the others are summed: a contraction of the cotangent and the other operand."""
-    own, other = op.structure().maps[index], op.structure().maps[1 - index]
+    """Contract the cotangent with the other operand; iterators of the operand stay, all others are summed."""
+    operand_map, other = op.structure().maps[index], op.structure().maps[1 - index]
     result, operand, fixed = op.structure().maps[2], op.operands[index], op.operands[1 - index]
     ct = _as(ct, operand)
-    # The order of operands that gives the result's axes in order where it can: ȳ·bᵀ and aᵀ·ȳ.
+    # Order the operands so that the result's axes are in order if possible: ȳ·bᵀ and aᵀ·ȳ.
     pair = [(ct, result), (Term(ct.b, fixed), other)]
     (lhs, left), (rhs, right) = pair if index == 0 else reversed(pair)
-    left, right, wanted = _iterators(left), _iterators(right), _iterators(own)
-    # Axes that are repeated lie at 0: they have size 1.
+    left, right, operand_iterators = _iterators(left), _iterators(right), _iterators(operand_map)
+    # Broadcast axes have the constant index 0, and size 1.
     lhs, rhs = _without_fixed(lhs, left), _without_fixed(rhs, right)
     left, right = [i for i in left if i is not None], [i for i in right if i is not None]
-    # What one has and neither the other nor the result is summed before.
-    lhs, left = _summed(lhs, left, [i for i in left if i in right or i in wanted])
-    rhs, right = _summed(rhs, right, [i for i in right if i in left or i in wanted])
+    # Sum over iterators that only one operand has, and that the result does not have.
+    lhs, left = _summed(lhs, left, [i for i in left if i in right or i in operand_iterators])
+    rhs, right = _summed(rhs, right, [i for i in right if i in left or i in operand_iterators])
     both = [i for i in left if i in right]
-    batch, contracted = [i for i in both if i in wanted], [i for i in both if i not in wanted]
-    made = lhs.op(
+    batch, contracted = [i for i in both if i in operand_iterators], [i for i in both if i not in operand_iterators]
+    product = lhs.op(
         dl.DotGeneralOp,
         rhs,
         lhs_batch=[left.index(i) for i in batch],
@@ -37,70 +37,70 @@ def contraction(op: dl.MatmulOp | dl.DotGeneralOp, ct: Term, index: int) -> Term
         rhs_contract=[right.index(i) for i in contracted],
     )
     order = [*batch, *(i for i in left if i not in both), *(i for i in right if i not in both)]
-    return made.transpose(*(order.index(i) for i in wanted if i is not None)).reshape(*shape_of(operand))
+    return product.transpose(*(order.index(i) for i in operand_iterators if i is not None)).reshape(*shape_of(operand))
 
 
 def _as(ct: Term, operand: SSAValue) -> Term:
-    """A cotangent with an operand's element type: a result may be wider."""
+    """Cast a cotangent to an operand's element type, since the result type may be wider."""
     element = element_type_of(operand)
     return ct if element_type_of(ct.value) == element else ct.op(dl.CastOp, to=element)
 
 
 def _iterators(indexing: AffineMap) -> list[int | None]:
-    """The iterator of each axis; None for an axis that stays at 0."""
-    found: list[int | None] = []
+    """Return the iterator of each axis; None for a broadcast unit axis."""
+    iterators: list[int | None] = []
     for expression in indexing.results:
         assert isinstance(expression, AffineDimExpr | AffineConstantExpr)
-        found.append(expression.position if isinstance(expression, AffineDimExpr) else None)
-    return found
+        iterators.append(expression.position if isinstance(expression, AffineDimExpr) else None)
+    return iterators
 
 
 def _without_fixed(x: Term, iterators: Sequence[int | None]) -> Term:
     return x.reshape(*(s for s, i in zip(x.shape, iterators, strict=True) if i is not None))
 
 
-def _summed(x: Term, iterators: list[int], kept: list[int]) -> tuple[Term, list[int]]:
-    gone = [a for a, i in enumerate(iterators) if i not in kept]
-    return (x.op(dl.ReduceSumOp, axes=gone), kept) if gone else (x, kept)
+def _summed(x: Term, iterators: list[int], kept_iterators: list[int]) -> tuple[Term, list[int]]:
+    gone = [a for a, i in enumerate(iterators) if i not in kept_iterators]
+    return (x.op(dl.ReduceSumOp, axes=gone), kept_iterators) if gone else (x, kept_iterators)
 
 
 def conv(op: dl.ConvOp, ct: Term, index: int) -> Term:
-    """By x a transposed convolution with w, by w a contraction over windows of x."""
+    """By x: a transposed convolution with w. By w: a contraction over windows of x."""
     ct = _as(ct, op.operands[index])
     return _conv_input(op, ct) if index == 0 else _conv_weight(op, ct)
 
 
 def _conv_input(op: dl.ConvOp, ct: Term) -> Term:
-    """The transpose of a convolution, with the channels of the weight exchanged; 0 where no window reached."""
+    """Transpose a convolution, with input and output channels of the weights exchanged; 0 where no window reached."""
     rank = rank_of(op.w)
     w = Term(ct.b, op.w).transpose(*range(rank - 2), rank - 1, rank - 2)
     x = ct.op(dl.ConvTransposeOp, w, strides=ints(op.strides), dilations=ints(op.dilations), groups=number(op.groups))
-    high = known_sizes(op, [n - m for n, m in zip(shape_of(op.x), x.shape, strict=True)])
+    high = require_static_sizes(op, [n - m for n, m in zip(shape_of(op.x), x.shape, strict=True)])
     return padded(x, [0] * rank, high, [0] * rank)
 
 
 def _conv_weight(op: dl.ConvOp, ct: Term) -> Term:
-    """Σ over images and places of the element that a tap saw, times the cotangent: a contraction over windows."""
+    """Contract windows of the input with the cotangent, over images and positions."""
     strides, dilations, groups = ints(op.strides), ints(op.dilations), number(op.groups)
-    *kernel, depth, outputs = static_shape(op, op.w)
+    *kernel, depth, outputs = require_static_shape(op, op.w)
     spatial = len(kernel)
     axes = tuple(range(1, spatial + 1))
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    seen = Term(ct.b, op.x).op(dl.WindowsOp, axes=axes, sizes=reach, strides=strides)
+    window_extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    windows = Term(ct.b, op.x).op(dl.SlidingWindowsOp, axes=axes, sizes=window_extents, strides=strides)
     if any(d > 1 for d in dilations):
         taps = (*dilations, *(1 for _ in range(spatial + 2)))
-        seen = seen.op(dl.SliceOp, starts=(0,) * len(taps), limits=seen.shape, strides=taps)
+        windows = windows.op(dl.SliceOp, starts=(0,) * len(taps), limits=windows.shape, strides=taps)
     if depth == 1 and outputs == groups:
-        summed = (seen * ct).sum(*range(spatial, 2 * spatial + 1))
+        summed = (windows * ct).sum(*range(spatial, 2 * spatial + 1))
         return summed.reshape(*shape_of(op.w))
     summed_axes = list(range(spatial, 2 * spatial + 1)), list(range(spatial + 1))
     if groups == 1:
-        return seen.op(
+        return windows.op(
             dl.DotGeneralOp, ct, lhs_batch=(), rhs_batch=(), lhs_contract=summed_axes[0], rhs_contract=summed_axes[1]
         )
-    seen = seen.reshape(*seen.shape[:-1], groups, depth)
+    windows = windows.reshape(*windows.shape[:-1], groups, depth)
     ct = ct.reshape(*ct.shape[:-1], groups, outputs // groups)
-    made = seen.op(
+    product = windows.op(
         dl.DotGeneralOp,
         ct,
         lhs_batch=(2 * spatial + 1,),
@@ -109,4 +109,4 @@ def _conv_weight(op: dl.ConvOp, ct: Term) -> Term:
         rhs_contract=summed_axes[1],
     )
     # [G, *K, C/G, O/G] → [*K, C/G, O]
-    return made.transpose(*range(1, spatial + 2), 0, spatial + 2).reshape(*shape_of(op.w))
+    return product.transpose(*range(1, spatial + 2), 0, spatial + 2).reshape(*shape_of(op.w))

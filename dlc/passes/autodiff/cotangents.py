@@ -1,4 +1,4 @@
-"""Cotangents before they are one value: with a mask, or of a slice."""
+"""Cotangents before they are accumulated: masked ones, and those of slices."""
 
 from __future__ import annotations
 
@@ -18,65 +18,68 @@ class Cotangent:
     mask: Term | None = None
 
     def term(self) -> Term:
-        """As one value."""
+        """Return the cotangent as a single value."""
         return self.value if self.mask is None else where(self.mask, self.value, 0)
 
     def masked(self, condition: Term) -> Cotangent:
-        """Only where a condition holds as well."""
+        """Return the cotangent where another condition holds too."""
         return Cotangent(self.value, condition if self.mask is None else self.mask & condition)
 
 
-def added(parts: Sequence[Cotangent]) -> Cotangent:
-    """The sum of cotangents; where the masks of all say 0, so does its own."""
-    if len(parts) == 1:
-        return parts[0]
-    terms, masks = [part.term() for part in parts], [part.mask for part in parts if part.mask is not None]
-    mask = functools.reduce(lambda a, b: a | b, masks) if len(masks) == len(parts) else None
+def sum_cotangents(segments: Sequence[Cotangent]) -> Cotangent:
+    """Sum cotangents; the sum is masked if all of them are."""
+    if len(segments) == 1:
+        return segments[0]
+    terms, masks = (
+        [cotangent.term() for cotangent in segments],
+        [cotangent.mask for cotangent in segments if cotangent.mask is not None],
+    )
+    mask = functools.reduce(lambda a, b: a | b, masks) if len(masks) == len(segments) else None
     return Cotangent(sum(terms[1:], terms[0]), mask)
 
 
 @dataclass(frozen=True)
-class Piece:
-    """The cotangent of a slice of a value, which begins at `starts`; of the rest it is 0."""
+class SliceCotangent:
+    """The cotangent of a slice that begins at `starts`; elsewhere it is 0."""
 
     value: Term
     starts: tuple[int, ...]
 
 
-def joined(pieces: Sequence[Piece], shape: tuple[int, ...]) -> Term:
-    """The sum of pieces, each at its place in this shape; they are joined where they lie side by side along one axis."""
-    axes = {a for piece in pieces for a, size in enumerate(piece.value.shape) if size != shape[a]}
-    if len(pieces) == 1 or len(axes) != 1:
-        return _sum(pieces, shape)
+def sum_slices(slices: Sequence[SliceCotangent], shape: tuple[int, ...]) -> Term:
+    """Sum slices into a value of this shape, by one concatenation if they are disjoint along a single axis."""
+    axes = {a for slice_ in slices for a, size in enumerate(slice_.value.shape) if size != shape[a]}
+    if len(slices) == 1 or len(axes) != 1:
+        return _sum(slices, shape)
     (axis,) = axes
-    ordered = sorted(pieces, key=lambda piece: piece.starts[axis])
-    ends = [piece.starts[axis] + int(piece.value.shape[axis]) for piece in ordered]
-    if any(piece.starts[axis] < end for piece, end in zip(ordered[1:], ends, strict=False)):
-        return _sum(pieces, shape)
-    parts: list[Term] = []
-    for k, (piece, before) in enumerate(zip(ordered, [0, *ends], strict=False)):
-        # Zeros fill what is between them, and after the last.
-        gaps = piece.starts[axis] - before, shape[axis] - ends[-1] if k == len(ordered) - 1 else 0
+    ordered = sorted(slices, key=lambda slice_: slice_.starts[axis])
+    ends = [slice_.starts[axis] + int(slice_.value.shape[axis]) for slice_ in ordered]
+    if any(slice_.starts[axis] < end for slice_, end in zip(ordered[1:], ends, strict=False)):
+        return _sum(slices, shape)
+    segments: list[Term] = []
+    for k, (slice_, previous_end) in enumerate(zip(ordered, [0, *ends], strict=False)):
+        # Zeros fill the gaps between slices, and after the last one.
+        gaps = slice_.starts[axis] - previous_end, shape[axis] - ends[-1] if k == len(ordered) - 1 else 0
         low, high = ([n if a == axis else 0 for a in range(len(shape))] for n in gaps)
-        parts.append(piece.value.op(dl.PadOp, 0, low=low, high=high) if any(gaps) else piece.value)
-    return parts[0].op(dl.ConcatOp, *parts[1:], axis=axis)
+        segments.append(slice_.value.op(dl.PadOp, 0, low=low, high=high) if any(gaps) else slice_.value)
+    return segments[0].op(dl.ConcatOp, *segments[1:], axis=axis)
 
 
-def _sum(pieces: Sequence[Piece], shape: tuple[int, ...]) -> Term:
-    """The sum of pieces, each with zeros around it."""
-    placed = [_placed(piece, shape) for piece in pieces]
-    return sum(placed[1:], placed[0])
+def _sum(slices: Sequence[SliceCotangent], shape: tuple[int, ...]) -> Term:
+    """Sum slices, each padded with zeros."""
+    padded = [_pad_slice(slice_, shape) for slice_ in slices]
+    return sum(padded[1:], padded[0])
 
 
-def _placed(piece: Piece, shape: tuple[int, ...]) -> Term:
-    """A piece with zeros around it."""
-    high = [n - start - int(size) for n, start, size in zip(shape, piece.starts, piece.value.shape, strict=True)]
-    return piece.value.op(dl.PadOp, 0, low=piece.starts, high=high) if any((*piece.starts, *high)) else piece.value
+def _pad_slice(slice_: SliceCotangent, shape: tuple[int, ...]) -> Term:
+    """Pad a slice with zeros to this shape."""
+    high = [n - start - int(size) for n, start, size in zip(shape, slice_.starts, slice_.value.shape, strict=True)]
+    return slice_.value.op(dl.PadOp, 0, low=slice_.starts, high=high) if any((*slice_.starts, *high)) else slice_.value
 
 
 # Note [Masked cotangents]
 #
-# What a select does not choose gets a cotangent of zero, and the product of that zero with an infinite or undefined partial
-# derivative of what was not chosen would be NaN: sqrt in `where(x > 0, sqrt(x), 0)` at 0. The zero is structural, so it must
-# win. A cotangent therefore carries the condition along: elementwise ops act on the value alone, and where something else
-# reads it the condition is applied last. A sum of cotangents that all carry one is zero by structure where none of them holds.
+# The operand that a select does not choose gets a cotangent of zero. Multiplied with an infinite or undefined partial
+# derivative that zero would be NaN: sqrt in `where(x > 0, sqrt(x), 0)` at 0. The zero is structural, so it must win.
+# A cotangent therefore carries the condition as a mask: elementwise ops transform the value alone, and the mask is applied
+# when any other op reads the cotangent. A sum of masked cotangents is a structural zero where no mask holds.

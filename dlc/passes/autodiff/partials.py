@@ -1,8 +1,8 @@
-"""Partial derivatives of elementwise functions, one formula a line: read it beside a table of derivatives.
+"""Partial derivatives of elementwise functions, one formula per line: compare it with a table of derivatives.
 
-`r` is the result. A formula gives ∂r/∂x as a term; a number where it is one; or a condition: 1 where it holds, else 0. What
-a condition leaves out is no product with zero but is chosen away, so that an infinity there does no harm. At a kink the
-derivative is the mean of both sides: 0 for |x| at 0, ½ for the larger of two equal numbers; of relu it is 0 at 0.
+`r` is the result. A formula gives ∂r/∂x as a term; a constant; or a condition that is 1 where it holds, else 0. A condition
+selects instead of multiplying with zero, so that an infinite cotangent does no harm. At a kink the derivative is the mean of
+both one-sided ones: 0 for |x| at 0, ½ for the larger of two equal values; that of relu at 0 is 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Partial: TypeAlias = "Term | Number"
 
 
 def _quotient(r: Term, x: Term, y: Term) -> Term:
-    """How often a remainder has y taken from x."""
+    """The integer quotient of a remainder: trunc(x / y) or floor(x / y)"""
     op = r.value.owner
     assert isinstance(op, dl.ModOp)
     return trunc(x / y) if flag(op.fmod) else floor(x / y)
@@ -47,7 +47,7 @@ def _share_of_larger(x: Term, y: Term) -> Term:
 
 
 def _gelu(r: Term, x: Term) -> Term:
-    """Φ(x) + x·φ(x), or that of its approximation by tanh."""
+    """Φ(x) + x·φ(x), or the derivative of the tanh approximation."""
     op = r.value.owner
     assert isinstance(op, dl.GeluOp)
     if op.approximate.data == "tanh":
@@ -68,7 +68,7 @@ def _mish(r: Term, x: Term) -> Term:
     return t + x * ((1 - t) * (1 + t)) * _sigmoid(x)
 
 
-OF_ONE: dict[type[DlOp], Callable[[Term, Term], Partial]] = {
+UNARY_PARTIALS: dict[type[DlOp], Callable[[Term, Term], Partial]] = {
     dl.NegOp: lambda r, x: -1,
     dl.AbsOp: lambda r, x: sign(x),
     dl.ReluOp: lambda r, x: r > 0,
@@ -108,7 +108,7 @@ OF_ONE: dict[type[DlOp], Callable[[Term, Term], Partial]] = {
     dl.TruncOp: lambda r, x: 0,
     dl.SignOp: lambda r, x: 0,
 }
-OF_TWO: dict[type[DlOp], tuple[Callable[[Term, Term, Term], Partial], Callable[[Term, Term, Term], Partial]]] = {
+BINARY_PARTIALS: dict[type[DlOp], tuple[Callable[[Term, Term, Term], Partial], Callable[[Term, Term, Term], Partial]]] = {
     dl.AddOp: (lambda r, x, y: 1, lambda r, x, y: 1),
     dl.SubOp: (lambda r, x, y: 1, lambda r, x, y: -1),
     dl.MulOp: (lambda r, x, y: y, lambda r, x, y: x),
@@ -120,14 +120,14 @@ OF_TWO: dict[type[DlOp], tuple[Callable[[Term, Term, Term], Partial], Callable[[
     dl.MinimumOp: (lambda r, x, y: _share_of_larger(y, x), lambda r, x, y: _share_of_larger(x, y)),
     dl.FloordivOp: (lambda r, x, y: 0, lambda r, x, y: 0),
 }
-# What has partial derivatives.
-ELEMENTWISE = frozenset([*OF_ONE, *OF_TWO])
+# All ops with partial derivatives.
+ELEMENTWISE = frozenset([*UNARY_PARTIALS, *BINARY_PARTIALS])
 
 
 def partial(op: DlOp, index: int, terms: Sequence[Term]) -> Partial:
-    """∂(the result of an elementwise op) / ∂(its operand `index`), for the result and operands as terms."""
-    if type(op) in OF_ONE:
+    """Return ∂r/∂xᵢ of an elementwise op for operand `index`, from terms of the result and the operands."""
+    if type(op) in UNARY_PARTIALS:
         result, x = terms
-        return OF_ONE[type(op)](result, x)
+        return UNARY_PARTIALS[type(op)](result, x)
     result, x, y = terms
-    return OF_TWO[type(op)][index](result, x, y)
+    return BINARY_PARTIALS[type(op)][index](result, x, y)

@@ -1,4 +1,4 @@
-"""Which rule an op has, and what is active: computed from what is differentiated by."""
+"""Activity analysis: which values depend on the differentiated ones, and whether their ops have rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.programs.control import Control, captured
-from dlc.dialects.places import place
+from dlc.dialects.location_text import location_prefix
 from dlc.errors import UnsupportedError
 from dlc.ir import (
     Block,
@@ -20,81 +20,80 @@ from dlc.ir import (
     StringAttr,
     UnknownLoc,
 )
+from dlc.passes.autodiff.jvp_rules import JVP_RULES
 from dlc.passes.autodiff.partials import ELEMENTWISE
-from dlc.passes.autodiff.tangents import TANGENTS
-from dlc.passes.autodiff.transposes import TRANSPOSES
+from dlc.passes.autodiff.transpose_rules import TRANSPOSE_RULES
 from dlc.passes.dl.rewriting import decompose_in_place
 
-# The name of a location that has another inside: what the derivative is of.
+# The name of the location that wraps the location of the differentiated op.
 DERIVATIVE = "derivative"
-# Ops whose result does not follow a small step: its derivative is zero by definition.
+# Ops whose derivative is zero by definition.
 ZERO: tuple[type[DlOp], ...] = (dl.StopGradientOp, dl.BitcastOp)
-_LATER = "the compiler makes it when derivatives are done"
-_FACTORS = "dlc.numpy.linalg has the derivatives of what is made of it, but of all columns of Q or U where these are chosen"
+_CREATED_AFTER_AUTODIFF = "the compiler only creates it after differentiation"
+_FACTORIZATION_HINT = "differentiate the functions of dlc.numpy.linalg that use it, without the complete columns of Q or U"
 # Ops of floats that have no derivative, with the reason.
 NO_DERIVATIVE: dict[type[DlOp], str] = {
-    dl.UniqueOp: "which values are different is not a matter of small steps; take the places it gives, and gather",
-    **dict.fromkeys((dl.NonMaxSuppressionOp, dl.SuppressOp), "it gives places"),
-    dl.ForestOp: "its result changes in jumps",
-    **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORS),
-    dl.PackOp: _LATER,
-    dl.UnpackOp: _LATER,
-    dl.ModeProductOp: _LATER,
-    dl.MatmulWordsOp: _LATER,
-    dl.MatmulDotsOp: _LATER,
-    dl.AccumulateOp: _LATER,
-    dl.SortColumnsOp: _LATER,
+    dl.UniqueOp: "the set of unique values is discrete; gather at the indices it returns instead",
+    **dict.fromkeys((dl.NonMaxSuppressionOp, dl.SuppressOverlapsOp), "it returns indices"),
+    dl.TreeEnsembleOp: "it is piecewise constant",
+    **dict.fromkeys((dl.HouseholderOp, dl.OrthogonalOp, dl.EighOp, dl.SvdOp), _FACTORIZATION_HINT),
+    dl.PackOp: _CREATED_AFTER_AUTODIFF,
+    dl.UnpackOp: _CREATED_AFTER_AUTODIFF,
+    dl.ModeProductOp: _CREATED_AFTER_AUTODIFF,
+    dl.MatmulWeightOnlyOp: _CREATED_AFTER_AUTODIFF,
+    dl.MatmulWeightOnlyDotOp: _CREATED_AFTER_AUTODIFF,
+    dl.AccumulateOp: _CREATED_AFTER_AUTODIFF,
+    dl.NetworkSortOp: _CREATED_AFTER_AUTODIFF,
 }
 
 
-def is_ruled(op: Operation) -> bool:
-    """Whether an op has a rule of its own, so that it is not decomposed."""
+def has_rule(op: Operation) -> bool:
+    """Return whether an op has a rule of its own, so that it is not decomposed."""
     return (
         isinstance(op, Control | dl.YieldOp | dl.FailOp)
         or type(op) in ELEMENTWISE
-        or type(op) in TRANSPOSES
-        or type(op) in TANGENTS
+        or type(op) in TRANSPOSE_RULES
+        or type(op) in JVP_RULES
     )
 
 
 def is_differentiable(value: SSAValue) -> bool:
-    """Whether a value can have a tangent: it is of floats."""
+    """Return whether a value can have a tangent: floats can."""
     return is_float(element_type_of(value))
 
 
-def read_by(op: Operation) -> Iterable[SSAValue]:
-    """What an op reads, that of its bodies included."""
+def values_read(op: Operation) -> Iterable[SSAValue]:
+    """Return the values that an op reads, including those that its bodies capture."""
     return [*op.operands, *(v for region in op.regions for v in captured(region.block))]
 
 
-def activate(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
-    """The values of a block that follow a small step of `wrt`; what has no rule among them is decomposed.
+def mark_active(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
+    """Return the active values of a block, those that depend on `wrt`; active ops without a rule are decomposed.
 
-    Raises UnsupportedError, naming the place, for an op that has no derivative.
+    Raises UnsupportedError, with the source location, for an op that has no derivative.
     """
     active = set(wrt)
     op = block.first_op
     while op is not None:
         following = op.next_op
         floats = [r for r in op.results if is_differentiable(r)]
-        if floats and type(op) not in ZERO and not active.isdisjoint(read_by(op)):
-            if is_ruled(op):
+        if floats and type(op) not in ZERO and not active.isdisjoint(values_read(op)):
+            if has_rule(op):
                 active.update(floats if isinstance(op, Control) else floats[:1])
             elif isinstance(op, Composite):
                 following = decompose_in_place(op)
             else:
-                raise UnsupportedError(_refusal(op))
+                raise UnsupportedError(_no_derivative_message(op))
         op = following
     return active
 
 
-def _refusal(op: Operation) -> str:
+def _no_derivative_message(op: Operation) -> str:
     reason = NO_DERIVATIVE.get(type(op), "it has no rule") if isinstance(op, DlOp) else "it has no rule"
-    return (
-        f"{place(op.location)}{op.name} has no derivative: {reason}; dlc.stop_gradient around its operand takes it as constant"
-    )
+    repair = "apply dlc.stop_gradient to its operand to treat it as constant"
+    return f"{location_prefix(op.location)}{op.name} has no derivative: {reason}; {repair}"
 
 
-def derived(location: LocationAttr) -> LocationAttr:
-    """Where an op of a derivative comes from."""
+def derivative_location(location: LocationAttr) -> LocationAttr:
+    """Return the location of an op of a derivative."""
     return location if isinstance(location, UnknownLoc) else NameLoc(StringAttr(DERIVATIVE), location)

@@ -1,4 +1,4 @@
-"""Values with operators, so that rules read as formulas."""
+"""Values with overloaded operators, so that rules read like formulas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Number: TypeAlias = "int | float"
 
 @dataclass(frozen=True)
 class Term:
-    """A value in a formula; operators append the `dl` op of the same name where `b` inserts."""
+    """A value in a formula; an operator inserts the `dl` op of the same name with builder `b`."""
 
     b: Build
     value: SSAValue
@@ -32,7 +32,7 @@ class Term:
         return is_bool(element_type_of(self.value))
 
     def op(self, kind: type[DlOp], *others: Term | Number, **properties: PropertyValue | None) -> Term:
-        """The result of an op on this value and others; a number is a constant of this value's type."""
+        """Return the result of an op on this value and others; a Python number becomes a constant of this value's type."""
         values = [o.value if isinstance(o, Term) else self.b.scalar(o, like=self.value) for o in others]
         return Term(self.b, self.b(kind, self.value, *values, **properties))
 
@@ -82,37 +82,37 @@ class Term:
         return self.op(dl.NotOp)
 
     def equals(self, other: Term | Number) -> Term:
-        """Where it is equal to another."""
+        """Return the elementwise comparison with another value."""
         return self.op(dl.EqualOp, other)
 
     def like(self, number: Number) -> Term:
-        """A number of this value's type."""
+        """Return a constant of this value's type."""
         return Term(self.b, self.b.scalar(number, like=self.value))
 
     def sum(self, *axes: int) -> Term:
-        """The sum along axes, which stay with size 1."""
+        """Sum along axes, which stay with size 1."""
         return self.op(dl.ReduceSumOp, axes=axes, keepdims=True) if axes else self
 
     def reshape(self, *shape: Size) -> Term:
-        """The same elements in another shape; itself if it has that shape."""
+        """Reshape; return itself if it has that shape."""
         return self if self.shape == shape else self.op(dl.ReshapeOp, shape=shape)
 
     def transpose(self, *axes: int) -> Term:
-        """With the axes in this order; itself if they are."""
+        """Permute the axes; return itself for the identity."""
         return self if axes == tuple(range(len(axes))) else self.op(dl.TransposeOp, permutation=axes)
 
     def matrix_transpose(self) -> Term:
-        """With the last two axes exchanged."""
+        """Exchange the last two axes."""
         *leading, rows, columns = range(len(self.shape))
         return self.transpose(*leading, columns, rows)
 
     def broadcast(self, *shape: Size) -> Term:
-        """Broadcast to a shape; itself if it has that shape."""
+        """Broadcast to a shape; return itself if it has that shape."""
         return self if self.shape == shape else self.op(dl.BroadcastToOp, shape=shape)
 
 
 def where(condition: Term, x: Term | Number, y: Term | Number) -> Term:
-    """`x` where the condition holds, else `y`; at least one of them is a term."""
+    """Select `x` where the condition holds, else `y`; at least one of them is a term."""
     like = x if isinstance(x, Term) else y
     assert isinstance(like, Term)
     chosen = [v if isinstance(v, Term) else like.like(v) for v in (x, y)]

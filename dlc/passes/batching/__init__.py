@@ -1,5 +1,6 @@
-"""Batches, as programs of the same ops: each value of a function with an axis for its lanes.
+"""Batching (vmap) of `dl` functions: each value that varies over the batch gets a batch axis.
 
-`expand_vmap.py` is the walk, `lanes.py` what it keeps of a value, `differences.py` which values differ between lanes at all.
-The rules of ops are in `rules.py`, `contractions.py`, `places.py` and `control_flow.py`.
+`expand_vmap.py` walks the ops, `batching_context.py` maps values to their batched counterparts, `batched_values.py` finds
+which values of loops are batched. The batching rules of ops are in `rules.py`, `contractions.py`, `indexing.py` and
+`control_flow.py`.
 """

@@ -1,9 +1,9 @@
-"""Loops, branches and functions with rules of their own, for all lanes at once.
+"""Batching rules of loops, branches and functions with custom derivative rules.
 
-A loop whose condition is the same in all lanes stays what it is, so does a branch. Where lanes differ, a loop runs until the
-last of them is done, and both bodies of a branch are computed. Some lanes take no part in what is computed then, and what
-they would compute is not used; but a loop that would not end for their values, or a branch that fails, must not be taken
-for their sake: see Note [Lanes that take no part].
+A loop or branch whose condition is not batched is kept. With a batched condition, a loop runs until the last batch element is
+done, and both bodies of a branch are computed. Batch elements that are done, or take the other branch, are inactive: their
+results are computed and discarded. But a loop must not run on, and a failing branch must not be taken, because of an
+inactive element: see Note [Inactive batch elements].
 """
 
 from __future__ import annotations
@@ -19,199 +19,236 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.movement.indexing import GatherOp
 from dlc.dialects.dl.programs.control import FailOp, IfOp, PrintOp, ScanOp, WhileOp
 from dlc.dialects.dl.programs.program import YieldOp
-from dlc.dialects.dl.programs.transformations import NOT_BATCHED, CheckpointOp, CustomJvpOp, CustomVjpOp, with_lanes
-from dlc.dialects.dl.reductions.extreme_places import ArgmaxOp
+from dlc.dialects.dl.programs.transformations import NOT_BATCHED, CheckpointOp, CustomJvpOp, CustomVjpOp, add_batch_axis
+from dlc.dialects.dl.reductions.arg_extrema import ArgmaxOp
 from dlc.dialects.dl.reductions.reduction import ReduceAnyOp, ReduceSumOp
 from dlc.ir import Block, Operation, SSAValue, i64
-from dlc.passes.batching.differences import values_that_differ
-from dlc.passes.batching.lanes import Lanes
+from dlc.passes.batching.batched_values import find_batched_values
+from dlc.passes.batching.batching_context import BatchingContext
 
 # Batches the ops of a body.
-Batch = Callable[[Lanes, Block], None]
+Batch = Callable[[BatchingContext, Block], None]
 
 
-def scan(lanes: Lanes, op: ScanOp, batch: Batch) -> None:
-    """The same scan: a state has lanes if any step makes it differ; the lanes of sequences lie behind their steps."""
-    count, differing = op.state_count, values_that_differ(op, lanes.differing)
-    differs = [a in differing for a in op.block.args]
+def scan(context: BatchingContext, op: ScanOp, batch: Batch) -> None:
+    """Batch a scan: a state is batched if any step makes it so; in sequences the batch axis follows the step axis."""
+    count, batched_values = op.state_count, find_batched_values(op, context.batched)
+    is_batched = [a in batched_values for a in op.block.args]
     arguments = [
-        lanes.settled(v, d) if k < count or not d else lanes.moved(lanes.read(v), 0, 1)
-        for k, (v, d) in enumerate(zip(op.arguments, differs, strict=True))
+        context.as_batched(v, batched) if k < count or not batched else context.move_axis(context.lookup(v), 0, 1)
+        for k, (v, batched) in enumerate(zip(op.arguments, is_batched, strict=True))
     ]
-    body = lanes.copy_of(op.block, differs)
-    with lanes.inside(body):
-        batch(lanes, op.block)
-        states, made = op.yielded[:count], op.yielded[count:]
-        _close(lanes, [*map(lanes.settled, states, differs[:count]), *map(lanes.read, made)])
-    results = lanes.build.insert(ScanOp.of(arguments, body, count, op.steps, op.goes_back)).results
-    lanes.set_all(op.results[:count], results[:count], differs[:count])
-    for old, new, element in zip(op.results[count:], results[count:], made, strict=True):
-        d = lanes.differs(element)
-        lanes.set(old, lanes.moved(new, 1, 0) if d else new, d)
+    body = context.batched_body(op.block, is_batched)
+    with context.inserting_into(body):
+        batch(context, op.block)
+        states, outputs = op.yielded[:count], op.yielded[count:]
+        _yield(context, [*map(context.as_batched, states, is_batched[:count]), *map(context.lookup, outputs)])
+    results = context.build.insert(ScanOp.of(arguments, body, count, op.steps, op.is_reverse)).results
+    context.map_values(op.results[:count], results[:count], is_batched[:count])
+    for old, new, element in zip(op.results[count:], results[count:], outputs, strict=True):
+        batched = context.is_batched(element)
+        context.map_value(old, context.move_axis(new, 1, 0) if batched else new, batched)
 
 
-def while_(lanes: Lanes, op: WhileOp, batch: Batch) -> None:
-    differing = values_that_differ(op, lanes.differing)
-    differs = [a in differing for a in op.block.args]
-    if op.condition in differing or op.yielded[0] in differing:
-        return _while_any(lanes, op, differs, batch)
-    begin = lanes.read(op.condition)
-    if lanes.some_may_not_take_part:
-        begin = lanes.build(AndOp, begin, _any(lanes, lanes.and_takes_part()))
-    arguments = list(map(lanes.settled, op.arguments, differs))
-    body = lanes.copy_of(op.block, differs)
-    with lanes.inside(body):
-        batch(lanes, op.block)
-        again, *states = op.yielded
-        _close(lanes, [lanes.read(again), *map(lanes.settled, states, differs)])
-    results = lanes.build.insert(WhileOp.of(begin, arguments, body)).results
-    return lanes.set_all(op.results, results, differs)
+def while_(context: BatchingContext, op: WhileOp, batch: Batch) -> None:
+    """Batch a while loop: with an unbatched condition it is kept, with a batched one it runs until all elements are done."""
+    batched_values = find_batched_values(op, context.batched)
+    is_batched = [a in batched_values for a in op.block.args]
+    if op.condition in batched_values or op.yielded[0] in batched_values:
+        return _while_any(context, op, is_batched, batch)
+    initial_condition = context.lookup(op.condition)
+    if context.may_have_inactive:
+        initial_condition = context.build(AndOp, initial_condition, _any_along_batch(context, context.active_mask()))
+    arguments = list(map(context.as_batched, op.arguments, is_batched))
+    body = context.batched_body(op.block, is_batched)
+    with context.inserting_into(body):
+        batch(context, op.block)
+        continues, *states = op.yielded
+        _yield(context, [context.lookup(continues), *map(context.as_batched, states, is_batched)])
+    results = context.build.insert(WhileOp.of(initial_condition, arguments, body)).results
+    return context.map_values(op.results, results, is_batched)
 
 
-def _while_any(lanes: Lanes, op: WhileOp, differs: Sequence[bool], batch: Batch) -> None:
-    """Runs while any lane does; those that are done keep their states. Whether each goes on is one more state."""
-    goes_on = lanes.and_takes_part(lanes.all(op.condition))
-    begin, arguments = _any(lanes, goes_on), [goes_on, *map(lanes.settled, op.arguments, differs)]
-    body = lanes.copy_of(op.block, differs)
-    goes_on = body.insert_arg(goes_on.type, 0)
-    with lanes.inside(body), lanes.where(goes_on, holds=True, within=False):
-        batch(lanes, op.block)
-        again, *states = op.yielded
-        kept = [
-            lanes.read(a) if v is a else lanes.build(SelectOp, _for_axes(lanes, goes_on, v), lanes.read(v), lanes.read(a))
+def _while_any(context: BatchingContext, op: WhileOp, is_batched: Sequence[bool], batch: Batch) -> None:
+    """Build a loop that runs while any batch element runs; finished elements keep their states.
+
+    A mask of the elements that still run is an additional state.
+    """
+    running = context.active_mask(context.with_batch_axis(op.condition))
+    initial_condition, arguments = (
+        _any_along_batch(context, running),
+        [running, *map(context.as_batched, op.arguments, is_batched)],
+    )
+    body = context.batched_body(op.block, is_batched)
+    running = body.insert_arg(running.type, 0)
+    with context.inserting_into(body), context.restrict_active(running, holds=True, within=False):
+        batch(context, op.block)
+        continues, *states = op.yielded
+        next_states = [
+            context.lookup(a)
+            if v is a
+            else context.build(SelectOp, _align_condition(context, running, v), context.lookup(v), context.lookup(a))
             for v, a in zip(states, op.block.args, strict=True)
         ]
-        still = lanes.and_takes_part(lanes.all(again))
-        _close(lanes, [_any(lanes, still), still, *kept])
-    _, *results = lanes.build.insert(WhileOp.of(begin, arguments, body)).results
-    lanes.set_all(op.results, results, differs)
+        still_running = context.active_mask(context.with_batch_axis(continues))
+        _yield(context, [_any_along_batch(context, still_running), still_running, *next_states])
+    _, *results = context.build.insert(WhileOp.of(initial_condition, arguments, body)).results
+    context.map_values(op.results, results, is_batched)
 
 
-def if_(lanes: Lanes, op: IfOp, batch: Batch) -> None:
+def if_(context: BatchingContext, op: IfOp, batch: Batch) -> None:
+    """Batch a branch: it is kept if its condition is not batched or a body fails, else both bodies are computed."""
     fails = [isinstance(block.last_op, FailOp) for block in op.blocks]
-    if not lanes.differs(op.condition):
-        condition = lanes.read(op.condition)
-        if any(fails) and lanes.some_may_not_take_part:
-            taken = _any(lanes, lanes.and_takes_part())
-            condition = _and_not_failing(lanes, condition, taken, fails)
-        return _branch(lanes, op, condition, None, batch)
-    condition = lanes.all(op.condition)
+    if not context.is_batched(op.condition):
+        condition = context.lookup(op.condition)
+        if any(fails) and context.may_have_inactive:
+            is_taken = _any_along_batch(context, context.active_mask())
+            condition = _guard_failing_body(context, condition, is_taken, fails)
+        return _branch(context, op, condition, None, batch)
+    condition = context.with_batch_axis(op.condition)
     if not any(fails):
-        return _both(lanes, op, condition, batch)
-    # If no lane takes the branch that fails, all that take part take the other one.
-    with lanes.where(condition, holds=fails[0]):
-        failing = _any(lanes, lanes.and_takes_part())
-    return _branch(lanes, op, failing if fails[0] else lanes.build(NotOp, failing), condition, batch)
+        return _select_between_bodies(context, op, condition, batch)
+    # Unless an active element takes the failing branch, all active ones take the other branch.
+    with context.restrict_active(condition, holds=fails[0]):
+        failing = _any_along_batch(context, context.active_mask())
+    return _branch(context, op, failing if fails[0] else context.build(NotOp, failing), condition, batch)
 
 
-def _and_not_failing(lanes: Lanes, condition: SSAValue, taken: SSAValue, fails: Sequence[bool]) -> SSAValue:
-    """A condition of a branch, which is `taken` at all, so that the body that fails is run only then."""
+def _guard_failing_body(context: BatchingContext, condition: SSAValue, is_taken: SSAValue, fails: Sequence[bool]) -> SSAValue:
+    """Guard a condition so that the failing body runs only if an active element reaches the branch."""
     if fails[0]:
-        return lanes.build(AndOp, condition, taken)
-    return lanes.build(OrOp, condition, lanes.build(NotOp, taken))
+        return context.build(AndOp, condition, is_taken)
+    return context.build(OrOp, condition, context.build(NotOp, is_taken))
 
 
-def _both(lanes: Lanes, op: IfOp, condition: SSAValue, batch: Batch) -> None:
-    """Both bodies, and for each lane the results of its own."""
+def _select_between_bodies(context: BatchingContext, op: IfOp, condition: SSAValue, batch: Batch) -> None:
+    """Compute both bodies, and select the results per batch element."""
     for block, holds in zip(op.blocks, (True, False), strict=True):
-        with lanes.where(condition, holds):
-            batch(lanes, block)
+        with context.restrict_active(condition, holds):
+            batch(context, block)
     for result, x, y in zip(op.results, *map(_yielded, op.blocks), strict=True):
-        chosen = lanes.build(SelectOp, _for_axes(lanes, condition, result), lanes.read(x), lanes.read(y))
-        lanes.set(result, chosen, differs=True)
+        selected = context.build(SelectOp, _align_condition(context, condition, result), context.lookup(x), context.lookup(y))
+        context.map_value(result, selected, is_batched=True)
 
 
-def _branch(lanes: Lanes, op: IfOp, condition: SSAValue, of_lanes: SSAValue | None, batch: Batch) -> None:
-    """The same branch, on a condition that is one for all lanes; `of_lanes` says which of them take part in which body."""
+def _branch(context: BatchingContext, op: IfOp, condition: SSAValue, element_condition: SSAValue | None, batch: Batch) -> None:
+    """Keep the branch, with an unbatched condition; `element_condition` masks which elements are active in which body."""
     bodies = [Block() for _ in op.blocks]
     for block, body, holds in zip(op.blocks, bodies, (True, False), strict=True):
-        with lanes.inside(body), nullcontext() if of_lanes is None else lanes.where(of_lanes, holds):
-            batch(lanes, block)
+        with (
+            context.inserting_into(body),
+            nullcontext() if element_condition is None else context.restrict_active(element_condition, holds),
+        ):
+            batch(context, block)
             if isinstance(block.last_op, FailOp):
-                lanes.build.insert(_failing(lanes, block.last_op))
+                context.build.insert(_batched_fail(context, block.last_op))
     yields = [_yielded(block) for block in op.blocks if not isinstance(block.last_op, FailOp)]
-    differs = [any(lanes.differs(values[k]) for values in yields) for k in range(len(op.results))]
+    is_batched = [any(context.is_batched(values[k]) for values in yields) for k in range(len(op.results))]
     for block, body in zip(op.blocks, bodies, strict=True):
         if not isinstance(block.last_op, FailOp):
-            with lanes.inside(body):
-                _close(lanes, map(lanes.settled, _yielded(block), differs))
-    types = [with_lanes(r, 0 if d else NOT_BATCHED, lanes.size) for r, d in zip(op.results, differs, strict=True)]
-    results = lanes.build.insert(IfOp.of(condition, bodies[0], bodies[1], types)).results
-    lanes.set_all(op.results, results, differs)
+            with context.inserting_into(body):
+                _yield(context, map(context.as_batched, _yielded(block), is_batched))
+    types = [
+        add_batch_axis(r, 0 if batched else NOT_BATCHED, context.size)
+        for r, batched in zip(op.results, is_batched, strict=True)
+    ]
+    results = context.build.insert(IfOp.of(condition, bodies[0], bodies[1], types)).results
+    context.map_values(op.results, results, is_batched)
 
 
-def _failing(lanes: Lanes, op: FailOp) -> FailOp:
-    """The same message, with the numbers of the first lane that takes part."""
-    b, numbers = lanes.build, [lanes.read(v) for v in op.numbers]
-    if any(map(lanes.differs, op.numbers)):
-        any_lane = b.scalar(0, like=tensor_type((), i64))
-        first = b(ArgmaxOp, lanes.and_takes_part(), axis=0) if lanes.some_may_not_take_part else any_lane
-        numbers = [b(GatherOp, n, first, axis=0) if lanes.differs(v) else n for n, v in zip(numbers, op.numbers, strict=True)]
-    return FailOp(op.message.data, numbers)
+def _batched_fail(context: BatchingContext, op: FailOp) -> FailOp:
+    """Build the same failure, with the values of the first active element."""
+    b, values = context.build, [context.lookup(v) for v in op.message_values]
+    if any(map(context.is_batched, op.message_values)):
+        any_element = b.scalar(0, like=tensor_type((), i64))
+        first = b(ArgmaxOp, context.active_mask(), axis=0) if context.may_have_inactive else any_element
+        values = [
+            b(GatherOp, n, first, axis=0) if context.is_batched(v) else n
+            for n, v in zip(values, op.message_values, strict=True)
+        ]
+    return FailOp(op.message.data, values)
 
 
-def checkpoint(lanes: Lanes, op: CheckpointOp, batch: Batch) -> None:
-    whole, differs = lanes.reads_lanes(op), [lanes.differs(v) for v in op.arguments]
-    body = _function(lanes, op.block, differs, whole, batch)
-    made = lanes.build.insert(CheckpointOp.of([*map(lanes.read, op.arguments)], body))
-    lanes.set_all(op.results, made.results, [whole for _ in op.results])
+def checkpoint(context: BatchingContext, op: CheckpointOp, batch: Batch) -> None:
+    """Batch the body; all results are batched if any value that it reads is."""
+    results_batched, is_batched = context.reads_batched(op), [context.is_batched(v) for v in op.arguments]
+    body = _batched_function(context, op.block, is_batched, results_batched, batch)
+    new_op = context.build.insert(CheckpointOp.of([*map(context.lookup, op.arguments)], body))
+    context.map_values(op.results, new_op.results, [results_batched for _ in op.results])
 
 
-def custom_jvp(lanes: Lanes, op: CustomJvpOp, batch: Batch) -> None:
-    """The function and its rule, each for all lanes. The tangent of an argument that is the same in all of them is, too."""
-    whole, differs = lanes.reads_lanes(op), [lanes.differs(v) for v in op.arguments]
-    body = _function(lanes, op.blocks[0], differs, whole, batch)
-    rule = _function(lanes, op.blocks[1], [*differs, *_of_floats(op.arguments, differs)], whole, batch)
-    made = lanes.build.insert(CustomJvpOp.of([*map(lanes.read, op.arguments)], body, rule))
-    lanes.set_all(op.results, made.results, [whole for _ in op.results])
+def custom_jvp(context: BatchingContext, op: CustomJvpOp, batch: Batch) -> None:
+    """Batch the function and its jvp rule. The tangent of an unbatched argument is unbatched."""
+    results_batched, is_batched = context.reads_batched(op), [context.is_batched(v) for v in op.arguments]
+    body = _batched_function(context, op.blocks[0], is_batched, results_batched, batch)
+    rule = _batched_function(
+        context, op.blocks[1], [*is_batched, *_float_flags(op.arguments, is_batched)], results_batched, batch
+    )
+    new_op = context.build.insert(CustomJvpOp.of([*map(context.lookup, op.arguments)], body, rule))
+    context.map_values(op.results, new_op.results, [results_batched for _ in op.results])
 
 
-def custom_vjp(lanes: Lanes, op: CustomVjpOp, batch: Batch) -> None:
-    """The function and both halves of its rule, each for all lanes.
+def custom_vjp(context: BatchingContext, op: CustomVjpOp, batch: Batch) -> None:
+    """Batch the function and both functions of its vjp rule.
 
-    The cotangent of an argument that is the same in all lanes is the sum of theirs.
+    The cotangent of an unbatched argument is the sum over the batch.
     """
-    whole, differs, count = lanes.reads_lanes(op), [lanes.differs(v) for v in op.arguments], len(op.results)
+    results_batched, is_batched, count = (
+        context.reads_batched(op),
+        [context.is_batched(v) for v in op.arguments],
+        len(op.results),
+    )
     function, forward, backward = op.blocks
-    made = [_function(lanes, function, differs, whole, batch), _copy(lanes, forward, differs, batch)]
-    results, kept = _yielded(forward)[:count], _yielded(forward)[count:]
-    with lanes.inside(made[1]):
-        _close(lanes, [*(lanes.settled(v, whole) for v in results), *map(lanes.read, kept)])
-    cotangents = _of_floats(op.results, [whole for _ in op.results])
-    made.append(_copy(lanes, backward, [*map(lanes.differs, kept), *cotangents], batch))
-    with lanes.inside(made[2]):
-        own = _of_floats(op.arguments, differs)
-        _close(lanes, [_cotangent(lanes, v, d, whole) for v, d in zip(_yielded(backward), own, strict=True)])
-    new = lanes.build.insert(CustomVjpOp.of([*map(lanes.read, op.arguments)], *made))
-    lanes.set_all(op.results, new.results, [whole for _ in op.results])
+    bodies = [
+        _batched_function(context, function, is_batched, results_batched, batch),
+        _batched_block(context, forward, is_batched, batch),
+    ]
+    results, residuals = _yielded(forward)[:count], _yielded(forward)[count:]
+    with context.inserting_into(bodies[1]):
+        _yield(context, [*(context.as_batched(v, results_batched) for v in results), *map(context.lookup, residuals)])
+    cotangents = _float_flags(op.results, [results_batched for _ in op.results])
+    bodies.append(_batched_block(context, backward, [*map(context.is_batched, residuals), *cotangents], batch))
+    with context.inserting_into(bodies[2]):
+        is_argument_batched = _float_flags(op.arguments, is_batched)
+        _yield(
+            context,
+            [
+                _cotangent(context, v, batched, results_batched)
+                for v, batched in zip(_yielded(backward), is_argument_batched, strict=True)
+            ],
+        )
+    new = context.build.insert(CustomVjpOp.of([*map(context.lookup, op.arguments)], *bodies))
+    context.map_values(op.results, new.results, [results_batched for _ in op.results])
 
 
-def _cotangent(lanes: Lanes, value: SSAValue, differs: bool, whole: bool) -> SSAValue:
-    """A cotangent of an argument that differs between lanes, or is the same in all while what is computed of it differs."""
-    if whole and not differs:
-        return lanes.build(ReduceSumOp, lanes.all(value), axes=(0,))
-    return lanes.settled(value, differs)
+def _cotangent(context: BatchingContext, value: SSAValue, is_batched: bool, results_batched: bool) -> SSAValue:
+    """Return the cotangent of an argument, summed over the batch if only the results are batched."""
+    if results_batched and not is_batched:
+        return context.build(ReduceSumOp, context.with_batch_axis(value), axes=(0,))
+    return context.as_batched(value, is_batched)
 
 
-def _function(lanes: Lanes, block: Block, differs: Sequence[bool], whole: bool, batch: Batch) -> Block:
-    """A body for all lanes; which of its arguments differ, and whether all that it yields does."""
-    body = _copy(lanes, block, differs, batch)
-    with lanes.inside(body):
-        _close(lanes, [lanes.settled(v, whole) for v in _yielded(block)])
+def _batched_function(
+    context: BatchingContext, block: Block, is_batched: Sequence[bool], results_batched: bool, batch: Batch
+) -> Block:
+    """Batch a body, given which arguments are batched and whether all results are."""
+    body = _batched_block(context, block, is_batched, batch)
+    with context.inserting_into(body):
+        _yield(context, [context.as_batched(v, results_batched) for v in _yielded(block)])
     return body
 
 
-def _copy(lanes: Lanes, block: Block, differs: Sequence[bool], batch: Batch) -> Block:
-    """A body for all lanes, which yields nothing yet."""
-    body = lanes.copy_of(block, differs)
-    with lanes.inside(body):
-        batch(lanes, block)
+def _batched_block(context: BatchingContext, block: Block, is_batched: Sequence[bool], batch: Batch) -> Block:
+    """Batch a body without its terminator."""
+    body = context.batched_body(block, is_batched)
+    with context.inserting_into(body):
+        batch(context, block)
     return body
 
 
-def _of_floats(values: Sequence[SSAValue], differs: Sequence[bool]) -> list[bool]:
-    """What is said of those values that are of floats."""
-    return [d for v, d in zip(values, differs, strict=True) if is_float(element_type_of(v))]
+def _float_flags(values: Sequence[SSAValue], is_batched: Sequence[bool]) -> list[bool]:
+    """Return the flags of the values that are floats."""
+    return [batched for v, batched in zip(values, is_batched, strict=True) if is_float(element_type_of(v))]
 
 
 def _yielded(block: Block) -> Sequence[SSAValue]:
@@ -219,39 +256,40 @@ def _yielded(block: Block) -> Sequence[SSAValue]:
     return block.last_op.values
 
 
-def _close(lanes: Lanes, values: Iterable[SSAValue]) -> None:
-    lanes.build.insert(YieldOp([*values]))
+def _yield(context: BatchingContext, values: Iterable[SSAValue]) -> None:
+    context.build.insert(YieldOp([*values]))
 
 
-def _any(lanes: Lanes, condition: SSAValue) -> SSAValue:
-    return lanes.build(ReduceAnyOp, condition, axes=(0,))
+def _any_along_batch(context: BatchingContext, condition: SSAValue) -> SSAValue:
+    """Return whether a condition holds for any batch element."""
+    return context.build(ReduceAnyOp, condition, axes=(0,))
 
 
-def _for_axes(lanes: Lanes, condition: SSAValue, of: SSAValue) -> SSAValue:
-    """A condition of all lanes as one that broadcasts with what such a value becomes."""
-    return lanes.reshaped(condition, lanes.size, *(1 for _ in shape_of(of)))
+def _align_condition(context: BatchingContext, condition: SSAValue, of: SSAValue) -> SSAValue:
+    """Reshape a condition per batch element to broadcast with a batched value."""
+    return context.reshape(condition, context.size, *(1 for _ in shape_of(of)))
 
 
-def printed(lanes: Lanes, op: PrintOp, batch: Batch) -> None:
-    """Prints what differs with its lanes along axis 0, those among them that take no part."""
-    lanes.build.insert(PrintOp(op.texts, [lanes.read(v) for v in op.arguments]))
+def print_(context: BatchingContext, op: PrintOp, batch: Batch) -> None:
+    """Print batched values with the batch along axis 0, including inactive elements."""
+    context.build.insert(PrintOp(op.texts, [context.lookup(v) for v in op.arguments]))
 
 
-CONTROL: dict[type[Operation], Callable[[Lanes, Any, Batch], None]] = {
+CONTROL: dict[type[Operation], Callable[[BatchingContext, Any, Batch], None]] = {
     ScanOp: scan,
     WhileOp: while_,
     IfOp: if_,
-    PrintOp: printed,
+    PrintOp: print_,
     CheckpointOp: checkpoint,
     CustomJvpOp: custom_jvp,
     CustomVjpOp: custom_vjp,
 }
 
-# Note [Lanes that take no part]
+# Note [Inactive batch elements]
 #
-# In the body of a branch that a lane does not take, and in a loop once it is done, a lane computes with values that the
-# function of one lane never has there. Elements that nobody uses do no harm, but
-# - a loop must not go on for their sake: whether a lane goes on is conjoined with whether it takes part, and a loop whose
-#   condition is the same in all lanes begins only if any lane takes part;
-# - a branch that fails must be taken by a lane that takes part. If any does, the program ends with the branch's message;
-# - an index that is checked is 0 for them.
+# In the body of a branch that a batch element does not take, and in a loop after it is done, the element computes with values
+# that the unbatched function never has there. Its results are unused, but
+# - a loop must not continue for an inactive element: its condition is masked with activity, and a loop with an unbatched
+#   condition starts only if any element is active;
+# - a failing branch must be taken only for an active element. If any takes it, the program fails with the branch's message;
+# - a checked index of an inactive element is set to 0.

@@ -1,6 +1,6 @@
-"""How ops are computed for all lanes at once: those that treat elements, axes or rows by themselves, and what moves elements.
+"""Batching rules of ops that are elementwise, or act along axes or rows, and of data movement.
 
-A rule gives the results with lanes along axis 0, or None where the op's decomposition is to be batched instead.
+A rule returns the results with the batch along axis 0, or None where the op's decomposition is to be batched instead.
 """
 
 from __future__ import annotations
@@ -12,132 +12,146 @@ from dlc.dialects.dl.arithmetic.activation import Activation, PreluOp
 from dlc.dialects.dl.arithmetic.elementwise import SelectOp
 from dlc.dialects.dl.arithmetic.random import RandomBitsOp
 from dlc.dialects.dl.base import DlOp, ints, normalized_axes, number, rank_of, shape_of, sizes, tensor_type
-from dlc.dialects.dl.interfaces import Elementwise, Procedure, Reduction, Sequential
+from dlc.dialects.dl.interfaces import Elementwise, LibraryKernel, Reduction, RowwiseKernel
+from dlc.dialects.dl.library_kernels.cumulative import CumulativeOp
+from dlc.dialects.dl.library_kernels.decision_trees import TreeEnsembleOp
+from dlc.dialects.dl.library_kernels.searchsorted import SortedSearch
+from dlc.dialects.dl.library_kernels.sorting import ArgsortOp, SortOp
+from dlc.dialects.dl.low_precision.quantization import QuantizationOp
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import BroadcastToOp, ConcatOp, ReshapeOp, ReverseOp, SliceOp, TransposeOp, WindowsOp
-from dlc.dialects.dl.narrow_numbers.quantization import Scaled
-from dlc.dialects.dl.procedures.running import Running
-from dlc.dialects.dl.procedures.sorted import Searched
-from dlc.dialects.dl.procedures.sorting import ArgsortOp, SortOp
-from dlc.dialects.dl.procedures.trees import ForestOp
-from dlc.dialects.dl.programs.identities import AfterOp
+from dlc.dialects.dl.movement.shaping import (
+    BroadcastToOp,
+    ConcatOp,
+    ReshapeOp,
+    ReverseOp,
+    SliceOp,
+    SlidingWindowsOp,
+    TransposeOp,
+)
+from dlc.dialects.dl.programs.identities import AddDependencyOp
+from dlc.dialects.dl.reductions.arg_extrema import ArgReduction
 from dlc.dialects.dl.reductions.composite import CompositeReduction
-from dlc.dialects.dl.reductions.extreme_places import ArgExtremum
-from dlc.dialects.dl.reductions.normalization import BatchNormOp, LrnOp, Softmaxes, TrailingNorm
+from dlc.dialects.dl.reductions.normalization import BatchNormOp, LrnOp, SoftmaxLike, TrailingNorm
 from dlc.ir import SSAValue, i1
-from dlc.passes.batching.lanes import Lanes
+from dlc.passes.batching.batching_context import BatchingContext
 
-Rule: TypeAlias = Callable[[Lanes, Any], "Sequence[SSAValue] | None"]
+Rule: TypeAlias = Callable[[BatchingContext, Any], "Sequence[SSAValue] | None"]
 
 
-def elementwise(lanes: Lanes, op: Elementwise) -> Sequence[SSAValue]:
-    """Lanes are one more axis in front, after which others are aligned."""
+def elementwise(context: BatchingContext, op: Elementwise) -> Sequence[SSAValue]:
+    """Add a leading batch axis, and align the ranks of the operands."""
     rank = rank_of(op.results[0])
-    return lanes.again(op, *(lanes.aligned(v, rank) for v in op.operands))
+    return context.clone_op(op, *(context.align_rank(v, rank) for v in op.operands))
 
 
-def beside_axes(lanes: Lanes, op: DlOp) -> Sequence[SSAValue]:
-    """Ops on operands of one rank that treat the axes which they do not name each place by itself: lanes are one more."""
-    return lanes.again(op, *map(lanes.all, op.operands), **axes_behind_lanes(op))
+def shift_axes(context: BatchingContext, op: DlOp) -> Sequence[SSAValue]:
+    """Add a batch axis to all operands, and shift the named axes; for ops that act separately along the axes not named."""
+    return context.clone_op(op, *map(context.with_batch_axis, op.operands), **shifted_axes(op))
 
 
-def beside_axes_of_first(lanes: Lanes, op: DlOp) -> Sequence[SSAValue] | None:
-    """The same of the first operand, while others, which belong to its axes, are the same in all lanes."""
-    first, *rest = op.operands
-    if any(map(lanes.differs, rest)):
+def shift_axes_of_first(context: BatchingContext, op: DlOp) -> Sequence[SSAValue] | None:
+    """Do the same to the first operand; the others, which belong to its named axes, must not be batched."""
+    first, *others = op.operands
+    if any(map(context.is_batched, others)):
         return None
-    return lanes.again(op, lanes.all(first), *map(lanes.read, rest), **axes_behind_lanes(op))
+    return context.clone_op(op, context.with_batch_axis(first), *map(context.lookup, others), **shifted_axes(op))
 
 
-def scaled(lanes: Lanes, op: Scaled) -> Sequence[SSAValue] | None:
-    """Parameters of blocks have all axes of the first operand: its definition is what lanes go through."""
-    return None if op.block_count is not None else beside_axes_of_first(lanes, op)
+def scaled(context: BatchingContext, op: QuantizationOp) -> Sequence[SSAValue] | None:
+    """Decompose block-quantized ops, whose parameters have all axes of the first operand; else batch the first operand."""
+    return None if op.block_count is not None else shift_axes_of_first(context, op)
 
 
-def axes_behind_lanes(op: DlOp) -> Mapping[str, Any]:
-    """The properties `axis` and `axes` of an op, of the first operand's axes, when lanes lie before these."""
+def shifted_axes(op: DlOp) -> Mapping[str, Any]:
+    """Return the properties `axis` and `axes` of an op, shifted by a leading batch axis of the first operand."""
     rank, changed = rank_of(op.operands[0]), dict[str, Any]()
     if "axis" in op.properties:
-        # What has one scale for all elements names an axis also where there is none.
+        # A per-tensor scale names an axis even for rank 0.
         changed["axis"] = normalized_axes(op.name, [number(op.properties["axis"])], rank)[0] + 1 if rank else 0
     if "axes" in op.properties:
         changed["axes"] = tuple(a + 1 for a in normalized_axes(op.name, ints(op.properties["axes"]), rank))
     return changed
 
 
-def rows(lanes: Lanes, op: DlOp) -> Sequence[SSAValue]:
-    """Ops whose operands have common leading axes."""
-    return lanes.again(op, *map(lanes.all, op.operands))
+def rows(context: BatchingContext, op: DlOp) -> Sequence[SSAValue]:
+    """Add a batch axis to all operands of an op with common leading axes."""
+    return context.clone_op(op, *map(context.with_batch_axis, op.operands))
 
 
-def more_rows(lanes: Lanes, op: Sequential) -> Sequence[SSAValue]:
-    """Ops of any number of rows along their first axis."""
-    b, (rows, *rest) = lanes.build, shape_of(op.operands[0])
-    made = lanes.again(op, b(ReshapeOp, lanes.all(op.operands[0]), shape=(lanes.size * rows, *rest)))
-    return [b(ReshapeOp, y, shape=(lanes.size, *shape_of(r))) for y, r in zip(made, op.results, strict=True)]
+def merge_rows(context: BatchingContext, op: RowwiseKernel) -> Sequence[SSAValue]:
+    """Merge the batch into the first axis of an op on any number of rows."""
+    b, (rows, *others) = context.build, shape_of(op.operands[0])
+    results = context.clone_op(op, b(ReshapeOp, context.with_batch_axis(op.operands[0]), shape=(context.size * rows, *others)))
+    return [b(ReshapeOp, y, shape=(context.size, *shape_of(r))) for y, r in zip(results, op.results, strict=True)]
 
 
-def forest(lanes: Lanes, op: ForestOp) -> Sequence[SSAValue]:
-    """Rows of all lanes at once where they walk by the same tables; else one lane after the other."""
-    b, tables = lanes.build, op.operands[1:]
-    if not any(map(lanes.differs, tables)):
+def forest(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAValue]:
+    """Merge the batch into the rows if the trees are not batched; else compute one batch element at a time."""
+    b, tables = context.build, op.operands[1:]
+    if not any(map(context.is_batched, tables)):
         rows, columns = shape_of(op.x)
-        (y,) = lanes.again(op, b(ReshapeOp, lanes.all(op.x), shape=(lanes.size * rows, columns)), *map(lanes.read, tables))
-        return [b(ReshapeOp, y, shape=(lanes.size, *shape_of(op.result)))]
+        (y,) = context.clone_op(
+            op, b(ReshapeOp, context.with_batch_axis(op.x), shape=(context.size * rows, columns)), *map(context.lookup, tables)
+        )
+        return [b(ReshapeOp, y, shape=(context.size, *shape_of(op.result)))]
 
-    def one(value: SSAValue, lane: int) -> SSAValue:
+    def one(value: SSAValue, k: int) -> SSAValue:
         shape = shape_of(value)
-        starts, limits = (lane, *(0 for _ in shape)), (lane + 1, *shape)
-        return b(ReshapeOp, b(SliceOp, lanes.all(value), starts=starts, limits=limits, strides=(1,) * len(limits)), shape=shape)
+        starts, limits = (k, *(0 for _ in shape)), (k + 1, *shape)
+        return b(
+            ReshapeOp,
+            b(SliceOp, context.with_batch_axis(value), starts=starts, limits=limits, strides=(1,) * len(limits)),
+            shape=shape,
+        )
 
-    made = [lanes.again(op, *(one(v, lane) for v in op.operands))[0] for lane in range(lanes.size)]
-    return [b(ConcatOp, *(b(ReshapeOp, y, shape=(1, *shape_of(y))) for y in made), axis=0)]
+    results = [context.clone_op(op, *(one(v, k) for v in op.operands))[0] for k in range(context.size)]
+    return [b(ConcatOp, *(b(ReshapeOp, y, shape=(1, *shape_of(y))) for y in results), axis=0)]
 
 
-def transpose(lanes: Lanes, op: TransposeOp) -> Sequence[SSAValue]:
-    return lanes.again(op, lanes.all(op.x), permutation=(0, *(a + 1 for a in op.axes)))
+def transpose(context: BatchingContext, op: TransposeOp) -> Sequence[SSAValue]:
+    return context.clone_op(op, context.with_batch_axis(op.x), permutation=(0, *(a + 1 for a in op.axes)))
 
 
-def broadcast_to(lanes: Lanes, op: BroadcastToOp) -> Sequence[SSAValue]:
+def broadcast_to(context: BatchingContext, op: BroadcastToOp) -> Sequence[SSAValue]:
     shape = sizes(op.shape)
-    return lanes.again(op, lanes.aligned(op.x, len(shape)), shape=(lanes.size, *shape))
+    return context.clone_op(op, context.align_rank(op.x, len(shape)), shape=(context.size, *shape))
 
 
-def reshape(lanes: Lanes, op: ReshapeOp) -> Sequence[SSAValue]:
-    return lanes.again(op, lanes.all(op.x), shape=(lanes.size, *sizes(op.shape)))
+def reshape(context: BatchingContext, op: ReshapeOp) -> Sequence[SSAValue]:
+    return context.clone_op(op, context.with_batch_axis(op.x), shape=(context.size, *sizes(op.shape)))
 
 
-def slice_(lanes: Lanes, op: SliceOp) -> Sequence[SSAValue]:
-    return lanes.again(
+def slice_(context: BatchingContext, op: SliceOp) -> Sequence[SSAValue]:
+    return context.clone_op(
         op,
-        lanes.all(op.x),
+        context.with_batch_axis(op.x),
         starts=(0, *sizes(op.starts)),
-        limits=(lanes.size, *sizes(op.limits)),
+        limits=(context.size, *sizes(op.limits)),
         strides=(1, *ints(op.strides)),
     )
 
 
-def windows(lanes: Lanes, op: WindowsOp) -> Sequence[SSAValue]:
-    (y,) = lanes.again(op, lanes.all(op.x), **axes_behind_lanes(op))
-    return [lanes.moved(y, len(op.slides), 0)]
+def windows(context: BatchingContext, op: SlidingWindowsOp) -> Sequence[SSAValue]:
+    (y,) = context.clone_op(op, context.with_batch_axis(op.x), **shifted_axes(op))
+    return [context.move_axis(y, len(op.slides), 0)]
 
 
-def pad(lanes: Lanes, op: PadOp) -> Sequence[SSAValue]:
-    """A value of each lane's own goes where padding would place one."""
-    around = {"low": (0, *ints(op.low)), "high": (0, *ints(op.high))}
-    if not lanes.differs(op.value):
-        return lanes.again(op, lanes.all(op.x), lanes.read(op.value), **around)
-    b = lanes.build
-    (y,) = lanes.again(op, lanes.all(op.x), b.scalar(0, like=op.value), **around)
+def pad(context: BatchingContext, op: PadOp) -> Sequence[SSAValue]:
+    """Pad with a batched value: pad with 0, then select the value outside of the interior."""
+    padding = {"low": (0, *ints(op.low)), "high": (0, *ints(op.high))}
+    if not context.is_batched(op.value):
+        return context.clone_op(op, context.with_batch_axis(op.x), context.lookup(op.value), **padding)
+    b = context.build
+    (y,) = context.clone_op(op, context.with_batch_axis(op.x), b.scalar(0, like=op.value), **padding)
     if op.mode != "constant":
         return [y]
     true, false = (b.scalar(k, like=tensor_type((), i1)) for k in (1, 0))
-    inside = b(PadOp, b(BroadcastToOp, true, shape=shape_of(op.x)), false, low=op.low, high=op.high)
-    return [b(SelectOp, inside, y, lanes.aligned(op.value, rank_of(op.x)))]
+    is_interior = b(PadOp, b(BroadcastToOp, true, shape=shape_of(op.x)), false, low=op.low, high=op.high)
+    return [b(SelectOp, is_interior, y, context.align_rank(op.value, rank_of(op.x)))]
 
 
-def after(lanes: Lanes, op: AfterOp) -> Sequence[SSAValue]:
-    return lanes.again(op, lanes.read(op.x), lanes.read(op.y))
+def after(context: BatchingContext, op: AddDependencyOp) -> Sequence[SSAValue]:
+    return context.clone_op(op, context.lookup(op.x), context.lookup(op.y))
 
 
 RULES: dict[type, Rule] = {
@@ -146,28 +160,28 @@ RULES: dict[type, Rule] = {
         (
             Reduction,
             CompositeReduction,
-            ArgExtremum,
-            Softmaxes,
+            ArgReduction,
+            SoftmaxLike,
             LrnOp,
             Activation,
-            Running,
+            CumulativeOp,
             ArgsortOp,
             SortOp,
             ReverseOp,
             ConcatOp,
         ),
-        beside_axes,
+        shift_axes,
     ),
-    **dict.fromkeys((TrailingNorm, BatchNormOp, PreluOp), beside_axes_of_first),
-    Scaled: scaled,
-    **dict.fromkeys((Searched, RandomBitsOp, Procedure), rows),
-    Sequential: more_rows,
-    ForestOp: forest,
+    **dict.fromkeys((TrailingNorm, BatchNormOp, PreluOp), shift_axes_of_first),
+    QuantizationOp: scaled,
+    **dict.fromkeys((SortedSearch, RandomBitsOp, LibraryKernel), rows),
+    RowwiseKernel: merge_rows,
+    TreeEnsembleOp: forest,
     TransposeOp: transpose,
     BroadcastToOp: broadcast_to,
     ReshapeOp: reshape,
     SliceOp: slice_,
-    WindowsOp: windows,
+    SlidingWindowsOp: windows,
     PadOp: pad,
-    AfterOp: after,
+    AddDependencyOp: after,
 }

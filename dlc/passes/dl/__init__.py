@@ -1,10 +1,10 @@
-"""Passes of the first stage, on what a program computes.
+"""Passes over whole `dl` programs: the first stage of the pipeline.
 
-`rewriting.py` is the walk that they share, `index_ranges.py` what is known of integers.
+`rewriting.py` has the forward rewrite driver that the passes share, `index_ranges.py` the interval analysis of integers.
 
-    simplification/   the same values by fewer and simpler ops
-    movement/         transposes and reshapes out of the way; indices that are inside
-    contractions/     other algorithms and orders of sums; factors into weights
-    narrow_numbers/   integers and floats of 16 bits and fewer
-    programs/         loops, sizes, what is counted
+    simplification/   canonicalization, CSE, DCE, decomposition of composites
+    movement/         transposes and reshapes that cancel or fold; index bounds checks
+    contractions/     other algorithms and summation orders; scales folded into weights
+    low_precision/    half precision, int8 and weight-only quantization
+    programs/         loop-invariant code motion, unrolling, symbolic and data-dependent sizes
 """

@@ -1,4 +1,4 @@
-"""Between which numbers integers are that a program computes, as far as that is seen from where they come from."""
+"""Interval analysis of integer values, from the ops that compute them."""
 
 from __future__ import annotations
 
@@ -11,58 +11,58 @@ from dlc.dialects.dl.base import DlOp, element_type_of, number, shape_of, sizes
 from dlc.dialects.dl.creation import ConstantOp, IotaOp
 from dlc.dialects.dl.dtypes import array_of, is_float
 from dlc.dialects.dl.interfaces import Movement
-from dlc.dialects.dl.movement.indexing import Taking
+from dlc.dialects.dl.library_kernels.sorting import ArgsortOp
+from dlc.dialects.dl.movement.indexing import IndexedRead
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp
-from dlc.dialects.dl.procedures.sorting import ArgsortOp
 from dlc.dialects.dl.programs.control import ScanOp
-from dlc.dialects.dl.programs.identities import AfterOp, StopGradientOp
-from dlc.dialects.dl.reductions.extreme_places import ArgExtremum
+from dlc.dialects.dl.programs.identities import AddDependencyOp, StopGradientOp
+from dlc.dialects.dl.reductions.arg_extrema import ArgReduction
 from dlc.dialects.dl.reductions.window import MaxPoolOp
 from dlc.dialects.dl.scalar import limits
 from dlc.ir import BlockArgument, SSAValue
 
-# The smallest and the largest of integers.
+# The least and the greatest element.
 Interval: TypeAlias = "tuple[int, int]"
-# How far back it is looked: as far as from an index to what bounds it, and a program of any length takes no longer.
-_STEPS = 8
+# Depth limit of the analysis: enough to reach from an index to the op that bounds it, and compile time stays linear.
+_MAX_PRODUCER_DEPTH = 8
 
 
-def interval_of(value: SSAValue, steps: int = _STEPS) -> Interval:
-    """An interval that all of a value's integers are in: that of its element type, if no more is known."""
+def interval_of(value: SSAValue, depth: int = _MAX_PRODUCER_DEPTH) -> Interval:
+    """Return an interval that contains all elements of an integer value: at worst that of its element type."""
     low, high = (int(end) for end in limits(element_type_of(value)))
-    found = _found(value, steps) if steps else None
-    # What is beyond the limits wraps around, and may be anything.
-    return found if found is not None and low <= found[0] <= found[1] <= high else (low, high)
+    interval = _infer(value, depth) if depth else None
+    # A value beyond the type's limits wraps around to an arbitrary one.
+    return interval if interval is not None and low <= interval[0] <= interval[1] <= high else (low, high)
 
 
-def _found(value: SSAValue, steps: int) -> Interval | None:
+def _infer(value: SSAValue, depth: int) -> Interval | None:
     def of(operand: SSAValue) -> Interval:
-        return interval_of(operand, steps - 1)
+        return interval_of(operand, depth - 1)
 
     if isinstance(value, BlockArgument):
         loop = value.block.parent_op()
-        # The elements of a sequence, one in each step.
+        # A scan's body gets one element of the sequence in each step.
         return of(loop.arguments[value.index]) if isinstance(loop, ScanOp) and value.index >= loop.state_count else None
     op = value.owner
     rule = next((_RULES[c] for c in type(op).__mro__ if c in _RULES), None)
     return rule(op, of) if rule is not None else None
 
 
-_Of: TypeAlias = "Callable[[SSAValue], Interval]"
+_IntervalOf: TypeAlias = "Callable[[SSAValue], Interval]"
 
 
-def _first(op: DlOp, of: _Of) -> Interval:
+def _first_operand(op: DlOp, of: _IntervalOf) -> Interval:
     return of(op.operands[0])
 
 
-def _constant(op: ConstantOp, of: _Of) -> Interval | None:
+def _constant(op: ConstantOp, of: _IntervalOf) -> Interval | None:
     values = array_of(op.value)
     return (int(values.min()), int(values.max())) if values.size else None
 
 
 # start, start + step, …
-def _iota(op: IotaOp, of: _Of) -> Interval | None:
+def _iota(op: IotaOp, of: _IntervalOf) -> Interval | None:
     (count,), first, step = sizes(op.size), number(op.start), number(op.step)
     if not isinstance(count, int) or count == 0:
         return None
@@ -70,61 +70,61 @@ def _iota(op: IotaOp, of: _Of) -> Interval | None:
     return min(first, last), max(first, last)
 
 
-# A place on an axis
-def _place(op: ArgExtremum | ArgsortOp, of: _Of) -> Interval | None:
+# An index into an axis
+def _axis_index(op: ArgReduction | ArgsortOp, of: _IntervalOf) -> Interval | None:
     x = op.operands[0]
-    size = shape_of(x)[op.reduction_axis if isinstance(op, ArgExtremum) else op.sorted_axis]
+    size = shape_of(x)[op.reduction_axis if isinstance(op, ArgReduction) else op.sorted_axis]
     return (0, size - 1) if isinstance(size, int) and size > 0 else None
 
 
-def _cast(op: CastOp, of: _Of) -> Interval | None:
+def _cast(op: CastOp, of: _IntervalOf) -> Interval | None:
     return None if is_float(element_type_of(op.x)) else of(op.x)
 
 
-def _add(op: AddOp, of: _Of) -> Interval:
+def _add(op: AddOp, of: _IntervalOf) -> Interval:
     (a, b), (c, d) = map(of, op.operands)
     return a + c, b + d
 
 
-def _sub(op: SubOp, of: _Of) -> Interval:
+def _sub(op: SubOp, of: _IntervalOf) -> Interval:
     (a, b), (c, d) = map(of, op.operands)
     return a - d, b - c
 
 
-def _mul(op: MulOp, of: _Of) -> Interval:
+def _mul(op: MulOp, of: _IntervalOf) -> Interval:
     x, y = map(of, op.operands)
     products = [a * b for a in x for b in y]
     return min(products), max(products)
 
 
 # x mod y has the sign of y, or with fmod that of x, and is 0 for y = 0
-def _mod(op: ModOp, of: _Of) -> Interval:
+def _mod(op: ModOp, of: _IntervalOf) -> Interval:
     x, (low, high) = map(of, op.operands)
-    most = max(abs(low), abs(high), 1) - 1
+    max_magnitude = max(abs(low), abs(high), 1) - 1
     signed = x if op.truncates else (low, high)
-    return -most if signed[0] < 0 else 0, most if signed[1] > 0 else 0
+    return -max_magnitude if signed[0] < 0 else 0, max_magnitude if signed[1] > 0 else 0
 
 
-def _maximum(op: MaximumOp, of: _Of) -> Interval:
+def _maximum(op: MaximumOp, of: _IntervalOf) -> Interval:
     (a, b), (c, d) = map(of, op.operands)
     return max(a, c), max(b, d)
 
 
-def _minimum(op: MinimumOp, of: _Of) -> Interval:
+def _minimum(op: MinimumOp, of: _IntervalOf) -> Interval:
     (a, b), (c, d) = map(of, op.operands)
     return min(a, c), min(b, d)
 
 
-def _any_of(op: DlOp, of: _Of) -> Interval:
+def _union(op: DlOp, of: _IntervalOf) -> Interval:
     ends = [of(v) for v in (op.operands[1:] if isinstance(op, SelectOp) else op.operands)]
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
-_RULES: Mapping[type, Callable[[Any, _Of], Interval | None]] = {
+_RULES: Mapping[type, Callable[[Any, _IntervalOf], Interval | None]] = {
     ConstantOp: _constant,
     IotaOp: _iota,
-    ArgExtremum: _place,
-    ArgsortOp: _place,
+    ArgReduction: _axis_index,
+    ArgsortOp: _axis_index,
     CastOp: _cast,
     AddOp: _add,
     SubOp: _sub,
@@ -132,13 +132,13 @@ _RULES: Mapping[type, Callable[[Any, _Of], Interval | None]] = {
     ModOp: _mod,
     MaximumOp: _maximum,
     MinimumOp: _minimum,
-    SelectOp: _any_of,
-    ConcatOp: _any_of,
-    PadOp: _any_of,
-    Movement: _first,
-    ReshapeOp: _first,
-    MaxPoolOp: _first,
-    Taking: _first,
-    AfterOp: _first,
-    StopGradientOp: _first,
+    SelectOp: _union,
+    ConcatOp: _union,
+    PadOp: _union,
+    Movement: _first_operand,
+    ReshapeOp: _first_operand,
+    MaxPoolOp: _first_operand,
+    IndexedRead: _first_operand,
+    AddDependencyOp: _first_operand,
+    StopGradientOp: _first_operand,
 }

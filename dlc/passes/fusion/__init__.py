@@ -1,7 +1,8 @@
-"""Kernels: which ops share one, and in what layouts they hand tensors to one another.
+"""Kernel fusion: form kernels from ops, and assign the layouts of the tensors between them.
 
-`form_kernels.py` is the walk: `spaces.py`, `weighted_sums.py` and `groups.py` decide what joins, `outline.py` writes it. Then
-attention is prepared (`prepare_weighted_sums.py`, `queries_along_lanes.py`; `arguments.py` and `pack_arguments.py` are what its
-kernels are given), weights are packed (`assign_layouts.py`, `panels.py`), arguments and states are written over where nobody
-needs them any more (`reuse_donated.py`, `update_in_place.py`), and equal kernels become one (`dedupe_kernels.py`).
+`form_kernels.py` is the main pass: `iteration_spaces.py`, `attention_patterns.py` and `fusion_groups.py` decide
+which ops fuse, `outline.py` makes the kernel. Then attention kernels are prepared (`prepare_attention.py`,
+`query_vectorization.py`, on `dispatch_arguments.py` and `pack_arguments.py`), weights are packed
+(`assign_layouts.py`, `panel_width.py`), buffers that are no longer needed are overwritten (`reuse_donated.py`,
+`update_in_place.py`), and equal kernels are merged (`dedupe_kernels.py`).
 """

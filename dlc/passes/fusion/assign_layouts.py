@@ -1,4 +1,4 @@
-"""Layouts between kernels, as types: packed weights, and what is the same in every step of a loop."""
+"""Layouts between kernels, as types: packed weights and loop-invariant operands."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple, cast
 
-from dlc.dialects.dl.base import element_type_of, of_equal_ops, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, memoize_by_signature, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dialects.dl.interfaces import Contraction
 from dlc.dialects.dl.movement.packing import PackOp, UnpackOp
-from dlc.dialects.dl.programs.control import Loop
+from dlc.dialects.dl.programs.control import LoopLikeOp
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.sizes import symbol
@@ -21,11 +21,11 @@ from dlc.ir import Block, BlockArgument, Context, FunctionType, ModuleOp, NameLo
 from dlc.passes.base import TargetPass
 from dlc.passes.dl.contractions.fold_scales import weight_axes
 from dlc.passes.dl.rewriting import program_blocks
-from dlc.passes.fusion.panels import choose_panel
+from dlc.passes.fusion.panel_width import choose_panel_width
 
 
 class _Packed(NamedTuple):
-    """Which argument of a kernel is packed, and how."""
+    """A packed argument of a kernel: its index, axis and tile."""
 
     argument: int
     axis: int
@@ -34,18 +34,18 @@ class _Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class AssignLayoutsPass(TargetPass):
-    """`assign-layouts{target="cpu"}`: weights of contractions are packed in panels of output channels.
+    """`assign-layouts{target="cpu"}`: pack the weights of contractions in panels of output channels.
 
         %y = dl.dispatch @conv(%x, %w);  dl.kernel @conv(%x, %w) { dl.conv %x, %w }
     →   %p = dl.pack %w {axis = 3, tile = 32};  %y = dl.dispatch @conv(%x, %p)
         dl.kernel @conv(%x, %p) { %w = dl.unpack %p {axis = 3, tile = 32, size = 64}; dl.conv %x, %w }
 
-    A panel lies in memory in the order in which the innermost loop reads it. The pack is an expression of weights, evaluated
-    once. Where the operand is no weight but the same in every step of a loop, a kernel before the loop packs it. Weights of
-    grouped convolutions stay as they are: their vectors run along the groups.
+    A panel is stored in the order in which the innermost loop reads it. The pack is a weight expression, evaluated
+    once. An operand that is no weight but loop-invariant is packed by a kernel before the loop. Weights of grouped
+    convolutions are not packed: their vectors run along the groups.
 
-    Requires that all dispatches of a kernel give it weights in the same places, and that a kernel in a loop has one dispatch,
-    so run it before `dedupe-kernels`.
+    Requires that all dispatches of a kernel have weights as the same operands, and that a kernel in a loop has one
+    dispatch: run it before `dedupe-kernels`.
     """
 
     name = "assign-layouts"
@@ -66,8 +66,8 @@ class AssignLayoutsPass(TargetPass):
     def _pack_weights(
         self, module: ModuleOp, dispatch: DispatchOp, kernel: KernelOp, constant: WeightExpressions
     ) -> list[_Packed]:
-        """Packs what a kernel is given by its first dispatch; where others have to do the same."""
-        made: list[_Packed] = []
+        """Pack the weights of a kernel's first dispatch; return which operands other dispatches have to pack."""
+        packed_arguments: list[_Packed] = []
         weights = [(c, k) for c in kernel.body.block.ops if isinstance(c, Contraction) for k in range(1, len(c.operands))]
         for contraction, k in weights:
             argument = contraction.operands[k]
@@ -75,7 +75,7 @@ class AssignLayoutsPass(TargetPass):
                 continue
             weight = dispatch.arguments[argument.index]
             axis = panel_axis(contraction, k)
-            loop = None if weight in constant else _loop_around(dispatch, weight)
+            loop = None if weight in constant else _outermost_invariant_loop(dispatch, weight)
             if (weight not in constant and loop is None) or axis is None or 0 in shape_of(weight):
                 continue
             tile = self._panel(contraction, kernel.representative)
@@ -84,44 +84,44 @@ class AssignLayoutsPass(TargetPass):
                 packed = Build(dispatch).insert(pack).results[0]
             else:
                 pack = PackOp.make(BlockArgument(weight.type, Block(), 0), axis=axis, tile=tile)
-                packed = _made_before(loop, pack, weight, dispatch, module)
+                packed = _pack_before_loop(loop, pack, weight, dispatch, module)
             dispatch.operands[argument.index] = packed
-            made.append(_Packed(argument.index, axis, tile))
+            packed_arguments.append(_Packed(argument.index, axis, tile))
             _unpack_argument(kernel, argument, contraction, pack)
-        return made
+        return packed_arguments
 
     def _panel(self, contraction: Contraction, sizes: Sequence[int]) -> int:
         target, result = self.target, contraction.results[0]
-        known = {symbol(k): size for k, size in enumerate(sizes)}
-        *rows, channels = (int(substitute(s, known)) for s in shape_of(result))
-        # Sums of narrower types are kept in four bytes.
+        static = {symbol(k): size for k, size in enumerate(sizes)}
+        *rows, channels = (int(substitute(s, static)) for s in shape_of(result))
+        # Accumulators of narrower types have four bytes.
         width = max(4, numpy_dtype(element_type_of(result)).itemsize)
-        expands, sums = contraction.expands_weights, contraction.sums_in_steps
-        return choose_panel(channels, prod(rows), target.lanes(width), target, expands, sums)
+        decodes_weights, sums = contraction.dequantizes_weights, contraction.has_step_accumulators
+        return choose_panel_width(channels, prod(rows), target.lanes(width), target, decodes_weights, sums)
 
 
-@of_equal_ops
+@memoize_by_signature
 def panel_axis(contraction: Contraction, k: int) -> int | None:
-    """The axis of operand k that becomes the result's last one; None if it is split into groups, or not there."""
+    """Return the axis of operand k that is the result's last axis; None if it is split into groups or missing."""
     if contraction.structure().views[k] != shape_of(contraction.operands[k]):
         return None
     return weight_axes(contraction, k).get(rank_of(contraction.results[0]) - 1)
 
 
-def _loop_around(dispatch: DispatchOp, value: SSAValue) -> Loop | None:
-    """The outermost loop around a dispatch that a value of known sizes is made before; None if it is made in the innermost."""
-    found: Loop | None = None
+def _outermost_invariant_loop(dispatch: DispatchOp, value: SSAValue) -> LoopLikeOp | None:
+    """Return the outermost loop around a dispatch in which a value of static shape is invariant, else None."""
+    outermost: LoopLikeOp | None = None
     home = value.owner if isinstance(value.owner, Block) else value.owner.parent
     block = dispatch.parent
     while block is not None and block is not home:
         outer = block.parent_op()
-        found = outer if isinstance(outer, Loop) else found
+        outermost = outer if isinstance(outer, LoopLikeOp) else outermost
         block = outer.parent if outer is not None else None
-    return found if is_static(shape_of(value)) else None
+    return outermost if is_static(shape_of(value)) else None
 
 
-def _made_before(loop: Loop, pack: PackOp, value: SSAValue, dispatch: DispatchOp, module: ModuleOp) -> SSAValue:
-    """What a kernel around `pack` makes of a value before a loop, for a dispatch in it."""
+def _pack_before_loop(loop: LoopLikeOp, pack: PackOp, value: SSAValue, dispatch: DispatchOp, module: ModuleOp) -> SSAValue:
+    """Pack a value before a loop, in a kernel with the op `pack`, for a dispatch inside the loop."""
     symbols = {k.symbol for k in module.ops if isinstance(k, KernelOp)}
     name = next(n for n in (f"pack_{k}" for k in range(len(symbols) + 1)) if n not in symbols)
     kernel = empty_kernel(name, [value.type], [pack.result.type])
@@ -129,15 +129,15 @@ def _made_before(loop: Loop, pack: PackOp, value: SSAValue, dispatch: DispatchOp
     pack.location = NameLoc(StringAttr("#0"), NoneAttr())
     kernel.body.block.add_ops([pack, YieldOp([pack.result])])
     module.body.block.add_op(kernel)
-    made = DispatchOp(name, [value], [pack.result.type])
-    made.location = dispatch.location
+    dispatched = DispatchOp(name, [value], [pack.result.type])
+    dispatched.location = dispatch.location
     assert loop.parent is not None
-    loop.parent.insert_op_before(made, loop)
-    return made.outputs[0]
+    loop.parent.insert_op_before(dispatched, loop)
+    return dispatched.outputs[0]
 
 
 def _unpack_argument(kernel: KernelOp, argument: BlockArgument, contraction: Contraction, pack: PackOp) -> None:
-    """Gives a kernel's argument the packed type; the contraction reads it unpacked."""
+    """Give a kernel's argument the packed type; the contraction reads it through an unpack."""
     block = kernel.body.block
     packed = block.insert_arg(pack.result.type, argument.index)
     packed.name_hint = argument.name_hint

@@ -1,4 +1,4 @@
-"""Equal kernels are one."""
+"""Merge equal kernels."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import re
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 
-from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, written_over
-from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr, all_of
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, output_aliases
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr, walk_ops
 
 
 @dataclass(frozen=True)
 class DedupeKernelsPass(ModulePass):
-    """`dedupe-kernels`: dispatches of kernels that differ in nothing but names run the first of them; what is left
-    is numbered anew.
+    """`dedupe-kernels`: merge kernels that are equal except for names, and renumber the remaining ones.
 
         dl.dispatch @conv_relu(…);  dl.dispatch @conv_relu_1(…)   →   dl.dispatch @conv_relu(…);  dl.dispatch @conv_relu(…)
 
-    Origins are compared as places in the dispatch's list, so that each dispatch keeps its own.
+    Origins are compared as indices into the dispatch's list, so that each dispatch keeps its own.
     """
 
     name = "dedupe-kernels"
@@ -31,18 +30,18 @@ class DedupeKernelsPass(ModulePass):
                 kernel.detach()
                 kernel.erase()
         _number(first.values())
-        for dispatch in all_of(op, DispatchOp):
+        for dispatch in walk_ops(op, DispatchOp):
             if dispatch.symbol in shared:
                 dispatch.callee = SymbolRefAttr(shared[dispatch.symbol].symbol)
 
 
 def stem_of(name: str) -> str:
-    """The name of a kernel without its number."""
+    """Return the name of a kernel without its number."""
     return re.sub(r"_\d+$", "", name)
 
 
 def _number(kernels: Iterable[KernelOp]) -> None:
-    """Numbers the kernels of one name that are left: `conv_add`, `conv_add_1`, …"""
+    """Number the remaining kernels of one name: `conv_add`, `conv_add_1`, …"""
     counts: dict[str, int] = {}
     for kernel in kernels:
         stem = stem_of(kernel.symbol)
@@ -50,8 +49,8 @@ def _number(kernels: Iterable[KernelOp]) -> None:
         kernel.sym_name = StringAttr(f"{stem}_{count}" if count else stem)
 
 
-def structure_of(kernel: KernelOp, open: Collection[Operation] = ()) -> Hashable:
-    """What two kernels share if and only if they are equal but for names, and for what the ops in `open` say."""
+def structure_of(kernel: KernelOp, ignored: Collection[Operation] = ()) -> Hashable:
+    """Return a key that is equal if and only if kernels are, except for names and the properties of `ignored` ops."""
     numbers: dict[SSAValue, int] = {}
     for argument in kernel.body.block.args:
         numbers[argument] = len(numbers)
@@ -61,11 +60,11 @@ def structure_of(kernel: KernelOp, open: Collection[Operation] = ()) -> Hashable
             (
                 op.name,
                 tuple(numbers[v] for v in op.operands),
-                () if op in open else tuple(sorted(op.properties.items(), key=lambda item: item[0])),
+                () if op in ignored else tuple(sorted(op.properties.items(), key=lambda item: item[0])),
                 tuple(op.result_types),
                 op.location,
             )
         )
         for result in op.results:
             numbers[result] = len(numbers)
-    return (kernel.function_type, kernel.representative, kernel.zeros, tuple(written_over(kernel).items()), tuple(ops))
+    return (kernel.function_type, kernel.representative, kernel.zeros, tuple(output_aliases(kernel).items()), tuple(ops))

@@ -1,4 +1,4 @@
-"""Where masks leave blocks of zeros, in attention and its derivative."""
+"""Find blocks of zeros that masks leave in attention and its derivative."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dlc.dialects.dl.reductions.normalization import SoftmaxOp
 from dlc.ir import BlockArgument, Context, ModuleOp, ModulePass, Operation, SSAValue, StringAttr, SymbolRefAttr
 from dlc.passes.dl.rewriting import program_blocks, splat, users
 
-# What is known of the elements that a mask hides.
+# Facts about masked elements.
 _LOWEST, _ZERO = "lowest", "zero"
-# A score as low as this has no weight beside any other.
-_HIDES = -1e4
+# A score this low has no softmax weight next to any other.
+_MAX_MASKED_SCORE = -1e4
 
 
 @dataclass(frozen=True)
 class FindZerosPass(ModulePass):
-    """`find-zeros`: kernels of contractions say which arguments may have blocks of zeros.
+    """`find-zeros`: mark the arguments of contraction kernels that may have blocks of zeros.
 
         %s = dl.dispatch @scores(%q, %k, %mask)         // select(%mask, q·k, -∞)
         %p = dl.dispatch @softmax(%s)
@@ -33,10 +33,10 @@ class FindZerosPass(ModulePass):
       →
         dl.kernel @scores(…) attributes {zeros = [2]};  dl.kernel @values(…) attributes {zeros = [0]};  …
 
-    Scores that a mask hides have no weight: weights are zeros there, and so is what is multiplied by them, and what the
-    backward pass makes of that. A mask hides blocks mostly (what comes later, what is padding), so that it is worth a look,
-    when the kernel runs, what of a sum is zeros, and which results are of no weight or hidden. A kernel that is given both
-    what is known and what is not becomes two.
+    Masked positions have zero weight. Products with these weights, and the gradients that the backward pass computes
+    from them, are zero as well. Masks mostly cover blocks (future positions, padding), so that it pays to check at
+    run time which terms of a sum are zeros and which results are masked or irrelevant. A kernel that gets operands both
+    with and without such facts is duplicated.
     """
 
     name = "find-zeros"
@@ -44,35 +44,35 @@ class FindZerosPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         marker = _Marker(op)
         for block in program_blocks(op):
-            known = dict[SSAValue, str]()
+            facts = dict[SSAValue, str]()
             for inner in block.ops:
                 if isinstance(inner, DispatchOp):
-                    marker.through(inner, known)
+                    marker.mark_dispatch(inner, facts)
                 elif isinstance(inner, DlOp):
-                    _note(inner, known)
+                    _propagate(inner, facts)
 
 
 class _Marker:
-    """Marks kernels by what is known of their arguments."""
+    """Mark kernels, given the facts about their arguments."""
 
     def __init__(self, module: ModuleOp) -> None:
         self.module = module
         self.kernels = {k.symbol: k for k in module.ops if isinstance(k, KernelOp)}
-        # By a kernel and what is known of its arguments: the kernel for that, and what is known of its results.
-        self.met: dict[tuple[str, tuple[str | None, ...]], tuple[str, list[str | None]]] = {}
+        # (kernel, facts about its arguments) → (specialized kernel, facts about its results).
+        self.specializations: dict[tuple[str, tuple[str | None, ...]], tuple[str, list[str | None]]] = {}
         self.marked: set[str] = set()
 
-    def through(self, dispatch: DispatchOp, known: dict[SSAValue, str]) -> None:
-        """Notes what is known of a dispatch's results; it runs a kernel of its own if others know something else."""
-        symbol, facts = dispatch.symbol, tuple([known.get(v) for v in dispatch.arguments])
-        if (symbol, facts) not in self.met:
+    def mark_dispatch(self, dispatch: DispatchOp, known_facts: dict[SSAValue, str]) -> None:
+        """Propagate facts to a dispatch's results; specialize its kernel if other dispatches have different facts."""
+        symbol, facts = dispatch.symbol, tuple([known_facts.get(v) for v in dispatch.arguments])
+        if (symbol, facts) not in self.specializations:
             kernel = self.kernels[symbol] if symbol not in self.marked else self.copy(symbol)
-            self.met[symbol, facts] = kernel.symbol, _marked(kernel, facts)
+            self.specializations[symbol, facts] = kernel.symbol, _mark_kernel(kernel, facts)
             self.marked.add(kernel.symbol)
-        name, results = self.met[symbol, facts]
+        name, results = self.specializations[symbol, facts]
         if name != symbol:
             dispatch.callee = SymbolRefAttr(name)
-        known |= {value: fact for value, fact in zip(dispatch.outputs, results, strict=True) if fact is not None}
+        known_facts |= {value: fact for value, fact in zip(dispatch.outputs, results, strict=True) if fact is not None}
 
     def copy(self, symbol: str) -> KernelOp:
         copy, original = self.kernels[symbol].clone(), self.kernels[symbol]
@@ -84,41 +84,41 @@ class _Marker:
         return copy
 
 
-def _marked(kernel: KernelOp, facts: Sequence[str | None]) -> list[str | None]:
-    """Notes in a kernel which arguments are worth a look for zeros; what is known of its results."""
+def _mark_kernel(kernel: KernelOp, facts: Sequence[str | None]) -> list[str | None]:
+    """Mark the arguments whose zeros may be skipped; return the facts about the kernel's results."""
     arguments = kernel.body.block.args
-    inside: dict[SSAValue, str] = {a: fact for a, fact in zip(arguments, facts, strict=True) if fact is not None}
+    known_facts: dict[SSAValue, str] = {a: fact for a, fact in zip(arguments, facts, strict=True) if fact is not None}
     for op in kernel.body.block.ops:
         if isinstance(op, DlOp):
-            _note(op, inside)
+            _propagate(op, known_facts)
     if sum(isinstance(op, Contraction) for op in kernel.body.block.ops) == 1:
-        found = [a.index for a in arguments if any(_hides(a, user, inside) for user in users(a))]
-        if found:
-            kernel.attributes[ZEROS] = attribute(found)
-    return [inside.get(value) for value in kernel.yielded]
+        zero_arguments = [a.index for a in arguments if any(_zeros_allow_skipping(a, user, known_facts) for user in users(a))]
+        if zero_arguments:
+            kernel.attributes[ZEROS] = attribute(zero_arguments)
+    return [known_facts.get(value) for value in kernel.yielded]
 
 
-def _hides(value: BlockArgument, user: Operation, known: Mapping[SSAValue, str]) -> bool:
-    """Whether zeros of an argument of a kernel hide what an op computes: terms of sums, products, or scores."""
+def _zeros_allow_skipping(value: BlockArgument, user: Operation, known_facts: Mapping[SSAValue, str]) -> bool:
+    """Return whether zeros of a kernel's argument let an op be skipped: terms of sums, products, or masked scores."""
     match user:
         case SelectOp():
-            return user.operands[0] is value and user.results[0] in known
+            return user.operands[0] is value and user.results[0] in known_facts
         case Contraction() | MulOp():
-            return known.get(value) == _ZERO
+            return known_facts.get(value) == _ZERO
         case _:
             return False
 
 
-def _note(op: DlOp, known: dict[SSAValue, str]) -> None:
-    """Notes what is known of an op's result.
+def _propagate(op: DlOp, known_facts: dict[SSAValue, str]) -> None:
+    """Record the fact about an op's result.
 
-    select(mask, x, -∞) and less are lowest;  exp(lowest) = softmax(lowest) = 0;  0·x = 0/x = f(0) = 0
+    select(mask, x, -∞) and lower are lowest;  exp(lowest) = softmax(lowest) = 0;  0·x = 0/x = f(0) = 0
     """
-    facts = [known.get(v) for v in op.operands]
+    facts = [known_facts.get(v) for v in op.operands]
     if not any(facts) and not isinstance(op, SelectOp):
         return
     match op, facts:
-        case SelectOp(), [_, _, None] if (number := splat(op.operands[2])) is not None and number <= _HIDES:
+        case SelectOp(), [_, _, None] if (number := splat(op.operands[2])) is not None and number <= _MAX_MASKED_SCORE:
             fact = _LOWEST
         case SelectOp(), [_, fact, _] if (number := splat(op.operands[2])) == 0:
             pass
@@ -137,4 +137,4 @@ def _note(op: DlOp, known: dict[SSAValue, str]) -> None:
         case _:
             return
     if fact is not None:
-        known[op.results[0]] = fact
+        known_facts[op.results[0]] = fact

@@ -1,4 +1,4 @@
-"""Kernels: ops that share one pass over memory move out of the host program."""
+"""Form kernels: ops that share one pass over memory move out of the host program."""
 
 from __future__ import annotations
 
@@ -9,59 +9,58 @@ from dlc.dialects.dl.base import DlOp, ints, shape_of
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.dialects.dl.programs.program import DispatchOp
-from dlc.dialects.dl.programs.ranges import ranges_of
+from dlc.dialects.dl.programs.size_ranges import size_ranges
 from dlc.dims import Size
 from dlc.ir import Attribute, Block, Context, ModuleOp, Operation, func
-from dlc.passes.base import TargetPass, TellingPass
+from dlc.passes.base import ReportingPass, TargetPass
 from dlc.passes.dl.rewriting import erase_unused, program_blocks
 from dlc.passes.fusion.candidates import Candidates
-from dlc.passes.fusion.groups import Grouper, results_of
+from dlc.passes.fusion.fusion_groups import FusionGrouper, results_of
 from dlc.passes.fusion.outline import Outline
 from dlc.target import Target
 
-# A name says what a kernel does, as long as it is short.
-_NAMED_OPS = 5
+# A kernel is named after its ops, up to this many.
+_MAX_NAMED_OPS = 5
 
 
 @dataclass(frozen=True)
-class FormKernelsPass(TellingPass, TargetPass):
-    """`form-kernels`: ops that share a kernel become a `dl.kernel`, run by a `dl.dispatch`.
+class FormKernelsPass(ReportingPass, TargetPass):
+    """`form-kernels`: fuse ops into `dl.kernel`s, each run by a `dl.dispatch`.
 
         %c = dl.conv %x, %w;  %d = dl.add %c, %b;  %y = dl.relu %d;  %p = dl.pad %y, %zero
     →   %p = dl.dispatch @conv_add_relu_pad(%x, %w, %b)
         dl.kernel @conv_add_relu_pad(%x, %w, %b) { …; dl.yield %p }
 
-    A contraction, window, reduction or gather takes the elementwise ops that follow it, then a transpose, then a pad with a
-    constant; other readers of the padded value read a slice of it. Elementwise ops and reductions of rows that share a shape
-    form kernels too, with up to three results. A kernel that makes integers leaves it to who reads them to make floats of
-    them. Slices, broadcasts and transposes are read through where that costs nothing. Reshapes, slices that are one piece of
-    a buffer, at a multiple of the target's alignment, what is joined of such pieces that heavy kernels make, and expressions
-    of weights stay in the host program; known numbers go into the kernels that read them.
+    A contraction, window, reduction or gather is fused with the elementwise ops that follow it, then a transpose, then
+    a pad with a constant; other readers of the padded value read a slice of it. Elementwise ops and row reductions of
+    one shape also form kernels, with up to three results. A kernel with integer results leaves the conversion to float
+    to its readers. Slices, broadcasts and transposes are fused into their readers if that costs nothing. The host
+    program keeps reshapes, contiguous slices of a buffer that are aligned to the target's alignment, concatenations of
+    such slices that kernels write, and weight expressions; scalar constants are copied into the kernels that read them.
 
-    Sums of rows by weights that are made of them, softmax(q·kᵀ)·v, are one kernel: where the cache does not hold rows, if
-    their sums can run, unless they are to be `exact`.
+    Attention products, softmax(q·kᵀ)·v, are one kernel. If the cache does not hold whole rows, an online softmax must
+    apply, which `exact` forbids.
 
-    Symbolic sizes get names of the kernel's own, so that equal kernels are equal; a dispatch says what they stand for.
+    Symbolic sizes get names local to the kernel, so that equal kernels are equal; a dispatch maps them to the
+    program's.
 
-    Requires composites decomposed but for rows. Leaves only `dl.dispatch`, `dl.reshape`, `dl.words`, such `dl.slice`, such
-    `dl.concat`, `dl.weight`, expressions of weights, loops and branches in functions. Kernels of loops, of two contractions or
-    of movements alone have one dispatch each, until `dedupe-kernels`; others are shared where equal groups read the same kinds
-    of values.
+    Requires composites to be decomposed, except for row composites. Leaves only `dl.dispatch`, `dl.reshape`,
+    `dl.view_as_i32`, such `dl.slice`, such `dl.concat`, `dl.weight`, weight expressions, loops and branches in functions.
+    Kernels in loops, of two contractions or of movements alone have one dispatch each, until `dedupe-kernels`; others
+    are shared by equal groups that read the same kinds of values.
     """
 
     name = "form-kernels"
 
     exact: bool = False
 
-    def tell(self, ctx: Context, op: ModuleOp) -> list[Formed]:
+    def report(self, ctx: Context, op: ModuleOp) -> list[FormedKernel]:
         return form_kernels(op, self.target, self.exact)
 
 
 @dataclass(frozen=True)
-class Formed:
-    """A kernel that was formed, and where it comes from; the op or kernel before which it ended, if there is one, and where it
-    comes from; why it did.
-    """
+class FormedKernel:
+    """A formed kernel: its name and origin, the op or kernel before which its group ended (if any), and the reason."""
 
     kernel: str
     location: Attribute
@@ -69,21 +68,23 @@ class Formed:
     reason: str
 
 
-def _called(op: Operation) -> str:
+def _display_name(op: Operation) -> str:
     return f"kernel {op.symbol}" if isinstance(op, DispatchOp) else op.name.partition(".")[2]
 
 
-def form_kernels(module: ModuleOp, target: Target, exact: bool = False) -> list[Formed]:
-    """Forms the kernels of a program, and says why each is no larger."""
+def form_kernels(module: ModuleOp, target: Target, exact: bool = False) -> list[FormedKernel]:
+    """Form the kernels of a program; report why each is no larger."""
     names: dict[str, int] = {}
     shared: dict[Hashable, str] = {}
-    formed: list[Formed] = []
+    formed: list[FormedKernel] = []
     for block in list(program_blocks(module)):
         _KernelFormer(module, block, target, exact, names, shared, formed).run()
     return formed
 
 
 class _KernelFormer:
+    """Form the kernels of one block."""
+
     def __init__(
         self,
         module: ModuleOp,
@@ -92,65 +93,65 @@ class _KernelFormer:
         exact: bool,
         names: dict[str, int],
         shared: dict[Hashable, str],
-        formed: list[Formed],
+        formed: list[FormedKernel],
     ) -> None:
         self.module = module
         self.block = block
         self.candidates = Candidates(block, target)
-        self.grouper = Grouper(self.candidates, target, exact)
-        self.ranges = ranges_of(module)
+        self.grouper = FusionGrouper(self.candidates, target, exact)
+        self.ranges = size_ranges(module)
         self.names = names
-        # Kernels by what equal ones have in common. Those of loops may yet become others than those around them.
+        # Kernels by the key that equal ones share. Kernels in loops are not shared: later passes may specialize them.
         self.shared = shared
         self.shares = isinstance(block.parent_op(), func.FuncOp)
         self.formed = formed
 
     def run(self) -> None:
-        # What waited the first time and was taken by nobody starts a group the second time.
+        # Ops that were deferred in the first pass and fused by no group start one in the second.
         for may_wait in (True, False):
             for op in list(self.block.ops):
                 if op.parent is None or not isinstance(op, DlOp) or op not in self.candidates:
                     continue
                 if not any(r.first_use for r in op.results):
                     erase_unused([op])
-                elif not (may_wait and self.grouper.waits(op)):
+                elif not (may_wait and self.grouper.should_wait(op)):
                     self.form(self.grouper.grow(op))
 
     def form(self, members: Sequence[DlOp]) -> None:
-        """Moves a group into a kernel and puts its dispatch where the last op stood."""
+        """Move a group into a kernel and insert its dispatch at the last op."""
         last, pad = members[-1], None
         results = results_of(members)
         if isinstance(last, PadOp) and len(members) > 1:
-            # Others may read the value before the pad does.
+            # Other ops may read the value before the pad.
             last, pad, results = members[-2], last, [last.result]
         outline = Outline(members, self.candidates, self.ranges)
-        structure = outline.structure(results) if self.shares else None
-        name = self.shared.get(structure) if structure is not None else None
+        sharing_key = outline.sharing_key(results) if self.shares else None
+        name = self.shared.get(sharing_key) if sharing_key is not None else None
         if name is None:
-            name = self.unique(members)
+            name = self.unique_name(members)
             self.module.body.block.add_op(outline.kernel(name, results))
-            if structure is not None:
-                self.shared[structure] = name
+            if sharing_key is not None:
+                self.shared[sharing_key] = name
         dispatch = DispatchOp(name, outline.inputs, [r.type for r in results], outline.sizes)
         dispatch.location = outline.location
         end = self.grouper.end
-        before = (_called(end.op), end.op.location) if end.op is not None else None
-        self.formed.append(Formed(name, dispatch.location, before, end.reason))
+        before = (_display_name(end.op), end.op.location) if end.op is not None else None
+        self.formed.append(FormedKernel(name, dispatch.location, before, end.reason))
         self.block.insert_op_after(dispatch, last)
         self.candidates.position[dispatch] = self.candidates.position[last]
         for old, new in zip(results, dispatch.outputs, strict=True):
             new.name_hint = old.name_hint
             old.replace_all_uses_with(new)
         if pad is not None:
-            self.crop(pad, set(members), dispatch)
+            self.slice_padding(pad, set(members), dispatch)
         sources = [v.owner for op in members for v in op.operands if isinstance(v.owner, Operation)]
         for op in reversed(members):
             op.detach()
             op.erase()
         erase_unused(sources)
 
-    def crop(self, pad: PadOp, members: set[Operation], dispatch: DispatchOp) -> None:
-        """Other readers of the padded value read a slice of the kernel's result."""
+    def slice_padding(self, pad: PadOp, members: set[Operation], dispatch: DispatchOp) -> None:
+        """Let other readers of the padded value read a slice of the kernel's result."""
         if all(use.operation in members for use in pad.x.uses):
             return
         low, shape = ints(pad.low), shape_of(pad.x)
@@ -160,12 +161,12 @@ class _KernelFormer:
         self.candidates.position[slice_] = self.candidates.position[dispatch]
         pad.x.replace_uses_with_if(slice_.result, lambda use: use.operation not in members)
 
-    def unique(self, members: Sequence[DlOp]) -> str:
-        """A name for a kernel, made from its ops."""
-        words = [op.name.removeprefix("dl.") for op in members]
-        words = [w for k, w in enumerate(words) if k == 0 or w != words[k - 1]]
-        if len(words) > _NAMED_OPS:
-            words = [*words[: _NAMED_OPS - 1], f"{len(words) - _NAMED_OPS}_more", words[-1]]
-        stem = "_".join(words)
+    def unique_name(self, members: Sequence[DlOp]) -> str:
+        """Return a unique kernel name made from its ops."""
+        op_names = [op.name.removeprefix("dl.") for op in members]
+        op_names = [w for k, w in enumerate(op_names) if k == 0 or w != op_names[k - 1]]
+        if len(op_names) > _MAX_NAMED_OPS:
+            op_names = [*op_names[: _MAX_NAMED_OPS - 1], f"{len(op_names) - _MAX_NAMED_OPS}_more", op_names[-1]]
+        stem = "_".join(op_names)
         count = self.names[stem] = self.names.get(stem, -1) + 1
         return f"{stem}_{count}" if count else stem

@@ -1,4 +1,4 @@
-"""Writing a group of ops as a kernel."""
+"""Outline a group of ops as a kernel."""
 
 from __future__ import annotations
 
@@ -8,94 +8,102 @@ from typing import cast
 
 from dlc.dialects.dl.base import DlOp, attribute
 from dlc.dialects.dl.creation import ConstantOp
-from dlc.dialects.dl.interfaces import Contraction, Movement, Procedure
+from dlc.dialects.dl.interfaces import Contraction, LibraryKernel, Movement
 from dlc.dialects.dl.programs.program import REPRESENTATIVE, KernelOp, YieldOp, empty_kernel
-from dlc.dims import Range
+from dlc.dims import SizeRange
 from dlc.ir import ArrayAttr, Attribute, FusedLoc, LocationAttr, NameLoc, NoneAttr, SSAValue, StringAttr, UnknownLoc
 from dlc.passes.dl.rewriting import splat
 from dlc.passes.fusion.candidates import Candidates
-from dlc.passes.fusion.kernel_sizes import KernelSizes, require_decided
+from dlc.passes.fusion.kernel_sizes import KernelSizes, require_size_independent_types
 
 
 class Outline:
-    """The content of a kernel: a group's ops, with copies of the movements and known numbers that they read.
+    """The contents of a kernel: a group's ops, with copies of the movements and constants that they read.
 
-    `inputs` are the values that the kernel's arguments stand for, `location` lists the origins of its ops in order, `sizes`
-    are what the kernel's own names for sizes stand for; `ranges` say what is known of the program's.
+    `inputs` are the program's values for the kernel's arguments. `sizes` are the program's sizes for the kernel's local
+    size names, and `ranges` the ranges of the program's sizes. `location` lists the origins of the ops in order.
     """
 
-    def __init__(self, members: Sequence[DlOp], candidates: Candidates, ranges: Mapping[str, Range]) -> None:
+    def __init__(self, members: Sequence[DlOp], candidates: Candidates, ranges: Mapping[str, SizeRange]) -> None:
         self.inputs: list[SSAValue] = []
         self._members = set(members)
         self._candidates = candidates
         self._ranges = ranges
-        # Ops in the kernel's order, each after those that it reads, with what they come from.
+        # Ops in the kernel's order, each after those that it reads, with their origins.
         self._ops: dict[DlOp, list[LocationAttr]] = {}
         for op in members:
-            self._add(op, origins(op.location))
+            self._add_op(op, origins(op.location))
         self._origins: dict[LocationAttr, int] = {}
-        for parts in self._ops.values():
-            for part in parts:
-                self._origins.setdefault(part, len(self._origins))
+        for op_origins in self._ops.values():
+            for origin in op_origins:
+                self._origins.setdefault(origin, len(self._origins))
         self._sizes = KernelSizes([v.type for v in self.inputs], self._ops)
-        self.sizes = self._sizes.meanings
+        self.sizes = self._sizes.outer_sizes
 
-    def _add(self, op: DlOp, parts: list[LocationAttr]) -> None:
+    def _add_op(self, op: DlOp, op_origins: list[LocationAttr]) -> None:
         if op in self._ops:
             return
         for index, value in enumerate(op.operands):
             source = value.owner
             if source in self._members:
                 continue
-            known = isinstance(source, ConstantOp) and splat(value) is not None and not isinstance(op, Procedure)
-            if isinstance(source, DlOp) and (known or self._candidates.reads_through(op, index)):
-                # A number that many ops share, or a crop, comes from the op that reads it here.
-                self._add(source, parts if known else origins(source.location) or parts)
+            is_constant = isinstance(source, ConstantOp) and splat(value) is not None and not isinstance(op, LibraryKernel)
+            if isinstance(source, DlOp) and (is_constant or self._candidates.reads_through(op, index)):
+                # A constant that several ops share, or an inserted slice, gets the origin of the op that reads it here.
+                self._add_op(source, op_origins if is_constant else origins(source.location) or op_origins)
             elif value not in self.inputs:
                 self.inputs.append(value)
-        self._ops[op] = parts
+        self._ops[op] = op_origins
 
-    def structure(self, results: Sequence[SSAValue]) -> Hashable | None:
-        """What groups share whose kernels are equal and stay so; None for one whose kernel may become another one than others.
+    def sharing_key(self, results: Sequence[SSAValue]) -> Hashable | None:
+        """Return a key that is equal for groups with equal kernels; None for kernels that later passes may specialize.
 
-        Of two contractions, what a kernel is made for hangs on masks and on who makes its arguments; a movement alone may be
-        done without; sizes have names that hang on the program's.
+        A kernel of two contractions is specialized for its masks and the producers of its arguments; a kernel of movements
+        may be removed; the names of symbolic sizes are those of the program.
         """
         contractions = sum(isinstance(op, Contraction) for op in self._ops)
         if self.sizes or contractions > 1 or all(isinstance(op, Movement) for op in self._ops):
             return None
-        numbers = {value: k for k, value in enumerate(self.inputs)}
+        value_numbers = {value: k for k, value in enumerate(self.inputs)}
         ops: list[Hashable] = []
-        for op, parts in self._ops.items():
-            read = tuple([numbers[v] for v in op.operands])
-            made = tuple([r.type for r in op.results])
-            ops.append((type(op), read, tuple(op.properties.items()), made, self._origins[parts[0]] if parts else None))
+        for op, op_origins in self._ops.items():
+            operand_numbers = tuple([value_numbers[v] for v in op.operands])
+            result_types = tuple([r.type for r in op.results])
+            ops.append(
+                (
+                    type(op),
+                    operand_numbers,
+                    tuple(op.properties.items()),
+                    result_types,
+                    self._origins[op_origins[0]] if op_origins else None,
+                )
+            )
             for result in op.results:
-                numbers[result] = len(numbers)
-        given = tuple([(v.type, v in self._candidates.constant) for v in self.inputs])
-        return given, tuple(ops), tuple([numbers[r] for r in results])
+                value_numbers[result] = len(value_numbers)
+        input_kinds = tuple([(v.type, v in self._candidates.constant) for v in self.inputs])
+        return input_kinds, tuple(ops), tuple([value_numbers[r] for r in results])
 
     @property
     def location(self) -> LocationAttr:
         return FusedLoc(ArrayAttr(list(self._origins)), NoneAttr()) if self._origins else UnknownLoc()
 
     def kernel(self, name: str, results: Sequence[SSAValue]) -> KernelOp:
-        """The kernel, whose ops are located by their place in the list of origins."""
-        typed = self._sizes.typed
-        kernel = empty_kernel(name, [typed(v.type) for v in self.inputs], [typed(r.type) for r in results])
+        """Return the kernel; the location of an op is its index in the list of origins."""
+        kernel_type = self._sizes.kernel_type
+        kernel = empty_kernel(name, [kernel_type(v.type) for v in self.inputs], [kernel_type(r.type) for r in results])
         if self.sizes:
             kernel.attributes[REPRESENTATIVE] = attribute(self._sizes.representative(self._ranges))
         values: dict[SSAValue, SSAValue] = dict(zip(self.inputs, kernel.body.block.args, strict=True))
         for outer, inner in values.items():
             inner.name_hint = outer.name_hint or ("w" if outer in self._candidates.constant else "x")
-        for op, parts in self._ops.items():
+        for op, op_origins in self._ops.items():
             copy = type(op).create(
                 operands=[values[v] for v in op.operands],
-                result_types=[typed(r.type) for r in op.results],
+                result_types=[kernel_type(r.type) for r in op.results],
                 properties={name: self._sizes.property(value) for name, value in op.properties.items()},
             )
-            require_decided(copy, op, self._sizes)
-            copy.location = _place(self._origins[parts[0]]) if parts else UnknownLoc()
+            require_size_independent_types(copy, op, self._sizes)
+            copy.location = _origin_index(self._origins[op_origins[0]]) if op_origins else UnknownLoc()
             kernel.body.block.add_op(copy)
             for old, new in zip(op.results, copy.results, strict=True):
                 values[old] = new
@@ -105,16 +113,16 @@ class Outline:
 
 
 @lru_cache(maxsize=256)
-def _place(number: int) -> LocationAttr:
-    """A place in a kernel's list of origins."""
-    return NameLoc(StringAttr(f"#{number}"), NoneAttr())
+def _origin_index(index: int) -> LocationAttr:
+    """Return the location for an index in a kernel's list of origins."""
+    return NameLoc(StringAttr(f"#{index}"), NoneAttr())
 
 
 def origins(location: Attribute) -> list[LocationAttr]:
-    """The parts of a location, none of an unknown one."""
+    """Return the components of a location, none for an unknown one."""
     match location:
-        case FusedLoc(locations=parts):
-            return list(cast("ArrayAttr[LocationAttr]", parts))
+        case FusedLoc(locations=components):
+            return list(cast("ArrayAttr[LocationAttr]", components))
         case UnknownLoc():
             return []
         case _:

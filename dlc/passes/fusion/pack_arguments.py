@@ -1,11 +1,11 @@
-"""Arguments in the order in which a contraction's register tiles read them."""
+"""Pack arguments in the order in which a contraction's register tiles read them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd
 
-from dlc.arrays import ALIGNMENT
+from dlc.arrays import ALIGNMENT_BYTES
 from dlc.dialects.dl.base import DlOp, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import numpy_dtype
@@ -13,27 +13,27 @@ from dlc.dialects.dl.movement.packing import UnpackOp
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.ir import Attribute, BlockArgument, SSAValue
-from dlc.passes.fusion.arguments import Arguments
+from dlc.passes.fusion.dispatch_arguments import DispatchArguments
 from dlc.target import Target
 
 
-def crowd(target: Target, element: Attribute, rows: int, width: int, vectors: int) -> bool:
-    """Whether panels of so many vectors, of rows side by side, crowd a part of the nearest cache's sets.
+def has_set_conflicts(target: Target, element: Attribute, rows: int, width: int, vectors: int) -> bool:
+    """Return whether panels of `vectors` vectors, of adjacent rows, use too few sets of the L1 cache.
 
-    Where those are fewer than half, or lines come one by one instead of in pairs, as a cache asks for them, it holds a panel
-    only where it holds all of the rows.
+    If those are fewer than half of the sets, or lines are read one at a time instead of in pairs (as the hardware
+    prefetches them), the cache holds a panel only if it holds all of the rows.
     """
-    machine, size = target.machine, numpy_dtype(element).itemsize
+    costs, size = target.costs, numpy_dtype(element).itemsize
     panel = min(vectors * target.lanes(max(4, size)), width) * size
-    apart = panel < 2 * ALIGNMENT or 2 * panel < gcd(machine.way_bytes, width * size)
-    return apart and rows * width * size > machine.cache_ways * machine.way_bytes
+    is_sparse = panel < 2 * ALIGNMENT_BYTES or 2 * panel < gcd(costs.way_bytes, width * size)
+    return is_sparse and rows * width * size > costs.cache_ways * costs.way_bytes
 
 
-def pack(arguments: Arguments, argument: BlockArgument, axis: int, most: int, reader: DlOp) -> None:
-    """Gives an argument in panels of up to `most` elements of an axis, which the kernel unpacks before `reader`."""
+def pack_argument(arguments: DispatchArguments, argument: BlockArgument, axis: int, max_elements: int, reader: DlOp) -> None:
+    """Pass an argument in panels of up to `max_elements` elements of an axis; the kernel unpacks it before `reader`."""
     length = int(shape_of(argument)[axis])
-    tile = min(most, length)
-    source, order = arguments.untransposed(argument)
+    tile = min(max_elements, length)
+    source, order = arguments.strip_transpose(argument)
     packed = _packed(arguments, source, [*order[:axis], *order[axis + 1 :], order[axis]], tile)
     batch = rank_of(argument) - 2
 
@@ -45,10 +45,11 @@ def pack(arguments: Arguments, argument: BlockArgument, axis: int, most: int, re
     arguments.replace(argument, packed, unpacked)
 
 
-def _packed(arguments: Arguments, source: SSAValue, order: Sequence[int], tile: int) -> SSAValue:
-    """`source` with its axes in `order`, of which the last is split into tiles, filled up with zeros.
+def _packed(arguments: DispatchArguments, source: SSAValue, order: Sequence[int], tile: int) -> SSAValue:
+    """Return `source` with its axes in `order` and the last one split into tiles, zero-padded.
 
-    The tiles of one product lie together: those of all products in turn would lie far apart, in the same sets of a cache.
+    The tiles of one product are adjacent: interleaved with those of other products they would map to the same cache
+    sets.
     """
     axis = order[-1]
     shape = [int(s) for s in shape_of(source)]
@@ -58,8 +59,8 @@ def _packed(arguments: Arguments, source: SSAValue, order: Sequence[int], tile: 
         def pad(b: Build, x: SSAValue) -> SSAValue:
             return b(PadOp, x, b.scalar(0, like=x), low=[0] * len(shape), high=high, pad_mode="constant")
 
-        source = arguments.made("pad", source, pad)
+        source = arguments.insert_kernel("pad", source, pad)
         shape[axis] += missing
     split = Build(arguments.dispatch)(ReshapeOp, source, shape=(*shape[:axis], shape[axis] // tile, tile, *shape[axis + 1 :]))
     *batch, row = (a + (a > axis) for a in order[:-1])
-    return arguments.made("pack", split, lambda b, x: b(TransposeOp, x, permutation=(*batch, axis, row, axis + 1)))
+    return arguments.insert_kernel("pack", split, lambda b, x: b(TransposeOp, x, permutation=(*batch, axis, row, axis + 1)))

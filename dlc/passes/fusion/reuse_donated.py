@@ -1,4 +1,4 @@
-"""Results that are written over arguments that the caller gives away."""
+"""Write results into the buffers of donated arguments."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from dlc.dialects.dl.programs.program import DONOR, DispatchOp, KernelOp, YieldO
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, BlockArgument, Context, IntegerAttr, ModuleOp, ModulePass, Operation, SSAValue, func
 from dlc.passes.dl.rewriting import users
-from dlc.passes.views import RENAMED, source_of
+from dlc.passes.views import ALIASING_OPS, source_of
 
-_COPY = "keep"
+_COPY_KERNEL_NAME = "keep"
 
 
 @dataclass(frozen=True)
 class ReuseDonatedPass(ModulePass):
-    """`reuse-donated`: a result that takes a donated argument's memory is made when nobody reads the argument any more.
+    """`reuse-donated`: compute a result that reuses a donated argument's buffer after the argument's last reader.
 
         func.func @main(%p) -> (… {dl.donor = 0}) {             func.func @main(%p) -> (… {dl.donor = 0}) {
           %q = dl.dispatch @update(%p, %g)                  →     %d = dl.dispatch @matmul(%y, %p)
           %d = dl.dispatch @matmul(%y, %p)                        %q = dl.dispatch @update(%p, %g)
           func.return %q, %d }                                    func.return %q, %d }
 
-    The kernel that makes it may read the argument itself where each element of the result is made of that at its own place.
-    Where that is not so, or the order cannot be, the result is made elsewhere and copied in the end. Requires kernels with
-    one dispatch each, so run it before `dedupe-kernels`. Raises UnsupportedError for a donated argument that is another
-    result than its own as it stands.
+    The kernel that computes it may read the argument itself if each element of the result depends only on the element
+    at the same index. Otherwise, or if the order is impossible, the result is computed elsewhere and copied at the end.
+    Requires kernels with one dispatch each: run it before `dedupe-kernels`. Raises UnsupportedError if a donated
+    argument is returned unchanged as another result.
     """
 
     name = "reuse-donated"
@@ -38,44 +38,47 @@ class ReuseDonatedPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for main in [f for f in op.ops if isinstance(f, func.FuncOp) and f.res_attrs is not None]:
             assert main.res_attrs is not None
-            donors = [cast("IntegerAttr | None", named.data.get(DONOR)) for named in main.res_attrs]
-            pairs = {k: main.args[donor.value.data] for k, donor in enumerate(donors) if donor is not None}
-            if pairs:
-                _Donations(op, main, pairs).settle()
+            donor_attributes = [cast("IntegerAttr | None", named.data.get(DONOR)) for named in main.res_attrs]
+            donated_by_result = {
+                k: main.args[donor.value.data] for k, donor in enumerate(donor_attributes) if donor is not None
+            }
+            if donated_by_result:
+                _DonationRewriter(op, main, donated_by_result).run()
 
 
-class _Donations:
-    """The results of a function that are written over arguments, by place."""
+class _DonationRewriter:
+    """Writes results of a function to the buffers of donated arguments, `donated_by_result` (by result index)."""
 
-    def __init__(self, module: ModuleOp, main: func.FuncOp, pairs: dict[int, BlockArgument]) -> None:
+    def __init__(self, module: ModuleOp, main: func.FuncOp, donated_by_result: dict[int, BlockArgument]) -> None:
         self.module = module
         self.kernels = {k.symbol: k for k in module.ops if isinstance(k, KernelOp)}
         self.block = main.body.block
         self.returned = cast(func.ReturnOp, main.body.block.last_op)
-        self.pairs = pairs
-        # Where each op stands; anew once some were moved.
+        self.donated_by_result = donated_by_result
+        # The position of each op; recomputed after ops are moved.
         self.position: dict[Operation, int] = {}
 
-    def settle(self) -> None:
-        donated = set(self.pairs.values())
+    def run(self) -> None:
+        """Write each result to its donated buffer, or compute it elsewhere and copy it there."""
+        donated = set(self.donated_by_result.values())
         for k, value in enumerate(self.returned.operands):
             root, _ = source_of(value)
-            if root in donated and self.pairs.get(k) is not root:
+            if root in donated and self.donated_by_result.get(k) is not root:
                 name = root.name_hint
                 raise UnsupportedError(f"reuse-donated: result {k} is the donated argument {name}; do not donate it")
-        for k, argument in self.pairs.items():
-            self.order(k, argument)
-        for k, argument in self.pairs.items():
-            if source_of(self.returned.operands[k])[0] is not argument and not self.is_settled(k, argument):
-                self.returned.operands[k] = self.copied(self.returned.operands[k])
+        for k, argument in self.donated_by_result.items():
+            self.move_writer_after_readers(k, argument)
+        for k, argument in self.donated_by_result.items():
+            if source_of(self.returned.operands[k])[0] is not argument and not self.can_write_in_place(k, argument):
+                self.returned.operands[k] = self.copy_result(self.returned.operands[k])
 
-    def order(self, k: int, argument: BlockArgument) -> None:
-        """Moves what makes a result, and what depends on that, behind the last reader of the argument."""
-        writer, reading = self.writer(k), self.readers(argument)
+    def move_writer_after_readers(self, k: int, argument: BlockArgument) -> None:
+        """Move the op that computes a result, and its dependents, after the last reader of the argument."""
+        writer, argument_readers = self.writer(k), self.readers(argument)
         if writer is None:
             return
         position = self.positions()
-        last = max((r for r in reading if r is not writer), key=lambda r: position[r], default=writer)
+        last = max((r for r in argument_readers if r is not writer), key=lambda r: position[r], default=writer)
         if position[last] <= position[writer]:
             return
         moved: dict[Operation, None] = {writer: None}
@@ -96,33 +99,35 @@ class _Donations:
             self.position |= {op: number for number, op in enumerate(self.block.ops)}
         return self.position
 
-    def is_settled(self, k: int, argument: BlockArgument) -> bool:
-        """Whether a result may be written over an argument."""
-        writer, reading = self.writer(k), self.readers(argument)
+    def can_write_in_place(self, k: int, argument: BlockArgument) -> bool:
+        """Return whether the kernel that computes a result may write it over the argument."""
+        writer, argument_readers = self.writer(k), self.readers(argument)
         if writer is None:
             return False
         position = self.positions()
-        if any(position[r] > position[writer] for r in reading):
+        if any(position[r] > position[writer] for r in argument_readers):
             return False
         result = writer.outputs.index(source_of(self.returned.operands[k])[0])
-        places = [i for i, v in enumerate(writer.arguments) if source_of(v)[0] is argument]
-        return all(_stays_in_place(self.kernels[writer.symbol], i, result) for i in places)
+        operand_indices = [i for i, v in enumerate(writer.arguments) if source_of(v)[0] is argument]
+        return all(_is_elementwise_in_place(self.kernels[writer.symbol], i, result) for i in operand_indices)
 
     def writer(self, k: int) -> DispatchOp | None:
-        """The dispatch that makes a result, whole."""
+        """Return the dispatch that computes a result, if it computes all of it."""
         value = self.returned.operands[k]
-        while isinstance(value.owner, RENAMED):
+        while isinstance(value.owner, ALIASING_OPS):
             value = value.owner.x
         return value.owner if isinstance(value.owner, DispatchOp) and value.owner.parent is self.block else None
 
     def readers(self, argument: BlockArgument) -> list[Operation]:
-        """What reads an argument before the function ends."""
+        """Return the ops that read an argument before the function returns."""
         return [op for op in readers(argument) if op is not self.returned]
 
-    def copied(self, value: SSAValue) -> SSAValue:
-        """A copy of a value, made in the end."""
+    def copy_result(self, value: SSAValue) -> SSAValue:
+        """Insert a copy of a value at the end of the function."""
         names = {*self.kernels}
-        name = next(n for n in (f"{_COPY}_{i}" if i else _COPY for i in range(len(names) + 1)) if n not in names)
+        name = next(
+            n for n in (f"{_COPY_KERNEL_NAME}_{i}" if i else _COPY_KERNEL_NAME for i in range(len(names) + 1)) if n not in names
+        )
         kernel = empty_kernel(name, [value.type], [value.type])
         kernel.body.block.add_op(YieldOp([kernel.body.block.args[0]]))
         kernel.location = self.returned.location
@@ -135,30 +140,30 @@ class _Donations:
 
 
 def readers(value: SSAValue) -> list[Operation]:
-    """The ops of a value's block that read it or a part of it, in themselves or in their bodies."""
+    """Return the ops of a value's block that read it or a view of it, also in their bodies."""
     found: list[Operation] = []
     pending = [value]
     while pending:
         for user in users(pending.pop()):
-            if isinstance(user, (*RENAMED, SliceOp)):
+            if isinstance(user, (*ALIASING_OPS, SliceOp)):
                 pending.append(user.result)
             else:
                 found.append(user)
     return found
 
 
-def _stays_in_place(kernel: KernelOp, argument: int, result: int) -> bool:
-    """Whether an argument of a kernel matters to one of its results alone, each element to that at its own place."""
+def _is_elementwise_in_place(kernel: KernelOp, argument: int, result: int) -> bool:
+    """Return whether a kernel's argument affects one result only, and there each element only the element at its index."""
     body: Block = kernel.body.block
-    given, made = body.args[argument], kernel.yielded[result]
-    met: set[SSAValue] = {given}
-    pending: list[SSAValue] = [given]
+    source, output = body.args[argument], kernel.yielded[result]
+    visited: set[SSAValue] = {source}
+    pending: list[SSAValue] = [source]
     while pending:
         for use in pending.pop().uses:
             op = use.operation
-            if not isinstance(op, Elementwise) or any(shape_of(r) != shape_of(given) for r in op.results):
+            if not isinstance(op, Elementwise) or any(shape_of(r) != shape_of(source) for r in op.results):
                 return False
-            inner = [r for r in op.results if r is not made and r not in met]
-            met |= set(inner)
+            inner = [r for r in op.results if r is not output and r not in visited]
+            visited |= set(inner)
             pending += inner
-    return not met.intersection(kernel.yielded)
+    return not visited.intersection(kernel.yielded)

@@ -1,4 +1,4 @@
-"""Kernels that differ in numbers alone are given them."""
+"""Pass literals as arguments, so that kernels that differ in them alone are shared."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Elementwise
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dialects.entry import entry_of
-from dlc.ir import Attribute, Context, DenseIntOrFPElementsAttr, FunctionType, ModuleOp, ModulePass, SSAValue, all_of
+from dlc.ir import Attribute, Context, DenseIntOrFPElementsAttr, FunctionType, ModuleOp, ModulePass, SSAValue, walk_ops
 from dlc.passes.fusion.dedupe_kernels import structure_of
 
-# As many kernels are made one. Fewer are soon compiled, and a literal in a kernel is never read from memory.
-_FEWEST = 8
+# Merge at least this many kernels. Fewer compile quickly, and literals in a kernel need no memory reads.
+_MIN_EQUAL_KERNELS = 8
 
 
 @dataclass(frozen=True)
 class ShareLiteralsPass(ModulePass):
-    """`share-literals`: of eight or more kernels that are equal but for numbers, each takes those that differ as arguments.
+    """`share-literals`: pass literals as arguments if eight or more kernels differ in nothing else.
 
         dl.dispatch @mul_sin(%x);  dl.dispatch @mul_sin_1(%x); …     each with a `dl.constant` of its own
       →
         dl.dispatch @mul_sin(%x, %2);  dl.dispatch @mul_sin_1(%x, %3); …     equal kernels, which dedupe-kernels makes one
 
-    Of numbers, only scalars of floats that elementwise ops read: no plan hangs on those. They become weights of one element.
+    Only float scalars that elementwise ops read: no tile plan depends on them. They become weights of one element.
     """
 
     name = "share-literals"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        alike: dict[Hashable, list[tuple[KernelOp, list[ConstantOp]]]] = {}
+        equal_kernels: dict[Hashable, list[tuple[KernelOp, list[ConstantOp]]]] = {}
         for kernel in (k for k in op.ops if isinstance(k, KernelOp)):
             if literals := list(_literals(kernel)):
-                alike.setdefault(structure_of(kernel, literals), []).append((kernel, literals))
-        taken: dict[str, list[DenseIntOrFPElementsAttr]] = {}
-        for group in alike.values():
+                equal_kernels.setdefault(structure_of(kernel, literals), []).append((kernel, literals))
+        literal_arguments: dict[str, list[DenseIntOrFPElementsAttr]] = {}
+        for group in equal_kernels.values():
             values = [[literal.value for literal in literals] for _, literals in group]
-            if len(set(map(tuple, values))) < _FEWEST:
+            if len(set(map(tuple, values))) < _MIN_EQUAL_KERNELS:
                 continue
             differing = [k for k, column in enumerate(zip(*values, strict=True)) if len(set(column)) > 1]
             for kernel, literals in group:
-                taken[kernel.symbol] = [literals[k].value for k in differing]
-                _take(kernel, [literals[k] for k in differing])
-        if taken:
-            _give(op, taken)
+                literal_arguments[kernel.symbol] = [literals[k].value for k in differing]
+                _literals_to_arguments(kernel, [literals[k] for k in differing])
+        if literal_arguments:
+            _pass_literals(op, literal_arguments)
 
 
 def _literals(kernel: KernelOp) -> Iterator[ConstantOp]:
-    """The numbers that a kernel could as well be given."""
+    """Yield the constants of a kernel that could be arguments."""
     for op in kernel.body.block.ops:
         if not isinstance(op, ConstantOp) or shape_of(op.result) or not is_float(tensor_of(op.result).element_type):
             continue
@@ -58,28 +58,28 @@ def _literals(kernel: KernelOp) -> Iterator[ConstantOp]:
             yield op
 
 
-def _take(kernel: KernelOp, literals: Sequence[ConstantOp]) -> None:
-    """Makes numbers of a kernel its last arguments."""
-    block, known = kernel.body.block, kernel.function_type
+def _literals_to_arguments(kernel: KernelOp, literals: Sequence[ConstantOp]) -> None:
+    """Turn constants of a kernel into its last arguments."""
+    block, function_type = kernel.body.block, kernel.function_type
     for literal in literals:
         argument = block.insert_arg(literal.result.type, len(block.args))
         argument.name_hint = "literal"
         literal.result.replace_all_uses_with(argument)
         literal.detach()
         literal.erase()
-    kernel.function_type = FunctionType.from_lists([a.type for a in block.args], known.outputs.data)
+    kernel.function_type = FunctionType.from_lists([a.type for a in block.args], function_type.outputs.data)
 
 
-def _give(module: ModuleOp, taken: dict[str, list[DenseIntOrFPElementsAttr]]) -> None:
-    """Gives the kernels their numbers wherever they run; each number is one value, at the entry's start."""
+def _pass_literals(module: ModuleOp, literal_arguments: dict[str, list[DenseIntOrFPElementsAttr]]) -> None:
+    """Pass the literals at all dispatches; equal literals are one constant at the start of the entry function."""
     block, values = entry_of(module).body.block, dict[Attribute, SSAValue]()
     first = block.first_op
     assert first is not None
-    for op in all_of(module, DispatchOp) if taken else ():
-        if op.symbol in taken:
-            for number in taken[op.symbol]:
+    for op in walk_ops(module, DispatchOp) if literal_arguments else ():
+        if op.symbol in literal_arguments:
+            for number in literal_arguments[op.symbol]:
                 if number not in values:
                     constant = ConstantOp.create(properties={"value": number}, result_types=[number.type])
                     block.insert_op_before(constant, first)
                     values[number] = constant.result
-            op.operands = [*op.operands, *(values[number] for number in taken[op.symbol])]
+            op.operands = [*op.operands, *(values[number] for number in literal_arguments[op.symbol])]

@@ -1,43 +1,43 @@
-"""States of loops of which a step changes some rows."""
+"""Update loop states in place, if a step changes only some rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from dlc.dialects.dl.base import attribute, ints
-from dlc.dialects.dl.interfaces import Scattering
-from dlc.dialects.dl.programs.control import Loop, ScanOp
-from dlc.dialects.dl.programs.program import OVER, DispatchOp, KernelOp, YieldOp
-from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, all_of
+from dlc.dialects.dl.interfaces import ScatterLike
+from dlc.dialects.dl.programs.control import LoopLikeOp, ScanOp
+from dlc.dialects.dl.programs.program import OUTPUT_ALIASES, DispatchOp, KernelOp, YieldOp
+from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, walk_ops
 from dlc.passes.fusion.reuse_donated import readers
 from dlc.passes.views import source_of
 
 
 @dataclass(frozen=True)
 class UpdateInPlacePass(ModulePass):
-    """`update-in-place`: rows that a step of a loop scatters into a state are written where the state is.
+    """`update-in-place`: scatter rows directly into a loop's state instead of a copy.
 
-        dl.while %c, %first {                                  dl.while %c, %first {
-        ^bb0(%rows):                                           ^bb0(%rows):
-          …                                               →      …
-          %next = dl.dispatch @scatter(%rows, %i, %row)          %next = dl.dispatch @scatter(%rows, %i, %row) {over = [0]}
-          dl.yield %again, %next }                               dl.yield %again, %next }
+        dl.while %c, %first {                            dl.while %c, %first {
+        ^bb0(%rows):                                     ^bb0(%rows):
+          …                                         →      …
+          %next = dl.dispatch @scatter(%rows, %i, %row)    %next = dl.dispatch @scatter(%rows, %i, %row) {output_aliases = [0]}
+          dl.yield %again, %next }                         dl.yield %again, %next }
 
-    Otherwise each step copies the whole state. `over` says of each result of a dispatch, and of its kernel, which argument's
-    memory it takes, -1 of a new one: the kernel finds the argument there and writes nothing but what differs. That is so where
-    nothing reads the state as it was when the kernel runs, or later. Requires kernels with one dispatch each, so run it before
-    `dedupe-kernels`, and after what moves dispatches.
+    Otherwise each step copies the whole state. For each result of a dispatch and its kernel, `output_aliases` is the argument
+    whose buffer it reuses, -1 for a new one: the kernel finds the argument there and writes only what changes. This
+    requires that nothing reads the old state while the kernel runs, or later. Requires kernels with one dispatch each:
+    run it before `dedupe-kernels`, and after passes that move dispatches.
     """
 
     name = "update-in-place"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
-        for loop in all_of(op, Loop):
+        for loop in walk_ops(op, LoopLikeOp):
             _mark(loop, kernels)
 
 
-def _mark(loop: Loop, kernels: dict[str, KernelOp]) -> None:
+def _mark(loop: LoopLikeOp, kernels: dict[str, KernelOp]) -> None:
     block = loop.block
     assert isinstance(block.last_op, YieldOp)
     following = block.last_op.values[: loop.state_count] if isinstance(loop, ScanOp) else block.last_op.values[1:]
@@ -46,20 +46,20 @@ def _mark(loop: Loop, kernels: dict[str, KernelOp]) -> None:
         if not isinstance(dispatch, DispatchOp) or dispatch.parent is not block:
             continue
         kernel, result = kernels[dispatch.symbol], dispatch.outputs.index(value)
-        places = [k for k, v in enumerate(dispatch.arguments) if source_of(v)[0] is state]
-        if len(places) == 1 and _is_last_reader(dispatch, state) and _is_changed(kernel, places[0], result):
-            over = list(ints(dispatch.attributes.get(OVER))) or [-1] * len(dispatch.outputs)
-            over[result] = places[0]
-            dispatch.attributes[OVER] = kernel.attributes[OVER] = attribute(over)
+        operand_indices = [k for k, v in enumerate(dispatch.arguments) if source_of(v)[0] is state]
+        if len(operand_indices) == 1 and _is_last_reader(dispatch, state) and _is_changed(kernel, operand_indices[0], result):
+            over = list(ints(dispatch.attributes.get(OUTPUT_ALIASES))) or [-1] * len(dispatch.outputs)
+            over[result] = operand_indices[0]
+            dispatch.attributes[OUTPUT_ALIASES] = kernel.attributes[OUTPUT_ALIASES] = attribute(over)
 
 
 def _is_last_reader(dispatch: DispatchOp, state: SSAValue) -> bool:
-    """Whether nothing of the body reads a state behind a dispatch, not even the next step."""
+    """Return whether no op of the body, nor the next step, reads a state after a dispatch."""
     return all(op is dispatch or op.is_before_in_block(dispatch) for op in readers(state))
 
 
 def _is_changed(kernel: KernelOp, argument: int, result: int) -> bool:
-    """Whether a result of a kernel is an argument with other rows, and nothing else reads that."""
-    given, made = kernel.body.block.args[argument], kernel.yielded[result]
-    op = made.owner
-    return isinstance(op, Scattering) and op.operands[0] is given and given.has_one_use() and made.has_one_use()
+    """Return whether a kernel's result is an argument with some rows replaced, and nothing else reads the argument."""
+    source, output = kernel.body.block.args[argument], kernel.yielded[result]
+    op = output.owner
+    return isinstance(op, ScatterLike) and op.operands[0] is source and source.has_one_use() and output.has_one_use()

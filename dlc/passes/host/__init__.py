@@ -1,6 +1,6 @@
-"""The host program: what runs when, on which buffers.
+"""The host program: launches and control flow on buffers.
 
-`evaluate_weight_expressions.py` computes what hangs on weights alone. `bufferize_host.py` makes launches of dispatches, in
-loops and branches too (`control_flow.py`); `plan_arena.py` gives each buffer a place in one arena (`arena.py`) for as long as
-it lives (`lifetimes.py`).
+`evaluate_weight_expressions.py` folds expressions of weights. `bufferize_host.py` turns dispatches into launches, also in
+loops and branches (`control_flow.py`); `plan_arena.py` assigns each buffer an offset in one arena (`arena.py`) for its
+lifetime (`lifetimes.py`).
 """

@@ -1,4 +1,4 @@
-"""`bufferize-host`: the host program's tensors become buffers."""
+"""`bufferize-host`: converts the host program from tensors to buffers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import cast
 
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.creation import WeightOp
-from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.dialects.dl.movement.shaping import ConcatOp, SliceOp
 from dlc.dialects.dl.programs.control import Control, FailOp
 from dlc.dialects.dl.programs.program import DispatchOp, YieldOp
 from dlc.dialects.entry import OUTPUT, entry_of
-from dlc.dialects.sizes import say_sizes
+from dlc.dialects.sizes import argument_size_attributes
 from dlc.dims import Dim, Size, is_static
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -27,11 +27,11 @@ from dlc.ir import (
     Region,
     SSAValue,
     UnitAttr,
-    forget,
     func,
     memref,
+    release_op,
 )
-from dlc.passes.host.control_flow import Bufferizer, buffer_type, elements, is_written
+from dlc.passes.host.control_flow import Bufferizer, buffer_type, element_count, writes_to_destination
 from dlc.passes.views import is_returned, is_view, source_of
 
 
@@ -52,11 +52,11 @@ class BufferizeHostPass(ModulePass):
           host.launch @b(%t, %u)
           func.return }
 
-    A dispatch's result that is returned is written where the caller wants it; an output that is an input, a weight or the
-    same value as another output is copied there. A reshape is a view, and so is a slice that is one piece of its operand; what
-    is joined of such pieces is a buffer that kernels write them to. Loops and branches become those of the host
-    (`control_flow.py`). Where sizes are symbolic, buffers are `host.buffer` and say theirs. Requires functions that consist of
-    `dl.dispatch`, such views and joins, `dl.weight` and control flow; leaves buffers without a place to `plan-arena`.
+    A dispatch result that is returned is written to the output argument; an output that is an input, a weight or a duplicate of
+    another output is copied. A reshape is a view, and so is a contiguous slice; a concatenation along contiguous memory is a
+    buffer into which kernels write the operands. Loops and branches become those of the host (`control_flow.py`). With dynamic
+    shapes, buffers are `host.buffer` ops with symbolic sizes. Requires functions of `dl.dispatch`, such views and
+    concatenations, `dl.weight` and control flow; leaves buffers without arena offsets to `plan-arena`.
     """
 
     name = "bufferize-host"
@@ -67,37 +67,37 @@ class BufferizeHostPass(ModulePass):
         _Bufferizer(main).run()
 
 
-# What may be in a host program beside views.
-_HOSTED = DispatchOp | ConcatOp | WeightOp | Control | YieldOp | FailOp | DecideOp | DataDependent | func.ReturnOp
+# The ops of a host program, in addition to views.
+_HOST_OPS = DispatchOp | ConcatOp | WeightOp | Control | YieldOp | FailOp | BindSizeOp | DataDependent | func.ReturnOp
 
 
 def _check(main: func.FuncOp) -> None:
-    """Raises UnsupportedError with all that this pass has no buffers for."""
+    """Raise UnsupportedError with all ops that this pass does not support."""
     problems: list[str] = []
     for op in main.walk():
         if op is main:
             pass
-        elif not isinstance(op, _HOSTED) and not is_view(op, 1):
+        elif not isinstance(op, _HOST_OPS) and not is_view(op, 1):
             problems.append(f"{op.name} at {op.location} is in the host program but in no kernel; fusion must dispatch it")
     if problems:
         raise UnsupportedError("bufferize-host: " + "; ".join(problems), problems)
 
 
-def _is_open(main: func.FuncOp) -> bool:
-    """Whether a size is known only when the program is called."""
-    if any(isinstance(op, DecideOp) for op in main.walk()):
+def _has_dynamic_shapes(main: func.FuncOp) -> bool:
+    """Return whether any size is symbolic or data-dependent."""
+    if any(isinstance(op, BindSizeOp) for op in main.walk()):
         return True
     return not all(is_static(shape_of(v)) for v in (*main.args, *(r for op in main.walk() for r in op.results)))
 
 
 class _Bufferizer(Bufferizer):
-    """The entry: what it returns is written where the caller wants it, or copied there."""
+    """Bufferizes the entry function: results are written to the output arguments, or copied there."""
 
     def __init__(self, main: func.FuncOp) -> None:
         slices = (op for op in main.body.walk() if isinstance(op, SliceOp))
-        super().__init__(_is_open(main), {source_of(op.x)[0] for op in slices if not is_returned(op.result)})
+        super().__init__(_has_dynamic_shapes(main), {source_of(op.x)[0] for op in slices if not is_returned(op.result)})
         self.main = main
-        self.known = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
+        self.defined_sizes = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
         returned = cast(func.ReturnOp, main.body.block.last_op)
         self.block = Block(arg_types=[buffer_type(v) for v in (*main.args, *returned.operands)])
         for value, buffer in zip(main.args, self.block.args, strict=False):
@@ -107,7 +107,7 @@ class _Bufferizer(Bufferizer):
         self.copies: list[tuple[SSAValue, SSAValue]] = []
         for value, output in zip(returned.operands, self.block.args[len(main.args) :], strict=True):
             root, _ = source_of(value)
-            if is_written(root) and root not in self.destinations and elements(root) == elements(value):
+            if writes_to_destination(root) and root not in self.destinations and element_count(root) == element_count(value):
                 self.destinations[root] = output
             else:
                 self.copies.append((value, output))
@@ -116,21 +116,23 @@ class _Bufferizer(Bufferizer):
         self.convert(self.main.body.block)
         returned = cast(func.ReturnOp, self.main.body.block.last_op)
         for value, output in self.copies:
-            self.add(memref.CopyOp(self.part(value, returned), output), returned)
+            self.add(memref.CopyOp(self.buffer_of(value, returned), output), returned)
         self.add(func.ReturnOp(), returned)
         _replace_body(self.main, self.block, [self.sizes[a] for a in self.block.args])
 
 
 def _replace_body(main: func.FuncOp, block: Block, sizes: Sequence[Sequence[Size]]) -> None:
-    """Makes `block` the entry's body; names of results become names of output arguments."""
+    """Make `block` the entry's body; result names become names of output arguments."""
     count = len(main.function_type.outputs.data)
     inputs = _attributes(main.arg_attrs, len(main.args))
     outputs = [DictionaryAttr({**d.data, OUTPUT: UnitAttr()}) for d in _attributes(main.res_attrs, count)]
     for op in main.detach_region(main.body).block.ops:
-        forget(op)
+        release_op(op)
     main.add_region(Region(block))
-    said = zip((*inputs, *outputs), map(say_sizes, sizes), strict=True)
-    main.properties["arg_attrs"] = ArrayAttr([DictionaryAttr(dict(named.data) | dict(own.data)) for named, own in said])
+    argument_attributes = zip((*inputs, *outputs), map(argument_size_attributes, sizes), strict=True)
+    main.properties["arg_attrs"] = ArrayAttr(
+        [DictionaryAttr(dict(named.data) | dict(sizes_of_argument.data)) for named, sizes_of_argument in argument_attributes]
+    )
     main.properties.pop("res_attrs", None)
     main.update_function_type()
 

@@ -1,4 +1,4 @@
-"""Buffers for a program's blocks: dispatches become launches, and loops and branches hand buffers on instead of values."""
+"""Bufferize the blocks of host programs: dispatches become launches; loops and branches pass buffers instead of values."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import cast
 from dlc.dialects import host
 from dlc.dialects.dl.base import shape_of, tensor_of
 from dlc.dialects.dl.creation import WeightOp
-from dlc.dialects.dl.data_dependent.selection import DecideOp
+from dlc.dialects.dl.data_dependent.selection import BindSizeOp
 from dlc.dialects.dl.interfaces import DataDependent
+from dlc.dialects.dl.low_precision.packed_dot import ViewAsI32Op
 from dlc.dialects.dl.movement.shaping import ConcatOp, ReshapeOp, SliceOp
-from dlc.dialects.dl.narrow_numbers.words import WordsOp
-from dlc.dialects.dl.programs.control import FailOp, IfOp, Loop, PrintOp, ScanOp, WhileOp
-from dlc.dialects.dl.programs.identities import AfterOp
-from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, written_over
+from dlc.dialects.dl.programs.control import FailOp, IfOp, LoopLikeOp, PrintOp, ScanOp, WhileOp
+from dlc.dialects.dl.programs.identities import AddDependencyOp
+from dlc.dialects.dl.programs.program import DispatchOp, YieldOp, output_aliases
 from dlc.dims import Size, is_symbol, product, row_major
 from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StridedLayoutAttr, f32, memref
-from dlc.passes.views import is_last_state, pieces_of, source_of
+from dlc.passes.views import concat_operand_offsets, is_last_state, source_of
 
 
 def buffer_type(value: SSAValue) -> MemRefType[Attribute]:
-    """The buffer of a tensor."""
+    """Return the buffer type of a tensor."""
     t = tensor_of(value)
     return _buffer_type(t.element_type, t.get_shape())
 
@@ -34,61 +34,64 @@ def _buffer_type(element_type: Attribute, shape: tuple[int, ...]) -> MemRefType[
 
 
 @cache
-def _of_known_size() -> Mapping[str, Attribute]:
-    """The properties of an allocation whose sizes are in its type."""
+def _static_alloc_properties() -> Mapping[str, Attribute]:
+    """Return the properties of an allocation of static shape."""
     return memref.AllocOp([], [], MemRefType(f32, ())).properties
 
 
-def is_written(value: SSAValue) -> bool:
-    """Whether what makes a value writes it where it is told to."""
+def writes_to_destination(value: SSAValue) -> bool:
+    """Return whether the op that defines a value can write it to an existing buffer."""
     return isinstance(value.owner, DispatchOp | IfOp | ScanOp) and not is_last_state(value)
 
 
-def is_changed(state: SSAValue, following: SSAValue) -> bool:
-    """Whether a kernel makes the next state of the current one where that is."""
-    op = following.owner
+def is_updated_in_place(state: SSAValue, next_state: SSAValue) -> bool:
+    """Return whether a kernel computes the next state in place of the current one."""
+    op = next_state.owner
     if not isinstance(op, DispatchOp):
         return False
-    argument = written_over(op).get(op.outputs.index(following))
+    argument = output_aliases(op).get(op.outputs.index(next_state))
     return argument is not None and source_of(op.arguments[argument])[0] is state
 
 
 class Bufferizer:
     """Converts blocks on tensors to `block`, on buffers.
 
-    `buffers` has those of values that were met; `destinations` says where a value that is yet to be made has to be, `pieces` of
-    what it is to be a piece, and where that begins. Of values that are `parted` others read parts, which begin where kernels
-    expect it unless the whole is one of `elements`, the buffers that are elements of sequences. In a program that `is_open`,
-    sizes come with a call: buffers say theirs, and `sizes` knows what they said.
+    - `buffers` maps converted values to their buffers.
+    - `destinations` maps values to the existing buffers that the defining ops must write them to.
+    - `concat_targets` maps values to the concatenation that their ops must write them to, and the element offset in it.
+    - `elements` are the buffers that are elements of a loop's sequences.
+    - `partially_read` are the values of which other ops read slices. Kernels expect these slices at static offsets, so the
+      values must not be written to `elements`.
+    - With `has_dynamic_shapes`, buffers have symbolic sizes, which `sizes` records.
     """
 
-    def __init__(self, is_open: bool, parted: Collection[SSAValue]) -> None:
-        self.is_open, self.parted = is_open, parted
+    def __init__(self, has_dynamic_shapes: bool, partially_read: Collection[SSAValue]) -> None:
+        self.has_dynamic_shapes, self.partially_read = has_dynamic_shapes, partially_read
         self.elements: set[SSAValue] = set()
-        # Names of sizes: those of inputs, then what is decided on the way.
-        self.known: set[str] = set()
+        # Symbols of the sizes that are defined: those of inputs, then data-dependent ones as ops define them.
+        self.defined_sizes: set[str] = set()
         self.sizes: dict[SSAValue, tuple[Size, ...]] = {}
         self.block = Block()
         self.buffers: dict[SSAValue, SSAValue] = {}
         self.destinations: dict[SSAValue, SSAValue] = {}
-        self.pieces: dict[SSAValue, tuple[ConcatOp, int]] = {}
+        self.concat_targets: dict[SSAValue, tuple[ConcatOp, int]] = {}
 
     def convert(self, source: Block) -> None:
-        """Appends what the ops of a block become, but for its terminator."""
+        """Append the converted ops of a block, without its terminator."""
         for op in source.ops:
             if isinstance(op, ConcatOp):
-                self.direct_pieces(op)
+                self.claim_concat_windows(op)
         for op in source.ops:
             match op:
                 case WeightOp():
                     weight = host.WeightOp(op.symbol.string_value(), buffer_type(op.result))
                     self.buffers[op.result] = self.value(weight, op, op.result)
-                case ReshapeOp() | WordsOp() | AfterOp() | SliceOp():
-                    self.buffers[op.result] = self.part(op.result, op)
+                case ReshapeOp() | ViewAsI32Op() | AddDependencyOp() | SliceOp():
+                    self.buffers[op.result] = self.buffer_of(op.result, op)
                 case ConcatOp():
-                    self.join(op)
+                    self.concatenate(op)
                 case DispatchOp():
-                    results = [self.place(r, op) for r in op.outputs]
+                    results = [self.result_buffer(r, op) for r in op.outputs]
                     self.add(host.LaunchOp(op.symbol, [*(self.buffers[v] for v in op.arguments), *results], op.sizes), op)
                 case IfOp():
                     self.branch(op)
@@ -96,56 +99,60 @@ class Bufferizer:
                     self.scan(op)
                 case WhileOp():
                     self.loop(op)
-                case DecideOp():
-                    self.add(host.DecideOp(self.part(op.count, op), op.size), op)
+                case BindSizeOp():
+                    self.add(host.BindSizeOp(self.buffer_of(op.count, op), op.size), op)
                 case PrintOp():
-                    self.add(host.PrintOp(op.pieces, [self.part(v, op) for v in op.arguments]), op)
+                    self.add(host.PrintOp(op.pieces, [self.buffer_of(v, op) for v in op.arguments]), op)
                 case DataDependent():
                     self.compute(op)
                 case _:
                     pass
 
-    def direct_pieces(self, op: ConcatOp) -> None:
-        """Says of results of kernels that are joined where they are to be written."""
-        for value, offset in pieces_of(op):
+    def claim_concat_windows(self, op: ConcatOp) -> None:
+        """Make kernels write their results directly into the concatenation that reads them."""
+        for value, offset in concat_operand_offsets(op):
             root, _ = source_of(value)
-            fits = isinstance(root.owner, DispatchOp) and root.owner.parent is op.parent and elements(root) == elements(value)
-            if fits and root not in self.destinations and root not in self.pieces:
-                self.pieces[root] = op, offset
+            fits = (
+                isinstance(root.owner, DispatchOp)
+                and root.owner.parent is op.parent
+                and element_count(root) == element_count(value)
+            )
+            if fits and root not in self.destinations and root not in self.concat_targets:
+                self.concat_targets[root] = op, offset
 
-    def join(self, op: ConcatOp) -> None:
-        """Copies what is not written where it is joined."""
-        whole = self.joined(op, op)
-        for value, offset in pieces_of(op):
+    def concatenate(self, op: ConcatOp) -> None:
+        """Copy the operands of a concatenation that are not written directly into it."""
+        whole = self.concat_buffer(op, op)
+        for value, offset in concat_operand_offsets(op):
             root, _ = source_of(value)
-            if self.pieces.get(root) != (op, offset):
-                self.add(memref.CopyOp(self.part(value, op), self.view(whole, value, op, offset)), op)
+            if self.concat_targets.get(root) != (op, offset):
+                self.add(memref.CopyOp(self.buffer_of(value, op), self.view(whole, value, op, offset)), op)
 
-    def joined(self, join: ConcatOp, origin: Operation) -> SSAValue:
-        """The buffer of what is joined, which is there before the first piece is made."""
-        return self.buffers[join.result] if join.result in self.buffers else self.place(join.result, origin)
+    def concat_buffer(self, concat: ConcatOp, origin: Operation) -> SSAValue:
+        """Return the buffer of a concatenation, created before its first operand is written."""
+        return self.buffers[concat.result] if concat.result in self.buffers else self.result_buffer(concat.result, origin)
 
     def compute(self, op: DataDependent) -> None:
-        """What Python computes, and what sizes it decides."""
-        results = [self.place(r, op) for r in op.results]
-        decided = [str(size) for size in op.decided if is_symbol(size) and str(size) not in self.known]
-        self.known.update(decided)
-        arguments = [self.part(v, op) for v in op.operands]
-        self.add(host.ComputeOp(op.selection, json.dumps(op.settings), arguments, results, decided), op)
+        """Convert an op that the host computes in Python, and record the sizes that it defines."""
+        results = [self.result_buffer(r, op) for r in op.results]
+        new_sizes = [str(size) for size in op.data_dependent_sizes if is_symbol(size) and str(size) not in self.defined_sizes]
+        self.defined_sizes.update(new_sizes)
+        arguments = [self.buffer_of(v, op) for v in op.operands]
+        self.add(host.ComputeOp(op.function_name, json.dumps(op.settings), arguments, results, new_sizes), op)
 
     def branch(self, op: IfOp) -> None:
-        """Both bodies write their results to the same buffers."""
-        places = [self.place(r, op) for r in op.results]
+        """Convert a branch: both bodies write their results to the same buffers."""
+        targets = [self.result_buffer(r, op) for r in op.results]
         blocks: list[Block] = []
         for source in op.blocks:
             outer, self.block = self.block, Block()
             if isinstance(source.last_op, FailOp):
                 self.convert(source)
-                numbers = [self.part(v, op) for v in source.last_op.numbers]
-                self.add(host.FailOp(source.last_op.message.data, numbers), source.last_op)
+                values = [self.buffer_of(v, op) for v in source.last_op.message_values]
+                self.add(host.FailOp(source.last_op.message.data, values), source.last_op)
             else:
-                pairs = zip(yielded_by(source), places, strict=True)
-                copies = [(value, place) for value, place in pairs if not self.directed(value, place, source)]
+                pairs = zip(yielded_by(source), targets, strict=True)
+                copies = [(value, target) for value, target in pairs if not self.claim_destination(value, target, source)]
                 self.convert(source)
                 self.copy(copies, op)
                 self.add(host.YieldOp([]), op)
@@ -154,36 +161,37 @@ class Bufferizer:
         self.add(host.IfOp(self.buffers[op.condition], *blocks), op)
 
     def scan(self, op: ScanOp) -> None:
-        """Elements of sequences, and of results, are parts of their buffers."""
+        """Convert a scan: elements of sequences and outputs are views of their buffers."""
         count = op.state_count
-        made = [self.place(r, op) for r in op.results[count:]]
+        outputs = [self.result_buffer(r, op) for r in op.results[count:]]
         yielded = yielded_by(op.block)
-        firsts = self.firsts(op, op.arguments[:count], yielded[:count])
-        block, free = self.body(op, yielded[:count], op.block.args[count:], yielded[count:], None)
-        carried = [*firsts, *free]
-        elements = [*(self.buffers[v] for v in op.arguments[count:]), *made]
-        self.ended(op, host.LoopOp(op.steps, carried, elements, block, op.goes_back))
+        initial_buffers = self.initial_buffers(op, op.arguments[:count], yielded[:count])
+        block, double_buffers = self.body(op, yielded[:count], op.block.args[count:], yielded[count:], None)
+        carried = [*initial_buffers, *double_buffers]
+        elements = [*(self.buffers[v] for v in op.arguments[count:]), *outputs]
+        self.finish_loop(op, host.LoopOp(op.steps, carried, elements, block, op.is_reverse))
 
     def loop(self, op: WhileOp) -> None:
-        again, *states = yielded_by(op.block)
-        firsts = self.firsts(op, op.arguments, states)
-        block, free = self.body(op, states, (), (), again)
-        self.ended(op, host.WhileOp(self.buffers[op.condition], [*firsts, *free], block))
+        """Convert a while loop."""
+        continues, *states = yielded_by(op.block)
+        initial_buffers = self.initial_buffers(op, op.arguments, states)
+        block, double_buffers = self.body(op, states, (), (), continues)
+        self.finish_loop(op, host.WhileOp(self.buffers[op.condition], [*initial_buffers, *double_buffers], block))
 
-    def firsts(self, op: Loop, arguments: Sequence[SSAValue], following: Sequence[SSAValue]) -> list[SSAValue]:
-        """The buffers of the first states; of one that is changed where it is, a copy."""
-        firsts: list[SSAValue] = []
-        for first, state, value in zip(arguments, op.block.args, following, strict=False):
+    def initial_buffers(self, op: LoopLikeOp, arguments: Sequence[SSAValue], next_values: Sequence[SSAValue]) -> list[SSAValue]:
+        """Return the buffers of the initial states; states that are updated in place have copies."""
+        initial_buffers: list[SSAValue] = []
+        for first, state, value in zip(arguments, op.block.args, next_values, strict=False):
             buffer = self.buffers[first]
-            if is_changed(state, value):
-                own = self.new(state, op)
-                self.add(memref.CopyOp(buffer, own), op)
-                buffer = own
-            firsts.append(buffer)
-        return firsts
+            if is_updated_in_place(state, value):
+                own_buffer = self.new(state, op)
+                self.add(memref.CopyOp(buffer, own_buffer), op)
+                buffer = own_buffer
+            initial_buffers.append(buffer)
+        return initial_buffers
 
-    def ended(self, op: Loop, loop: host.LoopOp | host.WhileOp) -> None:
-        """Appends a loop; the last states are what its carried buffers are in the end."""
+    def finish_loop(self, op: LoopLikeOp, loop: host.LoopOp | host.WhileOp) -> None:
+        """Append a loop; its results are the final states of its carried buffers."""
         self.add(loop, op)
         for value, buffer in zip(op.results, loop.results, strict=False):
             self.sizes[buffer] = shape_of(value)
@@ -193,112 +201,128 @@ class Bufferizer:
 
     def body(
         self,
-        op: Loop,
+        op: LoopLikeOp,
         states: Sequence[SSAValue],
         elements: Sequence[SSAValue],
-        made: Sequence[SSAValue],
-        again: SSAValue | None,
+        outputs: Sequence[SSAValue],
+        continues: SSAValue | None,
     ) -> tuple[Block, list[SSAValue]]:
-        """A loop's body on buffers, and the buffers that its carried arguments behind the states are at first.
+        """Convert a loop's body; return it, and the initial buffers for double buffering.
 
-        Its arguments are the states, two buffers for each state that needs them, the elements that it reads, and those that
-        it makes. The next state is written to the first of the two while the current one is in the second; then they take
-        turns. A state that is an element as well, that nothing in the body writes, or that a kernel changes, is found where it
-        is.
+        The body's arguments are the states, two buffers for each double-buffered state, the sequence elements that it reads,
+        and those that it writes. The next state is written to one of the two buffers while the other holds the current state;
+        then they swap. A state is not double-buffered if it is also a sequence element, if no op of the body writes it, or if
+        a kernel updates it in place.
         """
         source = op.block
-        own = source.args[: len(states)]
-        block = Block(arg_types=[buffer_type(v) for v in (*own, *elements, *made)])
-        self.sizes |= {a: shape_of(v) for v, a in zip((*own, *elements, *made), block.args, strict=True)}
-        places = block.args[len(own) + len(elements) :]
-        self.elements.update(places)
-        for value, argument in zip((*own, *elements), block.args, strict=False):
+        state_arguments = source.args[: len(states)]
+        block = Block(arg_types=[buffer_type(v) for v in (*state_arguments, *elements, *outputs)])
+        self.sizes |= {a: shape_of(v) for v, a in zip((*state_arguments, *elements, *outputs), block.args, strict=True)}
+        targets = block.args[len(state_arguments) + len(elements) :]
+        self.elements.update(targets)
+        for value, argument in zip((*state_arguments, *elements), block.args, strict=False):
             self.buffers[value] = argument
             argument.name_hint = value.name_hint
-        self.destinations |= {v: self.buffers[state] for v, state in zip(states, own, strict=True) if is_changed(state, v)}
-        copies = [(v, place) for v, place in zip(made, places, strict=True) if not self.directed(v, place, source)]
-        first: list[SSAValue] = []
-        following: list[tuple[SSAValue, SSAValue | None]] = []
-        for value, state in zip(states, own, strict=True):
-            if value is state or value in elements or is_changed(state, value) or self.is_found(value, source, places):
-                following.append((value, None))
+        self.destinations |= {
+            v: self.buffers[state] for v, state in zip(states, state_arguments, strict=True) if is_updated_in_place(state, v)
+        }
+        copies = [
+            (v, target) for v, target in zip(outputs, targets, strict=True) if not self.claim_destination(v, target, source)
+        ]
+        spare_allocations: list[SSAValue] = []
+        next_values: list[tuple[SSAValue, SSAValue | None]] = []
+        for value, state in zip(states, state_arguments, strict=True):
+            if (
+                value is state
+                or value in elements
+                or is_updated_in_place(state, value)
+                or self.is_preserved(value, source, targets)
+            ):
+                next_values.append((value, None))
                 continue
-            free, _ = (block.insert_arg(buffer_type(state), len(own) + len(first) + k) for k in range(2))
-            self.sizes[free] = shape_of(state)
-            first += [self.new(state, op) for _ in range(2)]
-            written = self.directed(value, free, source)
-            following.append((value, None if written else free))
-            copies += [] if written else [(value, free)]
-        turns = block.args[len(own) : len(own) + len(first)]
+            spare, _ = (
+                block.insert_arg(buffer_type(state), len(state_arguments) + len(spare_allocations) + k) for k in range(2)
+            )
+            self.sizes[spare] = shape_of(state)
+            spare_allocations += [self.new(state, op) for _ in range(2)]
+            written = self.claim_destination(value, spare, source)
+            next_values.append((value, None if written else spare))
+            copies += [] if written else [(value, spare)]
+        spares = block.args[len(state_arguments) : len(state_arguments) + len(spare_allocations)]
         outer, self.block = self.block, block
         self.convert(source)
         self.copy(copies, op)
-        handed = [self.part(value, op) if place is None else place for value, place in following]
-        turned = [turns[k ^ 1] for k in range(len(turns))]
-        condition = [] if again is None else [self.part(again, op)]
-        self.add(host.YieldOp([*condition, *handed, *turned]), op)
+        next_states = [self.buffer_of(value, op) if target is None else target for value, target in next_values]
+        swapped = [spares[k ^ 1] for k in range(len(spares))]
+        condition = [] if continues is None else [self.buffer_of(continues, op)]
+        self.add(host.YieldOp([*condition, *next_states, *swapped]), op)
         self.block = outer
-        return block, first
+        return block, spare_allocations
 
-    def is_found(self, value: SSAValue, body: Block, places: Sequence[SSAValue]) -> bool:
-        """Whether a next state lies where no later step writes: outside of the body, or as an element of a result."""
+    def is_preserved(self, value: SSAValue, body: Block, targets: Sequence[SSAValue]) -> bool:
+        """Return whether no later step overwrites a next state: it is defined outside the body, or an element of an output."""
         root, _ = source_of(value)
-        if self.destinations.get(root) in places:
+        if self.destinations.get(root) in targets:
             return True
-        home = root.owner if isinstance(root.owner, Block) else root.owner.parent
-        return home is not body
+        defining_block = root.owner if isinstance(root.owner, Block) else root.owner.parent
+        return defining_block is not body
 
-    def directed(self, value: SSAValue, place: SSAValue, body: Block) -> bool:
-        """Whether what makes a value in a body will write it to `place`, which nothing else is written to."""
+    def claim_destination(self, value: SSAValue, target: SSAValue, body: Block) -> bool:
+        """Make the op that defines a value in a body write it to `target`; return whether that is possible."""
         root, _ = source_of(value)
-        inside = isinstance(root.owner, Operation) and root.owner.parent is body
-        if not inside or not is_written(root) or root in self.destinations or elements(root) != elements(value):
+        is_in_body = isinstance(root.owner, Operation) and root.owner.parent is body
+        if (
+            not is_in_body
+            or not writes_to_destination(root)
+            or root in self.destinations
+            or element_count(root) != element_count(value)
+        ):
             return False
-        if root in self.parted and place in self.elements:
+        if root in self.partially_read and target in self.elements:
             return False
-        self.destinations[root] = place
+        self.destinations[root] = target
         return True
 
     def copy(self, pairs: Sequence[tuple[SSAValue, SSAValue]], origin: Operation) -> None:
-        """Copies values to buffers."""
-        for value, place in pairs:
-            self.add(memref.CopyOp(self.part(value, origin), place), origin)
+        """Copy values to buffers."""
+        for value, target in pairs:
+            self.add(memref.CopyOp(self.buffer_of(value, origin), target), origin)
 
-    def place(self, result: SSAValue, origin: Operation) -> SSAValue:
-        """The buffer of a result: where it has to be, or a new one."""
+    def result_buffer(self, result: SSAValue, origin: Operation) -> SSAValue:
+        """Return the buffer of a result: its destination, or a new one."""
         if result in self.destinations:
-            place = self.destinations[result]
-            self.buffers[result] = self.view(place, result, origin)
-            if place in self.elements:
+            target = self.destinations[result]
+            self.buffers[result] = self.view(target, result, origin)
+            if target in self.elements:
                 self.elements.add(self.buffers[result])
-        elif result in self.pieces:
-            join, offset = self.pieces[result]
-            self.buffers[result] = self.view(self.joined(join, origin), result, origin, offset)
+        elif result in self.concat_targets:
+            concat, offset = self.concat_targets[result]
+            self.buffers[result] = self.view(self.concat_buffer(concat, origin), result, origin, offset)
         else:
             self.buffers[result] = self.new(result, origin)
         return self.buffers[result]
 
     def new(self, like: SSAValue, origin: Operation) -> SSAValue:
-        """A buffer for a value."""
+        """Allocate a buffer for a value."""
         t = buffer_type(like)
-        if self.is_open:
+        if self.has_dynamic_shapes:
             return self.value(host.BufferOp(shape_of(like), t), origin, like)
-        return self.value(memref.AllocOp.create(result_types=[t], properties=_of_known_size()), origin, like)
+        return self.value(memref.AllocOp.create(result_types=[t], properties=_static_alloc_properties()), origin, like)
 
-    def part(self, value: SSAValue, origin: Operation) -> SSAValue:
-        """The part of a buffer that a value is."""
+    def buffer_of(self, value: SSAValue, origin: Operation) -> SSAValue:
+        """Return the buffer that holds a value, a view if it is part of a larger one."""
         root, offset = source_of(value)
         return self.view(self.buffers[root], value, origin, offset)
 
     def view(self, buffer: SSAValue, like: SSAValue, origin: Operation, offset: int = 0) -> SSAValue:
-        """What of `buffer` begins at an element, in the shape of `like`, and in elements of its type."""
+        """Return a view of `buffer` at an element offset, with the shape and element type of `like`."""
         t = buffer_type(like)
         if buffer.type == t and self.sizes.get(buffer, shape_of(like)) == shape_of(like):
             return buffer
-        if self.is_open or cast("MemRefType[Attribute]", buffer.type).element_type != t.element_type:
+        if self.has_dynamic_shapes or cast("MemRefType[Attribute]", buffer.type).element_type != t.element_type:
             return self.value(host.ViewOp(buffer, offset, shape_of(like), t), origin, like)
         if isinstance(buffer.owner, memref.ReinterpretCastOp):
-            # Counted from the start of the allocation, wherever in it the piece begins.
+            # Offsets count from the start of the allocation.
             buffer, offset = buffer.owner.source, offset + buffer.owner.static_offsets.get_values()[0]
         strides = cast("tuple[int, ...]", row_major(t.get_shape()))
         if offset:
@@ -307,12 +331,12 @@ class Bufferizer:
         return self.value(op, origin, like)
 
     def add(self, op: Operation, origin: Operation) -> None:
-        """Appends `op` with the location of what it comes from."""
+        """Append `op` with the location of `origin`."""
         op.location = origin.location
         self.block.add_op(op)
 
     def value(self, op: Operation, origin: Operation, like: SSAValue) -> SSAValue:
-        """Appends `op` and returns its result, which is called like another value."""
+        """Append `op` and return its result, named like another value."""
         self.add(op, origin)
         self.sizes[op.results[0]] = shape_of(like)
         op.results[0].name_hint = like.name_hint
@@ -320,12 +344,12 @@ class Bufferizer:
 
 
 def yielded_by(block: Block) -> Sequence[SSAValue]:
-    """What a body gives."""
+    """Return the values that a body yields."""
     last = block.last_op
     assert isinstance(last, YieldOp)
     return last.values
 
 
-def elements(value: SSAValue) -> Size:
-    """How many elements a value has."""
+def element_count(value: SSAValue) -> Size:
+    """Return the number of elements of a value."""
     return product(shape_of(value))

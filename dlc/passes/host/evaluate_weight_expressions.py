@@ -1,4 +1,4 @@
-"""Weight expressions, computed once: the only step between the passes that reads the weights store."""
+"""Constant folding of weight expressions: the only pass that reads the weight store."""
 
 from __future__ import annotations
 
@@ -10,71 +10,71 @@ from dlc.dialects.dl.base import Array, DlOp, tensor_of
 from dlc.dialects.dl.creation import WeightOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dialects.entry import entry_of
-from dlc.files.mapped_files import in_memory
+from dlc.files.mapped_files import copy_to_memory
 from dlc.ir import ModuleOp, Operation, SSAValue, SymbolRefAttr
 from dlc.machine.cpus import usable_cpus
-from dlc.machine.threads import Threads
+from dlc.machine.threads import ThreadPool
 from dlc.weights import WeightStore
 
-# Of all weights, the part from which on one of them is large.
-_LARGE_PART = 0.2
-# As many elements are computed before another thread has begun.
-_SMALL = 1 << 14
+# An expression is large from this fraction of all weight elements on.
+_LARGE_WEIGHT_FRACTION = 0.2
+# Expressions up to this size take less time than starting a thread.
+_MIN_PARALLEL_ELEMENTS = 1 << 14
 
 
 def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightStore:
-    """Replaces each expression over weights and constants alone by a weight that holds its value.
+    """Replace each expression of weights and constants by a weight with its value.
 
         %p = dl.pack {…} (dl.mul @w, @scale)    →    %p = dl.weight {symbol = @w_1, …}
 
-    Only maximal expressions get a value in the store: those that a dispatch, a reshape of data or the return reads.
-    Returns a store with exactly the weights that the entry then refers to; `store` loses nothing.
+    Only maximal expressions are stored: those that a dispatch, a reshape of data or the return reads. Returns a store with
+    exactly the weights that the entry then references; `store` is not modified.
     """
     block = entry_of(module).body.block
-    known = WeightExpressions()
-    constant = dict.fromkeys(op for op in block.ops if known.holds(op))
+    weights = WeightExpressions()
+    constant = dict.fromkeys(op for op in block.ops if weights.holds(op))
     roots = [r for op in constant for r in op.results if any(use.operation not in constant for use in r.uses)]
     computed = [r for r in roots if not isinstance(r.owner, WeightOp)]
-    # All of them before the first is replaced: an expression may be part of another that is being read.
+    # Collect all of them before the first is replaced, since expressions may overlap.
     expressions: dict[SSAValue, Sequence[Operation]] = {root: _expression(root) for root in computed}
-    values = _evaluated(expressions, store)
-    kept = {r.owner.symbol.string_value() for r in roots if isinstance(r.owner, WeightOp)}
-    # New names must differ from all old ones, not only from those that stay: a folder may hold both.
-    everything = store.only(store)
+    values = _evaluate_all(expressions, store)
+    retained = {r.owner.symbol.string_value() for r in roots if isinstance(r.owner, WeightOp)}
+    # New names must differ from all old ones, not only from those that stay: a directory may hold both.
+    all_weights = store.subset(store)
     for root in computed:
-        name = everything.add(values[root], hint=_hint(expressions[root]))
+        name = all_weights.add(values[root], hint=_hint(expressions[root]))
         _replace(root, name)
-        kept.add(name)
+        retained.add(name)
     for op in reversed(list(constant)):
         if not any(r.first_use for r in op.results):
             op.detach()
             op.erase()
-    return everything.only(kept).in_memory()
+    return all_weights.subset(retained).copy_to_memory()
 
 
-def _evaluated(expressions: Mapping[SSAValue, Sequence[Operation]], store: WeightStore) -> dict[SSAValue, Array]:
-    """What values are, by the ops that they depend on.
+def _evaluate_all(expressions: Mapping[SSAValue, Sequence[Operation]], store: WeightStore) -> dict[SSAValue, Array]:
+    """Evaluate expressions, given the ops that each depends on.
 
-    One that makes a large part of all is computed first and alone, with the least beside it in memory; those of the middle at
-    once, since NumPy lets go of the interpreter's lock for large arrays, and they share little.
+    An expression that is a large fraction of all weights is evaluated first and alone, to limit peak memory; medium ones in
+    parallel, since NumPy releases the GIL for large arrays, and they share little.
     """
     sizes = {root: math.prod(tensor_of(root).get_shape()) for root in expressions}
-    large = sum(sizes.values()) * _LARGE_PART
+    large_threshold = sum(sizes.values()) * _LARGE_WEIGHT_FRACTION
     order = sorted(expressions, key=lambda root: -sizes[root])
 
     def value(root: SSAValue) -> Array:
         return _evaluate(root, expressions[root], store)
 
-    alone = [root for root in order if sizes[root] > large]
-    small = [root for root in order if sizes[root] <= min(large, _SMALL)]
-    values = {root: value(root) for root in (*alone, *small)}
-    with Threads(usable_cpus()) as workers:
-        others = order[len(alone) : len(order) - len(small)]
-        return values | dict(zip(others, workers.map(value, others), strict=True))
+    large_roots = [root for root in order if sizes[root] > large_threshold]
+    small_roots = [root for root in order if sizes[root] <= min(large_threshold, _MIN_PARALLEL_ELEMENTS)]
+    values = {root: value(root) for root in (*large_roots, *small_roots)}
+    with ThreadPool(usable_cpus()) as workers:
+        medium_roots = order[len(large_roots) : len(order) - len(small_roots)]
+        return values | dict(zip(medium_roots, workers.map(value, medium_roots), strict=True))
 
 
 def _expression(root: SSAValue) -> Sequence[Operation]:
-    """The ops that `root` depends on, each after those that it depends on itself."""
+    """Return the ops that `root` depends on, in topological order."""
     order: dict[Operation, None] = {}
     pending = [(root.owner, False)]
     while pending:
@@ -90,7 +90,7 @@ def _expression(root: SSAValue) -> Sequence[Operation]:
 
 
 def _evaluate(root: SSAValue, ops: Sequence[Operation], store: WeightStore) -> Array:
-    # Values are dropped after their last use: the intermediates of a large expression would otherwise pile up.
+    # Drop values after their last use, to limit the memory of intermediates.
     uses = {root: 1}
     for op in ops:
         for v in op.operands:
@@ -99,7 +99,7 @@ def _evaluate(root: SSAValue, ops: Sequence[Operation], store: WeightStore) -> A
     for op in ops:
         assert isinstance(op, DlOp)
         if isinstance(op, WeightOp):
-            results: Iterable[Array] = (in_memory(store[op.symbol.string_value()]),)
+            results: Iterable[Array] = (copy_to_memory(store[op.symbol.string_value()]),)
         else:
             results = op.evaluate(*(values[v] for v in op.operands))
         values.update(zip(op.results, results, strict=True))
@@ -111,7 +111,7 @@ def _evaluate(root: SSAValue, ops: Sequence[Operation], store: WeightStore) -> A
 
 
 def _hint(expression: Sequence[Operation]) -> str:
-    """The name of the first weight in an expression."""
+    """Return the name of the first weight in an expression."""
     return next((op.symbol.string_value() for op in expression if isinstance(op, WeightOp)), "c")
 
 

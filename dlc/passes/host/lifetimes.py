@@ -1,22 +1,22 @@
-"""When the buffers of a host program are alive."""
+"""Lifetimes of the buffers of a host program."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from dlc.dialects import host
-from dlc.dialects.dl.programs.ranges import representative
+from dlc.dialects.dl.programs.size_ranges import representative
 from dlc.dialects.entry import buffer_bytes
-from dlc.dims import Range
+from dlc.dims import SizeRange
 from dlc.ir import Block, Operation, SSAValue, memref
 from dlc.passes.host.arena import Lifetime
 
 
-class Steps:
-    """The ops of the host program, numbered in order, those of bodies among them."""
+class OpOrder:
+    """The program order of the ops of the host program, including nested ones."""
 
     def __init__(self, block: Block) -> None:
-        # The first and the last number of each op and of what is in it.
+        # The first and last step of each op, including nested ops.
         self.span: dict[Operation, tuple[int, int]] = {}
         self._number(block)
 
@@ -28,42 +28,42 @@ class Steps:
                 self._number(region.block)
             self.span[op] = first, len(self.span) - 1
 
-    def lifetime(self, buffer: Operation, value: SSAValue, ranges: Mapping[str, Range]) -> Lifetime:
-        """When the buffer that an op makes is alive, and its size: a representative one where it comes with a call."""
-        touched: list[int] = []
+    def lifetime(self, buffer: Operation, value: SSAValue, ranges: Mapping[str, SizeRange]) -> Lifetime:
+        """Return the lifetime of the buffer that an op creates, with a representative size if it is symbolic."""
+        steps: list[int] = []
         names: set[SSAValue] = {value}
         pending: list[SSAValue] = [value]
         while pending:
             for use in pending.pop().uses:
-                others = set(_other_names(use.operation, use.index)) - names
-                names |= others
-                pending += others
-                touched += self._touched(use.operation, buffer.parent)
-        own = self.span[buffer][0]
+                aliases = set(_aliases(use.operation, use.index)) - names
+                names |= aliases
+                pending += aliases
+                steps += self._uses(use.operation, buffer.parent)
+        allocation_step = self.span[buffer][0]
         size = representative(buffer_bytes(value), ranges)
-        return Lifetime(size, min(touched, default=own), max(touched, default=own))
+        return Lifetime(size, min(steps, default=allocation_step), max(steps, default=allocation_step))
 
-    def _touched(self, op: Operation, home: Block | None) -> tuple[int, ...]:
-        """When an op touches a buffer that is allocated in the block `home`: throughout a loop that is inside of that."""
+    def _uses(self, op: Operation, allocating_block: Block | None) -> tuple[int, ...]:
+        """Return the steps in which an op accesses a buffer; all steps of a loop that is nested in the allocating block."""
         if isinstance(op, memref.ReinterpretCastOp | host.ViewOp):
             return ()
         span = self.span[op] if isinstance(op, host.LoopOp | host.WhileOp) else self.span[op][:1]
         outer = op.parent_op()
-        while outer is not None and outer in self.span and op.parent is not home:
+        while outer is not None and outer in self.span and op.parent is not allocating_block:
             if isinstance(outer, host.LoopOp | host.WhileOp):
                 span = (*span, *self.span[outer])
             op, outer = outer, outer.parent_op()
         return span
 
 
-def _other_names(op: Operation, operand: int) -> list[SSAValue]:
-    """What else a buffer is called that is an operand of this op."""
+def _aliases(op: Operation, operand: int) -> list[SSAValue]:
+    """Return the other values that an operand's buffer is known by through this op."""
     match op:
         case memref.ReinterpretCastOp() | host.ViewOp():
             return [op.result]
         case host.LoopOp():
-            # Results of a loop that runs are what it yields.
-            runs = isinstance(op.turns, int) and op.turns > 0
+            # The results of a loop that runs at least once alias its yields, else its operands too.
+            runs = isinstance(op.trip_count, int) and op.trip_count > 0
             return [op.blocks[0].args[operand], *(() if runs else op.results[operand : operand + 1])]
         case host.WhileOp():
             return [op.blocks[0].args[operand - 1], op.results[operand - 1]] if operand else []

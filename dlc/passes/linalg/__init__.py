@@ -1,6 +1,6 @@
-"""Kernels as structured ops on tensors that are written where they are told.
+"""Lowering of kernels to structured ops (linalg) on tensors, in destination-passing style.
 
-`lower_kernels_to_linalg.py` is the walk over a kernel, `lowerings.py` has one lowering for each interface of the ops. Values
-are read by `reads.py`, through ops that only move elements, and written by `write.py` to `destinations.py`.
-`fuse_generics.py` makes one structured op of an op and what is elementwise before it.
+`lower_kernels_to_linalg.py` walks the ops of a kernel, `lowerings.py` has one lowering per op interface. Operands are read
+through data movement by `source_reads.py`; results are built by `linalg_builder.py` in `destinations.py`.
+`fuse_generics.py` fuses an op with its elementwise producers.
 """

@@ -8,11 +8,11 @@ from typing import TypeAlias
 
 from dlc.dims import Size
 from dlc.ir import Attribute, SSAValue
-from dlc.passes.linalg.write import Writer
+from dlc.passes.linalg.linalg_builder import LinalgBuilder
 
 
-class Root:
-    """A whole tensor that is written piece by piece: `value` is its newest state, made empty when first asked for."""
+class DestinationTensor:
+    """A whole tensor that is written window by window: `value` is its latest state, created empty on first use."""
 
     def __init__(self, sizes: Sequence[Size], element: Attribute, value: SSAValue | None = None) -> None:
         self.sizes = tuple(sizes)
@@ -20,9 +20,9 @@ class Root:
         self.written = False
         self._value = value
 
-    def value(self, write: Writer) -> SSAValue:
+    def value(self, builder: LinalgBuilder) -> SSAValue:
         if self._value is None:
-            self._value = write.empty(self.sizes, self.element)
+            self._value = builder.empty(self.sizes, self.element)
         return self._value
 
     def update(self, value: SSAValue) -> None:
@@ -32,15 +32,15 @@ class Root:
 
 @dataclass(frozen=True)
 class Destination:
-    """A window of a root: along each axis every `steps`-th element, `sizes` of them from `offsets` on."""
+    """A window of a tensor: along each axis `sizes` elements from `offsets` on, `steps` apart."""
 
-    root: Root
+    root: DestinationTensor
     offsets: tuple[Size, ...]
     sizes: tuple[Size, ...]
     steps: tuple[Size, ...]
 
     @staticmethod
-    def whole(root: Root) -> Destination:
+    def whole(root: DestinationTensor) -> Destination:
         return Destination(root, (0,) * len(root.sizes), root.sizes, (1,) * len(root.sizes))
 
     @property
@@ -48,34 +48,34 @@ class Destination:
         return self.sizes == self.root.sizes
 
     def window(self, offsets: Sequence[Size], sizes: Sequence[Size], steps: Sequence[Size] | None = None) -> Destination:
-        """A window of this window."""
+        """Return a window of this window."""
         starts = tuple(a + k * b for a, b, k in zip(self.offsets, offsets, self.steps, strict=True))
         strides = tuple(k * m for k, m in zip(self.steps, steps or (1,) * len(sizes), strict=True))
         return Destination(self.root, starts, tuple(sizes), strides)
 
-    def write(self, write: Writer, compute: Callable[[SSAValue], SSAValue]) -> SSAValue:
-        """Stores what `compute` makes of the window's tensor, and returns that."""
-        base = self.root.value(write)
-        result = compute(write.extract_slice(base, self.offsets, self.sizes, self.steps))
-        self.root.update(result if self.is_whole else write.insert_slice(result, base, self.offsets, self.steps))
+    def write(self, builder: LinalgBuilder, compute: Callable[[SSAValue], SSAValue]) -> SSAValue:
+        """Store the result of `compute` on the window's tensor, and return it."""
+        base = self.root.value(builder)
+        result = compute(builder.extract_slice(base, self.offsets, self.sizes, self.steps))
+        self.root.update(result if self.is_whole else builder.insert_slice(result, base, self.offsets, self.steps))
         return result
 
-    def read(self, write: Writer) -> SSAValue:
-        """What the window holds now."""
-        return write.extract_slice(self.root.value(write), self.offsets, self.sizes, self.steps)
+    def read(self, builder: LinalgBuilder) -> SSAValue:
+        """Return the current contents of the window."""
+        return builder.extract_slice(self.root.value(builder), self.offsets, self.sizes, self.steps)
 
 
 # Offsets, sizes and steps of a window.
-Box: TypeAlias = tuple[list[Size], list[Size], list[Size]]
+SliceParameters: TypeAlias = tuple[list[Size], list[Size], list[Size]]
 
 
-def borders(sizes: Sequence[Size], low: Sequence[int], high: Sequence[int]) -> list[Box]:
-    """The windows around the interior of a padded tensor of `sizes`, none overlapping.
+def padding_windows(sizes: Sequence[Size], low: Sequence[int], high: Sequence[int]) -> list[SliceParameters]:
+    """Return disjoint windows that cover the padding of a tensor of `sizes`.
 
-    A window at axis a spans the interior of the axes before a and all of those after it. One element on both sides, which
-    is what a 3×3 convolution wants, is one window that steps over the interior.
+    A window at axis a spans the interior of the axes before a, and all of those after it. Padding of one element on both
+    sides, as for a 3×3 convolution, is a single window whose step skips the interior.
     """
-    boxes: list[Box] = []
+    windows: list[SliceParameters] = []
     for axis, size in enumerate(sizes):
         sides: list[tuple[Size, int, Size]] = [(0, low[axis], 1), (size - high[axis], high[axis], 1)]
         if low[axis] == high[axis] == 1:
@@ -83,7 +83,7 @@ def borders(sizes: Sequence[Size], low: Sequence[int], high: Sequence[int]) -> l
         for start, width, step in sides:
             if width:
                 interior = [s - a - b for s, a, b in zip(sizes[:axis], low[:axis], high[:axis], strict=True)]
-                rest = sizes[axis + 1 :]
-                steps = [*(1 for _ in interior), step, *(1 for _ in rest)]
-                boxes.append(([*low[:axis], start, *(0 for _ in rest)], [*interior, width, *rest], steps))
-    return [box for box in boxes if 0 not in box[1]]
+                trailing = sizes[axis + 1 :]
+                steps = [*(1 for _ in interior), step, *(1 for _ in trailing)]
+                windows.append(([*low[:axis], start, *(0 for _ in trailing)], [*interior, width, *trailing], steps))
+    return [window for window in windows if 0 not in window[1]]

@@ -1,4 +1,4 @@
-"""`fuse-generics`: elementwise producers become part of the op that reads them."""
+"""`fuse-generics`: fuses elementwise producers into the structured op that reads them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from dlc.ir import (
     tensor,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.linalg.reads import alone
-from dlc.passes.linalg.write import position, shape
-from dlc.passes.structured import PLACE_ARITHMETIC, Constants, Place
+from dlc.passes.linalg.linalg_builder import position, shape
+from dlc.passes.linalg.source_reads import standalone_dims
+from dlc.passes.structured import INDEX_ARITHMETIC_OPS, ConstantPool, OpBuilder
 from dlc.passes.types import map_attribute, segments
 
-_ON_TENSORS = (
+_TENSOR_OPS = (
     linalg.GenericOp,
     linalg.FillOp,
     tensor.EmptyOp,
@@ -52,20 +52,20 @@ class FuseGenericsPass(KernelPass):
       →
         %r = linalg.generic ins(%x, %y) { addf; maximumf }
 
-    Only where each element is still computed once: every iterator of the reader must be one of the producer's. So a
-    producer stays whole when a contraction or a window reads it, or a reader that repeats its elements. What places alone
-    decide, by integer arithmetic, is computed wherever an elementwise op reads it. Contractions and reductions are never
-    inlined: tiling links them to their readers. Removes ops on tensors that nothing reads.
+    A producer is inlined only if each of its elements is still computed once: every iterator of the reader must be one of the
+    producer's. So a producer is not inlined into a contraction, a window, or any reader that broadcasts it. The exception is an
+    integer function of the indices alone, which is recomputed in every elementwise reader because that is cheap. Contractions
+    and reductions are never inlined: tiling fuses them with their readers. Erases ops on tensors whose results are unused.
     """
 
     name = "fuse-generics"
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
-        constants = Constants(kernel)
+        constants = ConstantPool(kernel)
         for op in reversed(list(kernel.body.block.ops)):
             if op.parent is None:
                 continue
-            if isinstance(op, _ON_TENSORS) and not op.results[0].first_use:
+            if isinstance(op, _TENSOR_OPS) and not op.results[0].first_use:
                 _erase(op)
             elif isinstance(op, linalg.GenericOp):
                 reader = op
@@ -74,16 +74,16 @@ class FuseGenericsPass(KernelPass):
 
 
 def _fusible_producer(reader: linalg.GenericOp) -> linalg.GenericOp | None:
-    """An input's producer that can be inlined, which the reader alone has."""
+    """Return the producer of an input that can be inlined; a shared function of the indices is cloned for this reader."""
     maps = [m.data for m in reader.indexing_maps]
     for value, map_ in zip(reader.inputs, maps, strict=False):
         producer = value.owner
         if not isinstance(producer, linalg.GenericOp) or not _is_elementwise(producer):
             continue
-        if alone(_fused_maps(producer, reader, value, map_)) != set(range(map_.num_dims)):
+        if standalone_dims(_fused_maps(producer, reader, value, map_)) != set(range(map_.num_dims)):
             continue
-        if _is_by_places(producer) and _is_elementwise(reader):
-            return _copied(producer, reader, map_)
+        if _depends_only_on_indices(producer) and _is_elementwise(reader):
+            return _clone_for_reader(producer, reader, map_)
         if (
             all(use.operation is reader and use.index < len(reader.inputs) for use in value.uses)
             and all(m == map_ for v, m in zip(reader.inputs, maps, strict=False) if v is value)
@@ -93,16 +93,16 @@ def _fusible_producer(reader: linalg.GenericOp) -> linalg.GenericOp | None:
     return None
 
 
-def _is_by_places(op: Operation | Block) -> bool:
-    """Whether an elementwise op makes what places alone decide, by integer arithmetic."""
+def _depends_only_on_indices(op: Operation | Block) -> bool:
+    """Return whether an elementwise op is an integer function of the indices alone."""
     if not isinstance(op, linalg.GenericOp) or not _is_elementwise(op):
         return False
     *body, _ = op.body.block.ops
-    return all(isinstance(o, PLACE_ARITHMETIC) for o in body) and all(_is_by_places(v.owner) for v in op.inputs)
+    return all(isinstance(o, INDEX_ARITHMETIC_OPS) for o in body) and all(_depends_only_on_indices(v.owner) for v in op.inputs)
 
 
-def _copied(producer: linalg.GenericOp, reader: linalg.GenericOp, map_: AffineMap) -> linalg.GenericOp:
-    """A copy of a producer for a reader that reads it through this map."""
+def _clone_for_reader(producer: linalg.GenericOp, reader: linalg.GenericOp, map_: AffineMap) -> linalg.GenericOp:
+    """Clone a producer for a reader that reads it through this map."""
     copy = producer.clone()
     _block_of(reader).insert_op_before(copy, reader)
     for k, (value, read) in enumerate(zip(reader.inputs, reader.indexing_maps, strict=False)):
@@ -112,7 +112,7 @@ def _copied(producer: linalg.GenericOp, reader: linalg.GenericOp, map_: AffineMa
 
 
 def _fused_maps(producer: linalg.GenericOp, reader: linalg.GenericOp, value: SSAValue, map_: AffineMap) -> Iterator[AffineMap]:
-    """The maps that are left when `value`, read through `map_`, is what the producer makes of its inputs."""
+    """Yield the maps of the fused op: those of the producer's inputs composed with `map_`, and the reader's others."""
     # The producer's output map is the identity: its iterators are the indices that the reader uses.
     yield from (m.data.compose(map_) for _, m in zip(producer.inputs, producer.indexing_maps, strict=False))
     yield from (m.data for v, m in zip(reader.operands, reader.indexing_maps, strict=True) if v is not value)
@@ -122,14 +122,14 @@ _PARALLEL = IteratorTypeAttr.parallel()
 
 
 def _is_elementwise(op: linalg.GenericOp) -> bool:
-    """Whether each element of the result is computed from its index and inputs alone, in one iteration."""
+    """Return whether each result element is computed from its index and inputs alone, in one iteration."""
     output = op.indexing_maps.data[-1].data
     parallel = all(t == _PARALLEL for t in op.iterator_types)
     return parallel and output == AffineMap.identity(output.num_dims) and not op.body.block.args[-1].first_use
 
 
 def _extents(op: linalg.GenericOp) -> dict[int, Size]:
-    """The extents of the iterators that stand alone in a map."""
+    """Return the extents of the iterators that are a map result by themselves."""
     extents: dict[int, Size] = {}
     for value, map_ in zip(op.operands, op.indexing_maps, strict=True):
         for expression, size in zip(map_.data.results, shape(value), strict=True):
@@ -139,13 +139,13 @@ def _extents(op: linalg.GenericOp) -> dict[int, Size]:
 
 
 def _visits_once(map_: AffineMap, extents: dict[int, Size]) -> bool:
-    """Whether no two iterations read the same element: each iterator of more than one step is an index by itself."""
-    alone = {i for e in map_.results if (i := _only_iterator(e)) is not None}
-    return all(i in alone or extents.get(i) == 1 for i in range(map_.num_dims))
+    """Return whether no two iterations read the same element: each iterator of more than one step is a map result by itself."""
+    standalone_dims = {i for e in map_.results if (i := _only_iterator(e)) is not None}
+    return all(i in standalone_dims or extents.get(i) == 1 for i in range(map_.num_dims))
 
 
 def _only_iterator(expression: AffineExpr) -> int | None:
-    """The iterator i of `±i·c + d`; None for other expressions."""
+    """Return the iterator i of `±i·c + d`; None for other expressions."""
     match expression:
         case AffineDimExpr(position):
             return position
@@ -155,8 +155,8 @@ def _only_iterator(expression: AffineExpr) -> int | None:
             return None
 
 
-def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: Constants) -> linalg.GenericOp:
-    """The reader with the producer's scalar code before its own."""
+def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: ConstantPool) -> linalg.GenericOp:
+    """Inline the producer's scalar code before the reader's; return the fused op."""
     value, block = producer.results[0], reader.body.block
     first = block.first_op
     assert first is not None
@@ -169,7 +169,7 @@ def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: Con
         if access not in arguments:
             arguments[access] = block.insert_arg(inner.type, len(block.args) - 1)
         inner.replace_all_uses_with(arguments[access])
-    place = Place(constants, block, producer.location, anchor=first)
+    builder = OpBuilder(constants, block, producer.location, anchor=first)
     result: SSAValue = value
     for op in list(producer.body.block.ops):
         op.detach()
@@ -178,7 +178,7 @@ def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: Con
                 result = op.operands[0]
                 op.erase()
             case linalg.IndexOp():
-                op.results[0].replace_all_uses_with(_position(place, map_.results[op.dim.value.data]))
+                op.results[0].replace_all_uses_with(_emit_index(builder, map_.results[op.dim.value.data]))
                 op.erase()
             case _:
                 block.insert_op_before(op, first)
@@ -199,20 +199,20 @@ def _inline(producer: linalg.GenericOp, reader: linalg.GenericOp, constants: Con
         regions=[reader.detach_region(reader.body)],
     )
     fused.results[0].name_hint = reader.results[0].name_hint
-    Place(constants, _block_of(reader), reader.location, anchor=reader).insert(fused)
+    OpBuilder(constants, _block_of(reader), reader.location, anchor=reader).insert(fused)
     reader.results[0].replace_all_uses_with(fused.results[0])
     _erase(reader)
     _erase(producer)
     return fused
 
 
-def _position(place: Place, expression: AffineExpr) -> SSAValue:
-    """The value of an index expression inside a body."""
+def _emit_index(builder: OpBuilder, expression: AffineExpr) -> SSAValue:
+    """Emit the value of an affine index expression inside a body."""
     iterators = {
-        d: place.op(linalg.IndexOp.create(properties={"dim": IntegerAttr(d, i64)}, result_types=[index]))
+        d: builder.op(linalg.IndexOp.create(properties={"dim": IntegerAttr(d, i64)}, result_types=[index]))
         for d in sorted(expression.used_dims())
     }
-    return position(place.op, place.constants, expression, iterators)
+    return position(builder.op, builder.constants, expression, iterators)
 
 
 def _block_of(op: Operation) -> Block:

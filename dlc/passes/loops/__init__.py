@@ -1,6 +1,6 @@
-"""Tiles as n-D vectors, and loops over what is left.
+"""Vectorization of tiles: n-D vectors, and loops over the remaining iterators.
 
-`vectorize.py` makes them; `forward_stores.py` keeps what was just stored in registers; `expand_math.py` writes functions as
-arithmetic, with the operators of `formula.py` and branches for `rare.py` operands; `prefetch_panels.py`, `cse_kernels.py` and
-`name_values.py` leave what the emitters read.
+`vectorize.py` creates them; `forward_stores.py` forwards stored values to loads in registers; `expand_math.py` expands math
+functions to arithmetic, with the operators of `formula.py` and a `slow_path.py` for rare operands; `prefetch_panels.py`,
+`cse_kernels.py` and `name_values.py` finish the IR for the emitters.
 """

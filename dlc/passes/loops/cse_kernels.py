@@ -1,4 +1,4 @@
-"""`cse-kernels`: equal computations of a kernel once, unused ones not at all."""
+"""`cse-kernels`: common subexpression and dead code elimination in kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from dlc.ir import Attribute, Block, Context, Operation, func, memref, vector
 from dlc.passes.base import KernelPass
 
-# An op without effects as a value: class, operands, properties, result types.
+# The hash key of a pure op: class, operands, properties, result types.
 Key: TypeAlias = tuple[Any, ...]
 _VECTOR_PURE = (vector.BroadcastOp, vector.ExtractOp, vector.FMAOp, vector.ReductionOp, vector.ShuffleOp)
 _VIEWS = (memref.SubviewOp, memref.ReinterpretCastOp)
@@ -19,11 +19,11 @@ _PURE_DIALECTS = ("arith", "math")
 
 @dataclass(frozen=True)
 class CseKernelsPass(KernelPass):
-    """Replaces an op by an equal one that dominates it, and erases ops without effects whose results nobody uses.
+    """Replaces an op by an equal one that dominates it, and erases side-effect-free ops whose results are unused.
 
         %a = arith.addi %i, %c1;  %b = arith.addi %i, %c1;  %u = arith.constant 7   →   %a = arith.addi %i, %c1
 
-    One walk with a table per scope, then one walk backwards. Loads are erased when unused, but not merged.
+    One forward walk with a table per scope, then one backward walk. Loads are erased when unused, but not merged.
     """
 
     name = "cse-kernels"
@@ -34,7 +34,7 @@ class CseKernelsPass(KernelPass):
 
 
 def is_pure(op: Operation) -> bool:
-    """Whether an op of the loop level only computes."""
+    """Return whether an op of the loop level has no side effects and reads no memory."""
     return _is_pure(op.__class__)
 
 
@@ -44,18 +44,18 @@ def _is_pure(kind: type[Operation]) -> bool:
 
 
 def _merge(block: Block, outer: dict[Key, Operation]) -> None:
-    known = dict(outer) if block.parent_op() is not None and not isinstance(block.parent_op(), func.FuncOp) else outer
+    available = dict(outer) if block.parent_op() is not None and not isinstance(block.parent_op(), func.FuncOp) else outer
     for op in list(block.ops):
         if is_pure(op):
-            twin = known.setdefault(_key(op), op)
-            if twin is not op:
-                for old, new in zip(op.results, twin.results, strict=True):
+            earlier = available.setdefault(_key(op), op)
+            if earlier is not op:
+                for old, new in zip(op.results, earlier.results, strict=True):
                     old.replace_all_uses_with(new)
                 op.detach()
                 op.erase()
         for region in op.regions:
             for inner in region.blocks:
-                _merge(inner, known)
+                _merge(inner, available)
 
 
 def _key(op: Operation) -> Key:

@@ -1,4 +1,4 @@
-"""`expand-math`: the functions of `math` as arithmetic."""
+"""`expand-math`: expands functions of the `math` dialect to arithmetic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from dlc.dialects.dl.scalar import AT_MOST_ZERO, BESIDE_ONE
+from dlc.dialects.dl.scalar import ABSOLUTE_ACCURACY, AT_MOST_ZERO
 from dlc.dialects.remainder import RemFOp
 from dlc.ir import (
     Context,
@@ -21,7 +21,7 @@ from dlc.ir import (
 )
 from dlc.passes.base import KernelPass
 from dlc.passes.loops.elementary import error_function, exponential, logarithm, power, remainder, trigonometric
-from dlc.passes.loops.formula import Constants, Float, Place, element_of, format_of
+from dlc.passes.loops.formula import Float, FormulaBuilder, FormulaConstants, element_of, format_of
 
 Formula: TypeAlias = Callable[..., Float]
 
@@ -36,22 +36,21 @@ FORMULAS: dict[type[Operation], Formula] = {
     math.PowFOp: power.powf, math.RsqrtOp: power.rsqrt, math.CbrtOp: power.cbrt,
     math.ErfOp: error_function.erf, RemFOp: remainder.remf,
 }  # fmt: skip
-# Those that are computed in f64 whatever they are of.
-_IN_F64 = (RemFOp,)
+# Functions that are always computed in f64.
+_F64_ONLY_OPS = (RemFOp,)
 
 
 @dataclass(frozen=True)
 class ExpandMathPass(KernelPass):
-    """Replaces functions that no processor has, of `math` and `arith.remf`, by formulas, for scalars and vectors of any shape.
+    """Expands functions of `math`, and `arith.remf`, to basic arithmetic, on scalars and vectors of any shape.
 
         %y = math.exp %x : vector<8x16xf32>
         →  %n = math.fma %x, %log2e, %rounder : vector<8x16xf32>; …; %y = arith.mulf %p, %scale : vector<8x16xf32>
 
-    Leaves of `math` only fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and rounded once; so is
-    f32 in f64 where `precise` asks for it, which leaves errors of half a unit in the last place, and hardly more. Constants go
-    to the start of the kernel, each once. Vectors stay whole; what a formula does for rare operands it does for those elements
-    alone. What is said of an operand (`math.exp %x {at_most_zero}`) makes its formula shorter. Without `fused`, fma
-    rounds twice, which some formulas must know.
+    The only ops of `math` that remain are fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and
+    rounded once; with `precise`, f32 is computed in f64, with an error of hardly more than half an ulp. Constants are pooled at
+    the start of the kernel. Vectors stay whole; only elements that need a slow path take it, one at a time. Attributes of an op
+    (`math.exp %x {at_most_zero}`) select a shorter formula. Without `fused`, fma rounds twice, which some formulas must know.
     """
 
     name = "expand-math"
@@ -62,33 +61,33 @@ class ExpandMathPass(KernelPass):
         functions = [op for op in kernel.walk() if type(op) in FORMULAS]
         if not functions:
             return
-        constants = Constants(kernel.body.block)
+        constants = FormulaConstants(kernel.body.block)
         for op in functions:
-            result = expanded(op, Place(op, constants, fused=self.fused), precise=self.precise)
+            result = expand_function(op, FormulaBuilder(op, constants, fused=self.fused), precise=self.precise)
             result.name_hint = op.results[0].name_hint
             op.results[0].replace_all_uses_with(result)
             op.detach()
             op.erase()
 
 
-def expanded(op: Operation, place: Place, *, precise: bool = False) -> SSAValue:
-    """The value of a function of `math`, by its formula; with `precise`, by that for f64."""
+def expand_function(op: Operation, builder: FormulaBuilder, *, precise: bool = False) -> SSAValue:
+    """Expand a function of `math`; with `precise`, f32 is computed by the formula for f64."""
     t = op.results[0].type
     element = element_of(t)
-    in_f64 = element == f64 or isinstance(op, _IN_F64) or (precise and element == f32)
-    wide = shaped_like(t, f64 if in_f64 else f32)
-    narrow = wide != t
+    in_f64 = element == f64 or isinstance(op, _F64_ONLY_OPS) or (precise and element == f32)
+    computed_type = shaped_like(t, f64 if in_f64 else f32)
+    needs_conversion = computed_type != t
     operands: list[Float] = []
     for value in op.operands:
-        if narrow:
-            value = place.insert(arith.ExtFOp, [value], wide)
-        operands.append(Float(place, format_of(wide), value))
+        if needs_conversion:
+            value = builder.insert(arith.ExtFOp, [value], computed_type)
+        operands.append(Float(builder, format_of(computed_type), value))
     result = _formula(op)(*operands).value
-    return place.insert(arith.TruncFOp, [result], t) if narrow else result
+    return builder.insert(arith.TruncFOp, [result], t) if needs_conversion else result
 
 
 def _formula(op: Operation) -> Formula:
-    """The shortest formula for what is said of an operand and a result."""
-    if BESIDE_ONE in op.attributes:
-        return exponential.exp_beside_one
+    """Return the shortest formula that the op's attributes allow."""
+    if ABSOLUTE_ACCURACY in op.attributes:
+        return exponential.exp_absolute_error
     return exponential.exp_at_most_zero if AT_MOST_ZERO in op.attributes else FORMULAS[type(op)]

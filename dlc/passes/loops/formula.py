@@ -3,7 +3,7 @@
     r = fma(n, -LN2_HIGH, x)        →  %r = math.fma %n, %c, %x : vector<7x32xf32>
     y = select(x < 0.0, nan, r)     →  %b = arith.cmpf olt, …;  %y = arith.select %b, …
 
-Numbers in a formula become constants at the start of the kernel, each once.
+Python numbers become constants, pooled at the start of the kernel.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from dlc.ir import (
 Number: TypeAlias = "int | float"
 NO_FASTMATH = arith.FastMathFlagsAttr("none")
 NO_OVERFLOW = arith.IntegerOverflowAttr("none")
-_FLOAT = {"fastmath": NO_FASTMATH}
-_INTEGER = {"overflowFlags": NO_OVERFLOW}
+_FLOAT_PROPERTIES = {"fastmath": NO_FASTMATH}
+_INTEGER_PROPERTIES = {"overflowFlags": NO_OVERFLOW}
 # Comparison predicates, as the attributes that arith.cmpf and arith.cmpi carry.
-_ORDERED = {name: IntegerAttr(k, i64) for k, name in enumerate(("eq", "gt", "ge", "lt", "le"), start=1)}
-_INTEGERS = {
+_FLOAT_PREDICATES = {name: IntegerAttr(k, i64) for k, name in enumerate(("eq", "gt", "ge", "lt", "le"), start=1)}
+_INTEGER_PREDICATES = {
     name: IntegerAttr(k, i64) for k, name in enumerate(("eq", "ne", "lt", "le", "gt", "ge", "ult", "ule", "ugt", "uge"))
 }
 
 
 @dataclass(frozen=True)
-class Format:
+class FloatFormat:
     """A binary floating-point format, and the types of its values, bits and conditions in one shape."""
 
     float_type: Attribute
@@ -61,7 +61,7 @@ class Format:
 
     @property
     def rounder(self) -> float:
-        """Adding it rounds to an integer, which is then in the low bits of the sum."""
+        """The constant whose addition rounds to an integer, which is then in the low bits of the sum."""
         return 1.5 * 2.0**self.mantissa
 
     @property
@@ -69,29 +69,29 @@ class Format:
         return self.bits_of(self.rounder)
 
     def bits_of(self, number: float) -> int:
-        """The bits of a number, as a signed integer."""
+        """Return the bits of a float, as a signed integer."""
         single = self.width == 32
         return struct.unpack("<i" if single else "<q", struct.pack("<f" if single else "<d", number))[0]
 
 
 def element_of(t: Attribute) -> Attribute:
-    """The type of the elements of a vector; of a scalar, its own."""
+    """Return the element type of a vector type, or a scalar type itself."""
     return cast(Any, t).element_type if isinstance(t, VectorType) else t
 
 
 @lru_cache(1024)
-def format_of(t: Attribute) -> Format:
-    """The format of a scalar or vector type of f32 or f64 elements."""
+def format_of(t: Attribute) -> FloatFormat:
+    """Return the format of a scalar or vector type of f32 or f64 elements."""
     element = element_of(t)
     if element == f32:
-        return Format(t, shaped_like(t, i32), shaped_like(t, i1), 32, 23, 127, 2.0**-126)
+        return FloatFormat(t, shaped_like(t, i32), shaped_like(t, i1), 32, 23, 127, 2.0**-126)
     if element == f64:
-        return Format(t, shaped_like(t, i64), shaped_like(t, i1), 64, 52, 1023, 2.0**-1022)
-    raise TypeError(f"formulas are over f32 and f64, not {t}")
+        return FloatFormat(t, shaped_like(t, i64), shaped_like(t, i1), 64, 52, 1023, 2.0**-1022)
+    raise TypeError(f"formulas support element types f32 and f64, got {t}")
 
 
-class Constants:
-    """The constants of one kernel, at the start of its block."""
+class FormulaConstants:
+    """The constants of one kernel, each once, at the start of its block."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
@@ -106,7 +106,7 @@ class Constants:
         return kernel
 
     def get(self, number: Number, t: Attribute) -> SSAValue:
-        """The constant `number`, in every element of `t`."""
+        """Return the constant `number`, splat to `t`."""
         key = (t, number if isinstance(number, int) else struct.pack("<d", number))
         if key not in self.known:
             op = arith.ConstantOp.create(properties={"value": self._attribute(number, t)}, result_types=[t])
@@ -126,13 +126,13 @@ class Constants:
         return FloatAttr(number, cast(Any, t)) if isinstance(number, float) else IntegerAttr(number, cast(Any, t))
 
 
-class Place:
-    """Where a formula's ops go: before one op, whose source location they take.
+class FormulaBuilder:
+    """Inserts the ops of a formula before an op, with its source location.
 
-    `fused` says whether `fma` rounds once there.
+    `fused` states whether `fma` rounds once on the target.
     """
 
-    def __init__(self, anchor: Operation, constants: Constants, *, fused: bool = True) -> None:
+    def __init__(self, anchor: Operation, constants: FormulaConstants, *, fused: bool = True) -> None:
         block = anchor.parent
         assert block is not None
         self.anchor = anchor
@@ -143,7 +143,7 @@ class Place:
     def insert(
         self, op: type[Operation], operands: Sequence[SSAValue], t: Attribute, properties: dict[str, Any] | None = None
     ) -> SSAValue:
-        """The result of a new op."""
+        """Insert a new op and return its result."""
         new = op.create(operands=operands, result_types=[t], properties=properties or {})
         new.location = self.anchor.location
         self.block.insert_op_before(new, self.anchor)
@@ -155,10 +155,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bool:
-    """A condition per element."""
+    """A boolean per element."""
 
-    place: Place
-    format: Format
+    builder: FormulaBuilder
+    format: FloatFormat
     value: SSAValue
 
     def __and__(self, other: Bool) -> Bool:
@@ -172,30 +172,30 @@ class Bool:
 
     def _with(self, op: type[Operation], other: Bool) -> Bool:
         t = self.format.bool_type
-        return Bool(self.place, self.format, self.place.insert(op, [self.value, other.value], t))
+        return Bool(self.builder, self.format, self.builder.insert(op, [self.value, other.value], t))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bits:
-    """Integers as wide as the floats."""
+    """Integers of the same width as the floats."""
 
-    place: Place
-    format: Format
+    builder: FormulaBuilder
+    format: FloatFormat
     value: SSAValue
 
     def constant(self, number: int) -> Bits:
-        return Bits(self.place, self.format, self.place.constants.get(number, self.format.bits_type))
+        return Bits(self.builder, self.format, self.builder.constants.get(number, self.format.bits_type))
 
     def _with(self, op: type[Operation], other: Bits | int, properties: dict[str, Any] | None = None) -> Bits:
         right = self.constant(other) if isinstance(other, int) else other
         t = self.format.bits_type
-        return Bits(self.place, self.format, self.place.insert(op, [self.value, right.value], t, properties))
+        return Bits(self.builder, self.format, self.builder.insert(op, [self.value, right.value], t, properties))
 
     def __add__(self, other: Bits | int) -> Bits:
-        return self._with(arith.AddiOp, other, _INTEGER)
+        return self._with(arith.AddiOp, other, _INTEGER_PROPERTIES)
 
     def __sub__(self, other: Bits | int) -> Bits:
-        return self._with(arith.SubiOp, other, _INTEGER)
+        return self._with(arith.SubiOp, other, _INTEGER_PROPERTIES)
 
     def __and__(self, other: Bits | int) -> Bits:
         return self._with(arith.AndIOp, other)
@@ -210,17 +210,17 @@ class Bits:
         return self._with(arith.OrIOp, other)
 
     def __mul__(self, other: Bits | int) -> Bits:
-        return self._with(arith.MuliOp, other, _INTEGER)
+        return self._with(arith.MuliOp, other, _INTEGER_PROPERTIES)
 
     def __lshift__(self, other: Bits | int) -> Bits:
-        return self._with(arith.ShLIOp, other, _INTEGER)
+        return self._with(arith.ShLIOp, other, _INTEGER_PROPERTIES)
 
     def __rshift__(self, other: int) -> Bits:
-        """Shifts in copies of the sign."""
+        """Shift right arithmetically."""
         return self._with(arith.ShRSIOp, other)
 
     def unsigned_shift(self, other: Bits | int) -> Bits:
-        """Shifts right; zeros come in."""
+        """Shift right logically."""
         return self._with(arith.ShRUIOp, other)
 
     def unsigned_remainder(self, other: Bits) -> Bits:
@@ -228,59 +228,63 @@ class Bits:
 
     def _compare(self, predicate: str, other: Bits | int) -> Bool:
         operands = [self.value, (self.constant(other) if isinstance(other, int) else other).value]
-        result = self.place.insert(arith.CmpiOp, operands, self.format.bool_type, {"predicate": _INTEGERS[predicate]})
-        return Bool(self.place, self.format, result)
+        result = self.builder.insert(
+            arith.CmpiOp, operands, self.format.bool_type, {"predicate": _INTEGER_PREDICATES[predicate]}
+        )
+        return Bool(self.builder, self.format, result)
 
     def equals(self, other: Bits | int) -> Bool:
         return self._compare("eq", other)
 
     def __lt__(self, other: Bits | int) -> Bool:
-        """Of signed integers."""
+        """Compare as signed integers."""
         return self._compare("lt", other)
 
     def __gt__(self, other: Bits | int) -> Bool:
         return self._compare("gt", other)
 
     def is_at_least_unsigned(self, bound: int) -> Bool:
-        """Whether the integer without a sign is not less."""
+        """Compare as unsigned integers: self ≥ bound."""
         return self._compare("uge", bound)
 
     def choose(self, condition: Bool, other: Bits | int) -> Bits:
-        """These where the condition holds, else the other."""
+        """Select self where the condition holds, else the other."""
         right = self.constant(other) if isinstance(other, int) else other
         t = self.format.bits_type
-        return Bits(self.place, self.format, self.place.insert(arith.SelectOp, [condition.value, self.value, right.value], t))
+        return Bits(
+            self.builder, self.format, self.builder.insert(arith.SelectOp, [condition.value, self.value, right.value], t)
+        )
 
     def as_float(self) -> Float:
-        """The float with these bits."""
-        return Float(self.place, self.format, self.place.insert(arith.BitcastOp, [self.value], self.format.float_type))
+        """Bitcast to float."""
+        return Float(self.builder, self.format, self.builder.insert(arith.BitcastOp, [self.value], self.format.float_type))
 
     def to_float(self) -> Float:
-        """The float nearest to the integer."""
-        return Float(self.place, self.format, self.place.insert(arith.SIToFPOp, [self.value], self.format.float_type))
+        """Convert to the nearest float."""
+        return Float(self.builder, self.format, self.builder.insert(arith.SIToFPOp, [self.value], self.format.float_type))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Float:
     """Floats in a formula."""
 
-    place: Place
-    format: Format
+    builder: FormulaBuilder
+    format: FloatFormat
     value: SSAValue
 
     def constant(self, number: Number) -> Float:
-        return Float(self.place, self.format, self.place.constants.get(float(number), self.format.float_type))
+        return Float(self.builder, self.format, self.builder.constants.get(float(number), self.format.float_type))
 
     def lift(self, other: Float | Number) -> Float:
         return other if isinstance(other, Float) else self.constant(other)
 
     def by_format(self, f32: T, f64: T) -> T:
-        """The one of two alternatives that belongs to the format: coefficients, bounds."""
+        """Return the alternative for the format, such as coefficients or bounds."""
         return f32 if self.format.width == 32 else f64
 
     def _of(self, op: type[Operation], *operands: Float) -> Float:
-        result = self.place.insert(op, [o.value for o in operands], self.format.float_type, _FLOAT)
-        return Float(self.place, self.format, result)
+        result = self.builder.insert(op, [o.value for o in operands], self.format.float_type, _FLOAT_PROPERTIES)
+        return Float(self.builder, self.format, result)
 
     def __add__(self, other: Float | Number) -> Float:
         return self._of(arith.AddfOp, self, self.lift(other))
@@ -311,8 +315,8 @@ class Float:
 
     def _compare(self, predicate: str, other: Float | Number) -> Bool:
         operands = [self.value, self.lift(other).value]
-        properties = {"predicate": _ORDERED[predicate], "fastmath": NO_FASTMATH}
-        return Bool(self.place, self.format, self.place.insert(arith.CmpfOp, operands, self.format.bool_type, properties))
+        properties = {"predicate": _FLOAT_PREDICATES[predicate], "fastmath": NO_FASTMATH}
+        return Bool(self.builder, self.format, self.builder.insert(arith.CmpfOp, operands, self.format.bool_type, properties))
 
     # Comparisons are ordered: false where an operand is NaN.
     def __lt__(self, other: Float | Number) -> Bool:
@@ -331,12 +335,12 @@ class Float:
         return self._compare("eq", other)
 
     def bits(self) -> Bits:
-        """The bits as an integer."""
-        return Bits(self.place, self.format, self.place.insert(arith.BitcastOp, [self.value], self.format.bits_type))
+        """Bitcast to integer."""
+        return Bits(self.builder, self.format, self.builder.insert(arith.BitcastOp, [self.value], self.format.bits_type))
 
     def to_bits(self) -> Bits:
-        """The integer nearest to the float, toward zero."""
-        return Bits(self.place, self.format, self.place.insert(arith.FPToSIOp, [self.value], self.format.bits_type))
+        """Convert to integer, rounding toward zero."""
+        return Bits(self.builder, self.format, self.builder.insert(arith.FPToSIOp, [self.value], self.format.bits_type))
 
     def sqrt(self) -> Float:
         return self._of(math.SqrtOp, self)
@@ -348,15 +352,15 @@ class Float:
         return self._of(math.TruncOp, self)
 
     def round(self) -> Float:
-        """The nearest integer, ties to even."""
+        """Round to the nearest integer, ties to even."""
         return self._of(math.RoundEvenOp, self)
 
     def with_sign_of(self, other: Float) -> Float:
-        """This magnitude with another's sign."""
+        """Copy the sign of another float."""
         return self._of(math.CopySignOp, self, other)
 
     def at_least(self, bound: Number) -> Float:
-        """max(x, bound); NaN stays NaN, since the comparison is false then."""
+        """max(x, bound); NaN stays NaN, since the comparison is false."""
         return select(self < bound, self.constant(bound), self)
 
     def at_most(self, bound: Number) -> Float:
@@ -364,26 +368,26 @@ class Float:
         return select(self > bound, self.constant(bound), self)
 
     def convert(self, t: Attribute) -> Float:
-        """The nearest value of another float type, of the same shape."""
+        """Convert to another float type of the same shape."""
         target = format_of(t)
         op = arith.ExtFOp if target.width > self.format.width else arith.TruncFOp
-        return Float(self.place, target, self.place.insert(op, [self.value], t))
+        return Float(self.builder, target, self.builder.insert(op, [self.value], t))
 
 
 def fma(a: Float, b: Float | Number, c: Float | Number) -> Float:
-    """a·b + c, rounded once where the processor can."""
+    """a·b + c, rounded once if the target has an FMA instruction."""
     operands = [a.value, a.lift(b).value, a.lift(c).value]
-    return Float(a.place, a.format, a.place.insert(math.FmaOp, operands, a.format.float_type, _FLOAT))
+    return Float(a.builder, a.format, a.builder.insert(math.FmaOp, operands, a.format.float_type, _FLOAT_PROPERTIES))
 
 
 def select(condition: Bool, a: Float, b: Float | Number) -> Float:
-    """a where the condition holds, else b."""
+    """Select a where the condition holds, else b."""
     operands = [condition.value, a.value, a.lift(b).value]
-    return Float(a.place, a.format, a.place.insert(arith.SelectOp, operands, a.format.float_type))
+    return Float(a.builder, a.format, a.builder.insert(arith.SelectOp, operands, a.format.float_type))
 
 
 def polynomial(x: Float, coefficients: Sequence[float]) -> Float:
-    """Σ coefficients[k]·xᵏ by Horner's rule."""
+    """Evaluate Σ coefficients[k]·xᵏ by Horner's scheme."""
     *rest, total = (x.constant(c) for c in coefficients)
     for c in reversed(rest):
         total = fma(total, x, c)

@@ -1,4 +1,4 @@
-"""`forward-stores`: what was just stored is not loaded again, and buffers that nobody reads go."""
+"""`forward-stores`: store-to-load forwarding, and elimination of dead stores and buffers."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from dlc.dialects.workgroup import is_workgroup
 from dlc.ir import Block, BlockArgument, Context, Operation, SSAValue, func, gpu, memref, scf, vector
 from dlc.passes.base import KernelPass
 
-# A place in memory with the shape of what is there: the buffer, the indices, the permutation map (None for a scalar) and
-# the type of the value.
+# A memory location with its access shape: the buffer, the indices, the permutation map (None for a scalar) and the type of the
+# value.
 Key: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class ForwardStoresPass(KernelPass):
-    """Replaces a load by the value that was last stored to exactly that place, and drops stores that are never read.
+    """Replaces a load by the value last stored to the same location, and erases dead stores.
 
         vector.transfer_write %a, %t[%c0, %c0];  %b = vector.transfer_read %t[%c0, %c0];  … %b …
       →
         … %a …
 
-    A loop carries what it would leave at one place of a local buffer for its next iteration:
+    A loop that accesses one location of a local buffer carries its value as an iter_arg:
 
         scf.for %k … { %a = vector.transfer_read %t[%c0]; …; vector.transfer_write %b, %t[%c0] }
       →
         %r = scf.for %k … iter_args(%a = …) { …; scf.yield %b };  vector.transfer_write %r, %t[%c0]
 
-    Two views of one buffer are taken to overlap, buffers with different roots not: arguments do not alias. A local buffer
-    that is only written goes with its writes; a write is dropped when the same place is written again before any read.
-    Behind a barrier any buffer may have changed but those that an item has for itself.
+    Views of the same buffer may alias, buffers with different roots do not: arguments do not alias. A local buffer that is
+    never read is erased with its stores; a store is erased if the same location is stored again before any read. After a
+    barrier any buffer may have changed, except those private to a work-item.
     """
 
     name = "forward-stores"
@@ -58,7 +58,7 @@ def _load_key(op: Operation) -> Key | None:
 
 
 def _store_key(op: Operation) -> tuple[Key, SSAValue] | None:
-    """The place that an op stores to, and the value."""
+    """Return the location that an op stores to, and the value."""
     match op:
         case vector.TransferWriteOp():
             return (op.source, *op.indices, op.permutation_map, op.vector.type), op.vector
@@ -69,72 +69,72 @@ def _store_key(op: Operation) -> tuple[Key, SSAValue] | None:
 
 
 @dataclass(frozen=True)
-class _Known:
-    """A value in memory, and the store in the current block that put it there (None if it stands in an outer block)."""
+class _StoredValue:
+    """A value in memory, and the store that wrote it if it is in the current block (else None)."""
 
     value: SSAValue
     store: Operation | None
 
 
-def _forward(block: Block, known: dict[Key, _Known]) -> None:
+def _forward(block: Block, stored_values: dict[Key, _StoredValue]) -> None:
     for op in list(block.ops):
         load, store = _load_key(op), _store_key(op)
         if load is not None:
-            if load in known:
-                op.results[0].replace_all_uses_with(known[load].value)
+            if load in stored_values:
+                op.results[0].replace_all_uses_with(stored_values[load].value)
                 op.detach()
                 op.erase()
             else:
-                _forget_stores(known, _root(load[0]))
+                _keep_stores(stored_values, _root(load[0]))
         elif store is not None:
             key, value = store
-            overwritten = known.get(key)
+            overwritten = stored_values.get(key)
             if overwritten is not None and overwritten.store is not None:
                 overwritten.store.detach()
                 overwritten.store.erase()
             root = _root(key[0])
-            for other in [k for k in known if _root(k[0]) is root]:
-                del known[other]
-            known[key] = _Known(value, op)
+            for other in [k for k in stored_values if _root(k[0]) is root]:
+                del stored_values[other]
+            stored_values[key] = _StoredValue(value, op)
         elif isinstance(op, gpu.BarrierOp):
-            _forget_shared(known)
+            _invalidate_shared(stored_values)
         elif op.regions:
-            written = {_root(k[0]) for k, _ in _stores_within(op)}
-            kept = {k: v for k, v in known.items() if _root(k[0]) not in written}
+            stored_roots = {_root(k[0]) for k, _ in _stores_within(op)}
+            surviving = {k: v for k, v in stored_values.items() if _root(k[0]) not in stored_roots}
             if any(isinstance(inner, gpu.BarrierOp) for inner in op.walk()):
-                _forget_shared(kept)
-            carried: dict[Key, _Known] = {}
+                _invalidate_shared(surviving)
+            carried: dict[Key, _StoredValue] = {}
             if isinstance(op, scf.ForOp):
-                carried = {k: v for k, v in known.items() if _root(k[0]) in written and _is_carried(op, k)}
-                op = _with_carried(op, carried) if carried else op
+                carried = {k: v for k, v in stored_values.items() if _root(k[0]) in stored_roots and _is_carried(op, k)}
+                op = _add_iter_args(op, carried) if carried else op
             arguments = op.regions[0].block.args[-len(carried) :] if carried else ()
             for region in op.regions:
                 for inner in region.blocks:
-                    inside = {k: _Known(v.value, None) for k, v in kept.items()}
-                    inside |= {k: _Known(a, None) for k, a in zip(carried, arguments, strict=True)}
-                    _forward(inner, inside)
+                    known_in_body = {k: _StoredValue(v.value, None) for k, v in surviving.items()}
+                    known_in_body |= {k: _StoredValue(a, None) for k, a in zip(carried, arguments, strict=True)}
+                    _forward(inner, known_in_body)
                     if carried:
-                        _yield_carried(inner, [inside[k].value for k in carried])
+                        _yield_carried(inner, [known_in_body[k].value for k in carried])
             for root in {_root(k[0]) for k in _loads_within(op)}:
-                _forget_stores(kept, root)
+                _keep_stores(surviving, root)
             results = op.results[len(op.results) - len(carried) :]
             stores = _stores_after(op, list(carried), results)
-            known.clear()
-            known.update(kept)
-            known.update({k: _Known(r, s) for k, r, s in zip(carried, results, stores, strict=True)})
+            stored_values.clear()
+            stored_values.update(surviving)
+            stored_values.update({k: _StoredValue(r, s) for k, r, s in zip(carried, results, stores, strict=True)})
 
 
 def _is_private(root: SSAValue) -> bool:
     return isinstance(root.owner, memref.AllocaOp) and not is_workgroup(root)
 
 
-def _forget_shared(known: dict[Key, _Known]) -> None:
-    for key in [k for k in known if not _is_private(_root(k[0]))]:
-        del known[key]
+def _invalidate_shared(stored_values: dict[Key, _StoredValue]) -> None:
+    for key in [k for k in stored_values if not _is_private(_root(k[0]))]:
+        del stored_values[key]
 
 
 def _is_carried(loop: scf.ForOp, key: Key) -> bool:
-    """Whether a loop touches a private buffer at one place only, and in each iteration."""
+    """Return whether a loop accesses a private buffer at a single location, in every iteration."""
     root = _root(key[0])
     if not _is_private(root):
         return False
@@ -151,8 +151,8 @@ def _is_carried(loop: scf.ForOp, key: Key) -> bool:
     return True
 
 
-def _with_carried(loop: scf.ForOp, carried: dict[Key, _Known]) -> scf.ForOp:
-    """The loop with more values that it carries, which its body does not yield yet."""
+def _add_iter_args(loop: scf.ForOp, carried: dict[Key, _StoredValue]) -> scf.ForOp:
+    """Rebuild the loop with more iter_args, which its body does not yield yet."""
     values = [entry.value for entry in carried.values()]
     body = loop.detach_region(loop.body)
     for value in values:
@@ -183,8 +183,8 @@ def _yield_carried(body: Block, values: Sequence[SSAValue]) -> None:
 
 
 def _stores_after(loop: Operation, keys: Sequence[Key], results: Sequence[SSAValue]) -> list[Operation]:
-    """Moves the stores to these places behind the loop, of what it has carried to its end."""
-    moved: list[Operation] = []
+    """Move the stores to these locations after the loop, storing its final values."""
+    final_stores: list[Operation] = []
     for key, result in zip(keys, results, strict=True):
         stores = [op for op in loop.walk() if (s := _store_key(op)) is not None and s[0] == key]
         block = loop.parent
@@ -197,15 +197,15 @@ def _stores_after(loop: Operation, keys: Sequence[Key], results: Sequence[SSAVal
         for op in stores:
             op.detach()
             op.erase()
-        moved.append(last)
-    return moved
+        final_stores.append(last)
+    return final_stores
 
 
-def _forget_stores(known: dict[Key, _Known], root: SSAValue) -> None:
-    """The buffer is read: stores to it must stay."""
-    for key, entry in known.items():
+def _keep_stores(stored_values: dict[Key, _StoredValue], root: SSAValue) -> None:
+    """Mark stores to a buffer as read, so that they stay."""
+    for key, entry in stored_values.items():
         if entry.store is not None and _root(key[0]) is root:
-            known[key] = _Known(entry.value, None)
+            stored_values[key] = _StoredValue(entry.value, None)
 
 
 def _stores_within(op: Operation) -> Iterator[tuple[Key, SSAValue]]:
@@ -229,7 +229,7 @@ def _drop_unread_locals(kernel: func.FuncOp) -> None:
 
 
 def _users(buffer: SSAValue) -> Iterator[Operation]:
-    """The ops that use a buffer, directly and through views; a view before its users."""
+    """Yield the ops that use a buffer, directly and through views; a view before its users."""
     for use in list(buffer.uses):
         yield use.operation
         if isinstance(use.operation, memref.SubviewOp | memref.ReinterpretCastOp):

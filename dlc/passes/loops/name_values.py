@@ -1,4 +1,4 @@
-"""`name-values`: names that say what a value is."""
+"""`name-values`: gives values descriptive names."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ROLE = re.compile(r"_(tile|vec)$")
 
 @dataclass(frozen=True)
 class NameValuesPass(KernelPass):
-    """Names every value that has no name yet, after the buffer it comes from or the op that makes it.
+    """Names every unnamed value after the buffer it comes from or the op that defines it.
 
         %8 = memref.subview %x[…]; %13 = vector.transfer_read %8[…]; %15 = vector.fma %13, …
       →
         %x_tile = memref.subview %x[…]; %x_vec = vector.transfer_read %x_tile[…]; %fma = vector.fma %x_vec, …
 
-    Names change nothing else; they make the last stage's text read like code.
+    Names have no effect on code generation; they make the emitted source readable.
     """
 
     name = "name-values"
@@ -47,7 +47,7 @@ def _name_block(block: Block) -> None:
         for region in op.regions:
             for inner in region.blocks:
                 for argument in inner.args:
-                    # Induction variables have names; what a loop carries adds up.
+                    # Induction variables have names; iter_args are mostly accumulators.
                     _name(argument, "acc")
                 _name_block(inner)
         for k, result in enumerate(op.results):
@@ -79,7 +79,7 @@ def _describe(op: Operation, k: int) -> str:
 
 
 def _stem(buffer: SSAValue) -> str:
-    """The name of the buffer that a view or a vector shows."""
+    """Return the name of the buffer that a view or vector was read from."""
     return _ROLE.sub("", buffer.name_hint or "buffer")
 
 

@@ -1,4 +1,4 @@
-"""`vectorize`: structured ops on tiles become n-D vectors and loops over what is reduced."""
+"""`vectorize`: lowers structured ops on tiles to n-D vectors, and loops over reduced iterators."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from dlc.dialects.loop_attributes import UNROLLED
 from dlc.dialects.shape_cast import ShapeCastOp
 from dlc.dialects.sizes import strides_of
-from dlc.dialects.unrolled import UNROLLED
 from dlc.ir import (
     AffineBinaryOpExpr,
     AffineBinaryOpKind,
@@ -33,20 +33,20 @@ from dlc.ir import (
     vector,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.structured import Constants, Index, Place
+from dlc.passes.structured import ConstantPool, Index, OpBuilder
 from dlc.passes.tiling.structured_ops import (
-    IN_HALVES,
     ONE_STEP,
+    TWO_ACCUMULATORS,
+    contiguous_load_iterator,
+    has_indirect_loads_in_body,
     iterator_extents,
-    loads_at_computed_places,
-    neighbour_loads,
     operand_maps,
     reduction_iterators,
 )
 from dlc.passes.types import memref_of, vector_type, zero_attribute
 
-# Which vector.reduction an op that combines two elements is.
-_KINDS: dict[type[Operation], str] = {
+# The vector.reduction kind of each combining op.
+_REDUCTION_KINDS: dict[type[Operation], str] = {
     arith.AddfOp: "add", arith.AddiOp: "add", arith.MulfOp: "mul", arith.MuliOp: "mul",
     arith.MaximumfOp: "maximumf", arith.MinimumfOp: "minimumf",
     arith.MaxnumfOp: "maxnumf", arith.MinnumfOp: "minnumf",
@@ -54,8 +54,9 @@ _KINDS: dict[type[Operation], str] = {
     arith.AndIOp: "and", arith.OrIOp: "or", arith.XOrIOp: "xor",
 }  # fmt: skip
 
-# So many elements of a body of so few ops follow one another in a loop, which has about as many instructions of its own.
-_SIDE_BY_SIDE, _SHORT_BODY = 4, 24
+# Elements by which scalar loops are unrolled, and the maximum number of ops in their bodies. The loop overhead is about as long
+# as such a body.
+_SCALAR_UNROLL_ELEMENTS, _MAX_UNROLLED_BODY_OPS = 4, 24
 
 
 @dataclass(frozen=True)
@@ -71,185 +72,197 @@ class VectorizePass(KernelPass):
           scf.yield (vector.fma %xv, %wv, %s) }
         vector.transfer_write %r, %acc
 
-    The parallel iterators are the vector's dimensions, in the order in which the output stores them; the reduced ones are
-    loops. A product added to an accumulator is one fused operation, and so is one that says it may. A body that loads from
-    memory at places that it computes runs element by element, a few of them in each step of a loop.
+    The parallel iterators are the vector's dimensions, in the storage order of the output; the reduced ones are loops. A
+    product added to an accumulator becomes an fma, and so does one with the `contract` flag. A body that loads from computed
+    addresses runs on scalars, unrolled by a few elements.
 
         (w, p, c): (w, p floordiv 4, c)   →   %xv = vector.shape_cast (vector.transfer_read %x[0, 0, 1]
                                                   {(w, g, c) -> (w, g, 0)} : vector<8x4x4xf32>) to vector<8x16xf32>
 
-    An operand that repeats elements along an iterator is read with an axis for the repetitions. What is reduced between these
-    elements is no loop: at known places a whole piece of memory can be read, of which each step takes its lanes.
+    An operand that repeats elements along an iterator is read with a separate axis for the repetitions. A reduced iterator
+    along which such an operand is contiguous is unrolled: with constant offsets, one contiguous load serves all of its steps,
+    which extract their lanes from it.
 
-    Requires static shapes and maps that select iterators, or repeat elements along them. Leaves no `linalg`.
+    Requires static shapes, and indexing maps whose results are iterators or `iterator floordiv constant`. Leaves no `linalg`.
     """
 
     name = "vectorize"
 
     def apply_kernel(self, ctx: Context, kernel: func.FuncOp) -> None:
-        constants = Constants(kernel)
+        constants = ConstantPool(kernel)
         for op in list(kernel.walk()):
             if isinstance(op, linalg.FillOp | linalg.GenericOp):
                 block = op.parent
                 assert block is not None
-                _Vectorizer(op, Place(constants, block, op.location, anchor=op)).run()
+                _Vectorizer(op, OpBuilder(constants, block, op.location, anchor=op)).run()
                 op.detach()
                 op.erase()
 
 
 class _Vectorizer:
-    def __init__(self, op: linalg.GenericOp | linalg.FillOp, place: Place) -> None:
+    """Vectorizes one structured op; `axes` are the iterators that are vector dimensions, `loops` the others."""
+
+    def __init__(self, op: linalg.GenericOp | linalg.FillOp, builder: OpBuilder) -> None:
         self.op = op
-        self.place = place
+        self.builder = builder
         self.body = op.regions[0].block
-        self.own = set(self.body.ops)
+        self.body_ops = set(self.body.ops)
         self.maps = operand_maps(op)
         self.extents = [int(extent) for extent in iterator_extents(op)]
         self.reduced = reduction_iterators(op)
         self.output = op.operands[-1]
         out = [_position(e) for e in self.maps[-1].results]
-        # Of a body that loads at computed places the lanes are those that its loads have.
-        loads = loads_at_computed_places(op)
-        lane = neighbour_loads(op) if loads else None
-        self.axes: list[int] = [lane] if lane in out else [] if loads else out
-        # Whether loads at computed places are vectors.
-        self.loads_lanes = bool(self.axes) and loads
+        # In a body with loads from computed addresses, the lanes are those of the loads, if these are contiguous.
+        has_loads = has_indirect_loads_in_body(op)
+        lane_iterator = contiguous_load_iterator(op) if has_loads else None
+        self.axes: list[int] = [lane_iterator] if lane_iterator in out else [] if has_loads else out
+        # Whether loads from computed addresses are vector loads.
+        self.has_vector_loads = bool(self.axes) and has_loads
         self.shape = tuple(self.extents[d] for d in self.axes)
         self.loops = [d for d in range(len(self.extents)) if d not in self.axes]
-        self.unrolled = set(self.between())
+        self.unrolled = set(self.inner_repetition_loops())
 
     def run(self) -> None:
         if isinstance(self.op, linalg.FillOp):
-            self.write(self.place, self.spread(self.place, self.op.operands[0]), {})
+            self.write(self.builder, self.splat(self.builder, self.op.operands[0]), {})
         elif self.is_horizontal():
             self.reduce_horizontally()
         elif all(self.reduced[d] for d in self.loops):
-            start = self.accumulator(self.place, {})
-            end = self.reduction(self.place, self.loops, start, {}) if self.loops else self.compute(self.place, start, {})
-            self.write(self.place, end, {})
+            start = self.accumulator(self.builder, {})
+            result = (
+                self.reduction(self.builder, self.loops, start, {}) if self.loops else self.compute(self.builder, start, {})
+            )
+            self.write(self.builder, result, {})
         else:
-            self.by_element(self.place, self.loops, {})
+            self.scalar_loops(self.builder, self.loops, {})
 
-    def accumulator(self, place: Place, at: dict[int, Index]) -> SSAValue:
-        """What the output holds; where the body does not ask for it, any value of its type."""
+    def accumulator(self, builder: OpBuilder, loop_indices: dict[int, Index]) -> SSAValue:
+        """Return the contents of the output; where the body does not read it, a zero of its type."""
         if self.body.args[-1].first_use:
-            return self.read(place, len(self.op.operands) - 1, at)
+            return self.read(builder, len(self.op.operands) - 1, loop_indices)
         element = memref_of(self.output).element_type
-        return self.spread(place, place.constants.get(zero_attribute(element), element))
+        return self.splat(builder, builder.constants.get(zero_attribute(element), element))
 
-    def reduction(self, place: Place, dims: Sequence[int], carried: SSAValue, at: dict[int, Index]) -> SSAValue:
-        """Loops over the reduced iterators, the accumulator carried."""
+    def reduction(self, builder: OpBuilder, dims: Sequence[int], carried: SSAValue, loop_indices: dict[int, Index]) -> SSAValue:
+        """Emit loops over the reduced iterators, with the accumulator as iter_arg."""
         if not dims:
-            return self.compute(place, carried, at)
+            return self.compute(builder, carried, loop_indices)
         d, *rest = dims
         if d in self.unrolled:
             for k in range(self.extents[d]):
-                carried = self.reduction(place, rest, carried, {**at, d: k})
+                carried = self.reduction(builder, rest, carried, {**loop_indices, d: k})
             return carried
-        if not rest and IN_HALVES in self.op.attributes and self.extents[d] % 2 == 0:
-            return self.halves(place, d, carried, at)
-        loop = place.loop(0, self.extents[d], 1, [carried], name=f"k{d}")
+        if not rest and TWO_ACCUMULATORS in self.op.attributes and self.extents[d] % 2 == 0:
+            return self.two_accumulators(builder, d, carried, loop_indices)
+        loop = builder.loop(0, self.extents[d], 1, [carried], name=f"k{d}")
         if UNROLLED in self.op.attributes:
             loop.attributes[UNROLLED] = UnitAttr()
-        inside = place.inside(loop.body.block)
+        body_builder = builder.inside(loop.body.block)
         i, accumulator = loop.body.block.args
         accumulator.name_hint = "acc"
-        inside.yield_(self.reduction(inside, rest, accumulator, {**at, d: i}))
+        body_builder.yield_(self.reduction(body_builder, rest, accumulator, {**loop_indices, d: i}))
         return loop.res[0]
 
-    def halves(self, place: Place, d: int, carried: SSAValue, at: dict[int, Index]) -> SSAValue:
-        """A sum as two, of the first and of the second half of what is reduced: neither waits for the other."""
+    def two_accumulators(self, builder: OpBuilder, d: int, carried: SSAValue, loop_indices: dict[int, Index]) -> SSAValue:
+        """Sum the two halves of the reduced iterator separately, to halve the length of the dependence chain."""
         half = self.extents[d] // 2
         element = memref_of(self.output).element_type
-        zero = self.spread(place, place.constants.get(zero_attribute(element), element))
-        loop = place.loop(0, half, 1, [carried, zero], name=f"k{d}")
-        inside = place.inside(loop.body.block)
+        zero = self.splat(builder, builder.constants.get(zero_attribute(element), element))
+        loop = builder.loop(0, half, 1, [carried, zero], name=f"k{d}")
+        body_builder = builder.inside(loop.body.block)
         i, *sums = loop.body.block.args
         for value in sums:
             value.name_hint = "acc"
-        places = i, inside.add(i, half)
-        inside.yield_(*(self.compute(inside, acc, {**at, d: k}) for acc, k in zip(sums, places, strict=True)))
-        return place.op(arith.AddfOp(loop.res[0], loop.res[1]))
+        indices = i, body_builder.add(i, half)
+        body_builder.yield_(
+            *(self.compute(body_builder, acc, {**loop_indices, d: k}) for acc, k in zip(sums, indices, strict=True))
+        )
+        return builder.op(arith.AddfOp(loop.res[0], loop.res[1]))
 
-    def by_element(self, place: Place, dims: Sequence[int], at: dict[int, Index]) -> None:
+    def scalar_loops(self, builder: OpBuilder, dims: Sequence[int], loop_indices: dict[int, Index]) -> None:
+        """Emit loops over scalar elements, the innermost unrolled if the body is short."""
         if not dims:
-            self.write(place, self.compute(place, self.accumulator(place, at), at), at)
+            self.write(builder, self.compute(builder, self.accumulator(builder, loop_indices), loop_indices), loop_indices)
             return
         d, *rest = dims
-        step = _SIDE_BY_SIDE if not rest and len(self.own) <= _SHORT_BODY else 1
-        whole = self.extents[d] // step * step
-        if whole:
-            loop = place.loop(0, whole, step, name=f"k{d}")
-            inside = place.inside(loop.body.block)
+        step = _SCALAR_UNROLL_ELEMENTS if not rest and len(self.body_ops) <= _MAX_UNROLLED_BODY_OPS else 1
+        main_extent = self.extents[d] // step * step
+        if main_extent:
+            loop = builder.loop(0, main_extent, step, name=f"k{d}")
+            body_builder = builder.inside(loop.body.block)
             for k in range(step):
-                self.by_element(inside, rest, {**at, d: inside.add(loop.body.block.args[0], k)})
-            inside.yield_()
-        for k in range(whole, self.extents[d]):
-            self.by_element(place, rest, {**at, d: k})
+                self.scalar_loops(body_builder, rest, {**loop_indices, d: body_builder.add(loop.body.block.args[0], k)})
+            body_builder.yield_()
+        for k in range(main_extent, self.extents[d]):
+            self.scalar_loops(builder, rest, {**loop_indices, d: k})
 
-    def compute(self, place: Place, accumulator: SSAValue, at: dict[int, Index]) -> SSAValue:
-        """The body on vectors; `at` says where the loops stand."""
+    def compute(self, builder: OpBuilder, accumulator: SSAValue, loop_indices: dict[int, Index]) -> SSAValue:
+        """Emit the body on vectors; `loop_indices` maps loop iterators to their current values."""
         values: dict[SSAValue, SSAValue] = {self.body.args[-1]: accumulator}
-        # What is the same in every lane, where places are computed of it.
+        # Values that are equal in all lanes, from which addresses are computed.
         scalars: dict[SSAValue, SSAValue] = {}
         for k, arg in enumerate(self.body.args[:-1]):
             if (use := arg.first_use) is not None:
-                values[arg] = self.read(_from(place, use.operation), k, at)
+                values[arg] = self.read(_located_like(builder, use.operation), k, loop_indices)
                 values[arg].name_hint = arg.name_hint
 
         def lookup(value: SSAValue) -> SSAValue:
             if value not in values:
-                values[value] = self.spread(place, scalars.get(value, value))
+                values[value] = self.splat(builder, scalars.get(value, value))
             return values[value]
 
-        whole = place
+        op_builder = builder
         for op in self.body.ops:
-            place = _from(whole, op)
-            if self.loads_lanes and self.is_uniform(op, scalars):
-                scalars[op.results[0]] = self.uniform(place, op, scalars, at)
+            builder = _located_like(op_builder, op)
+            if self.has_vector_loads and self.is_uniform(op, scalars):
+                scalars[op.results[0]] = self.emit_uniform(builder, op, scalars, loop_indices)
                 continue
             match op:
                 case linalg.YieldOp():
                     return lookup(op.operands[0])
                 case linalg.IndexOp():
-                    values[op.result] = self.iteration(place, op.dim.value.data, at)
+                    values[op.result] = self.iterator_values(builder, op.dim.value.data, loop_indices)
                 case arith.ConstantOp():
-                    values[op.result] = self.spread(place, place.constants.get(op.value, op.result.type))
-                case memref.LoadOp() if self.loads_lanes:
+                    values[op.result] = self.splat(builder, builder.constants.get(op.value, op.result.type))
+                case memref.LoadOp() if self.has_vector_loads:
                     *outer, last = op.indices
-                    first = [scalars.get(i, i) for i in (*outer, *self.offsets(last))]
+                    first = [scalars.get(i, i) for i in (*outer, *self.uniform_terms(last))]
                     indices = [*first, *(0 for _ in op.indices[len(first) :])]
                     rank = len(op.indices)
                     lanes = AffineMap(rank, 0, (AffineDimExpr(rank - 1),))
-                    values[op.results[0]] = place.transfer_read(op.memref, indices, self.shape, lanes)
+                    values[op.results[0]] = builder.transfer_read(op.memref, indices, self.shape, lanes)
                 case memref.LoadOp() if self.shape:
-                    places = [place.constants.get(cast(arith.ConstantOp, i.owner).value, index) for i in op.indices]
-                    load = memref.LoadOp.create(operands=[op.memref, *places], result_types=[op.results[0].type])
-                    values[op.results[0]] = self.spread(place, place.op(load, op.results[0].name_hint))
-                case arith.MulfOp() if self.fused(op) is not None:
+                    load_indices = [builder.constants.get(cast(arith.ConstantOp, i.owner).value, index) for i in op.indices]
+                    load = memref.LoadOp.create(operands=[op.memref, *load_indices], result_types=[op.results[0].type])
+                    values[op.results[0]] = self.splat(builder, builder.op(load, op.results[0].name_hint))
+                case arith.MulfOp() if self.fused_addition(op) is not None:
                     pass
                 case _:
-                    product = next((p for p in map(_owner, op.operands) if p is not None and self.fused(p) is op), None)
+                    product = next(
+                        (p for p in map(_owner, op.operands) if p is not None and self.fused_addition(p) is op), None
+                    )
                     if product is not None:
-                        values[op.results[0]] = self.multiply_add(place, op, product, lookup)
+                        values[op.results[0]] = self.multiply_add(builder, op, product, lookup)
                     else:
-                        values[op.results[0]] = self.lifted(place, op, [lookup(v) for v in op.operands])
+                        values[op.results[0]] = self.vectorize_op(builder, op, [lookup(v) for v in op.operands])
         raise AssertionError("a structured op's body ends in linalg.yield")
 
     def is_uniform(self, op: Operation, scalars: Mapping[SSAValue, SSAValue]) -> bool:
-        """Whether an op of the body has one result for all lanes."""
+        """Return whether an op of the body has the same result in all lanes."""
         if isinstance(op, linalg.IndexOp):
             return op.dim.value.data not in self.axes
-        inside = [v for v in op.operands if v.owner is self.body or _owner(v) in self.own]
-        return bool(op.results) and all(v in scalars for v in inside)
+        defined_in_body = [v for v in op.operands if v.owner is self.body or _owner(v) in self.body_ops]
+        return bool(op.results) and all(v in scalars for v in defined_in_body)
 
-    def uniform(self, place: Place, op: Operation, scalars: Mapping[SSAValue, SSAValue], at: dict[int, Index]) -> SSAValue:
-        """Such a result."""
+    def emit_uniform(
+        self, builder: OpBuilder, op: Operation, scalars: Mapping[SSAValue, SSAValue], loop_indices: dict[int, Index]
+    ) -> SSAValue:
+        """Emit an op with the same result in all lanes as a scalar op."""
         match op:
             case linalg.IndexOp():
-                return place.value(at[op.dim.value.data])
+                return builder.value(loop_indices[op.dim.value.data])
             case arith.ConstantOp():
-                return place.constants.get(op.value, op.result.type)
+                return builder.constants.get(op.value, op.result.type)
             case _:
                 copy = op.create(
                     operands=[scalars.get(v, v) for v in op.operands],
@@ -257,21 +270,21 @@ class _Vectorizer:
                     properties=op.properties,
                     attributes=op.attributes,
                 )
-                return place.op(copy, op.results[0].name_hint)
+                return builder.op(copy, op.results[0].name_hint)
 
-    def offsets(self, last: SSAValue) -> list[SSAValue]:
-        """What is added to the lane's number in an index, if anything is."""
+    def uniform_terms(self, last: SSAValue) -> list[SSAValue]:
+        """Return the terms of an index that are added to the lane iterator."""
         terms = last.owner.operands if isinstance(last.owner, arith.AddiOp) else ()
         return [t for t in terms if not (isinstance(t.owner, linalg.IndexOp) and t.owner.dim.value.data in self.axes)]
 
-    def lifted(self, place: Place, op: Operation, operands: Sequence[SSAValue]) -> SSAValue:
-        """A scalar op on whole vectors."""
+    def vectorize_op(self, builder: OpBuilder, op: Operation, operands: Sequence[SSAValue]) -> SSAValue:
+        """Emit a scalar op on whole vectors."""
         types = [vector_type(self.shape, r.type) if self.shape else r.type for r in op.results]
-        lifted = op.create(operands=operands, result_types=types, properties=op.properties, attributes=op.attributes)
-        return place.op(lifted, op.results[0].name_hint)
+        vector_op = op.create(operands=operands, result_types=types, properties=op.properties, attributes=op.attributes)
+        return builder.op(vector_op, op.results[0].name_hint)
 
-    def fused(self, product: Operation) -> Operation | None:
-        """The addition that a product is fused into, with one rounding: to the accumulator, or within what is added to it."""
+    def fused_addition(self, product: Operation) -> Operation | None:
+        """Return the addition that a product fuses with into an fma: to the accumulator, or with the `contract` flag."""
         if not isinstance(product, arith.MulfOp) or not (any(self.reduced) or ONE_STEP in self.op.attributes):
             return None
         uses = list(product.result.uses)
@@ -282,105 +295,111 @@ class _Vectorizer:
         first = next(o for o in map(_owner, addition.operands) if isinstance(o, arith.MulfOp))
         return addition if first is product and (contracts or self.body.args[-1] in addition.operands) else None
 
-    def multiply_add(self, place: Place, op: Operation, product: Operation, lookup: Callable[[SSAValue], SSAValue]) -> SSAValue:
+    def multiply_add(
+        self, builder: OpBuilder, op: Operation, product: Operation, lookup: Callable[[SSAValue], SSAValue]
+    ) -> SSAValue:
         addend = next(v for v in op.operands if v is not product.results[0])
         operands = [*map(lookup, product.operands), lookup(addend)]
         kind = vector.FMAOp if self.shape else math.FmaOp
         fma = kind.create(operands=operands, result_types=[operands[2].type])
         if not self.shape:
             fma.properties["fastmath"] = cast(arith.AddfOp, op).fastmath
-        return place.op(fma, op.results[0].name_hint)
+        return builder.op(fma, op.results[0].name_hint)
 
-    def iteration(self, place: Place, d: int, at: dict[int, Index]) -> SSAValue:
-        """Where iterator `d` stands, in every lane."""
-        if d in at:
-            return self.spread(place, place.value(at[d]))
+    def iterator_values(self, builder: OpBuilder, d: int, loop_indices: dict[int, Index]) -> SSAValue:
+        """Return the value of iterator `d` in every lane."""
+        if d in loop_indices:
+            return self.splat(builder, builder.value(loop_indices[d]))
         axis = self.axes.index(d)
-        counts = vector_type((self.extents[d], *[1] * (len(self.axes) - axis - 1)), index)
-        dense = DenseIntOrFPElementsAttr.from_list(cast(Any, counts), list(range(self.extents[d])))
-        steps = place.constants.get(dense, counts)
-        wanted = vector_type(self.shape, index)
-        return steps if wanted == counts else place.op(vector.BroadcastOp.create(operands=[steps], result_types=[wanted]))
+        iota_type = vector_type((self.extents[d], *[1] * (len(self.axes) - axis - 1)), index)
+        dense = DenseIntOrFPElementsAttr.from_list(cast(Any, iota_type), list(range(self.extents[d])))
+        iota = builder.constants.get(dense, iota_type)
+        result_type = vector_type(self.shape, index)
+        return (
+            iota
+            if result_type == iota_type
+            else builder.op(vector.BroadcastOp.create(operands=[iota], result_types=[result_type]))
+        )
 
-    def spread(self, place: Place, scalar: SSAValue) -> SSAValue:
-        return place.splat(scalar, self.shape) if self.shape else scalar
+    def splat(self, builder: OpBuilder, scalar: SSAValue) -> SSAValue:
+        return builder.splat(scalar, self.shape) if self.shape else scalar
 
-    def read(self, place: Place, k: int, at: dict[int, Index]) -> SSAValue:
-        """Operand `k` as a vector over the axes; axes that it does not have are broadcast."""
+    def read(self, builder: OpBuilder, k: int, loop_indices: dict[int, Index]) -> SSAValue:
+        """Read operand `k` as a vector over the axes, broadcast along those that the operand does not have."""
         operand = self.op.operands[k]
         if not isinstance(operand.type, MemRefType):
-            return self.spread(place, operand)
+            return self.splat(builder, operand)
         positions = [_position(e) for e in self.maps[k].results]
-        times = {d: n for d, n in zip(positions, map(_repetitions, self.maps[k].results), strict=True) if n > 1}
-        indices: list[Index] = [at.get(d, 0) for d in positions]
+        repeats = {d: n for d, n in zip(positions, map(_repetitions, self.maps[k].results), strict=True) if n > 1}
+        indices: list[Index] = [loop_indices.get(d, 0) for d in positions]
         if not any(d in positions for d in self.axes):
             load = memref.LoadOp.create(
-                operands=[operand, *map(place.value, indices)], result_types=[memref_of(operand).element_type]
+                operands=[operand, *map(builder.value, indices)], result_types=[memref_of(operand).element_type]
             )
-            return self.spread(place, place.op(load))
+            return self.splat(builder, builder.op(load))
         results: list[AffineExpr] = []
         shape: list[int] = []
         for d, size in zip(self.axes, self.shape, strict=True):
             results.append(AffineDimExpr(positions.index(d)) if d in positions else AffineConstantExpr(0))
-            shape.append(size // times.get(d, 1))
-            if d in times:
+            shape.append(size // repeats.get(d, 1))
+            if d in repeats:
                 results.append(AffineConstantExpr(0))
-                shape.append(times[d])
-        read = place.transfer_read(operand, indices, tuple(shape), AffineMap(len(positions), 0, tuple(results)))
-        if not times:
+                shape.append(repeats[d])
+        read = builder.transfer_read(operand, indices, tuple(shape), AffineMap(len(positions), 0, tuple(results)))
+        if not repeats:
             return read
         element = memref_of(operand).element_type
-        return place.op(ShapeCastOp.create(operands=[read], result_types=[vector_type(self.shape, element)]))
+        return builder.op(ShapeCastOp.create(operands=[read], result_types=[vector_type(self.shape, element)]))
 
-    def between(self) -> Iterator[int]:
-        """The loops along which an operand that repeats elements has neighbours."""
+    def inner_repetition_loops(self) -> Iterator[int]:
+        """Yield the loop iterators along which an operand with repeated elements is contiguous."""
         for operand, map_ in zip(self.op.operands, self.maps, strict=True):
             if any(_repetitions(e) > 1 for e in map_.results):
-                steps = zip(map(_position, map_.results), strides_of(operand), strict=True)
-                yield from (d for d, stride in steps if stride == 1 and d in self.loops)
+                strides = zip(map(_position, map_.results), strides_of(operand), strict=True)
+                yield from (d for d, stride in strides if stride == 1 and d in self.loops)
 
-    def write(self, place: Place, value: SSAValue, at: dict[int, Index]) -> None:
+    def write(self, builder: OpBuilder, value: SSAValue, loop_indices: dict[int, Index]) -> None:
         positions = [_position(e) for e in self.maps[-1].results]
-        indices: list[Index] = [at.get(d, 0) for d in positions]
+        indices: list[Index] = [loop_indices.get(d, 0) for d in positions]
         if not self.axes:
-            place.insert(memref.StoreOp.create(operands=[value, self.output, *map(place.value, indices)]))
+            builder.insert(memref.StoreOp.create(operands=[value, self.output, *map(builder.value, indices)]))
             return
         results = tuple(AffineDimExpr(positions.index(d)) for d in self.axes)
-        place.transfer_write(value, self.output, indices, AffineMap(len(positions), 0, results))
+        builder.transfer_write(value, self.output, indices, AffineMap(len(positions), 0, results))
 
     def is_horizontal(self) -> bool:
-        """Whether it combines one row of partial results into one element.
-
-        Lanes lie at a distance that is a number.
-        """
+        """Return whether the op reduces one row of partial results, with static strides, to a single element."""
         if self.axes or len(self.loops) != 1 or len(self.op.operands) != 2 or not self.reduced[0]:
             return False
         if not all(isinstance(stride, int) for stride in strides_of(self.op.operands[0])):
             return False
         first, last = self.body.first_op, self.body.last_op
         return (
-            type(first) in _KINDS and first is not None and first.next_op is last and set(first.operands) == set(self.body.args)
+            type(first) in _REDUCTION_KINDS
+            and first is not None
+            and first.next_op is last
+            and set(first.operands) == set(self.body.args)
         )
 
     def reduce_horizontally(self) -> None:
         combine = self.body.first_op
         assert combine is not None
         source = self.op.operands[0]
-        row = self.place.transfer_read(source, [0], (self.extents[0],), AffineMap.identity(1))
-        kind = vector.CombiningKindAttr(vector.CombiningKindFlag(_KINDS[type(combine)]))
+        row = self.builder.transfer_read(source, [0], (self.extents[0],), AffineMap.identity(1))
+        kind = vector.CombiningKindAttr(vector.CombiningKindFlag(_REDUCTION_KINDS[type(combine)]))
         total = vector.ReductionOp.create(
             operands=[row],
             result_types=[memref_of(source).element_type],
             properties={"kind": kind, "fastmath": arith.FastMathFlagsAttr("none")},
         )
-        start = self.read(self.place, 1, {})
-        values: dict[SSAValue, SSAValue] = {self.body.args[0]: self.place.op(total), self.body.args[1]: start}
-        self.write(self.place, self.lifted(self.place, combine, [values[v] for v in combine.operands]), {})
+        start = self.read(self.builder, 1, {})
+        values: dict[SSAValue, SSAValue] = {self.body.args[0]: self.builder.op(total), self.body.args[1]: start}
+        self.write(self.builder, self.vectorize_op(self.builder, combine, [values[v] for v in combine.operands]), {})
 
 
-def _from(place: Place, op: Operation) -> Place:
-    """The same place for what comes from an op of the body, which may be another op of the model than the last one."""
-    return place if isinstance(op.location, UnknownLoc) else place.located(op.location)
+def _located_like(builder: OpBuilder, op: Operation) -> OpBuilder:
+    """Return the builder with the location of an op of the body: fusion may have moved that op from another op of the model."""
+    return builder if isinstance(op.location, UnknownLoc) else builder.with_location(op.location)
 
 
 def _position(expr: AffineExpr) -> int:
@@ -390,11 +409,11 @@ def _position(expr: AffineExpr) -> int:
         ):
             return position
         case _:
-            raise ValueError(f"vectorize: access by {expr}; run collapse-iterators and tile-kernels before")
+            raise ValueError(f"vectorize: unsupported index expression {expr}; run collapse-iterators and tile-kernels before")
 
 
 def _repetitions(expr: AffineExpr) -> int:
-    """How often an operand has each element along the iterator that it is read by."""
+    """Return the number of times that an operand repeats each element along its iterator."""
     return expr.rhs.value if isinstance(expr, AffineBinaryOpExpr) and isinstance(expr.rhs, AffineConstantExpr) else 1
 
 

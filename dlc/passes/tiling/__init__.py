@@ -1,17 +1,20 @@
-"""Kernels on buffers, cut into tasks and register tiles.
+"""Tiling: kernels on buffers become grids of tasks over register tiles.
 
-`bufferize_kernels.py` comes first, with `open_locals.py`. What a structured op touches is in `structured_ops.py`, `access.py`
-and `scatter.py`; `form_nests.py` links ops to `nests.py`; `collapse_iterators.py` makes their iterators as few as memory
-allows.
+Preparation: `bufferize_kernels.py` and `dynamic_locals.py` turn tensors into buffers. `structured_ops.py`,
+`affine_access.py` and `scatter_tiles.py` describe which elements an op accesses. `form_nests.py` links ops into
+loop nests (`loop_nests.py`); `collapse_iterators.py` merges their iterators.
 
-Deciding: a `plan.py` for each nest, by `choose_tiles.py` and the rules in `tile_rules.py`, for a contraction whose tiles share
-what a cache holds `choose_panels.py`, for two that go together `choose_sweeps.py` and `choose_turned_sweeps.py`; on a device
-with groups `choose_groups.py`, for contractions by `contraction_cost.py`, and `choose_matrices.py` for those that its matrix
-units multiply (`matrix_products.py`). `variants.py` are other plans that are worth trying, `explain_plan.py` says why.
+Decisions: each nest gets a `TilePlan` (`plan.py`). On a CPU `choose_tiles.py` makes it with the rules of
+`tile_rules.py`; `choose_cache_blocking.py` handles contractions with packed panels and cache blocks,
+`choose_attention.py` and `choose_transposed_attention.py` handle softmax(QKᵀ)·V. On a device with work-groups
+`choose_group_tiles.py` makes it, for contractions with `contraction_cost.py`; `choose_matrix_unit_tiles.py` handles
+products for matrix units (`matrix_products.py`). `variants.py` lists alternative plans for autotuning,
+`explain_plan.py` describes a plan.
 
-Doing: `tile_kernels.py` is the walk and `apply_tiles.py` the grid. In it the stages go on one tile (`leaf.py`, with `ranges.py`
-and `windows.py`), block by block (`blocked.py`, with `ahead.py`), together (`sweeps.py`, `hidden.py`; where rows are long,
-`running.py` and `running_base.py`) or shared out to the items of a group (`group.py`; for contractions `contract.py`, with
-`promoted.py`, and `matrices.py`). On a device grids that do not depend on one another (`independent.py`) become one
-(`join_grids.py`).
+Code generation: `tile_kernels.py` is the pass, `apply_tiles.py` makes the grid. Inside it, stages run on one
+register tile (`tile_body.py`, with `iteration_ranges.py` and `buffer_views.py`), per cache block
+(`cache_blocking.py`, with `prefetch.py`), in fused loops (`fused_loops.py`, `masked_softmax.py`; for long rows
+`online_softmax.py` and `softmax_rescaling.py`) or distributed over the items of a work-group (`group_tile_body.py`;
+for contractions `contraction_tile_body.py` with `local_memory_operands.py`, and `matrix_tile_body.py`). On a
+device, independent grids (`memory_effects.py`) are joined (`join_grids.py`).
 """

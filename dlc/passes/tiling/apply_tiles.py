@@ -1,4 +1,4 @@
-"""Cutting a nest as its plan says: a grid of tasks, loops over register tiles, the stages on each tile."""
+"""Apply a tile plan to a loop nest: a grid of tasks, loops over register tiles, the stages on each tile."""
 
 from __future__ import annotations
 
@@ -6,34 +6,36 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dlc.dims import UndecidableError, is_multiple
 from dlc.ir import Operation, scf
-from dlc.passes.structured import Constants, Place
-from dlc.passes.tiling.blocked import BlockedTask, TaskBuffers
-from dlc.passes.tiling.contract import Contraction
-from dlc.passes.tiling.group import Group, GroupLeaf
-from dlc.passes.tiling.leaf import Leaf
-from dlc.passes.tiling.matrices import MatrixLeaf
-from dlc.passes.tiling.nests import Nest, OpenNest
+from dlc.passes.structured import ConstantPool, OpBuilder
+from dlc.passes.tiling.cache_blocking import BlockedTask, TaskBuffers
+from dlc.passes.tiling.contraction_tile_body import ContractionTileBody
+from dlc.passes.tiling.fused_loops import run_stages
+from dlc.passes.tiling.group_tile_body import GroupTileBody, WorkGroup
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, balanced_steps, dynamic_steps, full_or_remainder, steps
+from dlc.passes.tiling.loop_nests import DynamicLoopNest, StaticLoopNest
+from dlc.passes.tiling.matrix_tile_body import MatrixTileBody
 from dlc.passes.tiling.plan import TilePlan
-from dlc.passes.tiling.ranges import Range, Tile, even_steps, open_steps, steps, whole_or_end
-from dlc.passes.tiling.sweeps import run_stages
+from dlc.passes.tiling.tile_body import TileBody
 
 
-def apply_tiles(nest: OpenNest, plan: TilePlan, constants: Constants, sizes: Mapping[str, int] | None = None) -> scf.ParallelOp:
-    """Replaces the stages of a nest, where the last one stands, by tiled code: a grid, which it returns.
+def apply_tiles(
+    nest: DynamicLoopNest, plan: TilePlan, constants: ConstantPool, sizes: Mapping[str, int] | None = None
+) -> scf.ParallelOp:
+    """Replace the stages of a nest by tiled code at the last stage; return its grid.
 
-    `sizes` are those that the plan is made for. Raises ValueError for an illegal plan, and UndecidableError for sizes that
-    must be known.
+    `sizes` are the representative sizes that the plan is made for. Raises ValueError for an illegal plan, and
+    UndecidableError for symbolic sizes that must be static.
     """
-    known = nest.at(sizes or {})
-    plan.check(known)
+    static_nest = nest.specialize(sizes or {})
+    plan.check(static_nest)
     _check_symbolic(nest, plan)
     first = nest.stages[0].op
     block = first.parent
     assert block is not None
-    # Views of the nest's operands may stand between its stages: the grid goes where the last one stands.
+    # Views of the nest's operands may be defined between its stages, so the grid is inserted at the last stage.
     last = nest.stages[-1].op
-    grid = _Tiler(nest, known, plan).grid(Place(constants, block, last.location, anchor=last))
-    locals_ = [root.owner for root in nest.locals()]
+    grid = _Tiler(nest, static_nest, plan).grid(OpBuilder(constants, block, last.location, anchor=last))
+    locals_ = [root.owner for root in nest.local_buffers()]
     for stage in nest.stages:
         stage.op.detach()
         stage.op.erase(safe_erase=False)
@@ -44,98 +46,110 @@ def apply_tiles(nest: OpenNest, plan: TilePlan, constants: Constants, sizes: Map
     return grid
 
 
-def _check_symbolic(nest: OpenNest, plan: TilePlan) -> None:
-    """Raises UndecidableError for a nest in which an extent must be a number and is none."""
-    alone = set(nest.symbolic).difference(nest.shared)
+def _check_symbolic(nest: DynamicLoopNest, plan: TilePlan) -> None:
+    """Raise UndecidableError if a dimension that must be static is symbolic."""
+    private_dims = set(nest.symbolic_dims).difference(nest.shared)
     for stage in nest.stages:
-        kept = alone.intersection(t.iterator for t in stage.output.terms) if stage.output.root in nest.locals() else ()
-        for d in kept:
-            raise UndecidableError(f"a buffer of {nest.extents[d]} elements belongs to a kernel alone")
+        stored_dims = (
+            private_dims.intersection(t.iterator for t in stage.output.terms)
+            if stage.output.root in nest.local_buffers()
+            else ()
+        )
+        for d in stored_dims:
+            raise UndecidableError(f"a kernel needs a local buffer of {nest.extents[d]} elements; its size must be static")
         for a in stage.accesses:
-            if a is not None and any(not t.is_plain for t in a.terms if t.iterator in alone):
-                raise UndecidableError("a packed axis has an extent that is known only when the kernel runs")
+            if a is not None and any(not t.is_plain for t in a.terms if t.iterator in private_dims):
+                raise UndecidableError("a packed axis has a symbolic size; it must be static")
 
 
 class _Tiler:
-    def __init__(self, nest: OpenNest, known: Nest, plan: TilePlan) -> None:
+    """Generate the grid, the tasks and the loops over register tiles.
+
+    `symbolic_dims` have symbolic extents; `dynamic_extents` are those of dimensions that belong to single stages.
+    """
+
+    def __init__(self, nest: DynamicLoopNest, static_nest: StaticLoopNest, plan: TilePlan) -> None:
         self.extents = nest.extents
-        self.symbolic = set(nest.symbolic)
-        self.lengths = {d: nest.extents[d] for d in nest.symbolic if d not in nest.shared}
-        self.nest = known
+        self.symbolic_dims = set(nest.symbolic_dims)
+        self.dynamic_extents = {d: nest.extents[d] for d in nest.symbolic_dims if d not in nest.shared}
+        self.nest = static_nest
         self.plan = plan
-        self.group: Group | None = None
+        self.group: WorkGroup | None = None
         self.buffers: TaskBuffers | None = None
 
-    def grid(self, place: Place) -> scf.ParallelOp:
+    def grid(self, builder: OpBuilder) -> scf.ParallelOp:
+        """Insert the grid with the code of a task and return it."""
         extents = self.nest.extents
         blocks = {d: self.plan.grid.get(d, extents[d]) for d in self.plan.order}
-        cut = [d for d in self.plan.order if blocks[d] < extents[d] or d in self.symbolic]
-        bounds = [(self.extents[d], blocks[d]) for d in cut] or [(1, 1)]
-        grid = place.parallel("grid", bounds, [f"i{d}" for d in cut] or ["task"])
+        tiled_dims = [d for d in self.plan.order if blocks[d] < extents[d] or d in self.symbolic_dims]
+        bounds = [(self.extents[d], blocks[d]) for d in tiled_dims] or [(1, 1)]
+        grid = builder.parallel("grid", bounds, [f"i{d}" for d in tiled_dims] or ["task"])
         block = grid.body.block
-        starts = dict(zip(cut, block.args, strict=False))
-        tile = {d: Range(starts.get(d, 0), blocks[d]) for d in self.plan.order}
-        ragged = [d for d in cut if extents[d] % blocks[d] and d not in self.symbolic]
-        task = place.inside(block)
+        starts = dict(zip(tiled_dims, block.args, strict=False))
+        tile = {d: IterationRange(starts.get(d, 0), blocks[d]) for d in self.plan.order}
+        ragged = [d for d in tiled_dims if extents[d] % blocks[d] and d not in self.symbolic_dims]
+        task = builder.inside(block)
         if self.plan.is_blocked:
             self.buffers = TaskBuffers(self.nest, self.plan, task, blocks)
         if self.plan.items is None:
             self.edges(task, tile, ragged)
         else:
-            # Barriers stand outside of branches: there what is ragged is told apart between them.
-            meets = self.plan.meets(self.nest)
-            self.group = Group(self.nest, self.plan, task, ragged if meets else (), {d: self.extents[d] for d in self.symbolic})
-            self.edges(self.group.place, tile, () if meets else ragged)
-            self.group.place.insert(scf.ReduceOp())
+            # Barriers must not be inside branches: with barriers, remainders are handled between them.
+            needs_barriers = self.plan.needs_barriers(self.nest)
+            self.group = WorkGroup(
+                self.nest, self.plan, task, ragged if needs_barriers else (), {d: self.extents[d] for d in self.symbolic_dims}
+            )
+            self.edges(self.group.builder, tile, () if needs_barriers else ragged)
+            self.group.builder.insert(scf.ReduceOp())
         task.insert(scf.ReduceOp())
         return grid
 
-    def edges(self, place: Place, tile: Tile, ragged: Sequence[int]) -> None:
-        """A task at the end of a ragged dimension covers what remains there: code of its own."""
+    def edges(self, builder: OpBuilder, tile: Tile, ragged: Sequence[int]) -> None:
+        """Generate separate code for tasks at the end of a ragged dimension, which cover only the remainder."""
         if not ragged:
-            self.task(place, tile)
+            self.task(builder, tile)
             return
-        d, *rest = ragged
-        for at, part in whole_or_end(place, tile[d], self.nest.extents[d]):
-            self.edges(at, {**tile, d: part}, rest)
+        d, *inner_dims = ragged
+        for body_builder, edge_range in full_or_remainder(builder, tile[d], self.nest.extents[d]):
+            self.edges(body_builder, {**tile, d: edge_range}, inner_dims)
 
-    def task(self, place: Place, tile: Tile) -> None:
-        """What one task computes."""
+    def task(self, builder: OpBuilder, tile: Tile) -> None:
+        """Generate the code of one task."""
         if self.buffers is not None:
-            BlockedTask(self.nest, self.plan, place, tile, self.tiles, self.buffers).run()
+            BlockedTask(self.nest, self.plan, builder, tile, self.tiles, self.buffers).run()
             return
-        for at, part in self.tiles(place, tile):
-            # A tile is where its buffers start.
-            part = {d: Range(r.offset, r.size) for d, r in part.items()}
+        for body_builder, tile_ranges in self.tiles(builder, tile):
+            # The tile's local buffers begin at the tile: its offsets within buffers are 0.
+            tile_ranges = {d: IterationRange(r.offset, r.size) for d, r in tile_ranges.items()}
             if self.group is None:
-                leaf = Leaf(self.nest, self.plan, part, self.lengths)
-                leaf.allocate(at)
-                run_stages(leaf, at)
+                tile_body = TileBody(self.nest, self.plan, tile_ranges, self.dynamic_extents)
+                tile_body.allocate(body_builder)
+                run_stages(tile_body, body_builder)
             else:
-                self.group.meet_again(at)
-                kind = MatrixLeaf if self.plan.matrices else Contraction if self.plan.promote else GroupLeaf
-                kind(self.group, part).run(at)
+                self.group.barrier_before_next_round(body_builder)
+                kind = MatrixTileBody if self.plan.matrix_tile else ContractionTileBody if self.plan.promote else GroupTileBody
+                kind(self.group, tile_ranges).run(body_builder)
 
-    def tiles(self, place: Place, tile: Tile) -> Iterator[tuple[Place, Tile]]:
-        """Loops over what is computed at once of the task's part, dimension by dimension."""
-        return self._tiles(place, tile, self.plan.order)
+    def tiles(self, builder: OpBuilder, tile: Tile) -> Iterator[tuple[OpBuilder, Tile]]:
+        """Yield a builder and the ranges of each register tile (or group tile) of a task, in loops dimension by dimension."""
+        return self._tiles(builder, tile, self.plan.order)
 
-    def _tiles(self, place: Place, tile: Tile, order: Sequence[int]) -> Iterator[tuple[Place, Tile]]:
+    def _tiles(self, builder: OpBuilder, tile: Tile, order: Sequence[int]) -> Iterator[tuple[OpBuilder, Tile]]:
         if not order:
-            yield place, tile
+            yield builder, tile
             return
-        d, *rest = order
-        # Items of a group see by themselves what there is of an open extent.
-        parts = self.parts(place, tile[d], d) if d in self.symbolic and self.group is None else None
-        for at, part in parts or steps(place, tile[d], self.plan.covered(d), f"j{d}"):
-            yield from self._tiles(at, {**tile, d: part}, rest)
+        d, *inner_dims = order
+        # Work-items compare their own index with a symbolic extent.
+        dynamic_parts = self.parts(builder, tile[d], d) if d in self.symbolic_dims and self.group is None else None
+        for body_builder, step_range in dynamic_parts or steps(builder, tile[d], self.plan.group_tile(d), f"j{d}"):
+            yield from self._tiles(body_builder, {**tile, d: step_range}, inner_dims)
 
-    def parts(self, place: Place, whole: Range, d: int) -> Iterator[tuple[Place, Range]]:
-        """The tiles of a task along a dimension whose extent is known only when the kernel runs."""
+    def parts(self, builder: OpBuilder, whole: IterationRange, d: int) -> Iterator[tuple[OpBuilder, IterationRange]]:
+        """Yield the tiles of a task along a dimension with a symbolic extent."""
         extent, step = self.extents[d], self.plan.tile(d)
         if is_multiple(extent, whole.size):
-            return steps(place, whole, step, f"j{d}")
-        size = place.minimum(place.subtract(place.size(extent), whole.offset), whole.size)
-        if self.plan.even and step > 1 and not is_multiple(extent, step):
-            return even_steps(place, whole, size, step, f"j{d}")
-        return open_steps(place, whole, size, step, is_multiple(extent, step), f"j{d}")
+            return steps(builder, whole, step, f"j{d}")
+        size = builder.minimum(builder.subtract(builder.size(extent), whole.offset), whole.size)
+        if self.plan.balance_threshold and step > 1 and not is_multiple(extent, step):
+            return balanced_steps(builder, whole, size, step, f"j{d}")
+        return dynamic_steps(builder, whole, size, step, is_multiple(extent, step), f"j{d}")

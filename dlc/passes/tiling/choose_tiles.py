@@ -1,7 +1,7 @@
-"""Choosing a tile plan for a nest on a CPU: register tiles that fill the vector unit, tasks that are worth a hand-over.
+"""Choose a tile plan on a CPU: register tiles that fill the vector unit, tasks that amortize their scheduling.
 
-The rules come from measurement: a contraction is at its best with accumulators in 12 to 28 vector registers, weights as
-vectors and data as broadcasts; anything else with two to four vectors of work per step.
+The rules come from measurement: a contraction is fastest with accumulators in 12 to 28 vector registers, weights
+loaded as vectors and data broadcast; other nests are fastest with two to four vectors of work per step.
 """
 
 from __future__ import annotations
@@ -11,198 +11,222 @@ from dataclasses import replace
 from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.passes.tiling.access import Access
-from dlc.passes.tiling.choose_panels import PanelChooser
-from dlc.passes.tiling.choose_sweeps import SweepChooser, sums_of_rows
-from dlc.passes.tiling.choose_turned_sweeps import TurnedSweepChooser
-from dlc.passes.tiling.forms import KnownProduct, known_product
-from dlc.passes.tiling.nests import Nest, Stage, lane_dim
-from dlc.passes.tiling.plan import TilePlan, even_tile, first_contraction
-from dlc.passes.tiling.tile_rules import EVEN, SUMS, TileRules, row_tile
+from dlc.passes.tiling.affine_access import AffineAccess
+from dlc.passes.tiling.choose_attention import AttentionChooser, match_attention
+from dlc.passes.tiling.choose_cache_blocking import CacheBlockingChooser
+from dlc.passes.tiling.choose_transposed_attention import TransposedAttentionChooser
+from dlc.passes.tiling.constant_matrix_products import ConstantMatrixProduct, match_constant_matrix_product
+from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, lane_dim
+from dlc.passes.tiling.plan import TilePlan, divisor_tile, leading_contraction
+from dlc.passes.tiling.tile_rules import MAX_DYNAMIC_TILE_ROWS, MIN_LATENCY_HIDING_ACCUMULATORS, TileRules, row_tile
 from dlc.passes.tiling.variants import VARIANTS, Variant
-from dlc.passes.tiling.zeros import hiding
+from dlc.passes.tiling.zero_blocks import mask_operands
 from dlc.target import Target
 
-# Elements of a line that are turned in registers with those of as many others.
-_TURNED = 8
-# So many tiles of open rows are cut evenly.
-_TOGETHER = 3
-# Vectors of sums with fewer than which a step waits for the one before.
-_LATENT = 8
-# Steps of a reduction among which zeros are worth looking for.
-_SPANNED = 32
+# Side of the square blocks that are transposed in registers, in elements.
+_TRANSPOSE_TILE_ELEMENTS = 8
+# Split up to this many row tiles evenly when the row count is dynamic.
+_MAX_BALANCED_TILES = 3
+# With fewer accumulator vectors a step waits for the previous one (FMA latency).
+_MIN_INDEPENDENT_ACCUMULATORS = 8
+# Shortest reduction, in steps, for which scanning an operand for leading and trailing zeros pays.
+_MIN_ZERO_TRIMMED_STEPS = 32
 
 
-def choose_tiles(nest: Nest, target: Target, variant: Variant = VARIANTS[0], exact: bool = False) -> TilePlan:
-    """The plan for a nest on a CPU target; where it is `exact`, zeros count in sums."""
-    chooser = _Chooser(nest, target, variant, exact)
-    return chooser.leaving_out(chooser.plan())
+def choose_tiles(nest: StaticLoopNest, target: Target, variant: Variant = VARIANTS[0], exact: bool = False) -> TilePlan:
+    """Return the plan for a nest on a CPU target; with `exact`, products with zeros are not skipped."""
+    chooser = _TileChooser(nest, target, variant, exact)
+    return chooser.skip_zeros(chooser.plan())
 
 
-class _Chooser(TileRules):
-    """The plan of a nest, of whichever kind it is."""
+class _TileChooser(TileRules):
+    """Choose the plan of a nest of any kind."""
 
     def plan(self) -> TilePlan:
+        """Return the plan of a nest: the first of the specialized plans that applies, or the default rules."""
         nest = self.nest
         shared = nest.shared
-        if any(s.reads_at_computed_places for s in nest.stages):
-            register = self.lanes_of_loads()
+        if any(s.has_indirect_loads for s in nest.stages):
+            register = self.indirect_load_tile()
             order = (*(d for d in shared if d not in register), *register)
-            return TilePlan(self.grid(register, order), register, order, {d: 1 for d in self.own_dims()})
-        if (in_forms := self.plan_in_forms()) is not None:
-            return in_forms
-        if (in_panels := PanelChooser(nest, self.target, self.variant, self.exact).plan()) is not None:
-            return in_panels
-        if (in_sweeps := self.plan_in_sweeps()) is not None:
-            return in_sweeps
+            return TilePlan(self.grid(register, order), register, order, {d: 1 for d in self.private_dims()})
+        if (constant_product_plan := self.plan_constant_products()) is not None:
+            return constant_product_plan
+        if (cache_blocked_plan := CacheBlockingChooser(nest, self.target, self.variant, self.exact).plan()) is not None:
+            return cache_blocked_plan
+        if (attention := self.plan_attention()) is not None:
+            return attention
         contraction = next((s for s in nest.stages if s.is_contraction), None)
         lane = lane_dim(nest, contraction or nest.stages[-1])
-        lane = None if contraction is None and self.goes_row_by_row(lane) else lane
+        lane = None if contraction is None and self.vectorizes_reduction(lane) else lane
         if contraction is not None and lane in shared:
             register = self.contraction_tile(contraction, lane)
         elif lane in shared:
-            register = self.turned_tile(lane) or {lane: self.lane_tile(lane)}
-            self.widen(register, shared)
+            register = self.transpose_tile(lane) or {lane: self.lane_tile(lane)}
+            self.add_rows(register, shared)
         else:
             register = {}
         order = self.order(shared, lane)
         chunks = self.chunks(lane if lane in shared else None)
         grid, steps = self.grid(register, order), self.steps(register, lane)
         plan = TilePlan(grid, register, order, chunks, steps)
-        return plan if contraction is None or lane not in register else self.evenly(plan, contraction, lane)
+        return plan if contraction is None or lane not in register else self.balance_dynamic_rows(plan, contraction, lane)
 
-    def plan_in_forms(self) -> TilePlan | None:
-        """Products with known matrices: all rows of each at once, which share sums, of as many vectors as registers hold.
+    def plan_constant_products(self) -> TilePlan | None:
+        """Return a plan for products with constant matrices (such as Winograd transforms); None for other nests.
 
-        Rows lie far apart, often in the same sets of a cache: each is written for several neighbours before the next one, as
-        many as have room in the first-level cache between two products, and all lanes of these come before others.
+        One tile computes all rows of a product, since rows share subexpressions, for the number of vectors that fit registers.
+        Rows of the result are far apart in memory and often map to the same cache sets. So the tile also spans adjacent
+        positions, up to the number whose values between two products fit the L1 cache, and each row is written for all of them
+        before the next row. The lane dimension is the innermost loop.
         """
-        found = {k: p for k, s in enumerate(self.nest.stages) if (p := known_product(s, self.nest)) is not None}
-        first = min(found, default=None)
+        products = {
+            k: p for k, s in enumerate(self.nest.stages) if (p := match_constant_matrix_product(s, self.nest)) is not None
+        }
+        first = min(products, default=None)
         lane = None if first is None else lane_dim(self.nest, self.nest.stages[first])
-        if first is None or lane not in self.nest.shared or any(lane == p.row for p in found.values()):
+        if first is None or lane not in self.nest.shared or any(lane == p.row for p in products.values()):
             return None
         lanes = self.lanes(self.nest.stages[first])
-        vectors = max(1, self.target.vector_registers // max(sum(p.shape) for p in found.values()))
-        extent, rows = self.nest.extents, {p.row for p in found.values()}
-        columns = even_tile(-(-extent[lane] // lanes), min(vectors, self.target.machine.vectors)) * lanes
+        vectors = max(1, self.target.vector_registers // max(sum(p.shape) for p in products.values()))
+        extent, rows = self.nest.extents, {p.row for p in products.values()}
+        columns = divisor_tile(-(-extent[lane] // lanes), min(vectors, self.target.costs.vectors)) * lanes
         register = {lane: self.fitting(lane, columns)} | {d: extent[d] for d in rows if d in self.nest.shared}
         steps = self.steps(register, lane)
-        beside = [d for d in self.nest.shared if d not in register and d not in self.nest.open]
-        for d in sorted(beside, key=self.nest.stages[-1].output.stride)[:1]:
-            register[d] = self.neighbours(list(found.values()), extent[d], register[lane])
+        other_dims = [d for d in self.nest.shared if d not in register and d not in self.nest.dynamic_dims]
+        for d in sorted(other_dims, key=self.nest.stages[-1].output.stride)[:1]:
+            register[d] = self.positions_in_l1(list(products.values()), extent[d], register[lane])
         for k, s in enumerate(self.nest.stages):
-            p = found.get(k)
-            whole = [p.row] if p is not None else [d for d in rows if d not in self.nest.shared and d in s.dims]
-            single = [d for d in register if d != lane and d in s.dims and d not in whole]
-            steps[k] = {**steps.get(k, {}), **{d: 1 for d in single}, **{d: extent[d] for d in whole}}
+            p = products.get(k)
+            whole_dims = [p.row] if p is not None else [d for d in rows if d not in self.nest.shared and d in s.dims]
+            single_step_dims = [d for d in register if d != lane and d in s.dims and d not in whole_dims]
+            steps[k] = {**steps.get(k, {}), **{d: 1 for d in single_step_dims}, **{d: extent[d] for d in whole_dims}}
         order = (*(d for d in self.order(self.nest.shared, lane) if d != lane), lane)
-        return TilePlan(self.grid(register, order, _full), register, order, self.chunks(lane), steps)
+        return TilePlan(self.grid(register, order, _full_tiles_per_task), register, order, self.chunks(lane), steps)
 
-    def neighbours(self, products: Sequence[KnownProduct], extent: int, columns: int) -> int:
-        """How many neighbours of so many columns have room in the first-level cache between two products.
+    def positions_in_l1(self, products: Sequence[ConstantMatrixProduct], extent: int, columns: int) -> int:
+        """Return the number of adjacent positions, of `columns` lanes each, whose values between two products fit the L1 cache.
 
-        What is left of a row would be code of its own: rather a divisor of the row, half as many to twice as many.
+        Prefers a divisor of the extent between half and twice that number, because a remainder needs separate code.
         """
-        machine, size = self.target.machine, numpy_dtype(products[0].element).itemsize
-        between = max(n for p in products for n in p.shape) ** 2 * columns * size
-        most = max(1, machine.cache_ways * machine.way_bytes * 2 // (3 * between))
-        divisors = [n for n in range(max(most // 2, 1), 2 * most) if extent % n == 0]
-        return max((n for n in divisors if n <= most), default=min(divisors, default=even_tile(extent, most)))
+        costs, size = self.target.costs, numpy_dtype(products[0].element).itemsize
+        product_bytes = max(n for p in products for n in p.shape) ** 2 * columns * size
+        max_positions = max(1, costs.cache_ways * costs.way_bytes * 2 // (3 * product_bytes))
+        divisors = [n for n in range(max(max_positions // 2, 1), 2 * max_positions) if extent % n == 0]
+        return max(
+            (n for n in divisors if n <= max_positions), default=min(divisors, default=divisor_tile(extent, max_positions))
+        )
 
-    def evenly(self, plan: TilePlan, stage: Stage, lane: int) -> TilePlan:
-        """The plan, with tasks that cut open rows of a contraction evenly, if there are any."""
+    def balance_dynamic_rows(self, plan: TilePlan, stage: NestStage, lane: int) -> TilePlan:
+        """Return the plan; if the contraction has dynamic rows, with tasks that split them evenly."""
         register = plan.register
-        rows = [d for d in register if d in self.nest.open and d != lane and register[d] <= EVEN]
-        grid = {d: max(size, register[d] * _TOGETHER) if d in rows else size for d, size in plan.grid.items()}
-        # Strictly, one is added to a sum after the other.
-        halves = 1 if self.exact else -(-_LATENT * self.lanes(stage) // register[lane])
-        return replace(plan, grid=grid, even=halves) if rows else plan
+        rows = [d for d in register if d in self.nest.dynamic_dims and d != lane and register[d] <= MAX_DYNAMIC_TILE_ROWS]
+        grid = {d: max(size, register[d] * _MAX_BALANCED_TILES) if d in rows else size for d, size in plan.grid.items()}
+        # With `exact`, the order of additions must not change: no second set of accumulators.
+        min_rows = 1 if self.exact else -(-_MIN_INDEPENDENT_ACCUMULATORS * self.lanes(stage) // register[lane])
+        return replace(plan, grid=grid, balance_threshold=min_rows) if rows else plan
 
-    def leaving_out(self, plan: TilePlan) -> TilePlan:
-        """The plan, with what zeros hide left out of a contraction: 0 · x is 0, unless it is to be no number if x is none."""
-        nest, stage = self.nest, first_contraction(self.nest)
-        if stage is None or nest.open or plan.sweeps or not nest.zeros:
+    def skip_zeros(self, plan: TilePlan) -> TilePlan:
+        """Extend a plan to skip products with zeros and masked tiles.
+
+        Treats 0 · x as 0, except with `exact`, since x may be NaN or ∞.
+        """
+        nest, stage = self.nest, leading_contraction(self.nest)
+        if stage is None or nest.dynamic_dims or plan.fused_loops or not nest.zeros:
             return plan
 
-        def zeros(a: Access | None) -> bool:
+        def may_have_zeros(a: AffineAccess | None) -> bool:
             return a is not None and a.root in nest.zeros
 
-        long = [nest.extents[d] for d in stage.reductions if nest.extents[d] >= _SPANNED]
-        found = (k for k, a in enumerate(stage.accesses[:-1]) if zeros(a) and not self.exact)
-        spans = next(found, None) if long and len(stage.reductions) == 1 else None
+        long_extents = [nest.extents[d] for d in stage.reductions if nest.extents[d] >= _MIN_ZERO_TRIMMED_STEPS]
+        operands = (k for k, a in enumerate(stage.accesses[:-1]) if may_have_zeros(a) and not self.exact)
+        zero_trimmed_operand = next(operands, None) if long_extents and len(stage.reductions) == 1 else None
         last = nest.stages[-1]
         if plan.blocks or len(nest.stages) != 3:
-            return replace(plan, spans=spans)
-        hidden = (k for k, value in hiding(last) if zeros(last.accesses[k]) and not (self.exact and value is None))
-        return replace(plan, spans=spans, hidden=next(hidden, None))
+            return replace(plan, zero_trimmed_operand=zero_trimmed_operand)
+        masks = (
+            k for k, value in mask_operands(last) if may_have_zeros(last.accesses[k]) and not (self.exact and value is None)
+        )
+        return replace(plan, zero_trimmed_operand=zero_trimmed_operand, mask_operand=next(masks, None))
 
-    def plan_in_sweeps(self) -> TilePlan | None:
-        """Two contractions of which the second sums along the lanes of the first: what lies between stays in a cache."""
-        nest, sums = self.nest, sums_of_rows(self.nest)
-        if sums is None:
+    def plan_attention(self) -> TilePlan | None:
+        """Return a fused-attention plan, for two contractions of which the second reduces the lanes of the first; else None."""
+        nest, attention = self.nest, match_attention(self.nest)
+        if attention is None:
             return None
-        first = nest.stages[sums.first]
+        first = nest.stages[attention.first]
         lanes = self.lanes(first)
         row = min((d for d in nest.shared if first.output.uses(d)), key=lambda d: first.output.stride(d), default=None)
         if row is None:
             return None
-        rows = row_tile(nest.extents[row], (self.target.vector_registers - 3) // 2, SUMS / 2)
-        kind = TurnedSweepChooser if sums.turned else SweepChooser
-        chooser = kind(nest, self.target, sums, row, rows, lanes, self.exact)
+        rows = row_tile(nest.extents[row], (self.target.vector_registers - 3) // 2, MIN_LATENCY_HIDING_ACCUMULATORS / 2)
+        chooser_class = TransposedAttentionChooser if attention.is_transposed else AttentionChooser
+        chooser = chooser_class(nest, self.target, attention, row, rows, lanes, self.exact)
         register, order = {row: chooser.height()}, self.order(nest.shared, None)
-        return TilePlan(self.grid(register, order), register, order, sweeps=tuple(chooser.sweeps()), running=chooser.running())
+        return TilePlan(
+            self.grid(register, order),
+            register,
+            order,
+            fused_loops=tuple(chooser.fused_loops()),
+            online_softmax=chooser.online_softmax(),
+        )
 
-    def lanes_of_loads(self) -> dict[int, int]:
-        """The tile along which all loads at computed places read vectors, if there is such a dimension."""
-        found = {s.neighbours for s in self.nest.stages if s.reads_at_computed_places}
-        lane = found.pop()
-        if found or lane is None or lane not in self.nest.shared or lane != lane_dim(self.nest, self.nest.stages[-1]):
+    def indirect_load_tile(self) -> dict[int, int]:
+        """Return a vector tile along the dimension that all indirect loads read contiguously; empty if there is none."""
+        dims = {s.contiguous_load_dim for s in self.nest.stages if s.has_indirect_loads}
+        lane = dims.pop()
+        if dims or lane is None or lane not in self.nest.shared or lane != lane_dim(self.nest, self.nest.stages[-1]):
             return {}
         return {lane: self.lane_tile(lane)}
 
-    def own_dims(self) -> list[int]:
-        """Dimensions of single stages."""
+    def private_dims(self) -> list[int]:
+        """Return the private dimensions, along which only single stages are tiled."""
         return [d for d in self.nest.extents if d not in self.nest.shared]
 
-    def turned_tile(self, lane: int) -> dict[int, int]:
-        """A block of elements whose neighbours in memory are along another dimension for an operand than for the result.
+    def transpose_tile(self, lane: int) -> dict[int, int]:
+        """Return a square tile to transpose in registers, if an operand is contiguous along another dimension than the result.
 
-        It is turned in registers; empty where nothing is to be turned.
+        Empty if nothing is transposed.
         """
         stages, extents = self.nest.stages, self.nest.extents
-        apart = [a for s in stages for a in s.inputs if a.uses(lane) and a.stride(lane) != 1]
-        across = {d for a in apart for d in self.nest.shared if a.stride(d) == 1}
-        sums = any(s.reductions for s in stages)
-        if sums or len(across) != 1 or min(extents[lane], extents[d := min(across)]) < _TURNED:
+        strided = [a for s in stages for a in s.inputs if a.uses(lane) and a.stride(lane) != 1]
+        contiguous_dims = {d for a in strided for d in self.nest.shared if a.stride(d) == 1}
+        has_reductions = any(s.reductions for s in stages)
+        if (
+            has_reductions
+            or len(contiguous_dims) != 1
+            or min(extents[lane], extents[d := min(contiguous_dims)]) < _TRANSPOSE_TILE_ELEMENTS
+        ):
             return {}
-        return {lane: self.fitting(lane, 2 * _TURNED), d: self.fitting(d, _TURNED)}
+        return {lane: self.fitting(lane, 2 * _TRANSPOSE_TILE_ELEMENTS), d: self.fitting(d, _TRANSPOSE_TILE_ELEMENTS)}
 
-    def goes_row_by_row(self, lane: int | None) -> bool:
-        """Whether vectors along what a stage reduces, the last, are better than along `lane`, where its operands lie apart."""
+    def vectorizes_reduction(self, lane: int | None) -> bool:
+        """Return whether to vectorize the last reduction instead of `lane`, because its operands are strided along `lane`."""
         stage = next((s for s in reversed(self.nest.stages) if s.reductions), self.nest.stages[-1])
-        # What there is one of for each row, such as a mean, is read once: it may lie along any lane.
+        # An operand with one element per row, such as a mean, is loaded once per row, so its stride does not matter.
         reduced = [a for a in stage.inputs if any(map(a.uses, stage.reductions))]
         if lane in stage.reductions or any(a.stride(lane) == 1 for a in reduced if lane is not None):
             return False
-        rows = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs) and self.splits(stage, d)]
-        return any(self.nest.extents[d] >= max(self.lanes(stage), _TURNED) for d in rows)
+        contiguous_reductions = [
+            d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs) and self.can_split_all(stage, d)
+        ]
+        return any(self.nest.extents[d] >= max(self.lanes(stage), _TRANSPOSE_TILE_ELEMENTS) for d in contiguous_reductions)
 
-    def widen(self, register: dict[int, int], shared: list[int]) -> None:
-        """More rows per step where the lane dimension alone gives fewer than the wanted vectors."""
+    def add_rows(self, register: dict[int, int], shared: list[int]) -> None:
+        """Add rows to the register tile while the lanes alone give fewer vectors than the target wants."""
         stage = self.nest.stages[-1]
         lanes = self.lanes(stage)
         vectors = -(-prod(register.values()) // lanes)
         for d in sorted((d for d in shared if d not in register), key=lambda d: stage.output.stride(d)):
-            if vectors * 2 > self.target.machine.vectors:
+            if vectors * 2 > self.target.costs.vectors:
                 break
-            register[d] = self.fitting(d, even_tile(self.nest.extents[d], self.target.machine.vectors // vectors))
+            register[d] = self.fitting(d, divisor_tile(self.nest.extents[d], self.target.costs.vectors // vectors))
             vectors *= register[d]
 
 
-def _full(steps: int, wanted: int) -> int:
-    """How many steps a task has: fewer than four times as many as wanted, so that all are full; else up to that, nearly evenly.
+def _full_tiles_per_task(steps: int, min_tiles: int) -> int:
+    """Return a divisor of `steps` between `min_tiles` and four times that, so that all tasks are full; else a near-even split.
 
-    A task that is not full is code of its own.
+    A partial task needs separate code.
     """
-    return next((n for n in range(wanted, 4 * wanted) if steps % n == 0), even_tile(steps, wanted))
+    return next((n for n in range(min_tiles, 4 * min_tiles) if steps % n == 0), divisor_tile(steps, min_tiles))

@@ -1,4 +1,4 @@
-"""A tile plan in sentences: what each of its numbers is good for, on this target."""
+"""Describe a tile plan as text: each entry and its purpose on the target."""
 
 from __future__ import annotations
 
@@ -6,69 +6,71 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 
 from dlc.dialects.dl.dtypes import numpy_dtype
-from dlc.passes.tiling.nests import Nest
+from dlc.passes.tiling.loop_nests import StaticLoopNest
 from dlc.passes.tiling.plan import TilePlan
 from dlc.passes.types import memref_of
 from dlc.target import Target
 
 
-def explain_plan(nest: Nest, plan: TilePlan, target: Target) -> Iterator[str]:
-    """Why a nest is cut as it is, line by line."""
+def explain_plan(nest: StaticLoopNest, plan: TilePlan, target: Target) -> Iterator[str]:
+    """Yield the lines of a description of a nest's plan."""
     shared, extents = nest.shared, nest.extents
     reduced = sorted({d for s in nest.stages for d in s.reductions})
     contraction = next((s for s in nest.stages if s.is_contraction), None)
-    what = "a contraction" if contraction is not None else "sums along rows" if reduced else "element by element"
-    summed = f", sums over {_product(reduced, extents)}" if reduced else ""
-    steps = "1 step" if len(nest.stages) == 1 else f"{len(nest.stages)} steps"
-    yield f"{what}, {steps} over {_product(shared, extents)}{summed}"
+    kind = "a contraction" if contraction is not None else "row-wise reductions" if reduced else "elementwise"
+    summed = f", reduced over {_product(reduced, extents)}" if reduced else ""
+    stages = "1 stage" if len(nest.stages) == 1 else f"{len(nest.stages)} stages"
+    yield f"{kind}, {stages} over {_product(shared, extents)}{summed}"
     stage = contraction or nest.stages[-1]
     lane = next((d for d in plan.register if stage.output.stride(d) == 1), None)
     if plan.register:
         lanes = target.lanes(max(4, numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize))
-        wide = plan.register.get(lane, 1) if lane is not None else 1
-        vectors = prod(plan.register.values()) // wide * -(-wide // lanes)
+        width = plan.register.get(lane, 1) if lane is not None else 1
+        vectors = prod(plan.register.values()) // width * -(-width // lanes)
         tile = " × ".join(f"d{d}: {size}" for d, size in plan.register.items())
-        along = f", vectors along d{lane}, whose elements are neighbours in memory" if lane is not None else ""
-        yield f"register tile {tile}: {vectors} of {target.vector_registers} registers of {lanes} lanes{along}"
-    for d, period in nest.packed_periods.items():
-        yield f"d{d} goes by panels of {period}, as an operand is packed"
+        vector_dim_text = f", vectors along d{lane}, which is contiguous in memory" if lane is not None else ""
+        yield f"register tile {tile}: {vectors} of {target.vector_registers} registers of {lanes} lanes{vector_dim_text}"
+    for d, period in nest.panel_sizes.items():
+        yield f"d{d} in packed panels of {period}"
     if plan.items is None:
         tasks = prod(-(-extents[d] // size) for d, size in plan.grid.items())
-        part = " × ".join(f"d{d}: {size}" for d, size in plan.grid.items()) or "all"
-        worth = f"less than about {target.machine.task_work:,} multiply-adds is not worth a task"
-        yield f"{tasks} {'task' if tasks == 1 else 'tasks'} of {part}: {worth}"
+        grid_text = " × ".join(f"d{d}: {size}" for d, size in plan.grid.items()) or "all"
+        minimum = f"a task should have at least about {target.costs.task_work:,} multiply-adds"
+        yield f"{tasks} {'task' if tasks == 1 else 'tasks'} of {grid_text}: {minimum}"
     else:
-        yield f"groups of {prod(plan.items.values())} items: " + " × ".join(f"d{d}: {n}" for d, n in plan.items.items())
+        yield f"work-groups of {prod(plan.items.values())} items: " + " × ".join(f"d{d}: {n}" for d, n in plan.items.items())
     if plan.chunks:
-        yield "at once along dimensions of single steps: " + ", ".join(f"d{d}: {size}" for d, size in plan.chunks.items())
-    if plan.pieces:
-        yield "register tiles of an item, which lie apart by what all items cover with one: " + _sizes(plan.pieces.items())
-    if plan.matrices is not None:
-        yield f"32 items multiply matrices together: {plan.matrices}"
+        yield "elements at once along dimensions of single stages: " + ", ".join(
+            f"d{d}: {size}" for d, size in plan.chunks.items()
+        )
+    if plan.tiles_per_item:
+        yield "register tiles per item, strided by the tiles of all items: " + _sizes(plan.tiles_per_item.items())
+    if plan.matrix_tile is not None:
+        yield f"matrix units, 32 items each: {plan.matrix_tile}"
     if plan.promote:
-        yield "brought to the group's memory, so that its items share it: " + _sizes(plan.promote.items())
+        yield "promoted to local memory, shared by the items of a group: " + _sizes(plan.promote.items())
     if plan.panels:
         operands = ", ".join(map(str, plan.panels))
-        yield f"operands {operands} are copied in panels: they serve many tiles, and their rows would leave the cache"
-    if plan.parts:
-        yield f"parts of a task, of which copies stay in a cache while all columns read them: {_sizes(plan.parts.items())}"
+        yield f"operands {operands} packed into panels: many tiles read them, and their rows would leave the cache"
+    if plan.macro_tile:
+        yield f"macro tile, whose packed operands stay in a cache: {_sizes(plan.macro_tile.items())}"
     if plan.blocks:
-        yield f"blocks of what is summed, so that what tiles share stays in a cache: {_sizes(plan.blocks.items())}"
-    if plan.ahead:
+        yield f"cache blocks of the reduction, shared by all tiles: {_sizes(plan.blocks.items())}"
+    if plan.prefetch:
         of_next = "block" if plan.blocks else "product of the batch"
-        yield f"operands {', '.join(map(str, plan.ahead))} of the next {of_next} are asked for while tiles go through one"
-    if plan.spans is not None:
-        yield f"zeros of operand {plan.spans} are left out at both ends of what is summed, where it has some when it runs"
-    if plan.hidden is not None:
-        yield f"a tile is not computed where operand {plan.hidden} of the last step has nothing but zeros for it"
-    if plan.running is not None:
-        d, size = plan.running
-        yield f"d{d} goes by blocks of {size}, all that the cache holds: maxima and sums run, weighed anew by each block"
+        yield f"operands {', '.join(map(str, plan.prefetch))} of the next {of_next} are prefetched"
+    if plan.zero_trimmed_operand is not None:
+        yield f"zeros of operand {plan.zero_trimmed_operand} at both ends of the reduction are skipped at run time"
+    if plan.mask_operand is not None:
+        yield f"a tile is skipped if operand {plan.mask_operand} of the last stage has only zeros for it"
+    if plan.online_softmax is not None:
+        d, size = plan.online_softmax
+        yield f"online softmax: d{d} in blocks of {size} that fit the cache; each block rescales earlier sums"
     if contraction is not None and len(plan.order) > 1 and lane is not None:
         if plan.order[-1] == lane:
-            yield f"d{lane} innermost: all panels of it pass by a few rows before the next are read"
+            yield f"d{lane} innermost: a few rows are used for all panels before the next rows are read"
         else:
-            yield f"d{lane} before rows: one panel of it serves all of them before the next is read"
+            yield f"d{lane} outside of rows: one panel is used for all rows before the next panel is read"
 
 
 def _product(dims: Iterable[int], extents: Mapping[int, int]) -> str:

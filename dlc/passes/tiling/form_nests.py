@@ -1,7 +1,8 @@
-"""Forming nests: which ops of a kernel are linked, and which of their iterators are the same dimension.
+"""Form loop nests: link the ops of a kernel, and identify iterators that are the same dimension.
 
-Two ops that walk one local buffer with other iterators (one goes along it as a whole, the other in rows) are aligned first:
-the iterator of the coarser walk is split."""
+If two ops traverse a local buffer with different iterators (one linearly, the other in rows), they are aligned
+first: the coarser iterator is split.
+"""
 
 from __future__ import annotations
 
@@ -13,64 +14,66 @@ from dlc.dialects.dl.programs.program import ZEROS
 from dlc.dims import Size
 from dlc.errors import UnsupportedError
 from dlc.ir import MemRefType, func, linalg, memref
-from dlc.passes.tiling.access import Access, Term, access, root_of
-from dlc.passes.tiling.nests import OpenNest, Stage
+from dlc.passes.tiling.affine_access import AffineAccess, AffineTerm, access, root_of
+from dlc.passes.tiling.loop_nests import DynamicLoopNest, NestStage
 from dlc.passes.tiling.structured_ops import StructuredOp, is_read, iterator_extents, operand_maps, reduction_iterators
 
 
 @dataclass
-class _Walk:
-    """How one op walks its operands: its iterators (more than the op's own once some are split), and accesses by them."""
+class _OpIteration:
+    """The iterators of one op (more than its own after splits) and its accesses by them."""
 
     op: StructuredOp
     extents: list[Size]
     reduced: list[bool]
-    accesses: list[Access | None]
+    accesses: list[AffineAccess | None]
 
     @staticmethod
-    def of(op: StructuredOp) -> _Walk:
+    def of(op: StructuredOp) -> _OpIteration:
         for inner in op.regions[0].block.ops:
             if isinstance(inner, memref.LoadOp) and isinstance(root_of(inner.memref)[0].owner, memref.AllocaOp):
-                raise UnsupportedError(f"{op.name} loads from a local buffer at computed places; form two kernels of it")
+                raise UnsupportedError(f"{op.name} loads from a local buffer at computed indices; form two kernels of it")
         extents = iterator_extents(op)
 
-        def simplified(a: Access) -> Access:
+        def simplified(a: AffineAccess) -> AffineAccess:
             return a._replace(terms=tuple(_simplified(a.terms, extents)))
 
         accesses = [
             simplified(access(operand, map_)) if isinstance(operand.type, MemRefType) else None
             for operand, map_ in zip(op.operands, operand_maps(op), strict=True)
         ]
-        return _Walk(op, extents, reduction_iterators(op), accesses)
+        return _OpIteration(op, extents, reduction_iterators(op), accesses)
 
     @property
-    def output(self) -> Access:
+    def output(self) -> AffineAccess:
         out = self.accesses[-1]
         assert out is not None
         return out
 
     def split(self, iterator: int, inner: Size) -> None:
-        """Makes two iterators of one: its steps of `inner`, in its place, and a new one of `inner` steps."""
+        """Split an iterator: `iterator` now counts blocks of `inner` steps, and a new iterator counts within a block."""
         if any(isinstance(o, linalg.IndexOp) and o.dim.value.data == iterator for o in self.op.regions[0].block.ops):
-            raise UnsupportedError(f"{self.op.name}: an iterator that the body asks for must be split; form two kernels of it")
+            raise UnsupportedError(
+                f"{self.op.name}: cannot split an iterator whose index the body reads; form two kernels of it"
+            )
         new = len(self.extents)
         self.extents[iterator] = self.extents[iterator] // inner
         self.extents.append(inner)
         self.reduced.append(self.reduced[iterator])
 
-        def digits(t: Term) -> tuple[Term, ...]:
+        def split_term(t: AffineTerm) -> tuple[AffineTerm, ...]:
             if t.iterator != iterator:
                 return (t,)
             if not t.is_plain:
-                raise UnsupportedError(f"{self.op.name}: an iterator of a packed operand must be split; form two kernels of it")
-            return t._replace(stride=t.stride * inner), Term(new, t.stride)
+                raise UnsupportedError(f"{self.op.name}: cannot split an iterator of a packed operand; form two kernels of it")
+            return t._replace(stride=t.stride * inner), AffineTerm(new, t.stride)
 
         self.accesses = [
-            None if a is None else a._replace(terms=tuple(d for t in a.terms for d in digits(t))) for a in self.accesses
+            None if a is None else a._replace(terms=tuple(d for t in a.terms for d in split_term(t))) for a in self.accesses
         ]
 
 
-class _Union:
+class _UnionFind:
     """Union-find over (stage, iterator)."""
 
     def __init__(self) -> None:
@@ -81,78 +84,84 @@ class _Union:
             x = p
         return x
 
-    def join(self, a: tuple[int, int], b: tuple[int, int]) -> None:
+    def unite(self, a: tuple[int, int], b: tuple[int, int]) -> None:
         ra, rb = self.find(a), self.find(b)
         self.parent[max(ra, rb)] = min(ra, rb)
 
 
-def nests_of(kernel: func.FuncOp) -> list[OpenNest]:
-    """The nests of a kernel, in program order. Iterators of extent 1 are in no dimension."""
-    walks = [_Walk.of(op) for op in kernel.body.block.ops if isinstance(op, linalg.GenericOp | linalg.FillOp)]
-    links = [(w, r, k) for r, walk in enumerate(walks) for k in range(len(walk.accesses)) for w in _writers(walks, r, k)]
-    while any([_align(walks[w], walks[r], k) for w, r, k in links]):
+def form_loop_nests(kernel: func.FuncOp) -> list[DynamicLoopNest]:
+    """Return the loop nests of a kernel, in program order. Iterators of extent 1 belong to no dimension."""
+    iterations = [_OpIteration.of(op) for op in kernel.body.block.ops if isinstance(op, linalg.GenericOp | linalg.FillOp)]
+    links = [
+        (w, r, k)
+        for r, iteration in enumerate(iterations)
+        for k in range(len(iteration.accesses))
+        for w in _writers(iterations, r, k)
+    ]
+    while any([_align(iterations[w], iterations[r], k) for w, r, k in links]):
         pass
-    union = _Union()
-    group = list(range(len(walks)))
+    union = _UnionFind()
+    group = list(range(len(iterations)))
     for w, r, k in links:
-        for twin, term in _twins(walks[w], walks[r], k):
-            union.join((w, twin.iterator), (r, term.iterator))
+        for matching, term in _matching_terms(iterations[w], iterations[r], k):
+            union.unite((w, matching.iterator), (r, term.iterator))
         group = [group[w] if g == group[r] else g for g in group]
     zeros = frozenset(kernel.body.block.args[k] for k in ints(kernel.attributes.get(ZEROS)))
-    members = ([(i, walks[i]) for i in range(len(walks)) if group[i] == g] for g in sorted(set(group)))
-    return [replace(_nest(m, union), zeros=zeros) for m in members]
+    members = ([(i, iterations[i]) for i in range(len(iterations)) if group[i] == g] for g in sorted(set(group)))
+    return [replace(_build_nest(m, union), zeros=zeros) for m in members]
 
 
-def _writers(walks: Sequence[_Walk], r: int, k: int) -> list[int]:
-    """The earlier ops whose output matters to operand `k` of op `r`: it reads it, or the buffer is a local one.
+def _writers(iterations: Sequence[_OpIteration], r: int, k: int) -> list[int]:
+    """Return the earlier ops whose output operand `k` of op `r` depends on: it reads it, or the buffer is local.
 
-    Two plain writes to disjoint windows of an argument (the border and the interior of a padded result) do not.
+    Two plain writes to disjoint subviews of an argument (the padding and the interior of a padded result) are
+    independent.
     """
-    op, here = walks[r].op, walks[r].accesses[k]
-    if here is None:
+    op, access = iterations[r].op, iterations[r].accesses[k]
+    if access is None:
         return []
     is_output = k == len(op.operands) - 1
     reads = isinstance(op, linalg.GenericOp) and is_read(op, k)
-    if is_output and not reads and not isinstance(here.root.owner, memref.AllocaOp):
+    if is_output and not reads and not isinstance(access.root.owner, memref.AllocaOp):
         return []
-    return [w for w in range(r) if walks[w].output.root is here.root]
+    return [w for w in range(r) if iterations[w].output.root is access.root]
 
 
-def _align(writer: _Walk, reader: _Walk, k: int) -> bool:
-    """Splits an iterator of the coarser walk where the other walks the same elements with two; whether it did."""
-    here = reader.accesses[k]
-    assert here is not None
-    for term in here.terms:
+def _align(writer: _OpIteration, reader: _OpIteration, k: int) -> bool:
+    """Split an iterator of the coarser op if the other traverses the same elements with two; return whether it did."""
+    access = reader.accesses[k]
+    assert access is not None
+    for term in access.terms:
         for t in writer.output.terms:
-            ours, theirs = reader.extents[term.iterator], writer.extents[t.iterator]
-            if t.stride != term.stride or ours == theirs:
+            reader_extent, writer_extent = reader.extents[term.iterator], writer.extents[t.iterator]
+            if t.stride != term.stride or reader_extent == writer_extent:
                 continue
-            if ours % theirs == 0:
-                reader.split(term.iterator, theirs)
+            if reader_extent % writer_extent == 0:
+                reader.split(term.iterator, writer_extent)
                 return True
-            if theirs % ours == 0:
-                writer.split(t.iterator, ours)
+            if writer_extent % reader_extent == 0:
+                writer.split(t.iterator, reader_extent)
                 return True
     return False
 
 
-def _twins(writer: _Walk, reader: _Walk, k: int) -> Iterator[tuple[Term, Term]]:
-    """The writer's and the reader's terms that walk the buffer alike."""
-    here, there = reader.accesses[k], writer.output
-    assert here is not None
-    for term in here.terms:
+def _matching_terms(writer: _OpIteration, reader: _OpIteration, k: int) -> Iterator[tuple[AffineTerm, AffineTerm]]:
+    """Yield the pairs of terms with which writer and reader traverse the buffer in the same order."""
+    access, written = reader.accesses[k], writer.output
+    assert access is not None
+    for term in access.terms:
         extent = reader.extents[term.iterator]
-        twin = next((t for t in there.terms if t.stride == term.stride and writer.extents[t.iterator] == extent), None)
-        if twin is None or here.offset != there.offset:
+        match_ = next((t for t in written.terms if t.stride == term.stride and writer.extents[t.iterator] == extent), None)
+        if match_ is None or access.offset != written.offset:
             raise UnsupportedError(
-                f"a kernel reads its local buffer {here.root.name_hint or ''} in another order than it was written; "
+                f"a kernel reads its local buffer {access.root.name_hint or ''} in another order than it was written; "
                 "form two kernels of it"
             )
-        yield twin, term
+        yield match_, term
 
 
-def _simplified(terms: Sequence[Term], extents: Sequence[Size]) -> Iterator[Term]:
-    """Terms without steps that never happen: extent 1, i floordiv c with i < c, i mod c with i < c."""
+def _simplified(terms: Sequence[AffineTerm], extents: Sequence[Size]) -> Iterator[AffineTerm]:
+    """Yield the terms without unreachable parts: extent 1, i floordiv c with i < c, i mod c with i < c."""
     for t in terms:
         extent = extents[t.iterator]
         if extent == 1 or (isinstance(extent, int) and t.divisor >= extent):
@@ -160,22 +169,22 @@ def _simplified(terms: Sequence[Term], extents: Sequence[Size]) -> Iterator[Term
         yield t._replace(modulus=0) if isinstance(extent, int) and t.modulus >= extent else t
 
 
-def _nest(members: list[tuple[int, _Walk]], union: _Union) -> OpenNest:
+def _build_nest(members: list[tuple[int, _OpIteration]], union: _UnionFind) -> DynamicLoopNest:
     numbers: dict[tuple[int, int], int] = {}
-    stages: list[Stage] = []
+    stages: list[NestStage] = []
     extents: dict[int, Size] = {}
-    for s, walk in members:
+    for s, iteration in members:
         dims: list[int] = []
-        for i, extent in enumerate(walk.extents):
-            # An iterator of extent 1 stands for no dimension: -1 keeps the positions of the others.
+        for i, extent in enumerate(iteration.extents):
+            # An iterator of extent 1 is no dimension: -1 keeps the positions of the others.
             d = -1 if extent == 1 else numbers.setdefault(union.find((s, i)), len(numbers))
             dims.append(d)
             if d >= 0:
                 extents[d] = extent
         renamed = tuple(
             None if a is None else a._replace(terms=tuple(t._replace(iterator=dims[t.iterator]) for t in a.terms))
-            for a in walk.accesses
+            for a in iteration.accesses
         )
-        reductions = frozenset(d for d, r in zip(dims, walk.reduced, strict=True) if r and d >= 0)
-        stages.append(Stage(walk.op, tuple(dims), reductions, renamed))
-    return OpenNest(stages, extents)
+        reductions = frozenset(d for d, r in zip(dims, iteration.reduced, strict=True) if r and d >= 0)
+        stages.append(NestStage(iteration.op, tuple(dims), reductions, renamed))
+    return DynamicLoopNest(stages, extents)

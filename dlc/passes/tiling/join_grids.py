@@ -1,7 +1,7 @@
-"""Grids of a kernel that do not depend on one another, as one.
+"""Join independent grids of a kernel into one.
 
-Where items of one of them meet, the points of the others are shared out to all of its items, which compute them first; no
-barrier comes to stand behind a branch, where some drivers get it wrong:
+If items of one grid use barriers, the points of the others are distributed over its items, which compute them
+first; no barrier may end up inside a branch, where some OpenCL drivers miscompile it:
 
     scf.parallel (%i0) = 0 to 56 {level = "grid"} { scf.parallel (%t0) = 0 to 64 {level = "item"} { …, gpu.barrier, … } }
     scf.parallel (%i1) = 0 to 17 {level = "grid"} { scf.parallel (%t1) = 0 to 31 {level = "item"} { A } }
@@ -12,7 +12,7 @@ barrier comes to stand behind a branch, where some drivers get it wrong:
         scf.if (%point < 527) { A at (%point floordiv 31, %point mod 31) }
         …, gpu.barrier, … } }
 
-Where none meet, their groups, which have as many items then, share a range of numbers:
+If none uses barriers, the groups of all grids, made equal in size, are numbered consecutively:
 
     scf.parallel (%group) = 0 to 61 {level = "grid"} {
       scf.if (%group < 56) {
@@ -33,21 +33,21 @@ from dlc.dialects.sizes import size_of
 from dlc.dialects.workgroup import is_workgroup
 from dlc.dims import Size, product
 from dlc.ir import Operation, StringAttr, func, gpu, memref, scf
-from dlc.passes.structured import Constants, Index, Place
-from dlc.passes.tiling.independent import Touched
+from dlc.passes.structured import ConstantPool, Index, OpBuilder
+from dlc.passes.tiling.memory_effects import MemoryEffects
 
 
 @dataclass(frozen=True)
-class _Grid:
-    """A grid of groups, and the loop over the items of one."""
+class _WorkGrid:
+    """A grid of work-groups, and the loop over the items of a group."""
 
     op: scf.ParallelOp
     items: scf.ParallelOp
 
     @staticmethod
-    def of(op: scf.ParallelOp) -> _Grid:
+    def of(op: scf.ParallelOp) -> _WorkGrid:
         loops = (o for o in op.body.block.ops if o.attributes.get("level") == StringAttr("item"))
-        return _Grid(op, cast(scf.ParallelOp, next(loops)))
+        return _WorkGrid(op, cast(scf.ParallelOp, next(loops)))
 
     @property
     def groups(self) -> Size:
@@ -55,172 +55,179 @@ class _Grid:
 
     @property
     def count(self) -> int:
-        """The items of a group."""
+        """The number of items of a group."""
         return int(product(points(self.items)))
 
     @property
-    def meets(self) -> bool:
-        """Whether its items wait for one another, or share memory."""
+    def needs_barriers(self) -> bool:
+        """Return whether its items synchronize or share memory."""
         ops = list(self.op.walk())
         shares = any(is_workgroup(o.memref) for o in ops if isinstance(o, memref.AllocaOp))
         return shares or any(isinstance(o, gpu.BarrierOp) for o in ops)
 
-    def groups_of(self, count: int) -> Size:
-        """How many groups of so many items its points are."""
-        return self.groups if count == self.count else _parts(self.groups * self.count, count)
+    def num_groups_of_size(self, count: int) -> Size:
+        """Return the number of groups of `count` items that cover its points."""
+        return self.groups if count == self.count else _ceil_div(self.groups * self.count, count)
 
 
 def points(op: scf.ParallelOp) -> list[Size]:
-    """How many points a parallel loop from zero on has along each axis."""
-    return [_parts(size_of(high), int(size_of(step))) for high, step in zip(op.upperBound, op.step, strict=True)]
+    """Return the number of points of a parallel loop (from zero) along each axis."""
+    return [_ceil_div(size_of(high), int(size_of(step))) for high, step in zip(op.upperBound, op.step, strict=True)]
 
 
-def _parts(size: Size, step: int) -> Size:
-    """⌈size / step⌉, of natural numbers alone: a kernel divides no others."""
+def _ceil_div(size: Size, step: int) -> Size:
+    """Return ⌈size / step⌉ with a non-negative dividend: kernels divide unsigned indices only."""
     return (size + (step - 1)) // step
 
 
-def join_grids(kernel: func.FuncOp, touched: dict[Operation, Touched], constants: Constants) -> None:
-    """Joins neighbours among a kernel's grids of groups; what each of them touches is said."""
-    for run in _runs(kernel, touched):
-        meeting = next((g for g in run if g.meets), None)
-        if len(run) > 1 and meeting is not None:
-            _share(meeting, run, constants)
+def join_grids(kernel: func.FuncOp, effects: dict[Operation, MemoryEffects], constants: ConstantPool) -> None:
+    """Join adjacent grids of a kernel, given the memory effects of each."""
+    for run in _independent_runs(kernel, effects):
+        synchronizing = next((g for g in run if g.needs_barriers), None)
+        if len(run) > 1 and synchronizing is not None:
+            _share_points_with(synchronizing, run, constants)
         elif len(run) > 1:
-            _Ranges(run, constants).write()
+            _ConcatenatedGrids(run, constants).write()
 
 
-def _runs(kernel: func.FuncOp, touched: dict[Operation, Touched]) -> list[list[_Grid]]:
-    """Grids that may be one, in order."""
-    runs: list[list[_Grid]] = [[]]
+def _independent_runs(kernel: func.FuncOp, effects: dict[Operation, MemoryEffects]) -> list[list[_WorkGrid]]:
+    """Return runs of grids that may be joined, in order."""
+    runs: list[list[_WorkGrid]] = [[]]
     for op in kernel.body.block.ops:
-        if op not in touched:
-            # Other code with effects, or that sees those of grids, stays where it is between them.
+        if op not in effects:
+            # Other ops with side effects, or that depend on those of grids, separate runs.
             if op.regions or not op.results or isinstance(op, memref.LoadOp):
                 runs.append([])
             continue
-        grid, run = _Grid.of(cast(scf.ParallelOp, op)), runs[-1]
-        if sum(g.meets for g in (*run, grid)) > 1 or not all(touched[op].is_independent(touched[g.op]) for g in run):
+        grid, run = _WorkGrid.of(cast(scf.ParallelOp, op)), runs[-1]
+        if sum(g.needs_barriers for g in (*run, grid)) > 1 or not all(effects[op].is_independent(effects[g.op]) for g in run):
             runs.append([])
         runs[-1].append(grid)
     return runs
 
 
-def _share(meeting: _Grid, run: Sequence[_Grid], constants: Constants) -> None:
-    """Shares out points of the other grids of a run to the items of the one that meet."""
-    block, outside, last = meeting.items.body.block, meeting.op.parent, run[-1].op
+def _share_points_with(synchronizing: _WorkGrid, run: Sequence[_WorkGrid], constants: ConstantPool) -> None:
+    """Distribute the points of the other grids of a run over the items of the one that synchronizes."""
+    block, parent, last = synchronizing.items.body.block, synchronizing.op.parent, run[-1].op
     first = block.first_op
-    assert first is not None and outside is not None
-    if meeting.op is not last:
-        # Views of what the others write may stand between them.
-        meeting.op.detach()
-        outside.insert_op_before(meeting.op, last)
+    assert first is not None and parent is not None
+    if synchronizing.op is not last:
+        # Views of what the others write may be defined between them.
+        synchronizing.op.detach()
+        parent.insert_op_before(synchronizing.op, last)
     for grid in run:
-        if grid is meeting:
+        if grid is synchronizing:
             continue
-        place = Place(constants, block, grid.op.location, anchor=first)
-        groups, items = _number(place, meeting.op), _number(place, meeting.items)
-        own = place.add(place.multiply(groups, meeting.count), items)
-        total, at_once = grid.groups * grid.count, meeting.groups * meeting.count
-        if isinstance(total, int) and isinstance(at_once, int) and total <= at_once:
-            _spread(place if total == at_once else place.branch(place.compare(own, "ult", total)), grid, own)
+        builder = OpBuilder(constants, block, grid.op.location, anchor=first)
+        groups, items = _linear_index(builder, synchronizing.op), _linear_index(builder, synchronizing.items)
+        item = builder.add(builder.multiply(groups, synchronizing.count), items)
+        total, items_total = grid.groups * grid.count, synchronizing.groups * synchronizing.count
+        if isinstance(total, int) and isinstance(items_total, int) and total <= items_total:
+            _inline_point(builder if total == items_total else builder.branch(builder.compare(item, "ult", total)), grid, item)
             continue
-        # None of them runs where there is no group, but how many rounds there are is computed.
-        rounds = place.quotient(place.divided(total + (at_once - 1)), place.maximum(place.divided(at_once), 1))
-        loop = place.loop(0, rounds, 1, name="round")
-        inside = place.inside(loop.body.block)
-        step = place.value(place.divided(at_once))
-        point = inside.add(inside.times(step, loop.body.block.args[0]), own)
-        _spread(inside.branch(inside.compare(point, "ult", inside.divided(total))), grid, point)
+        # With 0 groups nothing runs, but the number of rounds is still computed: avoid a division by 0.
+        rounds = builder.quotient(
+            builder.divided_size(total + (items_total - 1)), builder.maximum(builder.divided_size(items_total), 1)
+        )
+        loop = builder.loop(0, rounds, 1, name="round")
+        inside = builder.inside(loop.body.block)
+        step = builder.value(builder.divided_size(items_total))
+        point = inside.add(inside.times(step, loop.body.block.args[0]), item)
+        _inline_point(inside.branch(inside.compare(point, "ult", inside.divided_size(total))), grid, point)
         inside.yield_()
 
 
-def _spread(place: Place, grid: _Grid, point: Index) -> None:
-    """One of a grid's points, those of each group in turn."""
-    _move(place, grid.op, place.floordiv(point, grid.count))
-    _move(place, grid.items, place.remainder(point, grid.count))
+def _inline_point(builder: OpBuilder, grid: _WorkGrid, point: Index) -> None:
+    """Inline the code of one point of a grid: those of each group in turn."""
+    _inline_body(builder, grid.op, builder.floordiv(point, grid.count))
+    _inline_body(builder, grid.items, builder.remainder(point, grid.count))
 
 
-class _Ranges:
-    """Grids whose items do not meet, group behind group."""
+class _ConcatenatedGrids:
+    """Grids without barriers, their groups numbered consecutively."""
 
-    def __init__(self, grids: Sequence[_Grid], constants: Constants) -> None:
+    def __init__(self, grids: Sequence[_WorkGrid], constants: ConstantPool) -> None:
         self.grids = grids
         self.count = max(g.count for g in grids)
-        self.sizes = [g.groups_of(self.count) for g in grids]
+        self.sizes = [g.num_groups_of_size(self.count) for g in grids]
         last = grids[-1].op
         block = last.parent
         assert block is not None
-        self.place = Place(constants, block, last.location, anchor=last)
+        self.builder = OpBuilder(constants, block, last.location, anchor=last)
 
     def write(self) -> None:
-        loop = self.place.parallel("grid", [(sum(self.sizes, 0), 1)], ["group"])
-        place, group = self.place.inside(loop.body.block), loop.body.block.args[0]
+        """Generate the joined grid."""
+        loop = self.builder.parallel("grid", [(sum(self.sizes, 0), 1)], ["group"])
+        builder, group = self.builder.inside(loop.body.block), loop.body.block.args[0]
         first: Size = 0
-        at = place
+        grid_builder = builder
         for k, (grid, size) in enumerate(zip(self.grids, self.sizes, strict=True)):
-            inner = at.located(grid.op.location)
-            number = inner.subtract(group, inner.divided(first))
+            location_builder = grid_builder.with_location(grid.op.location)
+            inner_group = location_builder.subtract(group, location_builder.divided_size(first))
             first = first + size
-            inside = inner
+            group_builder = location_builder
             if k + 1 < len(self.grids):
-                inside, at = inner.either(inner.compare(group, "ult", inner.divided(first)))
+                group_builder, grid_builder = location_builder.if_else(
+                    location_builder.compare(group, "ult", location_builder.divided_size(first))
+                )
             if grid.count == self.count:
-                _move(inside, grid.op, number)
+                _inline_body(group_builder, grid.op, inner_group)
             else:
-                self.points(inside, grid, number)
-        place.insert(scf.ReduceOp())
+                self.points(group_builder, grid, inner_group)
+        builder.insert(scf.ReduceOp())
 
-    def points(self, place: Place, grid: _Grid, group: Index) -> None:
-        """The points of a grid, spread over groups of another size."""
-        loop = place.parallel("item", [(self.count, 1)], ["item"])
-        inside = place.inside(loop.body.block)
+    def points(self, builder: OpBuilder, grid: _WorkGrid, group: Index) -> None:
+        """Distribute the points of a grid over groups of another size."""
+        loop = builder.parallel("item", [(self.count, 1)], ["item"])
+        inside = builder.inside(loop.body.block)
         point = inside.add(inside.multiply(group, self.count), loop.body.block.args[0])
-        _spread(inside.branch(inside.compare(point, "ult", inside.divided(grid.groups * grid.count))), grid, point)
+        _inline_point(inside.branch(inside.compare(point, "ult", inside.divided_size(grid.groups * grid.count))), grid, point)
         inside.insert(scf.ReduceOp())
 
 
-def _move(place: Place, loop: scf.ParallelOp, number: Index) -> None:
-    """Moves the body of a parallel loop to where one of its points is computed; the loop goes."""
+def _inline_body(builder: OpBuilder, loop: scf.ParallelOp, linear_index: Index) -> None:
+    """Move the body of a parallel loop to the computation of point `linear_index`; erase the loop."""
     block = loop.body.block
-    for argument, value in zip(block.args, _digits(place, loop, number), strict=True):
-        place_of = place.value(value)
-        if place_of.name_hint is None:
-            place_of.name_hint = argument.name_hint
-        argument.replace_all_uses_with(place_of)
+    for argument, value in zip(block.args, _induction_values(builder, loop, linear_index), strict=True):
+        index = builder.value(value)
+        if index.name_hint is None:
+            index.name_hint = argument.name_hint
+        argument.replace_all_uses_with(index)
     for op in list(block.ops):
         if op is not block.last_op:
             op.detach()
-            place.located(op.location).insert(op)
+            builder.with_location(op.location).insert(op)
     loop.detach()
     loop.erase()
 
 
-def _digits(place: Place, loop: scf.ParallelOp, number: Index) -> list[Index]:
-    """The induction variables of point `number` of a parallel loop, row-major."""
-    sizes, found = points(loop), list[Index]()
+def _induction_values(builder: OpBuilder, loop: scf.ParallelOp, linear_index: Index) -> list[Index]:
+    """Return the induction variables of point `linear_index` of a parallel loop, row-major."""
+    sizes, values = points(loop), list[Index]()
     for size, step in reversed(list(zip(sizes, map(size_of, loop.step), strict=True))):
-        digit = number
-        if len(found) + 1 < len(sizes):
-            by = place.divided(size)
-            number, digit = _divided(place, number, by)
-        found.insert(0, place.multiply(digit, int(step)))
-    return found
+        digit = linear_index
+        if len(values) + 1 < len(sizes):
+            extent = builder.divided_size(size)
+            linear_index, digit = _divmod(builder, linear_index, extent)
+        values.insert(0, builder.multiply(digit, int(step)))
+    return values
 
 
-def _number(place: Place, loop: scf.ParallelOp) -> Index:
-    """The number of the point of a parallel loop that a place is in, row-major."""
-    number: Index = 0
+def _linear_index(builder: OpBuilder, loop: scf.ParallelOp) -> Index:
+    """Return the row-major index of the current point of a parallel loop."""
+    linear_index: Index = 0
     for induction, size, step in zip(loop.body.block.args, points(loop), map(size_of, loop.step), strict=True):
-        by = place.divided(size)
-        number = place.multiply(number, by) if isinstance(by, int) else place.times(by, number)
-        number = place.add(number, place.floordiv(induction, int(step)))
-    return number
+        extent = builder.divided_size(size)
+        linear_index = (
+            builder.multiply(linear_index, extent) if isinstance(extent, int) else builder.times(extent, linear_index)
+        )
+        linear_index = builder.add(linear_index, builder.floordiv(induction, int(step)))
+    return linear_index
 
 
-def _divided(place: Place, a: Index, b: Index) -> tuple[Index, Index]:
-    """⌊a / b⌋ and what remains, of an index that is not negative by one that is not zero."""
+def _divmod(builder: OpBuilder, a: Index, b: Index) -> tuple[Index, Index]:
+    """Return quotient and remainder of a non-negative index by a positive one."""
     if isinstance(b, int):
-        return place.floordiv(a, b), place.remainder(a, b)
-    whole = place.quotient(a, b)
-    return whole, place.subtract(a, place.times(whole, b))
+        return builder.floordiv(a, b), builder.remainder(a, b)
+    quotient = builder.quotient(a, b)
+    return quotient, builder.subtract(a, builder.times(quotient, b))

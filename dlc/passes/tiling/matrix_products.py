@@ -1,4 +1,4 @@
-"""Which contractions the matrix units of a device multiply, and what items bring of them at once; how: `matrices.py`."""
+"""Contractions that matrix units can compute, and their loads per item; `matrix_tile_body.py` generates the code."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dlc.dialects.dl.interfaces import Body
-from dlc.dialects.dl.narrow_numbers.words import DOTS
-from dlc.dialects.matrices import OWN_WORDS, WORDS
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS
+from dlc.dialects.matrix_multiply import TILE_WORDS, WORDS_PER_ITEM
 from dlc.ir import Block, Operation, StringAttr, arith, f32, i32, linalg
 from dlc.passes.structured import DOT
-from dlc.passes.tiling.nests import Nest, Stage
-from dlc.passes.tiling.plan import Matrices
+from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest
+from dlc.passes.tiling.plan import MatrixUnitTile
 
-# Items that have words of one row, or column; and columns that items bring at once, at most.
-ACROSS = WORDS // OWN_WORDS
-LANES = (4, 2, 1)
+# Items that share a row or column; candidate numbers of columns that an item loads at once.
+ITEMS_PER_ROW = TILE_WORDS // WORDS_PER_ITEM
+COLUMN_LOAD_WIDTHS = (4, 2, 1)
 
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """Which operands of a contraction, by position, are the matrices `a` and `b`, and which dimensions their axes follow.
+    """A contraction as a matrix product: operand positions `a` and `b`, and the dimensions of their axes.
 
-    `rows` are all that only `a` has, the outermost first; `words` are what is reduced, `dot` says how they are multiplied.
+    `rows` are the dimensions that only `a` has, the outermost first; `words` is the reduced one, of packed 32-bit
+    words; `dot` names the dot-product instruction.
     """
 
     dot: str
@@ -33,17 +34,17 @@ class MatrixProduct:
     words: int
 
 
-def matrix_product(stage: Stage, nest: Nest) -> MatrixProduct | None:
-    """What a contraction of plain operands is as a product of matrices of words that lie as `MatrixLeaf` brings them."""
+def matrix_product(stage: NestStage, nest: StaticLoopNest) -> MatrixProduct | None:
+    """Return a contraction of plain operands as a matrix product with the layout that `MatrixTileBody` loads; else None."""
     name = stage.op.attributes.get(DOT)
-    if not isinstance(name, StringAttr) or DOTS[name.data].total != f32 or nest.open:
+    if not isinstance(name, StringAttr) or PACKED_DOTS[name.data].total != f32 or nest.dynamic_dims:
         return None
     if [type(op) for op in stage.op.regions[0].block.ops] != _steps(name.data) or len(stage.op.operands) != 3:
         return None
     for k, (a, b) in enumerate((stage.inputs, stage.inputs[::-1])):
         columns = [d for d in nest.shared if stage.output.stride(d) == 1 == b.stride(d) and not a.uses(d)]
         rows = [d for d in nest.shared if a.uses(d) and not b.uses(d) and stage.output.uses(d)]
-        words = [d for d in stage.reductions if a.stride(d) == 1 and b.uses(d) and nest.extents[d] % WORDS == 0]
+        words = [d for d in stage.reductions if a.stride(d) == 1 and b.uses(d) and nest.extents[d] % TILE_WORDS == 0]
         if columns and rows and words:
             rows.sort(key=lambda d: int(stage.output.stride(d)), reverse=True)
             return MatrixProduct(name.data, k, 1 - k, tuple(rows), columns[0], words[0])
@@ -52,23 +53,23 @@ def matrix_product(stage: Stage, nest: Nest) -> MatrixProduct | None:
 
 @lru_cache
 def _steps(name: str) -> list[type[Operation]]:
-    """The ops of a body that adds a product of words to a sum, and does nothing else; constants are outside of it."""
+    """Return the ops of a body that only adds a packed dot product to a sum; constants are outside of it."""
     block = Block(arg_types=[i32, i32, f32])
     a, b, total = block.args
-    DOTS[name].added(Body(block), total, a, b)
+    PACKED_DOTS[name].accumulate(Body(block), total, a, b)
     return [*(type(op) for op in block.ops if not isinstance(op, arith.ConstantOp)), linalg.YieldOp]
 
 
-def words_at_once(m: Matrices) -> int:
-    """How many words of two rows an item brings, so that all items have some."""
-    return OWN_WORDS if m.rows * ACROSS // 2 % m.items == 0 else OWN_WORDS // 2
+def words_per_load(m: MatrixUnitTile) -> int:
+    """Return the number of words of two rows per load of an item, such that all items load some."""
+    return WORDS_PER_ITEM if m.rows * ITEMS_PER_ROW // 2 % m.items == 0 else WORDS_PER_ITEM // 2
 
 
-def columns_at_once(m: Matrices) -> int:
-    """How many columns of four rows an item brings, so that all items have some."""
-    return next((n for n in LANES if m.columns // n * ACROSS % m.items == 0), 0)
+def columns_per_load(m: MatrixUnitTile) -> int:
+    """Return the number of columns of four rows per load of an item, such that all items load some."""
+    return next((n for n in COLUMN_LOAD_WIDTHS if m.columns // n * ITEMS_PER_ROW % m.items == 0), 0)
 
 
-def brings_whole(m: Matrices) -> bool:
-    """Whether its items bring whole pieces, all as many."""
-    return m.rows * WORDS // (2 * words_at_once(m)) % m.items == 0 and columns_at_once(m) > 0
+def has_even_loads(m: MatrixUnitTile) -> bool:
+    """Return whether all items issue the same number of loads."""
+    return m.rows * TILE_WORDS // (2 * words_per_load(m)) % m.items == 0 and columns_per_load(m) > 0

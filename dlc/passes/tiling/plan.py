@@ -1,4 +1,4 @@
-"""Tile plans: how a nest is cut, as a value that can be printed, compared, overridden and drawn at random."""
+"""Tile plans: how a loop nest is tiled, as a value that can be printed, compared, overridden and drawn at random."""
 
 from __future__ import annotations
 
@@ -6,93 +6,110 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from dlc.dialects.matrices import COLUMNS, ITEMS, ROWS
-from dlc.passes.tiling.nests import Nest, Stage, can_split, initial_of
-from dlc.passes.tiling.running import running_sums
+from dlc.dialects.matrix_multiply import SUBGROUP_ITEMS, TILE_COLUMNS, TILE_ROWS
+from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, can_split, initial_fill
+from dlc.passes.tiling.online_softmax import match_online_softmax
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """Stages `first` to before `last` go through a tile together, in `steps`: parts of dimensions, the outermost loop first.
+class FusedLoop:
+    """Stages [first, last) in common loops over parts of a tile; `steps` are (dimension, step) pairs, outermost first.
 
-    `skips`: a part is left out where that changes nothing: of stages that end in a choice, where it falls on none of what they
-    compute; of a contraction alone, a part of the outermost loop in which its first operand is zeros.
+    `skips`: parts that do not affect the result are skipped. If the stages end in a masked select, these are the fully
+    masked parts; if they are one contraction, the parts of the outermost loop in which its first operand is all zeros.
 
-    `shown`: a dimension and a size; of its parts of this size all are left out that are behind the last one in which the
-    choice of the first sweep that makes one falls on what is computed.
+    `unmasked`: a dimension and a part size. The loop along the dimension ends after the last part of this size that is
+    not fully masked. The mask is that of the first fused loop that ends in a masked select.
     """
 
     first: int
     last: int
     steps: tuple[tuple[int, int], ...]
     skips: bool = False
-    shown: tuple[int, int] | None = None
+    unmasked: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         skips = ", skips" if self.skips else ""
-        shown = "" if self.shown is None else f", as far as d{self.shown[0]} is shown by {self.shown[1]}"
-        return f"{self.first} to {self.last - 1}: " + ", ".join(f"d{d} by {step}" for d, step in self.steps) + skips + shown
+        unmasked = "" if self.unmasked is None else f", d{self.unmasked[0]} up to the last unmasked {self.unmasked[1]}"
+        return (
+            f"stages {self.first} to {self.last - 1}: "
+            + ", ".join(f"d{d} by {step}" for d, step in self.steps)
+            + skips
+            + unmasked
+        )
 
 
 @dataclass(frozen=True)
-class Matrices:
-    """The product of matrices that a group makes: of up to `rows` along some dimensions of the task, the outermost first, which
-    its parts of these dimensions are counted through, by up to `columns` along another; 32 items have `down` by `right` of it.
+class MatrixUnitTile:
+    """The tile of a matrix product that a work-group computes on matrix units.
+
+    It has up to `rows` rows along the task's dimensions `along` (linearized, the outermost first), and up to `columns`
+    columns along the dimension `column`. Each warp of 32 items computes `warp_rows` by `warp_columns` of it.
     """
 
     along: tuple[int, ...]
     column: int
     rows: int
     columns: int
-    down: int
-    right: int
+    warp_rows: int
+    warp_columns: int
 
     @property
     def items(self) -> int:
-        return ITEMS * (self.rows // self.down) * (self.columns // self.right)
+        return SUBGROUP_ITEMS * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
 
     def __str__(self) -> str:
-        along = " ".join(f"d{d}" for d in self.along)
-        return f"{self.rows} ({along}) by {self.columns} (d{self.column}), {self.down} by {self.right} at once"
+        row_dims = " ".join(f"d{d}" for d in self.along)
+        return f"{self.rows} ({row_dims}) × {self.columns} (d{self.column}), {self.warp_rows} × {self.warp_columns} per warp"
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """How one nest is cut; dimensions are the nest's, sizes in iterations.
+    """Tile sizes and loop order of one loop nest. Dimensions are the nest's, sizes are in iterations, operands are positions.
 
-    `grid`: for shared dimensions, the part that one task covers; several tasks run at once. Those left out are whole in
-    every task. `register`: for shared dimensions, the tile that all stages compute at once. `order`: the loops over
-    register tiles inside a task, outermost first. `chunks`: for the dimensions that belong to single stages, how many
-    elements are computed at once; for a dimension reduced along contiguous memory, the number of partial results. `steps`:
-    for single stages, by position, the parts that are computed at once: all of a tile would not fit the registers.
-    A dimension without an entry in `register` or `chunks` goes in steps of 1 when shared, else whole.
+    On all targets:
+    - `grid`: for shared dimensions, the extent that one task covers; tasks run in parallel. Each task covers all of a
+      missing dimension.
+    - `register`: for shared dimensions, the register tile that all stages compute at once.
+    - `order`: the loops over register tiles inside a task, outermost first.
+    - `chunks`: for private dimensions (those of single stages), the elements computed at once; for one that is reduced
+      along contiguous memory, the number of partial results.
+    - `steps`: per stage, smaller tiles where a whole register tile would not fit the registers.
 
-    `items`, where a task is a group of items: how many share a dimension, outermost first; None where a task is one thread.
-    Along a shared dimension each item has its own register tile. The entries of dimensions of single stages, of one size,
-    are a team: its items share the work of a stage along its dimension chunk by chunk, and add up what they reduce.
-    `promote`: for one dimension that a contraction reduces, the part of it whose operands are brought to the group's memory
-    at a time. `pieces`: then an item may have several register tiles along shared dimensions, so many; the next one is behind
-    those of all items.
+    A dimension without an entry in `register` or `chunks` has steps of 1 if it is shared, else it is computed at once.
 
-    `matrices`, where a contraction is promoted: how items multiply matrices together; a group has all of its task at once.
+    Work-groups (None or empty for a CPU task, which is one thread):
+    - `items`: the work-items along each dimension, outermost first. Along a shared dimension each item has its own
+      register tile. Along private dimensions, all with the same number of items, the items cooperate: they compute
+      interleaved chunks of a stage, and combine their partial results of a reduction.
+    - `promote`: one reduced dimension of a contraction, and the chunk of it whose operands are in local memory at a time.
+    - `tiles_per_item`: with `promote`, the number of register tiles of an item along shared dimensions; the tiles of
+      different items are interleaved.
+    - `matrix_tile`: with `promote`, the tile that is computed on matrix units; a group then computes its whole task at
+      once.
 
-    `blocks`: for dimensions that the first reduction reduces, the part of them that all register tiles of a task go through
-    before the next part, so that what it reads stays in a cache; sums wait in memory meanwhile, and are added up in the same
-    order. `panels`: the operands of a contraction, by position, of which a task copies each block, in the order in which its
-    tiles read them.
-    `parts`: for shared dimensions, what of a task goes through a block at once: operands along them are copied part by part.
+    Cache blocking (packed GEMM):
+    - `blocks`: for dimensions of the leading reduction, the cache block size (kc). A task computes all of its register
+      tiles for one block before the next block. Between blocks, accumulators are in memory; the order of additions is
+      that of the unblocked sum.
+    - `panels`: the operands that a task packs, one block at a time, in the order in which its tiles read them.
+    - `macro_tile`: for shared dimensions, the part of a task (mc, nc) that is computed for a block at once; operands
+      along them are packed per macro tile.
+    - `prefetch`: the operands of which register tiles prefetch the next block, or the next product of the batch if the
+      reduction is one block.
 
-    `ahead`: the operands of it, by position, of which register tiles ask for the next block while they go through one, or for
-    the next product of a batch where all of what is reduced is one block.
+    Zeros and masks:
+    - `zero_trimmed_operand`: the operand whose leading and trailing zeros along the reduction each register tile skips.
+    - `mask_operand`: an operand of the last stage; a register tile where it is all zeros is not computed.
 
-    `spans`: the operand of the contraction, by position, of which zeros are left out at both ends of what is reduced, as each
-    register tile reads it. `hidden`: the operand of the last stage by whose zeros a register tile is not computed at all.
+    Attention:
+    - `fused_loops`: stages that run in common loops.
+    - `online_softmax`: a dimension and the size of its key blocks. The fused loops up to the last reduction along it run
+      block by block, with an online softmax (`online_softmax.py`), and buffers along it hold one block.
 
-    `running`: a dimension along which the sweeps go block by block of this size up to the last that reduces it: sums of
-    weights run (`running.py`), and buffers along it are of one block.
-
-    `even`: tasks cut open extents evenly, into as few register tiles as there can be. Those of fewer rows than this have few
-    sums, which would wait for one another: they are made in two halves.
+    Dynamic shapes:
+    - `balance_threshold`: if not 0, tasks split dynamic extents evenly into as few register tiles as possible. Tiles
+      with fewer rows than this have too few accumulators to hide the FMA latency, and use two sets of them.
     """
 
     grid: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -102,282 +119,315 @@ class TilePlan:
     steps: Mapping[int, Mapping[int, int]] = field(default_factory=dict[int, Mapping[int, int]])
     items: Mapping[int, int] | None = None
     promote: Mapping[int, int] = field(default_factory=dict[int, int])
-    pieces: Mapping[int, int] = field(default_factory=dict[int, int])
-    matrices: Matrices | None = None
+    tiles_per_item: Mapping[int, int] = field(default_factory=dict[int, int])
+    matrix_tile: MatrixUnitTile | None = None
     blocks: Mapping[int, int] = field(default_factory=dict[int, int])
     panels: tuple[int, ...] = ()
-    parts: Mapping[int, int] = field(default_factory=dict[int, int])
-    ahead: tuple[int, ...] = ()
-    spans: int | None = None
-    hidden: int | None = None
-    sweeps: tuple[Sweep, ...] = ()
-    running: tuple[int, int] | None = None
-    even: int = 0
+    macro_tile: Mapping[int, int] = field(default_factory=dict[int, int])
+    prefetch: tuple[int, ...] = ()
+    zero_trimmed_operand: int | None = None
+    mask_operand: int | None = None
+    fused_loops: tuple[FusedLoop, ...] = ()
+    online_softmax: tuple[int, int] | None = None
+    balance_threshold: int = 0
 
-    def check(self, nest: Nest) -> None:
-        """Raises ValueError, naming the entry, if the plan is not legal for the nest."""
+    def check(self, nest: StaticLoopNest) -> None:
+        """Raise ValueError, naming the entry, if the plan is not legal for the nest."""
         shared = set(nest.shared)
         for name, sizes in (("grid", self.grid), ("register", self.register)):
             for d, size in sizes.items():
-                # An open extent is an example: there may be more.
-                if d not in shared or size < 1 or (size > nest.extents[d] and d not in nest.open):
+                # The extent of a dynamic dimension is only representative: it may be larger.
+                if d not in shared or size < 1 or (size > nest.extents[d] and d not in nest.dynamic_dims):
                     raise ValueError(f"{name}[d{d}] = {size}: must be a shared dimension with 1 ≤ size ≤ its extent")
         for d, block in self.grid.items():
             if block % self.tile(d) and block != nest.extents[d]:
-                raise ValueError(f"grid[d{d}] = {block} is no multiple of the register tile {self.tile(d)}")
+                raise ValueError(f"grid[d{d}] = {block}: must be a multiple of the register tile {self.tile(d)}")
         if sorted(self.order) != sorted(shared):
-            raise ValueError(f"order {self.order} is not an order of the shared dimensions {sorted(shared)}")
+            raise ValueError(f"order {self.order}: must be a permutation of the shared dimensions {sorted(shared)}")
         for d, size in self.chunks.items():
             if d in shared or d not in nest.extents or not 1 <= size <= nest.extents[d]:
-                raise ValueError(f"chunks[d{d}] = {size}: must be a dimension of single stages with 1 ≤ size ≤ its extent")
+                raise ValueError(f"chunks[d{d}] = {size}: must be a dimension of a single stage with 1 ≤ size ≤ its extent")
         for k, steps in self.steps.items():
             for d, size in steps.items():
                 if not 0 <= k < len(nest.stages) or d not in nest.stages[k].dims or d in nest.stages[k].reductions or size < 1:
                     raise ValueError(f"steps[{k}][d{d}] = {size}: must be a dimension that the stage does not reduce")
-        swept = self.check_sweeps(nest)
-        self.check_running(nest)
-        for d, period in nest.packed_periods.items():
+        fused_dims = self.check_fused_loops(nest)
+        self.check_online_softmax(nest)
+        for d, panel in nest.panel_sizes.items():
             name, tile = ("register", self.tile(d)) if d in shared else ("chunks", self.chunks.get(d, nest.extents[d]))
-            if d not in swept and period % tile:
-                raise ValueError(f"{name}[d{d}] = {tile}: an operand is packed in panels of {period}")
-        for d, times in nest.repetitions.items():
+            if d not in fused_dims and panel % tile:
+                raise ValueError(f"{name}[d{d}] = {tile}: an operand is packed in panels of {panel}")
+        for d, times in nest.repeat_counts.items():
             if self.tile(d) % times and times % self.tile(d):
                 raise ValueError(f"register[d{d}] = {self.tile(d)}: an operand repeats each element {times} times")
         self.check_items(nest)
         self.check_promote(nest)
-        self.check_matrices(nest)
-        self.check_rounds(nest)
+        self.check_matrix_tile(nest)
+        self.check_ragged_extents(nest)
         self.check_blocks(nest)
 
-    def check_sweeps(self, nest: Nest) -> set[int]:
-        """The dimensions that sweeps cut, of those of single stages."""
+    def check_fused_loops(self, nest: StaticLoopNest) -> set[int]:
+        """Check the fused loops; return their dimensions."""
         done = 0
-        for sweep in self.sweeps:
-            stages = nest.stages[sweep.first : sweep.last]
-            if self.items is not None or self.is_blocked or not done <= sweep.first < sweep.last <= len(nest.stages):
+        for fused_loop in self.fused_loops:
+            stages = nest.stages[fused_loop.first : fused_loop.last]
+            if self.items is not None or self.is_blocked or not done <= fused_loop.first < fused_loop.last <= len(nest.stages):
                 raise ValueError(
-                    f"sweep {sweep}: must be stages behind those of the sweep before, of one thread, without blocks"
+                    f"fused loop {fused_loop}: its stages must follow those of the loop before; no items, no cache blocks"
                 )
-            for d, step in sweep.steps:
+            for d, step in fused_loop.steps:
                 if not 1 <= step <= nest.extents.get(d, 0):
-                    raise ValueError(f"sweep {sweep}: d{d} must be a dimension of the nest, in steps of 1 to its extent")
+                    raise ValueError(
+                        f"fused loop {fused_loop}: d{d} must be a dimension of the nest, with 1 ≤ step ≤ its extent"
+                    )
                 sums = [s for s in stages if d in s.reductions]
                 if not all(s.is_contraction or can_split(s, nest) for s in sums):
-                    raise ValueError(f"sweep {sweep}: a reduction has no combiner or no identity to split it with")
+                    raise ValueError(f"fused loop {fused_loop}: a reduction cannot be split: it has no combiner or no identity")
                 if any(a.root in {s.output.root for s in sums} for s in stages for a in s.inputs):
-                    raise ValueError(f"sweep {sweep}: what a stage reduces must be whole before another reads it")
+                    raise ValueError(f"fused loop {fused_loop}: a stage reads the result of a reduction before it is complete")
                 if any(t.modulus % step for s in stages for a in s.inputs for t in a.terms if t.iterator == d and t.modulus):
-                    raise ValueError(f"sweep {sweep}: an operand is packed in other panels")
-                if sweep.shown is not None and sweep.shown[0] == d and sweep.shown[1] % step:
-                    raise ValueError(f"sweep {sweep}: what is shown must be whole steps")
-            done = sweep.last
-        return {d for s in self.sweeps for d, _ in s.steps}
+                    raise ValueError(f"fused loop {fused_loop}: the step must divide the panels of a packed operand")
+                if fused_loop.unmasked is not None and fused_loop.unmasked[0] == d and fused_loop.unmasked[1] % step:
+                    raise ValueError(f"fused loop {fused_loop}: the unmasked size must be a multiple of the step")
+            done = fused_loop.last
+        return {d for s in self.fused_loops for d, _ in s.steps}
 
-    def check_running(self, nest: Nest) -> None:
-        if self.running is None:
+    def check_online_softmax(self, nest: StaticLoopNest) -> None:
+        if self.online_softmax is None:
             return
-        d, size = self.running
-        if not self.sweeps or running_sums(nest, d) is None:
-            raise ValueError(f"running[d{d}]: must be what sums of exponentials in sweeps reduce")
-        if not 1 <= size <= nest.extents[d] or (size < nest.extents[d] and size % nest.packed_periods.get(d, 1)):
-            raise ValueError(f"running[d{d}] = {size}: must be whole panels of an operand, and at most its extent")
+        d, size = self.online_softmax
+        if not self.fused_loops or match_online_softmax(nest, d) is None:
+            raise ValueError(f"online_softmax[d{d}]: must be the reduced dimension of a softmax in fused loops")
+        if not 1 <= size <= nest.extents[d] or (size < nest.extents[d] and size % nest.panel_sizes.get(d, 1)):
+            raise ValueError(
+                f"online_softmax[d{d}] = {size}: must be a multiple of an operand's panels, and at most the extent"
+            )
 
-    def check_items(self, nest: Nest) -> None:
+    def check_items(self, nest: StaticLoopNest) -> None:
         for d, n in (self.items or {}).items():
             if d not in nest.extents or n < 1:
                 raise ValueError(f"items[d{d}] = {n}: must be a dimension of the nest and at least 1")
-        team = self.team_dims(nest)
-        for d in nest.open if self.items is not None else ():
-            if d in nest.shared and (self.tile(d), self.grid.get(d)) != (1, self.covered(d)):
-                raise ValueError(f"grid[d{d}] = {self.grid.get(d)}: of an open extent each item of a group has one place")
-            if d in team and self.chunks.get(d, 1) != 1:
-                raise ValueError(f"chunks[d{d}] = {self.chunks[d]}: a team shares an open extent place by place")
-        if not team:
-            return
-        size = self.team(nest)
-        if size & (size - 1) or any((self.items or {})[d] != size for d in team):
-            raise ValueError(f"items {self.items}: dimensions of single stages have equal items, a power of two")
-        for stage in nest.stages:
-            if stage.scattered in team:
-                raise ValueError(f"items[d{stage.scattered}]: which of them a stage writes is data; no item has a part")
-            mine = [d for d in stage.dims if d in team]
-            if len(mine) > 1:
-                raise ValueError(f"items {self.items}: one stage has the dimensions {mine}, and one team")
-            if stage.reductions.intersection(mine) and not can_split(stage, nest):
-                raise ValueError(f"items[d{mine[0]}]: the reduction has no combiner or no identity to split it with")
-
-    def check_rounds(self, nest: Nest) -> None:
-        for d, block in self.grid.items():
-            if self.meets(nest) and block > self.covered(d) and nest.extents[d] % block:
+        cooperative = self.cooperative_dims(nest)
+        for d in nest.dynamic_dims if self.items is not None else ():
+            if d in nest.shared and (self.tile(d), self.grid.get(d)) != (1, self.group_tile(d)):
                 raise ValueError(
-                    f"grid[d{d}] = {block}: items that meet do the ragged {nest.extents[d]} in one round of {self.covered(d)}"
+                    f"grid[d{d}] = {self.grid.get(d)}: along a dynamic dimension each item of a group must have one index"
+                )
+            if d in cooperative and self.chunks.get(d, 1) != 1:
+                raise ValueError(f"chunks[d{d}] = {self.chunks[d]}: must be 1 for cooperating items along a dynamic dimension")
+        if not cooperative:
+            return
+        size = self.num_cooperating_items(nest)
+        if size & (size - 1) or any((self.items or {})[d] != size for d in cooperative):
+            raise ValueError(f"items {self.items}: dimensions of single stages must have equal items, a power of two")
+        for stage in nest.stages:
+            if stage.scatter_dim in cooperative:
+                raise ValueError(f"items[d{stage.scatter_dim}]: must not be a dimension along which a stage scatters")
+            stage_dims = [d for d in stage.dims if d in cooperative]
+            if len(stage_dims) > 1:
+                raise ValueError(
+                    f"items {self.items}: items can cooperate along one dimension per stage, not along {stage_dims}"
+                )
+            if stage.reductions.intersection(stage_dims) and not can_split(stage, nest):
+                raise ValueError(f"items[d{stage_dims[0]}]: the reduction cannot be split: it has no combiner or no identity")
+
+    def check_ragged_extents(self, nest: StaticLoopNest) -> None:
+        for d, block in self.grid.items():
+            if self.needs_barriers(nest) and block > self.group_tile(d) and nest.extents[d] % block:
+                raise ValueError(
+                    f"grid[d{d}] = {block}: a group with barriers cannot loop over tiles of a ragged extent "
+                    f"({nest.extents[d]}); use grid[d{d}] = {self.group_tile(d)}"
                 )
 
-    def check_promote(self, nest: Nest) -> None:
-        for d, n in self.pieces.items():
+    def check_promote(self, nest: StaticLoopNest) -> None:
+        for d, n in self.tiles_per_item.items():
             if not self.promote or d not in nest.shared or n < 1:
-                raise ValueError(f"pieces[d{d}] = {n}: must be of a shared dimension where a contraction is promoted")
+                raise ValueError(f"tiles_per_item[d{d}] = {n}: must be a shared dimension of a promoted contraction")
         if not self.promote:
             return
         contraction = promoted_stage(nest)
-        if contraction is None or self.items is None or self.team_dims(nest):
-            raise ValueError(f"promote {self.promote}: the nest is no contraction of plain operands by groups without a team")
+        if contraction is None or self.items is None or self.cooperative_dims(nest):
+            raise ValueError(
+                f"promote {self.promote}: must be a contraction of plain operands by work-groups without cooperating items"
+            )
         for d, size in self.promote.items():
-            known = not nest.open & contraction.reductions
-            if len(self.promote) > 1 or d not in contraction.reductions or not 1 <= size <= nest.extents[d] or not known:
+            is_static = not nest.dynamic_dims & contraction.reductions
+            if len(self.promote) > 1 or d not in contraction.reductions or not 1 <= size <= nest.extents[d] or not is_static:
                 raise ValueError(
-                    f"promote[d{d}] = {size}: must be one dimension that is reduced, all of them known, 1 ≤ size ≤ its extent"
+                    f"promote[d{d}] = {size}: must be one reduced dimension, all of them static, 1 ≤ size ≤ its extent"
                 )
 
-    def check_matrices(self, nest: Nest) -> None:
-        """Which operands there must be is `matrix_product`'s to say."""
-        if (m := self.matrices) is None:
+    def check_matrix_tile(self, nest: StaticLoopNest) -> None:
+        """Check `matrix_tile`; `matrix_product` decides which operands are legal."""
+        if (m := self.matrix_tile) is None:
             return
-        if not self.promote or nest.open or set(self.grid) != set(nest.shared):
-            raise ValueError(f"matrices {m}: must be of a contraction that is promoted, of known sizes, all of it in the grid")
-        if m.rows % m.down or m.columns % m.right or m.down % ROWS or m.right % COLUMNS:
-            raise ValueError(f"matrices {m}: parts must be whole ones of {ROWS} by {COLUMNS}, and a group have whole parts")
+        if not self.promote or nest.dynamic_dims or set(self.grid) != set(nest.shared):
+            raise ValueError(
+                f"matrix_tile {m}: must be a promoted contraction with static sizes and all shared dimensions in the grid"
+            )
+        if m.rows % m.warp_rows or m.columns % m.warp_columns or m.warp_rows % TILE_ROWS or m.warp_columns % TILE_COLUMNS:
+            raise ValueError(
+                f"matrix_tile {m}: warp tiles must be multiples of {TILE_ROWS} by {TILE_COLUMNS}, and divide the group's tile"
+            )
         if prod(self.grid[d] for d in m.along) > m.rows or self.grid[m.column] > m.columns:
-            raise ValueError(f"grid {self.grid}: more than the matrices {m} hold")
-        if prod((self.items or {}).values()) != m.items or self.register or self.pieces:
-            raise ValueError(f"items {self.items}: must be {m.items} for matrices {m}, without register tiles")
+            raise ValueError(f"grid {self.grid}: exceeds matrix_tile {m}")
+        if prod((self.items or {}).values()) != m.items or self.register or self.tiles_per_item:
+            raise ValueError(f"items {self.items}: must be {m.items} for matrix_tile {m}, without register tiles")
 
-    def check_blocks(self, nest: Nest) -> None:
+    def check_blocks(self, nest: StaticLoopNest) -> None:
         if not self.is_blocked:
             return
-        reduction = first_reduction(nest)
-        if reduction is None or self.items is not None or nest.open:
+        reduction = leading_reduction(nest)
+        if reduction is None or self.items is not None or nest.dynamic_dims:
             raise ValueError(
-                f"blocks {self.blocks}, panels {self.panels}: the nest is no reduction of known sizes, or computed by groups"
+                f"blocks {self.blocks}, panels {self.panels}: must be a reduction with static sizes, without items"
             )
         for d, size in self.blocks.items():
             if d not in reduction.reductions or d in self.chunks or not 1 <= size <= nest.extents[d]:
                 raise ValueError(
-                    f"blocks[d{d}] = {size}: must be a dimension that is reduced at once, with 1 ≤ size ≤ its extent"
+                    f"blocks[d{d}] = {size}: must be a reduced dimension without chunks, with 1 ≤ size ≤ its extent"
                 )
-        for d, size in self.parts.items():
+        for d, size in self.macro_tile.items():
             if d not in nest.shared or not self.panels or size % self.tile(d) or size < 1:
-                raise ValueError(f"parts[d{d}] = {size}: must be whole register tiles of a task that copies operands")
+                raise ValueError(f"macro_tile[d{d}] = {size}: must be a multiple of the register tile, in a plan with panels")
         in_blocks = any(size < nest.extents[d] for d, size in self.blocks.items())
-        for k in self.ahead:
+        for k in self.prefetch:
             access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
             plain = access is not None and all(t.is_plain for t in access.terms)
             rows = access is not None and any(access.stride(d) == 1 for d in nest.shared)
-            if not plain or not rows or not (in_blocks or any(map(reduction.is_batch, nest.shared))):
-                raise ValueError(f"ahead {self.ahead}: {k} is no operand in rows of a contraction in blocks, or of a batch")
-        if self.spans is not None and (len(reduction.reductions) != 1 or not 0 <= self.spans < len(reduction.accesses) - 1):
-            raise ValueError(f"spans {self.spans}: must be an operand of a contraction that reduces one dimension")
-        if self.hidden is not None and (self.blocks or len(nest.stages) != 3):
-            raise ValueError(f"hidden {self.hidden}: a stage must follow the contraction, and register tiles be whole")
+            if not plain or not rows or not (in_blocks or any(map(reduction.is_batch_dim, nest.shared))):
+                raise ValueError(
+                    f"prefetch {self.prefetch}: operand {k} must be read in rows, by a contraction with blocks or a batch"
+                )
+        k = self.zero_trimmed_operand
+        if k is not None and (len(reduction.reductions) != 1 or not 0 <= k < len(reduction.accesses) - 1):
+            raise ValueError(f"zero_trimmed_operand {k}: must be an operand of a contraction that reduces one dimension")
+        if self.mask_operand is not None and (self.blocks or len(nest.stages) != 3):
+            raise ValueError(f"mask_operand {self.mask_operand}: needs one stage after the contraction, and no blocks")
         for k in self.panels:
             access = reduction.accesses[k] if 0 <= k < len(reduction.accesses) - 1 else None
             if access is None or not all(t.is_plain for t in access.terms):
-                raise ValueError(f"panels {self.panels}: {k} is no operand of plain strides")
+                raise ValueError(f"panels {self.panels}: operand {k} must have plain strides")
 
     @property
     def is_blocked(self) -> bool:
-        """Whether a task does something for its tiles: blocks that they go through together, copies, a look for zeros."""
-        return bool(self.blocks or self.panels or self.ahead or self.spans is not None or self.hidden is not None)
+        """Return whether the tiles of a task share work: cache blocks, packed panels, prefetches, or a scan for zeros."""
+        return bool(
+            self.blocks
+            or self.panels
+            or self.prefetch
+            or self.zero_trimmed_operand is not None
+            or self.mask_operand is not None
+        )
 
     def tile(self, d: int) -> int:
-        """The register tile along a shared dimension."""
+        """Return the register tile along a shared dimension."""
         return self.register.get(d, 1)
 
-    def apart(self, d: int) -> int:
-        """What the items of a group cover of a shared dimension with one register tile each."""
+    def item_tile_stride(self, d: int) -> int:
+        """Return the extent of a shared dimension that the items of a group cover with one register tile each."""
         return self.tile(d) * (self.items or {}).get(d, 1)
 
-    def covered(self, d: int) -> int:
-        """What the items of a group, or the one thread of a task, cover of a shared dimension at once."""
-        return self.grid[d] if self.matrices is not None else self.apart(d) * self.pieces.get(d, 1)
+    def group_tile(self, d: int) -> int:
+        """Return the extent of a shared dimension that the items of a group, or the one thread of a task, cover at once."""
+        return self.grid[d] if self.matrix_tile is not None else self.item_tile_stride(d) * self.tiles_per_item.get(d, 1)
 
-    def team_dims(self, nest: Nest) -> list[int]:
-        """The dimensions of single stages that items share."""
+    def cooperative_dims(self, nest: StaticLoopNest) -> list[int]:
+        """Return the private dimensions along which items cooperate."""
         return [d for d in self.items or {} if d not in nest.shared]
 
-    def team(self, nest: Nest) -> int:
-        """The number of items that compute one register tile together."""
-        return max(((self.items or {})[d] for d in self.team_dims(nest)), default=1)
+    def num_cooperating_items(self, nest: StaticLoopNest) -> int:
+        """Return the number of items that compute one register tile together."""
+        return max(((self.items or {})[d] for d in self.cooperative_dims(nest)), default=1)
 
-    def meets(self, nest: Nest) -> bool:
-        """Whether items wait for one another."""
-        return bool(self.promote) or self.team(nest) > 1
+    def needs_barriers(self, nest: StaticLoopNest) -> bool:
+        """Return whether the items of a group synchronize at barriers."""
+        return bool(self.promote) or self.num_cooperating_items(nest) > 1
 
     def __str__(self) -> str:
         def sizes(m: Mapping[int, int]) -> str:
             return ", ".join(f"d{d}: {s}" for d, s in m.items())
 
         order = " ".join(f"d{d}" for d in self.order)
-        cut = f"grid {{{sizes(self.grid)}}} register {{{sizes(self.register)}}} chunks {{{sizes(self.chunks)}}}"
+        text = f"grid {{{sizes(self.grid)}}} register {{{sizes(self.register)}}} chunks {{{sizes(self.chunks)}}}"
         steps = "".join(f" steps[{k}] {{{sizes(s)}}}" for k, s in self.steps.items())
         items = "" if self.items is None else f" items {{{sizes(self.items)}}}"
         promote = f" promote {{{sizes(self.promote)}}}" if self.promote else ""
-        promote += f" pieces {{{sizes(self.pieces)}}}" if self.pieces else ""
-        promote += "" if self.matrices is None else f" matrices {{{self.matrices}}}"
+        promote += f" tiles_per_item {{{sizes(self.tiles_per_item)}}}" if self.tiles_per_item else ""
+        promote += "" if self.matrix_tile is None else f" matrix_tile {{{self.matrix_tile}}}"
         blocks = f" blocks {{{sizes(self.blocks)}}} panels {self.panels}" if self.is_blocked else ""
-        blocks += f" parts {{{sizes(self.parts)}}}" if self.parts else ""
-        blocks += f" ahead {self.ahead}" if self.ahead else ""
-        zeros = "".join(f" {name} {k}" for name, k in (("spans", self.spans), ("hidden", self.hidden)) if k is not None)
-        sweeps = "".join(f" sweep {{{s}}}" for s in self.sweeps)
-        running = "" if self.running is None else f" running d{self.running[0]} by {self.running[1]}"
-        cut += f" even, in halves below {self.even}" if self.even else ""
-        return f"{cut}{steps}{items}{promote}{blocks}{zeros}{sweeps}{running} order ({order})"
+        blocks += f" macro_tile {{{sizes(self.macro_tile)}}}" if self.macro_tile else ""
+        blocks += f" prefetch {self.prefetch}" if self.prefetch else ""
+        operands = {"zero_trimmed_operand": self.zero_trimmed_operand, "mask_operand": self.mask_operand}
+        zeros = "".join(f" {name} {k}" for name, k in operands.items() if k is not None)
+        fused_loops = "".join(f" fused_loop {{{s}}}" for s in self.fused_loops)
+        online_softmax = (
+            "" if self.online_softmax is None else f" online_softmax d{self.online_softmax[0]} by {self.online_softmax[1]}"
+        )
+        text += f" balance_threshold {self.balance_threshold}" if self.balance_threshold else ""
+        return f"{text}{steps}{items}{promote}{blocks}{zeros}{fused_loops}{online_softmax} order ({order})"
 
 
-def fitting_tile(nest: Nest, d: int, wanted: int) -> int:
-    """The largest tile up to `wanted` that a dimension may have: within its extent, a part of a packed panel, and whole
-    repetitions of an operand's elements or a part of one."""
-    wanted, period, times = min(wanted, nest.extents[d]), nest.packed_periods.get(d), nest.repetitions.get(d, 1)
-    if period is None and wanted >= times:
+def fitting_tile(nest: StaticLoopNest, d: int, wanted: int) -> int:
+    """Return the largest legal tile up to `wanted` along a dimension.
+
+    It is at most the extent, divides the panel size of a packed operand, and is a multiple or a divisor of the number of
+    times that an operand repeats each element.
+    """
+    wanted, panel, times = min(wanted, nest.extents[d]), nest.panel_sizes.get(d), nest.repeat_counts.get(d, 1)
+    if panel is None and wanted >= times:
         return wanted - wanted % times
-    return next(tile for tile in range(min(wanted, period or times), 0, -1) if (period or times) % tile == 0)
+    return next(tile for tile in range(min(wanted, panel or times), 0, -1) if (panel or times) % tile == 0)
 
 
-def first_contraction(nest: Nest) -> Stage | None:
-    """The first reduction of a nest, if it is a contraction."""
-    stage = first_reduction(nest)
+def leading_contraction(nest: StaticLoopNest) -> NestStage | None:
+    """Return the first reduction of a nest if it is a contraction."""
+    stage = leading_reduction(nest)
     return stage if stage is not None and stage.is_contraction else None
 
 
-def first_reduction(nest: Nest) -> Stage | None:
-    """The reduction that a nest begins with but for the fill of its result; its results are those of the nest's tiles."""
+def leading_reduction(nest: StaticLoopNest) -> NestStage | None:
+    """Return the reduction that a nest begins with, after the fill of its result.
+
+    None for other nests, and for a reduction with a private parallel dimension.
+    """
     reduction = next((k for k, s in enumerate(nest.stages) if s.reductions), 0)
     stage = nest.stages[reduction]
-    before = nest.stages[:reduction]
+    preceding = nest.stages[:reduction]
     if (
         not stage.reductions
-        or stage.scattered is not None
-        or stage.reads_at_computed_places
-        or len(before) != 1
-        or before[0] is not initial_of(stage, nest)
+        or stage.scatter_dim is not None
+        or stage.has_indirect_loads
+        or len(preceding) != 1
+        or preceding[0] is not initial_fill(stage, nest)
     ):
         return None
     private = [d for d in stage.dims if d >= 0 and d not in nest.shared and d not in stage.reductions]
     return None if private else stage
 
 
-def promoted_stage(nest: Nest) -> Stage | None:
-    """The contraction whose operands can be brought to a group's memory: one that the nest begins with, of plain operands."""
-    stage = first_contraction(nest)
+def promoted_stage(nest: StaticLoopNest) -> NestStage | None:
+    """Return the contraction whose operands can be promoted to local memory: the leading one, with plain operands."""
+    stage = leading_contraction(nest)
     if stage is None or not all(t.is_plain for a in (*stage.inputs, stage.output) for t in a.terms):
         return None
     return stage
 
 
-def equal_tile(extent: int, limit: int) -> int:
-    """The tile of which as few as can be, of up to `limit`, cover `extent`: all of them are as good as full."""
+def balanced_tile(extent: int, limit: int) -> int:
+    """Return the tile that covers `extent` with as few tiles of up to `limit` as possible, all of them nearly full."""
     return -(-extent // -(-extent // limit))
 
 
-def whole_parts(extent: int, limit: int) -> int:
-    """As `even_tile`, a multiple of four rather than another divisor: four neighbours are fetched at once."""
-    fours = (tile for tile in range(limit - limit % 4, limit // 2, -4) if extent % tile == 0)
-    return next(fours, even_tile(extent, limit))
+def vector_divisor_tile(extent: int, limit: int) -> int:
+    """Return a tile like `divisor_tile`, preferring multiples of four: four adjacent elements are fetched at once."""
+    multiples = (tile for tile in range(limit - limit % 4, limit // 2, -4) if extent % tile == 0)
+    return next(multiples, divisor_tile(extent, limit))
 
 
-def even_tile(extent: int, limit: int) -> int:
-    """The largest tile up to `limit` that cuts `extent` evenly, or nearly so; a divisor if one is above half the limit."""
+def divisor_tile(extent: int, limit: int) -> int:
+    """Return the largest divisor of `extent` from half the limit to the limit; without one a balanced tile."""
     if extent <= limit:
         return extent
     divisors = (tile for tile in range(limit, limit // 2, -1) if extent % tile == 0)
-    return next(divisors, equal_tile(extent, limit))
+    return next(divisors, balanced_tile(extent, limit))

@@ -1,4 +1,4 @@
-"""What a structured op says of itself: its maps and iterators, and where its body loads from."""
+"""Queries on structured ops: their maps and iterators, and the loads of their bodies."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from dlc.errors import UnsupportedError
 from dlc.ir import AffineDimExpr, AffineMap, IteratorTypeAttr, MemRefType, Operation, SSAValue, arith, linalg, memref
 from dlc.passes.types import memref_of
 
-# Says of a contraction that each sum is made as two, of the first and of the second half of what is reduced.
-IN_HALVES = "dl.halves"
-# Says of an op that it adds one step of a reduction to sums that go on.
+# Attribute of a contraction: use two accumulators per sum, for the first and the second half of the reduction.
+TWO_ACCUMULATORS = "dl.two_accumulators"
+# Attribute of an op: it adds a single step of a reduction to accumulators.
 ONE_STEP = "dl.one_step"
 
 StructuredOp = linalg.GenericOp | linalg.FillOp
 
 
-def loads_at_computed_places(op: Operation) -> bool:
-    """Whether its body loads from memory at other places than constants: such a body runs element by element."""
+def has_indirect_loads_in_body(op: Operation) -> bool:
+    """Return whether the body loads from memory at indices that are not constant: such a body runs element by element."""
     loads = (o for o in op.regions[0].block.ops if isinstance(o, memref.LoadOp))
     return any(not isinstance(index.owner, arith.ConstantOp) for load in loads for index in load.indices)
 
 
-def neighbour_loads(op: Operation) -> int | None:
-    """The iterator along which all loads at computed places read neighbours or the same: they take vectors along it.
+def contiguous_load_iterator(op: Operation) -> int | None:
+    """Return the iterator along which all indirect loads read contiguous or equal elements, so that they are vector loads.
 
     %row = memref.load %indices[%i];  %v = memref.load %x[%row, %j]   →   j
     """
     body = op.regions[0].block
-    lanes = [o for o in body.ops if isinstance(o, linalg.IndexOp)]
-    for d in sorted({o.dim.value.data for o in lanes}, reverse=True):
+    indices = [o for o in body.ops if isinstance(o, linalg.IndexOp)]
+    for d in sorted({o.dim.value.data for o in indices}, reverse=True):
         varying: set[SSAValue] = set()
         for inner in body.ops:
-            here = isinstance(inner, linalg.IndexOp) and inner.dim.value.data == d
-            if here or not varying.isdisjoint(inner.operands):
+            is_index = isinstance(inner, linalg.IndexOp) and inner.dim.value.data == d
+            if is_index or not varying.isdisjoint(inner.operands):
                 varying.update(inner.results)
         loads = [o for o in body.ops if isinstance(o, memref.LoadOp) and not varying.isdisjoint(o.indices)]
-        if loads and all(reads_neighbours(load, varying) for load in loads):
+        if loads and all(loads_contiguously(load, varying) for load in loads):
             return d
     return None
 
 
-def reads_neighbours(load: memref.LoadOp, varying: Container[SSAValue]) -> bool:
-    """Whether only the last index varies, as an iterator does, on which something may be added, over contiguous memory."""
+def loads_contiguously(load: memref.LoadOp, varying: Container[SSAValue]) -> bool:
+    """Return whether only the last index varies, as an iterator plus an offset, over contiguous memory."""
     *outer, last = load.indices
     if any(i in varying for i in outer) or strides_of(load.memref)[-1] != 1:
         return False
@@ -54,12 +54,12 @@ def reads_neighbours(load: memref.LoadOp, varying: Container[SSAValue]) -> bool:
 
 
 def is_read(op: StructuredOp, k: int) -> bool:
-    """Whether the body uses operand `k`: a window's shape, say, is an operand for its sizes alone."""
+    """Return whether the body uses operand `k`: an operand may only define iterator extents, such as a window's shape."""
     return op.regions[0].block.args[k].first_use is not None
 
 
 def operand_maps(op: StructuredOp) -> list[AffineMap]:
-    """One map per operand."""
+    """Return one indexing map per operand."""
     if isinstance(op, linalg.FillOp):
         rank = len(memref_of(op.outputs[0]).get_shape())
         return [AffineMap(rank, 0, ()), AffineMap.identity(rank)]
@@ -70,17 +70,17 @@ _REDUCTION = IteratorTypeAttr.reduction()
 
 
 def reduction_iterators(op: StructuredOp) -> list[bool]:
-    """Which iterators are reduced."""
+    """Return for each iterator whether it is reduced."""
     if isinstance(op, linalg.FillOp):
         return [False] * len(memref_of(op.outputs[0]).get_shape())
     return [t == _REDUCTION for t in op.iterator_types]
 
 
 def iterator_extents(op: StructuredOp) -> list[Size]:
-    """The number of steps of each iterator, from the shapes that plain map results index.
+    """Return the extent of each iterator, from the shapes that plain map results index.
 
-    An iterator that no operand indexes by itself (one inside a sum or a division only) has no such shape: lowering adds
-    none, as in MLIR, where these loops would have no bounds.
+    An iterator that no operand indexes by itself (only inside a sum or a division) has no extent: lowering makes none,
+    as in MLIR, where these loops would have no bounds.
     """
     maps = operand_maps(op)
     extents: list[Size] = [-1] * maps[0].num_dims
@@ -91,5 +91,5 @@ def iterator_extents(op: StructuredOp) -> list[Size]:
             if isinstance(expr, AffineDimExpr):
                 extents[expr.position] = size
     if -1 in extents:
-        raise UnsupportedError(f"{op.name}: iterator {extents.index(-1)} has no operand that gives its extent")
+        raise UnsupportedError(f"{op.name}: no operand defines the extent of iterator {extents.index(-1)}")
     return extents

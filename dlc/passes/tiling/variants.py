@@ -1,4 +1,4 @@
-"""Ways to choose tiles otherwise than the rules say, which measurement may find better."""
+"""Alternative tile choices for autotuning, which measurement may find better than the rules."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to choose otherwise, which measurement may find better for a kernel.
+    """A deviation from the rules that choose tiles.
 
-    `rows`: how many of the rows that fit a contraction's register tile takes at most, as a share; `work`: how much makes a
-    task, in tasks of the target; `other_order`: rows before panels of weights where these came first, and the other way round.
+    `rows`: scales the maximum rows of a contraction's register tile; `work`: scales the target's work per task;
+    `other_order`: swaps the loop order of rows and panels.
     """
 
     rows: float = 1
@@ -20,10 +20,10 @@ class Variant:
     def __str__(self) -> str:
         rows = f"{self.rows:.0%} of the rows" if self.rows != 1 else ""
         work = f"tasks of {self.work:g} times the work" if self.work != 1 else ""
-        return ", ".join(filter(None, (rows, work, "in the other order" if self.other_order else ""))) or "as the rules say"
+        return ", ".join(filter(None, (rows, work, "in the other loop order" if self.other_order else ""))) or "default rules"
 
 
-# The first is what the rules say; the others are worth trying.
+# The first variant follows the rules; the others are worth measuring.
 VARIANTS = (
     Variant(),
     *(Variant(rows=rows) for rows in (0.9, 0.75, 0.6, 0.5)),

@@ -1,1 +1,1 @@
-"""Functions of functions, `dl.jvp`, `dl.vjp` and `dl.vmap`, made into the ops that compute them."""
+"""Expansion of the function transformations `dl.jvp`, `dl.vjp` and `dl.vmap` into plain ops."""

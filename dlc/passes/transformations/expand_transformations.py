@@ -1,31 +1,31 @@
-"""Derivatives and batches of functions become the ops that compute them."""
+"""Expand derivatives and batched functions into plain ops."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from dlc.dialects import dl
-from dlc.dialects.dl.programs.transformations import Custom, Transformation
-from dlc.ir import Context, ModuleOp, ModulePass, all_of
-from dlc.passes.autodiff.forward import add_tangents
-from dlc.passes.autodiff.reverse import add_cotangents
+from dlc.dialects.dl.programs.transformations import CustomDerivativeRule, Transformation
+from dlc.ir import Context, ModuleOp, ModulePass, walk_ops
+from dlc.passes.autodiff.forward_mode import add_tangents
+from dlc.passes.autodiff.reverse_mode import add_cotangents
 from dlc.passes.batching.expand_vmap import expand_vmap
-from dlc.passes.dl.rewriting import erase_unused, with_nested
-from dlc.passes.dl.simplification.cse import CsePass, share
+from dlc.passes.dl.rewriting import erase_unused, nested_blocks
+from dlc.passes.dl.simplification.cse import CsePass, merge_equal_ops
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.transformations.inline import inline
 
 
 @dataclass(frozen=True)
 class ExpandTransformationsPass(ModulePass):
-    """`expand-transformations`: plain ops in the place of each `dl.jvp`, `dl.vjp` and `dl.vmap`, the innermost first.
+    """`expand-transformations`: expands each `dl.jvp`, `dl.vjp` and `dl.vmap` into plain ops, the innermost first.
 
         %y, %g = dl.vjp %x, %one { ^bb0(%x): %s = dl.sin %x; dl.yield %s }
     →   %y = dl.sin %x;  %c = dl.cos %x;  %g = dl.mul %one, %c
 
-    It comes before every other pass: a pass that rewrites arithmetic might change a derivative (`maximum(x, 0)` has ½ at 0,
-    `relu(x)` has 0). Only equal ops become one before, since the cotangents of duplicates never meet again. Functions with
-    a rule of their own that nobody differentiates become their first body.
+    It runs before all rewrites: a pass that rewrites arithmetic might change a derivative (that of `maximum(x, 0)` at 0 is ½,
+    that of `relu(x)` is 0). Only CSE runs before it, since the cotangents of duplicate ops would never merge again. Functions
+    with a custom derivative rule that are not differentiated become their primal body.
     """
 
     name = "expand-transformations"
@@ -35,9 +35,9 @@ class ExpandTransformationsPass(ModulePass):
             return
         CsePass().apply(ctx, op)
         DcePass().apply(ctx, op)
-        # An op is walked before those in it: the last one has none inside.
-        for inner in reversed([t for t in _transformations(op) if not isinstance(t, Custom)]):
-            # What only an expanded body has read is erased with its reader.
+        # A walk visits an op before the ops inside, so reverse order expands the innermost first.
+        for inner in reversed([t for t in _transformations(op) if not isinstance(t, CustomDerivativeRule)]):
+            # A transformation may have been erased as unused.
             if inner.parent is not None:
                 _tidy(inner)
                 _expand(inner)
@@ -45,8 +45,8 @@ class ExpandTransformationsPass(ModulePass):
             _expand(inner)
 
 
-def expanded(module: ModuleOp) -> ModuleOp:
-    """A module to be evaluated: itself, or a copy with plain ops in the place of transformations."""
+def expand_for_evaluation(module: ModuleOp) -> ModuleOp:
+    """Return a module that can be evaluated: itself, or a copy with expanded transformations."""
     if not _transformations(module):
         return module
     copy = module.clone()
@@ -55,14 +55,14 @@ def expanded(module: ModuleOp) -> ModuleOp:
 
 
 def _transformations(module: ModuleOp) -> list[Transformation]:
-    return list(all_of(module, Transformation))
+    return list(walk_ops(module, Transformation))
 
 
 def _tidy(op: Transformation) -> None:
-    """Makes equal ops of a body one, and leaves out those that nobody reads: expanding the ops in it made some."""
-    for block in with_nested(op.blocks):
-        share(block)
-    for block in with_nested(op.blocks):
+    """Run CSE and DCE on the bodies of an op, after inner transformations were expanded."""
+    for block in nested_blocks(op.blocks):
+        merge_equal_ops(block)
+    for block in nested_blocks(op.blocks):
         erase_unused(list(block.ops))
 
 
@@ -76,5 +76,5 @@ def _expand(op: Transformation) -> None:
         case dl.VjpOp():
             add_cotangents(op.block, op.wrt_indices, op.of_indices)
         case _:
-            assert isinstance(op, Custom)
+            assert isinstance(op, CustomDerivativeRule)
     inline(op, op.block, op.operands)

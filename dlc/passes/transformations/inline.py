@@ -1,4 +1,4 @@
-"""Bodies put in the place of the op that has them."""
+"""Inline the body of an op."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dlc.ir import Block, Operation, SSAValue
 
 
 def inline(op: Operation, block: Block, arguments: Sequence[SSAValue]) -> None:
-    """Puts the ops of one of an op's bodies, for these arguments, where the op is; what it yields are the results."""
+    """Move the ops of a body before its op, with these arguments, and replace the op's results by the values that it yields."""
     outer, last = op.parent, block.last_op
     assert outer is not None and isinstance(last, dl.YieldOp)
     for parameter, argument in zip(block.args, arguments, strict=True):

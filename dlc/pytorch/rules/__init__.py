@@ -1,49 +1,50 @@
-"""What ATen's operators are, each in a few lines of `dlc.numpy`: one file per family."""
+"""Rules of ATen operators, each a few lines of `dlc.numpy`, one file per family."""
 
 from dlc.pytorch.rules import (
-    adjoints,
-    attending,
+    attention,
+    backward_ops,
     complex_numbers,
     contractions,
-    control,
-    counting,
+    control_flow,
     creation,
-    drawing,
+    data_dependent_shapes,
     embedding,
-    experts,
+    fake_quantization,
+    foreach,
     fourier,
+    grid_sampling,
+    grouped_products,
     indexing,
-    lists,
-    matrices,
+    interpolation,
+    linear_algebra,
     normalization,
-    ordering,
     pointwise,
-    quantizing,
+    pooling,
+    pooling_backward,
+    random_numbers,
     reductions,
-    resizing,
-    sampling,
-    shaping,
-    sizes,
-    window_adjoints,
-    windows,
+    shape_manipulation,
+    sorting,
+    symbolic_sizes,
 )
-from dlc.pytorch.rules.table import Rule
+from dlc.pytorch.rules.rule_table import Rule
 
 RULES: dict[str, Rule] = {
     name: rule
     for family in (
-        pointwise, reductions, shaping, indexing, embedding, creation, contractions, attending, normalization, lists, windows,
-        resizing, adjoints, sizes, fourier, complex_numbers, matrices, control, ordering, experts, sampling, window_adjoints,
-        counting, quantizing,
+        pointwise, reductions, shape_manipulation, indexing, embedding, creation, contractions, attention,
+        normalization, foreach, pooling, interpolation, backward_ops, symbolic_sizes, fourier, complex_numbers,
+        linear_algebra, control_flow, sorting, grouped_products, grid_sampling, pooling_backward, data_dependent_shapes,
+        fake_quantization,
     )
     for name, rule in family.table.rules.items()
-} | {"higher_order.run_with_rng_state": drawing.drawn_again}  # fmt: skip
+} | {"higher_order.run_with_rng_state": random_numbers.replay_rng_state}  # fmt: skip
 
-# Those that take a key first.
-DRAWN: dict[str, Rule] = drawing.table.rules
+# Random operators: these rules take a key as an additional first argument.
+RANDOM_RULES: dict[str, Rule] = random_numbers.table.rules
 
-# What operators are of complex numbers, where that is something else.
-OF_COMPLEX: dict[str, Rule] = {
-    **{name: complex_numbers.by_parts(RULES[name]) for name in complex_numbers.BY_PARTS},
-    **complex_numbers.of_complex.rules,
+# Rules for complex operands, of operators whose rule supports only real ones.
+COMPLEX_RULES: dict[str, Rule] = {
+    **{name: complex_numbers.componentwise(RULES[name]) for name in complex_numbers.COMPONENTWISE_OPS},
+    **complex_numbers.complex_table.rules,
 }

@@ -1,7 +1,7 @@
-"""Complex numbers, which graphs have between their inputs and outputs.
+"""Complex arrays, which occur between the inputs and outputs of a graph.
 
-`of_complex` has what operators are that others' rules know for real numbers alone; those of `BY_PARTS` are the same of real and
-of imaginary parts.
+`complex_table` has the rules for complex operands of operators whose other rules support only real ones; the operators
+`COMPONENTWISE_OPS` act on the real and the imaginary part separately.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from typing import Any, cast
 import numpy as np
 
 import dlc.numpy as dnp
-from dlc.frontend.complex_numbers import is_complex, of_parts, parts_of
+from dlc.frontend.complex_numbers import from_parts, is_complex, real_and_imaginary
 from dlc.numpy.apply import convert
-from dlc.pytorch.rules import creation, shaping
-from dlc.pytorch.rules.table import Dtype, Rule, Table, promoted_floats
+from dlc.pytorch.rules import creation, shape_manipulation
+from dlc.pytorch.rules.rule_table import Dtype, Rule, RuleTable, promoted_floats
 
-table, of_complex = Table(), Table()
+table, complex_table = RuleTable(), RuleTable()
 
 
 @table("view_as_real view_as_real_copy")
 def view_as_real(x: Any) -> Any:
-    return dnp.stack(parts_of(x), -1)
+    return dnp.stack(real_and_imaginary(x), -1)
 
 
 @table("view_as_complex view_as_complex_copy")
 def view_as_complex(x: Any) -> Any:
-    return of_parts(x[..., 0], x[..., 1])
+    return from_parts(x[..., 0], x[..., 1])
 
 
 @table("complex")
 def complex_(real: Any, imag: Any) -> Any:
-    return of_parts(*promoted_floats(real, imag))
+    return from_parts(*promoted_floats(real, imag))
 
 
 @table("polar")
 def polar(size: Any, angle: Any) -> Any:
-    return of_parts(dnp.multiply(size, dnp.cos(angle)), dnp.multiply(size, dnp.sin(angle)))
+    return from_parts(dnp.multiply(size, dnp.cos(angle)), dnp.multiply(size, dnp.sin(angle)))
 
 
 @table("real")
 def real(x: Any) -> Any:
-    return parts_of(x)[0] if is_complex(x) else x
+    return real_and_imaginary(x)[0] if is_complex(x) else x
 
 
 @table("imag")
 def imag(x: Any) -> Any:
-    return parts_of(x)[1]
+    return real_and_imaginary(x)[1]
 
 
 @table("angle")
@@ -66,7 +66,7 @@ def resolved(x: Any) -> Any:
     return x
 
 
-BY_PARTS = (
+COMPONENTWISE_OPS = (
     *("view", "_unsafe_view", "reshape", "permute", "transpose.int", "t", "unsqueeze", "squeeze.dim", "squeeze.dims", "expand"),
     *("slice.Tensor", "select.int", "index_select", "flip", "roll", "repeat", "clone", "alias", "detach"),
     *("split_with_sizes", "split.Tensor", "unbind.int", "flatten.using_ints", "unfold"),
@@ -75,201 +75,203 @@ BY_PARTS = (
 )
 
 
-def by_parts(rule: Rule) -> Rule:
-    """The rule of an operator of complex numbers that is `rule` of each of their parts."""
+def componentwise(rule: Rule) -> Rule:
+    """Return the rule for complex operands of an operator that acts on the real and the imaginary part separately."""
 
-    def part(argument: Any, number: int) -> Any:
+    def part(argument: Any, index: int) -> Any:
         if isinstance(argument, list | tuple):
-            return [part(a, number) for a in cast("Sequence[Any]", argument)]
-        return parts_of(argument)[number] if is_complex(argument) else argument
+            return [part(a, index) for a in cast("Sequence[Any]", argument)]
+        return real_and_imaginary(argument)[index] if is_complex(argument) else argument
 
-    def of_both(*args: Any, **kwargs: Any) -> Any:
+    def apply_to_parts(*args: Any, **kwargs: Any) -> Any:
         real, imag = (rule(*part(args, k), **kwargs) for k in range(2))
-        return [*map(of_parts, cast("Any", real), imag)] if isinstance(real, list | tuple) else of_parts(real, imag)
+        return [*map(from_parts, cast("Any", real), imag)] if isinstance(real, list | tuple) else from_parts(real, imag)
 
-    return of_both
+    return apply_to_parts
 
 
-@of_complex("cat")
+@complex_table("cat")
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     return dnp.concat(tensors, axis=dim)
 
 
-@of_complex("stack")
+@complex_table("stack")
 def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     return dnp.stack(tensors, axis=dim)
 
 
 def _real_dtype(dtype: Any) -> Dtype:
-    """The dtype of the parts."""
+    """Return the dtype of the real and imaginary parts."""
     return np.dtype(np.float64 if np.dtype(dtype).itemsize == 16 else np.float32)
 
 
-def _both(x: Any) -> tuple[Any, Any]:
-    """The parts, of a real number with a 0."""
-    return parts_of(x) if is_complex(x) else (x, dnp.zeros_like(x) if hasattr(x, "dtype") else 0.0)
+def _real_and_imaginary(x: Any) -> tuple[Any, Any]:
+    """Return the real and the imaginary part; 0 for the imaginary part of a real value."""
+    return real_and_imaginary(x) if is_complex(x) else (x, dnp.zeros_like(x) if hasattr(x, "dtype") else 0.0)
 
 
-@of_complex("_to_copy")
+@complex_table("_to_copy")
 def to_copy(x: Any, dtype: Any = None) -> Any:
-    """To a real dtype, the real part."""
+    """Cast; to a real dtype, the real part is cast."""
     if dtype is None or np.dtype(dtype).kind != "c":
-        return x if dtype is None else convert(parts_of(x)[0], dtype)
-    return of_parts(*(convert(part, _real_dtype(dtype)) for part in _both(x)))
+        return x if dtype is None else convert(real_and_imaginary(x)[0], dtype)
+    return from_parts(*(convert(component, _real_dtype(dtype)) for component in _real_and_imaginary(x)))
 
 
-@of_complex("full")
+@complex_table("full")
 def full(size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Any:
-    of = _real_dtype(dtype or np.complex64)
-    return of_parts(*(creation.filled(size, part, of) for part in _both(fill_value)))
+    component_dtype = _real_dtype(dtype or np.complex64)
+    return from_parts(*(creation.fill(size, component, component_dtype) for component in _real_and_imaginary(fill_value)))
 
 
-@of_complex("full_like fill.Scalar fill.Tensor")
+@complex_table("full_like fill.Scalar fill.Tensor")
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
     return full(x.shape, fill_value, dtype or x.dtype)
 
 
-@of_complex("new_full")
+@complex_table("new_full")
 def new_full(x: Any, size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Any:
     return full(size, fill_value, dtype or x.dtype)
 
 
-@of_complex("zeros empty.memory_format")
+@complex_table("zeros empty.memory_format")
 def zeros(size: Sequence[Any], dtype: Any = None) -> Any:
     return full(size, 0, dtype)
 
 
-@of_complex("ones")
+@complex_table("ones")
 def ones(size: Sequence[Any], dtype: Any = None) -> Any:
     return full(size, 1, dtype)
 
 
-@of_complex("zeros_like empty_like")
+@complex_table("zeros_like empty_like")
 def zeros_like(x: Any, dtype: Any = None) -> Any:
     return full(x.shape, 0, dtype or x.dtype)
 
 
-@of_complex("ones_like")
+@complex_table("ones_like")
 def ones_like(x: Any, dtype: Any = None) -> Any:
     return full(x.shape, 1, dtype or x.dtype)
 
 
-@of_complex("new_zeros")
+@complex_table("new_zeros")
 def new_zeros(x: Any, size: Sequence[Any], dtype: Any = None) -> Any:
     return full(size, 0, dtype or x.dtype)
 
 
-@of_complex("scalar_tensor")
+@complex_table("scalar_tensor")
 def scalar_tensor(s: Any, dtype: Any = None) -> Any:
     return full((), s, dtype)
 
 
-@of_complex("where.self where.ScalarOther where.ScalarSelf")
+@complex_table("where.self where.ScalarOther where.ScalarSelf")
 def where(condition: Any, x: Any, y: Any) -> Any:
-    return of_parts(*(dnp.where(condition, a, b) for a, b in zip(_both(x), _both(y), strict=True)))
+    return from_parts(
+        *(dnp.where(condition, a, b) for a, b in zip(_real_and_imaginary(x), _real_and_imaginary(y), strict=True))
+    )
 
 
-@of_complex("masked_fill.Scalar masked_fill.Tensor")
+@complex_table("masked_fill.Scalar masked_fill.Tensor")
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     return where(mask, value, x)
 
 
-@of_complex("eq.Tensor eq.Scalar")
+@complex_table("eq.Tensor eq.Scalar")
 def equal(x: Any, y: Any) -> Any:
-    return dnp.logical_and(*(dnp.equal(a, b) for a, b in zip(_both(x), _both(y), strict=True)))
+    return dnp.logical_and(*(dnp.equal(a, b) for a, b in zip(_real_and_imaginary(x), _real_and_imaginary(y), strict=True)))
 
 
-@of_complex("ne.Tensor ne.Scalar")
+@complex_table("ne.Tensor ne.Scalar")
 def not_equal(x: Any, y: Any) -> Any:
     return dnp.logical_not(equal(x, y))
 
 
-@of_complex("mm bmm matmul mv dot")
+@complex_table("mm bmm matmul mv dot")
 def matmul(x: Any, y: Any) -> Any:
-    (a, b), (c, d) = _both(x), _both(y)
-    return of_parts(dnp.subtract(dnp.matmul(a, c), dnp.matmul(b, d)), dnp.add(dnp.matmul(a, d), dnp.matmul(b, c)))
+    (a, b), (c, d) = _real_and_imaginary(x), _real_and_imaginary(y)
+    return from_parts(dnp.subtract(dnp.matmul(a, c), dnp.matmul(b, d)), dnp.add(dnp.matmul(a, d), dnp.matmul(b, c)))
 
 
-@of_complex("outer")
+@complex_table("outer")
 def outer(x: Any, y: Any) -> Any:
-    columns, rows = ([dnp.expand_dims(part, axis) for part in _both(v)] for v, axis in ((x, 1), (y, 0)))
-    return of_parts(*columns) * of_parts(*rows)
+    columns, rows = ([dnp.expand_dims(component, axis) for component in _real_and_imaginary(v)] for v, axis in ((x, 1), (y, 0)))
+    return from_parts(*columns) * from_parts(*rows)
 
 
-@of_complex("einsum")
+@complex_table("einsum")
 def einsum(equation: str, operands: Sequence[Any], path: Any = None) -> Any:
-    """The sum over the parts of each operand of what they make; each imaginary one turns it by a quarter."""
-    quarters: list[Any] = [None] * 4
+    """Expand each operand into its real and imaginary part, and add up the products by their power of i."""
+    sums: list[Any] = [None] * 4  # by the power of i, modulo 4
     for choice in product(range(2), repeat=len(operands)):
-        parts = [_both(x)[k] for x, k in zip(operands, choice, strict=True)]
-        made, turn = dnp.einsum(equation, *parts), sum(choice) % 4
-        quarters[turn] = made if quarters[turn] is None else dnp.add(quarters[turn], made)
-    real, imag, minus_real, minus_imag = (q if q is not None else dnp.zeros_like(quarters[0]) for q in quarters)
-    return of_parts(dnp.subtract(real, minus_real), dnp.subtract(imag, minus_imag))
+        components = [_real_and_imaginary(x)[k] for x, k in zip(operands, choice, strict=True)]
+        product_, power = dnp.einsum(equation, *components), sum(choice) % 4
+        sums[power] = product_ if sums[power] is None else dnp.add(sums[power], product_)
+    real, imag, minus_real, minus_imag = (s if s is not None else dnp.zeros_like(sums[0]) for s in sums)
+    return from_parts(dnp.subtract(real, minus_real), dnp.subtract(imag, minus_imag))
 
 
-@of_complex("reciprocal")
+@complex_table("reciprocal")
 def reciprocal(x: Any) -> Any:
     return 1.0 / x
 
 
-@of_complex("square")
+@complex_table("square")
 def square(x: Any) -> Any:
     return x * x
 
 
-@of_complex("exp")
+@complex_table("exp")
 def exp(x: Any) -> Any:
     return dnp.exp(x)
 
 
-@of_complex("log")
+@complex_table("log")
 def log(x: Any) -> Any:
     return dnp.log(x)
 
 
-@of_complex("sqrt")
+@complex_table("sqrt")
 def sqrt(x: Any) -> Any:
     return dnp.sqrt(x)
 
 
-@of_complex("sgn")
+@complex_table("sgn")
 def sgn(x: Any) -> Any:
     length = dnp.abs(x)
     return x / dnp.where(dnp.equal(length, 0), 1.0, length)
 
 
-@of_complex("constant_pad_nd")
+@complex_table("constant_pad_nd")
 def constant_pad(x: Any, pad: Sequence[int], value: float = 0) -> Any:
-    real, imag = parts_of(x)
-    return of_parts(shaping.constant_pad(real, pad, value), shaping.constant_pad(imag, pad))
+    real, imag = real_and_imaginary(x)
+    return from_parts(shape_manipulation.constant_pad(real, pad, value), shape_manipulation.constant_pad(imag, pad))
 
 
-@of_complex("abs")
+@complex_table("abs")
 def size(x: Any) -> Any:
     return dnp.abs(x)
 
 
-@of_complex("add.Tensor add.Scalar")
+@complex_table("add.Tensor add.Scalar")
 def add(x: Any, y: Any, alpha: Any = 1) -> Any:
     return x + (y if alpha == 1 else y * alpha)
 
 
-@of_complex("sub.Tensor sub.Scalar")
+@complex_table("sub.Tensor sub.Scalar")
 def sub(x: Any, y: Any, alpha: Any = 1) -> Any:
     return x - (y if alpha == 1 else y * alpha)
 
 
-@of_complex("mul.Tensor mul.Scalar")
+@complex_table("mul.Tensor mul.Scalar")
 def mul(x: Any, y: Any) -> Any:
     return x * y
 
 
-@of_complex("div.Tensor div.Scalar")
+@complex_table("div.Tensor div.Scalar")
 def div(x: Any, y: Any) -> Any:
     return x / y
 
 
-@of_complex("pow.Tensor_Scalar")
+@complex_table("pow.Tensor_Scalar")
 def power(x: Any, exponent: Any) -> Any:
     return x**exponent

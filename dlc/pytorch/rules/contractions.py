@@ -1,4 +1,4 @@
-"""Sums of products: matrices, convolutions."""
+"""Matrix products and convolutions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import nn
 from dlc.numpy.apply import convert
-from dlc.pytorch.rules.shaping import sliced
-from dlc.pytorch.rules.table import Table, promoted
+from dlc.pytorch.rules.rule_table import RuleTable, promoted
+from dlc.pytorch.rules.shape_manipulation import slice_axis
 
-table = Table()
+table = RuleTable()
 
 
 @table("mm bmm matmul mv dot")
@@ -39,7 +39,7 @@ def addmm(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1) -> Any:
 
 @table("addbmm")
 def addbmm(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1) -> Any:
-    """The products of all pairs of matrices are added, which is one product along both axes."""
+    """Add the batch of products to bias: one product that contracts the batch axis as well."""
     rows = dnp.reshape(dnp.moveaxis(x, 0, 1), (x.shape[1], x.shape[0] * x.shape[2]))
     return addmm(bias, rows, dnp.reshape(y, (y.shape[0] * y.shape[1], y.shape[2])), beta, alpha)
 
@@ -55,19 +55,19 @@ def einsum(equation: str, operands: Sequence[Any], path: Any = None) -> Any:
 
 
 def channels_last(x: Any) -> Any:
-    """[N, C, *S] → [N, *S, C]"""
+    """Transpose [N, C, *S] → [N, *S, C]."""
     return dnp.moveaxis(x, 1, -1)
 
 
 def channels_first(x: Any) -> Any:
-    """[N, *S, C] → [N, C, *S]"""
+    """Transpose [N, *S, C] → [N, C, *S]."""
     return dnp.moveaxis(x, -1, 1)
 
 
-def spread(sizes: int | Sequence[int], count: int) -> tuple[int, ...]:
-    """One number for each spatial axis."""
-    given = (sizes,) if isinstance(sizes, int) else tuple(sizes)
-    return given * count if len(given) == 1 else given
+def per_spatial_axis(sizes: int | Sequence[int], count: int) -> tuple[int, ...]:
+    """Return one value for each of `count` spatial axes; a single value is repeated."""
+    axis_sizes = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    return axis_sizes * count if len(axis_sizes) == 1 else axis_sizes
 
 
 @table("convolution")
@@ -84,27 +84,27 @@ def convolution(
 ) -> Any:
     rank = weight.ndim - 2
     if x.ndim == rank + 1:
-        alone = dnp.expand_dims(x, 0)
-        return dnp.squeeze(convolution(alone, weight, bias, stride, padding, dilation, transposed, output_padding, groups), 0)
-    steps, edges, distances = (spread(v, rank) for v in (stride, padding, dilation))
+        batch = dnp.expand_dims(x, 0)
+        return dnp.squeeze(convolution(batch, weight, bias, stride, padding, dilation, transposed, output_padding, groups), 0)
+    strides, pads, dilations = (per_spatial_axis(v, rank) for v in (stride, padding, dilation))
     order = tuple(range(2, rank + 2))
     if not transposed:
         w = dnp.permute_dims(weight, (*order, 1, 0))
-        sides = [(p, p) for p in edges]
-        y = nn.conv(channels_last(x), w, bias, strides=steps, padding=sides, dilations=distances, groups=groups)
+        pad_pairs = [(p, p) for p in pads]
+        y = nn.conv(channels_last(x), w, bias, strides=strides, padding=pad_pairs, dilations=dilations, groups=groups)
         return channels_first(y)
     w = dnp.permute_dims(weight, (*order, 0, 1))
-    y = nn.conv_transpose(channels_last(x), w, strides=steps, dilations=distances, groups=groups)
-    return channels_first(_plus(_cropped(y, edges, spread(output_padding, rank)), bias))
+    y = nn.conv_transpose(channels_last(x), w, strides=strides, dilations=dilations, groups=groups)
+    return channels_first(_plus(_trim_padding(y, pads, per_spatial_axis(output_padding, rank)), bias))
 
 
-def _cropped(y: Any, padding: Sequence[int], output_padding: Sequence[int]) -> Any:
-    """A full transposed convolution without what padding takes off its ends, where `output_padding` may need zeros."""
-    missing = [max(0, more - p) for p, more in zip(padding, output_padding, strict=True)]
+def _trim_padding(y: Any, padding: Sequence[int], output_padding: Sequence[int]) -> Any:
+    """Trim the padding off a full transposed convolution; an `output_padding` beyond it appends zeros."""
+    missing = [max(0, extra - p) for p, extra in zip(padding, output_padding, strict=True)]
     if any(missing):
         y = dnp.pad(y, [(0, 0), *((0, m) for m in missing), (0, 0)])
-    for axis, (p, more, m) in enumerate(zip(padding, output_padding, missing, strict=True), start=1):
-        y = sliced(y, axis, p, y.shape[axis] - m - p + more) if p else y
+    for axis, (p, extra, m) in enumerate(zip(padding, output_padding, missing, strict=True), start=1):
+        y = slice_axis(y, axis, p, y.shape[axis] - m - p + extra) if p else y
     return y
 
 
@@ -120,10 +120,13 @@ def conv(
 ) -> Any:
     rank = weight.ndim - 2
     if isinstance(padding, str):
-        total = [(k - 1) * d if padding == "same" else 0 for k, d in zip(weight.shape[2:], spread(dilation, rank), strict=True)]
+        total = [
+            (k - 1) * d if padding == "same" else 0
+            for k, d in zip(weight.shape[2:], per_spatial_axis(dilation, rank), strict=True)
+        ]
         x = dnp.pad(x, [(0, 0)] * (x.ndim - rank) + [(t // 2, t - t // 2) for t in total])
         padding = 0
-    settings = (spread(stride, rank), spread(padding, rank), spread(dilation, rank))
+    settings = (per_spatial_axis(stride, rank), per_spatial_axis(padding, rank), per_spatial_axis(dilation, rank))
     return convolution(x, weight, bias, *settings, False, (0,) * rank, groups)
 
 
@@ -139,8 +142,8 @@ def conv_transpose(
     dilation: int | Sequence[int] = 1,
 ) -> Any:
     rank = weight.ndim - 2
-    steps, edges, distances, more = (spread(v, rank) for v in (stride, padding, dilation, output_padding))
-    return convolution(x, weight, bias, steps, edges, distances, True, more, groups)
+    strides, pads, dilations, extra = (per_spatial_axis(v, rank) for v in (stride, padding, dilation, output_padding))
+    return convolution(x, weight, bias, strides, pads, dilations, True, extra, groups)
 
 
 @table("_trilinear")
@@ -154,12 +157,12 @@ def trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> Any:
-    """Σ x·y·z along some axes, once each has got those of the others."""
+    """Return Σ x·y·z over some axes, after expanding the operands."""
     expands = (expand1, expand2, expand3)
     rank = x.ndim + len(expand1)
     names = [[a for a in range(rank) if a not in expand] for expand in expands]
-    kept = [a for a in range(rank) if a not in sumdim]
-    letters = ["".join(chr(ord("a") + a) for a in axes) for axes in (*names, kept)]
+    result_axes = [a for a in range(rank) if a not in sumdim]
+    letters = ["".join(chr(ord("a") + a) for a in axes) for axes in (*names, result_axes)]
     return dnp.einsum(f"{letters[0]},{letters[1]},{letters[2]}->{letters[3]}", x, y, z)
 
 
@@ -175,8 +178,8 @@ def matmul_as(x: Any, y: Any, out_dtype: Any) -> Any:
 
 @table("_addmm_activation")
 def addmm_activation(bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1, use_gelu: bool = False) -> Any:
-    found = addmm(bias, x, y, beta, alpha)
-    return nn.gelu(found) if use_gelu else nn.relu(found)
+    pre_activation = addmm(bias, x, y, beta, alpha)
+    return nn.gelu(pre_activation) if use_gelu else nn.relu(pre_activation)
 
 
 @table("_weight_norm")
@@ -187,37 +190,38 @@ def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
 
 @table("_weight_norm_interface_backward")
 def weight_norm_backward(g: Any, v: Any, scale: Any, norms: Any, dim: int) -> Any:
-    """Of w = v·scale/norms: gv = scale/norms·(g - v·Σ g·v/norms²), gscale = Σ g·v/norms."""
+    """Gradients of w = v·scale/norms: gv = scale/norms·(g - v·Σ g·v/norms²), gscale = Σ g·v/norms."""
     axes = tuple(a for a in range(v.ndim) if a != dim % v.ndim)
     norms = dnp.reshape(norms, scale.shape)
-    along = dnp.divide(dnp.sum(dnp.multiply(g, v), axes, keepdims=True), norms)
-    inside = dnp.subtract(g, dnp.multiply(v, dnp.divide(along, norms)))
-    return dnp.multiply(dnp.divide(scale, norms), inside), along
+    scale_gradient = dnp.divide(dnp.sum(dnp.multiply(g, v), axes, keepdims=True), norms)
+    orthogonal = dnp.subtract(g, dnp.multiply(v, dnp.divide(scale_gradient, norms)))
+    return dnp.multiply(dnp.divide(scale, norms), orthogonal), scale_gradient
 
 
 @table("_cdist_backward")
 def cdist_backward(g: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
-    """Of (Σ |x - y|ᵖ)^(1/p) by x: (x - y)·|x - y|^(p-2)·distance^(1-p); 0 where there is no distance."""
-    apart = dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3))
+    """Gradient of (Σ |x - y|ᵖ)^(1/p) with respect to x: (x - y)·|x - y|^(p-2)·distance^(1-p); 0 for distance 0."""
+    difference = dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3))
     if p != 2:
-        size = dnp.abs(apart)
-        apart = dnp.multiply(dnp.sign(apart), dnp.power(size, p - 1) if p != 1 else convert(dnp.not_equal(size, 0), x.dtype))
-    none = dnp.equal(distances, 0)
-    share = dnp.divide(g, dnp.power(dnp.where(none, convert(1, x.dtype), distances), p - 1))
-    share = dnp.where(none, convert(0, x.dtype), share)
-    return dnp.sum(dnp.multiply(apart, dnp.expand_dims(share, -1)), -2)
+        size = dnp.abs(difference)
+        power = dnp.power(size, p - 1) if p != 1 else convert(dnp.not_equal(size, 0), x.dtype)
+        difference = dnp.multiply(dnp.sign(difference), power)
+    is_zero = dnp.equal(distances, 0)
+    factor = dnp.divide(g, dnp.power(dnp.where(is_zero, convert(1, x.dtype), distances), p - 1))
+    factor = dnp.where(is_zero, convert(0, x.dtype), factor)
+    return dnp.sum(dnp.multiply(difference, dnp.expand_dims(factor, -1)), -2)
 
 
 @table("_cdist_forward cdist")
 def cdist(x: Any, y: Any, p: float = 2.0, compute_mode: int | None = None) -> Any:
-    apart = dnp.abs(dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3)))
+    difference = dnp.abs(dnp.subtract(dnp.expand_dims(x, -2), dnp.expand_dims(y, -3)))
     if p == 2:
-        return dnp.sqrt(dnp.sum(dnp.square(apart), -1))
+        return dnp.sqrt(dnp.sum(dnp.square(difference), -1))
     if p == float("inf"):
-        return dnp.max(apart, -1)
+        return dnp.max(difference, -1)
     if p == 0:
-        return dnp.sum(convert(dnp.not_equal(apart, 0), x.dtype), -1)
-    return dnp.sum(apart, -1) if p == 1 else dnp.power(dnp.sum(dnp.power(apart, p), -1), 1 / p)
+        return dnp.sum(convert(dnp.not_equal(difference, 0), x.dtype), -1)
+    return dnp.sum(difference, -1) if p == 1 else dnp.power(dnp.sum(dnp.power(difference, p), -1), 1 / p)
 
 
 @table("_pdist_forward pdist")

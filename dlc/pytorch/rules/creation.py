@@ -1,4 +1,4 @@
-"""Arrays made from nothing but sizes and numbers."""
+"""Array creation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dlc.dims import Dim, Size, is_static
 from dlc.frontend.trace import Trace, current_trace
 from dlc.ir import i64
 from dlc.numpy.apply import apply, convert
-from dlc.pytorch.rules.table import Dtype, Table, is_tensor
+from dlc.pytorch.rules.rule_table import Dtype, RuleTable, is_tensor
 
-table = Table()
+table = RuleTable()
 
 
-def filled(size: Sequence[Size], value: Any, dtype: Any) -> Any:
-    """An array of one number, whose sizes may be open."""
+def fill(size: Sequence[Size], value: Any, dtype: Any) -> Any:
+    """Return an array filled with one value; sizes may be symbolic."""
     element = convert(dnp.reshape(value, ()) if is_tensor(value) else value, dtype)
     return apply(dl.BroadcastToOp, _trace().value(element), shape=tuple(size))
 
@@ -32,90 +32,90 @@ def _trace() -> Trace:
     return trace
 
 
-def _dtype_of(value: object) -> Dtype:
+def _default_dtype(value: object) -> Dtype:
     return np.dtype(np.bool_ if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float32)
 
 
 @table("full")
 def full(size: Sequence[Size], fill_value: Any, dtype: Any = None) -> Any:
-    return filled(size, fill_value, dtype or _dtype_of(fill_value))
+    return fill(size, fill_value, dtype or _default_dtype(fill_value))
 
 
 @table("full_like fill.Scalar fill.Tensor")
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Any:
-    return filled(x.shape, fill_value, dtype or x.dtype)
+    return fill(x.shape, fill_value, dtype or x.dtype)
 
 
 @table("new_full")
 def new_full(x: Any, size: Sequence[Size], fill_value: Any, dtype: Any = None) -> Any:
-    return filled(size, fill_value, dtype or x.dtype)
+    return fill(size, fill_value, dtype or x.dtype)
 
 
 @table("zeros empty.memory_format")
 def zeros(size: Sequence[Size], dtype: Any = None) -> Any:
-    return filled(size, 0, dtype or np.float32)
+    return fill(size, 0, dtype or np.float32)
 
 
 @table("empty_strided empty_permuted")
 def empty_strided(size: Sequence[Size], stride: Sequence[Size], dtype: Any = None) -> Any:
-    return filled(size, 0, dtype or np.float32)
+    return fill(size, 0, dtype or np.float32)
 
 
 @table("ones")
 def ones(size: Sequence[Size], dtype: Any = None) -> Any:
-    return filled(size, 1, dtype or np.float32)
+    return fill(size, 1, dtype or np.float32)
 
 
 @table("zeros_like empty_like")
 def zeros_like(x: Any, dtype: Any = None) -> Any:
-    return filled(x.shape, 0, dtype or x.dtype)
+    return fill(x.shape, 0, dtype or x.dtype)
 
 
 @table("ones_like")
 def ones_like(x: Any, dtype: Any = None) -> Any:
-    return filled(x.shape, 1, dtype or x.dtype)
+    return fill(x.shape, 1, dtype or x.dtype)
 
 
 @table("new_zeros new_empty")
 def new_zeros(x: Any, size: Sequence[Size], dtype: Any = None) -> Any:
-    return filled(size, 0, dtype or x.dtype)
+    return fill(size, 0, dtype or x.dtype)
 
 
 @table("new_empty_strided")
 def new_empty_strided(x: Any, size: Sequence[Size], stride: Sequence[Size], dtype: Any = None) -> Any:
-    return filled(size, 0, dtype or x.dtype)
+    return fill(size, 0, dtype or x.dtype)
 
 
 @table("new_ones")
 def new_ones(x: Any, size: Sequence[Size], dtype: Any = None) -> Any:
-    return filled(size, 1, dtype or x.dtype)
+    return fill(size, 1, dtype or x.dtype)
 
 
 @table("scalar_tensor")
 def scalar_tensor(s: Any, dtype: Any = None) -> Any:
-    return filled((), s, dtype or _dtype_of(s))
+    return fill((), s, dtype or _default_dtype(s))
 
 
 @table("arange.start_step")
 def arange(start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Any:
-    ends: tuple[Any, ...] = (start, end, step)
-    dtype = dtype or (np.float32 if any(isinstance(e, float) for e in ends) else np.int64)
-    if any(isinstance(e, Dim) for e in ends):
-        return convert(counted(-((start - end) // step), start, int(step)), dtype)
-    return np.arange(*cast("tuple[float, float, float]", ends)).astype(dtype)
+    bounds: tuple[Any, ...] = (start, end, step)
+    dtype = dtype or (np.float32 if any(isinstance(e, float) for e in bounds) else np.int64)
+    if any(isinstance(e, Dim) for e in bounds):
+        return convert(integer_range(-((start - end) // step), start, int(step)), dtype)
+    return np.arange(*cast("tuple[float, float, float]", bounds)).astype(dtype)
 
 
-def counted(size: Size, start: Size = 0, step: int = 1) -> Any:
-    """So many integers from `start` on by `step`."""
+def integer_range(size: Size, start: Size = 0, step: int = 1) -> Any:
+    """Return `size` integers from `start` on by `step`."""
     if is_static((size, start)):
         return int(start) + step * np.arange(int(size))
     if not isinstance(start, int):
-        return dnp.add(counted(size, 0, step), number(start))
+        return dnp.add(integer_range(size, 0, step), size_as_array(start))
     return _trace().apply(dl.IotaOp, size=(size,), to=element_type(np.dtype(np.int64)), start=start, step=step)
 
 
-def number(size: Size) -> Any:
-    """A size as an array of rank 0."""
+def size_as_array(size: Size) -> Any:
+    """Return a size as an array of rank 0."""
     return np.asarray(size) if isinstance(size, int) else _trace().apply(dl.SizeOp, size=(size,), to=i64)
 
 
@@ -131,7 +131,7 @@ def arange_from(start: Any, end: Any, dtype: Any = None) -> Any:
 
 @table("range range.step")
 def range_(start: float, end: float, step: float = 1, dtype: Any = None) -> Any:
-    """As `arange`, but with the end."""
+    """Like `arange`, but including the end."""
     return (start + step * np.arange(int((end - start) / step) + 1)).astype(dtype or np.float32)
 
 
@@ -146,7 +146,7 @@ def rfftfreq(n: int, d: float = 1, dtype: Any = None) -> Any:
 
 
 def _window(function: Callable[..., Any]) -> Any:
-    """The rule of a window of so many elements, the last of which stands for the first of the next if it is periodic."""
+    """Return the rule of a window function; a periodic window omits the last of window_length + 1 samples."""
 
     def window(window_length: int, periodic: bool = True, *settings: float, dtype: Any = None) -> Any:
         if window_length < 2:

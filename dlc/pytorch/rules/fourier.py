@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import dlc.numpy as dnp
-from dlc.pytorch.rules.table import Table
+from dlc.pytorch.rules.rule_table import RuleTable
 
-table = Table()
+table = RuleTable()
 
-# What each way divides by: nothing, the root of the number of elements, that number.
+# `norm` by ATen's normalization: scale by 1, by 1/√n, by 1/n.
 _FORWARD = (None, "ortho", "forward")
 _INVERSE = ("forward", "ortho", None)
 

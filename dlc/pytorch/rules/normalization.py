@@ -1,4 +1,4 @@
-"""Normalisations, in evaluation and in training."""
+"""Normalization, in evaluation and in training."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from dlc import nn
 from dlc.dialects import dl
 from dlc.numpy.apply import apply, convert, promote
 from dlc.pytorch.rules.contractions import channels_first, channels_last
-from dlc.pytorch.rules.table import Table
+from dlc.pytorch.rules.rule_table import RuleTable
 
-table = Table()
+table = RuleTable()
 
 
 def _or(x: Any, size: int, value: float, like: Any) -> Any:
-    """A parameter, or where there is none so many of a number."""
+    """Return a parameter, or `size` copies of a default value if it is None."""
     return np.full(size, value, like.dtype) if x is None else x
 
 
 def _per_channel(vector: Any, x: Any) -> Any:
-    """[C] as it broadcasts to [N, C, *S]."""
+    """Reshape [C] to broadcast with [N, C, *S]."""
     return dnp.reshape(vector, (-1, *(1,) * (x.ndim - 2)))
 
 
@@ -34,16 +34,16 @@ def layer_norm(
     axis, shape = x.ndim - len(normalized_shape), tuple(normalized_shape)
     scale = np.ones(shape, x.dtype) if weight is None else weight
     operands = [x, scale] if bias is None else [x, scale, bias]
-    # Of 16 bits with parameters of 32 all is computed in these.
+    # Half-precision inputs with float32 parameters are computed in float32.
     return convert(apply(dl.LayerNormOp, *promote(*operands), axis=axis, epsilon=eps), x.dtype)
 
 
 @table("native_layer_norm")
 def native_layer_norm(x: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
-    wide = convert(x, np.float32) if x.dtype.itemsize < 4 else x
-    mean = dnp.mean(wide, axes, keepdims=True)
-    root = _rsqrt(dnp.mean(dnp.square(dnp.subtract(wide, mean)), axes, keepdims=True), eps)
+    x_wide = convert(x, np.float32) if x.dtype.itemsize < 4 else x
+    mean = dnp.mean(x_wide, axes, keepdims=True)
+    root = _rsqrt(dnp.mean(dnp.square(dnp.subtract(x_wide, mean)), axes, keepdims=True), eps)
     return layer_norm(x, normalized_shape, weight, bias, eps), mean, root
 
 
@@ -66,12 +66,12 @@ def batch_norm_no_training(
     channels = x.shape[1]
     parameters = [_or(weight, channels, 1, x), _or(bias, channels, 0, x), running_mean, running_var]
     y = apply(dl.BatchNormOp, x, *(convert(p, x.dtype) for p in parameters), axis=1, epsilon=eps)
-    nothing = np.zeros((0,), x.dtype)
-    return y, nothing, nothing
+    empty = np.zeros((0,), x.dtype)
+    return y, empty, empty
 
 
 def _of_batch(x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
-    """[N, C, *S] normalised by the statistics of each channel, and these: the mean and the (biased) variance."""
+    """Normalize [N, C, *S] by the statistics of each channel; also return the mean and the biased variance."""
     axes = (0, *range(2, x.ndim))
     mean = dnp.mean(x, axes)
     centred = dnp.subtract(x, _per_channel(mean, x))
@@ -87,16 +87,16 @@ def batch_norm_functional(
     x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
     if not training:
-        y, *nothing = batch_norm_no_training(x, weight, bias, running_mean, running_var, momentum, eps)
-        return y, *nothing, running_mean, running_var
+        y, *empty = batch_norm_no_training(x, weight, bias, running_mean, running_var, momentum, eps)
+        return y, *empty, running_mean, running_var
     y, mean, variance = _of_batch(x, weight, bias, eps)
     count = x.size // x.shape[1]
     unbiased = dnp.multiply(variance, count / max(count - 1, 1))
-    moved = [
+    running = [
         dnp.add(dnp.multiply(old, 1 - momentum), dnp.multiply(new, momentum))
         for old, new in ((running_mean, mean), (running_var, unbiased))
     ]
-    return y, mean, _rsqrt(variance, eps), *moved
+    return y, mean, _rsqrt(variance, eps), *running
 
 
 @table("_native_batch_norm_legit.no_stats")
@@ -110,8 +110,8 @@ def group_norm(
     x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Any:
     channels = x.shape[1]
-    wide, scale, offset = promote(x, _or(weight, channels, 1, x), _or(bias, channels, 0, x))
-    return convert(channels_first(nn.group_norm(channels_last(wide), scale, offset, num_groups, epsilon=eps)), x.dtype)
+    x_wide, scale, offset = promote(x, _or(weight, channels, 1, x), _or(bias, channels, 0, x))
+    return convert(channels_first(nn.group_norm(channels_last(x_wide), scale, offset, num_groups, epsilon=eps)), x.dtype)
 
 
 @table("native_group_norm")

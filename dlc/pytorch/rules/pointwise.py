@@ -1,4 +1,4 @@
-"""Element by element: arithmetic, functions, comparisons, bits, activations."""
+"""Pointwise operators: arithmetic, math functions, comparisons, bitwise operations and activations."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import dlc.numpy as dnp
 from dlc import lax, nn, special
 from dlc.dialects import dl
 from dlc.numpy.apply import apply, convert, is_floating
-from dlc.pytorch.rules.table import Dtype, Rule, Table, is_tensor, promoted, promoted_dtype, promoted_floats
+from dlc.pytorch.rules.rule_table import Dtype, Rule, RuleTable, is_tensor, promoted, promoted_dtype, promoted_floats
 
-table = Table()
+table = RuleTable()
 
 
 def _of_floats(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of operands that become floats."""
+    """Wrap a function to promote its operands to floats."""
     return lambda *xs: function(*promoted_floats(*xs))
 
 
-def _of_promoted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of operands of one dtype."""
+def _with_promoted_operands(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function to promote its operands to one dtype."""
     return lambda *xs: function(*promoted(*xs))
 
 
@@ -64,7 +64,7 @@ _OF_ONE_DTYPE: dict[str, Rule] = {
 }  # fmt: skip
 
 for _names, _function in _OF_ONE_DTYPE.items():
-    table(_names)(_of_promoted(_function))
+    table(_names)(_with_promoted_operands(_function))
 
 _OF_ANY: dict[str, Rule] = {
     "abs": dnp.abs, "neg": dnp.negative, "bitwise_not": dnp.bitwise_invert, "relu": nn.relu,
@@ -99,21 +99,20 @@ def rsub(x: Any, y: Any, alpha: float = 1) -> Any:
     return sub(y, x, alpha)
 
 
-def _of_whole_factors(rule: Rule) -> Rule:
-    """A rule of two operands, one of which may be a number that floats of 16 bits beside it do not hold: PyTorch multiplies
-    by it as it is, and rounds what comes of it."""
+def _with_unrounded_scalars(rule: Rule) -> Rule:
+    """Compute in float32 if an operand is a scalar that half precision cannot represent; PyTorch rounds only the result."""
 
-    def of_whole_factors(x: Any, y: Any, **settings: Any) -> Any:
+    def with_unrounded_scalars(x: Any, y: Any, **settings: Any) -> Any:
         dtype = promoted_dtype(x, y)
-        if all(_holds(dtype, v) for v in (x, y)):
+        if all(_represents(dtype, v) for v in (x, y)):
             return rule(x, y, **settings)
         return convert(rule(*(convert(v, np.float32) for v in (x, y)), **settings), dtype)
 
-    return of_whole_factors
+    return with_unrounded_scalars
 
 
-def _holds(dtype: Dtype, x: Any) -> bool:
-    """Whether these floats of 16 bits have the value of `x`, or are others."""
+def _represents(dtype: Dtype, x: Any) -> bool:
+    """Return whether a half-precision dtype represents the scalar `x` exactly; True for other dtypes and arrays."""
     if not is_floating(dtype) or dtype.itemsize > 2:
         return True
     if is_tensor(x):
@@ -125,20 +124,20 @@ def _holds(dtype: Dtype, x: Any) -> bool:
 
 
 @table("mul.Tensor mul.Scalar")
-@_of_whole_factors
+@_with_unrounded_scalars
 def multiply(x: Any, y: Any) -> Any:
     return dnp.multiply(*promoted(x, y))
 
 
 @table("div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode")
-@_of_whole_factors
+@_with_unrounded_scalars
 def div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return dnp.divide(*promoted_floats(x, y))
     x, y = promoted(x, y)
     if rounding_mode == "floor":
         return dnp.floor_divide(x, y)
-    # Of integers, what is left has the sign of x, so that the division is exact.
+    # For integers: x - fmod(x, y) is a multiple of y, so floor division is exact and truncates toward 0.
     return dnp.trunc(dnp.divide(x, y)) if is_floating(x.dtype) else dnp.floor_divide(dnp.subtract(x, dnp.fmod(x, y)), y)
 
 
@@ -206,7 +205,7 @@ def lerp(x: Any, y: Any, weight: Any) -> Any:
 
 
 def _rounded_once(rule: Rule) -> Rule:
-    """A rule of three operands that has several roundings, for floats of 16 bits in those of 32."""
+    """Compute a rule of three operands in float32 for half precision, so that it rounds once."""
 
     def rounded_once(x: Any, y: Any, z: Any, value: float = 1) -> Any:
         dtype = promoted_dtype(x, y, z)
@@ -253,7 +252,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
 @table("softplus")
 def softplus(x: Any, beta: float = 1, threshold: float = 20) -> Any:
     if beta == 1 and threshold == 20:
-        # From there on log(1 + eˣ) is x in float32.
+        # Above the threshold log(1 + eˣ) equals x in float32.
         return nn.softplus(x)
     scaled = dnp.multiply(x, beta)
     return dnp.where(dnp.greater(scaled, threshold), x, dnp.divide(nn.softplus(scaled), beta))
@@ -280,7 +279,7 @@ def logit(x: Any, eps: float | None = None) -> Any:
 
 @table("special_ndtri")
 def ndtri(x: Any) -> Any:
-    """Where the normal distribution reaches x: √2·erf⁻¹(2x - 1)."""
+    """Return the inverse of the normal distribution function: √2·erf⁻¹(2x - 1)."""
     (x,) = promoted_floats(x)
     return dnp.multiply(special.erfinv(dnp.subtract(dnp.multiply(x, 2.0), 1.0)), math.sqrt(2))
 
@@ -293,13 +292,13 @@ def ldexp(x: Any, y: Any) -> Any:
 
 @table("gcd")
 def gcd(x: Any, y: Any) -> Any:
-    """By Euclid, until there is nothing left of any pair."""
+    """Return the greatest common divisor by Euclid's algorithm, iterated until all pairs have finished."""
     x, y = dnp.broadcast_arrays(*promoted(x, y))
 
     def step(pair: Any) -> Any:
         x, y = pair
-        ended = dnp.equal(y, 0)
-        return dnp.where(ended, x, y), dnp.where(ended, y, dnp.remainder(x, dnp.where(ended, 1, y)))
+        is_done = dnp.equal(y, 0)
+        return dnp.where(is_done, x, y), dnp.where(is_done, y, dnp.remainder(x, dnp.where(is_done, 1, y)))
 
     return lax.while_loop(lambda pair: dnp.any(dnp.not_equal(pair[1], 0)), step, (dnp.abs(x), dnp.abs(y)))[0]
 

@@ -1,4 +1,4 @@
-"""Reductions and running sums."""
+"""Reductions and cumulative operators."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import dlc.numpy as dnp
 from dlc import lax, nn, special
 from dlc.numpy.apply import convert, is_floating
-from dlc.pytorch.rules.shaping import sliced
-from dlc.pytorch.rules.table import Table, promoted_floats
+from dlc.pytorch.rules.rule_table import RuleTable, promoted_floats
+from dlc.pytorch.rules.shape_manipulation import slice_axis
 
-table = Table()
+table = RuleTable()
 
 
 def _axes(x: Any, dim: int | Sequence[int] | None) -> Any:
-    """An empty list of axes means all of them; a tensor of rank 0 has one by PyTorch's count, and none here."""
+    """Return the axes of a reduction: None for all, also for an empty list; and for rank 0, where PyTorch accepts dim 0."""
     if not x.ndim or dim is None or dim == [] or dim == ():
         return None
     return tuple(dim) if isinstance(dim, Sequence) else dim
@@ -112,14 +112,14 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
     x = dnp.abs(x if dtype is None else convert(x, dtype))
     if ord in (float("inf"), -float("inf")):
         return (amax if ord > 0 else amin)(x, dim, keepdim)
-    # Powers may be beyond what 16 bits hold, though their root is not.
-    wide = convert(x, np.promote_types(x.dtype, np.float32))
+    # Powers may overflow half precision although the norm does not.
+    x_wide = convert(x, np.promote_types(x.dtype, np.float32))
     if ord == 0:
-        norm = sum(convert(dnp.not_equal(wide, 0), wide.dtype), dim, keepdim)
+        norm = sum(convert(dnp.not_equal(x_wide, 0), x_wide.dtype), dim, keepdim)
     elif ord == 2:
-        norm = dnp.sqrt(sum(dnp.square(wide), dim, keepdim))
+        norm = dnp.sqrt(sum(dnp.square(x_wide), dim, keepdim))
     else:
-        norm = sum(wide, dim, keepdim) if ord == 1 else dnp.power(sum(dnp.power(wide, ord), dim, keepdim), 1 / ord)
+        norm = sum(x_wide, dim, keepdim) if ord == 1 else dnp.power(sum(dnp.power(x_wide, ord), dim, keepdim), 1 / ord)
     return convert(norm, x.dtype)
 
 
@@ -128,20 +128,22 @@ def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     return special.logsumexp(promoted_floats(x)[0], _axes(x, dim), keepdims=keepdim)
 
 
-def _float(x: Any, dtype: Any) -> Any:
-    """`x` in the dtype, if one is given; there a flag says that a half may become a float, which PyTorch has done by then."""
+def _as_float(x: Any, dtype: Any) -> Any:
+    """Return `x` as a float, of the dtype if one is given. In `_softmax` the argument is a flag for half to float, already
+    applied.
+    """
     return promoted_floats(convert(x, dtype) if isinstance(dtype, np.dtype) else x)[0]
 
 
 @table("_softmax softmax.int")
 def softmax(x: Any, dim: int, dtype: Any = None) -> Any:
-    x = _float(x, dtype)
+    x = _as_float(x, dtype)
     return nn.softmax(x, dim) if x.ndim else dnp.reshape(nn.softmax(dnp.reshape(x, (1,)), 0), ())
 
 
 @table("_log_softmax log_softmax.int")
 def log_softmax(x: Any, dim: int, dtype: Any = None) -> Any:
-    x = _float(x, dtype)
+    x = _as_float(x, dtype)
     return nn.log_softmax(x, dim) if x.ndim else dnp.reshape(nn.log_softmax(dnp.reshape(x, (1,)), 0), ())
 
 
@@ -155,45 +157,46 @@ def cumprod(x: Any, dim: int, dtype: Any = None) -> Any:
     return dnp.cumprod(_summable(x, dtype), dim) if x.ndim else x
 
 
-def _running(combine: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
-    """What `combine` makes of all elements up to each one along an axis: runs of 2, 4, 8… of them first, or one after the other
-    where their number is open."""
+def _cumulative(combine: Callable[[Any, Any], Any], x: Any, axis: int) -> Any:
+    """Return the cumulative reduction by `combine` along an axis: a parallel prefix scan, sequential for a symbolic size."""
     size = x.shape[axis]
     if not isinstance(size, int):
         rows = dnp.moveaxis(x, axis, 0)
-        first = sliced(rows, 0, 0, 1)
-        _, made = lax.scan(lambda sofar, row: (combine(sofar, row),) * 2, dnp.squeeze(first, 0), sliced(rows, 0, 1, size))
-        return dnp.moveaxis(dnp.concat([first, made], axis=0), 0, axis)
+        first = slice_axis(rows, 0, 0, 1)
+        _, remaining_rows = lax.scan(
+            lambda total, row: (combine(total, row),) * 2, dnp.squeeze(first, 0), slice_axis(rows, 0, 1, size)
+        )
+        return dnp.moveaxis(dnp.concat([first, remaining_rows], axis=0), 0, axis)
     step = 1
     while step < size:
-        head, earlier = sliced(x, axis, 0, step), sliced(x, axis, 0, size - step)
-        x = dnp.concat([head, combine(earlier, sliced(x, axis, step, size))], axis=axis)
+        head, earlier = slice_axis(x, axis, 0, step), slice_axis(x, axis, 0, size - step)
+        x = dnp.concat([head, combine(earlier, slice_axis(x, axis, step, size))], axis=axis)
         step *= 2
     return x
 
 
 @table("logcumsumexp _logcumsumexp")
 def logcumsumexp(x: Any, dim: int) -> Any:
-    return _running(dnp.logaddexp, x, dim % x.ndim) if x.ndim else x
+    return _cumulative(dnp.logaddexp, x, dim % x.ndim) if x.ndim else x
 
 
-def _running_extremum(better: Callable[[Any, Any], Any]) -> Any:
-    """The extremum up to each element, and the last place where it is; from a NaN on it is NaN."""
+def _cumulative_extremum(better: Callable[[Any, Any], Any]) -> Any:
+    """Define the cumulative maximum or minimum, with the last index of the extremum; NaN from the first NaN on."""
 
-    def running(x: Any, dim: int) -> Any:
+    def cumulative_extremum(x: Any, dim: int) -> Any:
         if not x.ndim:
             return x, np.zeros((), np.int64)
         axis = dim % x.ndim
-        best = _running(dnp.maximum if better is dnp.greater_equal else dnp.minimum, x, axis)
-        here = dnp.reshape(dnp.arange(x.shape[axis]), (-1, *(1,) * (x.ndim - 1 - axis)))
+        best = _cumulative(dnp.maximum if better is dnp.greater_equal else dnp.minimum, x, axis)
+        positions = dnp.reshape(dnp.arange(x.shape[axis]), (-1, *(1,) * (x.ndim - 1 - axis)))
         is_best = dnp.logical_or(better(x, best), dnp.isnan(x)) if is_floating(x.dtype) else better(x, best)
-        return best, _running(dnp.maximum, dnp.where(is_best, here, 0), axis)
+        return best, _cumulative(dnp.maximum, dnp.where(is_best, positions, 0), axis)
 
-    return running
+    return cumulative_extremum
 
 
-table("cummax")(_running_extremum(dnp.greater_equal))
-table("cummin")(_running_extremum(dnp.less_equal))
+table("cummax")(_cumulative_extremum(dnp.greater_equal))
+table("cummin")(_cumulative_extremum(dnp.less_equal))
 
 
 @table("dist")

@@ -1,11 +1,11 @@
-"""Running on the CPU.
+"""Execution on the CPU.
 
-artifact.py      a compiled program: what runs it, and its part of a file; kernel_object.py: a kernel's code
-program.py       calls of native code that executes a program; open_program.py: whose sizes come with a call
-context.py       what one call works on; recycled.py: memory for its results
-direct.py        calls in which Python takes no part
-table.py         the host program as a table of records
-sizing.py        what sizes decide in it, as numbers that native code computes; deciding.py: where data decides some
-image.py         a program as one block of bytes that runs without Python
-code/            machine code: from objects to executable memory, and the run-time's own
+artifact.py              a compiled program and its serialization; kernel_object.py: the code of a kernel
+program.py               calls of a static-shape program; dynamic_program.py: of a dynamic-shape program
+context.py               the state of one call: slots and arena; buffer_pool.py: memory of results
+direct_calls.py          calls that bypass the Python interpreter
+record_table.py          the host program as a table of launch records
+size_operations.py       run-time sizes as operations for native code; data_dependent_sizes.py: data-dependent sizes
+program_image.py         a program as one position-independent block that runs without Python
+code/                    machine code: loading objects, relocations, the native run-time
 """

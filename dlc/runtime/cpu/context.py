@@ -1,4 +1,4 @@
-"""What a call of native code works on: slots, which hold addresses and sizes, an arena, and the results."""
+"""The execution context of a native call: slots with addresses and sizes, an arena, and results."""
 
 from __future__ import annotations
 
@@ -10,37 +10,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.arrays import address_of, aligned_empty
-from dlc.runtime.cpu.deciding import DecidedSizes
-from dlc.runtime.cpu.recycled import Recycler
-from dlc.runtime.program.host_program import ARENA, Place, Printing
+from dlc.runtime.cpu.buffer_pool import BufferPool
+from dlc.runtime.cpu.data_dependent_sizes import CallSizes
+from dlc.runtime.program.host_program import ARENA_SLOT, BufferRef, Printing
 
 
 class Context:
-    """What one call at a time needs for itself: an arena, and the slots; and which shapes of inputs they are for, and which
-    sizes, where data decides some."""
+    """The state of one call at a time: the arena and slots, and the input shapes and data-dependent sizes that they are bound
+    to.
+    """
 
     def __init__(self, slots: int) -> None:
         self.shapes: list[tuple[int, ...]] | None = None
-        self.decided: DecidedSizes | None = None
+        self.data_dependent_sizes: CallSizes | None = None
         self.outputs: list[NDArray[Any]] = []
-        self.results: Sequence[Recycler] = ()
+        self.results: Sequence[BufferPool] = ()
         self.printing = Printing()
         self.arena = aligned_empty((0,), np.uint8)
         self.slots = np.zeros(slots, np.int64)
         self.location = address_of(self.slots)
-        self.written = self.slots.data
+        self.slot_bytes = self.slots.data
 
     def require_arena(self, bytes: int) -> None:
-        """Makes the arena as large; one that grows is made larger than that, so that it does not grow in each call."""
+        """Grow the arena to at least this size; it grows geometrically, so that it does not grow in every call."""
         if bytes > len(self.arena):
             self.arena = aligned_empty((max(bytes, len(self.arena) * 3 // 2),), np.uint8)
-        self.slots[ARENA] = address_of(self.arena)
+        self.slots[ARENA_SLOT] = address_of(self.arena)
 
-    def address(self, place: Place) -> int:
-        """The address of a place, by the slots."""
-        slot, offset = place
+    def address(self, ref: BufferRef) -> int:
+        """Return the address that a buffer reference has in this call."""
+        slot, offset = ref
         return c_int64.from_address(self.location + slot * sizeof(c_int64)).value + offset
 
-    def read(self, place: Place, count: int) -> bytes:
-        """So many bytes at a place."""
-        return string_at(self.address(place), count)
+    def read(self, ref: BufferRef, count: int) -> bytes:
+        """Return `count` bytes at a buffer reference."""
+        return string_at(self.address(ref), count)

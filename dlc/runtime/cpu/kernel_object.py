@@ -1,4 +1,4 @@
-"""A kernel's code, as compiled models keep it."""
+"""The code of a kernel, as artifacts store it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import numpy as np
 
 from dlc.dims import Size
 from dlc.errors import CompileError
-from dlc.runtime.cpu.code.loader import Code, LoadedCode, linked
-from dlc.runtime.cpu.program import KernelImage
-from dlc.runtime.program.host_program import OpenKernel
+from dlc.runtime.cpu.code.loader import LoadedCode, MachineCode, link_object
+from dlc.runtime.cpu.program import LoadedKernel
+from dlc.runtime.program.host_program import KernelSignature
 
 
 @dataclass(frozen=True)
 class KernelObject:
-    """A kernel's code, which runs wherever it lies; its grid `g` has `tasks[g]` tasks and begins at `entries[g]` in it.
+    """A kernel's position-independent code; its grid `g` has `tasks[g]` tasks and starts at `entries[g]`.
 
-    Kernels that were compiled together have the same `code`, of which `size` bytes are this one's functions. `origins`: the
-    layers in it; `results`: the dtypes of what it gives, which are its last buffers (none: not known); `flops`: the
-    floating-point operations of its contractions in one run; `open`: what it makes of the sizes that it takes, in a program
-    whose sizes come with a call.
+    Attributes:
+        code: The code; kernels that were compiled together share it. `size` bytes of it are this kernel's functions.
+        origins: The model layers that the kernel computes.
+        flops: The floating-point operations of its contractions in one run.
+        open: The signature of a kernel that takes sizes, in a dynamic-shape program.
+        results: The dtypes of its results, which are its last buffers (empty if unknown).
     """
 
     name: str
@@ -32,34 +34,34 @@ class KernelObject:
     size: int
     origins: tuple[str, ...] = ()
     flops: Size = 0
-    open: OpenKernel | None = None
+    open: KernelSignature | None = None
     results: tuple[np.dtype[Any], ...] = ()
 
     @staticmethod
-    def of(name: str, object: bytes, tasks: tuple[Size, ...], open: OpenKernel | None = None) -> KernelObject:
-        """A kernel whose grid `g` is at the symbol `<name>.<g>` of an object file.
+    def of(name: str, object: bytes, tasks: tuple[Size, ...], open: KernelSignature | None = None) -> KernelObject:
+        """Return a kernel whose grid `g` is at the symbol `<name>.<g>` of an object file.
 
-        Raises CompileError for one that lacks a symbol.
+        Raises CompileError if a symbol is missing.
         """
-        return KernelObject.within(linked(object), name, tasks, open)
+        return KernelObject.within(link_object(object), name, tasks, open)
 
     @staticmethod
-    def within(code: Code, name: str, tasks: tuple[Size, ...], open: OpenKernel | None = None) -> KernelObject:
-        """As `of`, of an object's code, in which there may be others."""
+    def within(code: MachineCode, name: str, tasks: tuple[Size, ...], open: KernelSignature | None = None) -> KernelObject:
+        """Return a kernel from relocated code, which may contain other kernels; see `of`."""
         grids = [f"{name}.{g}" for g in range(len(tasks))]
         if missing := [grid for grid in grids if grid not in code.entries]:
-            raise CompileError(f"kernel {name}: its object does not define {', '.join(missing)}")
+            raise CompileError(f"kernel {name}: its object does not define the symbols {', '.join(missing)}")
         entries, size = tuple(code.entries[grid] for grid in grids), sum(code.sizes[grid] for grid in grids)
         return KernelObject(name, code.bytes, entries, tasks, size, open=open)
 
 
-def images_of(kernels: Sequence[KernelObject]) -> dict[str, KernelImage]:
-    """Kernels in executable memory, by name."""
+def load_kernels(kernels: Sequence[KernelObject]) -> dict[str, LoadedKernel]:
+    """Load kernels into executable memory; return them by name."""
     loaded = {code: LoadedCode(code, {}) for code in {kernel.code for kernel in kernels}}
 
-    def image(kernel: KernelObject) -> KernelImage:
+    def image(kernel: KernelObject) -> LoadedKernel:
         code = loaded[kernel.code]
-        return KernelImage(
+        return LoadedKernel(
             tuple((code.begin + at, tasks) for at, tasks in zip(kernel.entries, kernel.tasks, strict=True)), code
         )
 

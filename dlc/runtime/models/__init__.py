@@ -1,9 +1,9 @@
-"""What users call.
+"""The models that users call.
 
-model.py             a model: checks what it is given, runs its program, names what that returns
-border.py            models that take or return more than tensors: text, lists, None
-variants.py          a program for each set of values, or of shapes, that shapes in it hang on
-by_sizes.py          what serves the sizes of most calls, and a model for others; saved_by_sizes.py: in a file
-kept.py              the models of several that were asked for last
-recompilations.py    what was compiled while a call waited for it
+model.py                  the base class: validates arguments, runs the program, names the results
+io_conversion.py          models with inputs or outputs that are not tensors: strings, lists, None
+variants.py               models that are imported per set of values or shapes that the import depends on
+specialization_cache.py   a dynamic-shape program and specializations per shape; saved_specializations.py: in a file
+lru_cache.py              the cache behind both
+recompilations.py         counts and logs compilations at run time
 """

@@ -1,4 +1,4 @@
-"""What is compiled while calls wait for it, counted: a line each if `DLC_LOG=recompiles`, and a warning where it is much."""
+"""Count compilations at run time: log each one if `DLC_LOG=recompiles`, and warn if there are many."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Mapping
 
 from dlc.options import Environment
 
-# So many sizes or settings are usual; with more, most of the time goes into compiling.
-_USUAL = 8
+# More compilations than this cause a warning.
+_MAX_SILENT_RECOMPILATIONS = 8
 
 
 class Recompilations:
-    """Those of one function or model; `advice` says how there would be fewer."""
+    """The compilations of one function or model; `advice` says how to reduce them."""
 
     def __init__(self, name: str, advice: str) -> None:
         self.count = 0
         self._name, self._advice = name, advice
         self._last: Mapping[str, str] = {}
 
-    def note(self, given: Mapping[str, str], seconds: float) -> None:
-        """It was compiled for `given`, by the names of what decides: arguments, sizes, settings."""
-        before, self._last = self._last, given
+    def note(self, key: Mapping[str, str], seconds: float) -> None:
+        """Record a compilation for `given`: the sizes, settings or arguments that it was specialized for."""
+        previous, self._last = self._last, key
         self.count += 1
-        changed = [f"{name}: {before[name]} → {now}" for name, now in given.items() if before.get(name, now) != now]
-        what = ", ".join(changed or [f"{name}: {now}" for name, now in given.items()])
+        changed = [f"{name}: {previous[name]} → {now}" for name, now in key.items() if previous.get(name, now) != now]
+        what = ", ".join(changed or [f"{name}: {now}" for name, now in key.items()])
         if "recompiles" in Environment.read().log:
-            print(f"dlc: {self._name} compiled in {seconds:.2f} s, number {self.count}: {what}", file=sys.stderr)
-        if self.count == _USUAL + 1:
+            print(f"dlc: {self._name} compiled in {seconds:.2f} s, compilation {self.count}: {what}", file=sys.stderr)
+        if self.count == _MAX_SILENT_RECOMPILATIONS + 1:
             text = (
                 f"{self._name} was compiled {self.count} times, now for {what}; {self._advice}; DLC_LOG=recompiles shows each"
             )

@@ -1,11 +1,10 @@
-"""Models that can be imported only for a call: a variant for each set of values, or of shapes, that they are called with.
+"""Models that can be imported only for a call: one variant for each set of values, or of shapes, of some inputs.
 
-    y = ReduceSum(x, axes)      called with axes = [0]: y = ReduceSum(x, [0]), a program of x alone, compiled and kept
+    y = ReduceSum(x, axes)      called with axes = [0]: the variant y = ReduceSum(x, [0]), a program of x alone
 
-What shapes hang on (axes, a number of repeats, a condition) is taken from the call: the values of these inputs are constants
-of the variant, which has the other inputs. Where no values are asked for, shapes are: of the inputs of which only a call says
-what tensors they are, lists and what may be None, or of all. A variant may be a model of this kind itself: an input that picks
-a branch is known, and the branch asks for more. Saved are the variants that there are.
+Inputs on whose values shapes depend (axes, repeats, a condition) are constants of a variant, which has the other inputs. If
+no values are needed, shapes are: of lists and optionals, or of all inputs. A variant may have variants itself: after an input
+has selected a branch, the branch may depend on further inputs. Saving writes all variants compiled so far.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.dims import is_static
 from dlc.errors import UnsupportedError
-from dlc.forms import OBJECTS, ValueShapes, hangs_on_the_call
-from dlc.runtime.models.border import FormedModel, shapes_of
-from dlc.runtime.models.kept import Kept
+from dlc.runtime.models.io_conversion import StructuredModel, shapes_of
+from dlc.runtime.models.lru_cache import LRUCache
 from dlc.runtime.models.model import Model
 from dlc.runtime.models.recompilations import Recompilations
-from dlc.runtime.saving.container import Writer
-from dlc.runtime.saving.header.forms import given_from_json, given_to_json, shapes_from_json
+from dlc.runtime.saving.container import SectionWriter
+from dlc.runtime.saving.header.value_types import shapes_from_json, value_info_from_json, value_info_to_json
 from dlc.runtime.saving.header.values import text
-from dlc.runtime.saving.parts import Choice, Condition, Conditions, picked_program
+from dlc.runtime.saving.variant_table import Conditions, InputCondition, ModelVariant, variant_image_field
+from dlc.value_types import OBJECT_DTYPE, ValueShapes, is_call_dependent
 
-Shapes: TypeAlias = "Mapping[str, Any]"  # of inputs, as `forms.py` has them
+Shapes: TypeAlias = "Mapping[str, Any]"  # ValueShapes by input name.
 Values: TypeAlias = "Mapping[str, NDArray[Any]]"
-# The values of some inputs, as bytes, or the shapes of some or of all.
+# The values of the key inputs, as bytes, or their shapes.
 Key: TypeAlias = "tuple[bytes, ...] | tuple[ValueShapes, ...]"
-# The model for shapes of its inputs, or for the values of some.
+# Compiles the model for shapes, or for values, of the key inputs.
 Compile: TypeAlias = "Callable[[Shapes, Values], Model]"
 
-# A message that lists variants lists so many.
-_MOST_LISTED = 8
+# The maximum number of variants in error messages.
+_MAX_LISTED_VARIANTS = 8
 
 
 class Variants:
-    """The model `name` for calls: `compile` makes variants; without it there are those that were `made`."""
+    """The variants of the model `name`; `compile` creates missing ones, without it only those of `made` exist."""
 
     def __init__(
         self,
@@ -50,131 +49,131 @@ class Variants:
         outputs: Sequence[TensorInfo],
         values: Sequence[str],
         compile: Compile | None,
-        made: Mapping[Key, Model] | None = None,
+        entries: Mapping[Key, Model] | None = None,
     ) -> None:
         self.name = name
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.values = tuple(values)
-        undecided = [info for info in inputs if hangs_on_the_call(info)]
-        self._decisive = [info for info in inputs if info.name in values] or undecided or list(inputs)
+        call_dependent = [info for info in inputs if is_call_dependent(info)]
+        self._key_inputs = [info for info in inputs if info.name in values] or call_dependent or list(inputs)
         self._compile = compile
-        advice = f"it is compiled for {self.decided_by}; fix those that do not change beforehand"
+        advice = f"it is specialized for {self.key_text}; set those that do not change when compiling"
         counted = Recompilations(name, advice) if compile is not None else None
-        self._kept = Kept[Key](self._made, made, recompilations=counted, tell=self._told)
+        self._cache = LRUCache[Key](self._compile_variant, entries, recompilations=counted, describe=self._describe)
 
     def model(self, *, takes_device_arrays: bool = False) -> Model:
-        """The model as users call it."""
+        """Return the model that users call."""
         more: dict[str, Any] = {"values": self.values, "takes_device_arrays": takes_device_arrays}
-        kind = FormedModel if any(info.dtype == OBJECTS for info in self.inputs) else Model
+        kind = StructuredModel if any(info.dtype == OBJECT_DTYPE for info in self.inputs) else Model
         return kind(self.inputs, self.outputs, self.run, self.name, self, **more)
 
     def run(self, arrays: Sequence[Any]) -> Sequence[Any]:
-        """The outputs for inputs that fit `inputs`.
+        """Return the outputs for checked inputs.
 
-        Raises UnsupportedError for values or shapes that there is no variant for, where nothing compiles one.
+        Raises UnsupportedError if there is no variant for these values or shapes and none can be compiled.
         """
-        given = {info.name: array for info, array in zip(self.inputs, arrays, strict=True)}
+        by_name = {info.name: array for info, array in zip(self.inputs, arrays, strict=True)}
         if self.values:
-            variant = self._kept[tuple(np.asarray(given[info.name]).tobytes() for info in self._decisive)]
+            variant = self._cache[tuple(np.asarray(by_name[info.name]).tobytes() for info in self._key_inputs)]
         else:
-            variant = self._kept[tuple(shapes_of(given[info.name]) for info in self._decisive)]
-        return variant.run_fitting([given[info.name] for info in variant.inputs])
+            variant = self._cache[tuple(shapes_of(by_name[info.name]) for info in self._key_inputs)]
+        return variant.check_and_run([by_name[info.name] for info in variant.inputs])
 
-    def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
-        """Its part of a file's header. Raises UnsupportedError where no variant was compiled yet."""
-        made = self._kept.made
-        if not made:
+    def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
+        """Write the sections and return the header fields. Raises UnsupportedError if no variant has been compiled yet."""
+        entries = self._cache.entries
+        if not entries:
             raise UnsupportedError(
-                f"{self.name}: it is compiled for {self.decided_by} when it is called, and it was not called yet: call it with "
-                f"all that the file is to hold, or give them with {'input_values' if self.values else 'input_shapes'}"
+                f"{self.name}: it is specialized for {self.key_text} at run time, and was not called yet: call it with all "
+                f"that the file should support, or set them with {'input_values' if self.values else 'input_shapes'}"
             )
-        keys = [[k.hex() if isinstance(k, bytes) else k for k in key] for key in made]
-        variants = [model.written(writer, _those_of(model, defaults)) for model in made.values()]
+        keys = [[k.hex() if isinstance(k, bytes) else k for k in key] for key in entries]
+        variants = [model.serialize(writer, _select_defaults(model, defaults)) for model in entries.values()]
         fields = {
             "name": self.name,
-            "inputs": list(map(given_to_json, self.inputs)),
-            "outputs": list(map(given_to_json, self.outputs)),
+            "inputs": list(map(value_info_to_json, self.inputs)),
+            "outputs": list(map(value_info_to_json, self.outputs)),
             "values": self.values,
             "variants": [list(pair) for pair in zip(keys, variants, strict=True)],
         }
-        return fields | picked_program(writer, list(zip(map(self._conditions, made), variants, strict=True)))
+        return fields | variant_image_field(writer, list(zip(map(self._conditions, entries), variants, strict=True)))
 
     @property
-    def choices(self) -> list[Choice]:
-        """The variants that there are."""
-        return [Choice(model, self._conditions(key)) for key, model in self._kept.made.items()]
+    def choices(self) -> list[ModelVariant]:
+        """The variants with their conditions."""
+        return [ModelVariant(model, self._conditions(key)) for key, model in self._cache.entries.items()]
 
     @staticmethod
     def read(fields: Mapping[str, Any], model: Callable[[Mapping[str, Any]], Model]) -> Variants:
-        """The variants that a part of a file's header describes; `model` reads one.
+        """Read variants from header fields; `model` reads one.
 
         Raises what Artifact.read raises.
         """
-        inputs, outputs = (tuple(map(given_from_json, fields[key])) for key in ("inputs", "outputs"))
+        inputs, outputs = (tuple(map(value_info_from_json, fields[key])) for key in ("inputs", "outputs"))
         names, values = {info.name for info in inputs}, tuple(map(text, fields["values"]))
         if not names.issuperset(values):
-            raise ValueError(f"{values} are not all inputs")
-        made: dict[Key, Model] = {}
+            raise ValueError(f"not all of {values} are inputs")
+        entries: dict[Key, Model] = {}
         for written, variant in fields["variants"]:
             key = tuple(map(bytes.fromhex, written)) if values else tuple(map(shapes_from_json, written))
-            made[key] = model(variant)
-            if not names.issuperset(info.name for info in made[key].inputs) or len(made[key].outputs) != len(outputs):
+            entries[key] = model(variant)
+            if not names.issuperset(info.name for info in entries[key].inputs) or len(entries[key].outputs) != len(outputs):
                 raise ValueError("a variant with other inputs or outputs")
-        return Variants(text(fields["name"]), inputs, outputs, values, None, made)
+        return Variants(text(fields["name"]), inputs, outputs, values, None, entries)
 
     @property
-    def decided_by(self) -> str:
-        """What picks a variant."""
-        names = ", ".join(f"'{info.name}'" for info in self._decisive)
-        if len(self._decisive) == len(self.inputs) and not self.values:
+    def key_text(self) -> str:
+        """Return the key of a variant as text."""
+        names = ", ".join(f"'{info.name}'" for info in self._key_inputs)
+        if len(self._key_inputs) == len(self.inputs) and not self.values:
             return "the shapes of its inputs"
-        return f"the values of {names}" if self.values else f"what is in {names}"
+        return f"the values of {names}" if self.values else f"the structure of {names}"
 
-    def _made(self, key: Any) -> Model:
+    def _compile_variant(self, key: Any) -> Model:
         if self._compile is None:
-            there = [self._shown(known) for known in self._kept.made]
-            more = f" and {len(there) - _MOST_LISTED} more" if len(there) > _MOST_LISTED else ""
+            available = [self._shown(known) for known in self._cache.entries]
+            more = f" and {len(available) - _MAX_LISTED_VARIANTS} more" if len(available) > _MAX_LISTED_VARIANTS else ""
             raise UnsupportedError(
-                f"{self.name}: no variant for {self._shown(key)}; it is compiled for {self.decided_by}, and the file holds "
-                f"{'; '.join(there[:_MOST_LISTED])}{more}. Call the model that is compiled from ONNX with these too, and "
-                "save it again"
+                f"{self.name}: no variant for {self._shown(key)}; it is specialized for {self.key_text}, and the file holds "
+                f"{'; '.join(available[:_MAX_LISTED_VARIANTS])}{more}. "
+                "Call the original model with these too, and save it again"
             )
         if self.values:
             return self._compile({}, {info.name: _value(info, data) for info, data in self._pairs(key)})
         return self._compile({info.name: shapes for info, shapes in self._pairs(key)}, {})
 
     def _pairs(self, key: Any) -> list[tuple[TensorInfo, Any]]:
-        return list(zip(self._decisive, key, strict=True))
+        return list(zip(self._key_inputs, key, strict=True))
 
     def _conditions(self, key: Key) -> Conditions:
-        """What holds of the calls that a variant is for; of shapes, where it takes tensors alone."""
-        told = self._told(key)
-        # A shape that the model knows by itself picks none.
-        pairs = [p for p in self._pairs(key) if self.values or p[0].dtype == OBJECTS or not is_static(p[0].shape)]
-        return tuple(Condition(info.name, part, told[info.name]) for info, part in pairs)
+        """Return the conditions of the calls that a variant serves: values or shapes of the key inputs."""
+        texts = self._describe(key)
+        # Static shapes select nothing.
+        pairs = [p for p in self._pairs(key) if self.values or p[0].dtype == OBJECT_DTYPE or not is_static(p[0].shape)]
+        return tuple(InputCondition(info.name, part, texts[info.name]) for info, part in pairs)
 
-    def _told(self, key: Any) -> dict[str, str]:
+    def _describe(self, key: Any) -> dict[str, str]:
         if self.values:
             return {info.name: str(_value(info, data).tolist()) for info, data in self._pairs(key)}
-        return {info.name: _listed(shapes) for info, shapes in self._pairs(key)}
+        return {info.name: _format_shapes(shapes) for info, shapes in self._pairs(key)}
 
     def _shown(self, key: Any) -> str:
         return ", ".join(map(str, self._conditions(key)))
 
 
-def _those_of(model: Model, defaults: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The defaults of inputs that a model has."""
+def _select_defaults(model: Model, defaults: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the defaults of a model's inputs."""
     names = {info.name for info in model.inputs}
     return {name: array for name, array in defaults.items() if name in names}
 
 
-def _listed(shapes: ValueShapes) -> str:
-    """Shapes in words: [2, 3], a list of them in brackets too."""
+def _format_shapes(shapes: ValueShapes) -> str:
+    """Format shapes as text: [2, 3], or a nested list for the shapes of a list."""
     if shapes is None:
         return "None"
-    return f"[{', '.join(str(part) if isinstance(part, int) else _listed(part) for part in shapes)}]"
+    return f"[{', '.join(str(part) if isinstance(part, int) else _format_shapes(part) for part in shapes)}]"
 
 
 def _value(info: TensorInfo, data: bytes) -> NDArray[Any]:
-    # Only an input whose sizes are known is asked for its value.
+    # Only inputs with static shapes are used as key inputs by value.
     return np.frombuffer(data, info.dtype).reshape([int(size) for size in info.shape])

@@ -1,11 +1,11 @@
-"""Running on OpenCL devices.
+"""Execution on OpenCL devices.
 
-devices.py                what there is, what it is compiled for, which one a target's name means
-kernel.py                 a kernel's text, and what it needs of a device
-build.py, build_apart.py  text to binaries, in processes of their own, through the cache
-artifact.py               a compiled program: what runs it, and its file
+devices.py                discover devices, describe them as targets, select one by name
+kernel.py                 a kernel's source text and the features that it needs
+build.py                  build kernels, with a cache of binaries; isolated_build.py: in separate processes
+artifact.py               a compiled program and its serialization
 program.py                the host program as commands in a device's queue
-open_program.py           the same for sizes that come with a call
-array.py                  arrays that stay on a device until somebody looks
-driver.py                 PyOpenCL
+dynamic_program.py        the same for dynamic-shape programs
+array.py                  arrays on a device, copied to the host when they are read
+driver.py                 access to PyOpenCL
 """

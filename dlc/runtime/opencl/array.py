@@ -1,4 +1,4 @@
-"""Arrays on a device: results that stay where they were computed until somebody looks at them."""
+"""Device arrays: results stay on the device until they are read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 
 from dlc.arrays import Array, aligned_empty
 from dlc.errors import DeviceError
-from dlc.runtime.opencl.devices import Session, choose, open_device
-from dlc.runtime.opencl.driver import opencl, reported
+from dlc.runtime.opencl.devices import Session, open_device, select_device
+from dlc.runtime.opencl.driver import driver_errors, opencl
 from dlc.target import is_opencl
 
-# From this size on NumPy asks the system for large pages, as drivers for processors do not: a third of resnet18's time on PoCL.
-# Drivers also take longer to make a buffer of host memory than to make one and to fill it.
-_LARGE_BYTES = 4 << 20
+# From this size on, NumPy requests huge pages and CPU drivers do not: a third of resnet18's time on PoCL. Drivers also take
+# longer to copy a large buffer at creation than to create it and copy afterwards.
+_MIN_HOST_ALLOCATION_BYTES = 4 << 20
 
 
 class DeviceArray(NDArrayOperatorsMixin):
-    """A read-only array in a device's memory.
+    """A read-only array in device memory.
 
-    A model for the same device takes it as it is. Whatever looks at the numbers (NumPy's functions, operators, indexing,
-    `to("cpu")`) fetches them, once; it waits then for the calls that compute them.
+    Models for the same device take it as an input without a copy. Reading its values (NumPy functions, operators, indexing,
+    `to("cpu")`) waits for the calls that compute them and copies them to the host once.
     """
 
     def __init__(self, session: Session, buffer: Any, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
@@ -36,8 +36,8 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     @property
     def device(self) -> str:
-        """The target that means where it is."""
-        platform, device = self.session.device.place
+        """The target name of the device."""
+        platform, device = self.session.device.device_index
         return f"opencl:{platform}:{device}"
 
     @property
@@ -53,9 +53,9 @@ class DeviceArray(NDArrayOperatorsMixin):
         return self.size * self.dtype.itemsize
 
     def to(self, target: str) -> Array | DeviceArray:
-        """The array on another target, `cpu` or a device; itself if it is there.
+        """Copy the array to another target, `cpu` or a device; return it as it is if it is there.
 
-        Raises DeviceError for a target that has no memory of its own.
+        Raises DeviceError for a target without memory of its own.
         """
         if target == "cpu":
             return self._fetch()
@@ -66,8 +66,8 @@ class DeviceArray(NDArrayOperatorsMixin):
         if self._fetched is None:
             array = aligned_empty(self.shape, self.dtype)
             if self.nbytes:
-                with reported("reading ", self):
-                    # As bytes: drivers know nothing of dtypes.
+                with driver_errors("reading ", self):
+                    # Copy as bytes: PyOpenCL does not support all dtypes.
                     opencl().enqueue_copy(self.session.queue, array.reshape(-1).view(np.uint8), self.buffer)
             array.flags.writeable = False
             self._fetched = array.view(Array)
@@ -104,11 +104,11 @@ class DeviceArray(NDArrayOperatorsMixin):
         return self._fetch().__dlpack_device__()
 
     def tolist(self) -> Any:
-        """The numbers as nested lists."""
+        """Return the elements as nested lists."""
         return self._fetch().tolist()
 
     def astype(self, dtype: Any) -> NDArray[Any]:
-        """A copy on the CPU in another dtype."""
+        """Return a copy on the CPU with another dtype."""
         return np.asarray(self).astype(dtype)
 
     def __repr__(self) -> str:
@@ -116,55 +116,60 @@ class DeviceArray(NDArrayOperatorsMixin):
 
 
 def upload(array: NDArray[Any], session: Session) -> DeviceArray:
-    """A copy of an array on a device; changing `array` afterwards changes nothing there."""
-    return DeviceArray(session, buffer_of(array, session), array.shape, array.dtype)
+    """Copy an array to a device; later changes of `array` have no effect there."""
+    return DeviceArray(session, create_buffer(array, session), array.shape, array.dtype)
 
 
-def buffer_of(array: NDArray[Any], session: Session, *, constant: bool = False) -> Any:
-    """A new buffer with an array's elements in it, in C order; a `constant` one, which nobody writes to, may be the array."""
+def create_buffer(array: NDArray[Any], session: Session, *, constant: bool = False) -> Any:
+    """Create a buffer with an array's elements in C order; a `constant` one is read-only and may use the array's memory."""
     cl = opencl()
     if not array.nbytes:
-        return new_buffer(session, 0)
+        return allocate_buffer(session, 0)
     host = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     access = cl.mem_flags.READ_ONLY if constant else cl.mem_flags.READ_WRITE
-    with reported(session.device, ": ", array.nbytes, " bytes of memory"):
+    with driver_errors(session.device, ": ", array.nbytes, " bytes of memory"):
         if constant and session.device.kind == "cpu":
-            return _buffer_in(host, session, access)
-        if host.nbytes < _LARGE_BYTES:
+            return _wrap_host_memory(host, session, access)
+        if host.nbytes < _MIN_HOST_ALLOCATION_BYTES:
             return cl.Buffer(session.context, access | cl.mem_flags.COPY_HOST_PTR, hostbuf=host)
-        buffer = new_buffer(session, host.nbytes)
+        buffer = allocate_buffer(session, host.nbytes)
         cl.enqueue_copy(session.uploads, buffer, host)
         return buffer
 
 
-def _buffer_in(host: NDArray[np.uint8], session: Session, access: int) -> Any:
-    """A new buffer that is `host`: a view for it alone, which goes when the queue is through with what was said before."""
+def _wrap_host_memory(host: NDArray[np.uint8], session: Session, access: int) -> Any:
+    """Create a buffer that uses `host` as its memory.
+
+    `host` must be a view of its own: it is freed after the queue has finished.
+    """
     weakref.finalize(host, session.queue.finish)
     cl = opencl()
     return cl.Buffer(session.context, access | cl.mem_flags.USE_HOST_PTR, hostbuf=host)
 
 
-def new_buffer(session: Session, size: int) -> Any:
-    """A new buffer of `size` bytes; what is in it is not defined."""
+def allocate_buffer(session: Session, size: int) -> Any:
+    """Allocate an uninitialized buffer of `size` bytes."""
     cl = opencl()
     if size > session.device.buffer_bytes:
-        raise DeviceError(f"{session.device}: a buffer of {size} bytes; it holds {session.device.buffer_bytes} in one")
-    with reported(session.device, ": ", size, " bytes of memory"):
-        if session.device.kind == "cpu" and size >= _LARGE_BYTES:
-            return _buffer_in(aligned_empty((size,), np.uint8), session, cl.mem_flags.READ_WRITE)
-        # There are no empty buffers.
+        raise DeviceError(
+            f"{session.device}: a buffer of {size} bytes exceeds the device's maximum of {session.device.buffer_bytes} bytes"
+        )
+    with driver_errors(session.device, ": ", size, " bytes of memory"):
+        if session.device.kind == "cpu" and size >= _MIN_HOST_ALLOCATION_BYTES:
+            return _wrap_host_memory(aligned_empty((size,), np.uint8), session, cl.mem_flags.READ_WRITE)
+        # OpenCL has no empty buffers.
         return cl.Buffer(session.context, cl.mem_flags.READ_WRITE, max(1, size))
 
 
-def put(array: Any, target: str, wanted: str | None = None) -> Array | DeviceArray:
-    """An array on a target, `cpu` or a device; itself if it is there already."""
+def to_target(array: Any, target: str, preferred: str | None = None) -> Array | DeviceArray:
+    """Copy an array to a target, `cpu` or a device; return it as it is if it is there already."""
     if isinstance(array, DeviceArray):
         return array.to(target)
     host = np.asarray(array)
-    return host.view(Array) if target == "cpu" else upload(host, _session(target, wanted))
+    return host.view(Array) if target == "cpu" else upload(host, _session(target, preferred))
 
 
-def _session(target: str, wanted: str | None = None) -> Session:
+def _session(target: str, preferred: str | None = None) -> Session:
     if not is_opencl(target):
         raise DeviceError(f"arrays are on 'cpu' or on an OpenCL device, such as 'opencl:0:0'; {target!r} is neither")
-    return open_device(choose(target, wanted)[0])
+    return open_device(select_device(target, preferred)[0])

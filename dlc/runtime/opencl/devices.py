@@ -1,4 +1,4 @@
-"""OpenCL devices: what there is, what each is compiled for, and which one a target's name means."""
+"""OpenCL devices: discovery, their descriptions as targets, and selection by target name."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from dlc.errors import DeviceError
-from dlc.runtime.opencl.driver import compiling, opencl, reported
-from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, with_matrices, without
+from dlc.runtime.opencl.driver import compiler_errors, driver_errors, opencl
+from dlc.target import OPENCL_PROFILES, OpenCLName, Target, is_opencl, resolve, with_matrix_units, without_float_types
 
-INSTALL = (
+INSTALL_HINT = (
     "Debian's and Ubuntu's `apt install pocl-opencl-icd` installs one that runs on the processor, and so does "
     "`pip install 'dlc[opencl-intel]'`; a GPU's comes with its vendor's driver"
 )
-# Items of a group that share rows: of more of them each has too few registers.
-_MOST_ITEMS = 512
-# Runs on any device; a driver that cannot do it is of no use.
+# Maximum number of cooperating work-items: with more, each has too few registers.
+_MAX_COOPERATING_ITEMS = 512
+# A minimal kernel, to test whether a driver works at all.
 _PROBE = """
 __kernel void probe(__global int *restrict out) {
     const int i = get_global_id(0);
@@ -30,12 +30,14 @@ __kernel void probe(__global int *restrict out) {
 
 @dataclass(frozen=True)
 class Device:
-    """A device of a platform, and the target that code for it is compiled for; `handle` is PyOpenCL's.
+    """A device of a platform, with the target to compile for; `handle` is PyOpenCL's device.
 
-    `group_items`, `local_bytes` and `buffer_bytes` are the most that a group and one buffer may have.
+    `device_index` has the indices of the platform and the device. `group_items`, `local_bytes` and `buffer_bytes` are the
+    maximum
+    work-group size, local memory per work-group, and buffer size.
     """
 
-    place: tuple[int, int]
+    device_index: tuple[int, int]
     name: str
     platform: str
     driver: str
@@ -47,20 +49,20 @@ class Device:
     handle: Any = field(repr=False, compare=False)
 
     def __str__(self) -> str:
-        return f"opencl:{self.place[0]}:{self.place[1]} ({self.name}, {self.platform})"
+        return f"opencl:{self.device_index[0]}:{self.device_index[1]} ({self.name}, {self.platform})"
 
 
 class Session:
-    """A device in use: its context, and one queue that does everything in order.
+    """An open device: its context and one in-order queue.
 
-    Since the queue keeps the order, what one call writes another may read without a word between them. New buffers are filled
-    by way of `uploads`, which waits for nothing.
+    Commands execute in order, so that calls need no further synchronization. `uploads` is a second queue for filling new
+    buffers, which does not wait for other commands.
     """
 
     def __init__(self, device: Device) -> None:
         cl = opencl()
         self.device = device
-        with reported(device, ": cannot be used"):
+        with driver_errors(device, ": cannot be used"):
             self.context: Any = cl.Context([device.handle])
             self.queue: Any = cl.CommandQueue(self.context)
             self.uploads: Any = cl.CommandQueue(self.context)
@@ -68,37 +70,37 @@ class Session:
 
 @lru_cache
 def open_device(device: Device) -> Session:
-    """The device in use; the same for everybody in this process."""
+    """Open a device; the session is shared by the whole process."""
     return Session(device)
 
 
 def all_devices() -> tuple[Device, ...]:
-    """The devices of all platforms, in the order of the platforms."""
-    return _found()[0]
+    """Return the devices of all platforms, in the order of the platforms."""
+    return _discover()[0]
 
 
-def what_to_do() -> str:
-    """What makes there be a device, on a machine without one."""
-    if not (silent := _found()[1]):
-        return INSTALL
+def installation_hint() -> str:
+    """Return how to install an OpenCL device, on a machine without one."""
+    if not (silent := _discover()[1]):
+        return INSTALL_HINT
     return (
-        f"the driver of {' and of '.join(silent)} is installed, and gives none. Where it is PoCL (Portable Computing "
-        "Language), it lacks a folder to write to: name one in the variable POCL_CACHE_DIR"
+        f"the driver of {' and of '.join(silent)} is installed, but has no devices. PoCL (Portable Computing Language) needs "
+        "a writable folder: set POCL_CACHE_DIR"
     )
 
 
 @lru_cache(maxsize=1)
-def _found() -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """The devices of all platforms, and the names of platforms that have none."""
+def _discover() -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """Return the devices of all platforms, and the names of platforms without devices."""
     cl = opencl()
     try:
         platforms = cl.get_platforms()
     except cl.Error:
-        return (), ()  # the loader calls it an error that there is none
+        return (), ()  # The loader raises an error if there are no platforms.
     found: list[Device] = []
     silent: list[str] = []
     for p, platform in enumerate(platforms):
-        handles: list[Any] = []  # some say by an error that they have none
+        handles: list[Any] = []  # Some platforms raise an error if they have no devices.
         with suppress(cl.Error):
             handles = platform.get_devices()
         if not handles:
@@ -107,7 +109,7 @@ def _found() -> tuple[tuple[Device, ...], tuple[str, ...]]:
     return tuple(found), tuple(silent)
 
 
-def _describe(handle: Any, place: tuple[int, int]) -> Device:
+def _describe(handle: Any, device_index: tuple[int, int]) -> Device:
     types = opencl().device_type
     kinds = {types.CPU: "cpu", types.GPU: "gpu"}
     kind = next((name for bit, name in kinds.items() if handle.type & bit), "accelerator")
@@ -117,11 +119,13 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
         profile = OPENCL_PROFILES[f"opencl:cpu{bits}"]
     else:
         profiles = (OPENCL_PROFILES["opencl:gpu"], OPENCL_PROFILES["opencl:small"])
-        profile = next((t for t in profiles if not _lacks(t, handle.max_work_group_size, handle.local_mem_size)), profiles[-1])
-        profile = _with_teams(_with_units(profile, handle.max_compute_units), handle.max_work_group_size)
-    target = without(profile, halves="cl_khr_fp16" in extensions, doubles="cl_khr_fp64" in extensions)
+        profile = next(
+            (t for t in profiles if not _missing_resources(t, handle.max_work_group_size, handle.local_mem_size)), profiles[-1]
+        )
+        profile = _with_cooperative_groups(_with_units(profile, handle.max_compute_units), handle.max_work_group_size)
+    target = without_float_types(profile, has_f16="cl_khr_fp16" in extensions, has_f64="cl_khr_fp64" in extensions)
     return Device(
-        place=place,
+        device_index=device_index,
         name=handle.name.strip(),
         platform=handle.platform.name.strip(),
         driver=f"{handle.version.strip()}, {handle.driver_version.strip()}",
@@ -129,7 +133,7 @@ def _describe(handle: Any, place: tuple[int, int]) -> Device:
         group_items=handle.max_work_group_size,
         local_bytes=handle.local_mem_size,
         buffer_bytes=handle.max_mem_alloc_size,
-        target=with_matrices(target) if profile.groups is not None and _multiplies_matrices(handle) else target,
+        target=with_matrix_units(target) if profile.groups is not None and _multiplies_matrices(handle) else target,
         handle=handle,
     )
 
@@ -138,20 +142,20 @@ def _with_units(target: Target, units: int) -> Target:
     return target if target.groups is None else replace(target, groups=replace(target.groups, units=units))
 
 
-def _with_teams(target: Target, items: int) -> Target:
-    """A profile with as many items that share rows as a group of a device may have: a power of two, as teams are."""
+def _with_cooperative_groups(target: Target, items: int) -> Target:
+    """Return a profile with as many cooperating work-items as the device supports, rounded down to a power of two."""
     assert target.groups is not None
-    most = 1 << (min(items, _MOST_ITEMS).bit_length() - 1)
-    return replace(target, groups=replace(target.groups, team_items=max(most, target.groups.team_items)))
+    most = 1 << (min(items, _MAX_COOPERATING_ITEMS).bit_length() - 1)
+    return replace(target, groups=replace(target.groups, max_cooperating_items=max(most, target.groups.max_cooperating_items)))
 
 
 def _multiplies_matrices(handle: Any) -> bool:
-    """Whether it is a GPU of NVIDIA's that has `mma.sync` for bf16."""
+    """Return whether it is an NVIDIA GPU with `mma.sync` for bf16."""
     return "cl_nv_device_attribute_query" in handle.extensions.split() and handle.compute_capability_major_nv >= 8
 
 
-def _lacks(target: Target, items: int, local_bytes: int) -> str:
-    """What `target` takes for granted that a device does not have; empty if nothing."""
+def _missing_resources(target: Target, items: int, local_bytes: int) -> str:
+    """Return the resources that `target` requires and a device lacks; empty if none."""
     groups = target.groups
     if groups is None:
         return ""
@@ -160,79 +164,79 @@ def _lacks(target: Target, items: int, local_bytes: int) -> str:
     return f"{groups.local_bytes} bytes of local memory, it has {local_bytes}" if local_bytes < groups.local_bytes else ""
 
 
-def fitted(target: Target, device: Device) -> Target:
-    """`target` without what the device does not have and with as many units, as a version of this device's own.
+def fit_target(target: Target, device: Device) -> Target:
+    """Return `target` restricted to the features of the device and with its number of compute units, as a version of its own.
 
-    Raises DeviceError for one that is too large for it.
+    Raises DeviceError if the device lacks required resources.
     """
-    if lacking := _lacks(target, device.group_items, device.local_bytes):
-        raise DeviceError(f"{device}: {target.name} needs {lacking}; compile for opencl:small")
+    if missing_features := _missing_resources(target, device.group_items, device.local_bytes):
+        raise DeviceError(f"{device}: {target.name} needs {missing_features}; compile for opencl:small")
     if device.target.groups is not None:
         target = _with_units(target, device.target.groups.units)
-    # What becomes of text is its driver's affair.
+    # The code depends on the driver that compiles it.
     target = replace(target, version=f"{device.name}, {device.platform}, {device.driver}")
-    if target.dots and not device.target.dots:
-        target = replace(target, name=target.name.removesuffix(":mma"), dots=())
-    return without(target, halves=device.target.halves, doubles=device.target.doubles)
+    if target.dot_products and not device.target.dot_products:
+        target = replace(target, name=target.name.removesuffix(":mma"), dot_products=())
+    return without_float_types(target, has_f16=device.target.has_f16, has_f64=device.target.has_f64)
 
 
-def choose(name: str, wanted: str | None = None) -> tuple[Device, Target]:
-    """The device that a target's name means, and what to compile for.
+def select_device(name: str, preferred: str | None = None) -> tuple[Device, Target]:
+    """Return the device that a target name selects, and the target to compile for.
 
-    `opencl` is the device at `wanted` ("0:1"), or else the first one that builds and runs a small kernel; `opencl:0:1` is
-    device 1 of platform 0; a profile at the end, `opencl:small` or `opencl:0:1:small`, is compiled for as if the device were
-    like that. Raises DeviceError when there is no such device.
+    `opencl` is the device at `wanted` ("0:1"), or else the first that passes a smoke test; `opencl:0:1` is device 1 of platform
+    0. A profile at the end, as in `opencl:small` or `opencl:0:1:small`, is compiled for instead of the device's own. Raises
+    DeviceError if there is no such device.
     """
     parsed = OpenCLName.parse(name)
-    place = parsed.place
-    if place is None and wanted:
+    device_index = parsed.device_index
+    if device_index is None and preferred:
         try:
-            place = OpenCLName.parse(f"opencl:{wanted}").place
+            device_index = OpenCLName.parse(f"opencl:{preferred}").device_index
         except DeviceError:
-            place = None
-        if place is None:
-            raise DeviceError(f"DLC_DEVICE={wanted!r}: write the numbers of a platform and a device, such as 0:1")
-    device = _at(place) if place is not None else _first()
-    return device, fitted(resolve(parsed.target) if parsed.target is not None else device.target, device)
+            device_index = None
+        if device_index is None:
+            raise DeviceError(f"DLC_DEVICE={preferred!r}: expected the indices of a platform and a device, such as 0:1")
+    device = _device_at(device_index) if device_index is not None else _first_working_device()
+    return device, fit_target(resolve(parsed.target) if parsed.target is not None else device.target, device)
 
 
-def target_of(name: str, wanted: str | None = None) -> Target:
-    """What to compile for when the target is called `name`; a device is asked only if the name does not say it all."""
+def target_of(name: str, preferred: str | None = None) -> Target:
+    """Return the target called `name`; a device is opened only if the name does not fully determine it."""
     if not is_opencl(name):
         return resolve(name)
     parsed = OpenCLName.parse(name)
-    return resolve(parsed.target) if parsed.place is None and parsed.target else choose(name, wanted)[1]
+    return resolve(parsed.target) if parsed.device_index is None and parsed.target else select_device(name, preferred)[1]
 
 
-def _at(place: tuple[int, int]) -> Device:
+def _device_at(device_index: tuple[int, int]) -> Device:
     found = all_devices()
     for device in found:
-        if device.place == place:
+        if device.device_index == device_index:
             return device
-    here = f"; there are {', '.join(map(str, found))}" if found else f", or any other; {what_to_do()}"
-    raise DeviceError(f"no OpenCL device opencl:{place[0]}:{place[1]}{here}")
+    here = f"; the devices are {', '.join(map(str, found))}" if found else f", nor any other; {installation_hint()}"
+    raise DeviceError(f"no OpenCL device opencl:{device_index[0]}:{device_index[1]}{here}")
 
 
 @lru_cache(maxsize=1)
-def _first() -> Device:
+def _first_working_device() -> Device:
     problems: list[str] = []
     for device in all_devices():
-        if not (problem := problem_of(device)):
+        if not (problem := probe_device(device)):
             return device
         problems.append(problem)
     if problems:
         raise DeviceError("no OpenCL device works:\n  " + "\n  ".join(problems))
-    raise DeviceError(f"no OpenCL device: {what_to_do()}; `dlc doctor` says what is found")
+    raise DeviceError(f"no OpenCL device: {installation_hint()}; see `dlc doctor`")
 
 
 @lru_cache
-def problem_of(device: Device) -> str:
-    """Why a small kernel does not build or run on the device; empty if it does."""
+def probe_device(device: Device) -> str:
+    """Return why a small kernel does not build or run on the device; empty if it does."""
     cl = opencl()
     got = np.zeros(4, np.int32)
     try:
         session = open_device(device)
-        with compiling(device, ": a small kernel fails", platform=device.platform):
+        with compiler_errors(device, ": a small kernel fails", platform=device.platform):
             program = cl.Program(session.context, _PROBE).build(cache_dir=False)
             out = cl.Buffer(session.context, cl.mem_flags.WRITE_ONLY, got.nbytes)
             cl.Kernel(program, "probe")(session.queue, (4,), None, out)

@@ -1,4 +1,4 @@
-"""PyOpenCL, loaded when a device is asked for: it opens every vendor's library, which models for the CPU do without."""
+"""Access to PyOpenCL. It is imported on first use, since it loads the libraries of all vendors."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from dlc.options import pocl_folder
 
 _I64 = struct.Struct("q")
 _POCL = "Portable Computing Language"
-# What a kernel takes in its folder, with what it leaves there while it is compiled.
-_ROOM = 1 << 20
-# Drivers have threads, and a child process has none of its parent's: it would wait for them for ever.
-_lost_by_fork = False
+# Disk space that the driver needs to compile a kernel.
+_KERNEL_CACHE_BYTES = 1 << 20
+# Drivers have threads, which do not exist in a forked child: it would wait for them forever.
+_forked_after_load = False
 
 
 def opencl() -> Any:
-    """The module `pyopencl`.
+    """Return the module `pyopencl`.
 
-    Raises DeviceError in a process forked from one that it was loaded in.
+    Raises DeviceError in a process that was forked after it was loaded.
     """
-    if _lost_by_fork:
+    if _forked_after_load:
         raise DeviceError(
-            "OpenCL was opened before this process was forked, and its drivers do not survive that: use it in one of them "
-            "alone, or have multiprocessing start processes by 'spawn'"
+            "OpenCL was used before this process was forked, which its drivers do not support: use it in one of the "
+            "processes only, or set multiprocessing's start method to 'spawn'"
         )
     return _loaded()
 
@@ -39,31 +39,31 @@ def opencl() -> Any:
 @lru_cache(maxsize=1)
 def _loaded() -> Any:
     cl: Any = import_module("pyopencl")
-    # Of every kernel it keeps Python code in the user's home, and ends in an error where that is read-only or full. The
-    # variable PYOPENCL_NO_CACHE is this switch.
+    # PyOpenCL would cache generated Python code in the home directory, and fail if that is read-only or full. This is what
+    # the variable PYOPENCL_NO_CACHE sets.
     cl._PYOPENCL_NO_CACHE = True
     return cl
 
 
-def set_number(kernel: Any, place: int, number: int) -> None:
-    """Makes a number, an i64, an argument of a kernel object."""
-    # `set_arg` tries whatever else an argument may be first, which takes it nine microseconds.
+def set_i64_argument(kernel: Any, index: int, number: int) -> None:
+    """Set an argument of a kernel object to an i64."""
+    # `set_arg` tries other types of arguments first, which takes nine microseconds.
     set_bytes = getattr(kernel, "_set_arg_buf", None) or kernel.set_arg
-    set_bytes(place, _I64.pack(number))
+    set_bytes(index, _I64.pack(number))
 
 
-def _lose_drivers() -> None:
-    global _lost_by_fork
-    _lost_by_fork = _lost_by_fork or _loaded.cache_info().currsize > 0
+def _disable_after_fork() -> None:
+    global _forked_after_load
+    _forked_after_load = _forked_after_load or _loaded.cache_info().currsize > 0
 
 
-os.register_at_fork(after_in_child=_lose_drivers)
+os.register_at_fork(after_in_child=_disable_after_fork)
 
 
-class reported:
-    """Raises DeviceError for what a driver refuses in the block; it starts with `what`, put together only then.
+class driver_errors:
+    """Convert driver errors in the block to DeviceError; the message starts with `what`, which is formatted only then.
 
-    Where the driver of a `platform` could not write what it compiles, that is said too.
+    With a `platform`, the message also says if the driver's cache folder is not writable.
     """
 
     def __init__(self, *what: object, platform: str = "") -> None:
@@ -75,28 +75,28 @@ class reported:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
         if error is not None and isinstance(error, opencl().Error):
             said = f"{''.join(map(str, self._what))}: {str(error).strip()}"
-            raise DeviceError(said + _lack_of_room(self._platform)) from error
+            raise DeviceError(said + _cache_folder_problem(self._platform)) from error
 
 
-def _lack_of_room(platform: str) -> str:
-    """That a driver has no room for what it compiles, where that is so: PoCL says of it no more than that it failed."""
+def _cache_folder_problem(platform: str) -> str:
+    """Return a message if PoCL's cache folder cannot be written; PoCL itself only reports that the build failed."""
     if platform != _POCL:
         return ""
     folder = pocl_folder()
     try:
-        # As the driver makes it.
+        # As the driver creates it.
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder, buffering=0) as file:
-            file.write(bytes(_ROOM))
+            file.write(bytes(_KERNEL_CACHE_BYTES))
     except OSError as error:
-        repair = "make room there, or name another folder in the variable POCL_CACHE_DIR"
-        return f"; {folder}, where its driver keeps what it compiles, cannot be written: {error.strerror}; {repair}"
+        repair = "free disk space, or set POCL_CACHE_DIR to another folder"
+        return f"; the driver's cache folder {folder} cannot be written: {error.strerror}; {repair}"
     return ""
 
 
 @contextmanager
-def compiling(*what: object, platform: str) -> Generator[None]:
-    """As `reported`, around a compiler: those that say anything at all make a warning."""
-    with reported(*what, platform=platform), warnings.catch_warnings():
+def compiler_errors(*what: object, platform: str) -> Generator[None]:
+    """As `driver_errors`, for builds: suppresses PyOpenCL's warning about any compiler output."""
+    with driver_errors(*what, platform=platform), warnings.catch_warnings():
         warnings.simplefilter("ignore", opencl().CompilerWarning)
         yield

@@ -1,4 +1,4 @@
-"""A kernel in OpenCL C, as compiled models keep it."""
+"""OpenCL C kernels, as artifacts store them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ import numpy as np
 
 from dlc.dims import Size
 from dlc.runtime.opencl.devices import Device
-from dlc.runtime.program.host_program import OpenKernel
+from dlc.runtime.program.host_program import KernelSignature
 from dlc.runtime.program.kernel_text import Grid, program_text
 
 
-def matrices_of(dot: str) -> str:
-    """What a kernel computes with that multiplies matrices of words (`DOTS`)."""
+def matrix_unit_name(dot: str) -> str:
+    """Return the feature name of matrix instructions for packed dot-product operands (see `DOTS`)."""
     return f"matrices of {dot}"
 
 
 @dataclass(frozen=True)
-class KernelText:
-    """A kernel as functions `<name>_<g>`, one for each of its grids.
+class OpenCLKernel:
+    """A kernel as functions `<name>_<g>`, one per grid.
 
-    The functions take each array as a buffer and the byte at which it begins there, then sizes. `pieces`: the text, definitions
-    first; several kernels of a program have some in common. `shape`: the sizes that it takes, and the bytes of its arrays.
-    `computes`: the kinds of numbers in it that not every device computes with (f16, f64, `matrices_of` pairs of such).
-    `origins`, `flops`, `results`: as of a KernelObject.
+    The functions take each array as a buffer and a byte offset, followed by sizes.
+
+    Attributes:
+        pieces: The source text in chunks, definitions first; kernels of a program may share chunks.
+        shape: The number of size parameters, and the byte sizes of the arrays.
+        computes: Features that not every device has: f16, f64, `matrix_unit_name` of packed operands.
+        origins, flops, results: As of KernelObject.
     """
 
     name: str
     pieces: tuple[str, ...]
     grids: tuple[Grid, ...]
-    shape: OpenKernel
+    shape: KernelSignature
     computes: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     flops: Size = 0
@@ -40,23 +43,23 @@ class KernelText:
 
     @property
     def text(self) -> str:
-        """A program of this kernel alone."""
+        """The source of a program with this kernel only."""
         return program_text([self])
 
     @property
     def size(self) -> int:
-        """The bytes of its code."""
+        """The size of its source in bytes."""
         return len(self.text.encode())
 
-    def lacking(self, device: Device) -> str:
-        """What the kernel needs that a device does not have; empty if nothing."""
-        return "; ".join(self._lacking(device))
+    def missing_features(self, device: Device) -> str:
+        """Return the features that the kernel needs and a device lacks; empty if none."""
+        return "; ".join(self._missing_features(device))
 
-    def _lacking(self, device: Device) -> Iterator[str]:
+    def _missing_features(self, device: Device) -> Iterator[str]:
         target = device.target
-        has = {"f16": target.halves, "f64": target.doubles, **{matrices_of(dot): True for dot in target.dots}}
-        yield from (f"it computes in {kind}, which the device does not" for kind in self.computes if not has.get(kind, False))
+        has = {"f16": target.has_f16, "f64": target.has_f64, **{matrix_unit_name(dot): True for dot in target.dot_products}}
+        yield from (f"the device does not support {kind}" for kind in self.computes if not has.get(kind, False))
         if (items := max((grid.items for grid in self.grids), default=0)) > device.group_items:
-            yield f"groups of {items} items, and the device has {device.group_items} at most"
+            yield f"work-groups of {items} items, but the device supports at most {device.group_items}"
         if (local := max((grid.local_bytes for grid in self.grids), default=0)) > device.local_bytes:
-            yield f"{local} bytes of local memory, and the device has {device.local_bytes}"
+            yield f"{local} bytes of local memory, but the device has {device.local_bytes}"

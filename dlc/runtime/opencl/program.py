@@ -1,8 +1,7 @@
-"""Running a program on an OpenCL device: its launches as recorded commands.
+"""Programs on an OpenCL device: launches as recorded commands.
 
-Every launch is a kernel object of its own whose arguments are set once, but for those that differ from call to call, the
-program's inputs and outputs, and those that differ from one turn of a loop to the next. So a call sets these, and puts the
-commands into the device's queue, which keeps their order.
+Each launch has a kernel object of its own. Its arguments are set once, except the inputs and outputs of a call, and buffers
+that differ between loop iterations. A call sets these and enqueues the commands in order.
 """
 
 from __future__ import annotations
@@ -21,39 +20,41 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo
 from dlc.dims import Size
 from dlc.errors import DeviceError
-from dlc.runtime.opencl.array import DeviceArray, buffer_of, new_buffer, upload
+from dlc.runtime.opencl.array import DeviceArray, allocate_buffer, create_buffer, upload
 from dlc.runtime.opencl.devices import Session
-from dlc.runtime.opencl.driver import opencl, reported, set_number
-from dlc.runtime.program.execute import Held, at, execute
-from dlc.runtime.program.host_program import FIRST_INPUT, HostProgram, Launch, Place, Printing, weight_array
+from dlc.runtime.opencl.driver import driver_errors, opencl, set_i64_argument
+from dlc.runtime.program.host_program import FIRST_INPUT_SLOT, BufferRef, HostProgram, Launch, Printing, weight_array
+from dlc.runtime.program.interpreter import BufferOffset, interpret, resolve_ref
 
-# Puts something into the queue, given what the slots hold.
-Command: TypeAlias = Callable[[list[Held]], None]
+# Enqueues a command, given the values of the slots.
+Command: TypeAlias = Callable[[list[BufferOffset]], None]
 
 
 def weights_on(session: Session, infos: Sequence[TensorInfo], weights: Mapping[str, NDArray[Any]]) -> tuple[Any, ...]:
-    """Buffers of weights on a device."""
-    return tuple(buffer_of(weight_array(info, weights), session, constant=True) for info in infos)
+    """Upload weights to a device."""
+    return tuple(create_buffer(weight_array(info, weights), session, constant=True) for info in infos)
 
 
 @dataclass(frozen=True)
 class Call:
-    """The arrays of a call, and what the slots hold in it."""
+    """The arrays of a call, and the values of its slots."""
 
     inputs: Sequence[DeviceArray]
     outputs: list[DeviceArray]
-    held: list[Held]
+    slot_values: list[BufferOffset]
 
 
-def known(symbol: str, count: int) -> None:
-    """What is told of sizes that data decides, where it decides none."""
-    raise AssertionError(f"{symbol} is decided in a program of known sizes")
+def reject_set_size(symbol: str, count: int) -> None:
+    """The callback for data-dependent sizes in a program without any."""
+    raise AssertionError(f"{symbol} is a data-dependent size in a static-shape program")
 
 
 @dataclass(frozen=True)
-class GridCode:
-    """One grid of a kernel, built: `make` gives a new kernel object; it runs `groups` groups, in the kernel's sizes, of `items`
-    items. `objects` are those of a program's launches, by their numbers."""
+class BuiltGrid:
+    """One grid of a built kernel: runs `groups` work-groups, in terms of the kernel's sizes, of `items` work-items each.
+
+    `make` creates a kernel object. `objects` are those of a program's launches, by number.
+    """
 
     make: Callable[[], Any]
     groups: Size
@@ -61,55 +62,56 @@ class GridCode:
     objects: dict[int, Any] = field(default_factory=dict[int, Any], compare=False)
 
     def object(self, number: int, launch: Launch) -> Any:
-        """The kernel object of a launch, with its numbers as arguments; drivers take a while to make one, so it is kept."""
+        """Return the kernel object of a launch with its sizes as arguments; it is cached, since creating one is slow."""
         if number not in self.objects:
             self.objects[number] = self.make()
         kernel = self.objects[number]
-        for place, size in enumerate(launch.numbers, 2 * len(launch.arguments)):
-            set_number(kernel, place, size)
+        for ref, size in enumerate(launch.numbers, 2 * len(launch.arguments)):
+            set_i64_argument(kernel, ref, size)
         return kernel
 
     def total(self, launch: Launch) -> int:
-        """The items of all groups in a launch."""
+        """Return the number of work-items of a launch."""
         groups = self.groups if isinstance(self.groups, int) else launch.number(self.groups)
         return groups * self.items
 
 
 class Launcher:
-    """Who carries out a call: puts launches into the queue, and reads what decides how the call goes on."""
+    """Executes a call: enqueues launches, and reads values that control flow depends on."""
 
-    def launch(self, program: OpenCLProgram, launch: Launch, held: list[Held]) -> None:
-        program.launch(launch, held)
+    def launch(self, program: OpenCLProgram, launch: Launch, slot_values: list[BufferOffset]) -> None:
+        program.launch(launch, slot_values)
 
-    def read(self, program: OpenCLProgram, place: Held, count: int) -> bytes:
-        return program.read(place, count)
+    def read(self, program: OpenCLProgram, ref: BufferOffset, count: int) -> bytes:
+        return program.read(ref, count)
 
 
 class Stopwatch(Launcher):
-    """Launches one after the other, each with its seconds."""
+    """Runs launches one at a time and measures each."""
 
     def __init__(self) -> None:
         self.times: list[tuple[Launch, float]] = []
 
-    def launch(self, program: OpenCLProgram, launch: Launch, held: list[Held]) -> None:
+    def launch(self, program: OpenCLProgram, launch: Launch, slot_values: list[BufferOffset]) -> None:
         program.session.queue.finish()
         start = perf_counter()
-        program.launch(launch, held)
+        program.launch(launch, slot_values)
         program.session.queue.finish()
         self.times.append((launch, perf_counter() - start))
 
 
 class OpenCLProgram:
-    """A host program with the code of its kernels, on one device, where `weights` and, if it is given, `arena` are buffers.
+    """A static-shape host program with its built kernels on one device; `weights` and `arena` are buffers.
 
-    Calls return when their commands are in the queue. Calls from several threads at once are safe: they run one after
-    another, so that all of them share one arena.
+    Calls return when their commands are in the queue. It may be called from several threads: calls are serialized, and share
+    one
+    arena.
     """
 
     def __init__(
         self,
         host: HostProgram,
-        kernels: Mapping[str, Sequence[GridCode]],
+        kernels: Mapping[str, Sequence[BuiltGrid]],
         weights: Sequence[Any],
         session: Session,
         arena: Any = None,
@@ -118,101 +120,103 @@ class OpenCLProgram:
         self.session = session
         self.host = host
         self._lock = Lock()
-        # Buffers by number; those that each call brings are None here.
+        # Buffers by slot; the inputs and outputs of a call are None here.
         calls = len(host.inputs) + len(host.outputs)
-        arena = arena if arena is not None else new_buffer(session, host.arena_bytes)
+        arena = arena if arena is not None else allocate_buffer(session, host.arena_bytes)
         self._buffers: list[Any] = [None, arena, *[None] * calls, *weights]
-        # What slots hold before a call.
+        # The values of slots before a call.
         slots = [*self._buffers, *[None] * (host.slots - len(self._buffers))]
-        self._held: list[Held] = [(buffer, 0) for buffer in slots]
+        self._initial_slots: list[BufferOffset] = [(buffer, 0) for buffer in slots]
         shapes = [(cast("tuple[int, ...]", info.shape), info.dtype) for info in host.outputs]
         self._outputs = [(shape, dtype, prod(shape) * dtype.itemsize) for shape, dtype in shapes]
         self._patches: list[tuple[Any, int, int]] = []
         self._commands = {id(launch): self._commands_of(k, launch, kernels) for k, launch in enumerate(host.launches)}
 
     def run(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[DeviceArray]:
-        """The outputs for inputs of the right number, shapes and dtypes; those that are on the device stay there.
+        """Return the outputs for inputs of the right number, shapes and dtypes; device arrays are not copied.
 
-        Raises DeviceError for an input on another device, and DlcError where the program takes a branch that fails.
+        Raises DeviceError for an input on another device, and DlcError if the program takes a failing branch.
         """
-        return self.run_by(inputs, Launcher())
+        return self.run_with(inputs, Launcher())
 
     def profile(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> list[tuple[Launch, float]]:
-        """Runs launch by launch: each one with its seconds, in the order in which they ran."""
+        """Run launch by launch; return each launch with its seconds, in execution order."""
         watch = Stopwatch()
-        self.run_by(inputs, watch)
+        self.run_with(inputs, watch)
         return watch.times
 
-    def run_by(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher) -> list[DeviceArray]:
-        """As `run`, by somebody who sees what is launched and read."""
+    def run_with(self, inputs: Sequence[NDArray[Any] | DeviceArray], launcher: Launcher) -> list[DeviceArray]:
+        """Run with a launcher that executes, or observes, launches and reads."""
         call = self.begin(inputs)
         launch, read = partial(launcher.launch, self), partial(launcher.read, self)
-        with self._lock, reported(self.session.device, ": a call"):
+        with self._lock, driver_errors(self.session.device, ": a call"):
             self.patch(call)
-            execute(lambda: self.host.instructions, call.held, launch, read, self.write, known, Printing())
+            interpret(lambda: self.host.instructions, call.slot_values, launch, read, self.write, reject_set_size, Printing())
             self.session.queue.flush()
         return call.outputs
 
-    def launch(self, launch: Launch, held: list[Held]) -> None:
-        """Puts a launch into the queue."""
+    def launch(self, launch: Launch, slot_values: list[BufferOffset]) -> None:
+        """Enqueue a launch."""
         for command in self._commands[id(launch)]:
-            command(held)
+            command(slot_values)
 
     def begin(self, inputs: Sequence[NDArray[Any] | DeviceArray]) -> Call:
-        """A call with inputs of the right number, shapes and dtypes. Raises DeviceError for one on another device."""
+        """Prepare a call with inputs of the right number, shapes and dtypes. Raises DeviceError for one on another device."""
         arrays = [a if isinstance(a, DeviceArray) else upload(a, self.session) for a in inputs]
         for array, info in zip(arrays, self.inputs, strict=True):
             if array.session is not self.session:
                 raise DeviceError(
-                    f"input {info} is on {array.device}, the model on {self.session.device}; move it there with "
-                    f".to('opencl:{self.session.device.place[0]}:{self.session.device.place[1]}')"
+                    f"input {info} is on {array.device}, but the model is on {self.session.device}; copy it with "
+                    f".to('opencl:{self.session.device.device_index[0]}:{self.session.device.device_index[1]}')"
                 )
         outputs = [self.output(k) for k in range(len(self.outputs))]
-        held = self._held.copy()
-        for slot, array in enumerate((*arrays, *outputs), FIRST_INPUT):
-            held[slot] = array.buffer, 0
-        return Call(arrays, outputs, held)
+        slot_values = self._initial_slots.copy()
+        for slot, array in enumerate((*arrays, *outputs), FIRST_INPUT_SLOT):
+            slot_values[slot] = array.buffer, 0
+        return Call(arrays, outputs, slot_values)
 
     def output(self, k: int) -> DeviceArray:
-        """A new array for an output."""
+        """Allocate an output."""
         shape, dtype, size = self._outputs[k]
-        return DeviceArray(self.session, new_buffer(self.session, size), shape, dtype)
+        return DeviceArray(self.session, allocate_buffer(self.session, size), shape, dtype)
 
     def patch(self, call: Call) -> None:
-        """Gives launches the inputs and outputs of a call."""
+        """Set the inputs and outputs of a call as kernel arguments."""
         for kernel, argument, slot in self._patches:
-            kernel.set_arg(2 * argument, call.held[slot][0])
+            kernel.set_arg(2 * argument, call.slot_values[slot][0])
 
-    def read(self, place: Held, count: int) -> bytes:
-        """So many bytes at a place, once all that was said before is done."""
-        bytes_, (buffer, offset) = np.zeros(count, np.uint8), place
+    def read(self, ref: BufferOffset, count: int) -> bytes:
+        """Return `count` bytes at a buffer offset, after all previous commands have finished."""
+        bytes_, (buffer, offset) = np.zeros(count, np.uint8), ref
         opencl().enqueue_copy(self.session.queue, bytes_, buffer, src_offset=offset, is_blocking=True)
         return bytes_.tobytes()
 
-    def write(self, place: Held, content: bytes) -> None:
-        """Puts bytes at a place, once all that was said before is done."""
-        buffer, offset = place
+    def write(self, ref: BufferOffset, content: bytes) -> None:
+        """Write bytes at a buffer offset, after all previous commands have finished."""
+        buffer, offset = ref
         if content:
             opencl().enqueue_copy(
                 self.session.queue, buffer, np.frombuffer(content, np.uint8), dst_offset=offset, is_blocking=True
             )
 
-    def _commands_of(self, number: int, launch: Launch, kernels: Mapping[str, Sequence[GridCode]]) -> list[Command]:
-        """The commands of the launch of this number."""
+    def _commands_of(self, number: int, launch: Launch, kernels: Mapping[str, Sequence[BuiltGrid]]) -> list[Command]:
+        """Return the commands of the launch with this number."""
         if launch.kernel is None:
             return [self._copy(launch)] if launch.sizes[0] else []
         totals = ((grid, grid.total(launch)) for grid in kernels[launch.kernel])
         return [self._grid(launch, grid.object(number, launch), total, grid.items) for grid, total in totals if total]
 
     def _grid(self, launch: Launch, kernel: Any, total: int, items: int) -> Command:
-        """A grid of so many items, and in a group, whose arguments are set once, but for the call's own buffers and what slots
-        point to."""
-        moving: list[tuple[int, Place]] = []
+        """Return the command that runs one grid.
+
+        Arguments are set once, except buffers of the call and those that slots point to.
+        """
+        moving: list[tuple[int, BufferRef]] = []
         for k, (number, offset) in enumerate(launch.arguments):
             if number >= len(self._buffers):
                 moving.append((k, (number, offset)))
                 continue
-            set_number(kernel, 2 * k + 1, offset)
+            set_i64_argument(kernel, 2 * k + 1, offset)
             if self._buffers[number] is None:
                 self._patches.append((kernel, k, number))
             else:
@@ -220,11 +224,11 @@ class OpenCLProgram:
         enqueue, queue = opencl().enqueue_nd_range_kernel, self.session.queue
         all_items, group_items = (total,), (items,)
 
-        def run(held: list[Held]) -> None:
+        def run(slot_values: list[BufferOffset]) -> None:
             for k, (slot, offset) in moving:
-                buffer, start = held[slot]
+                buffer, start = slot_values[slot]
                 kernel.set_arg(2 * k, buffer)
-                set_number(kernel, 2 * k + 1, start + offset)
+                set_i64_argument(kernel, 2 * k + 1, start + offset)
             enqueue(queue, kernel, all_items, group_items)
 
         return run
@@ -233,8 +237,8 @@ class OpenCLProgram:
         (to, source), (size,) = launch.arguments, launch.numbers
         copy, queue = opencl().enqueue_copy, self.session.queue
 
-        def run(held: list[Held]) -> None:
-            (into, start), (buffer, offset) = at(held, to), at(held, source)
+        def run(slot_values: list[BufferOffset]) -> None:
+            (into, start), (buffer, offset) = resolve_ref(slot_values, to), resolve_ref(slot_values, source)
             copy(queue, into, buffer, byte_count=size, src_offset=offset, dst_offset=start)
 
         return run

@@ -1,8 +1,9 @@
-"""The host program as plain data, which says what runs in which order on which buffers, whatever executes it.
+"""The host program as plain data: what runs in which order on which buffers, independent of the executor.
 
-host_program.py   its instructions, where all sizes are known
-open_program.py   where sizes come with a call; known_sizes.py: as one of known sizes, for those of a call
-bounds.py         which parts of the buffers kernels are given, whatever a file says
-kernel_text.py    how often a kernel's functions run; one text of several kernels
-execute.py        the instructions in Python; computing.py: those that only Python can execute
+host_program.py     its instructions, with static sizes
+dynamic_program.py  dynamic-shape programs; specialization.py: their conversion to static ones for the sizes of a call
+bounds.py           bounds checks of all buffer accesses, for programs from untrusted files
+alignment.py        alignment checks of all kernel arguments
+kernel_text.py      grids and source text of kernels
+interpreter.py      executes instructions in Python; python_calls.py: ops that are implemented in Python
 """

@@ -1,7 +1,7 @@
-"""Which parts of its buffers a program's instructions are given, whatever slots hold then: what a file says is not trusted.
+"""Verify that a program accesses its buffers in bounds, for programs from untrusted files.
 
-A slot is known by *points*: it never holds an address outside of the span of those in one buffer. The element that a loop is
-at lies between its first and its last one, so these two say all.
+This is an abstract interpretation: each slot is described by *targets*, and never holds an address outside of the span of its
+targets in one buffer. A loop slot moves linearly, so its first and last position describe it.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from dlc.dims import Size, is_symbol, never_negative, substitute
+from dlc.dims import Size, is_nonnegative, is_symbol, substitute
 from dlc.errors import ModelError
 from dlc.runtime.program.host_program import (
-    NUMBER_BYTES,
+    I64_BYTES,
     Branch,
-    Carried,
-    Compute,
-    Decide,
-    Element,
+    BufferRef,
+    CarriedSlot,
+    DynamicLaunch,
     Fail,
     HostArray,
     HostProgram,
     Instruction,
     Launch,
     Loop,
-    OpenLaunch,
-    Place,
-    Print,
+    LoopSlot,
+    PrintArrays,
+    PythonCall,
+    SetSize,
     While,
     walk,
 )
 
-# Loops in loops are gone through again and again until it is known where slots point; no program comes near. One loop after
-# another, what may not run at all adds a place to those where its result may be.
-_MOST_CHECKS = 300_000
-_MOST_CHECKS_PER_INSTRUCTION = 1_000
+# Nested loops are iterated to a fixed point, and each loop that may have no iterations adds a target. Real programs stay far
+# below these limits; malicious ones are rejected.
+_MAX_CHECKS = 300_000
+_MAX_CHECKS_PER_INSTRUCTION = 1_000
 
 
 @dataclass(frozen=True)
-class Part:
-    """Bytes from `start` to `end` of a buffer; none are touched unless each of `loops`, which are open counts, is 1 or more."""
+class ByteRange:
+    """Bytes `start` to `end` of a buffer, accessed only if each of `loops` (dynamic iteration counts) is at least 1."""
 
     buffer: int
     start: Size
@@ -49,35 +49,34 @@ class Part:
     loops: frozenset[Size]
 
     def fits(self, members: Iterable[Size]) -> bool:
-        """Whether it is seen to be in a buffer as large as the largest member."""
-        more: dict[str, Size] = {str(count): count + 1 for count in self.loops if is_symbol(count)}
+        """Return whether the range is provably inside a buffer that is as large as the largest of `members`."""
+        at_least_one: dict[str, Size] = {str(count): count + 1 for count in self.loops if is_symbol(count)}
 
         def holds(size: Size) -> bool:
-            return never_negative(substitute(size, more))
+            return is_nonnegative(substitute(size, at_least_one))
 
         return holds(self.start) and any(holds(member - self.end) for member in members)
 
 
 def check_program(host: HostProgram, kernels: Collection[str]) -> None:
-    """Raises ModelError unless every launch runs one of `kernels`, or copies, on parts of the program's buffers, and loops
-    move within them.
+    """Raise ModelError unless every launch runs one of `kernels`, or copies, on ranges inside of the program's buffers.
 
-    What a kernel's code does within the parts that it is given is not seen from here.
+    What a kernel does within its arguments is not checked.
     """
     sizes = host.buffers
     for output, donor in host.donors.items():
         pair = [infos[k] for infos, k in ((host.outputs, output), (host.inputs, donor)) if k < len(infos)]
         if len(pair) < 2 or (pair[0].shape, pair[0].dtype) != (pair[1].shape, pair[1].dtype):
-            raise ModelError(f"output {output} cannot be written over input {donor}")
+            raise ModelError(f"output {output} cannot overwrite input {donor}: their types differ")
     if len(set(host.donors.values())) < len(host.donors):
-        raise ModelError("an input cannot be two outputs")
+        raise ModelError("an input cannot be donated to two outputs")
     if host.slots < len(sizes):
         raise ModelError(f"{host.slots} slots for {len(sizes)} buffers")
     for launch in host.launches:
         _require_launch(launch, kernels)
-    for part in parts_of(host.instructions, range(1, len(sizes)), host.slots):
-        if not part.fits((sizes[part.buffer],)):
-            raise ModelError(f"bytes {part.start} to {part.end} of slot {part.buffer} are no part of the buffers")
+    for access in accessed_ranges(host.instructions, range(1, len(sizes)), host.slots):
+        if not access.fits((sizes[access.buffer],)):
+            raise ModelError(f"bytes {access.start} to {access.end} of slot {access.buffer} are no part of the buffers")
 
 
 def _require_launch(launch: Launch, kernels: Collection[str]) -> None:
@@ -91,31 +90,31 @@ def _require_launch(launch: Launch, kernels: Collection[str]) -> None:
         raise ModelError(f"{what}: {len(launch.arguments)} arguments of {len(launch.sizes)} sizes")
 
 
-def parts_of(instructions: Sequence[Instruction], buffers: Collection[int], slots: int) -> Collection[Part]:
-    """The parts of buffers, which are the slots of these numbers, that instructions are given, each once.
+def accessed_ranges(instructions: Sequence[Instruction], buffers: Collection[int], slots: int) -> Collection[ByteRange]:
+    """Return the ranges of buffers that instructions access, each once; `buffers` are slots that hold buffers.
 
-    Raises ModelError for instructions that set a buffer's slot, or use one that holds no address then.
+    Raises ModelError for instructions that assign a buffer's slot, or use a slot that holds no address.
     """
-    moving = moved_slots(instructions)
+    loop_slots = loop_set_slots(instructions)
     last = max(buffers, default=0)
-    if strange := [slot for slot in moving if not last < slot < slots]:
-        raise ModelError(f"slot {strange[0]} is none that a loop may set")
-    if slots - 1 - last > len(moving):
-        raise ModelError(f"{slots} slots, of which loops set {len(moving)}")
-    # Otherwise a loop in a loop could move what the outer one counts on.
-    if len(set(moving)) < len(moving):
+    if invalid := [slot for slot in loop_slots if not last < slot < slots]:
+        raise ModelError(f"a loop sets slot {invalid[0]}, which is not a loop slot")
+    if slots - 1 - last > len(loop_slots):
+        raise ModelError(f"{slots} slots, of which loops set {len(loop_slots)}")
+    # Otherwise an inner loop could move a slot that the outer loop depends on.
+    if len(set(loop_slots)) < len(loop_slots):
         raise ModelError("a slot that two loops set")
-    walker = _Walker(_MOST_CHECKS + _MOST_CHECKS_PER_INSTRUCTION * sum(1 for _ in walk(instructions)))
-    walker.block(instructions, ChainMap({slot: frozenset({_Point(slot, 0)}) for slot in buffers}))
-    return walker.parts.keys()
+    walker = _BoundsChecker(_MAX_CHECKS + _MAX_CHECKS_PER_INSTRUCTION * sum(1 for _ in walk(instructions)))
+    walker.block(instructions, ChainMap({slot: frozenset({_SlotTarget(slot, 0)}) for slot in buffers}))
+    return walker.ranges.keys()
 
 
-def moved_slots(instructions: Sequence[Instruction]) -> list[int]:
-    """The slots that loops set."""
-    return [s.slot for i, _ in walk(instructions) for s in _moved(i)]
+def loop_set_slots(instructions: Sequence[Instruction]) -> list[int]:
+    """Return the slots that loops set."""
+    return [s.slot for i, _ in walk(instructions) for s in _slots_set_by(i)]
 
 
-def _moved(instruction: Instruction) -> Sequence[Carried | Element]:
+def _slots_set_by(instruction: Instruction) -> Sequence[CarriedSlot | LoopSlot]:
     match instruction:
         case Loop(carried=carried, elements=elements):
             return (*carried, *elements)
@@ -126,105 +125,105 @@ def _moved(instruction: Instruction) -> Sequence[Carried | Element]:
 
 
 @dataclass(frozen=True)
-class _Point:
-    """An offset in a buffer that a slot holds only if each of `loops` runs."""
+class _SlotTarget:
+    """An offset in a buffer that a slot may hold if each of `loops` has an iteration."""
 
     buffer: int
     offset: Size
     loops: frozenset[Size] = frozenset()
 
 
-_Points: TypeAlias = "frozenset[_Point]"
-# What loops and branches set in their bodies lies above what is around them.
-_Known: TypeAlias = "ChainMap[int, _Points]"
+_SlotTargets: TypeAlias = "frozenset[_SlotTarget]"
+# The targets of each slot; bodies of loops and branches have scopes of their own.
+_SlotState: TypeAlias = "ChainMap[int, _SlotTargets]"
 
 
-class _Walker:
+class _BoundsChecker:
     def __init__(self, most_checks: int) -> None:
-        self.parts: dict[Part, None] = {}
-        self.loops = frozenset[Size]()  # that the instructions are in
-        self.left = most_checks
+        self.ranges: dict[ByteRange, None] = {}
+        self.loops = frozenset[Size]()  # The loops around the present instruction.
+        self.remaining_checks = most_checks
 
-    def block(self, instructions: Sequence[Instruction], known: _Known) -> None:
-        """Goes through instructions that find the slots so; leaves `known` as they leave the slots."""
+    def block(self, instructions: Sequence[Instruction], state: _SlotState) -> None:
+        """Process instructions, starting from the slots in `state`, and update `state` to the slots afterwards."""
         for instruction in instructions:
             self.spend(1)
             match instruction:
-                case Launch() | OpenLaunch():
-                    for place, size in zip(instruction.arguments, instruction.sizes, strict=True):
-                        self.part(place, size, known)
+                case Launch() | DynamicLaunch():
+                    for ref, size in zip(instruction.arguments, instruction.sizes, strict=True):
+                        self.access(ref, size, state)
                 case Loop():
-                    self.loop(instruction, known)
+                    self.loop(instruction, state)
                 case While():
-                    self.part(instruction.begin, 1, known)
-                    self.repeated(instruction, known, {})
+                    self.access(instruction.begin, 1, state)
+                    self.repeated(instruction, state, {})
                 case Branch():
-                    self.part(instruction.condition, 1, known)
-                    # One loop sets a slot: none that is known before it, and none of both bodies.
-                    self.block(instruction.then, known.new_child())
-                    self.block(instruction.otherwise, known.new_child())
-                case Print(values=values):
-                    self.arrays(values, known)
-                case Compute(arguments=arguments, results=results):
-                    self.arrays((*arguments, *results), known)
-                case Decide(place=place):
-                    self.part(place, NUMBER_BYTES, known)
+                    self.access(instruction.condition, 1, state)
+                    # A slot is set by one loop only, so the bodies do not affect slots outside of them.
+                    self.block(instruction.then, state.new_child())
+                    self.block(instruction.otherwise, state.new_child())
+                case PrintArrays(values=values):
+                    self.arrays(values, state)
+                case PythonCall(arguments=arguments, results=results):
+                    self.arrays((*arguments, *results), state)
+                case SetSize(ref=ref):
+                    self.access(ref, I64_BYTES, state)
                 case Fail(numbers=numbers):
-                    for place in numbers:
-                        self.part(place, NUMBER_BYTES, known)
+                    for ref in numbers:
+                        self.access(ref, I64_BYTES, state)
 
-    def loop(self, loop: Loop, known: _Known) -> None:
+    def loop(self, loop: Loop, state: _SlotState) -> None:
         if loop.count == 0:
-            known.update({c.slot: self.points(c.first, known) for c in loop.carried})
+            state.update({c.slot: self.targets(c.first, state) for c in loop.carried})
             return
         outer, runs = self.loops, frozenset[Size](() if isinstance(loop.count, int) else (loop.count,))
-        elements: dict[int, _Points] = {}
+        elements: dict[int, _SlotTargets] = {}
         for element in loop.elements:
-            first = frozenset(replace(p, loops=p.loops | runs) for p in self.points(element.first, known))
+            first = frozenset(replace(p, loops=p.loops | runs) for p in self.targets(element.first, state))
             elements[element.slot] = first | _shifted(first, element.step * (loop.count - 1))
         self.loops = outer | runs
-        self.repeated(loop, known, elements)
+        self.repeated(loop, state, elements)
         self.loops = outer
 
-    def repeated(self, loop: Loop | While, known: _Known, elements: Mapping[int, _Points]) -> None:
-        """Goes through a body whose carried slots are what they are first, or what any step leaves."""
-        known.update({c.slot: points for c, points in [(c, self.points(c.first, known)) for c in loop.carried]})
-        # Each round, what is handed on reaches one more slot.
+    def repeated(self, loop: Loop | While, state: _SlotState, elements: Mapping[int, _SlotTargets]) -> None:
+        """Process a loop body until the targets of carried slots reach a fixed point."""
+        state.update({c.slot: targets for c, targets in [(c, self.targets(c.first, state)) for c in loop.carried]})
+        # In each round, targets propagate to one more carried slot.
         for _ in range(len(loop.carried) + 2):
-            inside = known.new_child(dict(elements))
+            inside = state.new_child(dict(elements))
             self.block(loop.body, inside)
             if isinstance(loop, While):
-                self.part(loop.again, 1, inside)
-            after = {c.slot: known[c.slot] | self.points(c.following, inside) for c in loop.carried}
-            if all(known[slot] == points for slot, points in after.items()):
+                self.access(loop.again, 1, inside)
+            after = {c.slot: state[c.slot] | self.targets(c.following, inside) for c in loop.carried}
+            if all(state[slot] == targets for slot, targets in after.items()):
                 if isinstance(loop, Loop) and isinstance(loop.count, int) and loop.count > 0:
-                    # It runs: nothing is where it was at first any more, unless it is handed on.
-                    known.update({c.slot: self.points(c.following, inside) for c in loop.carried})
+                    # The loop has at least one iteration: initial targets remain only if they are carried through.
+                    state.update({c.slot: self.targets(c.following, inside) for c in loop.carried})
                 return
-            known.update(after)
-        raise ModelError("a loop's carried slots move on without end")
+            state.update(after)
+        raise ModelError("the carried slots of a loop do not reach a fixed point")
 
-    def arrays(self, arrays: Sequence[HostArray], known: _Known) -> None:
+    def arrays(self, arrays: Sequence[HostArray], state: _SlotState) -> None:
         for array in arrays:
-            self.part(array.place, array.bytes, known)
+            self.access(array.ref, array.bytes, state)
 
-    def part(self, place: Place, size: Size, known: _Known) -> None:
-        """Notes that an instruction is given so many bytes from a place on."""
-        for p in self.points(place, known):
-            self.parts[Part(p.buffer, p.offset, p.offset + size, p.loops | self.loops)] = None
+    def access(self, ref: BufferRef, size: Size, state: _SlotState) -> None:
+        """Record an access to `size` bytes from a buffer reference on."""
+        for p in self.targets(ref, state):
+            self.ranges[ByteRange(p.buffer, p.offset, p.offset + size, p.loops | self.loops)] = None
 
-    def points(self, place: tuple[int, Size], known: Mapping[int, _Points]) -> _Points:
-        slot, offset = place
-        if slot not in known:
+    def targets(self, ref: tuple[int, Size], state: Mapping[int, _SlotTargets]) -> _SlotTargets:
+        slot, offset = ref
+        if slot not in state:
             raise ModelError(f"slot {slot} holds no address")
-        self.spend(len(known[slot]))
-        return _shifted(known[slot], offset)
+        self.spend(len(state[slot]))
+        return _shifted(state[slot], offset)
 
     def spend(self, checks: int) -> None:
-        self.left -= checks
-        if self.left < 0:
-            raise ModelError("loops in loops, too deep to be checked")
+        self.remaining_checks -= checks
+        if self.remaining_checks < 0:
+            raise ModelError("nested loops are too complex to be checked")
 
 
-def _shifted(points: _Points, distance: Size) -> _Points:
-    return points if distance == 0 else frozenset(replace(p, offset=p.offset + distance) for p in points)
+def _shifted(targets: _SlotTargets, distance: Size) -> _SlotTargets:
+    return targets if distance == 0 else frozenset(replace(p, offset=p.offset + distance) for p in targets)

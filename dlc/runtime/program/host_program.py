@@ -1,9 +1,8 @@
-"""The host program as plain data: what runs in which order on which buffers, whichever device runs it.
+"""The host program as plain data: what runs in which order on which buffers, on any device.
 
-A program has a file of slots, each of which holds an address: slot 0 is nothing (so that an argument can be a number), 1 the
-arena, then come inputs, outputs and weights, and behind these the slots of what changes while the program runs, such as the
-element of a sequence that a loop is at. A *place* is a slot and an offset in bytes from what it holds; an argument of a launch
-is a place.
+A program has slots, each of which holds an address: slot 0 is null (so that an argument can be an immediate), slot 1 is the
+arena, followed by inputs, outputs and weights, and then by loop slots, such as the current element of a sequence. A *buffer
+reference* is a slot and a byte offset from the address in it; the arguments of launches are buffer references.
 """
 
 from __future__ import annotations
@@ -20,61 +19,61 @@ from numpy.typing import NDArray
 from dlc.arrays import TensorInfo, aligned
 from dlc.dims import Size, product, substitute
 from dlc.errors import ModelError
-from dlc.runtime.python_ops.control import shown
-from dlc.runtime.python_ops.selection import Setting
+from dlc.runtime.python_ops.control import format_print
+from dlc.runtime.python_ops.registry import OpSetting
 
-NOTHING, ARENA, FIRST_INPUT = 0, 1, 2  # numbers of slots
-NUMBER_BYTES = 8  # of a number in a message, or that is a size
+NULL_SLOT, ARENA_SLOT, FIRST_INPUT_SLOT = 0, 1, 2
+I64_BYTES = 8
 
-Place: TypeAlias = "tuple[int, int]"
-# Gives so many bytes at a place.
-Read: TypeAlias = "Callable[[Place, int], bytes]"
+BufferRef: TypeAlias = "tuple[int, int]"
+# Returns `count` bytes at a buffer reference.
+Read: TypeAlias = "Callable[[BufferRef, int], bytes]"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel, its arguments as places, their sizes in bytes, and the numbers that it takes besides.
+    """A kernel launch: buffer references as arguments, their sizes in bytes, and the values of the kernel's size parameters.
 
-    No kernel is a copy: target, source, and the number of bytes as its only number.
+    Without a kernel it is a copy, with the arguments target and source and the number of bytes.
     """
 
     kernel: str | None
-    arguments: tuple[Place, ...]
+    arguments: tuple[BufferRef, ...]
     sizes: tuple[int, ...]
     numbers: tuple[int, ...] = ()
 
     @property
     def bytes(self) -> int:
-        """The size of all arguments together."""
+        """The total size of all arguments."""
         return sum(self.sizes)
 
     def number(self, size: Size) -> int:
-        """What a size of the kernel is in this launch."""
+        """Return the value of a size expression of the kernel in this launch."""
         return int(substitute(size, kernel_sizes(self.numbers)))
 
 
 @dataclass(frozen=True)
-class OpenKernel:
-    """What a kernel makes of its sizes `s0`, `s1`, …: the bytes of each of its buffers."""
+class KernelSignature:
+    """The number of a kernel's size parameters `s0`, `s1`, …, and the bytes of each of its buffers in terms of them."""
 
     sizes: int
     bytes: tuple[Size, ...]
 
 
 @dataclass(frozen=True)
-class OpenLaunch:
-    """A launch in a program whose sizes come with a call: numbers are sizes.
+class DynamicLaunch:
+    """A launch in a dynamic-shape program: the values of size parameters are symbolic.
 
-    `sizes`, those of the arguments in bytes, are what the kernel makes of its numbers; before it is known, there are none.
+    `sizes` are the byte sizes of the arguments, according to the kernel's signature; empty until the launch is resolved.
     """
 
     kernel: str | None
-    arguments: tuple[Place, ...]
+    arguments: tuple[BufferRef, ...]
     numbers: tuple[Size, ...]
     sizes: tuple[Size, ...] = ()
 
-    def of(self, kernels: Mapping[str, OpenKernel]) -> OpenLaunch:
-        """This launch of one of `kernels`. Raises ModelError for one that is of none of them."""
+    def of(self, kernels: Mapping[str, KernelSignature]) -> DynamicLaunch:
+        """Resolve this launch with the signatures of `kernels`. Raises ModelError if it does not match."""
         if self.kernel is None:
             expected, sizes = 1, self.numbers * 2
         elif self.kernel in kernels:
@@ -88,28 +87,28 @@ class OpenLaunch:
         return replace(self, sizes=sizes)
 
     def at(self, sizes: Mapping[str, int]) -> Launch:
-        """This launch for the sizes of a call."""
+        """Specialize this launch for the sizes of a call."""
         known = [[int(substitute(size, sizes)) for size in those] for those in (self.sizes, self.numbers)]
         return Launch(self.kernel, self.arguments, *map(tuple, known))
 
 
 def kernel_sizes(numbers: Sequence[Size]) -> dict[str, Size]:
-    """The sizes of a kernel by the names that it has for them."""
+    """Return the values of a kernel's size parameters by name."""
     return {f"s{k}": number for k, number in enumerate(numbers)}
 
 
 @dataclass(frozen=True)
-class Carried:
-    """A slot that a loop hands on: what it is in the first step, and from one step to the next; all at once."""
+class CarriedSlot:
+    """A slot that a loop carries: its initial value, and its value for the next iteration. All are assigned in parallel."""
 
     slot: int
-    first: Place
-    following: Place
+    first: BufferRef
+    following: BufferRef
 
 
 @dataclass(frozen=True)
-class Element:
-    """A slot that a loop moves: where it is in the first step, and by how many bytes it moves from one step to the next."""
+class LoopSlot:
+    """A slot that a loop advances: its first value, and the step in bytes per iteration."""
 
     slot: int
     first: tuple[int, Size]
@@ -118,54 +117,54 @@ class Element:
 
 @dataclass(frozen=True)
 class Loop:
-    """Runs its body `count` times."""
+    """Run the body `count` times."""
 
     count: Size
-    carried: tuple[Carried, ...]
-    elements: tuple[Element, ...]
+    carried: tuple[CarriedSlot, ...]
+    elements: tuple[LoopSlot, ...]
     body: tuple[Instruction, ...]
 
 
 @dataclass(frozen=True)
 class While:
-    """Runs its body while the byte at a place is not 0: `begin` before the first step, `again` after each."""
+    """Run the body while a byte is not 0: the byte at `begin` before the first iteration, at `again` after each."""
 
-    begin: Place
-    again: Place
-    carried: tuple[Carried, ...]
+    begin: BufferRef
+    again: BufferRef
+    carried: tuple[CarriedSlot, ...]
     body: tuple[Instruction, ...]
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Runs `then` if the byte at a place is not 0, else `otherwise`."""
+    """Run `then` if the byte at `condition` is not 0, else `otherwise`."""
 
-    condition: Place
+    condition: BufferRef
     then: tuple[Instruction, ...]
     otherwise: tuple[Instruction, ...]
 
 
 @dataclass(frozen=True)
 class Fail:
-    """Ends the call with an error, whose message has the i64 at these places where its last `{}` are."""
+    """End the call with an error; the i64 values at `numbers` are formatted into the last `{}` fields of the message."""
 
     message: str
-    numbers: tuple[Place, ...] = ()
+    numbers: tuple[BufferRef, ...] = ()
 
 
 @dataclass(frozen=True)
-class Decide:
-    """Makes the i64 at a place the size `symbol` of what follows."""
+class SetSize:
+    """Set the data-dependent size `symbol` to the i64 at `ref`."""
 
     symbol: str
-    place: Place
+    ref: BufferRef
 
 
 @dataclass(frozen=True)
 class HostArray:
-    """An array that Python reads or writes: where it is, and what."""
+    """An array that Python reads or writes."""
 
-    place: Place
+    ref: BufferRef
     shape: tuple[Size, ...]
     dtype: np.dtype[Any]
 
@@ -174,69 +173,69 @@ class HostArray:
         return product(self.shape) * self.dtype.itemsize
 
     def at(self, sizes: Mapping[str, int]) -> HostArray:
-        """This array for the sizes of a call."""
+        """Return this array with its shape specialized for the sizes of a call."""
         return replace(self, shape=tuple(substitute(size, sizes) for size in self.shape))
 
     def read(self, read: Read, sizes: Mapping[str, int]) -> NDArray[Any]:
-        """What it holds."""
+        """Return the elements."""
         shape = [int(size) for size in self.at(sizes).shape]
-        return np.frombuffer(read(self.place, prod(shape) * self.dtype.itemsize), self.dtype).reshape(shape)
+        return np.frombuffer(read(self.ref, prod(shape) * self.dtype.itemsize), self.dtype).reshape(shape)
 
 
 @dataclass(frozen=True)
-class Print:
-    """Prints arrays between `pieces` of a text (`control.shown`)."""
+class PrintArrays:
+    """Print arrays between `pieces` of text (see `control.format_print`)."""
 
     pieces: tuple[str, ...]
     values: tuple[HostArray, ...]
 
     def run(self, read: Read, sizes: Mapping[str, int]) -> None:
-        print(shown(self.pieces, [value.read(read, sizes) for value in self.values]))
+        print(format_print(self.pieces, [value.read(read, sizes) for value in self.values]))
 
 
 class Printing:
-    """What a call prints: once, though it may begin again where data decides that it takes more memory."""
+    """The output of a call: each array is printed once, although a call may be restarted with a larger arena."""
 
     def __init__(self) -> None:
-        self.met = self.done = 0
+        self._reached = self._printed = 0
 
     def begin(self) -> None:
-        """Says that the call begins, for the first time or again."""
-        self.met = 0
+        """Start the call, or restart it."""
+        self._reached = 0
 
-    def show(self, what: Print, read: Read, sizes: Mapping[str, int]) -> None:
-        """Prints what was not printed before."""
-        self.met += 1
-        if self.met > self.done:
+    def show(self, what: PrintArrays, read: Read, sizes: Mapping[str, int]) -> None:
+        """Print arrays unless they were printed before a restart."""
+        self._reached += 1
+        if self._reached > self._printed:
             what.run(read, sizes)
-            self.done = self.met
+            self._printed = self._reached
 
 
 @dataclass(frozen=True)
-class Compute:
-    """An op that Python computes (`computing.py`), by its name in `python_ops/`; `where` is its place in the model.
+class PythonCall:
+    """An op that is implemented in Python (`python_calls.py`), by its name in `python_ops/`; `where` is its source location.
 
-    `decided` are the sizes of its results that are not known before.
+    `data_dependent_sizes` are the sizes of its results that become known with them.
     """
 
     op: str
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, OpSetting]
     where: str
     arguments: tuple[HostArray, ...]
     results: tuple[HostArray, ...]
-    decided: tuple[str, ...] = ()
+    data_dependent_sizes: tuple[str, ...] = ()
 
 
-Instruction: TypeAlias = "Launch | OpenLaunch | Loop | While | Branch | Fail | Decide | Print | Compute"
-# What only Python does: native code comes back to it.
-Hosted: TypeAlias = "Print | Compute"
+Instruction: TypeAlias = "Launch | DynamicLaunch | Loop | While | Branch | Fail | SetSize | PrintArrays | PythonCall"
+# Instructions for which native code returns to Python.
+PythonInstruction: TypeAlias = "PrintArrays | PythonCall"
 
 
 @dataclass(frozen=True)
 class HostProgram:
-    """What runs in which order on which buffers: plain data. `slots` is how many there are in all.
+    """A static-shape host program; `slots` is the total number of slots.
 
-    `donors`: the outputs that are written over inputs, and those, by number; what a caller gives for them is overwritten.
+    `donors` maps outputs to the inputs that they overwrite, by number.
     """
 
     inputs: tuple[TensorInfo, ...]
@@ -249,31 +248,33 @@ class HostProgram:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """The launches in the order of the program's text, each once."""
+        """All launches, each once, in program order."""
         return tuple(i for i, _ in walk(self.instructions) if isinstance(i, Launch))
 
     @property
     def runs(self) -> Counter[str | None]:
-        """How often each kernel runs, as far as sizes tell: a body that data repeats counts once."""
-        return runs_of(self.instructions)
+        """The number of runs of each kernel, where known statically: a body with a data-dependent iteration count is counted
+        once.
+        """
+        return count_runs(self.instructions)
 
     @property
     def buffers(self) -> list[int]:
-        """The sizes in bytes of what the first slots hold."""
+        """The byte sizes of the buffers in the first slots."""
         return [0, self.arena_bytes, *(_bytes_of(info) for info in (*self.inputs, *self.outputs, *self.weights))]
 
 
-def runs_of(instructions: Sequence[Instruction]) -> Counter[str | None]:
-    """How often each kernel runs, as far as sizes tell: a body that data or an open size repeats counts once."""
+def count_runs(instructions: Sequence[Instruction]) -> Counter[str | None]:
+    """Count the runs of each kernel; a body with a dynamic or data-dependent iteration count is counted once."""
     counts = Counter[str | None]()
     for instruction, times in walk(instructions):
-        if isinstance(instruction, Launch | OpenLaunch):
+        if isinstance(instruction, Launch | DynamicLaunch):
             counts[instruction.kernel] += times
     return counts
 
 
 def walk(instructions: Sequence[Instruction], times: int = 1) -> Iterator[tuple[Instruction, int]]:
-    """Every instruction, and how often it runs as far as sizes tell."""
+    """Yield every instruction with the number of times it runs, where known statically."""
     for instruction in instructions:
         yield instruction, times
         match instruction:
@@ -292,13 +293,15 @@ def _bytes_of(info: TensorInfo) -> int:
 
 
 def weight_array(info: TensorInfo, weights: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """The array of a weight; kernels trust its size, so that a wrong one must not pass.
+    """Return the array of a weight. Kernels rely on its size, so it is checked here.
 
-    Raises ModelError for a weight that the store lacks or has in another shape or dtype.
+    Raises ModelError for a weight that is missing or has another shape or dtype.
     """
     array = weights.get(info.name)
     if array is None:
-        raise ModelError(f"weight {info.name}: the store does not have it; a dump has its own beside the modules")
+        raise ModelError(
+            f"weight {info.name}: missing in the weight store; dumped modules need the weights folder next to them"
+        )
     if array.shape != info.shape or array.dtype != info.dtype:
         raise ModelError(f"weight {info.name}: expected {info}, the store has {array.dtype}{list(array.shape)}")
     return aligned(array)

@@ -1,4 +1,4 @@
-"""What is known of a kernel's text, as it is made and as compiled models keep it."""
+"""Grids and source text of kernels, shared by code generation and artifacts."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from dlc.dims import Size, is_multiple
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs of one function: `groups` of them, in the kernel's sizes, each by `items` at once that share `local_bytes`."""
+    """The launch configuration of a function: `groups` work-groups, in terms of kernel sizes, of `items` work-items each.
+
+    The items of a group share `local_bytes` of local memory.
+    """
 
     groups: Size
     items: int
     local_bytes: int = 0
 
 
-# Buffers begin at multiples of so many bytes, and so does what has a buffer, or a planned part of one, for itself.
-BUFFER_START = 64
+# The alignment of buffers, and of arrays that do not share their region of the arena.
+BUFFER_ALIGNMENT_BYTES = 64
 
 
-def start_of(bytes: Size) -> int:
-    """Kernels expect an array of so many bytes at a multiple of this: elements of sequences lie side by side."""
-    return next(n for n in (BUFFER_START, 32, 16, 8, 4, 2, 1) if is_multiple(bytes, n))
+def required_alignment(bytes: Size) -> int:
+    """Return the alignment that kernels assume for an array of this many bytes; elements of sequences are contiguous."""
+    return next(n for n in (BUFFER_ALIGNMENT_BYTES, 32, 16, 8, 4, 2, 1) if is_multiple(bytes, n))
 
 
-class TextInPieces(Protocol):
-    """A kernel in a dialect of C: its text in pieces, definitions first, of which several kernels have some in common."""
+class SourceChunks(Protocol):
+    """A kernel's C source in chunks, definitions first; kernels may share chunks."""
 
     @property
     def pieces(self) -> Sequence[str]: ...
 
 
-def program_text(kernels: Iterable[TextInPieces]) -> str:
-    """The text of a program of several kernels; what they share is written once."""
+def program_text(kernels: Iterable[SourceChunks]) -> str:
+    """Return the source of a program with several kernels; shared chunks occur once."""
     return "\n".join(dict.fromkeys(piece for kernel in kernels for piece in kernel.pieces))

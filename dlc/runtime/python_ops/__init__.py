@@ -1,7 +1,7 @@
-"""What Python computes of a program: ops that give what data decides, text, pictures; and what loops and branches mean.
+"""Ops that are implemented in Python: data-dependent ops, ops on strings, image decoding, and the semantics of control flow.
 
-selection.py        the functions by the names of their ops
-text_functions.py   those on text; texts.py: a text as a number
-pictures.py         files of pictures
-control.py          loops, what a failing branch says, and what is printed
+registry.py     data-dependent ops, and the table of all ops by name
+string_ops.py   ops on strings; string_pool.py: strings as indices
+images.py       image decoding
+control.py      loops, error messages of failing branches, and printing
 """

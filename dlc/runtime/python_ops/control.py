@@ -1,4 +1,4 @@
-"""Control flow in Python: what `dl.scan` and `dl.while` compute, what a failing branch says, and what is printed."""
+"""Semantics of control flow in Python: `dl.scan` and `dl.while`, error messages of failing branches, and printing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = "NDArray[Any]"
-# What a body yields for these arguments.
+# Runs a body on arguments and returns what it yields.
 RunBody: TypeAlias = "Callable[[Sequence[Array]], Sequence[Array]]"
 
 
@@ -21,33 +21,36 @@ def scan(
     run: RunBody,
     reverse: bool = False,
 ) -> list[Array]:
-    """The last states, and the sequences that the steps make, which are `empty` where there are no steps."""
-    current, made = list(operands[:states]), list[list[Array]]()
+    """Return the final states, followed by the stacked outputs of all steps.
+
+    `empty` creates the latter if there are no steps.
+    """
+    current, outputs = list(operands[:states]), list[list[Array]]()
     for step in range(steps)[:: -1 if reverse else 1]:
         results = list(run([*current, *(np.asarray(sequence[step]) for sequence in operands[states:])]))
         current = results[:states]
-        made.insert(0, results[states:]) if reverse else made.append(results[states:])
-    return [*current, *map(np.stack, zip(*made, strict=True))] if made else [*current, *empty()]
+        outputs.insert(0, results[states:]) if reverse else outputs.append(results[states:])
+    return [*current, *map(np.stack, zip(*outputs, strict=True))] if outputs else [*current, *empty()]
 
 
-def repeat(operands: Sequence[Array], run: RunBody) -> list[Array]:
-    """The last states of a loop whose body says whether it runs again; the first operand is whether it runs at all."""
+def while_loop(operands: Sequence[Array], run: RunBody) -> list[Array]:
+    """Return the final states of a while loop; operand 0 is the initial condition, and the body yields the next one first."""
     going, *states = operands
     while going:
         going, *states = run(states)
     return states
 
 
-def failure(message: str, numbers: Sequence[int]) -> str:
-    """A message with these numbers where its last `{}` are; a name in front of them may have braces of its own."""
+def format_failure(message: str, numbers: Sequence[int]) -> str:
+    """Format values into the last `{}` fields of a message; text before them may contain braces."""
     if not numbers:
         return message
     first, *parts = message.rsplit("{}", len(numbers))
     return first + "".join(f"{number}{part}" for number, part in zip(numbers, parts, strict=True))
 
 
-def shown(pieces: Sequence[str], arrays: Sequence[Array]) -> str:
-    """A text of pieces: between two texts is how the next array is formatted, as in `f"{x:.3f}"`; element by element."""
+def format_print(pieces: Sequence[str], arrays: Sequence[Array]) -> str:
+    """Format arrays between pieces of text; the piece before each text is the array's format, as in `f"{x:.3f}"`."""
     parts = [pieces[0]]
     for form, text, array in zip(pieces[1::2], pieces[2::2], arrays, strict=True):
         parts += [_formatted(array, form), text]
@@ -57,7 +60,7 @@ def shown(pieces: Sequence[str], arrays: Sequence[Array]) -> str:
 def _formatted(array: Array, form: str) -> str:
     if not form:
         return str(array[()])
-    # The extended floats of ml_dtypes take no format.
+    # The extended floats of ml_dtypes do not support format specifications.
     numbers = array.astype(np.float32) if array.dtype.kind == "V" else array
     if not numbers.ndim:
         return format(numbers.item(), form)

@@ -1,6 +1,6 @@
-"""The file of a model.
+"""The file format of compiled models.
 
-container.py   a header, and sections of bytes; checksum.py: of each section
-parts.py       which of its programs is for which call, for who runs them without Python
-header/        what the header says of a program: instructions, sizes, inputs and outputs
+container.py      a header, and sections of bytes; checksum.py: their checksums
+variant_table.py  which program serves which calls, for running models without Python
+header/           programs in the header: instructions, sizes, inputs and outputs
 """

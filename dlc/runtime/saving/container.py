@@ -1,14 +1,15 @@
-"""The file that compiled models are saved in: a header, and sections of bytes, each at a multiple of 4096 bytes.
+"""The container format of model files: a header, and sections of bytes that are aligned to 4096 bytes.
 
-    "dlcmodel" · version · size and checksum of the header · where the program is · header (JSON) · sections
+    "dlcmodel" · version · size and checksum of the header · position of the program · header (JSON) · sections
 
-The first section is the run-time's code; the others are programs with their kernels (cpu/image.py), what says which program is
-for which call (parts.py), and packed weights, each kept once however many parts of a model have it. Programs for an OpenCL
-device have no code, but the text of their kernels (opencl/artifact.py). The header says what is made of all this. A model that
-is one program, or several of which the call's values or shapes pick one, runs without it: the prefix says where it is, or what
-lists them, counted from the first section, or below 0 why there is none. Every section and the header have a checksum that is
-checked when the file is read, CRC-32C for sections where there is code that computes it, else CRC-32; sections are then mapped,
-so that processes share them, unless they are asked to be read into memory.
+The first section is the code of the run-time. The others are program images with their kernels (cpu/program_image.py), tables
+that select a program for a call (variant_table.py), and packed weights, each stored once however many programs use it.
+OpenCL programs have the source of their kernels instead of code (opencl/artifact.py). The header describes how these form a
+model. A model of one program, or of several that are selected by values or shapes, runs without the header: the prefix has
+the position of the program, or of the table, relative to the first section; a negative number says why there is none.
+
+The header and each section have a checksum that is verified when the file is read: CRC-32C for sections of files with native
+code, else CRC-32. Sections are memory-mapped, so that processes share them, unless they are requested in memory.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlc.errors import DlcError, ModelError
-from dlc.files.whole_files import written_whole
+from dlc.files.atomic_writes import atomic_write
 from dlc.runtime.saving.checksum import Checksum, checksum_of
 from dlc.runtime.saving.header.values import count, text
-from dlc.target import Groups, Target, architecture_of, is_opencl
+from dlc.target import Target, WorkGroups, architecture_of, is_opencl
 
 MAGIC = b"dlcmodel"
-# Of the file's layout and of what its parts mean to each other; a change of either is a new version.
-VERSION = 17
-PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, its size; where the program is
-# Why there is none: it is for another device than a processor, there is text around it, or data decides which one it is.
-_ON_DEVICE, _BORDERED, _BY_SIZES = -3, -2, -1
-PAGE = 4096
-# A header is names and numbers: no model comes near this.
-_LARGEST_HEADER = 256 << 20
+# Changes with the layout of the file and with the meaning of its contents.
+VERSION = 18
+PREFIX = struct.Struct("<8sIIQq")  # magic, version, CRC-32 of the header, size of the header, position of the program
+# Positions of models that need the header: for OpenCL devices, with converted inputs or outputs, with data-dependent selection.
+_ON_DEVICE, _HAS_STRINGS, _DATA_DEPENDENT = -3, -2, -1
+PAGE_BYTES = 4096
+# Larger headers are rejected as damaged.
+_MAX_HEADER_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
-class Common:
-    """What all parts of a model have in common: the target, the run-time's code (none but on a processor), the numerics."""
+class SharedFields:
+    """Header fields that all programs of a model share: target, object code of the run-time (empty for OpenCL), numerics."""
 
     target: Target
     runtime: bytes
@@ -55,12 +56,12 @@ class Common:
 
     @property
     def checksum(self) -> Checksum:
-        """What computes the checksums of sections."""
+        """The checksum function of sections."""
         return checksum_of(self.target, self.runtime)
 
 
-class Placed(NamedTuple):
-    """An array: how far from something its first byte lies, how many it has, and their CRC-32C."""
+class SectionRef(NamedTuple):
+    """A reference to a section: its relative position, size in bytes, and CRC-32C."""
 
     distance: int
     bytes: int
@@ -68,75 +69,75 @@ class Placed(NamedTuple):
 
 
 class Saveable(Protocol):
-    """What a model is on disk."""
+    """The protocol of everything that can be written to a model file."""
 
-    def written(self, writer: Writer, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
-        """Its part of the header; its code and weights become sections. `defaults` are those that its inputs have.
+    def serialize(self, writer: SectionWriter, defaults: Mapping[str, NDArray[Any]], /) -> dict[str, Any]:
+        """Add sections for code and weights, and return the header fields; `defaults` are those of its inputs.
 
-        Raises UnsupportedError for what has none.
+        Raises UnsupportedError if there is nothing to save.
         """
         ...
 
 
-class Writer:
-    """Takes the sections of a file, each once."""
+class SectionWriter:
+    """Collects the sections of a file, each once."""
 
     def __init__(self) -> None:
-        self._common: Common | None = None
+        self._shared_fields: SharedFields | None = None
         self._sections: list[memoryview] = []
         self._checksums: list[int] = []
-        self._placed: list[Placed] = []
-        # By size and checksum: the sections that may be equal to another one.
-        self._alike: dict[tuple[int, int], list[int]] = {}
+        self._placed: list[SectionRef] = []
+        # Candidates for equal sections, by size and checksum.
+        self._sections_by_digest: dict[tuple[int, int], list[int]] = {}
         self._starts = [0]
 
-    def require(self, common: Common) -> None:
-        """Notes what the parts have in common. Raises DlcError for a part that differs."""
-        if self._common is None:
-            self._common = common
+    def require(self, common: SharedFields) -> None:
+        """Set the shared fields. Raises DlcError if a program has different ones."""
+        if self._shared_fields is None:
+            self._shared_fields = common
             if common.runtime:
                 self.add(memoryview(common.runtime))
-        elif self._common != common:
+        elif self._shared_fields != common:
             raise DlcError(
-                "parts of a model that were compiled for different targets, by different versions of dlc, do not fit"
+                "programs that were compiled for different targets, or by different versions of dlc, cannot be combined"
             )
 
     @property
-    def _known(self) -> Common:
-        """What its parts have in common, which the first of them says."""
-        assert self._common is not None, "a part says first what it shares with the others"
-        return self._common
+    def _shared(self) -> SharedFields:
+        """The shared fields, which the first program has set."""
+        assert self._shared_fields is not None, "programs set the shared fields first"
+        return self._shared_fields
 
     def add(self, data: memoryview) -> int:
-        """The number of the section with this content."""
-        # The zeros up to the next section are checked as well: no byte of the file is left out.
-        padding = memoryview(bytes(-len(data) % PAGE))
-        own = self._known.checksum(data, 0)
-        checksum = self._known.checksum(padding, own)
-        alike = self._alike.setdefault((len(data), checksum), [])
-        for number in alike:
+        """Return the number of the section with this content; add it if it does not exist."""
+        # The checksum includes the padding, so that every byte of the file is verified.
+        padding = memoryview(bytes(-len(data) % PAGE_BYTES))
+        own = self._shared.checksum(data, 0)
+        checksum = self._shared.checksum(padding, own)
+        candidates = self._sections_by_digest.setdefault((len(data), checksum), [])
+        for number in candidates:
             if self._sections[number] == data:
                 return number
-        alike.append(len(self._sections))
-        self._placed.append(Placed(self._starts[-1], len(data), own))
+        candidates.append(len(self._sections))
+        self._placed.append(SectionRef(self._starts[-1], len(data), own))
         self._starts.append(self._starts[-1] + len(data) + len(padding))
         self._sections.append(data)
         self._checksums.append(checksum)
-        return alike[-1]
+        return candidates[-1]
 
-    def placed(self, section: int) -> Placed:
-        """Where a section lies, as the next new one sees it."""
+    def placed(self, section: int) -> SectionRef:
+        """Return a reference to a section, relative to the next new one."""
         placed = self._placed[section]
         return placed._replace(distance=placed.distance - self._starts[-1])
 
     def write(self, file: IO[bytes], model: Mapping[str, Any]) -> None:
-        """Writes all there is to a file that is empty."""
-        starts, common = self._starts, self._known
-        places = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
+        """Write the file."""
+        starts, common = self._starts, self._shared
+        section_table = [[at, len(d), c] for at, d, c in zip(starts, self._sections, self._checksums, strict=False)]
         program = self._starts[count(model["image"])] if "image" in model else _no_program(common, model)
-        fields = {**_common_to_json(common), "model": model, "sections": places}
+        fields = {**_common_to_json(common), "model": model, "sections": section_table}
         header = json.dumps(fields, separators=(",", ":")).encode()
-        start = -(-(PREFIX.size + len(header)) // PAGE) * PAGE
+        start = -(-(PREFIX.size + len(header)) // PAGE_BYTES) * PAGE_BYTES
         file.write(PREFIX.pack(MAGIC, VERSION, zlib.crc32(header), len(header), program) + header)
         for at, data in zip(starts, self._sections, strict=False):
             file.write(bytes(start + at - file.tell()))
@@ -145,17 +146,17 @@ class Writer:
 
 
 def save(path: Path, model: Saveable) -> None:
-    """Writes a model to a file; `path` is either the whole new file or what it was before. Raises DlcError when it cannot."""
-    writer = Writer()
-    fields = model.written(writer, {})
-    with written_whole(path) as file:
+    """Write a model to a file atomically. Raises DlcError if it cannot be written."""
+    writer = SectionWriter()
+    fields = model.serialize(writer, {})
+    with atomic_write(path) as file:
         writer.write(file, fields)
 
 
 def to_bytes(model: Saveable) -> bytes:
-    """What the file of a model holds."""
-    writer = Writer()
-    fields = model.written(writer, {})
+    """Return the content of a model's file."""
+    writer = SectionWriter()
+    fields = model.serialize(writer, {})
     file = BytesIO()
     writer.write(file, fields)
     return file.getvalue()
@@ -163,19 +164,19 @@ def to_bytes(model: Saveable) -> bytes:
 
 @dataclass(frozen=True)
 class Container:
-    """A file that was read and is whole; `model` is what its header says of the model, which is not checked yet."""
+    """A model file that was read and verified; `model` has the header fields of the model, which are not validated yet."""
 
     path: Path
-    common: Common
+    common: SharedFields
     model: Mapping[str, Any]
     data: memoryview
     sections: tuple[tuple[int, int, int], ...]
 
     @staticmethod
     def read(path: Path, content: memoryview | None = None) -> Container:
-        """The model in a file, or in the `content` that messages call `path`, which begins where a page of memory does.
+        """Read a file, or the page-aligned `content` of one; `path` is used in messages.
 
-        Raises ModelError for a file that is none, is damaged, or was written by another version of dlc.
+        Raises ModelError for an invalid or damaged file, and for one of another version of dlc.
         """
         program, header, data = _read(path, content if content is not None else _mapped(path))
         try:
@@ -185,77 +186,79 @@ class Container:
             model = container.model
             at: int = sections[count(model["image"])][0] if "image" in model else _no_program(common, model)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise described_badly(path, error) from error
+            raise invalid_header(path, error) from error
         if program != at:
-            raise damaged(path, "the program is elsewhere")
+            raise damaged(path, "wrong position of the program")
         container.check()
         return container
 
     def check(self) -> None:
-        """Raises ModelError unless every section is what was written, and they are all there is."""
+        """Raise ModelError unless all checksums match and there are no other bytes."""
         for number, (at, size, expected) in enumerate(self.sections):
-            if self.common.checksum(self.data[at : at + size + -size % PAGE], 0) != expected:
+            if self.common.checksum(self.data[at : at + size + -size % PAGE_BYTES], 0) != expected:
                 raise damaged(self.path, f"section {number}")
-        if sum(size + -size % PAGE for _, size, _ in self.sections) != len(self.data):
-            raise damaged(self.path, "its size is not that of its sections")
+        if sum(size + -size % PAGE_BYTES for _, size, _ in self.sections) != len(self.data):
+            raise damaged(self.path, "its size does not match its sections")
 
     def section(self, number: Any) -> memoryview:
-        """The bytes of a section. Raises IndexError or ModelError for one that is none."""
+        """Return the bytes of a section. Raises IndexError or ModelError for an invalid number."""
         return _slice(self.path, self.data, self.sections, count(number))
 
 
-def _no_program(common: Common, model: Mapping[str, Any]) -> int:
+def _no_program(common: SharedFields, model: Mapping[str, Any]) -> int:
     if not common.runtime:
         return _ON_DEVICE
-    return _BORDERED if "border" in model else _BY_SIZES
+    return _HAS_STRINGS if "io_signature" in model else _DATA_DEPENDENT
 
 
-def _common_to_json(common: Common) -> dict[str, Any]:
-    target = {name: value for name, value in asdict(common.target).items() if name != "machine"}
+def _common_to_json(common: SharedFields) -> dict[str, Any]:
+    target = {name: value for name, value in asdict(common.target).items() if name != "costs"}
     own = {"runtime_crc32": zlib.crc32(common.runtime)} if common.runtime else {}
     return {"target": target, "numerics": common.numerics, **own}
 
 
-def _read_common(path: Path, header: Mapping[str, Any], data: memoryview, sections: tuple[tuple[int, int, int], ...]) -> Common:
+def _read_common(
+    path: Path, header: Mapping[str, Any], data: memoryview, sections: tuple[tuple[int, int, int], ...]
+) -> SharedFields:
     fields: dict[str, Any] = header["target"]
     # JSON has no tuples.
-    fields |= {name: tuple(map(text, fields[name])) for name in ("features", "dots")}
+    fields |= {name: tuple(map(text, fields[name])) for name in ("features", "dot_products")}
     fields |= {name: text(fields[name]) for name in ("name", "architecture")}
     fields |= {"groups": _read_groups(fields["groups"]), "alignment": count(fields["alignment"])}
     if not fields["alignment"]:
-        raise ValueError("buffers that begin nowhere")
+        raise ValueError("an alignment of 0")
     target = Target(**fields)
     architecture_of(target)
     if is_opencl(target.name):
-        return Common(target, b"", text(header["numerics"]))
+        return SharedFields(target, b"", text(header["numerics"]))
     code = bytes(_slice(path, data, sections, 0))
     if zlib.crc32(code) != header["runtime_crc32"]:
-        # It computes the checksums of the others: not to be run before it is known to be whole.
+        # This code computes the other checksums: verify it before it is run.
         raise damaged(path, "section 0")
-    return Common(target, code, text(header["numerics"]))
+    return SharedFields(target, code, text(header["numerics"]))
 
 
-def _read_groups(written: Any) -> Groups | None:
-    return None if written is None else Groups(*(count(written[f.name]) for f in fields_of(Groups)))
+def _read_groups(written: Any) -> WorkGroups | None:
+    return None if written is None else WorkGroups(*(count(written[f.name]) for f in fields_of(WorkGroups)))
 
 
 def damaged(path: Path, what: str) -> ModelError:
     return ModelError(f"{path}: damaged: {what}; copy or compile the model again")
 
 
-def described_badly(path: Path, error: Exception) -> ModelError:
+def invalid_header(path: Path, error: Exception) -> ModelError:
     return ModelError(f"{path}: damaged: the header does not describe a model ({error!r})")
 
 
-def bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    """The elements of an array, one after the other."""
+def as_byte_view(array: np.ndarray[Any, Any]) -> memoryview:
+    """Return the elements of an array as contiguous bytes."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _slice(path: Path, data: memoryview, sections: tuple[tuple[int, int, int], ...], number: int) -> memoryview:
     at, size, _ = sections[number]
     if at + size > len(data):
-        raise damaged(path, f"section {number} lies outside the file")
+        raise damaged(path, f"section {number} is outside of the file")
     return data[at : at + size]
 
 
@@ -269,33 +272,33 @@ def _mapped(path: Path) -> memoryview:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def in_memory(content: bytes | bytearray | memoryview) -> memoryview:
-    """A copy of the content of a file that begins where a page of memory does, as kernels want it of weights."""
-    # An empty one has no pages.
+def page_aligned_copy(content: bytes | bytearray | memoryview) -> memoryview:
+    """Copy the content of a file to page-aligned memory, since kernels need aligned weights."""
+    # A mapping cannot be empty.
     memory = memoryview(mmap.mmap(-1, max(len(content), 1)))[: len(content)]
     memory[:] = content
     return memory.toreadonly()
 
 
 def _read(path: Path, memory: memoryview) -> tuple[int, dict[str, Any], memoryview]:
-    """Where the program is, the header, and the rest."""
+    """Return the position of the program, the header, and the sections."""
     size = len(memory)
     if size < PREFIX.size or bytes(memory[: len(MAGIC)]) != MAGIC:
-        made = path.with_suffix(".dlc").name
-        raise ModelError(f"{path}: not a model that dlc compiled; `compile-model MODEL.onnx -o {made}` makes one")
+        compiled = path.with_suffix(".dlc").name
+        raise ModelError(f"{path}: not a compiled model; create one with `compile-model MODEL.onnx -o {compiled}`")
     _, version, checksum, length, program = PREFIX.unpack_from(memory)
     if version != VERSION:
-        raise ModelError(f"{path}: written in format {version}, this dlc reads {VERSION}; compile the model again")
-    if length > min(size, _LARGEST_HEADER):
+        raise ModelError(f"{path}: format version {version}, but this version of dlc reads {VERSION}; compile the model again")
+    if length > min(size, _MAX_HEADER_BYTES):
         raise ModelError(f"{path}: damaged: a header of {length} bytes in a file of {size}")
     end = PREFIX.size + length
     header = bytes(memory[PREFIX.size : end])
     if zlib.crc32(header) != checksum:
         raise damaged(path, "header")
-    start = end + -end % PAGE
+    start = end + -end % PAGE_BYTES
     if any(memory[end:start]):
         raise damaged(path, "after the header")
     try:
         return program, json.loads(header), memory[start:]
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: damaged: the header is no JSON ({error})") from error
+        raise ModelError(f"{path}: damaged: the header is not JSON ({error})") from error

@@ -1,6 +1,6 @@
-"""Sizes that come with a call.
+"""Symbolic sizes at run time.
 
-input_sizes.py     what they are: from the shapes of what the call gives
-size_function.py   what follows from them, as one Python function; size_code.py: as operations that native code carries out
-domain.py          those that one compilation serves, where it does not serve all
+input_sizes.py     solve for the symbols from the input shapes of a call
+size_function.py   evaluate sizes, compiled to a Python function; size_code.py: as operations for native code
+domain.py          the sizes that one compilation serves
 """

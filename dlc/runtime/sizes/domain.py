@@ -1,38 +1,38 @@
-"""The sizes that one compilation serves, where it does not serve all."""
+"""The domain of sizes that one compilation serves."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from dlc.dims import Range
+from dlc.dims import SizeRange
 
 
 @dataclass(frozen=True)
-class Domain:
-    """Sizes that are in ranges, and of which some are equal: `equal` says by which other symbol each of them is known."""
+class SizeDomain:
+    """Ranges of sizes, and equalities: `equal` maps a symbol to the one that represents it."""
 
-    ranges: Mapping[str, Range] = field(default_factory=dict[str, Range])
+    ranges: Mapping[str, SizeRange] = field(default_factory=dict[str, SizeRange])
     equal: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all sizes are in it."""
+    def is_unrestricted(self) -> bool:
+        """Return whether all sizes are in the domain."""
         return not self.ranges and not self.equal
 
     @property
     def symbols(self) -> set[str]:
-        """The sizes that it speaks of."""
+        """The symbols that the domain restricts."""
         return {*self.ranges, *self.equal, *self.equal.values()}
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether these sizes are in it."""
+        """Return whether these sizes are in the domain."""
         return all(sizes[a] == sizes[b] for a, b in self.equal.items()) and all(sizes[s] in r for s, r in self.ranges.items())
 
-    def without(self, symbols: Collection[str]) -> Domain:
-        """What it says of other sizes."""
+    def without(self, symbols: Collection[str]) -> SizeDomain:
+        """Return the domain without the restrictions of these symbols."""
         ranges = {symbol: r for symbol, r in self.ranges.items() if symbol not in symbols}
-        return Domain(ranges, {a: b for a, b in self.equal.items() if a not in symbols and b not in symbols})
+        return SizeDomain(ranges, {a: b for a, b in self.equal.items() if a not in symbols and b not in symbols})
 
     def __str__(self) -> str:
         equal = (f"{a} = {b}" for a, b in self.equal.items())

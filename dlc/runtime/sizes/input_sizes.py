@@ -1,4 +1,4 @@
-"""Open sizes of inputs: the shapes that a call gives say what the symbols are."""
+"""Solve for the symbols in input shapes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from dlc.runtime.sizes.size_function import size_function
 
 
 class InputSizes:
-    """The symbols of a program's inputs, in the order in which they stand somewhere by themselves."""
+    """The symbols of a program's inputs, in the order of the first axis that has the symbol as its size."""
 
     def __init__(self, inputs: Sequence[TensorInfo]) -> None:
-        places: dict[str, tuple[int, int]] = {}
+        axes: dict[str, tuple[int, int]] = {}
         for k, info in enumerate(inputs):
             for axis, size in enumerate(info.shape):
                 if is_symbol(size):
-                    places.setdefault(str(size), (k, axis))
-        self.symbols = tuple(places)
-        self._places = tuple(places.values())
-        solved = all(Dim.lift(size).symbols() <= places.keys() for info in inputs for size in info.shape)
+                    axes.setdefault(str(size), (k, axis))
+        self.symbols = tuple(axes)
+        self._axes = tuple(axes.values())
+        solved = all(Dim.lift(size).symbols() <= axes.keys() for info in inputs for size in info.shape)
         self._shapes = size_function(self.symbols, [info.shape for info in inputs]) if solved else None
 
     def of(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """What the symbols are in shapes. Raises IndexError for an input that lacks an axis."""
-        return tuple([shapes[k][axis] for k, axis in self._places])
+        """Return the values of the symbols for these shapes. Raises IndexError for an input with too few axes."""
+        return tuple([shapes[k][axis] for k, axis in self._axes])
 
     def fit(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Whether shapes are those of the inputs; False too if a symbol is nowhere by itself."""
+        """Return whether shapes match the inputs; False also if a symbol is not the size of any axis."""
         try:
             return self._shapes is not None and self._shapes(*self.of(shapes)) == tuple(shapes)
         except (IndexError, ZeroDivisionError):

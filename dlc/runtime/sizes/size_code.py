@@ -1,9 +1,9 @@
-"""Polynomials of sizes as operations on numbers that native code carries out (call.ll), in calls of programs without Python.
+"""Size polynomials as operations that native code executes (call.ll), for calls without Python.
 
     code = SizeCode(["N"])
-    code.number(N // 2 + 1)      # 4, of: 0: size 0, 1: the constant 2, 2: #0 / #1, 3: the constant 1, 4: #2 + #3
+    code.number(N // 2 + 1)      # 4, after: 0: size 0, 1: the constant 2, 2: #0 / #1, 3: the constant 1, 4: #2 + #3
 
-Numbers have 64 bits there; one that has more fails the call.
+Results are i64; the call fails on overflow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Operation = tuple[int, int, int]
 
 
 class SizeCode:
-    """Operations, each of which makes a number; each thing is computed once."""
+    """A list of operations, each with one result; common subexpressions are computed once."""
 
     def __init__(self, symbols: Sequence[str]) -> None:
         self.operations: list[Operation] = []
@@ -28,7 +28,7 @@ class SizeCode:
         self._known: dict[Operation, int] = {}
 
     def number(self, size: Size) -> int:
-        """Where a size is in the list of numbers. Raises ModelError for one of another symbol, or of more than 64 bits."""
+        """Return the index of a size's operation. Raises ModelError for unknown symbols and constants of more than 64 bits."""
         if isinstance(size, int):
             if not -(1 << 63) <= size < 1 << 63:
                 raise ModelError(f"a size of {size}")
@@ -40,43 +40,43 @@ class SizeCode:
         return self._all(_ADD, terms)
 
     def largest(self, numbers: Iterable[int]) -> int:
-        """The largest of numbers."""
+        """Return the index of the maximum."""
         return self._all(_LARGER, numbers)
 
     def smallest(self, numbers: Iterable[int]) -> int:
-        """The smallest of numbers."""
+        """Return the index of the minimum."""
         return self._all(_SMALLER, numbers)
 
     def sum(self, a: int, b: int) -> int:
-        """#a + #b."""
+        """Return the index of #a + #b."""
         return self._of(_ADD, a, b)
 
     def difference(self, a: int, b: int) -> int:
-        """#a - #b."""
+        """Return the index of #a - #b."""
         return self.sum(a, self._of(_MULTIPLY, b, self.number(-1)))
 
     def rounded_up(self, a: int, multiple: int) -> int:
-        """The next multiple from #a on."""
+        """Return the index of #a rounded up to a multiple."""
         by = self.number(multiple)
         return self._of(_MULTIPLY, self._of(_DIVIDE, self.sum(a, self.number(multiple - 1)), by), by)
 
     def tasks(self, tasks: int, bytes: int) -> int:
-        """What a record says of a grid (`table.tasks_word`)."""
+        """Return the index of the task-count word of a grid (`record_table.tasks_word`)."""
         return self._of(_TASKS, tasks, bytes)
 
     def require(self, a: int, unless: int) -> None:
-        """A program in which #a is below 0 is damaged, unless #unless is 0."""
+        """Reject the program as damaged if #a is negative, unless #unless is 0."""
         self._of(_WITHIN, a, unless)
 
     def require_fit(self, a: int, where: int) -> None:
-        """With sizes that make #a less than 0 the program is not called; the message is of symbol `where`, or of none if -1."""
+        """Reject the call's sizes if #a is negative; the message is about symbol `where`, or none if it is -1."""
         self._of(_FIT, a, where)
 
     def _atom(self, atom: Atom) -> int:
         if isinstance(atom, tuple):
             return self._of(_DIVIDE, *map(self.number, atom))
         if atom not in self._symbols:
-            raise ModelError(f"a size depends on {atom}, which is the size of no input")
+            raise ModelError(f"a size depends on {atom}, which is not the size of any input axis")
         return self._of(_SIZE, self._symbols[atom])
 
     def _all(self, kind: int, numbers: Iterable[int]) -> int:

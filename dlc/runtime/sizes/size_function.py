@@ -1,4 +1,4 @@
-"""Polynomials of sizes as one function: what all calls compute from their sizes, in a few microseconds and without overflow.
+"""Compile size polynomials to one Python function, which evaluates them in a few microseconds and without overflow.
 
     size_function(["N"], ((N, 64), N // 2 + 1, N // 2)) is
 
@@ -7,7 +7,7 @@
         v1 = v0 + 1
         return ((s0, 64,), v1, v0,)
 
-Python's integers have no largest; so whatever was read from a file, a size is what its polynomial says.
+Python integers are unbounded, so the result is exact for any polynomial, even one from an untrusted file.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from typing import Any, TypeAlias
 from dlc.dims import Atom, Dim, Monomial, Size
 from dlc.errors import ModelError
 
-# Sizes, in tuples in tuples.
-Nest: TypeAlias = "Size | Sequence[Nest]"
+# Nested tuples of sizes.
+NestedSizes: TypeAlias = "Size | Sequence[NestedSizes]"
 
 
-def size_function(symbols: Sequence[str], nest: Nest) -> Callable[..., Any]:
-    """The function from the sizes of `symbols`, in order, to `nest` in numbers.
+def size_function(symbols: Sequence[str], nest: NestedSizes) -> Callable[..., Any]:
+    """Return a function from the values of `symbols`, in order, to the values of `nest`.
 
-    The function raises ZeroDivisionError where a divisor is 0. Raises ModelError for a size of another symbol.
+    The function raises ZeroDivisionError for a division by zero. Raises ModelError for an unknown symbol.
     """
-    writer = _Writer(symbols)
+    writer = _FunctionWriter(symbols)
     result = writer.nest(nest)
     lines = [f"def at({', '.join(writer.symbols.values())}):", *writer.lines, f" return {result}"]
     functions: dict[str, Any] = {}
-    # Nothing but what this module wrote is in it: names are its own, whatever symbols are called.
+    # The code consists only of names that this module generates; symbol names do not occur in it.
     exec("\n".join(lines), {"__builtins__": {}}, functions)
     return functions["at"]
 
 
-class _Writer:
-    """The lines of a function; each thing is computed once."""
+class _FunctionWriter:
+    """Generates the lines of a function; common subexpressions are computed once."""
 
     def __init__(self, symbols: Sequence[str]) -> None:
         self.symbols: Mapping[str, str] = {symbol: f"s{k}" for k, symbol in enumerate(symbols)}
         self.lines: list[str] = []
         self.names: dict[str, str] = {}
 
-    def nest(self, nest: Nest) -> str:
+    def nest(self, nest: NestedSizes) -> str:
         if isinstance(nest, int | Dim):
             return self.size(nest)
         return f"({''.join(f'{self.nest(inner)},' for inner in nest)})"
 
     def size(self, size: Size) -> str:
-        """A name or a number."""
+        """Return a variable name or an integer literal."""
         if isinstance(size, int):
             return _number(size)
         return self.named(" + ".join(self.term(monomial, factor) for monomial, factor in size.terms.items()))
@@ -63,7 +63,7 @@ class _Writer:
         if isinstance(atom, tuple):
             return self.named(f"{self.size(atom[0])} // {self.size(atom[1])}")
         if atom not in self.symbols:
-            raise ModelError(f"a size depends on {atom}, which is the size of no input")
+            raise ModelError(f"a size depends on {atom}, which is not the size of any input axis")
         return self.symbols[atom]
 
     def named(self, formula: str) -> str:
@@ -76,5 +76,5 @@ class _Writer:
 
 
 def _number(number: int) -> str:
-    # In digits that are bits Python reads and writes numbers of any length.
+    # Python limits the length of decimal literals, but not of hexadecimal ones.
     return str(number) if -(1 << 63) <= number < 1 << 63 else f"({hex(number)})"

@@ -1,4 +1,4 @@
-"""Runs kernels of the loops stage as machine code, for the tests beside this file."""
+"""Run kernels of the loops stage as machine code, for the tests in this folder."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dlc.target import CPU_LEVELS, Target
 from tests import targets
 from tests.targets import level
 
-# As records.
+# pytest parameters.
 LEVELS = [level(name, CPU_LEVELS[name]) for name in targets.LEVELS]
 
 
 def parse_kernel(text: str) -> func.FuncOp:
-    """The one function of a module, verified."""
+    """Return the only function of a module, verified."""
     module = parse_module(make_context(), text)
     module.verify()
     (kernel,) = module.ops
@@ -30,7 +30,7 @@ def parse_kernel(text: str) -> func.FuncOp:
 
 
 def guarded_copy(array: np.ndarray) -> np.ndarray:
-    """A copy no more aligned than its elements, with a guard behind it that `run` checks."""
+    """Return a copy that is aligned only to its elements, followed by a guard that `run` checks."""
     raw = np.full(array.nbytes + 192, 0xA5, np.uint8)
     start = -raw.ctypes.data % 64 + array.itemsize
     copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -39,7 +39,7 @@ def guarded_copy(array: np.ndarray) -> np.ndarray:
 
 
 def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], target: Target) -> list[np.ndarray]:
-    """The arguments after all grids of a kernel have run on copies of them."""
+    """Run all grids of a kernel on copies of the arrays and return the copies."""
     emitted = emit_kernel(kernel, target)
     code = load_object(compile_text(emitted.text, target))
     buffers = [guarded_copy(a) for a in arrays]
@@ -55,7 +55,7 @@ def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], target: Target) -> li
 
 
 def grid(body: str, arguments: str, points: int = 1) -> str:
-    """The text of a kernel with one grid over %p."""
+    """Return the text of a kernel with one grid over %p."""
     return f"""
     func.func @k({arguments}) attributes {{kernel}} {{
       %zero = arith.constant 0 : index

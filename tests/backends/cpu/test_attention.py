@@ -1,4 +1,4 @@
-"""Attention as one kernel against its formula in NumPy, in the shapes and types that it comes in."""
+"""Attention as one kernel, compared with NumPy, for various shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def expected(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: Any = True, bias: Any = 0.0) -> np.ndarray:
-    """In f64; rows that attend nothing are zeros."""
+    """Compute attention in f64; fully masked rows are zero."""
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
     scores = np.where(mask, q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1]) + bias, -np.inf)
     top = scores.max(-1, keepdims=True)
@@ -38,12 +38,12 @@ def additive(q: Any, k: Any, v: Any, bias: Any) -> Any:
 
 
 def grouped(q: Any, k: Any, v: Any) -> Any:
-    """Each head of keys serves two of queries."""
+    """Grouped-query attention: each key head serves two query heads."""
     return nn.attention(q, *(dnp.repeat(x, 2, axis=1) for x in (k, v)))
 
 
 def interleaved(x: Any) -> Any:
-    """[B, T, 3·H·D], as one projection makes queries, keys and values."""
+    """Queries, keys and values from one projection: [B, T, 3·H·D]."""
     q, k, v = (dnp.swapaxes(part.reshape(2, 23, 4, 16), 1, 2) for part in dnp.split(x, 3, axis=-1))
     return dnp.swapaxes(nn.attention(q, k, v), 1, 2).reshape(2, 23, 64)
 
@@ -59,11 +59,12 @@ def test_ragged_sizes_in_every_type(dtype: Any) -> None:
 MASK = np.random.default_rng(1).random((1, 1, 40, 40)) < 0.3
 MASK[..., 3, :] = False
 QUERIES = tuple(numbers(2, 4, 40, 16) for _ in range(3))
-# Of 300 keys, three blocks: rows that see the first, the first two, a few of the last, none, and in tiles of all kinds.
+# 300 keys are three blocks: rows that attend to the first, the first two, a few of the last, none, and mixed tiles.
 LONG = numbers(1, 5, 60, 8), numbers(1, 5, 300, 8), numbers(1, 5, 300, 8)
 SPANS = np.repeat([0, 5, 128, 0, 290, 129], 10)[:, None]
 SHOWN = (np.arange(300) < SPANS) & (np.arange(300) >= SPANS - 100)
-# No cache holds 9,001 of all rows: sums run in blocks of 512, with a mask of 2,720, of which some rows see none at first.
+# 9,001 keys exceed all caches: online softmax over blocks of 512, with a mask of 2,720 in which the first blocks of some rows
+# are masked.
 RUNNING = numbers(1, 5, 60, 8), numbers(1, 5, 9001, 8), numbers(1, 5, 9001, 8)
 FROM = np.repeat([0, 8999, 6000, 9001, 2719, 2720], 10)[:, None]
 LATER = (np.arange(9001) >= FROM) & (np.arange(9001) < FROM + 4000)
@@ -88,13 +89,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], np.ndarray]] 
 
 
 def infinite(xp: Any, scores: Any, shown: Any) -> Any:
-    """Not divided by its sum; NaN for what nothing is shown to."""
+    """Unnormalized weights; NaN for fully masked rows."""
     scores = xp.where(shown, scores, -np.inf)
     return xp.exp(scores - xp.max(scores, -1, keepdims=True))
 
 
 def signed(xp: Any, scores: Any, shown: Any) -> Any:
-    """Weights of which most are below zero."""
+    """Weights that are mostly negative."""
     weights = xp.where(shown, scores - 2, 0)
     return weights / (xp.sum(xp.abs(weights), -1, keepdims=True) + 1)
 
@@ -105,8 +106,8 @@ def of_integers(xp: Any, scores: Any, shown: Any) -> Any:
 
 
 @pytest.mark.parametrize("weights, dtype", [(infinite, np.float32), (signed, np.float32), (of_integers, np.int32)])
-def test_weights_of_ones_own(weights: Callable[..., Any], dtype: Any) -> None:
-    """The first two tasks of rows are shown nothing."""
+def test_custom_weights(weights: Callable[..., Any], dtype: Any) -> None:
+    """The first two tasks of rows are fully masked."""
     shown = SHOWN & (np.arange(60) >= 48)[:, None]
 
     def attend(xp: Any, q: Any, k: Any, v: Any) -> Any:
@@ -118,8 +119,11 @@ def test_weights_of_ones_own(weights: Callable[..., Any], dtype: Any) -> None:
     np.testing.assert_allclose(dlc.jit(lambda *x: attend(dnp, *x))(*inputs), wanted, rtol=1e-5, atol=2e-5)
 
 
-def test_special_scores_of_rows_that_run() -> None:
-    """As of whole rows: those of -∞ alone are no numbers, those of the lowest number a mean; first blocks of -∞ weigh nothing."""
+def test_online_softmax_of_special_scores() -> None:
+    """The results equal those of a plain softmax: NaN for rows of -∞ only, a mean for rows of the lowest finite value.
+
+    Leading blocks of -∞ have zero weight.
+    """
     q, k, v = RUNNING
     bias = np.zeros((1, 5, 60, 9001), np.float32)
     bias[..., 3, :], bias[..., 5, :5000], bias[..., 7, :] = -np.inf, -np.inf, np.finfo(np.float32).min
@@ -133,14 +137,14 @@ def test_special_scores_of_rows_that_run() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_forms(name: str) -> None:
+def test_argument_layouts(name: str) -> None:
     function, inputs, wanted = CASES[name]
-    # Where a product is no part of a sum's step, each step is rounded twice.
+    # Without fused multiply-adds, each step is rounded twice.
     np.testing.assert_allclose(dlc.jit(function)(*inputs), wanted, atol=3e-6 if resolve("cpu").has_fma else 6e-6)
 
 
-def test_what_a_mask_hides_is_left_out_unless_sums_are_exact() -> None:
-    """300 keys are three blocks, of which the first queries see one: what is in the others does not matter to them."""
+def test_masked_blocks_are_skipped_unless_sums_are_exact() -> None:
+    """300 keys are three blocks; the first queries attend only to the first, so the contents of the others must not matter."""
     q, k, v = (numbers(1, 2, 300, 8) for _ in range(3))
     v[..., 299, :] = np.inf
 
@@ -154,8 +158,8 @@ def test_what_a_mask_hides_is_left_out_unless_sums_are_exact() -> None:
     assert np.isnan(dlc.jit(causal, numerics="strict")(q, k, v)[..., :299, :]).all()
 
 
-def test_windows_by_places_of_rows_that_run() -> None:
-    """Query i sees keys from 75 i - 700 up to 75 i: blocks behind the last of them are not computed, whatever is in them."""
+def test_sliding_windows_with_online_softmax() -> None:
+    """Query i attends to keys 75 i - 700 … 75 i: later blocks are not computed, whatever they contain."""
     q, k, v = (2 * RUNNING[0], *RUNNING[1:])
     model = onnx.parser.parse_model("""
       <ir_version: 10, opset_import: ["" : 21]>
@@ -174,8 +178,8 @@ def test_windows_by_places_of_rows_that_run() -> None:
     np.testing.assert_allclose(y, wanted, atol=3e-6)
 
 
-def test_a_derivative_of_it() -> None:
-    """The weights are saved for the backward pass: kernels of their own."""
+def test_derivative() -> None:
+    """The backward pass reads the weights, so that forward and backward are separate kernels."""
 
     def loss(q: Any, k: Any, v: Any) -> Any:
         return dnp.sum(nn.attention(q, k, v, causal=True) ** 2)

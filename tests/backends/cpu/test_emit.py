@@ -1,4 +1,4 @@
-"""Whole kernels: a convolution, grids, what a kernel may not do, and objects in memory."""
+"""Whole kernels: a convolution, grids, unsupported constructs, and objects in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dlc.backends.cpu.llvm import assembly, compile_text
-from dlc.emission.llvm.aliases import joined
+from dlc.emission.llvm.alias_scopes import join_kernels
 from dlc.emission.llvm.kernel import emit_kernel
 from dlc.errors import CompileError, UnsupportedError
 from dlc.ir import StringAttr
@@ -50,7 +50,7 @@ def test_a_grid_becomes_one_function(target: Target) -> None:
 
 
 def test_accumulators_of_few_wide_rows_stay_in_registers() -> None:
-    """12 sums, the broadcasts of three rows, and one vector of weights after the other: 16 registers."""
+    """12 accumulators, the broadcasts of three rows, and one vector of weights at a time: 16 registers."""
     kernel = parse_kernel("""
     func.func @k(%x: memref<3x64xf32>, %w: memref<64x32xf32>, %y: memref<3x32xf32>) attributes {kernel} {
       %c0 = arith.constant 0 : index
@@ -118,7 +118,7 @@ BUFFERS = "%x: memref<4xf32>, %y: memref<4xf32>"
 
 def test_texts_of_kernels_can_be_joined() -> None:
     kernels = [parse_kernel(grid(COPY, BUFFERS).replace("@k", f"@{name}")) for name in "ab"]
-    loaded = load_object(compile_text(joined(emit_kernel(kernel, GENERIC).text for kernel in kernels), GENERIC))
+    loaded = load_object(compile_text(join_kernels(emit_kernel(kernel, GENERIC).text for kernel in kernels), GENERIC))
     assert loaded.address("a.0") != loaded.address("b.0")
 
 
@@ -127,11 +127,11 @@ def test_joined_kernels_keep_names_that_look_like_metadata() -> None:
     kernels = [parse_kernel(grid(COPY, BUFFERS)) for _ in names]
     for kernel, name in zip(kernels, names, strict=True):
         kernel.sym_name = StringAttr(name)
-    loaded = load_object(compile_text(joined(emit_kernel(kernel, GENERIC).text for kernel in kernels), GENERIC))
+    loaded = load_object(compile_text(join_kernels(emit_kernel(kernel, GENERIC).text for kernel in kernels), GENERIC))
     assert len({loaded.address(f"{name}.0") for name in names}) == len(names)
 
 
-def test_buffers_are_said_not_to_overlap() -> None:
+def test_buffers_have_alias_scopes() -> None:
     text = emit_kernel(parse_kernel(grid(COPY, BUFFERS)), GENERIC).text
     nodes = dict(re.findall(r"^(!\d+) = (?:distinct )?!{(.*)}$", text, re.MULTILINE))
     load, store = (
@@ -174,7 +174,7 @@ def test_malformed_text_is_reported() -> None:
         compile_text("define void @f() { ret i32 }", GENERIC)
 
 
-# A copy loop and a fill loop, that LLVM would like to turn into calls of memcpy and memset.
+# A copy loop and a fill loop, which LLVM's idiom recognition would turn into calls of memcpy and memset.
 def test_copies_and_fills_stay_loops() -> None:
     body = """
       %end = arith.constant 4096 : index
@@ -192,7 +192,7 @@ def test_copies_and_fills_stay_loops() -> None:
 
 
 def test_constants_and_calls_are_relocated() -> None:
-    # A constant of one section, a function of another, and a table that needs no relocation.
+    # A constant in one section, a function in another, and a table that needs no relocation.
     text = """
     @table = private constant [4 x i64] [i64 3, i64 1, i64 4, i64 1]
     define i64 @f(i64 %i) section ".text.other" {
@@ -214,7 +214,7 @@ def test_constants_and_calls_are_relocated() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"not an object", b"\x7fELF\x02\x01" + bytes(58)])
 def test_only_objects_are_loaded(data: bytes) -> None:
-    with pytest.raises(CompileError, match="not a relocatable ELF"):
+    with pytest.raises(CompileError, match="not a relocatable little-endian ELF64"):
         load_object(data)
 
 

@@ -13,7 +13,7 @@ from tests.backends.cpu.native import LEVELS, grid, parse_kernel, run
 
 
 def check(text: str, arrays: list[np.ndarray], target: Target, tolerance: float = 0.0) -> list[np.ndarray]:
-    """Runs a kernel both ways; the results."""
+    """Run a kernel natively and in the evaluator; return the results."""
     kernel = parse_kernel(text)
     expected = [a.copy() for a in arrays]
     evaluate_function(kernel, expected)
@@ -69,7 +69,7 @@ def strides(shape: str) -> str:
     return ", ".join(str(int(np.prod(sizes[i + 1 :]))) for i in range(len(sizes)))
 
 
-# Groups, of so many elements, each of which is there so many times; which element, and whether that is known.
+# Number of groups, elements per group, repetitions of each element; index of the element, and whether it is static.
 REPEATED = {
     "four of four": (8, 4, 4, "%two"),
     "three of four": (8, 3, 4, "%two"),
@@ -105,8 +105,8 @@ def test_reads_that_repeat_elements(name: str, dtype: str, target: Target) -> No
 
 
 @pytest.mark.parametrize("target", LEVELS)
-def test_rows_that_are_counted_in_another_way(target: Target) -> None:
-    """Those of a read that repeats rows, and of what was computed."""
+def test_shape_casts_that_preserve_rows(target: Target) -> None:
+    """Casts of a read with repeated rows, and of a computed value."""
     body = """
         %pad = arith.constant 0.0 : f32
         %v = vector.transfer_read %x[%zero, %zero], %pad {in_bounds = [true, true, true],
@@ -123,13 +123,13 @@ def test_rows_that_are_counted_in_another_way(target: Target) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [("3x4x4", "3x16"), ("3x4x4", "48")], ids=["of others", "all"])
-def test_other_casts_of_shapes_are_told(before: str, after: str) -> None:
+def test_unsupported_shape_casts_are_reported(before: str, after: str) -> None:
     body = f"""
         %pad = arith.constant 0.0 : f32
         %v = vector.transfer_read %x[%zero, %zero, %zero], %pad {{in_bounds = [true, true, true]}}
           : memref<3x4x4xf32>, vector<{before}xf32>
         %s = vector.shape_cast %v : vector<{before}xf32> to vector<{after}xf32>"""
-    with pytest.raises(UnsupportedError, match="cast to another shape"):
+    with pytest.raises(UnsupportedError, match=r"vector\.shape_cast"):
         emit_kernel(parse_kernel(grid(body, "%x: memref<3x4x4xf32>", points=2)), CPU_LEVELS["cpu:avx2"])
 
 
@@ -180,7 +180,7 @@ def test_padding(start: tuple[int, int], dtype: str, target: Target) -> None:
 
 @pytest.mark.parametrize("target", LEVELS)
 def test_views(target: Target) -> None:
-    # Overlapping windows, rank reduction, a view of a view at a dynamic place, and a local buffer.
+    # Overlapping windows, rank reduction, a view of a view at a dynamic offset, and a local buffer.
     body = """
         %pad = arith.constant 0.0 : f32
         %windows = memref.reinterpret_cast %x to offset: [3], sizes: [8, 6], strides: [10, 2]
@@ -261,7 +261,7 @@ def test_constants_and_broadcasts(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", LEVELS)
-def test_truth_values_apart_become_so_by_the_vector(target: Target) -> None:
+def test_strided_booleans_are_converted_as_vectors(target: Target) -> None:
     body = """
         %pad = arith.constant false
         %apart = memref.reinterpret_cast %x to offset: [31], sizes: [16], strides: [-2]

@@ -1,4 +1,4 @@
-"""Every elementwise op, on every element type and on full, ragged and scalar registers, against the reference evaluator."""
+"""Every elementwise op on every element type, on full, ragged and scalar registers, compared with the reference evaluator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPES = {
     "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
 }  # fmt: skip
 FLOATS, INTEGERS = ("f16", "bf16", "f32", "f64"), ("i8", "i16", "i32", "i64")
-# At 16 lanes two whole registers and five lanes of a third in each row; one element.
+# With 16 lanes, two full registers and five lanes of a third per row; and a single element.
 SHAPES = [(2, 37), (1,)]
 
 FLOAT_BINARY = ["addf", "subf", "mulf", "divf", "maximumf", "minimumf", "maxnumf", "minnumf"]
@@ -29,7 +29,7 @@ INTEGER_BINARY = [
 
 
 def values(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Random values, with the special ones of the type among them."""
+    """Return random values that include the special values of the type."""
     rng, numpy_dtype = np.random.default_rng(seed), DTYPES[dtype]
     count = int(np.prod(shape))
     if dtype == "i1":
@@ -49,7 +49,7 @@ def values(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
 
 
 class Kernel:
-    """Reads vectors, applies ops, and writes each result to an output of its own."""
+    """A kernel that reads vectors, applies ops, and writes each result to an output of its own."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -77,7 +77,7 @@ class Kernel:
         ]
 
     def apply(self, op: str, dtype: str, operands: str = "%a, %b", signature: str = "") -> None:
-        """Adds `op operands : signature`, by default of the result's type."""
+        """Append `op operands : signature`; the default signature is the result's type."""
         result = f"r{len(self.labels)}"
         self.body += [
             f"%{result} = {op} {operands} : {signature or self.type(dtype)}",
@@ -94,7 +94,7 @@ class Kernel:
         inputs = len(self.arrays) - len(self.labels)
         results = run(kernel, self.arrays, target)
         for label, a, e in zip(self.labels, results[inputs:], expected[inputs:], strict=True):
-            # NumPy knows NaN in its own types only.
+            # np.isnan supports NumPy's own dtypes only.
             exact = np.float64 if e.dtype == ml_dtypes.bfloat16 else e.dtype
             np.testing.assert_array_equal(a.astype(exact), e.astype(exact), err_msg=label)
 
@@ -126,7 +126,7 @@ def test_floats(dtype: str, shape: tuple[int, ...], target: Target) -> None:
 @pytest.mark.parametrize("target", LEVELS)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_fused_multiply_add(dtype: str, target: Target) -> None:
-    # Without the instruction it rounds twice, so inputs are such that this is exact too.
+    # Without the instruction it rounds twice, so the inputs make the intermediate result exact.
     k = Kernel((2, 37))
     for i, name in enumerate("abc"):
         k.read(name, dtype, i)
@@ -164,7 +164,7 @@ def test_integers(dtype: str, shape: tuple[int, ...], target: Target) -> None:
 @pytest.mark.parametrize("target", LEVELS)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_division(dtype: str, target: Target) -> None:
-    # Whole registers of divisors that are safe: where others occur, a kernel's scalar bodies choose (dl/scalar.py).
+    # Divisors are never zero: scalar bodies replace unsafe ones (dl/scalar.py).
     k = Kernel((2, 32))
     k.read("a", dtype, 3)
     k.read("b", dtype, 4)
@@ -205,7 +205,7 @@ def test_extrema_with_a_constant(dtype: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize("type", ["i32", "vector<16xi32>"])
-def test_shifts_by_a_known_number_are_one_instruction(type: str) -> None:
+def test_shifts_by_a_constant_are_one_instruction(type: str) -> None:
     one = type == "i32"
     access = (
         "memref.load %x[%zero] : memref<16xi32>"

@@ -55,7 +55,7 @@ class Program:
     # Statements
 
     def read(self) -> None:
-        """A tile at a small offset, its dimensions in either order or repeated."""
+        """Read a tile at a small offset, with its dimensions in either order or broadcast."""
         dims = self.random.choice(["d1, d2", "d2, d1", "0, d2", "d1, 0", "d2, 0", "0, d1"])
         i, j = self.small(), self.small()
         self.define(
@@ -78,7 +78,7 @@ class Program:
     def compute_index(self) -> None:
         op = self.random.choice(["addi", "muli", "subi", "maxsi"])
         wide = self.define("index", f"arith.{op} {self.any('index')}, {self.any('index')} : index")
-        # Indices stay small, so that products do not run away.
+        # Keep indices small, so that products do not overflow.
         self.define("index", f"arith.remui {wide}, {self.values['index'][3]} : index")
 
     def convert(self) -> None:
@@ -116,7 +116,7 @@ class Program:
     # Regions
 
     def region(self, depth: int, arguments: dict[str, str]) -> list[str]:
-        """Random statements in a scope of their own; what they yield for each of `arguments`."""
+        """Generate random statements in a scope of their own; yield a value for each of `arguments`."""
         outer = self.values
         self.values = {t: list(names) for t, names in outer.items()}
         for name, type in arguments.items():

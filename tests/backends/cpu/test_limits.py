@@ -1,4 +1,4 @@
-"""The machine's limits are measured by code that computes what it says."""
+"""Measurement of the machine's limits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.backends.cpu.native import LEVELS
 
 
 @pytest.mark.parametrize("target", LEVELS)
-def test_peak_counts_its_operations(target: Target) -> None:
+def test_peak_flops_match_the_executed_operations(target: Target) -> None:
     code = load_object(compile_text(peak_text(target), target))
     array = aligned_empty((4096,), np.dtype(np.float32))
     array[:] = 1
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.address("peak"))(array.ctypes.data, 10)
     lanes = target.lanes(4)
-    # Sum i starts at i and gains 1 · 1 + … a step: a multiply-add each.
+    # Accumulator i starts at i and adds 1 · 1 per step: one multiply-add each.
     sums = peak_flops(target, 1) // (2 * lanes)
     assert array[: sums * lanes].reshape(sums, lanes)[:, 0].tolist() == [i + 10 for i in range(sums)]
 
 
-def test_limits_are_those_of_a_processor() -> None:
+def test_limits_are_plausible() -> None:
     limits = measured_limits(CPU_LEVELS["cpu:generic"], 2)
     assert min(limits.flops, limits.cache, limits.memory) > 1e8
     assert limits.seconds(limits.flops, 0) == 1 and limits.seconds(0, 2 * limits.memory) == 2

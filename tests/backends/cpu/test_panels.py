@@ -1,4 +1,4 @@
-"""Contractions whose tasks copy operands in panels: right to the last lane, and the same for any number of threads."""
+"""Contractions with packed panels: correct up to the last lane, and deterministic for any number of threads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dlc.passes.base import kernels_of
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.choose_tiles import choose_tiles
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
-from dlc.passes.tiling.form_nests import nests_of
-from dlc.passes.tiling.nests import Nest
+from dlc.passes.tiling.form_nests import form_loop_nests
+from dlc.passes.tiling.loop_nests import StaticLoopNest
 from dlc.passes.tiling.plan import TilePlan
 from dlc.target import CPU_LEVELS
 
@@ -36,7 +36,7 @@ CASES: dict[str, tuple[Product, tuple[int, ...], tuple[int, ...]]] = {
 
 
 def _conv_weights(x: Any, y: Any) -> Any:
-    """The weights' cotangent of a 3×3 convolution whose result has the cotangent `y`."""
+    """Compute the weights' cotangent of a 3×3 convolution with result cotangent `y`."""
     return dlc.grad(lambda w: dnp.sum(nn.conv(x, w) * y))(dnp.zeros((3, 3, x.shape[-1], 32), dtype=x.dtype))
 
 
@@ -69,7 +69,7 @@ def test_products_are_right_and_the_same_for_any_number_of_threads(name: str, dt
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_few_rows_read_a_large_operand_as_it_lies(rows: int) -> None:
+def test_few_rows_read_a_large_operand_in_place(rows: int) -> None:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((rows, 1003)), rng.standard_normal((1003, 261))
     product = dlc.jit(lambda x, w: dnp.exp(x @ w / 100), num_threads=2)
@@ -77,17 +77,17 @@ def test_few_rows_read_a_large_operand_as_it_lies(rows: int) -> None:
     np.testing.assert_allclose(product(x, w), np.exp(x @ w / 100), rtol=1e-10)
 
 
-def planned(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Nest, TilePlan]:
+def planned(function: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[StaticLoopNest, TilePlan]:
     text = dlc.jit(function, target="cpu:avx2").lower(*(np.zeros(shape, np.float32) for shape in shapes)).as_text("linalg")
     module = parse_module(make_context(), text)
     for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
         p.apply(make_context(), module)
     (kernel,) = kernels_of(module)
-    (nest,) = nests_of(kernel)
-    return nest.at({}), choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
+    (nest,) = form_loop_nests(kernel)
+    return nest.specialize({}), choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])
 
 
-def test_sums_of_one_block_or_more_go_row_by_row_of_tiles() -> None:
+def test_reduction_blocks_are_processed_by_rows_of_tiles() -> None:
     for steps, whole in ((1024, True), (1025, False)):
         nest, plan = planned(dnp.matmul, (70, steps), (steps, 512))
         lane = next(d for d in plan.order if nest.stages[1].output.stride(d) == 1)
@@ -95,34 +95,34 @@ def test_sums_of_one_block_or_more_go_row_by_row_of_tiles() -> None:
 
 
 @pytest.mark.parametrize(("columns", "panels"), [(256, (1,)), (1024, (1,)), (2048, (0, 1))])
-def test_rows_are_copied_for_many_tiles_of_a_part(columns: int, panels: tuple[int, ...]) -> None:
-    """Of 4, 16 and 32 tiles of 16 columns that a task has."""
+def test_operands_are_packed_for_many_tiles(columns: int, panels: tuple[int, ...]) -> None:
+    """A task has 4, 16 or 32 tiles of 16 columns."""
     assert planned(dnp.matmul, (64, 3136), (3136, columns))[1].panels == panels
 
 
-def test_rows_are_asked_for_where_sums_wait_for_the_next_block() -> None:
+def test_rows_are_prefetched_between_reduction_blocks() -> None:
     columns, *_ = CASES["both operands reduced along their first axis"]
-    for function, shapes, ahead in (
+    for function, shapes, prefetch in (
         (columns, ((1000, 128), (1000, 256)), (0, 1)),
         (columns, ((100, 128), (100, 256)), ()),
-        # The other operand lies along what is summed, from end to end.
+        # The other operand is contiguous along the reduction.
         (dnp.matmul, ((70, 2000), (2000, 512)), (1,)),
     ):
-        assert planned(function, *shapes)[1].ahead == ahead
+        assert planned(function, *shapes)[1].prefetch == prefetch
 
 
-def test_a_task_has_as_many_products_of_a_batch_as_their_copies_are_near() -> None:
+def test_batched_products_share_a_task_while_panels_fit_the_cache() -> None:
     for steps, heads in ((32, 4), (128, 1)):
         nest, plan = planned(lambda x, y: dnp.einsum("hmk,hnk->hmn", x, y), (32, 128, steps), (32, 128, steps))
         assert (nest.extents[plan.order[0]], plan.grid[plan.order[0]]) == (32, heads)
 
 
-def test_sums_of_rows_have_vectors_along_them_whatever_becomes_of_the_sums() -> None:
+def test_row_sums_are_vectorized_along_rows_with_any_epilogue() -> None:
     nest, plan = planned(lambda x, y: -dnp.where(x > y, x, 0).sum(-1), (300, 100), (300, 100))
     assert set(plan.chunks.values()) == {32} and all(plan.tile(d) == 1 for d in nest.shared)
 
 
-def test_their_plans_have_panels() -> None:
+def test_plans_have_panels() -> None:
     for name, (function, *shapes) in CASES.items():
         text = dlc.jit(function).lower(*(np.zeros(shape, np.float32) for shape in shapes)).as_text("loops")
         assert "%panel" in text, name

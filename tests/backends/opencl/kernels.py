@@ -1,4 +1,4 @@
-"""Runs kernels of the loops stage on an OpenCL device, for the tests beside this file."""
+"""Run kernels of the loops stage on an OpenCL device, for the tests in this folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlc.ir import func
 from dlc.runtime.opencl.build import compiler_options
 from dlc.runtime.opencl.driver import opencl
 from dlc.target import OPENCL_PROFILES, Target
-from tests.backends.opencl.emulated import emulated
+from tests.backends.opencl.work_item_emulation import emulated
 
 PROFILES = [pytest.param(OPENCL_PROFILES[name], id=name) for name in ("opencl:cpu128", "opencl:cpu512")]
 
@@ -26,9 +26,9 @@ _contexts: list[Any] = []
 
 @cache
 def queue() -> Any:
-    """A queue of the first device; skips the test that asks where there is none.
+    """Return a queue of the first device; skip the test if there is none.
 
-    Its context is remembered beside it: Intel's runtime drops one that only a queue holds.
+    Keep its context alive separately: Intel's runtime frees a context that only a queue references.
     """
     cl = opencl()
     try:
@@ -42,14 +42,14 @@ def queue() -> Any:
 
 
 def on_device(profile: Target) -> Target:
-    """A profile, without what the device cannot compute with."""
+    """Return the profile without the float types that the device lacks."""
     extensions = queue().device.extensions.split()
-    halves, doubles = (f"cl_khr_fp{bits}" in extensions for bits in (16, 64))
-    return replace(profile, halves=profile.halves and halves, doubles=profile.doubles and doubles)
+    has_f16, has_f64 = (f"cl_khr_fp{bits}" in extensions for bits in (16, 64))
+    return replace(profile, has_f16=profile.has_f16 and has_f16, has_f64=profile.has_f64 and has_f64)
 
 
 def run(kernel: func.FuncOp, arrays: Sequence[np.ndarray], profile: Target, *, alone: bool = False) -> list[np.ndarray]:
-    """The arguments after all grids of a kernel have run on copies of them; `alone` as of `emulated`."""
+    """Run all grids of a kernel on copies of the arrays and return the copies; `alone` as in `emulated`."""
     cl, source, q = opencl(), emulated(emit_kernel(kernel, on_device(profile)), alone=alone), queue()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cl.CompilerWarning)

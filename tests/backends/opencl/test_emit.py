@@ -1,4 +1,4 @@
-"""The text of kernels in OpenCL C: what a person reads. That it computes the right thing is test_emit_ops.py's."""
+"""The text of kernels in OpenCL C; test_emit_ops.py checks their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPU = OPENCL_PROFILES["opencl:gpu"]
 
 
 def text_of(body: str, arguments: str, points: int = 1) -> str:
-    """The functions of a kernel with one grid."""
+    """Return the functions of a kernel with one grid."""
     return emit_kernel(parse_kernel(grid(body, arguments, points)), CPU).functions
 
 
@@ -139,7 +139,7 @@ def test_names_do_not_hide_the_language() -> None:
     assert "float_1[group] = max_1[group];" in text
 
 
-def test_what_nobody_reads_is_left_out() -> None:
+def test_unused_definitions_are_removed() -> None:
     body = """%f = memref.load %x[%p] : memref<4xf32>
         %unused = arith.addf %f, %f : f32
         memref.store %f, %y[%p] : memref<4xf32>"""
@@ -148,7 +148,7 @@ def test_what_nobody_reads_is_left_out() -> None:
     assert "    y[group] = x[group];" in text
 
 
-def test_places_of_origin_are_comments() -> None:
+def test_origins_are_comments() -> None:
     body = """%f = memref.load %x[%p] : memref<4xf32> loc("#0")
         memref.store %f, %y[%p] : memref<4xf32> loc("#1")"""
     assert "    // #1\n    y[group]" in text_of(body, "%x: memref<4xf32>, %y: memref<4xf32>", points=4)
@@ -161,8 +161,8 @@ HALVES = """%v_pad = arith.constant 0.0 : f16
 
 
 @pytest.mark.parametrize(("elements", "loads"), [(18, "float2"), (20, "float4"), (24, "float8"), (32, "float8")])
-def test_arrays_begin_at_multiples_of_what_divides_their_size(elements: int, loads: str) -> None:
-    """They may be elements of a sequence, which lie side by side."""
+def test_array_alignment_follows_from_array_size(elements: int, loads: str) -> None:
+    """Arrays may be consecutive elements of a sequence."""
     moves = "".join(
         f"""
         %pad{n} = arith.constant 0.0 : f32
@@ -177,7 +177,7 @@ def test_arrays_begin_at_multiples_of_what_divides_their_size(elements: int, loa
 
 def test_halves() -> None:
     kernel = parse_kernel(grid(HALVES, "%x: memref<16xf16>"))
-    native, stored = (emit_kernel(kernel, replace(CPU, halves=halves)).text for halves in (True, False))
+    native, stored = (emit_kernel(kernel, replace(CPU, has_f16=has_f16)).text for has_f16 in (True, False))
     assert "#pragma OPENCL EXTENSION cl_khr_fp16 : enable" in native
     assert "const half16 sum = v + v;" in native
     assert "cl_khr_fp16" not in stored
@@ -185,7 +185,7 @@ def test_halves() -> None:
     assert "const float16 sum = round_half_float16(v + v);" in stored
 
 
-def test_doubles_that_a_device_lacks_are_refused() -> None:
+def test_unsupported_doubles_are_refused() -> None:
     kernel = parse_kernel(grid(HALVES.replace("f16", "f64"), "%x: memref<16xf64>"))
     assert "double16" in emit_kernel(kernel, CPU).text
     with pytest.raises(UnsupportedError, match="kernel @k: target opencl:small does not compute in f64"):
@@ -223,7 +223,7 @@ def test_items_share_local_memory() -> None:
 """
         in source.text
     )
-    # What others have written is read behind a barrier of that memory too.
+    # Reading what other work-items wrote to global memory needs a global fence.
     other = body.replace("memref.store %f, %shared[%i]", "memref.store %f, %x[%p, %i]").replace(
         "%x[%p, %i] : memref<64xf32, #gpu.address_space<workgroup>>", "%x[%p, %i] : memref<4x64xf32>"
     )
@@ -231,7 +231,7 @@ def test_items_share_local_memory() -> None:
     assert "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);" in text
 
 
-def test_a_loop_that_is_to_be_unrolled_says_so() -> None:
+def test_unroll_pragmas() -> None:
     body = """
         %four = arith.constant 4 : index
         scf.for %i = %zero to %four step %one {
@@ -242,7 +242,7 @@ def test_a_loop_that_is_to_be_unrolled_says_so() -> None:
     assert "    #pragma unroll\n    for (int i = 0; i < 4; ++i) {\n        y[i] = x[i];\n    }\n" in text
 
 
-def test_kernels_of_a_program_share_what_they_need() -> None:
+def test_kernels_of_a_program_share_definitions() -> None:
     body = """%v_pad = arith.constant 0.0 : f32
 %v = vector.transfer_read %x[%zero], %v_pad {in_bounds = [true]} : memref<16xf32>, vector<16xf32>
         %w_pad = arith.constant 0.0 : f32
@@ -257,7 +257,7 @@ def test_kernels_of_a_program_share_what_they_need() -> None:
     assert program.count("#pragma") == 1
 
 
-def test_shifts_by_constants_are_the_language_s_own() -> None:
+def test_shifts_by_constants_use_operators() -> None:
     body = """
         %seven = arith.constant dense<7> : vector<4xi32>
         %far = arith.constant dense<32> : vector<4xi32>
@@ -279,7 +279,7 @@ def test_shifts_by_constants_are_the_language_s_own() -> None:
     )
 
 
-def test_places_beyond_an_int_are_longs() -> None:
+def test_offsets_beyond_an_int_are_longs() -> None:
     body = """
         %f = memref.load %x[%p, %zero] : memref<4x1000000000xf32>
         memref.store %f, %x[%zero, %p] : memref<4x1000000000xf32>"""
@@ -287,7 +287,7 @@ def test_places_beyond_an_int_are_longs() -> None:
     assert "x[group] = x[(long)group * 1000000000];" in text
 
 
-def test_what_a_loop_steps_by_is_known() -> None:
+def test_loop_steps_are_known_divisors() -> None:
     body = """
         %c8 = arith.constant 8 : index
         %c64 = arith.constant 64 : index
@@ -306,13 +306,13 @@ def test_what_a_loop_steps_by_is_known() -> None:
     assert "x_1 = x + group;" in text
 
 
-def test_the_kernels_of_a_model_say_which_layers_they_are() -> None:
+def test_kernels_have_comments_with_their_layers() -> None:
     text = emit(load_program(path_of("mnist_cnn")), "opencl", "opencl:gpu")
     assert '// kernel @conv_add_relu_1: 1 run; loc("#k") is the k-th origin' in text
     assert "//   #0 node_conv2d_1, #1 node_relu_1\n" in text
 
 
-def test_prefetching_is_left_to_compilers_that_can() -> None:
+def test_prefetch_uses_the_builtin_if_available() -> None:
     body = """
         %i = arith.addi %p, %one : index
         "memref.prefetch"(%x, %i) <{isWrite = false, localityHint = 3 : i32, isDataCache = true}> : (memref<4xf32>, index) -> ()"""
@@ -322,7 +322,7 @@ def test_prefetching_is_left_to_compilers_that_can() -> None:
     assert "    FETCH_AHEAD(x + (group + 1));" in text
 
 
-def test_rows_of_one_element_are_read_several_at_once_by_items() -> None:
+def test_broadcast_elements_are_loaded_as_vectors() -> None:
     body = """
         %v_pad = arith.constant 0.0 : f32
         %v = vector.transfer_read %x[%zero, %p], %v_pad

@@ -1,4 +1,4 @@
-"""Every op on a device, by the samples of the CPU's emitter: against the reference evaluator."""
+"""Every op on a device, with the samples of the CPU emitter, compared with the reference evaluator."""
 
 from __future__ import annotations
 

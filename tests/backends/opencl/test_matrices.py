@@ -1,4 +1,4 @@
-"""Kernels that multiply matrices, with the instruction in OpenCL C: on a device, and in Oclgrind."""
+"""Kernels with matrix units in OpenCL C: on a device, and in Oclgrind."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from dlc.ir import MemRefType, ModuleOp, SSAValue, func, i32, print_module
 from dlc.passes.base import kernels_of
 from dlc.runtime.opencl.devices import all_devices
 from dlc.target import resolve
+from tests.backends.opencl.gpu_simulator import TOOL, reports
 from tests.backends.opencl.kernels import run
-from tests.backends.opencl.simulated import TOOL, reports
 from tests.passes.programs import Writer
-from tests.stages.test_matrices import TARGET, TYPES, lowered, numbers
+from tests.stages.test_matrix_units import TARGET, TYPES, lowered, numbers
 
-# Rows, words and columns: whole tiles, and what is ragged in rows, in columns by eights, by fours and by ones.
+# Rows, words and columns: full tiles, and tiles that are ragged in rows, and in columns by 8, 4 and 1.
 SHAPES = [(64, 64, 64), (69, 64, 61), (133, 32, 124), (5, 96, 40)]
 
 
 def kernel_of(rows: int, terms: int, columns: int, precision: str) -> func.FuncOp:
-    """Rows times weights, and a function of that, at the end of the loops stage."""
+    """Return a matrix product followed by an epilogue, at the end of the loops stage."""
     w = numbers(terms, columns, seed=1)
 
     def body(b: Writer, x: SSAValue) -> SSAValue:

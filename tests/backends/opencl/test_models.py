@@ -1,4 +1,4 @@
-"""Small models on a device, as it is and as if it were another, against what ONNX Runtime computed."""
+"""Small models on a device, with its own and other profiles, compared with recorded results of ONNX Runtime."""
 
 from __future__ import annotations
 

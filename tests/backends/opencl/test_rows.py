@@ -1,4 +1,4 @@
-"""Rows that items of a group share, on a device: however many rounds there are, and whatever is left over."""
+"""Reductions of rows by the work-items of a group, on a device, for any number of rounds and any remainder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlc.runtime.opencl.devices import all_devices
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
 
 
-# One round of 16 items with four elements each, several, and a loop of them; with and without a part of a round behind them.
+# One round of 16 work-items with four elements each, several rounds, and a loop; with and without a partial round at the end.
 @pytest.mark.parametrize(("rows", "terms"), [(16, 400), (17, 80), (17, 144), (17, 320), (17, 400), (34, 528)])
 def test_products_of_rows(rows: int, terms: int) -> None:
     rng = np.random.default_rng(0)

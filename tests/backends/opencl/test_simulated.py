@@ -1,4 +1,4 @@
-"""Oclgrind finds nothing in the kernels of a model, and finds what is put there."""
+"""Oclgrind finds no errors in the kernels of a model, and finds planted ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlc.ir import print_module
-from tests.backends.opencl.simulated import TOOL, reports
+from tests.backends.opencl.gpu_simulator import TOOL, reports
 from tests.backends.reference.test_groups import REVERSED
 
 pytest.importorskip("pyopencl")

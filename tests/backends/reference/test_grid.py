@@ -1,4 +1,4 @@
-"""The points of a grid run in lockstep: what varies between them, and what each does when they disagree."""
+"""Lockstep evaluation of grid points: values that vary between points, and divergence."""
 
 import tracemalloc
 
@@ -34,7 +34,7 @@ def run(text: str, *inputs: np.ndarray) -> np.ndarray:
     return result
 
 
-def test_a_branch_that_points_disagree_on():
+def test_divergent_branch():
     text = grid(
         """
         %even = arith.remui %i, %c2 : index
@@ -51,7 +51,7 @@ def test_a_branch_that_points_disagree_on():
     np.testing.assert_array_equal(run(text), [0, 1, 4, 3, 8])
 
 
-def test_trip_counts_that_differ():
+def test_divergent_trip_counts():
     text = grid(
         """
         %one = arith.constant 1 : i64
@@ -118,7 +118,7 @@ def test_a_read_outside_a_buffer_is_an_error():
         run(text, np.zeros(3, np.float32))
 
 
-def test_points_that_write_different_values_to_one_place_are_an_error():
+def test_conflicting_writes_of_points_are_an_error():
     text = grid("%v = memref.load %a[%i] : memref<4xf32>\nmemref.store %v, %y[%c0] : memref<4xf32>", 4,
                 "%a: memref<4xf32>, %y: memref<4xf32>")  # fmt: skip
     with pytest.raises(EvaluationError, match="points of a grid write different values"):
@@ -126,14 +126,14 @@ def test_points_that_write_different_values_to_one_place_are_an_error():
 
 
 def test_a_large_grid_runs_in_chunks(monkeypatch):
-    monkeypatch.setattr(control, "CHUNK", 3)
+    monkeypatch.setattr(control, "GRID_POINTS_PER_CHUNK", 3)
     text = grid("%v = memref.load %a[%i] : memref<7xf32>\nmemref.store %v, %y[%i] : memref<7xf32>", 7,
                 "%a: memref<7xf32>, %y: memref<7xf32>", 7)  # fmt: skip
     a = np.arange(7, dtype=np.float32)
     np.testing.assert_array_equal(run(text, a), a)
 
 
-def test_the_places_of_large_tiles_are_not_kept() -> None:
+def test_offsets_of_large_tiles_are_not_cached() -> None:
     base, starts = np.zeros(1 << 20, np.float32), np.arange(2)
     tracemalloc.start()
     try:

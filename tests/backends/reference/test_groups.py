@@ -1,4 +1,4 @@
-"""The items of a group share memory, and meet at barriers."""
+"""Work-items of a group share local memory and synchronize at barriers."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.mlir import accepted_by_mlir, needs_mlir
 
 
 def groups(body: str) -> ModuleOp:
-    """Four groups of eight items; `%i` counts groups, `%j` the items of one; they share `%t`."""
+    """Four work-groups of eight items; `%i` counts groups, `%j` the items of one; they share `%t`."""
     text = f"""
     builtin.module {{ func.func @main(%x: memref<4x8xf32>, %y: memref<4x8xf32>) attributes {{kernel}} {{
       %c0 = arith.constant 0 : index
@@ -44,7 +44,7 @@ REVERSED = groups("""
   memref.store %w, %y[%i, %j] : memref<4x8xf32>
 """)
 
-# Each item's sum of its own and its right neighbour's, then the same of every second, as a tree of loops.
+# A tree reduction: each item adds its right neighbour's value, then every second item, and so on.
 SUMMED = groups("""
   %v = memref.load %x[%i, %j] : memref<4x8xf32>
   memref.store %v, %t[%j] : memref<8xf32, #gpu.address_space<workgroup>>
@@ -77,7 +77,7 @@ DIVERGENT = groups("""
 
 @pytest.mark.parametrize("chunk", [8, 24, 2048])
 def test_items_exchange_values(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "CHUNK", chunk)
+    monkeypatch.setattr(control, "GRID_POINTS_PER_CHUNK", chunk)
     x = np.arange(32, dtype=np.float32).reshape(4, 8)
     (y,) = evaluate(REVERSED, [x])
     np.testing.assert_array_equal(y, x[:, ::-1])
@@ -85,8 +85,8 @@ def test_items_exchange_values(chunk: int, monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_array_equal(y, np.tile(x.reshape(4, 4, 2).sum(1), (1, 4)))
 
 
-def test_a_barrier_that_not_all_items_reach_is_an_error() -> None:
-    with pytest.raises(EvaluationError, match=r"gpu.barrier.*some items of a group reach"):
+def test_divergent_barrier_is_an_error() -> None:
+    with pytest.raises(EvaluationError, match=r"gpu.barrier.*only some work-items of a work-group reach"):
         evaluate(DIVERGENT, [np.zeros((4, 8), np.float32)])
 
 

@@ -1,4 +1,4 @@
-"""`arith` and `math` where NumPy's own answer would be another, or where the edges matter."""
+"""`arith` and `math` where NumPy's own result would differ, and at edge cases."""
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ def test_conversion(op, dtype, t, to, x, expected):
 
 
 def test_fma_rounds_once():
-    # (1 + 2⁻³⁰)² − 1 − 2⁻²⁹ = 2⁻⁶⁰, which the rounded product does not have.
+    # (1 + 2⁻³⁰)² − 1 − 2⁻²⁹ = 2⁻⁶⁰, which is lost if the product is rounded.
     a = np.array(1 + 2.0**-30)
     assert fma(a, a, np.array(-1 - 2.0**-29)) == 2.0**-60
     with np.errstate(all="ignore"):

@@ -106,7 +106,7 @@ def test_a_host_program_on_buffers():
     np.testing.assert_array_equal(y, 2 * x.reshape(-1) + 10)
 
 
-def test_a_dispatch_makes_the_destinations():
+def test_a_dispatch_allocates_destinations():
     module = load(
         PROGRAM
         + """

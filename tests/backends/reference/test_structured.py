@@ -1,4 +1,4 @@
-"""`linalg.generic` on whole iteration spaces: each recognised form, and the definition where none is recognised."""
+"""`linalg.generic` on whole iteration spaces: each recognized pattern, and the definition otherwise."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def generic(
     types: str = "f32",
     verify: bool = True,
 ):
-    """The result of a generic over these operands; `body` names their elements %a, %b, …, %acc and yields %r."""
+    """Evaluate a generic op on these operands; `body` names their elements %a, %b, …, %acc and yields %r."""
     kinds = ", ".join('"parallel"' if k == "p" else '"reduction"' for k in iterators)
     arrays = [*operands, init]
     names = [f"%{chr(ord('a') + k)}" for k in range(len(operands))] + ["%acc"]
@@ -96,7 +96,7 @@ def test_maximum_over_windows_keeps_nan():
     np.testing.assert_array_equal(result, np.lib.stride_tricks.sliding_window_view(x, 3).max(1))
 
 
-def test_an_accumulator_that_is_no_combinator_goes_point_by_point():
+def test_unrecognized_reductions_are_sequential():
     # acc·½ + a: the order of the elements matters.
     body = "%h = arith.constant 0.5 : f32\n%s = arith.mulf %acc, %h : f32\n%r = arith.addf %s, %a : f32"
     x = RNG.standard_normal((2, 6)).astype(np.float32)
@@ -155,8 +155,8 @@ def test_elements_gathered_from_a_captured_tensor():
         evaluate(module, [table, np.array([5, 0, 2], np.int32), y])
 
 
-def test_a_map_that_leaves_the_operand_is_an_error():
-    # The verifier refuses it, too, where it runs.
+def test_out_of_bounds_map_is_an_error():
+    # The verifier would refuse it too.
     with pytest.raises(EvaluationError, match=r"reads 1..4 of axis 0, of size 4"):
         generic(["(i) -> (i + 1)", "(i) -> (i)"], "p", "%r = arith.addf %a, %a : f32", [np.zeros(4, np.float32)],
                 np.zeros(4, np.float32), verify=False)  # fmt: skip

@@ -24,7 +24,7 @@ def model(
     dtypes: Mapping[str, int] | None = None,
     opset: int = 20,
 ) -> ModelProto:
-    """A model of these nodes; tensors are of FLOAT unless `dtypes` says otherwise."""
+    """Build a model of these nodes; tensors are FLOAT unless `dtypes` specifies another type."""
 
     def info(name: str, shape: Sequence[int | str | None] | None) -> Any:
         return helper.make_tensor_value_info(name, (dtypes or {}).get(name, FLOAT), shape)
@@ -40,7 +40,7 @@ def model(
 
 
 def run(imported: ImportedModel, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """The outputs of an imported model, by the reference evaluator, types as announced."""
+    """Run an imported model in the reference evaluator and check the declared types of its outputs."""
     imported.module.verify()
     results = evaluate(imported.module, [feeds[i.name] for i in imported.inputs], imported.weights)
     assert [r.dtype for r in results] == [o.dtype for o in imported.outputs]
@@ -48,6 +48,6 @@ def run(imported: ImportedModel, feeds: Mapping[str, Any]) -> dict[str, np.ndarr
 
 
 def op_names(imported: ImportedModel) -> list[str]:
-    """The ops of @main in order."""
+    """Return the names of the ops of @main in order."""
     (main,) = imported.module.ops
     return [op.name for op in main.regions[0].block.ops]

@@ -1,9 +1,9 @@
-"""ONNX's own node tests, and the list of those that dlc does not support.
+"""The node tests of ONNX, and the list of those that dlc does not support.
 
-    python -m tests.frontend.onnx.node_suite              runs all on the reference evaluator and renews the list
-    python -m tests.frontend.onnx.node_suite --target cpu runs all that the list does not name through a target's compiler
+    python -m tests.frontend.onnx.node_suite              run all on the reference evaluator and update the list
+    python -m tests.frontend.onnx.node_suite --target cpu run all supported ones through the compiler of a target
 
-Every input is data of the call. What shapes hang on (axes, lengths) the model is specialised for then.
+Every input is passed at run time; the model is then specialized to the inputs that shapes depend on (axes, lengths).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ DIFFERENT = {
             "test_training_dropout_default_mask",
             "test_training_dropout_mask",
         ),
-        "the data has the random numbers of another generator",
+        "the data is from another random number generator",
     ),
 }
 
 
 @cache
 def cases() -> dict[str, Any]:
-    """The suite by name."""
+    """Return the test cases by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.loader import load_model_tests
@@ -61,14 +61,14 @@ def cases() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case went: why it is not supported, nothing if it passes, and the inputs for whose values it was compiled."""
+    """The outcome of a case: why it is not supported, "" if it passes, and the inputs that it was specialized to."""
 
     gap: str = ""
     values: tuple[str, ...] = ()
 
 
 def outcome(case: Any, target: str) -> Outcome:
-    """A case through `dlc.onnx_backend`; raises AssertionError for wrong results."""
+    """Run a case through `dlc.onnx_backend`; raise AssertionError for wrong results."""
     if case.name in DIFFERENT:
         return Outcome(DIFFERENT[case.name])
     try:
@@ -78,7 +78,7 @@ def outcome(case: Any, target: str) -> Outcome:
             for got, wanted in zip(results, expected, strict=True):
                 _check(case.name, got, _array(wanted), exact=target == "reference")
     except UnsupportedError as error:
-        # What is the same for many nodes and tensors, without their names.
+        # Without the names of nodes and tensors, so that equal reasons are grouped.
         return Outcome(re.sub(r"node '[^']*' |(?<=^input) '[^']*'|(?<=^output) '[^']*'", "", error.problems[0]))
     return Outcome(values=prepared.model.values)
 
@@ -105,16 +105,16 @@ def _check(name: str, got: Any, expected: Any, exact: bool) -> None:
         return
     assert (got.dtype, got.shape) == (expected.dtype, expected.shape), name
     if expected.dtype.kind in "iub":
-        # Sums in another order round to the other neighbour where they meet the middle.
-        apart = 1 if not exact and ("quant" in name or "qlinear" in name) else 0
-        np.testing.assert_allclose(got.astype(np.int64), expected.astype(np.int64), 0, apart, err_msg=name)
+        # Sums in another order may round to the other neighbour.
+        tolerance = 1 if not exact and ("quant" in name or "qlinear" in name) else 0
+        np.testing.assert_allclose(got.astype(np.int64), expected.astype(np.int64), 0, tolerance, err_msg=name)
     else:
         bound = {"float16": 4e-3, "bfloat16": 3e-2}.get(expected.dtype.name, 1e-4)
         np.testing.assert_allclose(got.astype(np.float64), expected.astype(np.float64), bound, bound, err_msg=name)
 
 
 def read_gaps() -> tuple[str, dict[str, str]]:
-    """The onnx version that the list is about, and the reason of each case in it."""
+    """Return the onnx version of the list, and the reason of each case in it."""
     reason, gaps = "", dict[str, str]()
     header, *lines = GAPS.read_text().splitlines()
     for line in lines:
@@ -146,7 +146,7 @@ def main() -> int:
     os.environ["DLC_WORKERS"] = "1"
     k, n = map(int, options.part.split("/"))
     known = {} if options.target == "reference" else read_gaps()[1]
-    gaps, failures, specialised = dict[str, str](), dict[str, str](), set[str]()
+    gaps, failures, specialized = dict[str, str](), dict[str, str](), set[str]()
     names = [name for name in cases() if name not in known][k::n]
     for name in names:
         try:
@@ -157,13 +157,13 @@ def main() -> int:
             if found.gap:
                 gaps[name] = found.gap
             elif found.values:
-                specialised.add(name)
+                specialized.add(name)
     for name, text in (gaps if known else failures).items() | failures.items():
         print(f"{name}: {' '.join(text.split())[:200]}")
     passed = len(names) - len(gaps) - len(failures)
     print(f"{options.target}: {passed} of {len(names)} pass, of {len(cases())} in all")
-    print(f"    {passed - len(specialised)} with every input unknown until the call")
-    print(f"    {len(specialised)} specialised for the values of inputs of the call")
+    print(f"    {passed - len(specialized)} without specialization to input values")
+    print(f"    {len(specialized)} specialized to the values of inputs")
     print(f"    {len(gaps)} not supported, {len(failures)} wrong")
     if options.target == "reference" and n == 1 and not failures:
         write_gaps(gaps)

@@ -1,4 +1,4 @@
-"""Operators defined by others become their bodies; values of inputs become constants."""
+"""Functions and function bodies are inlined; specified input values become constants."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def with_reference(op: str, inputs: list[str], output: str, attribute: str, form
 
 
 def test_a_function_of_the_model() -> None:
-    # The body's names are its own: its `x` is not the model's.
+    # Names of the body are local: its `x` is not that of the model.
     body = [with_reference("LeakyRelu", ["a"], "x", "alpha", "slope"), helper.make_node("Add", ["x", "a"], ["b"])]
     imported = import_model(calling([function("Bent", body, ["a"], "b", attributes=["slope"])], slope=0.5))
     assert op_names(imported) == ["dl.leaky_relu", "dl.add", "func.return"]
     np.testing.assert_array_equal(run(imported, {"x": np.float32([-2, 0, 3])})["y"], np.float32([-3, 0, 6]))
 
 
-def test_what_a_call_gives_or_leaves_out_holds_inside_of_branches_too() -> None:
+def test_actual_attributes_and_inputs_apply_inside_branches() -> None:
     graphs = [
         helper.make_graph([node], name, [], [helper.make_empty_tensor_value_info("r")])
         for name, node in (
@@ -60,7 +60,7 @@ def test_what_a_call_gives_or_leaves_out_holds_inside_of_branches_too() -> None:
         np.testing.assert_array_equal(got, np.float32([-1, 0, 3] if least else [-2, 0, 1]))
 
 
-def test_functions_of_one_name() -> None:
+def test_overloaded_functions() -> None:
     functions = [function("F", [helper.make_node(op, ["a"], ["b"])], ["a"], "b") for op in ("Neg", "Abs")]
     functions[1].overload = "other"
     source = calling(functions)
@@ -78,22 +78,22 @@ def test_functions_call_functions_but_not_themselves() -> None:
         import_model(calling([endless]))
 
 
-def test_functions_that_unfold_without_bounds_are_refused() -> None:
+def test_exponential_function_inlining_is_refused() -> None:
     inner = function("F0", [helper.make_node("Neg", ["a"], ["b"])], ["a"], "b")
     twice = [
         function(f"F{k}", [helper.make_node(f"F{k - 1}", [x], [y], domain=DOMAIN) for x, y in ("ac", "cb")], ["a"], "b")
         for k in range(1, 31)
     ]
-    with pytest.raises(ModelError, match=r"'call' \(F30\): the function F30 unfolds to 3221225470 nodes, more than 300000"):
+    with pytest.raises(ModelError, match=r"'call' \(F30\): the function F30 expands to 3221225470 nodes, more than 300000"):
         import_model(calling([*reversed(twice), inner]))
 
 
-def test_a_problem_inside_names_the_way_to_it() -> None:
+def test_a_problem_in_a_function_names_the_call() -> None:
     (problem,) = check_model(calling([function("Odd", [helper.make_node("Frobnicate", ["a"], ["b"])], ["a"], "b")]))
-    assert str(problem) == "node 'call' (Odd), in it node 'b' (Frobnicate): operator: not supported"
+    assert str(problem) == "node 'call' (Odd) > node 'b' (Frobnicate): operator: not supported"
 
 
-def test_a_standard_body() -> None:
+def test_a_standard_function_body() -> None:
     source = model([helper.make_node("Swish", ["x"], ["y"], alpha=2.0)], {"x": [3]}, ["y"], opset=24)
     x = np.float32([-1, 0, 2])
     np.testing.assert_allclose(run(import_model(source), {"x": x})["y"], x / (1 + np.exp(-2 * x)), 1e-6)
@@ -111,7 +111,7 @@ def test_values_of_inputs() -> None:
     imported = import_model(source, input_values={"axes": np.array([1])})
     assert [i.name for i in imported.inputs] == ["x"]
     assert imported.outputs[0].shape == (2, 1)
-    with pytest.raises(DTypeError, match="input 'axes': a value of float32 given where the model has int64"):
+    with pytest.raises(DTypeError, match="input 'axes': expected dtype int64, got a value of dtype float32"):
         import_model(source, input_values={"axes": np.float32([1])})
     with pytest.raises(ShapeError, match="no input 'axis'"):
         import_model(source, input_values={"axis": np.array([1])})

@@ -1,4 +1,4 @@
-"""ONNX's `Gradient`: derivatives of what stands in the graph around it."""
+"""ONNX's `Gradient`: derivatives of tensors in the enclosing graph."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PRODUCT = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Tanh
 LOSS = [*PRODUCT, helper.make_node("Mul", ["h", "h"], ["s"]), helper.make_node("ReduceSum", ["s"], ["o"], keepdims=0)]
 
 
-def test_of_inputs_and_of_weights() -> None:
+def test_gradients_of_inputs_and_weights() -> None:
     h = np.tanh(X @ W)
     rate = 2 * h * (1 - h * h)
     gx, gw = results(
@@ -50,20 +50,20 @@ def test_of_inputs_and_of_weights() -> None:
     np.testing.assert_allclose(gw, X.T @ rate, rtol=1e-5)
 
 
-def test_nodes_may_stand_before_what_they_are_of() -> None:
+def test_nodes_in_any_order() -> None:
     (found,) = results([gradient(["x"], ["g"], xs=["x"], y="s"), helper.make_node("Mul", ["x", "x"], ["s"])], {"x": X}, ["g"])
     np.testing.assert_allclose(found, 2 * X)
 
 
-def test_of_a_tensor_between_at_another_value() -> None:
-    """What hangs on no input of the gradient is read where it stands."""
+def test_gradient_of_an_intermediate_tensor_at_another_value() -> None:
+    """Values that depend on no input of the gradient are captured."""
     nodes = [*LOSS, gradient(["v"], ["g"], xs=["h"], y="o")]
     (found,) = results(nodes, {"x": X, "v": W}, ["g"], weights={"w": W})
     np.testing.assert_allclose(found, 2 * W, rtol=1e-6)
 
 
-def test_of_a_gradient() -> None:
-    """d²/dx² and d²/dxdz of x³·z, where an output is left out."""
+def test_second_derivatives() -> None:
+    """d²/dx² and d²/dxdz of x³·z, with an omitted output."""
     cube = [helper.make_node("Mul", ["x", "x"], ["q"]), helper.make_node("Mul", ["q", "x"], ["c"])]
     first = gradient(["x", "z"], ["g"], xs=["x"], zs=["z"], y="y")
     nodes = [*cube, helper.make_node("Mul", ["c", "z"], ["y"]), first]
@@ -74,8 +74,8 @@ def test_of_a_gradient() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def test_where_values_go_through_a_branch() -> None:
-    """The branches read the names around them."""
+def test_gradient_through_a_branch() -> None:
+    """The branches capture outer names."""
 
     def branch(kind: str) -> Any:
         node = helper.make_node(kind, ["x", "x"], [f"{kind}_out"])
@@ -88,13 +88,13 @@ def test_where_values_go_through_a_branch() -> None:
         np.testing.assert_allclose(found, expected)
 
 
-def test_of_what_does_not_hang_on_it() -> None:
+def test_gradient_of_an_independent_tensor() -> None:
     (found,) = results([*LOSS, gradient(["z"], ["g"], xs=["z"], y="o")], {"x": X, "z": X}, ["g"], weights={"w": W})
     assert not found.any()
 
 
-def test_a_step_for_batches_of_any_size(tmp_path: Path) -> None:
-    """A loss of classes, its gradient and what an optimiser makes of it are one program, which is saved before it is called."""
+def test_a_training_step_with_a_symbolic_batch(tmp_path: Path) -> None:
+    """A loss, its gradient and the optimizer update are one program, which is saved before its first call."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["z"]),
         helper.make_node("SoftmaxCrossEntropyLoss", ["z", "classes"], ["loss"]),
@@ -112,8 +112,8 @@ def test_a_step_for_batches_of_any_size(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, W - 0.5 * x.T @ chosen / len(x), rtol=1e-5)
 
 
-def test_names_that_lead_in_a_circle() -> None:
-    """A branch may call its own tensor as one is called outside of which that is made."""
+def test_equal_names_in_different_graphs() -> None:
+    """A branch may name its tensor like an outer tensor that is computed from it."""
 
     def branch(name: str, *nodes: Any) -> Any:
         return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info("g", 1, [2, 2])])
@@ -135,9 +135,13 @@ MISTAKES = {
     "counts": (gradient(["x"], ["g"], xs=["x", "w"], y="o"), ModelError, "1 inputs for 2 names in xs and 0 in zs"),
     "unknown": (gradient(["x"], ["g"], xs=["x"], y="nothing"), ModelError, "reads 'nothing', which nothing produces"),
     "itself": (gradient(["x"], ["g"], xs=["x"], y="g"), ModelError, "depends on itself"),
-    "integers": (gradient(["k"], ["g"], xs=["k"], y="o"), UnsupportedError, "'k' in xs is .*i64.*has no derivative"),
-    "of integers": (gradient(["x"], ["g"], xs=["x"], y="sum"), UnsupportedError, "'sum' is of i64, which has no derivative"),
-    "random": (gradient(["x"], ["g"], xs=["x"], y="drawn"), UnsupportedError, "same each time"),
+    "integers": (gradient(["k"], ["g"], xs=["k"], y="o"), UnsupportedError, "'k' in xs is .*i64.*not differentiable"),
+    "of integers": (
+        gradient(["x"], ["g"], xs=["x"], y="sum"),
+        UnsupportedError,
+        "'sum' is of i64, which is not differentiable",
+    ),
+    "random": (gradient(["x"], ["g"], xs=["x"], y="drawn"), UnsupportedError, "same values each time"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Large tensors stay in a file until they are wanted; protobuf gets what is left of it."""
+"""Large tensors stay in the file until they are read; protobuf parses the rest."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ import pytest
 from onnx import GraphProto, ModelProto, helper, numpy_helper
 
 import dlc
-from dlc.arrays import ALIGNMENT, address_of
+from dlc.arrays import ALIGNMENT_BYTES, address_of
 from dlc.errors import ModelError
 from dlc.frontend.onnx import graph, import_model
 from dlc.frontend.onnx.graph import load
-from dlc.frontend.onnx.large_tensors import INSIDE, LARGE, content_of, without_large_tensors
+from dlc.frontend.onnx.large_tensors import LARGE_TENSOR_BYTES, OWN_FILE_LOCATION, open_content, without_large_tensors
 from dlc.weights import Array
 from tests.frontend.onnx.build import FLOAT, model
 
-# Just large, and just not.
-ARRAYS = {"large": np.arange(LARGE // 4, dtype=np.float32), "small": np.arange(LARGE // 4 - 1, dtype=np.float32)}
+# At the size limit, and just below.
+ARRAYS = {
+    "large": np.arange(LARGE_TENSOR_BYTES // 4, dtype=np.float32),
+    "small": np.arange(LARGE_TENSOR_BYTES // 4 - 1, dtype=np.float32),
+}
 
 
 def branching() -> ModelProto:
-    """A model with an initialiser, and with a constant in each branch."""
+    """A model with an initializer, and with a constant in each branch."""
 
     def branch(name: str) -> GraphProto:
         value = numpy_helper.from_array(ARRAYS[name] + 1)
@@ -39,13 +42,13 @@ def branching() -> ModelProto:
     return model(nodes, {"x": [1]}, ["y"], weights={"w": ARRAYS["large"]})
 
 
-def inside(proto: ModelProto, data: bytes) -> ModelProto:
-    """The model with what was taken out of it put back."""
+def restored(proto: ModelProto, data: bytes) -> ModelProto:
+    """Return the model with the stripped tensors restored."""
     tensors = [proto.graph.initializer[0]]
     tensors += [a.g.node[0].attribute[0].t for n in proto.graph.node if n.op_type == "If" for a in n.attribute]
     for tensor in tensors:
         entries = {e.key: e.value for e in tensor.external_data}
-        if entries.get("location") == INSIDE:
+        if entries.get("location") == OWN_FILE_LOCATION:
             start, size = int(entries["offset"]), int(entries["length"])
             tensor.raw_data = data[start : start + size]
             tensor.ClearField("data_location")
@@ -53,58 +56,58 @@ def inside(proto: ModelProto, data: bytes) -> ModelProto:
     return proto
 
 
-def test_a_large_folder_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.frontend.onnx.large_tensors.LARGE", 0)
+def test_a_large_folder_is_not_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlc.frontend.onnx.large_tensors.LARGE_TENSOR_BYTES", 0)
     with pytest.raises(ModelError, match="Is a directory"):
         dlc.compile_model(tmp_path)
 
 
-def test_nothing_but_large_tensors_is_taken_out() -> None:
+def test_only_large_tensors_are_stripped() -> None:
     data = branching().SerializeToString()
     left = without_large_tensors(data)
-    assert len(data) - 2 * LARGE < len(left) < len(data) - 2 * LARGE + 300
-    assert inside(ModelProto.FromString(left), data) == branching()
+    assert len(data) - 2 * LARGE_TENSOR_BYTES < len(left) < len(data) - 2 * LARGE_TENSOR_BYTES + 300
+    assert restored(ModelProto.FromString(left), data) == branching()
 
 
-def test_arrays_are_their_own(tmp_path: Path) -> None:
+def test_arrays_are_independent(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(branching(), path)
     for source in (path, path.read_bytes()):
-        weights = import_model(source).weights.in_memory()
-        large = [w for w in weights.values() if w.nbytes == LARGE]
+        weights = import_model(source).weights.copy_to_memory()
+        large = [w for w in weights.values() if w.nbytes == LARGE_TENSOR_BYTES]
         assert sorted(float(w[0]) for w in large) == [0, 1]
         assert all(np.array_equal(w - w[0], ARRAYS["large"]) for w in large)
-        assert all(address_of(w) % ALIGNMENT == 0 and w.flags.writeable for w in large)
-    # Who changes a model gets all of it.
+        assert all(address_of(w) % ALIGNMENT_BYTES == 0 and w.flags.writeable for w in large)
+    # A caller that modifies a model gets it completely.
     assert load(path).proto == branching()
 
 
-def test_a_file_may_say_after_a_tensor_that_it_is_inside() -> None:
-    """ONNX Runtime's optimiser writes so; of what a file says twice the last one counts."""
+def test_data_location_after_the_tensor_data() -> None:
+    """ONNX Runtime's optimizer writes this; the last occurrence of a field wins."""
     proto = model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [1]}, ["y"], weights={"w": ARRAYS["large"]})
     proto.graph.initializer[0].data_location = onnx.TensorProto.DEFAULT
     assert proto.graph.initializer[0].HasField("data_location")
-    (w,) = import_model(proto.SerializeToString()).weights.in_memory().values()
+    (w,) = import_model(proto.SerializeToString()).weights.copy_to_memory().values()
     assert np.array_equal(w, ARRAYS["large"])
 
 
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[Path, Array]:
-    """The sum of an input and of a large weight, and the weight."""
+    """Save a model that adds an input and a large weight; return its path and the weight."""
     path, w = tmp_path / "model.onnx", np.arange(1 << 20, dtype=np.float32)
     onnx.save(model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [1]}, ["y"], weights={"w": w}), path)
-    # Times of files are no finer than some milliseconds.
+    # File times have a resolution of some milliseconds.
     os.utime(path, (0, 0))
     return path, w
 
 
-def test_memory_is_for_what_is_wanted(saved: tuple[Path, Array]) -> None:
+def test_memory_use_is_limited_to_the_tensors_read(saved: tuple[Path, Array]) -> None:
     path, w = saved
     tracemalloc.start()
     store = import_model(path).weights
     _, peak = tracemalloc.get_traced_memory()
     assert peak < 0.5 * w.nbytes
-    (read,) = store.in_memory().values()
+    (read,) = store.copy_to_memory().values()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert w.nbytes <= peak < 1.5 * w.nbytes
@@ -112,18 +115,18 @@ def test_memory_is_for_what_is_wanted(saved: tuple[Path, Array]) -> None:
 
 
 @pytest.mark.parametrize("size", [1000, None], ids=["shorter", "other"])
-def test_a_file_that_changes_meanwhile_is_told_of(saved: tuple[Path, Array], size: int | None) -> None:
+def test_a_file_that_changes_during_import_is_an_error(saved: tuple[Path, Array], size: int | None) -> None:
     path, _ = saved
     store = import_model(path).weights
     with path.open("r+b") as file:
         file.truncate(size) if size is not None else file.write(b"\0")
-    for read in (store.digests, store.in_memory):
-        with pytest.raises(ModelError, match="it was changed while it was being compiled"):
+    for read in (store.digests, store.copy_to_memory):
+        with pytest.raises(ModelError, match="the file changed during compilation"):
             read()
 
 
 def test_few_files_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlc.frontend.onnx.tensors.MOST_OPEN", 2)
+    monkeypatch.setattr("dlc.frontend.onnx.tensors.MAX_OPEN_FILES", 2)
     path, weights = tmp_path / "model.onnx", {name: ARRAYS["large"] + k for k, name in enumerate("abcd")}
     proto = model([helper.make_node("Sum", list("xabcd"), ["y"])], {"x": [1]}, ["y"], weights=weights)
     onnx.save(proto, path, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
@@ -131,31 +134,31 @@ def test_few_files_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     imported = import_model(path)
     assert len(os.listdir("/proc/self/fd")) == before + 2 * 2  # a file, and its mapping
     assert [each.name for each in imported.files] == list("abcd")
-    for name, read in zip("abcd", imported.weights.in_memory().values(), strict=True):
+    for name, read in zip("abcd", imported.weights.copy_to_memory().values(), strict=True):
         np.testing.assert_array_equal(read, weights[name])
     del imported
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("target", ["cpu", "reference"])
-def test_a_compiled_model_is_done_with_the_file(saved: tuple[Path, Array], target: str) -> None:
+def test_a_compiled_model_does_not_need_the_file(saved: tuple[Path, Array], target: str) -> None:
     path, w = saved
     compiled = dlc.compile_model(path, target=target, cache=False)
     path.write_bytes(b"")
     np.testing.assert_array_equal(compiled(x=np.ones(1, np.float32))["y"], w + 1)
 
 
-def test_what_is_no_message_is_left_to_protobuf() -> None:
+def test_invalid_messages_are_left_to_protobuf() -> None:
     data = branching().SerializeToString()
-    for broken in (data[:-5], data[: LARGE // 2], data + b"\xff", bytes(2 * LARGE)):
+    for broken in (data[:-5], data[: LARGE_TENSOR_BYTES // 2], data + b"\xff", bytes(2 * LARGE_TENSOR_BYTES)):
         assert without_large_tensors(broken) == broken
         with pytest.raises(ModelError, match="not an ONNX model"):
             load(broken, whole=False)
 
 
-def test_graphs_in_graphs_without_end_are_refused() -> None:
-    data = bytes(LARGE)
-    # A graph in an attribute in a node of a graph.
+def test_deeply_nested_graphs_are_refused() -> None:
+    data = bytes(LARGE_TENSOR_BYTES)
+    # A graph in an attribute of a node of a graph.
     for tag in (b"\x32", b"\x2a", b"\x0a") * 3000:
         size = len(data)
         data = tag + bytes((size & 127 | 128, size >> 7 & 127 | 128, size >> 14)) + data
@@ -164,14 +167,12 @@ def test_graphs_in_graphs_without_end_are_refused() -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_file_that_is_cut_short_while_it_is_read_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
-) -> None:
-    """Not a signal, which is what looking at it through its mapping would be."""
+def test_a_file_truncated_during_import_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+    """Access to the mapping itself would raise a signal instead."""
     path = tmp_path / "m.onnx"
     path.write_bytes(bytes(1 << 20))
-    file = content_of(path)
+    file = open_content(path)
     path.write_bytes(bytes(1 << 10))
-    monkeypatch.setattr(graph, "content_of", lambda path: file)
-    with pytest.raises(ModelError, match="changed while it was being compiled"):
+    monkeypatch.setattr(graph, "open_content", lambda path: file)
+    with pytest.raises(ModelError, match="changed during compilation"):
         load(path, whole=whole)

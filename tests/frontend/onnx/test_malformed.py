@@ -1,4 +1,4 @@
-"""Malformed and hostile files: a ModelError that names the place, and nothing allocated on a file's word."""
+"""Malformed and hostile files raise a ModelError that names the location, and nothing is allocated for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dlc.errors import DlcError, ModelError
 from dlc.frontend.onnx import check_model, import_model
 from dlc.runtime.saving.container import MAGIC
 from tests.frontend.onnx.build import FLOAT, model, run
-from tests.frontend.tflite.recorded import recorded
+from tests.frontend.tflite.recorded_models import recorded
 from tests.models.skeletons import path_of
 
 RELU = helper.make_node("Relu", ["x"], ["y"], name="relu")
@@ -53,7 +53,7 @@ def archive() -> bytes:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (bytes(recorded()["open_image_float"].file), "a TFLite model; compile, run"),
+        (bytes(recorded()["dynamic_image_float"].file), "a TFLite model; compile, run"),
         (MAGIC + bytes(100), "a compiled model"),
         (archive(), "a zip archive"),
         (b"builtin.module {\n}\n", "the text of a module"),
@@ -84,7 +84,7 @@ def test_cycle() -> None:
 
 def test_two_producers() -> None:
     raises(model([RELU, helper.make_node("Neg", ["x"], ["y"], name="neg")], {"x": [1]}, ["y"]), "'y'", "'relu'", "'neg'")
-    raises(model([RELU], {"x": [1]}, ["y"], weights={"y": np.zeros(1)}), "initialiser 'y'", "'relu'")
+    raises(model([RELU], {"x": [1]}, ["y"], weights={"y": np.zeros(1)}), "initializer 'y'", "'relu'")
 
 
 def test_missing_producer() -> None:
@@ -99,7 +99,7 @@ def test_nodes_may_come_in_any_order() -> None:
 
 
 def weight(**fields: object) -> ModelProto:
-    """A model that adds the initialiser 'w' with these fields."""
+    """Build a model that adds the initializer 'w' with these fields."""
     broken = model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": [1]}, ["y"])
     tensor = TensorProto(name="w", data_type=fields.pop("data_type", FLOAT))  # pyright: ignore[reportArgumentType]
     tensor.dims.extend(fields.pop("dims"))  # pyright: ignore[reportArgumentType]
@@ -112,8 +112,8 @@ def weight(**fields: object) -> ModelProto:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"dims": [2**62]}, ["initialiser 'w'", str(2**62)]),
-        ({"dims": [2**40, 2**40], "raw_data": b"1234"}, ["initialiser 'w'", "4"]),
+        ({"dims": [2**62]}, ["initializer 'w'", str(2**62)]),
+        ({"dims": [2**40, 2**40], "raw_data": b"1234"}, ["initializer 'w'", "4"]),
         ({"dims": [3], "raw_data": b"12345678"}, ["12 bytes", "8"]),
         ({"dims": [3], "float_data": [1.0]}, ["3 elements", "1"]),
         ({"dims": [-2], "raw_data": b""}, ["negative size"]),
@@ -182,7 +182,7 @@ def test_wrong_attribute_type() -> None:
 
 
 def external(folder: Path, location: str, **entries: str) -> Path:
-    """A model file whose initialiser 'w' of two floats lies in another file."""
+    """Write a model file whose initializer 'w' of two floats is in another file."""
     broken = weight(dims=[2])
     tensor = broken.graph.initializer[0]
     tensor.data_location = TensorProto.EXTERNAL
@@ -227,14 +227,14 @@ def test_external_data_has_the_size_it_claims(tmp_path: Path, entries: dict[str,
     raises(external(tmp_path, "weights.bin", **entries), "'w'", word)
 
 
-def test_text_that_is_none() -> None:
+def test_invalid_utf8() -> None:
     data = model([RELU], {"x": [1]}, ["y"]).SerializeToString()
     assert data.count(b"Relu") == 1
     raises(data.replace(b"Relu", b"Re\xff\xfe"), "damaged", "UTF-8")
 
 
 @pytest.mark.parametrize("opset", [2**31, 2**62, -(2**63)])
-def test_an_opset_that_no_onnx_has(opset: int) -> None:
+def test_an_unknown_opset(opset: int) -> None:
     node = helper.make_node("Frobnicate", ["x"], ["y"])
     for nodes in ([node], [RELU, helper.make_node("Frobnicate", ["y"], ["z"])]):
         with pytest.raises(DlcError):

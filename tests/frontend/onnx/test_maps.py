@@ -1,4 +1,4 @@
-"""Maps at the borders of a model: Python's dicts."""
+"""Maps as inputs and outputs of a model: Python dicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT, FLOAT, INT64 = TensorProto.STRING, TensorProto.FLOAT, TensorProto.INT64
 
 
 def model(nodes: Sequence[Any], key: int, value: int, output: int = FLOAT) -> ModelProto:
-    """A model of one map, `m`."""
+    """Build a model with one map input, `m`."""
     of = helper.make_map_type_proto(key, helper.make_tensor_type_proto(value, None))
     outputs = [helper.make_tensor_value_info("y", output, None)]
     graph = helper.make_graph(list(nodes), "test", [helper.make_value_info("m", of)], outputs)
@@ -28,8 +28,8 @@ def ml(kind: str, **attributes: Any) -> Any:
     return helper.make_node(kind, ["m"], ["y"], domain="ai.onnx.ml", **attributes)
 
 
-def test_words_become_a_row_of_a_vocabulary(tmp_path: Path) -> None:
-    """One program for any number of entries, which is saved; keys that the vocabulary has not are left out."""
+def test_dict_vectorizer(tmp_path: Path) -> None:
+    """One saved program for any number of entries; keys outside of the vocabulary are dropped."""
     compiled = dlc.compile_model(model([ml("DictVectorizer", string_vocabulary=["tea", "milk", "jam"])], TEXT, FLOAT))
     assert str(compiled.inputs[0]) == "m: dict of text to float32"
     compiled.save(tmp_path / "m.dlc")
@@ -54,13 +54,13 @@ CASES: dict[str, tuple[Any, tuple[int, int, int], dict[Any, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_dicts_become_rows(name: str) -> None:
+def test_cast_map(name: str) -> None:
     node, types, given, expected = CASES[name]
     np.testing.assert_array_equal(dlc.compile_model(model([node], *types), target="reference")(m=given)["y"], expected)
 
 
-def test_a_dict_may_come_out() -> None:
-    """In the order of its keys."""
+def test_a_map_output() -> None:
+    """Entries are in key order."""
     made = model([ml("CastMap")], INT64, FLOAT)
     made.graph.output.append(helper.make_value_info("m", made.graph.input[0].type))
     results = dlc.compile_model(made, target="reference")(m={3: 1.0, 1: 2.0})
@@ -76,10 +76,10 @@ def test_mistakes() -> None:
     with pytest.raises(DTypeError, match=r"input m: expected dict of text to float32; got an array"):
         words(np.zeros(3, np.float32))
     sparse = dlc.compile_model(model([ml("CastMap", map_form="SPARSE", max_map=2)], INT64, FLOAT), target="reference")
-    with pytest.raises(DlcError, match=r"a key is no place in a row of 2"):
+    with pytest.raises(DlcError, match=r"a key is outside a row of size 2"):
         sparse(m={2: 1.0})
     for node, key, error, message in (
-        (ml("DictVectorizer", int64_vocabulary=[1]), TEXT, UnsupportedError, "its vocabulary is text and the keys"),
+        (ml("DictVectorizer", int64_vocabulary=[1]), TEXT, UnsupportedError, "its vocabulary and the keys"),
         (ml("DictVectorizer"), TEXT, ModelError, "it needs one vocabulary"),
         (helper.make_node("Neg", ["m"], ["y"]), INT64, UnsupportedError, "a map is not supported here, only a tensor"),
     ):

@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own domain, by their definitions in NumPy; recorded results of the runtime saturate in between."""
+"""Operators of `com.microsoft` against their definitions in NumPy; ONNX Runtime itself saturates intermediate results."""
 
 from __future__ import annotations
 
@@ -134,6 +134,6 @@ def test_every_operator_is_tested() -> None:
     assert {case[0] for case in CASES} == table.entries.keys()
 
 
-def test_others_of_the_domain_are_named() -> None:
+def test_unsupported_operators_of_the_domain_are_named() -> None:
     with pytest.raises(UnsupportedError, match=r"Nonesuch.*com\.microsoft"):
         import_model(made("Nonesuch", "x", {}, {"x": X}))

@@ -1,4 +1,4 @@
-"""Operators of ai.onnx.ml beside onnx's reference; classifiers and their labels beside ONNX Runtime in tests/models."""
+"""Operators of ai.onnx.ml against onnx's reference; tests/models compares classifiers with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRA
 def node_model(
     op: str, inputs: Sequence[np.ndarray[Any, Any]], outputs: Sequence[int], version: int = 3, **attributes: Any
 ) -> Any:
-    """A model of one node; outputs are of these types."""
+    """Build a model of one node with outputs of these types."""
 
     def declared(name: str, array: np.ndarray[Any, Any]) -> Any:
         kind = TensorProto.STRING if array.dtype.kind in "UO" else helper.np_dtype_to_tensor_dtype(array.dtype)
@@ -44,7 +44,7 @@ def results(model: Any, *inputs: Any, target: str = "reference") -> list[Any]:
 
 
 def check(op: str, *inputs: np.ndarray[Any, Any], outputs: Sequence[int] = (TensorProto.FLOAT,), **attributes: Any) -> None:
-    """A node is what onnx's reference says."""
+    """Compare a node with onnx's reference."""
     model = node_model(op, inputs, outputs, **attributes)
     expected = ReferenceEvaluator(model).run(None, {f"x{k}": x for k, x in enumerate(inputs)})
     for got, wanted in zip(results(model, *inputs), expected, strict=True):
@@ -82,8 +82,8 @@ def test_a_key_may_be_nan() -> None:
     np.testing.assert_array_equal(results(model, X[:, 0])[0], [5, 6, 0, 0])
 
 
-def test_text_that_is_new_keeps_its_number_in_a_call() -> None:
-    """Equal text is equal, whether the model knows it or not, and comes out as it went in."""
+def test_strings_outside_of_the_pool() -> None:
+    """Equal strings compare equal, whether the model contains them or not, and are returned unchanged."""
     x = [np.array(["a", "b", "c"]), np.array(["a", "c", "c"])]
     kinds = [helper.make_tensor_value_info(name, TensorProto.STRING, [None]) for name in ("x", "z", "both")]
     nodes = [
@@ -98,15 +98,15 @@ def test_text_that_is_new_keeps_its_number_in_a_call() -> None:
     assert got["same"].tolist() == [True, False, True]
     assert got["both"].tolist() == ["a", "a", "b", "c"]
     assert [info.dtype for info in compiled.inputs] == [np.dtype(object)] * 2
-    with pytest.raises(DTypeError, match=r"input x: .* expected text"):
+    with pytest.raises(DTypeError, match=r"input x: .* expected an array of strings"):
         compiled(np.zeros(3), x[1])
     cast = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "c", kinds[:1], [helper.make_value_info("y", same.type)])
-    with pytest.raises(UnsupportedError, match="is text, which is not supported here"):
+    with pytest.raises(UnsupportedError, match="is a string tensor, which is not supported here"):
         dlc.compile_model(helper.make_model(cast))
 
 
 def trees(seed: int, inner: int = 7, count: int = 10) -> dict[str, Any]:
-    """Trees with all modes that there are: node k has 2k + 1 and 2k + 2 behind it."""
+    """Return trees with all node modes: the children of node k are 2k + 1 and 2k + 2."""
     random = np.random.default_rng(seed)
     total = 2 * inner + 1
     modes = [*random.choice(MODES, count * total)]
@@ -135,11 +135,11 @@ def leaves(prefix: str, outputs: int, inner: int = 7, count: int = 10) -> dict[s
 
 
 @pytest.mark.parametrize("how", ["SUM", "AVERAGE", "MIN", "MAX"])
-def test_trees_ask_in_every_mode(how: str) -> None:
+def test_all_node_modes_of_trees(how: str) -> None:
     random = np.random.default_rng(1)
     x = random.choice([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0, np.nan, np.inf], (40, 3)).astype(np.float32)
     many = {**trees(2), **leaves("target", 2), "n_targets": 2, "aggregate_function": how}
-    # Whether a number differs from a missing one is asked of NaN itself, but by onnx's reference.
+    # onnx's reference does not compare NaN itself for NEQ.
     many["nodes_missing_value_tracks_true"] = [
         int(m or mode == "BRANCH_NEQ")
         for m, mode in zip(many["nodes_missing_value_tracks_true"], many["nodes_modes"], strict=True)
@@ -162,15 +162,15 @@ def test_trees_are_compiled(target: str) -> None:
     ("change", "message"),
     [
         ({"nodes_truenodeids": [1, 0, 0]}, None),
-        ({"nodes_truenodeids": [0, 0, 0]}, "circle"),
+        ({"nodes_truenodeids": [0, 0, 0]}, "form a cycle"),
         ({"nodes_falsenodeids": [9, 0, 0]}, "tree 0 has no node 9"),
-        ({"nodes_featureids": [3, 0, 0]}, "names feature 3 of 3"),
-        ({"nodes_modes": ["BRANCH_SOON", "LEAF", "LEAF"]}, "asks 'BRANCH_SOON'"),
+        ({"nodes_featureids": [3, 0, 0]}, "feature index 3 is out of range for 3"),
+        ({"nodes_modes": ["BRANCH_SOON", "LEAF", "LEAF"]}, "node mode 'BRANCH_SOON'"),
         ({"target_ids": [0, 1]}, "output 1 of 1"),
         ({"nodes_values": [0.0]}, "different lengths"),
     ],
 )
-def test_trees_that_are_none_are_refused(change: dict[str, Any], message: str | None) -> None:
+def test_invalid_trees_are_refused(change: dict[str, Any], message: str | None) -> None:
     one = {
         "nodes_treeids": [0, 0, 0],
         "nodes_featureids": [0, 0, 0],
@@ -217,8 +217,8 @@ def test_support_vectors(kernel: str) -> None:
     check("SVMClassifier", WHOLE, coefficients=of_pairs, outputs=both, **classes, **vectors)
 
 
-def test_probabilities_of_support_vectors_are_those_of_onnx_runtime() -> None:
-    """Recorded: onnx's reference multiplies matrices where the method has products of elements."""
+def test_probabilities_of_support_vectors_match_onnx_runtime() -> None:
+    """Recorded, because onnx's reference uses matrix products instead of elementwise ones."""
     x, both = np.array([[-0.3], [0.2], [0.7]], np.float32), [TensorProto.INT64, TensorProto.FLOAT]
     model = node_model(
         *("SVMClassifier", [x], both),
@@ -237,7 +237,7 @@ def test_probabilities_of_support_vectors_are_those_of_onnx_runtime() -> None:
 
 
 def test_maps_are_saved(tmp_path: Any) -> None:
-    """A ZipMap is a list of dicts, also of a model that was saved."""
+    """A ZipMap is a list of dicts, also after saving and loading."""
     graph = helper.make_graph(
         [helper.make_node("ZipMap", ["x"], ["z"], domain="ai.onnx.ml", classlabels_strings=["a", "b", "c"])],
         "maps",

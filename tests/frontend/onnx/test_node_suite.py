@@ -1,4 +1,4 @@
-"""ONNX's own node tests: what dlc takes is right, and what it does not take is what the list says, no more and no less."""
+"""The node tests of ONNX: supported cases are correct, and the list of unsupported cases is exact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.frontend.onnx.build import model, run
 from tests.frontend.onnx.node_suite import cases, outcome, read_gaps
 
 VERSION, GAPS = read_gaps()
-# Operators that the suite has no case of which passes; tests of their own are here and in test_edges.py, test_sequences.py,
+# Operators without a passing case in the suite; they are tested here and in test_operator_edge_cases.py, test_sequences.py,
 # test_random.py.
 UNTESTED = {
     "GlobalLpPool", "Optional", "SequenceConstruct", "SequenceAt", "SequenceErase", "ConcatFromSequence",

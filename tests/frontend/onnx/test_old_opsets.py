@@ -1,4 +1,4 @@
-"""Operators as they were before opset 11, against the same in their later form."""
+"""Operators before opset 11, against their later definitions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_old_form(opset: int, op: str, weights: dict[str, Any], attributes: dict
     np.testing.assert_allclose(run(import_model(source), {"x": X})["y"], expected, 1e-6)
 
 
-def test_bounds_that_a_clip_does_not_say_are_the_largest_of_f32() -> None:
+def test_default_bounds_of_clip_are_those_of_f32() -> None:
     x = np.array([-np.inf, np.nan, 1, np.inf], np.float32)
     source = model([helper.make_node("Clip", ["x"], ["y"], max=2.0)], {"x": x.shape}, ["y"], opset=7)
     least = np.finfo(np.float32).min
@@ -47,14 +47,14 @@ def test_bounds_that_a_clip_does_not_say_are_the_largest_of_f32() -> None:
 
 
 @pytest.mark.parametrize(("opset", "dtype"), [(7, np.float32), (10, np.bool_)])
-def test_a_mask_was_of_the_type_of_the_data(opset: int, dtype: type) -> None:
+def test_dropout_masks_before_opset_10(opset: int, dtype: type) -> None:
     source = model([helper.make_node("Dropout", ["x"], ["y", "mask"])], {"x": X.shape}, ["y", "mask"], opset=opset)
     mask = run(import_model(source), {"x": X})["mask"]
     assert mask.dtype == dtype and mask.shape == X.shape and mask.all()
 
 
 @pytest.mark.parametrize("backward", [False, True])
-def test_a_scan_of_sequences_of_their_own_lengths(backward: bool) -> None:
+def test_a_batched_scan_with_sequence_lengths(backward: bool) -> None:
     lengths, rows = np.int64([3, 1]), X.reshape(2, 3, 4)
     f32 = TensorProto.FLOAT
     body = helper.make_graph(

@@ -1,4 +1,4 @@
-"""What operators are by settings that few files have."""
+"""Operators with rarely used attributes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUMBERS = np.random.default_rng(0)
     ],
 )
 def test_einsum_broadcasts(equation: str, shapes: list[tuple[int, ...]], target: str) -> None:
-    """An ellipsis is for as many axes as its operand has, counted from the last; one element stands for many."""
+    """An ellipsis stands for the remaining axes of its operand, aligned at the last one; size 1 broadcasts."""
     operands = [NUMBERS.standard_normal(s).astype(np.float32) for s in shapes]
     source = model(
         [helper.make_node("Einsum", ["x", "y"], ["z"], equation=equation)], dict(zip("xy", shapes, strict=True)), ["z"]
@@ -39,7 +39,7 @@ def test_einsum_broadcasts(equation: str, shapes: list[tuple[int, ...]], target:
     np.testing.assert_allclose(got, np.einsum(equation, *operands), rtol=1e-5, atol=1e-6)
 
 
-def test_without_axes_what_is_squeezed_hangs_on_open_sizes() -> None:
+def test_squeeze_without_axes_depends_on_symbolic_sizes() -> None:
     source = model([helper.make_node("Squeeze", ["x"], ["y"])], {"x": ["n", 1, 3]}, ["y"])
     compiled = dlc.compile_model(source, target="reference", cache=False)
     for n in (2, 1, 0):
@@ -47,17 +47,17 @@ def test_without_axes_what_is_squeezed_hangs_on_open_sizes() -> None:
         np.testing.assert_array_equal(compiled(x)["y"], x.squeeze(), strict=True)
 
 
-def test_without_axes_one_element_that_data_decides_on_is_an_error() -> None:
+def test_squeeze_without_axes_of_a_data_dependent_size_of_one() -> None:
     nodes = [helper.make_node("NonZero", ["x"], ["places"]), helper.make_node("Squeeze", ["places"], ["y"], name="flat")]
     compiled = dlc.compile_model(model(nodes, {"x": ["n"]}, ["y"]), target="reference", cache=False)
     np.testing.assert_array_equal(compiled(np.float32([1, 0, 1]))["y"], [0, 2], strict=True)
-    with pytest.raises(dlc.DlcError, match=r"flat.*a size of 1 that data decides"):
+    with pytest.raises(dlc.DlcError, match=r"flat.*a data-dependent size 1"):
         compiled(np.float32([0, 0, 1]))
 
 
 @pytest.mark.parametrize("aligned", [0, 1])
-def test_a_cubic_reads_the_border_for_each_place_beyond_it(aligned: int) -> None:
-    """As PyTorch and ONNX Runtime have it: places are not moved to the border first."""
+def test_cubic_grid_sampling_pads_each_tap(aligned: int) -> None:
+    """Like PyTorch and ONNX Runtime: positions are not clamped first."""
     x, at = NUMBERS.standard_normal(5).astype(np.float32), np.float32([-1.7, -1.1, 0.3, 1.2, 1.9])
     places = (at + 1) / 2 * 4 if aligned else (at + 1) / 2 * 5 - 0.5
     base = np.floor(places).astype(int)
@@ -76,7 +76,7 @@ def test_a_cubic_reads_the_border_for_each_place_beyond_it(aligned: int) -> None
 
 @pytest.mark.parametrize(("mode", "antialias"), [("cubic", 0), ("cubic", 1), ("linear", 1)])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
-def test_integers_between_integers_are_rounded_and_saturate(mode: str, antialias: int, dtype: Any) -> None:
+def test_resized_integers_are_rounded_and_saturated(mode: str, antialias: int, dtype: Any) -> None:
     x = NUMBERS.choice([np.iinfo(dtype).min, np.iinfo(dtype).max, 3], (1, 1, 6, 7)).astype(dtype)
     node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode=mode, antialias=antialias)
     scales = {"s": np.float32([1, 1, 1.7, 0.6])}
@@ -92,7 +92,7 @@ def test_integers_between_integers_are_rounded_and_saturate(mode: str, antialias
 
 
 @pytest.mark.parametrize("auto_pad", ["VALID", "NOTSET"])
-def test_what_ceil_mode_adds_counts_for_no_average(auto_pad: str) -> None:
+def test_padding_of_ceil_mode_is_excluded_from_averages(auto_pad: str) -> None:
     settings: dict[str, Any] = {"kernel_shape": [3], "strides": [3], "ceil_mode": 1, "count_include_pad": 1}
     source = model([helper.make_node("AveragePool", ["x"], ["y"], auto_pad=auto_pad, **settings)], {"x": [1, 1, 5]}, ["y"])
     got = run(import_model(source), {"x": np.float32([[[1, 2, 3, 4, 5]]])})["y"]
@@ -100,7 +100,7 @@ def test_what_ceil_mode_adds_counts_for_no_average(auto_pad: str) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_blocks_may_be_of_one_element(axis: int) -> None:
+def test_blocks_of_one_element(axis: int) -> None:
     codes, scale = NUMBERS.integers(-9, 9, (3, 4)).astype(np.int8), NUMBERS.uniform(0.1, 1, (3, 4)).astype(np.float32)
     node = helper.make_node("DequantizeLinear", ["x", "s"], ["y"], axis=axis, block_size=1)
     source = model([node], {"x": [3, 4]}, ["y"], weights={"s": scale}, dtypes={"x": TensorProto.INT8, "y": TensorProto.FLOAT})
@@ -109,7 +109,7 @@ def test_blocks_may_be_of_one_element(axis: int) -> None:
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 @pytest.mark.parametrize(("axis", "size", "block"), [(0, 5, 2), (1, 7, 3), (1, 4, 9)])
-def test_the_last_block_may_have_fewer_places(axis: int, size: int, block: int, target: str) -> None:
+def test_a_smaller_last_block(axis: int, size: int, block: int, target: str) -> None:
     shape = tuple(size if a == axis else 3 for a in range(2))
     blocks = tuple(-(-size // block) if a == axis else 3 for a in range(2))
     x = NUMBERS.standard_normal(shape).astype(np.float32)
@@ -127,8 +127,8 @@ def test_the_last_block_may_have_fewer_places(axis: int, size: int, block: int, 
     np.testing.assert_allclose(got["y"], (codes - zero) * scale, rtol=1e-6)
 
 
-def test_the_edge_of_what_is_cropped_is_within_it() -> None:
-    """-0.1 · 5 + 0.5 is 0 in f32, below it in f64."""
+def test_crop_and_resize_boundary_is_inside() -> None:
+    """-0.1 · 5 + 0.5 is 0 in f32, but below 0 in f64."""
     settings = {"mode": "nearest", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": -2.0}
     node = helper.make_node("Resize", ["x", "roi", "", "sizes"], ["y"], **settings)
     source = model([node], {"x": [6]}, ["y"], weights={"roi": np.float32([-0.1, 1]), "sizes": np.int64([12])})
@@ -138,8 +138,8 @@ def test_the_edge_of_what_is_cropped_is_within_it() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 @pytest.mark.parametrize(("sizes", "axes"), [([4, 3, 7], [0, 1, 2]), ([2, 6], [-1, 0]), ([5], [1])])
-def test_what_is_cropped_or_padded_stays_in_the_middle(sizes: list[int], axes: list[int], dtype: Any) -> None:
-    """Half a place to the left of it, where what is cut or added is odd."""
+def test_center_crop_pad(sizes: list[int], axes: list[int], dtype: Any) -> None:
+    """The extra element is on the left if the difference is odd."""
     x = expected = NUMBERS.standard_normal((5, 4, 3)).astype(np.float32)
     for axis, size in zip(axes, sizes, strict=True):
         more, n = size - x.shape[axis], x.shape[axis]
@@ -157,7 +157,7 @@ BODY = helper.make_graph(
     [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("s", "row", "e")],
     [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("next", "made")],
 )
-# Nodes, and the shapes of what they read: that of a call, and how a file leaves it open.
+# Nodes, and the shapes of their inputs: concrete, and symbolic in the file.
 BESIDE_KNOWN: dict[str, tuple[dict[str, Any], list[tuple[tuple[int, ...], list[int | str]]]]] = {
     "Conv": ({"kernel_shape": [3]}, [((1, 2, 5), [1, 2, "n"]), ((4, 2, 3), ["c", "d", "k"])]),
     "ConvTranspose": ({"kernel_shape": [3]}, [((1, 2, 5), [1, 2, 5]), ((2, 4, 3), [2, 4, "k"])]),
@@ -173,8 +173,8 @@ BESIDE_KNOWN: dict[str, tuple[dict[str, Any], list[tuple[tuple[int, ...], list[i
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 @pytest.mark.parametrize("op", BESIDE_KNOWN)
-def test_a_size_that_must_be_a_known_one_may_be_open(op: str, target: str) -> None:
-    """A call says whether it is."""
+def test_static_requirements_of_symbolic_dimensions_are_checked_at_run_time(op: str, target: str) -> None:
+    """A call determines whether the size is valid."""
     settings, shapes = BESIDE_KNOWN[op]
     arrays = {f"x{k}": NUMBERS.standard_normal(shape).astype(np.float32) for k, (shape, _) in enumerate(shapes)}
     node = helper.make_node(op, list(arrays), ["y", "more"] if op in ("GRU", "Scan") else ["y"], **settings)
@@ -188,7 +188,7 @@ def test_a_size_that_must_be_a_known_one_may_be_open(op: str, target: str) -> No
         np.testing.assert_allclose(got[name], expected[name], rtol=1e-5, atol=1e-6)
 
 
-def test_places_and_lengths_along_open_axes() -> None:
+def test_indices_and_lengths_along_symbolic_axes() -> None:
     nodes = [
         helper.make_node("GatherND", ["x", "places"], ["taken"]),
         helper.make_node("ReverseSequence", ["x", "lengths"], ["turned"], batch_axis=0, time_axis=1),
@@ -208,8 +208,8 @@ def test_places_and_lengths_along_open_axes() -> None:
 
 
 @pytest.mark.parametrize("count", [3, 9])
-def test_slices_that_are_taken_to_lie_inside_of_an_open_axis(count: int) -> None:
-    """Where shapes contradict it, as those of the call do not."""
+def test_slices_assumed_in_bounds_of_a_symbolic_axis(count: int) -> None:
+    """A call with sizes that violate the assumption is specialized."""
     nodes = [
         helper.make_node("Slice", ["x", "zero", "nine"], ["cut"]),
         helper.make_node("Expand", ["cut", "shape"], ["y"]),
@@ -220,7 +220,7 @@ def test_slices_that_are_taken_to_lie_inside_of_an_open_axis(count: int) -> None
     np.testing.assert_array_equal(compiled(x)["y"], [x, x])
 
 
-def test_contradictions_that_remain_are_those_of_the_call() -> None:
+def test_contradictions_under_concrete_shapes() -> None:
     nodes = [
         helper.make_node("Slice", ["x", "zero", "nine"], ["cut"]),
         helper.make_node("Expand", ["cut", "shape"], ["y"]),
@@ -231,14 +231,14 @@ def test_contradictions_that_remain_are_those_of_the_call() -> None:
         compiled(np.ones(4, np.float32))
 
 
-def test_a_size_times_a_large_number_wraps_round() -> None:
+def test_a_size_times_a_large_number_overflows() -> None:
     nodes = [helper.make_node("Size", ["x"], ["size"]), helper.make_node("Mul", ["size", "least"], ["y"])]
     source = model(nodes, {"x": ["n"]}, ["y"], dtypes={"y": TensorProto.INT64}, weights={"least": np.int64(-(1 << 63))})
     compiled = dlc.compile_model(source, target="reference", cache=False)
     assert [int(compiled(np.ones(n, np.float32))["y"]) for n in (2, 3)] == [0, -(1 << 63)]
 
 
-def test_the_largest_number_beside_open_sizes_ends_a_slice() -> None:
+def test_the_largest_integer_ends_a_symbolic_slice() -> None:
     nodes = [
         helper.make_node("Size", ["x"], ["size"]),
         helper.make_node("Sub", ["size", "one"], ["last"]),
@@ -250,7 +250,7 @@ def test_the_largest_number_beside_open_sizes_ends_a_slice() -> None:
     assert [str(size) for size in result.shape] == ["n - 1", "m"]
 
 
-def test_bounds_and_matrices_of_open_sizes() -> None:
+def test_bounds_and_matrices_of_symbolic_sizes() -> None:
     nodes = [helper.make_node("RoiAlign", ["x", "r", "i"], ["y"]), helper.make_node("AffineGrid", ["m", "s"], ["g"])]
     inputs: dict[str, Any] = {"x": [1, 1, 4, 4], "r": ["r", "four"], "m": ["n", "two", "three"]}
     source = model(nodes, inputs, ["y", "g"], weights={"i": np.int64([0]), "s": np.int64([1, 1, 2, 2])})

@@ -1,4 +1,4 @@
-"""What is not supported is listed all at once, by node."""
+"""Unsupported features are reported all at once, by node."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from dlc.errors import ModelError, UnsupportedError
-from dlc.frontend.emit import FOLD_LIMIT
+from dlc.frontend.emitter import MAX_FOLDED_ELEMENTS
 from dlc.frontend.onnx import check_model, definitions, import_model
-from dlc.frontend.problems import WHAT_TO_DO, Problem
+from dlc.frontend.problems import ADVICE_BY_KIND, Problem
 from tests.frontend.onnx.build import INT64, model
 
 
 def kinds(source: ModelProto) -> list[tuple[str, str]]:
-    """The problems as (node, kind), the same from checking and from importing."""
-    problems = [p for p in check_model(source) if not p.at_call]
+    """Return the problems as (node, kind), after a check that import_model reports the same."""
+    problems = [p for p in check_model(source) if not p.needs_specialization]
     with pytest.raises(UnsupportedError) as caught:
         import_model(source)
     assert caught.value.problems == [str(p) for p in problems]
     assert all(str(p) in str(caught.value) for p in problems)
-    return [(", in it ".join(p.place.split("'")[1::2]) or p.place, p.kind) for p in problems]
+    return [(", in it ".join(p.description.split("'")[1::2]) or p.description, p.kind) for p in problems]
 
 
 def test_a_supported_model_has_no_problems() -> None:
@@ -42,7 +42,7 @@ def test_all_problems_in_one_message() -> None:
     found = kinds(
         model(
             nodes,
-            {"x": [1, 1, 4, 4], "s": [FOLD_LIMIT + 1]},
+            {"x": [1, 1, 4, 4], "s": [MAX_FOLDED_ELEMENTS + 1]},
             ["a", "b", "c"],
             dtypes={"s": INT64},
             weights={"two": np.float32([1, 1, 2, 2]), "k": np.int64([1])},
@@ -56,7 +56,7 @@ def test_all_problems_in_one_message() -> None:
 
 
 @pytest.mark.parametrize("limit", ["", "m"])
-def test_a_loop_that_reads_what_is_not_supported_is_no_problem_of_its_own(limit: str) -> None:
+def test_a_loop_that_captures_an_unsupported_value_is_not_reported(limit: str) -> None:
     nodes = [helper.make_node("Add", ["s", "a"], ["next"]), helper.make_node("Not", ["c"], ["on"])]
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("i", "c", "s")]
     outputs = [helper.make_empty_tensor_value_info(name) for name in ("on", "next")]
@@ -67,7 +67,7 @@ def test_a_loop_that_reads_what_is_not_supported_is_no_problem_of_its_own(limit:
     assert kinds(source) == [("unknown", "operator")]
 
 
-def test_nodes_behind_a_problem_are_looked_at() -> None:
+def test_nodes_after_a_problem_are_checked() -> None:
     nodes = [
         helper.make_node("Frobnicate", ["x"], ["a"], name="unknown"),
         helper.make_node("Softmax", ["a"], ["b"], name="typed", temperature=2.0),
@@ -83,7 +83,7 @@ def test_nodes_behind_a_problem_are_looked_at() -> None:
     ]  # fmt: skip
 
 
-def test_branches_are_looked_at() -> None:
+def test_branches_are_checked() -> None:
     branch = helper.make_graph(
         [helper.make_node("Frobnicate", ["x"], ["z"], name="inside")],
         "branch",
@@ -95,13 +95,13 @@ def test_branches_are_looked_at() -> None:
     assert set(found) == {("choice, in it inside", "operator")}
 
 
-def test_graphs_inside_what_is_unknown_are_looked_at() -> None:
+def test_subgraphs_of_unsupported_nodes_are_checked() -> None:
     inside = helper.make_graph([helper.make_node("Frobnicate", ["x"], ["z"], name="inside")], "body", [], [])
     found = kinds(model([helper.make_node("Repeat", ["x"], ["y"], name="unknown", body=inside)], {"x": [1]}, ["y"]))
     assert set(found) == {("unknown", "operator"), ("inside", "operator")}
 
 
-def test_dtypes_of_inputs_and_initialisers() -> None:
+def test_dtypes_of_inputs_and_initializers() -> None:
     node = helper.make_node("Identity", ["x"], ["y"], name="same")
     source = model([node], {"x": [1]}, ["y"], dtypes={"x": TensorProto.COMPLEX128})
     source.graph.initializer.append(TensorProto(name="w", data_type=TensorProto.COMPLEX64, dims=[1], raw_data=bytes(8)))
@@ -128,13 +128,13 @@ def test_unknown_rank() -> None:
     assert check_model(source, {"x": (2, 3)}) == []
 
 
-def test_a_problem_reads_well() -> None:
+def test_the_text_of_a_problem() -> None:
     problem = Problem("node 'a' (Relu)", "attribute", "'slope' is not supported")
     assert str(problem) == "node 'a' (Relu): attribute: 'slope' is not supported"
 
 
 def test_contradicting_shapes_are_listed_with_the_rest() -> None:
-    """Five kinds of problems, a contradiction first: all are found, and each comes with what to do."""
+    """Five kinds of problems, a contradiction first: all are reported, each with advice."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
         helper.make_node("Frobnicate", ["x"], ["b"], name="unknown"),
@@ -156,10 +156,10 @@ def test_contradicting_shapes_are_listed_with_the_rest() -> None:
     ]  # fmt: skip
     with pytest.raises(UnsupportedError) as caught:
         import_model(source)
-    assert all(f"\n  {kind}: {WHAT_TO_DO[kind]}" in str(caught.value) for _, kind in kinds(source))
+    assert all(f"\n  {kind}: {ADVICE_BY_KIND[kind]}" in str(caught.value) for _, kind in kinds(source))
 
 
-def test_every_contradiction_of_a_model_is_told() -> None:
+def test_every_contradiction_is_reported() -> None:
     nodes = [helper.make_node("MatMul", ["x", "x"], [f"y{k}"], name=f"product{k}") for k in range(2)]
     with pytest.raises(ModelError, match=r"'product0' .*\n.*'product1'"):
         import_model(model(nodes, {"x": [2, 3]}, ["y0", "y1"]))

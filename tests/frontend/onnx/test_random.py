@@ -1,4 +1,4 @@
-"""Random operators: the numbers of dlc.random for the same key, in each call."""
+"""Random operators: results equal those of dlc.random with the same key, in each call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OUTPUTS = [name for n in NODES for name in n.output]
 X, LOGITS = np.full((40, 50), 0.3, np.float32), np.log(np.float32([[0.1, 0.2, 0.7], [0.5, 0.25, 0.25]]))
 
 
-def test_the_numbers_of_dlc_random() -> None:
+def test_results_equal_dlc_random() -> None:
     weights = {"ratio": np.float32(0.25), "yes": np.bool_(True)}
     made = dlc.compile_model(model(NODES, {"x": ["rows", 50], "logits": [2, 3]}, OUTPUTS, weights=weights))
     got = made(X, LOGITS)
@@ -49,17 +49,17 @@ def test_the_numbers_of_dlc_random() -> None:
     kept = np.asarray(random.uniform(random.key(5), X.shape)) >= 0.25
     np.testing.assert_array_equal(got["kept"], kept)
     np.testing.assert_allclose(got["d"], np.where(kept, X / 0.75, 0), 1e-6)
-    # How often each place is drawn, within four standard deviations.
+    # The frequency of each index, within four standard deviations.
     often = [[np.mean(row == place) for place in range(3)] for row in got["m"]]
     np.testing.assert_allclose(often, np.exp(LOGITS), atol=4 * 0.5 / np.sqrt(4000))
 
 
-def test_in_a_loop_numbers_would_repeat() -> None:
-    """A scan's are refused; a loop that draws is written out, so that each step has a key of its own."""
+def test_random_operators_in_loops() -> None:
+    """A scan with random ops is refused; a loop is unrolled, so that each iteration has its own key."""
     info = helper.make_tensor_value_info
     draw = [node("RandomUniformLike", ["s"], "t")]
     scanned = helper.make_graph(draw, "body", [info("s", 1, [2])], [info("t", 1, [2])])
-    with pytest.raises(UnsupportedError, match=r"\(RandomUniformLike\).*same each time"):
+    with pytest.raises(UnsupportedError, match=r"\(RandomUniformLike\).*same values each time"):
         dlc.compile_model(model([node("Scan", ["x"], "y", body=scanned, num_scan_inputs=1)], {"x": [3, 2]}, ["y"]))
     on = info("on", TensorProto.BOOL, [])
     again = [*draw, node("Identity", ["t"], "row")]

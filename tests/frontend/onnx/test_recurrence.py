@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM against ONNX Runtime's results, which `recurrence.npz` holds: what they read, and what they give."""
+"""RNN, GRU and LSTM against results of ONNX Runtime in `recurrence.npz`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECORDED = Path(__file__).with_name("recurrence.npz")
 STEPS, BATCH, INPUTS, HIDDEN = 6, 3, 5, 4
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 LENGTHS = np.int32([6, 2, 4])
-# Each case: the operator, its attributes, and which of its optional inputs it has.
+# Each case: the operator, its attributes, and its optional inputs.
 CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "rnn": ("RNN", {}, ""),
     "rnn reverse, some shorter": ("RNN", {"direction": "reverse"}, "B sequence_lens initial_h"),
@@ -49,7 +49,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 def case(name: str, steps: int | str = STEPS) -> tuple[ModelProto, dict[str, np.ndarray]]:
-    """The model of a case, with weights, and what it is run on."""
+    """Return the model of a case, with weights, and its inputs."""
     op, attributes, optional = CASES[name]
     rng = np.random.default_rng(len(name))
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
@@ -90,7 +90,7 @@ def test_layer(name: str, target: str) -> None:
             np.testing.assert_allclose(np.asarray(array), recorded[f"{name}/{info.name}"], atol=2e-6, err_msg=info.name)
 
 
-def test_a_sequence_of_open_length() -> None:
+def test_a_symbolic_sequence_length() -> None:
     open_, feeds = case("lstm", "steps")
     fixed, _ = case("lstm")
     imported = import_model(open_)
@@ -102,11 +102,11 @@ def test_a_sequence_of_open_length() -> None:
         np.testing.assert_allclose(np.asarray(array), wanted, atol=1e-6)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_mismatched_shapes_are_refused() -> None:
     source, _ = case("lstm")
     (layer,) = source.graph.node
     layer.attribute[0].i = 5
-    with pytest.raises(ModelError, match=r"'layer'.*do not fit 1 directions of 4 gates"):
+    with pytest.raises(ModelError, match=r"'layer'.*do not match 1 directions of 4 gates"):
         import_model(source)
     source, _ = case("rnn relu, clipped")
     layer = source.graph.node[0]
@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def record() -> None:
-    """`python -m tests.frontend.onnx.test_recurrence` writes the recorded results anew."""
+    """Record the results again: `python -m tests.frontend.onnx.test_recurrence`."""
     from onnxruntime import InferenceSession
 
     recorded: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Sequences and optionals vanish at import: what is left of them are the tensors that they held."""
+"""Sequences and optionals exist during import only; the program has the tensors that they hold."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def node(op: str, inputs: list[str], output: str, **attributes: Any) -> NodeProt
 
 
 def result(*nodes: NodeProto, weights: dict[str, Any] | None = None) -> Any:
-    """What the nodes make of X as `y`."""
+    """Return `y` of a model of these nodes with the input X."""
     return run(import_model(model(nodes, {"x": X.shape}, ["y"], weights=weights)), {"x": X})["y"]
 
 
 @pytest.mark.parametrize("place", [0, 2, -1])
-def test_an_element_of_what_was_split(place: int) -> None:
+def test_an_element_of_a_split(place: int) -> None:
     nodes = [node("SplitToSequence", ["x"], "s"), node("SequenceAt", ["s", "place"], "y")]
     imported = import_model(model(nodes, {"x": X.shape}, ["y"], weights={"place": np.int64(place)}))
     np.testing.assert_array_equal(run(imported, {"x": X})["y"], X[[place]])
@@ -37,7 +37,7 @@ def test_an_element_of_what_was_split(place: int) -> None:
     ("split", "parts"),
     [(np.int64(3), [X[:3], X[3:]]), (np.int64([1, 0, 3]), [X[:1], X[1:1], X[1:]]), (np.int64([4]), [X])],
 )
-def test_parts_joined_in_another_order(split: Any, parts: list[Any]) -> None:
+def test_parts_concatenated_in_another_order(split: Any, parts: list[Any]) -> None:
     count = len(parts)
     nodes = [
         node("SplitToSequence", ["x", "split"], "s"),
@@ -50,7 +50,7 @@ def test_parts_joined_in_another_order(split: Any, parts: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "reference"])
-def test_parts_of_text(target: str) -> None:
+def test_splits_of_string_tensors(target: str) -> None:
     nodes = [
         node("SplitToSequence", ["x"], "s", keepdims=0),
         node("SequenceAt", ["s", "last"], "t"),
@@ -63,7 +63,7 @@ def test_parts_of_text(target: str) -> None:
     assert got["t"].item() == "" and got["y"].tolist() == ["a", "ü"]
 
 
-def test_parts_that_a_call_gives_of_a_size_that_it_says() -> None:
+def test_a_specified_split_of_a_symbolic_size() -> None:
     nodes = [node("SplitToSequence", ["x", "split"], "s"), node("SequenceAt", ["s", "last"], "y")]
     sizes: dict[str, list[Any]] = {"x": ["n", 3], "split": ["parts"]}
     made = model(nodes, sizes, ["y"], weights={"last": np.int64(-1)}, dtypes={"split": TensorProto.INT64})
@@ -80,7 +80,7 @@ def test_rows_stacked_along_a_new_axis() -> None:
     np.testing.assert_array_equal(result(*nodes), X.T)
 
 
-def test_inserted_and_erased() -> None:
+def test_insert_and_erase() -> None:
     nodes = [
         node("SequenceEmpty", [], "none"),
         node("Neg", ["x"], "negative"),
@@ -98,7 +98,7 @@ def test_inserted_and_erased() -> None:
     np.testing.assert_array_equal(result(*nodes, weights={"first": np.int64(0)}), 2 * np.concatenate([X, -X]))
 
 
-def test_a_body_for_each_element() -> None:
+def test_sequence_map() -> None:
     body = helper.make_graph(
         [node("Add", ["row", "all"], "sum")],
         "body",
@@ -113,7 +113,7 @@ def test_a_body_for_each_element() -> None:
     np.testing.assert_array_equal(result(*nodes), np.concatenate([row + X for row in X[:, None]]))
 
 
-def test_a_branch_that_gives_a_sequence() -> None:
+def test_a_branch_that_returns_a_sequence() -> None:
     def branch(*names: str) -> Any:
         inner = node("SequenceConstruct", list(names), "pair")
         sequence = helper.make_tensor_sequence_value_info("pair", TensorProto.FLOAT, None)
@@ -145,23 +145,26 @@ def test_optionals() -> None:
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([node("SequenceAt", ["x", "two"], "y")], "'y' .*input 0 is no sequence"),
-        ([node("SequenceConstruct", ["x"], "s"), node("SequenceAt", ["s", "two"], "y")], "place 2 among 1"),
+        ([node("SequenceAt", ["x", "two"], "y")], "'y' .*input 0 is not a sequence"),
+        (
+            [node("SequenceConstruct", ["x"], "s"), node("SequenceAt", ["s", "two"], "y")],
+            "position 2 is outside a sequence of 1",
+        ),
         ([node("SequenceEmpty", [], "s"), node("ConcatFromSequence", ["s"], "y", axis=0)], "its sequence is empty"),
         ([node("Optional", [], "o"), node("OptionalGetElement", ["o"], "y")], "its optional has no value"),
     ],
 )
-def test_what_does_not_fit_together(nodes: list[NodeProto], message: str) -> None:
+def test_mismatched_inputs(nodes: list[NodeProto], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         result(*nodes, weights={"two": np.int64(2)})
 
 
-def test_an_operator_of_tensors_takes_no_sequence() -> None:
+def test_a_tensor_operator_rejects_sequences() -> None:
     with pytest.raises(UnsupportedError, match=r"'y' .*a sequence is not supported here"):
         result(node("SequenceConstruct", ["x"], "s"), node("Neg", ["s"], "y"))
 
 
-def test_a_sequence_leaves_as_a_list_and_no_value_as_none() -> None:
+def test_sequence_and_optional_outputs() -> None:
     nodes = [node("Neg", ["x"], "z"), node("SequenceConstruct", ["x", "z"], "s"), node("Optional", [], "none")]
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     outputs = compile_model(model(nodes, {"x": x.shape}, ["s", "none"]), target="reference")(x)

@@ -1,4 +1,4 @@
-"""Shape arithmetic folds at import; symbolic sizes stay polynomials and are bound by the caller's shapes."""
+"""Shape arithmetic is folded at import; symbolic sizes are polynomials, which input shapes replace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLATTEN = [
 INDICES = {"zero": np.int64(0), "one": np.int64(1), "zeros": np.int64([0]), "minus": np.int64([-1])}
 
 
-def test_a_shape_chain_leaves_no_trace() -> None:
+def test_shape_arithmetic_is_folded_completely() -> None:
     source = model(FLATTEN, {"x": ["n", 3, 4]}, ["y"], weights=INDICES)
     imported = import_model(source)
     assert op_names(imported) == ["dl.reshape", "func.return"]
@@ -52,7 +52,7 @@ def test_comparisons_of_sizes_fold_where_they_are_decided() -> None:
     assert op_names(imported)[-2:] == ["dl.broadcast_to", "func.return"]
 
 
-def test_undecided_sizes_are_a_problem_that_names_the_remedy() -> None:
+def test_undecided_sizes_are_reported_with_a_remedy() -> None:
     nodes = [
         node("Shape", ["x"], "shape"),
         node("Equal", ["shape", "four"], "is_four"),
@@ -114,7 +114,7 @@ def test_weights_in_constant_nodes_and_unused_ones() -> None:
     assert list(imported.weights) == ["w"]
 
 
-def test_initialisers_listed_as_inputs() -> None:
+def test_initializers_listed_as_inputs() -> None:
     source = model([node("Add", ["x", "w"], "y")], {"x": [2], "w": [2]}, ["y"], weights={"w": np.float32([1, 2])})
     source.ir_version = 3
     assert [i.name for i in import_model(source).inputs] == ["x"]
@@ -150,7 +150,7 @@ def two_inputs() -> object:
     return model([node("Add", ["a", "b"], "y")], {"a": ["n", 4], "b": ["n", 1]}, ["y"])
 
 
-def test_a_symbol_is_bound_everywhere() -> None:
+def test_a_symbol_is_replaced_everywhere() -> None:
     imported = import_model(two_inputs(), {"a": (3, 4)})  # pyright: ignore[reportArgumentType]
     assert [i.shape for i in imported.inputs] == [(3, 4), (3, 1)]
     renamed = import_model(two_inputs(), {"a": ("batch", 4)})  # pyright: ignore[reportArgumentType]
@@ -181,7 +181,7 @@ def test_sizes_computed_from_symbols() -> None:
         import_model(source, {"old": (3,), "new": (5,)})
 
 
-def test_unnamed_sizes_are_each_their_own() -> None:
+def test_unnamed_dimensions_are_distinct_symbols() -> None:
     source = model([node("Relu", ["x"], "y")], {"x": [None, "?", -1]}, ["y"])
     assert len({str(s) for s in import_model(source).inputs[0].shape}) == 3
     assert import_model(source, {"x": (1, 2, 3)}).inputs[0].shape == (1, 2, 3)

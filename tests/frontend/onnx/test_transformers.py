@@ -1,4 +1,4 @@
-"""Operators for transformers against ONNX Runtime's results, which `transformers.npz` holds."""
+"""Transformer operators against results of ONNX Runtime in `transformers.npz`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.frontend.onnx.transformers import CASES, GROUPS, HEADS, LENGTH, NEXT,
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_as_the_runtime(name: str) -> None:
+def test_equals_onnx_runtime(name: str) -> None:
     case, recorded = CASES[name], np.load(RECORDED)
     outputs = run(import_model(case.model()), case.feeds())
     assert {f"{name}/{o}" for o in outputs} == {key for key in recorded if key.rpartition("/")[0] == name}
@@ -30,10 +30,10 @@ def test_every_operator_is_recorded() -> None:
     [
         (Case("MultiHeadAttention", {"q": (1, LENGTH, HEADS, 3, 6)}, {"num_heads": HEADS}), "one tensor"),
         (Case("Attention", {"x": (1, 2, WIDTH), "w": (WIDTH, 3 * WIDTH)}, {"num_heads": HEADS, "do_rotary": 1}), "do_rotary"),
-        (Case("GroupQueryAttention", {**NEXT, "total": np.int32(3)}, GROUPS), "a cache of 3 places for 3 keys"),
-        (Case("SkipLayerNormalization", {"x": (2, 4), "s": (2, 4), "g": (4,)}, {}, "y mean"), "leave them out"),
+        (Case("GroupQueryAttention", {**NEXT, "total": np.int32(3)}, GROUPS), "a cache of length 3 for 3 keys"),
+        (Case("SkipLayerNormalization", {"x": (2, 4), "s": (2, 4), "g": (4,)}, {}, "y mean"), "export without them"),
     ],
 )
-def test_what_is_not_supported_is_named(case: Case, problem: str) -> None:
+def test_unsupported_features_are_named(case: Case, problem: str) -> None:
     with pytest.raises(UnsupportedError, match=problem):
         import_model(case.model())

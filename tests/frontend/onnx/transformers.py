@@ -23,7 +23,7 @@ WIDTH = HEADS * DEPTH
 
 @dataclass(frozen=True)
 class Case:
-    """An operator, its attributes, the shapes of its inputs (or integers), one output or more."""
+    """An operator, its attributes, its inputs (shapes or integers), and its number of outputs."""
 
     op: str
     inputs: Mapping[str, Any]
@@ -31,7 +31,7 @@ class Case:
     outputs: str = "y"
 
     def feeds(self) -> dict[str, np.ndarray]:
-        """Numbers for the inputs, the same for the same shapes."""
+        """Return the inputs, which are random values that depend on the shapes only."""
         rng = np.random.default_rng(7)
         return {
             name: np.asarray(given) if hasattr(given, "dtype") else rng.standard_normal(given).astype(np.float32)
@@ -40,7 +40,7 @@ class Case:
         }
 
     def model(self) -> ModelProto:
-        """A model of one node; the length of all keys is known, as shapes say it."""
+        """Build a model of one node; the total length of the keys is a constant."""
         feeds, outputs = self.feeds(), self.outputs.split()
         names = [name if name in feeds else "" for name in self.inputs]
         node = helper.make_node(self.op, names, [o.strip("_") for o in outputs], domain=DOMAIN, **self.attributes)
@@ -105,7 +105,7 @@ CASES: dict[str, Case] = {
         {},
         "y counts",
     ),
-    "embeddings at places, no segments": Case(
+    "embeddings with position ids, no segments": Case(
         "EmbedLayerNormalization",
         {
             "ids": IDS["ids"],
@@ -121,7 +121,7 @@ CASES: dict[str, Case] = {
         "y counts sum",
     ),
     "rotary": Case("RotaryEmbedding", {"x": X, "at": np.array([[0, 1, 2, 3, 4], [2, 3, 4, 5, 6]], np.int64), **_table(8)}, {}),
-    "rotary from a place, in pairs": Case(
+    "rotary with offset, interleaved": Case(
         "RotaryEmbedding", {"x": QKV, "at": np.array([2], np.int64), **_table(8)}, {"interleaved": 1}
     ),
     "attention": Case("Attention", PROJECTED, {"num_heads": HEADS}),
@@ -133,26 +133,26 @@ CASES: dict[str, Case] = {
         {"num_heads": HEADS, "unidirectional": 1, "scale": 0.5},
         "y present",
     ),
-    "heads": Case("MultiHeadAttention", {"q": X, "k": X, "v": X}, {"num_heads": HEADS}),
-    "heads, bias and mask": Case(
+    "multi-head": Case("MultiHeadAttention", {"q": X, "k": X, "v": X}, {"num_heads": HEADS}),
+    "multi-head with bias and mask": Case(
         "MultiHeadAttention",
         {"q": X, "k": X, "v": X, "bias": (3 * WIDTH,), "mask": _mask()},
         {"num_heads": HEADS, "mask_filter_value": -100.0},
     ),
-    "heads, additive": Case(
+    "multi-head with additive mask": Case(
         "MultiHeadAttention",
         {"q": X, "k": X, "v": X, "b": NONE, "m": NONE, "scores": (1, HEADS, LENGTH, LENGTH)},
         {"num_heads": HEADS, "scale": 0.3},
     ),
-    "heads of a cache, causal": Case(
+    "multi-head with past, causal": Case(
         "MultiHeadAttention",
         {"q": X, "k": X, "v": X, "b": NONE, "m": NONE, "s": NONE, "pk": CACHE, "pv": CACHE},
         {"num_heads": HEADS, "unidirectional": 1},
         "y keys values",
     ),
-    "keys of another": Case("MultiHeadAttention", {"q": X, "k": QKV, "v": QKV}, {"num_heads": HEADS}),
+    "cross-attention": Case("MultiHeadAttention", {"q": X, "k": QKV, "v": QKV}, {"num_heads": HEADS}),
     "grouped prompt": Case("GroupQueryAttention", PROMPT, GROUPS, "y keys values"),
-    "grouped prompt, packed, turned": Case(
+    "grouped prompt, packed, rotary": Case(
         "GroupQueryAttention",
         {**PROMPT, "q": (BATCH, LENGTH, 2 * WIDTH), "k": NONE, "v": NONE, **_table(8)},
         {**GROUPS, "do_rotary": 1},
@@ -166,7 +166,7 @@ CASES: dict[str, Case] = {
 
 
 def main() -> None:
-    """Records what ONNX Runtime gives."""
+    """Record the results of ONNX Runtime."""
     import onnxruntime
 
     recorded: dict[str, np.ndarray] = {}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-# Its LSTM is one operator.
+# Its LSTM converts to one operator.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import flatbuffers
@@ -39,7 +39,7 @@ def weights(*shape: int) -> Any:
 
 # Functions, by name: a function, and the shapes of its arguments.
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Sequence[Any]]] = {}
-KINDS = {**dict.fromkeys(("windows", "pointwise", "moving", "products"), ("float", "int8")), "few_bits": ("dynamic",)}
+KINDS = {**dict.fromkeys(("windows", "pointwise", "moving", "products"), ("float", "int8")), "weight_only": ("dynamic",)}
 
 
 def of(*shapes: Sequence[int | None], dtype: Any = tf.float32) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -151,25 +151,25 @@ def control(x: Any) -> Any:
 
 
 @of((2, 4, 4, 12))
-def few_bits(x: Any) -> Any:
-    """Weights that are large enough for the converter to make integers of them alone."""
+def weight_only(x: Any) -> Any:
+    """Weights large enough for the converter to quantize them alone."""
     y = tf.nn.relu(tf.nn.conv2d(x, weights(3, 3, 12, 12), 2, "SAME"))
     return tf.matmul(tf.reshape(y, [2, 48]), weights(48, 24))
 
 
 @of((1, None, None, 2))
-def open_image(x: Any) -> Any:
-    """How much is padded hangs on the sizes."""
+def dynamic_image(x: Any) -> Any:
+    """The amount of padding depends on the size."""
     return tf.nn.conv2d(x, weights(3, 3, 2, 3), 2, "SAME")
 
 
 @of((None, 3, 4))
-def open_sizes(x: Any) -> Any:
+def dynamic_shapes(x: Any) -> Any:
     return tf.reshape(x, [tf.shape(x)[0], -1]) * 2.0
 
 
 def net() -> Any:
-    """What nets for phones are made of: an image of three channels, a depthwise block with a skip, classes."""
+    """A typical mobile network: an image of three channels, a depthwise block with a skip connection, a classifier."""
     inputs = layers.Input((12, 12, 3), batch_size=1)
     x = layers.Conv2D(8, 3, strides=2, padding="same", activation="relu6")(inputs)
     y = layers.DepthwiseConv2D(3, padding="same")(x)
@@ -180,13 +180,13 @@ def net() -> Any:
 
 
 def recurrent() -> Any:
-    """Two LSTMs, of which one gives the states of all steps."""
+    """Two LSTMs, of which one returns the states of all steps."""
     inputs = layers.Input((6, 4), batch_size=2)
     return tf.keras.Model(inputs, layers.LSTM(3)(layers.LSTM(5, return_sequences=True)(inputs)))
 
 
 def converted(converter: Any, shapes: Sequence[Any], numbers: str) -> bytes:
-    """A file of a converter: of floats, of weights of 8 bits (`dynamic`) or in f16, of integers, or of data of 16 bits."""
+    """Return the file of a converter: float, 8-bit weights (`dynamic`), f16 weights, int8, or 16-bit activations."""
     ops = tf.lite.OpsSet
     if numbers != "float":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -274,7 +274,7 @@ def others() -> bytes:
         inputs: list[int] = []
         for operand in operands:
             if operand is None or isinstance(operand, str):
-                # One that is left out, or what comes out of the operator before it or the data.
+                # An omitted input, or the result of the previous operator or the data.
                 inputs.append({None: -1, "x": 0, "before": len(tensors) - 1}[operand])
                 continue
             array = np.asarray(operand)
@@ -282,7 +282,7 @@ def others() -> bytes:
             buffers[-1].data = list(array.tobytes())
             tensors.append(_tensor(f"constant{len(tensors)}", array.shape, array.dtype.type, len(buffers) - 1))
             if array.dtype == np.float32 and np.isnan(array).any():
-                # What the operator keeps from call to call.
+                # The state that the operator keeps between calls.
                 tensors[-1].isVariable, tensors[-1].buffer = True, 0
             inputs.append(len(tensors) - 1)
         tensors.append(_tensor(kind.lower(), (), dtype, 0))
@@ -299,7 +299,7 @@ def others() -> bytes:
         codes.append(code)
         made.append(operator)
         outputs.append(len(tensors) - 1)
-    # What the composite is made of: a graph that gives what it takes.
+    # The decomposition of the composite: a graph that returns its input.
     graph, inner, model = schema.SubGraphT(), schema.SubGraphT(), schema.ModelT()
     graph.tensors, graph.inputs, graph.outputs, graph.operators = tensors, [0], outputs, made
     inner.tensors, inner.inputs, inner.outputs, inner.operators = tensors[:1], [0], [0], []
@@ -310,13 +310,13 @@ def others() -> bytes:
 
 
 def slices(bounds: Sequence[Sequence[int]]) -> Sequence[Any]:
-    """Begins, ends and steps, of each axis as a slice of Python's has them."""
+    """Return begins, ends and steps of Python slices per axis."""
     entries = [(*pair, 1)[:3] for pair in bounds]
     return [np.array(column, np.int32) for column in zip(*entries, strict=True)]
 
 
 def _lstm(time: int, data: int, size: int) -> tuple[dict[str, Any], list[Any]]:
-    """The options and inputs of an LSTM: weights of data and of the state for four gates, biases, states."""
+    """Return the options and inputs of an LSTM: input weights, recurrent weights and biases for four gates, states."""
     state = np.full((time, size), np.nan, np.float32)
     weighed = [weights(size, n).numpy() for n in (data,) * 4 + (size,) * 4]
     biases = [weights(size).numpy() for _ in range(4)]
@@ -332,7 +332,7 @@ def _tensor(name: str, shape: Sequence[int], dtype: type, buffer: int) -> Any:
 
 
 def run(file: bytes) -> tuple[list[Any], list[Any]]:
-    """Inputs, and what LiteRT makes of them."""
+    """Return inputs and the results of LiteRT."""
     interpreter = Interpreter(
         model_content=file, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     )
@@ -366,7 +366,7 @@ def main() -> None:
         recorded.update({f"{name}/out/{k}": y for k, y in enumerate(outputs)})
     stream = io.BytesIO()
     np.savez(stream, **recorded)
-    # Together they are a third of what they are one by one.
+    # Compressing all arrays together takes a third of the space of compressing each.
     RECORDED.write_bytes(lzma.compress(stream.getvalue()))
 
 

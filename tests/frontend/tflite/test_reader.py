@@ -1,4 +1,4 @@
-"""TFLite files as users give them: by path, as bytes, on the command line; and files that are none."""
+"""TFLite files as paths, bytes and command-line arguments, and files of other formats."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import dlc
 from dlc.cli import main
 from dlc.compiler.program import load_program
 from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
-from dlc.explore.sources import tflite_listing
-from dlc.frontend.problems import OpenInputsError
+from dlc.explore.source_listings import tflite_listing
+from dlc.frontend.problems import SpecializationRequiredError
 from dlc.frontend.tflite import read_model, reader
-from dlc.frontend.tflite.schema import BUILTINS, Graph, Operator, Tensor, TfliteFile, read_file
-from tests.frontend.tflite.recorded import recorded
+from dlc.frontend.tflite.schema import BUILTINS, TfliteFile, TfliteGraph, TfliteOperator, TfliteTensor, read_file
+from tests.frontend.tflite.recorded_models import recorded
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def net(tmp_path: Path) -> Path:
     return path
 
 
-def test_names_are_those_of_the_signature(net: Path) -> None:
+def test_names_come_from_the_signature(net: Path) -> None:
     program = load_program(net)
     assert [str(info) for info in (*program.inputs, *program.outputs)] == [
         "keras_tensor: float32[1, 12, 12, 3]",
@@ -39,9 +39,9 @@ def test_names_are_those_of_the_signature(net: Path) -> None:
     assert "functional" in str(operators[0].location)
 
 
-def test_commands_take_such_a_file(tmp_path: Path) -> None:
+def test_commands_accept_tflite_files(tmp_path: Path) -> None:
     path, page = tmp_path / "m.tflite", tmp_path / "m.html"
-    path.write_bytes(recorded()["open_sizes_float"].file)
+    path.write_bytes(recorded()["dynamic_shapes_float"].file)
 
     def run(*words: str) -> str:
         result = CliRunner().invoke(main, [*words], catch_exceptions=False)
@@ -54,15 +54,15 @@ def test_commands_take_such_a_file(tmp_path: Path) -> None:
     assert page.is_file() and "Identity = MUL(" in tflite_listing(path).text
 
 
-def test_open_sizes_are_open_until_they_are_given() -> None:
-    found = recorded()["open_sizes_float"]
+def test_symbolic_sizes_and_input_shapes() -> None:
+    found = recorded()["dynamic_shapes_float"]
     model = dlc.compile_model(found.file, target="reference")
     assert str(model.inputs[0].shape[0]) == "x_0"
     for size in (1, 4):
         assert model(np.ones((size, 3, 4), np.float32))["Identity"].shape == (size, 12)
     known = load_program(found.file, {"x": (2, 3, 4)})
     assert known.outputs[0].shape == (2, 12)
-    with pytest.raises(ShapeError, match="does not fit"):
+    with pytest.raises(ShapeError, match="expected shape"):
         load_program(found.file, {"x": (2, 3)})
 
 
@@ -72,9 +72,9 @@ def test_an_input_becomes_a_constant(net: Path) -> None:
     assert not read.inputs
 
 
-def test_what_is_not_supported_comes_all_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     file = recorded()["others"].file
-    # The numbers of operators stand beside their old ones, a byte each.
+    # Operator codes have an additional one-byte field for old readers.
     changed = bytearray(file)
     for kind in ("GELU", "DYNAMIC_UPDATE_SLICE"):
         number, place = BUILTINS.index(kind), 0
@@ -88,14 +88,14 @@ def test_what_is_not_supported_comes_all_at_once() -> None:
     assert "(operator 5000, 'dynamic_update_slice'): operator: not supported" in text
 
 
-def test_a_file_that_is_none(tmp_path: Path) -> None:
+def test_files_that_are_not_tflite(tmp_path: Path) -> None:
     path = tmp_path / "m.tflite"
     path.write_bytes(b"\x08\x00\x00\x00ONNX")
     with pytest.raises(ModelError, match="not a TFLite model"):
         read_file(path)
     with pytest.raises(ModelError, match="cannot be read"):
         read_file(tmp_path / "none.tflite")
-    with pytest.raises(ModelError, match="made of ONNX models"):
+    with pytest.raises(ModelError, match="need an ONNX model"):
         dlc.compile_model(recorded()["net_float"].file, vjp="output_0", wrt="x")
 
 
@@ -106,11 +106,11 @@ def test_a_truncated_file_is_refused(net: Path) -> None:
             read_model(file[:length])
 
 
-def test_vectors_that_are_shared_do_not_add_up_without_end() -> None:
-    """A vector of tables that are all one table whose vector is long: a small file that says a lot."""
+def test_shared_vectors_are_limited() -> None:
+    """A vector whose elements are all the same table with a long vector: a small file with large contents."""
     count = 4000
     names = struct.pack("<I", count) + b"x" * count
-    # root | its vtable (fields 0: version, 3: no, 1: operator codes) | a table with a text, of which there are many
+    # root | its vtable (fields 0: version, 3: none, 1: operator codes) | a table with a string, referenced often
     vtable = struct.pack("<HHHH", 8, 12, 4, 8)
     head = struct.pack("<I", 16) + b"TFL3" + vtable
     root = struct.pack("<iII", len(head) - 8, 3, 4)
@@ -120,11 +120,11 @@ def test_vectors_that_are_shared_do_not_add_up_without_end() -> None:
     offsets = b"".join(struct.pack("<I", table_at - (codes_at + 4 + 4 * k)) for k in range(count))
     table = struct.pack("<iIbxxx", len(code_vtable), 8, BUILTINS.index("CUSTOM"))
     file = head + root + struct.pack("<I", count) + offsets + code_vtable + table + names
-    with pytest.raises(ModelError, match="its vectors hold more than"):
+    with pytest.raises(ModelError, match="its vectors have more than"):
         read_file(file)
 
 
-def test_graphs_that_unfold_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exponential_subgraph_inlining_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Options:
         """Those of an operator that runs a graph."""
 
@@ -134,24 +134,27 @@ def test_graphs_that_unfold_without_end_are_refused(monkeypatch: pytest.MonkeyPa
         def scalar(self, *_: object) -> int:
             return self.number
 
-    tensors = [Tensor(f"t{k}", 0, (2,), (2,), None, None, False, False) for k in range(3)]
+    tensors = [TfliteTensor(f"t{k}", 0, (2,), (2,), None, None, False, False) for k in range(3)]
     levels = [
-        Graph(
-            tensors, (0,), (2,), [Operator("STABLEHLO_COMPOSITE", (n,), (n + 1,), cast(Any, Options(k + 1))) for n in range(2)]
+        TfliteGraph(
+            tensors,
+            (0,),
+            (2,),
+            [TfliteOperator("STABLEHLO_COMPOSITE", (n,), (n + 1,), cast(Any, Options(k + 1))) for n in range(2)],
         )
         for k in range(30)
     ]
-    last = Graph(tensors, (0,), (2,), [Operator("ABS", (n,), (n + 1,), None) for n in range(2)])
+    last = TfliteGraph(tensors, (0,), (2,), [TfliteOperator("ABS", (n,), (n + 1,), None) for n in range(2)])
     file = TfliteFile("deep.tflite", [*levels, last], {}, {})
     monkeypatch.setattr(reader, "read_file", lambda source: file)
-    monkeypatch.setattr(reader, "_MOST_OPERATORS", 500)
-    with pytest.raises(ModelError, match="its graphs unfold to more than 748 operators"):
+    monkeypatch.setattr(reader, "_MAX_EXTRA_OPERATORS", 500)
+    with pytest.raises(ModelError, match="its subgraphs expand to more than 748 operators"):
         read_model(b"")
 
 
-def test_sizes_that_reading_hangs_on_are_those_of_the_call() -> None:
-    found = recorded()["open_image_float"]
-    with pytest.raises(OpenInputsError, match="the padding with stride 2 depends on the size"):
+def test_import_specializes_on_symbolic_sizes() -> None:
+    found = recorded()["dynamic_image_float"]
+    with pytest.raises(SpecializationRequiredError, match="the padding with stride 2 depends on the symbolic size"):
         read_model(found.file)
     model = dlc.compile_model(found.file, target="reference")
     assert model(np.ones((1, 6, 8, 2), np.float32))["Identity"].shape == (1, 3, 4, 3)
@@ -160,13 +163,13 @@ def test_sizes_that_reading_hangs_on_are_those_of_the_call() -> None:
 @pytest.mark.parametrize(
     ("number", "bits", "dtype"), [(17, 4, ml_dtypes.int4), (20, 4, ml_dtypes.uint4), (19, 2, ml_dtypes.int2)]
 )
-def test_several_elements_share_a_byte(number: int, bits: int, dtype: type) -> None:
-    """The first in its lowest bits; what is left of the last byte belongs to none."""
+def test_packed_elements(number: int, bits: int, dtype: type) -> None:
+    """The first element is in the lowest bits; unused bits of the last byte are ignored."""
     elements = np.array([1, -1, 0, -2, 1]) % (1 << bits)
     codes = sum(int(e) << bits * k for k, e in enumerate(elements))
     data = np.frombuffer(codes.to_bytes(-(-5 * bits // 8), "little"), np.uint8)
-    tensor = Tensor("w", number, (5,), (5,), data, None, False, False)
+    tensor = TfliteTensor("w", number, (5,), (5,), data, None, False, False)
     assert tensor.array().dtype == dtype
     np.testing.assert_array_equal(tensor.array().view(np.uint8) & ((1 << bits) - 1), elements)
     with pytest.raises(ModelError, match="needs 2 bytes of data" if bits == 2 else "needs 3 bytes of data"):
-        Tensor("w", number, (5,), (5,), data[:1], None, False, False).array()
+        TfliteTensor("w", number, (5,), (5,), data[:1], None, False, False).array()

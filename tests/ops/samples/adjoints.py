@@ -1,4 +1,4 @@
-"""Samples of what gradients are made of, against loops over their definitions."""
+"""Samples of the ops that gradients consist of, against loops over their definitions."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def _dilate(dtype: np.dtype, shape: tuple[int, ...], interior: tuple[int, ...]) 
 
 SAMPLES = [
     *(Sample(dl.StopGradientOp, (values(d, 3, 5),), lambda x: x) for d in (F32, I64, BOOL, F8)),
-    Sample(dl.AfterOp, (values(F32, 3, 5), values(I8, 2)), lambda x, y: x),
-    Sample(dl.AfterOp, (values(BOOL, 4), values(F32)), lambda x, y: x),
+    Sample(dl.AddDependencyOp, (values(F32, 3, 5), values(I8, 2)), lambda x, y: x),
+    Sample(dl.AddDependencyOp, (values(BOOL, 4), values(F32)), lambda x, y: x),
     *(_dilate(d, (3, 4), (1, 2)) for d in (F32, F16, I64, BOOL, F8)),
     _dilate(F32, (2, 5, 3), (0, 3, 0)),
     _dilate(F32, (2, 17), (2, 0)),

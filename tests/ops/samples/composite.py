@@ -58,7 +58,7 @@ def _activations() -> list[Sample]:
         ]
         # e^-x is infinite there.
         + [Sample(dl.SiluOp, (np.float32([-90, -89.5]),), exactly(lambda x: x * sigmoid(x)), {}, 1e-5, "far")]
-        # The largest numbers times at most 1.
+        # The largest values times at most 1.
         + [sample(dl.HardswishOp, (np.float32([3e38, -3e38]),), lambda x: x * (x > 0), "large")]
         + [
             sample(dl.PreluOp, (values(d, 2, 3, 4), values(d, 3, 1, seed=1)), lambda x, s: np.where(x < 0, x * s, x))
@@ -89,7 +89,7 @@ def _reductions() -> list[Sample]:
         for d in dtypes
         for axes, keep in (((1,), False), ((0, -1), True))
     ]
-    # More elements than the type can count, and a sum that it cannot hold.
+    # More elements than the type can represent, and a sum that overflows it.
     many = values(U8, 30, 40)
     samples.append(sample(dl.ReduceMeanOp, (many,), lambda x: int(np.sum(x)) // x.size, "many", axes=(0, 1)))
     least = np.array([[-(2**63), 0], [-5, 2]], np.int64)
@@ -171,7 +171,7 @@ def _quantisation() -> list[Sample]:
     def quantize(x: np.ndarray, scale: np.ndarray, zero: np.ndarray, low: int, high: int) -> np.ndarray:
         return np.clip(np.round(x / scale) + zero.astype(float), low, high)
 
-    # Powers of two as scales: quotients are exact, so that both sides round the same number.
+    # Powers of two as scales: quotients are exact, so that both sides round the same value.
     x = np.array([[-3, -0.25, 0.125, 40], [0.375, 0.625, -70, 1]], np.float32)
     samples = [
         sample(

@@ -15,7 +15,7 @@ _TOLERANCE = {F32: 2e-6, F64: 1e-14, F16: 1e-3, BF16: 8e-3}
 
 
 def conv(x: np.ndarray, w: np.ndarray, strides: Sequence[int], dilations: Sequence[int], groups: int) -> np.ndarray:
-    """Channels-last convolution, one result element at a time."""
+    """Compute a channels-last convolution, one result element at a time."""
     *kernel, depth, outputs = w.shape
     spatial = [(s - (k - 1) * d - 1) // t + 1 for s, k, t, d in zip(x.shape[1:-1], kernel, strides, dilations, strict=True)]
     y = np.zeros((x.shape[0], *spatial, outputs), x.dtype)
@@ -28,7 +28,7 @@ def conv(x: np.ndarray, w: np.ndarray, strides: Sequence[int], dilations: Sequen
 
 
 def conv_transpose(x: np.ndarray, w: np.ndarray, strides: Sequence[int], dilations: Sequence[int], groups: int) -> np.ndarray:
-    """Transposed convolution: each element is added where it belongs."""
+    """Compute a transposed convolution by scattering the products of each element."""
     *kernel, channels, outputs = w.shape
     spatial = [(s - 1) * t + (k - 1) * d + 1 for s, k, t, d in zip(x.shape[1:-1], kernel, strides, dilations, strict=True)]
     y = np.zeros((x.shape[0], *spatial, outputs * groups), x.dtype)
@@ -41,7 +41,7 @@ def conv_transpose(x: np.ndarray, w: np.ndarray, strides: Sequence[int], dilatio
 
 
 def pool(f: Callable[..., Any], x: np.ndarray, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]):
-    """Windows of a channels-last tensor, one place at a time."""
+    """Reduce the windows of a channels-last tensor, one output position at a time."""
     spatial = [(s - (k - 1) * d - 1) // t + 1 for s, k, t, d in zip(x.shape[1:-1], kernel, strides, dilations, strict=True)]
     y = np.zeros((x.shape[0], *spatial, x.shape[-1]), x.dtype)
     for s in np.ndindex(*spatial):
@@ -79,7 +79,7 @@ def _conv(
 
 
 def _of_words(dot: str, a: np.dtype, b: np.dtype) -> list[Sample]:
-    """Products of words: of extreme integers, in rows of whole vectors and of parts of them, and as a convolution."""
+    """Return products of packed operands: extreme integers, in rows of full and partial vectors, and as a convolution."""
     r, wide = 4 // a.itemsize, F32 if a in (F16, BF16) else I64
 
     def words(dtype: np.dtype, *shape: int) -> np.ndarray:
@@ -104,10 +104,10 @@ def _of_words(dot: str, a: np.dtype, b: np.dtype) -> list[Sample]:
 
     axes = {"lhs_batch": (), "rhs_batch": (), "lhs_contract": (1,), "rhs_contract": (0,), "dot": dot}
     windows = {"strides": (2, 1), "dilations": (1, 1), "groups": 1, "dot": dot}
-    of_rows = [(words(a, 5, 3), words(b, 3, n)) for n in (3, 45)]
+    cases = [(words(a, 5, 3), words(b, 3, n)) for n in (3, 45)]
     tolerance = _TOLERANCE[F32] if a in (F16, BF16) else 0.0
     return [
-        *(Sample(dl.MatmulOp, pair, matmul, {"dot": dot}, tolerance, f"{dot}_{len(pair[1][0])}") for pair in of_rows),
+        *(Sample(dl.MatmulOp, pair, matmul, {"dot": dot}, tolerance, f"{dot}_{len(pair[1][0])}") for pair in cases),
         Sample(dl.DotGeneralOp, (words(a, 2, 3, 4), words(b, 3, 16)), dot_general, axes, tolerance, dot),
         Sample(dl.ConvOp, (words(a, 1, 5, 7, 3), words(b, 3, 2, 3, 16)), convolved, windows, tolerance, dot),
     ]

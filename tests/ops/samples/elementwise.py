@@ -1,4 +1,4 @@
-"""Samples of elementwise ops: every pair of telling values, in every kind of element type."""
+"""Samples of elementwise ops: every pair of boundary values, of every kind of element type."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NUMBERS = (*FLOATS, *INTEGERS)
 
 
 def telling(dtype: np.dtype) -> np.ndarray:
-    """The values at which an op of this type is most likely wrong."""
+    """Return the boundary values of a dtype, at which an op is most likely wrong."""
     if dtype == BOOL:
         return np.array([False, True])
     if is_float(dtype):
@@ -95,7 +95,7 @@ def shift(x: np.ndarray, y: np.ndarray, to_left: bool) -> np.ndarray:
     return np.frompyfunc(each, 2, 1)(x.astype(object), y.astype(object))
 
 
-# Quotients that are nearly whole, beyond the digits of their type, and beyond its range; remainders of one magnitude.
+# Quotients that are nearly integers, exceed the precision or the range of their type; remainders of one magnitude.
 _DIVIDENDS = np.array([1.0, -1.0, 1e16, -1e16, 1e30, 3e38, -1e-20, 5.3, 1e38, -0.6])
 _DIVISORS = np.array([0.1, 0.1, 3.0, 7.0, 0.7, -1.1, -1.3, 0.1, 1e-6, 0.3])
 
@@ -159,7 +159,7 @@ SELECTION = [
 
 
 def converted(x: np.ndarray, to: np.dtype) -> Any:
-    """A cast, one Python number at a time."""
+    """Compute a cast, one Python scalar at a time."""
     if to == BOOL:
         return np.array([v != 0 for v in x.tolist()])
     if is_float(to):

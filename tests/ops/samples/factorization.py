@@ -1,4 +1,4 @@
-"""Samples of factors of matrices, against their definitions and NumPy's LAPACK."""
+"""Samples of matrix factorizations, against their definitions and NumPy's LAPACK."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.ops.sample import F32, F64, Sample, values
 
 
 def pivoted(x: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Elimination of one matrix, an element after the other."""
+    """Eliminate one matrix, element by element."""
     if x.ndim > 2:
         parts = [pivoted(m) for m in x]
         return tuple(np.stack(p) for p in zip(*parts, strict=True))
@@ -34,7 +34,7 @@ def triangle(a: np.ndarray, lower: bool, unit: bool) -> np.ndarray:
 
 
 def householder(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """LAPACK's factors, as NumPy gives them."""
+    """Return the factors of LAPACK, by NumPy."""
     h, scales = np.linalg.qr(x.astype(np.float64).mT, mode="raw")
     k = scales.shape[-1]
     vectors = np.triu(h[..., :k, :], 1)
@@ -68,7 +68,7 @@ def turned(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def positive(x: np.ndarray) -> np.ndarray:
-    """Positive matrices, whose lower triangle is not to be read."""
+    """Return positive definite matrices whose lower triangle must not be read."""
     p = x @ x.mT + np.eye(x.shape[-1], dtype=x.dtype)
     return np.where(np.tri(x.shape[-1], k=-1, dtype=bool), np.nan, p).astype(x.dtype)
 
@@ -96,7 +96,7 @@ _ROW_OF_ZEROS = np.array([[0, 2, 1], [0, 4, -1], [0, 1, 5]], F32)
 _REFLECTIONS = householder(values(F64, 2, 3, 5, seed=7))[1:]
 
 SAMPLES: list[Sample] = [
-    # 19 rows are more than a block of columns; 8 and 11 are a register and less than two.
+    # 19 rows exceed a block of columns; 8 fill a vector register, 11 partially fill a second one.
     Sample(dl.LuOp, (values(F32, 3, 4, 4),), pivoted, tolerance=1e-5),
     Sample(dl.LuOp, (values(F64, 19, 19),), pivoted, tolerance=1e-12),
     Sample(dl.LuOp, (_ROW_OF_ZEROS,), pivoted, tolerance=1e-6, label="singular"),

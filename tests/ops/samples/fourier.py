@@ -1,4 +1,4 @@
-"""Samples of Fourier transforms, against sums over all places."""
+"""Samples of Fourier transforms, against sums over all elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _sum(x: np.ndarray, n: int, inverse: bool, onesided: bool) -> np.ndarray:
     real, *imaginary = np.moveaxis(x, -2, 0)
     z = real + 1j * (imaginary[0] if imaginary else 0 * real)
     if onesided and inverse:
-        # A bin between the ends stands for its mirror image as well.
+        # An inner bin counts twice, for its complex conjugate as well.
         counted = [1 if k in (0, n / 2) else 2 for k in range(z.shape[-1])]
         z = np.where([k in (0, n / 2) for k in range(z.shape[-1])], z.real, z) * counted
     j, k = np.arange(z.shape[-1]), np.arange(n // 2 + 1 if onesided and not inverse else n)
@@ -36,7 +36,7 @@ SAMPLES = [
     _dft(F32, 1, 1, 2),
     _dft(F64, 9, 2, 2, inverse=True),
     _dft(F16, 8, 1, 3, onesided=True),
-    # In stages, of which the last is cut short or has only real parts.
+    # Several stages, of which the last is truncated or has only real components.
     _dft(F32, 90, 2, 3),
     _dft(F32, 96, 1, 2, onesided=True),
     _dft(F32, 96, 2, 2, inverse=True, onesided=True),

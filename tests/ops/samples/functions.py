@@ -17,7 +17,7 @@ _EXACT = {dl.SqrtOp, dl.FloorOp, dl.CeilOp, dl.RoundOp, dl.TruncOp, dl.IsnanOp, 
 
 
 def erfinv(x: float) -> float:
-    """By steps of Newton's method on what is left of x, from the quantile of the normal distribution."""
+    """Compute erfinv by Newton's method, starting from the quantile of the normal distribution."""
     if abs(x) >= 1 or x == 0:
         return math.copysign(math.inf, x) if abs(x) == 1 else math.nan if x else x
     y = abs(NormalDist().inv_cdf((1 - abs(x)) / 2)) / math.sqrt(2)
@@ -84,19 +84,19 @@ SAMPLES = [
             tolerance=_TOLERANCE[x.dtype],
             label=f"{said}_{label}",
         )
-        for said in ("at_most_zero", "beside_one")
+        for said in ("at_most_zero", "absolute_accuracy")
         for label, x in _INPUTS
     ),
-    # Beyond where x is reduced by fused multiply-adds.
+    # Arguments beyond the range that is reduced by fused multiply-adds.
     *(
         Sample(op, (_ANGLES.astype(d),), exactly(formula), tolerance=_TOLERANCE[d], label="large")
         for op, formula in _FUNCTIONS.items()
         if op in (dl.SinOp, dl.CosOp, dl.TanOp)
         for d in (F32, F64)
     ),
-    # e^x is beyond f16 there, what it is a step of is not.
+    # e^x overflows f16 there, the result does not.
     Sample(dl.SigmoidOp, (np.arange(-17, 18, dtype=F16),), exactly(_FUNCTIONS[dl.SigmoidOp]), tolerance=1e-7, label="steps"),
-    # So is e^-x beyond f32 there.
+    # e^-x overflows f32 there.
     Sample(dl.SigmoidOp, (np.float32([-90, -89.5, -88.8]),), exactly(_FUNCTIONS[dl.SigmoidOp]), tolerance=1e-5, label="far"),
     *(
         Sample(op, (np.arange(-4, 4.5, 0.5, dtype=np.float32),), exactly(_FUNCTIONS[op]), label="ties")

@@ -1,4 +1,4 @@
-"""Samples of random bits, against threefry2x32 on Python's integers and its known answers."""
+"""Samples of random bits, against threefry2x32 on Python integers and its published test vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlc.dialects.dl.dtypes import element_type
 from tests.ops.sample import U8, U16, U32, U64, Sample
 
 WORD = 1 << 32
-# Key, counter and result, of the test vectors that its authors publish with it.
+# Key, counter and result of the test vectors that the authors published.
 KNOWN = (
     ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
     ((WORD - 1, WORD - 1), (WORD - 1, WORD - 1), (0x1CB996FC, 0xBB002BE7)),
@@ -20,7 +20,7 @@ KNOWN = (
 
 
 def threefry(key: tuple[int, int], counter: int) -> tuple[int, int]:
-    """The two words of a counter of 64 bits."""
+    """Return the two words of a 64-bit counter."""
     keys = (*key, key[0] ^ key[1] ^ 0x1BD11BDA)
     x, y = (counter // WORD + keys[0]) % WORD, (counter + keys[1]) % WORD
     for step in range(20):
@@ -34,7 +34,7 @@ def threefry(key: tuple[int, int], counter: int) -> tuple[int, int]:
 
 
 def drawn(key: np.ndarray, first: np.ndarray, shape: tuple[int, ...], bits: int) -> np.ndarray:
-    """What the op says."""
+    """Compute the bits as the op defines them."""
     lanes = []
     for (high, low), start in zip(key.reshape(-1, 2).tolist(), first.reshape(-1).tolist(), strict=True):
         words = [threefry((high, low), (start + i) % WORD**2) for i in range(math.prod(shape))]

@@ -1,4 +1,4 @@
-"""Samples of writes to places that are data, against loops over their definitions."""
+"""Samples of scatters at data-dependent indices, against loops over their definitions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ SAMPLES = [
     *(_nd(F32, mode, _ROWS) for mode in _COMBINE),
     _nd(F32, "none", _PLACES),
     _nd(F32, "none", _PLACES[:, :1], checked=True),
-    # More updates than are compared with every element.
+    # More updates than scatter by comparison supports.
     *(_elements(F32, mode, 1, 2, 90, 3) for mode in ("none", "max")),
     _elements(I32, "add", 0, 70, 2, 4),
     _nd(F32, "add", np.random.default_rng(3).integers(-5, 6, (100, 2))),

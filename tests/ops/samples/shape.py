@@ -1,4 +1,4 @@
-"""Samples of ops that reduce, move, create and look up elements."""
+"""Samples of reductions, movement, creation and indexing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dlc.ir import bf16, f16, f32, i8, i64
 from tests.ops.sample import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U64, Sample, exactly, values
 from tests.ops.samples.elementwise import telling
 
-# NumPy itself makes no views of it.
+# NumPy supports no sliding window views of this dtype.
 F8 = np.dtype(ml_dtypes.float8_e4m3fn)
 _NUMBERS = (F32, F64, F16, BF16, I8, I64, U8)
 
@@ -89,7 +89,7 @@ def _reductions() -> list[Sample]:
             Sample(op, (ties.astype(F32),), lambda x, r=last: np.array(r), {"axis": 1, "select_last": True}, label="last")
         )
         nan = np.array([1, np.nan, 0, np.nan], np.float32)
-        # Nothing is looked for where there is no place for it.
+        # An empty result: no index is computed.
         none = values(F32, 2, 0, 0)
         samples.append(Sample(op, (none,), lambda x: np.zeros((2, 0), np.int64), {"axis": 1}, label="empty"))
         samples.append(Sample(op, (nan,), lambda x: np.array(1), {"axis": 0}, label="nan"))
@@ -108,7 +108,7 @@ def _pad(label: str, x: np.ndarray, low: tuple[int, ...], high: tuple[int, ...],
 
 
 def _windows(x: np.ndarray) -> np.ndarray:
-    """Windows of 2 along the first axis, and of 3 every 2 elements along the last."""
+    """Return windows of 2 along the first axis, and of 3 with stride 2 along the last."""
     return np.array(
         [
             [[[[x[i + k, j, 2 * m + n] for m in range(3)] for j in range(3)] for i in range(3)] for n in range(3)]
@@ -122,7 +122,7 @@ def _movement() -> list[Sample]:
     return [
         Sample(dl.TransposeOp, (x,), lambda x: np.einsum("abc->cab", x), {"permutation": (2, 0, 1)}),
         Sample(dl.TransposeOp, (telling(BF16)[None],), lambda x: x.T, {"permutation": (1, 0)}),
-        # Squares, and what is left of them.
+        # Full and partial square tiles.
         *(
             Sample(dl.TransposeOp, (values(d, 19, 21),), lambda x: x.T, {"permutation": (1, 0)}, label="squares")
             for d in (F32, F64, I8)
@@ -134,7 +134,7 @@ def _movement() -> list[Sample]:
         ),
         Sample(dl.BroadcastToOp, (np.array(2, I32),), lambda x: np.full((2, 2), 2), {"shape": (2, 2)}, label="scalar"),
         Sample(dl.ReshapeOp, (x,), lambda x: x.flatten().reshape(4, 6), {"shape": (4, 6)}),
-        *(Sample(dl.WordsOp, (values(d, 3, 8),), lambda x: x.view(np.int32)) for d in (I8, U8, I16, BF16)),
+        *(Sample(dl.ViewAsI32Op, (values(d, 3, 8),), lambda x: x.view(np.int32)) for d in (I8, U8, I16, BF16)),
         Sample(dl.ReshapeOp, (values(I8, 1, 1),), lambda x: x[0, 0], {"shape": ()}, label="scalar"),
         Sample(
             dl.SliceOp,
@@ -151,7 +151,7 @@ def _movement() -> list[Sample]:
         ),
         Sample(dl.SliceOp, (values(F32),), lambda x: x, {"starts": (), "limits": (), "strides": ()}, label="no_axes"),
         *(
-            Sample(dl.WindowsOp, (values(d, 4, 3, 8),), _windows, {"axes": (0, 2), "sizes": (2, 3), "strides": (1, 2)})
+            Sample(dl.SlidingWindowsOp, (values(d, 4, 3, 8),), _windows, {"axes": (0, 2), "sizes": (2, 3), "strides": (1, 2)})
             for d in (F32, F8)
         ),
         Sample(dl.ReverseOp, (x,), lambda x: x[::-1, :, ::-1], {"axes": (0, -1)}),
@@ -257,7 +257,7 @@ def _indexing() -> list[Sample]:
     return [
         Sample(dl.GatherOp, (x, rows), lambda x, i: x[i], {"axis": 0}),
         Sample(dl.GatherOp, (x, rows), lambda x, i: x[i], {"axis": 0, "checked": True}, label="checked"),
-        # Rows of vectors, and what is left of them.
+        # Rows of full and partial vectors.
         Sample(
             dl.GatherOp,
             (values(F32, 5, 75), np.array([[3, -1], [0, 9]])),

@@ -1,4 +1,4 @@
-"""Samples of orders, of what is sorted and of places in it, against Python's `sorted` and counts."""
+"""Samples of sorting, argsort and search, against Python's `sorted` and counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _argsort(dtype: np.dtype, axis: int, descending: bool, count: int | None = N
 
 
 def _long_argsort(dtype: np.dtype, descending: bool, count: int | None, *shape: int) -> Sample:
-    """Rows that are longer than a run; ties, and NaN where there is one."""
+    """Rows that are longer than a network; ties, and NaN for floats."""
     x = np.round(values(dtype, *shape, scale=9.0).astype(np.float64)).astype(dtype)
     if dtype.kind == "f":
         x[:, 3:140:40] = np.nan
@@ -43,7 +43,7 @@ def _long_argsort(dtype: np.dtype, descending: bool, count: int | None, *shape: 
 
 
 def _sort(dtype: np.dtype, axis: int, descending: bool, *shape: int) -> Sample:
-    """Ties, NaN and infinities where there are any."""
+    """Ties, and NaN and infinities for floats."""
     x = np.round(values(dtype, *shape, scale=9.0).astype(np.float64)).astype(dtype)
     if dtype.kind in "fV":
         x[0, 1:3], x[-1, :2], x[0, 0] = np.nan, -np.inf, np.inf
@@ -67,26 +67,28 @@ def _sort_columns(dtype: np.dtype, *shape: int, descending: bool = False) -> Sam
     def expected(x: np.ndarray) -> np.ndarray:
         return np.apply_along_axis(in_order, 1, x).astype(dtype)
 
-    return Sample(dl.SortColumnsOp, (x,), expected, {"descending": descending}, label=label)
+    return Sample(dl.NetworkSortOp, (x,), expected, {"descending": descending}, label=label)
 
 
 def _smallest(dtype: np.dtype, rows: int, n: int, count: int) -> Sample:
     x = values(dtype, rows, n, scale=90.0)
-    return Sample(dl.SmallestOp, (x,), lambda x: np.sort(x, 1)[:, :count], {"size": (count,)}, label=f"{count}_of_{n}")
+    return Sample(dl.SmallestKOp, (x,), lambda x: np.sort(x, 1)[:, :count], {"size": (count,)}, label=f"{count}_of_{n}")
 
 
 def _of_ranks(dtype: np.dtype, n: int, ranks: tuple[int, ...], spread: float = 9e9) -> Sample:
-    """Rows of numbers at random, of few different ones, and with the ends of all numbers."""
+    """Rows of random values, of few distinct values, and with the extreme values of the type."""
     limits = np.iinfo(dtype)
     x = values(dtype, 3, n, scale=min(spread, limits.max))
     x[1], x[2, n // 2 :] = x[1] % 3, limits.max
     x[2, n // 3] = limits.min
     label = f"{'_'.join(map(str, ranks))}_of_{n}"
-    return Sample(dl.OfRanksOp, (x,), lambda x: np.array([sorted(row) for row in x])[:, ranks], {"ranks": ranks}, label=label)
+    return Sample(
+        dl.OrderStatisticsOp, (x,), lambda x: np.array([sorted(row) for row in x])[:, ranks], {"ranks": ranks}, label=label
+    )
 
 
 def _sort_digits(dtype: np.dtype, ends: tuple[int, ...], signed: bool, n: int = 37, first: int | None = None) -> Sample:
-    """Elements at random; with `first` near by that number, which an element is, and around the ends of all numbers."""
+    """Random elements; with `first`, elements near that value, and the extreme values of the type."""
     x = values(dtype, 2, n, scale=90.0)
     if first is not None:
         x[0] += dtype.type(first)
@@ -106,11 +108,11 @@ def _sort_digits(dtype: np.dtype, ends: tuple[int, ...], signed: bool, n: int = 
         return in_order(x, ends[-1], signed), in_order(x, ends[-2], signed)
 
     label = f"bits{'to'.join(map(str, ends))}" + "_signed" * signed + ("" if first is None else f"_near_{first}_{n}")
-    return Sample(dl.SortDigitsOp, (x,), expected, {"ends": ends, "signed": signed}, label=label)
+    return Sample(dl.RadixSortOp, (x,), expected, {"ends": ends, "signed": signed}, label=label)
 
 
 def _searched(op: type[DlOp], dtype: np.dtype, right: bool, size: int = 21) -> Sample:
-    """Ties, and of floats zeros of both signs, infinities and NaN."""
+    """Ties; for floats also zeros of both signs, infinities and NaN."""
     x, wanted = (values(dtype, 2, 3, n, seed=n, scale=4.0) for n in (size, 15))
     if dtype.kind in "fV":
         special = np.array([np.nan, -0.0, 0.0, np.inf, -np.inf, -np.nan], dtype)
@@ -170,9 +172,9 @@ SAMPLES = [
     _sort_digits(I32, (0, 10, 21, 32), True, 37, 1 << 30),
     _sort_digits(I32, (0, 10, 21, 32), True, 9, -3),
     _sort_digits(I64, (0, 8, 16, 24, 32, 40, 48, 56, 64), True, 37, 100),
-    *(_searched(op, F32, right) for op in (dl.SearchsortedOp, dl.BisectOp) for right in (False, True)),
-    *(_searched(op, I32, True) for op in (dl.SearchsortedOp, dl.BisectOp)),
-    *(_searched(op, U8, False) for op in (dl.SearchsortedOp, dl.BisectOp)),
+    *(_searched(op, F32, right) for op in (dl.SearchsortedOp, dl.BinarySearchOp) for right in (False, True)),
+    *(_searched(op, I32, True) for op in (dl.SearchsortedOp, dl.BinarySearchOp)),
+    *(_searched(op, U8, False) for op in (dl.SearchsortedOp, dl.BinarySearchOp)),
     *(_searched(dl.SearchsortedOp, d, True) for d in (F16, BF16, F64, I8, I64)),
     _searched(dl.SearchsortedOp, F32, False, 300),
     _searched(dl.SearchsortedOp, U8, True, 300),

@@ -1,4 +1,4 @@
-"""Samples of Winograd's tiles, against sums over each tile."""
+"""Samples of Winograd transforms, against sums over each tile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOLERANCE = {F32: 3e-6, F64: 1e-14, F16: 4e-3, I16: 0.0, I32: 0.0}
 
 
 def _tiles(x: np.ndarray, matrix: np.ndarray, step: int) -> np.ndarray:
-    """Each tile between the matrix and its transpose."""
+    """Multiply each tile by the matrix and its transpose."""
     numbers, t = matrix.shape
     rows, columns = ((s - t) // step + 1 for s in x.shape[1:3])
     v = np.zeros((numbers, numbers, x.shape[0], rows, columns, x.shape[3]), x.dtype)
@@ -26,7 +26,7 @@ def _tiles(x: np.ndarray, matrix: np.ndarray, step: int) -> np.ndarray:
 
 
 def _image(v: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Each tile between the matrix and its transpose, in its place in an image."""
+    """Multiply each tile by the matrix and its transpose, and assemble the image."""
     _, _, images, rows, columns, channels = v.shape
     m = len(matrix)
     y = np.zeros((images, rows * m, columns * m, channels), v.dtype)
@@ -47,10 +47,10 @@ def _output(label: str, v: tuple[int, ...], m: int, dtype: np.dtype = F32) -> Sa
 
 
 def _known(sample: Sample) -> Sample:
-    """The sample with what is in its matrix known."""
+    """Return the sample with the values of its matrix as a constant."""
     matrix = sample.operands[1]
     numbers = dense_attribute(matrix, tensor_type(matrix.shape, ELEMENT_TYPES[matrix.dtype.name]))
-    return replace(sample, properties={**sample.properties, "numbers": numbers}, label=f"known_{sample.label}")
+    return replace(sample, properties={**sample.properties, "matrix_values": numbers}, label=f"known_{sample.label}")
 
 
 def _mode_product(label: str, x: tuple[int, ...], rows: int, axis: int, to: int, dtype: np.dtype = F32) -> Sample:

@@ -1,4 +1,4 @@
-"""The derivative of every op: forward mode against differences, reverse mode against forward mode."""
+"""The derivative of every op: forward mode against finite differences, reverse mode against forward mode."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dlc.dialects.dl.base import DlOp, tensor_type
 from dlc.dialects.dl.dtypes import element_type, is_float
 from dlc.dialects.dl.interfaces import Composite
 from dlc.ir import Block, f64
+from dlc.passes.autodiff.jvp_rules import JVP_RULES
 from dlc.passes.autodiff.partials import ELEMENTWISE
 from dlc.passes.autodiff.rules import NO_DERIVATIVE, ZERO
-from dlc.passes.autodiff.tangents import TANGENTS
-from dlc.passes.autodiff.transposes import TRANSPOSES
+from dlc.passes.autodiff.transpose_rules import TRANSPOSE_RULES
 from tests.ops.sample import F32, F64, Sample
 from tests.ops.samples import SAMPLES
 from tests.passes.autodiff.programs import Point
 
-# Where a function is smooth and defined; elsewhere in (0.2, 0.8).
+# Intervals in which functions are smooth; (0.2, 0.8) for all others.
 _DOMAINS = {dl.AcoshOp: (1.2, 1.8)}
-# Results that follow no small step, or not their operands alone.
+# Ops that are not differentiable functions of their float operands.
 _NOT_SMOOTH: dict[type[DlOp], str] = {
     dl.CastOp: "between floats it is tested in programs; to integers its derivative is 0",
     dl.BitcastOp: "the bits of a number are no smooth function of it",
@@ -41,7 +41,7 @@ def _is_sampled(sample: Sample) -> bool:
 
 
 def _distinct(samples: list[Sample]) -> list[Sample]:
-    """One sample of those that differ in dtype alone."""
+    """Return one of the samples that differ only in dtype."""
     found = {(s.op, s.label, tuple(x.shape for x in s.operands)): s for s in samples}
     return list(found.values())
 
@@ -58,7 +58,7 @@ def _point(sample: Sample) -> Point:
 
 
 def _at(sample: Sample, operands: list[np.ndarray]) -> Point:
-    """The op at operands; of a gradient of pooling the second is what pooling makes of the first."""
+    """Return the op at operands; for a pooling gradient the second operand is the pooled first one."""
     if sample.op is dl.MaxPoolGradientOp:
         x = Block(arg_types=[tensor_type(operands[0].shape, f64)]).args[0]
         operands[1] = dl.MaxPoolOp.make(x, **sample.properties).reference(operands[0])
@@ -68,7 +68,7 @@ def _at(sample: Sample, operands: list[np.ndarray]) -> Point:
 every_sample = pytest.mark.parametrize("sample", _distinct(list(filter(_is_sampled, SAMPLES))), ids=lambda s: s.name)
 
 
-def _moved(point: Point, directions: list[np.ndarray], step: float) -> Point:
+def _perturbed(point: Point, directions: list[np.ndarray], step: float) -> Point:
     return point.at([x + step * d for x, d in zip(point.floats, directions, strict=True)])
 
 
@@ -78,13 +78,13 @@ def _close(got: list[np.ndarray], expected: list[np.ndarray], tolerance: float) 
 
 
 @every_sample
-def test_forward_mode_is_the_limit_of_differences(sample: Sample) -> None:
+def test_forward_mode_matches_finite_differences(sample: Sample) -> None:
     point = _point(sample)
     if not point.value():
         return
     random, step = np.random.default_rng(1), 1e-6
     directions = [random.standard_normal(x.shape) for x in point.floats]
-    high, low = (_moved(point, directions, s).value() for s in (step, -step))
+    high, low = (_perturbed(point, directions, s).value() for s in (step, -step))
     _close(point.tangents(directions), [(a - b) / (2 * step) for a, b in zip(high, low, strict=True)], 2e-7)
 
 
@@ -97,7 +97,7 @@ def test_reverse_mode_is_the_transpose_of_forward_mode(sample: Sample) -> None:
         assert reverse == pytest.approx(forward, rel=1e-9, abs=1e-9)
 
 
-# What is found by comparing has a slope where it finds no number, the same in both modes; others have none.
+# Ops that compare elements have a derivative at NaN, equal in both modes; others do not.
 _COMPARING = (
     *(dl.MaximumOp, dl.MinimumOp, dl.MaxPoolOp, dl.MaxPoolGradientOp, dl.SortOp, dl.ReluOp),
     dl.LeakyReluOp,
@@ -107,7 +107,7 @@ _COMPARING = (
 @pytest.mark.parametrize(
     "sample", _distinct([s for s in SAMPLES if s.op in _COMPARING and _is_sampled(s)]), ids=lambda s: s.name
 )
-def test_both_modes_go_the_same_way_where_there_is_no_number(sample: Sample) -> None:
+def test_both_modes_agree_at_nan(sample: Sample) -> None:
     point = _point(sample)
     operands = [np.where(np.arange(x.size).reshape(x.shape) % 3 == 1, np.nan, x) for x in point.operands]
     forward, reverse = _products(_at(point.sample, operands))
@@ -115,7 +115,7 @@ def test_both_modes_go_the_same_way_where_there_is_no_number(sample: Sample) -> 
 
 
 def _products(point: Point) -> tuple[float, float]:
-    """⟨w, J·d⟩ and ⟨Jᵀ·w, d⟩."""
+    """Return ⟨w, J·d⟩ and ⟨Jᵀ·w, d⟩."""
     random = np.random.default_rng(2)
     directions = [random.standard_normal(x.shape) for x in point.floats]
     weights = [random.standard_normal(y.shape) for y in point.value()]
@@ -125,11 +125,11 @@ def _products(point: Point) -> tuple[float, float]:
 
 
 def _rules(op: type[DlOp]) -> list[str]:
-    tables = {"partials": ELEMENTWISE, "transpose": TRANSPOSES, "tangent": TANGENTS, "zero": ZERO, "none": NO_DERIVATIVE}
+    tables = {"partials": ELEMENTWISE, "transpose": TRANSPOSE_RULES, "tangent": JVP_RULES, "zero": ZERO, "none": NO_DERIVATIVE}
     return [name for name, table in tables.items() if op in table]
 
 
-# Ops whose results are never of floats, or that read nothing.
+# Ops whose results are never floats, or that have no operands.
 _NO_FLOATS: dict[type[DlOp], str] = {
     **dict.fromkeys((dl.ConstantOp, dl.WeightOp, dl.IotaOp, dl.SizeOp), "it reads no elements"),
     **dict.fromkeys(
@@ -148,15 +148,15 @@ _NO_FLOATS: dict[type[DlOp], str] = {
         ),
         "of integers",
     ),
-    **dict.fromkeys((dl.NonzeroOp, dl.PlacesOp, dl.BisectOp, dl.ExtremePlaceOp), "its result is places"),
-    **dict.fromkeys((dl.DecodePictureOp, *dl.ops_of(dl.text)), "of bytes, or of text"),
-    **dict.fromkeys((dl.SortDigitsOp, dl.SmallestOp, dl.OfRanksOp, dl.WordsOp, dl.NumbersOp), "of integers"),
+    **dict.fromkeys((dl.NonzeroOp, dl.TrueIndicesOp, dl.BinarySearchOp, dl.ArgExtremumOp), "its result is places"),
+    **dict.fromkeys((dl.DecodeImageOp, *dl.op_classes_of(dl.strings)), "bytes or strings"),
+    **dict.fromkeys((dl.RadixSortOp, dl.SmallestKOp, dl.OrderStatisticsOp, dl.ViewAsI32Op, dl.DynamicIotaOp), "of integers"),
     dl.RandomBitsOp: "its result is bits",
 }
 
 
-def test_every_op_differentiates_or_says_why_not() -> None:
-    """One rule; two where an op is linear in some of its modes, or operands, only; otherwise it is decomposed, or has no floats."""
+def test_every_op_has_a_rule_or_a_reason() -> None:
+    """One rule each, or two where an op is linear in some operands only; else it is decomposed, or has no float results."""
     for op in dl.Dl.operations:
         if issubclass(op, DlOp):
             found = _rules(op)

@@ -1,4 +1,4 @@
-"""Functions in lanes as plain ops: what is computed once, what becomes of loops and branches, and what is refused."""
+"""Expansion of `dl.vmap`: unbatched values, loops and branches, and unsupported ops."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Function = Callable[..., "SSAValue | Sequence[SSAValue]"]
 
 
 def block_of(function: Function, types: Sequence[object]) -> Block:
-    """The body that a function of a builder and arguments writes."""
+    """Return the body that a function of a builder and arguments emits."""
     block = Block(arg_types=types)  # type: ignore[arg-type]
     results = function(Build(block), *block.args)
     block.add_op(dl.YieldOp([results] if isinstance(results, SSAValue) else list(results)))
     return block
 
 
-def in_lanes(function: Function, *inputs: Array, in_axes: Sequence[int], out_axes: Sequence[int]) -> Program:
-    """The program that computes a function of one lane for all of them, not yet expanded."""
+def vmapped(function: Function, *inputs: Array, in_axes: Sequence[int], out_axes: Sequence[int]) -> Program:
+    """Return a program that maps a function over the batch, not expanded."""
     size = next(x.shape[a] for x, a in zip(inputs, in_axes, strict=True) if a >= 0)
 
     def body(b: Writer, *arguments: SSAValue) -> Sequence[SSAValue]:
-        lane = [dl.transformations.without_lanes(v, a) for v, a in zip(arguments, in_axes, strict=True)]
+        lane = [dl.transformations.remove_batch_axis(v, a) for v, a in zip(arguments, in_axes, strict=True)]
         op = dl.VmapOp.of(arguments, block_of(function, lane), size, in_axes, out_axes)
         return b.insert(op).results
 
@@ -52,12 +52,12 @@ def floats(*shape: int) -> Array:
     return randoms(shape)[0]
 
 
-def test_what_is_the_same_in_all_lanes_is_computed_once() -> None:
+def test_unbatched_values_are_computed_once() -> None:
     def function(b: Build, x: SSAValue, w: SSAValue) -> SSAValue:
         return b(dl.MatmulOp, x, b(dl.ExpOp, w))
 
     x, w = floats(5, 2, 3), floats(3, 4)
-    p = expanded(in_lanes(function, x, w, in_axes=[0, -1], out_axes=[0]))
+    p = expanded(vmapped(function, x, w, in_axes=[0, -1], out_axes=[0]))
     assert p.ops == ["exp", "matmul"]
     assert shape_of(next(op for op in p.main.walk() if isinstance(op, dl.ExpOp)).result) == (3, 4)
     np.testing.assert_allclose(p.run()[0], x @ np.exp(w), rtol=1e-5)
@@ -66,7 +66,7 @@ def test_what_is_the_same_in_all_lanes_is_computed_once() -> None:
 @pytest.mark.parametrize(
     ("shapes", "in_axes", "ops"),
     [
-        # A row of each lane, or a column, times one matrix is one product of matrices.
+        # A row or column per batch element times an unbatched matrix is a single matrix product.
         (((7, 4), (4, 5)), [0, -1], ["dot_general"]),
         (((3, 4), (7, 4)), [-1, 0], ["dot_general"]),
         (((7, 3, 4), (4, 5)), [0, -1], ["matmul"]),
@@ -77,34 +77,34 @@ def test_what_is_the_same_in_all_lanes_is_computed_once() -> None:
 )
 def test_products(shapes: Sequence[tuple[int, ...]], in_axes: list[int], ops: list[str]) -> None:
     a, c = randoms(*shapes)
-    p = expanded(in_lanes(lambda b, x, y: b(dl.MatmulOp, x, y), a, c, in_axes=in_axes, out_axes=[0]))
+    p = expanded(vmapped(lambda b, x, y: b(dl.MatmulOp, x, y), a, c, in_axes=in_axes, out_axes=[0]))
     assert p.ops == ops
     lanes = [[x if axis < 0 else x.take(k, axis) for x, axis in zip((a, c), in_axes, strict=True)] for k in range(7)]
     np.testing.assert_allclose(p.run()[0], np.stack([np.matmul(x, y) for x, y in lanes]), rtol=1e-5, atol=1e-5)
 
 
-def test_a_result_that_differs_needs_an_axis() -> None:
+def test_batched_result_needs_an_out_axis() -> None:
     def function(b: Build, x: SSAValue) -> list[SSAValue]:
         return [b.scalar(1.0, like=x), b(dl.NegOp, x)]
 
-    p = expanded(in_lanes(function, floats(3, 2), in_axes=[0], out_axes=[-1, 1]))
+    p = expanded(vmapped(function, floats(3, 2), in_axes=[0], out_axes=[-1, 1]))
     assert [r.shape for r in p.run()] == [(), (2, 3)]
-    p = in_lanes(function, floats(3, 2), in_axes=[0], out_axes=[-1, -1])
+    p = vmapped(function, floats(3, 2), in_axes=[0], out_axes=[-1, -1])
     for op in p.module.walk():
         op.location = FileLineColLoc(StringAttr("/home/you/model.py"), IntAttr(12), IntAttr(0))
-    with pytest.raises(ShapeError, match=r"model.py:12: dlc.vmap: result 1 of 3 lanes differs between them.*out_axes"):
+    with pytest.raises(ShapeError, match=r"model.py:12: dlc.vmap: output 1 is batched .batch size 3.*out_axes"):
         expanded(p)
 
 
-def test_a_function_in_lanes_in_lanes() -> None:
-    """Σ of products of all pairs: one lane of the outer function has all lanes of the inner one."""
+def test_nested_vmap() -> None:
+    """Σ of products of all pairs: one element of the outer batch has the whole inner batch."""
 
     def outer(b: Build, x: SSAValue, ys: SSAValue) -> SSAValue:
         inner = block_of(lambda c, y: c(dl.MulOp, x, y), [tensor_type((), f32)])
         return b.insert(dl.VmapOp.of([ys], inner, 4, [0], [0])).results[0]
 
     x, y = floats(3), floats(4)
-    p = in_lanes(outer, x, y, in_axes=[0, -1], out_axes=[0])
+    p = vmapped(outer, x, y, in_axes=[0, -1], out_axes=[0])
     (first, second) = [op for op in p.module.walk() if isinstance(op, dl.VmapOp)]
     expand_vmap(second)
     expand_vmap(first)
@@ -112,11 +112,11 @@ def test_a_function_in_lanes_in_lanes() -> None:
     np.testing.assert_allclose(p.run()[0], np.outer(x, y), rtol=1e-6)
 
 
-# Loops and branches. `@main` is the function of one lane; its arguments and results have lanes along axis 0.
+# Loops and branches. `@main` is the unbatched function; arguments and results are batched along axis 0.
 
 
-def lanes_of(text: str, *inputs: Array, in_axes: Sequence[int] | None = None) -> Program:
-    """A function, as text, in lanes; expanded."""
+def expanded_vmap(text: str, *inputs: Array, in_axes: Sequence[int] | None = None) -> Program:
+    """Map a function, given as text, over the batch and expand it."""
     module = parse_module(make_context(), text)
     (main,) = module.ops
     block = main.regions[0].detach_block(0)
@@ -152,25 +152,25 @@ func.func @main(%n: tensor<i64>, %x: tensor<2xf32>) -> (tensor<i64>, tensor<2xf3
 """
 
 
-def test_lanes_take_different_numbers_of_steps() -> None:
+def test_while_with_batched_condition() -> None:
     n, x = np.array([3, 0, -2, 1, 5]), floats(5, 2)
-    m, y = lanes_of(COUNT_DOWN, n, x).run()
+    m, y = expanded_vmap(COUNT_DOWN, n, x).run()
     np.testing.assert_array_equal(m, np.minimum(n, 0))
     np.testing.assert_array_equal(y, x * 2.0 ** np.maximum(n, 0)[:, None].astype(np.float32))
 
 
-def test_what_no_step_changes_stays_without_lanes() -> None:
+def test_unchanged_state_stays_unbatched() -> None:
     text = COUNT_DOWN.replace("dl.yield %again, %next, %sum", "dl.yield %again, %next, %s")
-    p = lanes_of(text, np.array([3, 0, 1]), floats(2), in_axes=[0, -1])
+    p = expanded_vmap(text, np.array([3, 0, 1]), floats(2), in_axes=[0, -1])
     (loop,) = [op for op in p.main.walk() if isinstance(op, dl.WhileOp)]
-    # Whether each lane goes on, the counter, and the other state.
+    # The mask of running elements, the counter, and the other state.
     assert [shape_of(a) for a in loop.block.args] == [(3,), (3,), (2,)]
     np.testing.assert_array_equal(p.run()[1], np.stack([p.inputs[1]] * 3))
 
 
-def test_a_loop_that_all_lanes_end_at_once_stays_as_it_is() -> None:
-    """Its counter has no lanes, and nothing is selected."""
-    p = lanes_of(COUNT_DOWN, np.array(3), floats(5, 2), in_axes=[-1, 0])
+def test_while_with_unbatched_condition_stays() -> None:
+    """Its counter is not batched, and nothing is selected."""
+    p = expanded_vmap(COUNT_DOWN, np.array(3), floats(5, 2), in_axes=[-1, 0])
     (loop,) = [op for op in p.main.walk() if isinstance(op, dl.WhileOp)]
     assert [shape_of(a) for a in loop.block.args] == [(), (5, 2)]
     assert not [op for op in p.main.walk() if isinstance(op, dl.SelectOp)]
@@ -179,7 +179,7 @@ def test_a_loop_that_all_lanes_end_at_once_stays_as_it_is() -> None:
     np.testing.assert_array_equal(y, p.inputs[1] * 8)
 
 
-# One lane: halved while it is above 1, but only if it is finite, as an infinity would be halved for ever.
+# Halves x while it is above the limit, but only if it is finite: halving infinity would never end.
 GUARDED = """
 func.func @main(%x: tensor<f32>, %limit: tensor<f32>) -> tensor<f32> {
   %large = dl.constant {value = dense<1.000000e+30> : tensor<f32>} : () -> tensor<f32>
@@ -202,23 +202,23 @@ func.func @main(%x: tensor<f32>, %limit: tensor<f32>) -> tensor<f32> {
 """
 
 
-def test_a_loop_does_not_go_on_for_a_lane_that_does_not_take_its_branch() -> None:
+def test_while_ignores_inactive_elements() -> None:
     x = np.float32([8, np.inf, 0.25, 3])
-    (y,) = lanes_of(GUARDED.replace("%LOOP", "%x"), x, np.float32(1), in_axes=[0, -1]).run()
+    (y,) = expanded_vmap(GUARDED.replace("%LOOP", "%x"), x, np.float32(1), in_axes=[0, -1]).run()
     np.testing.assert_array_equal(y, np.float32([1, np.inf, 0.25, 0.75]))
 
 
-def test_a_loop_that_is_the_same_in_all_lanes_begins_only_if_one_takes_its_branch() -> None:
-    """The loop is over the limit alone, and would never end."""
+def test_unbatched_while_starts_only_for_active_elements() -> None:
+    """The loop depends on the limit alone, and would never end."""
     text = GUARDED.replace("%LOOP", "%limit").replace("dl.less %limit, %limit", "dl.less_equal %limit, %limit")
     text = text.replace("dl.less %limit, %next", "dl.less_equal %next, %limit")
     x = np.float32([np.inf, np.nan])
-    (y,) = lanes_of(text, x, np.float32(1), in_axes=[0, -1]).run()
+    (y,) = expanded_vmap(text, x, np.float32(1), in_axes=[0, -1]).run()
     np.testing.assert_array_equal(y, x)
 
 
-def test_a_branch_all_lanes_agree_on_stays_a_branch() -> None:
-    p = lanes_of(FAILS.format(condition="%flag"), floats(4), np.array(False), in_axes=[0, -1])
+def test_if_with_unbatched_condition_stays() -> None:
+    p = expanded_vmap(FAILS.format(condition="%flag"), floats(4), np.array(False), in_axes=[0, -1])
     assert [op.name for op in p.main.walk() if isinstance(op, dl.IfOp | dl.SelectOp)] == ["dl.if"]
     np.testing.assert_array_equal(p.run()[0], -p.inputs[0])
 
@@ -238,10 +238,10 @@ func.func @main(%x: tensor<f32>, %flag: tensor<i1>) -> tensor<f32> {{
 """
 
 
-def test_a_branch_that_fails_does_so_if_any_lane_takes_it() -> None:
+def test_failing_branch_fails_if_any_element_takes_it() -> None:
     text = FAILS.format(condition="%positive")
     for x in (np.float32([-1, -2]), np.float32([-1, 2])):
-        p = lanes_of(text, x, np.array(True), in_axes=[0, -1])
+        p = expanded_vmap(text, x, np.array(True), in_axes=[0, -1])
         if (x < 0).all():
             np.testing.assert_array_equal(p.run()[0], -x)
         else:
@@ -249,7 +249,7 @@ def test_a_branch_that_fails_does_so_if_any_lane_takes_it() -> None:
                 p.run()
 
 
-def test_a_branch_that_fails_is_not_taken_for_lanes_that_do_not_get_there() -> None:
+def test_failing_branch_ignores_inactive_elements() -> None:
     text = FAILS.format(condition="%flag").replace("func.func @main", "func.func @inner")
     inner = text[text.index("%y = dl.if") : text.index("  func.return")]
     text = f"""
@@ -266,9 +266,9 @@ def test_a_branch_that_fails_is_not_taken_for_lanes_that_do_not_get_there() -> N
     }}
     """
     x = np.float32([-1, -2])
-    np.testing.assert_array_equal(lanes_of(text, x, np.array(True), in_axes=[0, -1]).run()[0], x)
+    np.testing.assert_array_equal(expanded_vmap(text, x, np.array(True), in_axes=[0, -1]).run()[0], x)
     with pytest.raises(DlcError, match="no such shape"):
-        lanes_of(text, -x, np.array(True), in_axes=[0, -1]).run()
+        expanded_vmap(text, -x, np.array(True), in_axes=[0, -1]).run()
 
 
 SCAN = """
@@ -286,9 +286,9 @@ func.func @main(%h: tensor<f32>, %g: tensor<f32>, %xs: tensor<6xf32>) -> (tensor
 
 
 @pytest.mark.parametrize("in_axes", [[0, -1, 0], [0, -1, -1], [-1, -1, 0], [-1, 0, -1]])
-def test_a_state_of_a_scan_has_lanes_if_a_step_makes_it_differ(in_axes: list[int]) -> None:
+def test_scan_state_is_batched_if_a_step_batches_it(in_axes: list[int]) -> None:
     inputs = [x if a == 0 else x[0] for x, a in zip((floats(4), floats(4), floats(4, 6)), in_axes, strict=True)]
-    p = lanes_of(SCAN, *inputs, in_axes=in_axes)
+    p = expanded_vmap(SCAN, *inputs, in_axes=in_axes)
     (scan,) = [op for op in p.main.walk() if isinstance(op, dl.ScanOp)]
     first = (4,) if in_axes[0] == 0 or in_axes[2] == 0 else ()
     second = (4,) if in_axes[1] == 0 else ()
@@ -301,8 +301,8 @@ def test_a_state_of_a_scan_has_lanes_if_a_step_makes_it_differ(in_axes: list[int
     np.testing.assert_array_equal(b, zs[:, -1])
 
 
-def test_functions_with_rules_of_their_own_are_batched_with_them() -> None:
-    """The cotangent of what is the same in all lanes is the sum of theirs; the op verifies the types of all bodies."""
+def test_custom_rules_are_batched() -> None:
+    """The cotangent of an unbatched value is the sum over the batch; the op verifies the types of all bodies."""
     vector, number = tensor_type((3,), f32), tensor_type((), f32)
 
     def product(b: Build, x: SSAValue, w: SSAValue) -> SSAValue:
@@ -323,7 +323,7 @@ def test_functions_with_rules_of_their_own_are_batched_with_them() -> None:
         other = dl.CustomVjpOp.of([x, w], *bodies, block_of(backward, [vector, number, vector]))
         return [b.insert(one).results[0], b.insert(other).results[0]]
 
-    p = expanded(in_lanes(function, floats(5, 3), np.float32(2), in_axes=[0, -1], out_axes=[0, 0]))
+    p = expanded(vmapped(function, floats(5, 3), np.float32(2), in_axes=[0, -1], out_axes=[0, 0]))
     one, other = [op for op in p.main.walk() if isinstance(op, dl.CustomJvpOp | dl.CustomVjpOp)]
     assert [shape_of(a) for a in one.blocks[1].args] == [(5, 3), (), (5, 3), ()]
     assert [shape_of(a) for a in other.blocks[2].args] == [(5, 3), (), (5, 3)]
@@ -332,9 +332,9 @@ def test_functions_with_rules_of_their_own_are_batched_with_them() -> None:
     assert [op.name for op in other.blocks[2].ops].count("dl.reduce_sum") == 2
 
 
-def test_a_decomposition_that_does_not_read_what_stands_before_the_op() -> None:
+def test_decomposition_without_operands() -> None:
     def function(b: Build, x: SSAValue) -> SSAValue:
         return b(dl.DilateOp, x, b.scalar(2.0, like=x), interior=(0, 2))
 
-    p = expanded(in_lanes(function, floats(3, 0, 4), in_axes=[0], out_axes=[0]))
+    p = expanded(vmapped(function, floats(3, 0, 4), in_axes=[0], out_axes=[0]))
     assert p.run()[0].shape == (3, 0, 10)

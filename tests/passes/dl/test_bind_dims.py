@@ -1,4 +1,4 @@
-"""`bind-dims`: symbols become sizes."""
+"""`bind-dims`: replaces symbolic dimensions by static sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def module() -> ModuleOp:
     return ModuleOp([func.FuncOp("main", FunctionType.from_lists(types, [flat.type, total.type]), Region(block))])
 
 
-def test_types_and_properties_get_sizes() -> None:
+def test_types_and_properties_are_bound() -> None:
     m = module()
     BindDimsPass(("n=3",)).apply(Context(), m)
     m.verify()
@@ -43,6 +43,6 @@ def test_other_symbols_stay() -> None:
     assert 'dims<"n", 4>' in str(m)
 
 
-def test_sizes_that_do_not_fit_are_named() -> None:
+def test_invalid_sizes_are_reported() -> None:
     with pytest.raises(ShapeError, match="n = 2"):
         bind_dims(module(), {"n": 2})

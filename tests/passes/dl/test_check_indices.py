@@ -1,4 +1,4 @@
-"""Indices that data decides: one outside is an error that says which, one that is seen to be inside costs nothing."""
+"""`check-indices`: an out-of-bounds index is an error that names it; provably in-bounds indices are not checked."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from tests.targets import TARGETS
 X = np.arange(15, dtype=np.float32).reshape(5, 3)
 
 
-def checks(p: Program) -> int:
-    """How many checks the pass makes of a program that it leaves what it computes."""
+def count_checks(p: Program) -> int:
+    """Return how many checks the pass inserts; the result must not change."""
     p.apply(CheckIndicesPass())
-    assert not any(isinstance(op, dl.Indexed) and op.is_checked for op in p.main.walk())
+    assert not any(isinstance(op, dl.IndexedOp) and op.is_checked for op in p.main.walk())
     return sum(isinstance(op, dl.IfOp) for op in p.main.walk())
 
 
-def taking(indices: Callable[[Build, SSAValue], SSAValue], given: Any) -> Program:
-    """Rows at indices that are computed from an input."""
+def gather_rows(indices: Callable[[Build, SSAValue], SSAValue], given: Any) -> Program:
+    """Gather rows at indices that are computed from an input."""
     return program(lambda b, x, i: [b(dl.GatherOp, x, indices(b, i), axis=0, checked=True)], X, np.asarray(given))
 
 
@@ -51,42 +51,46 @@ KNOWN: dict[str, Callable[[Build, SSAValue], SSAValue]] = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_what_is_seen_to_be_inside_is_not_checked(name: str) -> None:
-    assert checks(taking(KNOWN[name], [[3, 9, -7, 0]])) == 0
+def test_provably_in_bounds_indices_are_not_checked(name: str) -> None:
+    assert count_checks(gather_rows(KNOWN[name], [[3, 9, -7, 0]])) == 0
 
 
-def test_what_wraps_around_is_checked() -> None:
-    narrow = taking(lambda b, i: b(dl.AddOp, b(dl.MinimumOp, i, b.scalar(4, like=i)), b.scalar(-4, like=i)), np.int8([4, 3]))
-    assert checks(narrow) == 1
-    unsigned = taking(lambda b, i: b(dl.CastOp, b(dl.MinimumOp, i, b.scalar(4, like=i)), to=element_type(np.dtype("u8"))), [3])
-    assert checks(unsigned) == 1
+def test_wrapping_indices_are_checked() -> None:
+    narrow = gather_rows(
+        lambda b, i: b(dl.AddOp, b(dl.MinimumOp, i, b.scalar(4, like=i)), b.scalar(-4, like=i)), np.int8([4, 3])
+    )
+    assert count_checks(narrow) == 1
+    unsigned = gather_rows(
+        lambda b, i: b(dl.CastOp, b(dl.MinimumOp, i, b.scalar(4, like=i)), to=element_type(np.dtype("u8"))), [3]
+    )
+    assert count_checks(unsigned) == 1
 
 
-def test_narrow_integers_cannot_leave_a_long_axis() -> None:
+def test_int8_indices_of_a_long_axis_are_not_checked() -> None:
     long = np.zeros((200, 2), np.float32)
     for dtype, count in ((np.uint8, 1), (np.int8, 0)):
         p = program(lambda b, x, i: [b(dl.GatherOp, x, i, axis=0, checked=True)], long, dtype([1, 127]))
-        assert checks(p) == count
+        assert count_checks(p) == count
 
 
-def test_what_was_checked_is_known_to_be_inside() -> None:
+def test_checked_indices_are_in_bounds_later() -> None:
     def adding(b: Build, x: SSAValue, i: SSAValue) -> list[SSAValue]:
         return [b(dl.ScatterRowsOp, x, i, x, mode="add", checked=True)]
 
     written = program(adding, X, np.arange(5))
     written.apply(CheckIndicesPass())
-    assert [op.inside is not None for op in written.main.walk() if isinstance(op, dl.ScatterRowsOp)] == [True]
-    for made in (taking(lambda b, i: i, [3, 0]), taking(KNOWN["argmax"], [[3, 9, -7, 0]])):
+    assert [op.in_bounds is not None for op in written.main.walk() if isinstance(op, dl.ScatterRowsOp)] == [True]
+    for made in (gather_rows(lambda b, i: i, [3, 0]), gather_rows(KNOWN["argmax"], [[3, 9, -7, 0]])):
         made.apply(CheckIndicesPass())
-        assert [op.inside is not None for op in made.main.walk() if isinstance(op, dl.GatherOp)] == [True]
+        assert [op.in_bounds is not None for op in made.main.walk() if isinstance(op, dl.GatherOp)] == [True]
     clipped = program(lambda b, x, i: [b(dl.GatherOp, x, i, axis=0)], X, np.array([7, -9]))
     clipped.apply(CheckIndicesPass())
-    assert [op.inside for op in clipped.main.walk() if isinstance(op, dl.GatherOp)] == [None]
+    assert [op.in_bounds for op in clipped.main.walk() if isinstance(op, dl.GatherOp)] == [None]
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 7, 9])
 @pytest.mark.parametrize("target", TARGETS)
-def test_any_number_of_elements_is_taken(target: str, count: int) -> None:
+def test_any_number_of_indices(target: str, count: int) -> None:
     places = np.random.default_rng(count).integers(-15, 15, count)
     got = dlc.jit(dnp.take, target=target)(X, places)
     np.testing.assert_array_equal(np.asarray(got), np.take(X, places))
@@ -94,7 +98,7 @@ def test_any_number_of_elements_is_taken(target: str, count: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64])
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_index_outside_is_an_error_that_says_which(target: str, dtype: Any) -> None:
+def test_out_of_bounds_error_names_the_index(target: str, dtype: Any) -> None:
     compiled = dlc.jit(lambda x, i: x[i], target=target)
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     for index in sorted({low, low + 1, max(low, -6), max(low, -5), -1 if low else 1, 0, 4, 5, 9, high - 4, high}):
@@ -102,19 +106,19 @@ def test_an_index_outside_is_an_error_that_says_which(target: str, dtype: Any) -
         if -5 <= index < 5:
             np.testing.assert_array_equal(np.asarray(compiled(X, indices)), X[indices])
             continue
-        # Of the largest numbers a message has the bits, and so has NumPy.
+        # Large unsigned indices are reported by their bits, as by NumPy.
         shown = index if index < 1 << 63 else index - (1 << 64)
         with pytest.raises(DlcError, match=rf"test_check_indices\.py:\d+: index {shown} is outside axis 0 of size 5"):
             compiled(X, indices)
 
 
-def both(x: Any, i: Any, j: Any) -> Any:
+def gather_both(x: Any, i: Any, j: Any) -> Any:
     return x[i, j], dnp.take_along_axis(x, j[None], axis=0)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_each_axis_has_its_size(target: str) -> None:
-    compiled, i, j = dlc.jit(both, target=target), np.array([4, -5, 0]), np.array([2, -3, 1])
+def test_each_axis_is_checked_separately(target: str) -> None:
+    compiled, i, j = dlc.jit(gather_both, target=target), np.array([4, -5, 0]), np.array([2, -3, 1])
     for got, expected in zip(compiled(X, i, j), (X[i, j], X[j, [0, 1, 2]][None]), strict=True):
         np.testing.assert_array_equal(np.asarray(got), expected)
     with pytest.raises(DlcError, match="index 3 is outside axis 1 of size 3"):
@@ -123,22 +127,22 @@ def test_each_axis_has_its_size(target: str) -> None:
         compiled(X, np.array([4, -6, 0]), j)
 
 
-def updated(x: Any, i: Any, j: Any) -> Any:
-    """Rows, elements, and what a slice leaves of columns."""
+def scatter_all(x: Any, i: Any, j: Any) -> Any:
+    """Update rows, elements and a slice of columns."""
     return dnp.at(x)[i].add(1), dnp.at(x)[i, j].set(2), dnp.at(x)[1:, j].max(30)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_is_written_outside_is_an_error(target: str) -> None:
-    compiled, i, j = dlc.jit(updated, target=target), np.array([4, -5, 0]), np.array([2, -3, 1])
-    for got, expected in zip(compiled(X, i, j), updated(X, i, j), strict=True):
+def test_out_of_bounds_scatter_is_an_error(target: str) -> None:
+    compiled, i, j = dlc.jit(scatter_all, target=target), np.array([4, -5, 0]), np.array([2, -3, 1])
+    for got, expected in zip(compiled(X, i, j), scatter_all(X, i, j), strict=True):
         np.testing.assert_array_equal(np.asarray(got), expected)
     for wrong, message in (((i - 1, j), "index -6 is outside axis 0 of size 5"), ((i, j + 1), "index 3 is outside axis 1")):
         with pytest.raises(DlcError, match=message):
             compiled(X, *wrong)
 
 
-def test_what_one_lane_writes_outside_is_an_error() -> None:
+def test_out_of_bounds_scatter_in_one_batch_element_is_an_error() -> None:
     def gradient(x: Any, i: Any, j: Any) -> Any:
         """Derivatives take a write to several axes apart."""
         return dlc.grad(lambda x: (dnp.at(x)[i, j].add(x[0, 0]) * dnp.at(x)[i].set(0)).sum())(x)
@@ -149,8 +153,8 @@ def test_what_one_lane_writes_outside_is_an_error() -> None:
         compiled(x, j + 6 * j, j)
 
 
-def walked(x: Any, steps: Any) -> Any:
-    """The sum of the rows that a walk comes to, and where it ends."""
+def follow_indices(x: Any, steps: Any) -> Any:
+    """Return the sum of the rows that a walk visits, and where it ends."""
 
     def step(state: Any, move: Any) -> Any:
         place, total = state
@@ -160,8 +164,8 @@ def walked(x: Any, steps: Any) -> Any:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_in_a_loop_each_step_is_checked(target: str) -> None:
-    compiled = dlc.jit(walked, target=target)
+def test_each_loop_step_is_checked(target: str) -> None:
+    compiled = dlc.jit(follow_indices, target=target)
     moves = np.array([1, 1, 1, 1, -4] * 9)
     place, total = compiled(X, moves)
     assert int(place) == 0
@@ -172,7 +176,7 @@ def test_in_a_loop_each_step_is_checked(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS[:2])
-def test_lanes_that_take_no_part_have_no_index(target: str) -> None:
+def test_inactive_batch_elements_are_not_checked(target: str) -> None:
     def lane(row: Any, k: Any) -> Any:
         return dlc.lax.cond(k < 4, lambda: row[k], lambda: dnp.float32(-1))
 
@@ -183,7 +187,7 @@ def test_lanes_that_take_no_part_have_no_index(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_onnx_node_is_named(target: str) -> None:
+def test_error_names_the_onnx_node(target: str) -> None:
     nodes = [
         h.make_node("Gather", ["x", "i"], ["a"], name="rows{}"),
         h.make_node("GatherElements", ["x", "j"], ["b"], name="cells", axis=-1),
@@ -213,7 +217,7 @@ def test_an_onnx_node_is_named(target: str) -> None:
 SCATTERED = h.make_node("ScatterND", ["x", "k", "u"], ["c"], name="places")
 
 
-def test_known_places_are_checked_at_once() -> None:
+def test_constant_indices_are_checked_at_compile_time() -> None:
     for node in (h.make_node("GatherND", ["x", "k"], ["c"], name="places"), SCATTERED):
         made = model([node], {"x": [5, 3], "u": [1]}, ["c"], weights={"k": np.array([[4, 3]])})
         with pytest.raises(ModelError, match=r"node 'places' .*index 3 is outside axis 1 of size 3"):

@@ -28,8 +28,8 @@ def folded(body: Any, *inputs: Any) -> Program:
     return program(body, *inputs).apply(*passes, tolerance=2e-5)
 
 
-def run_time_ops(p: Program) -> list[str]:
-    """The ops that depend on an input."""
+def runtime_ops(p: Program) -> list[str]:
+    """Return the ops that depend on an input."""
     known: set[SSAValue] = set()
     names: list[str] = []
     for op in p.main.body.block.ops:
@@ -50,7 +50,7 @@ def test_batch_norm_after_convolution(groups: int) -> None:
         return b(dl.ReluOp, batch_norm(b, y, 1, 8))
 
     p = folded(body, *randoms((2, 4, 6, 7)))
-    assert run_time_ops(p) == ["transpose", "conv", "add", "relu", "transpose"]
+    assert runtime_ops(p) == ["transpose", "conv", "add", "relu", "transpose"]
 
 
 def test_depthwise_convolution() -> None:
@@ -58,7 +58,7 @@ def test_depthwise_convolution() -> None:
         y = b(dl.ConvOp, x, b.weight(randoms((3, 3, 1, 4))[0]), strides=(1, 1), dilations=(1, 1), groups=4)
         return batch_norm(b, y, 3, 4)
 
-    assert run_time_ops(folded(body, *randoms((1, 5, 5, 4)))) == ["conv", "add"]
+    assert runtime_ops(folded(body, *randoms((1, 5, 5, 4)))) == ["conv", "add"]
 
 
 def test_quotient_and_difference_after_matmul() -> None:
@@ -66,7 +66,7 @@ def test_quotient_and_difference_after_matmul() -> None:
         w, bias, divisor = (b.weight(v) for v in randoms((3, 4), (4,), (1, 4)))
         return b(dl.DivOp, b(dl.SubOp, bias, b(dl.MatmulOp, x, w)), divisor)
 
-    assert run_time_ops(folded(body, *randoms((2, 3)))) == ["matmul", "sub"]
+    assert runtime_ops(folded(body, *randoms((2, 3)))) == ["matmul", "sub"]
 
 
 def test_batched_weights_keep_their_batch() -> None:
@@ -74,16 +74,16 @@ def test_batched_weights_keep_their_batch() -> None:
         w, scale = (b.weight(v) for v in randoms((2, 3, 4), (2, 1, 4)))
         return b(dl.MulOp, b(dl.MatmulOp, x, w), scale)
 
-    assert run_time_ops(folded(body, *randoms((2, 5, 3)))) == ["matmul"]
+    assert runtime_ops(folded(body, *randoms((2, 5, 3)))) == ["matmul"]
 
 
 @pytest.mark.parametrize("shape", [(5, 1), (5, 4)])
-def test_a_scale_along_rows_stays(shape: tuple[int, ...]) -> None:
+def test_a_scale_that_varies_by_row_stays(shape: tuple[int, ...]) -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         w, scale = (b.weight(v) for v in randoms((3, 4), shape))
         return b(dl.MulOp, b(dl.MatmulOp, x, w), scale)
 
-    assert run_time_ops(folded(body, *randoms((5, 3)))) == ["matmul", "mul"]
+    assert runtime_ops(folded(body, *randoms((5, 3)))) == ["matmul", "mul"]
 
 
 @pytest.mark.parametrize(("op", "factor"), [(dl.MulOp, -np.inf), (dl.MulOp, np.nan), (dl.DivOp, 0.0), (dl.DivOp, np.inf)])
@@ -91,19 +91,19 @@ def test_weights_stay_finite(op: type[dl.MulOp] | type[dl.DivOp], factor: float)
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(op, b(dl.MatmulOp, x, b.weight(randoms((3, 4))[0])), b.constant(np.array(factor, np.float32), f32))
 
-    assert run_time_ops(folded(body, *randoms((5, 3)))) == ["matmul", op.name.removeprefix("dl.")]
+    assert runtime_ops(folded(body, *randoms((5, 3)))) == ["matmul", op.name.removeprefix("dl.")]
 
 
-def test_a_value_that_others_read_keeps_its_weights() -> None:
+def test_a_contraction_with_other_readers_stays() -> None:
     def body(b: Writer, x: SSAValue) -> list[SSAValue]:
         w, scale = (b.weight(v) for v in randoms((3, 4), (4,)))
         y = b(dl.MatmulOp, x, w)
         return [b(dl.MulOp, y, scale), y]
 
-    assert run_time_ops(folded(body, *randoms((5, 3)))) == ["matmul", "mul"]
+    assert runtime_ops(folded(body, *randoms((5, 3)))) == ["matmul", "mul"]
 
 
-def test_the_contraction_tells_both_origins() -> None:
+def test_location_has_both_ops() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         w, scale = (b.weight(v) for v in randoms((3, 4), (4,)))
         return b(dl.MulOp, b(dl.MatmulOp, x, w), scale)
@@ -113,7 +113,7 @@ def test_the_contraction_tells_both_origins() -> None:
     assert origins(matmul.location) == ("op2", "op3")
 
 
-def test_rows_stay_whole_where_they_are_contiguous() -> None:
+def test_contiguous_rows_stay_whole() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.SoftmaxOp, b(dl.SoftmaxOp, x, axis=0), axis=1)
 

@@ -1,4 +1,4 @@
-"""`quantized-contractions` and `fold-quantization`: products of quantised numbers in integers, and what becomes of scales."""
+"""`quantized-contractions` and `fold-quantization`: contractions of quantized operands in integers, and folded scales."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from dlc.ir import SSAValue, i32
-from dlc.passes.dl.narrow_numbers.fold_quantization import FoldQuantizationPass
-from dlc.passes.dl.narrow_numbers.pack_words import PackWordsPass
-from dlc.passes.dl.narrow_numbers.quantized_contractions import QuantizedContractionsPass
+from dlc.passes.dl.low_precision.fold_quantization import FoldQuantizationPass
+from dlc.passes.dl.low_precision.pack_dot_operands import PackDotOperandsPass
+from dlc.passes.dl.low_precision.quantized_contractions import QuantizedContractionsPass
 from dlc.passes.dl.simplification.cse import CsePass
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.passes.dl.simplification.simplify import SimplifyPass
@@ -30,14 +30,14 @@ def number(b: Writer, value: float, dtype: Any = np.float32) -> SSAValue:
 
 
 def quantized(b: Writer, x: SSAValue, dtype: Any, scale: float = SCALE, zero: int = 9) -> tuple[SSAValue, SSAValue]:
-    """`x` quantised, and dequantised again."""
+    """Quantize and dequantize `x`."""
     parameters = number(b, scale), number(b, zero, dtype)
     q = b(dl.QuantizeOp, x, *parameters, axis=0)
     return q, b(dl.DequantizeOp, q, *parameters, axis=0)
 
 
 def dequantized(b: Writer, shape: tuple[int, ...], dtype: Any, axis: int, zero: int = 0) -> SSAValue:
-    """Weights with a scale for each place of an axis."""
+    """Return weights with a scale per position of an axis."""
     rng, limits = np.random.default_rng(1), np.iinfo(dtype)
     w = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
     scales = rng.uniform(0.001, 0.002, shape[axis]).astype(np.float32)
@@ -46,7 +46,7 @@ def dequantized(b: Writer, shape: tuple[int, ...], dtype: Any, axis: int, zero: 
 
 
 def convolution(b: Writer, x: SSAValue, channels: int, groups: int, dtype: Any = np.int8, zero: int = 0) -> SSAValue:
-    """Channels first, padded, as importers write it."""
+    """A padded channels-first convolution, as importers emit it."""
     x = b(dl.TransposeOp, x, permutation=(0, 2, 3, 1))
     x = b(dl.PadOp, x, b.scalar(0, like=x), low=(0, 1, 1, 0), high=(0, 1, 1, 0))
     w = dequantized(b, (8, channels // groups, 3, 3), dtype, 0, zero)
@@ -61,7 +61,7 @@ def contractions(p: Program) -> list[Any]:
 
 def rewritten(body: Any, target: Target, *inputs: np.ndarray, tolerance: float = 0.0) -> Program:
     return program(body, *inputs).apply(
-        *(SimplifyPass(), QuantizedContractionsPass(target), PackWordsPass(target), SimplifyPass(), CsePass(), DcePass()),
+        *(SimplifyPass(), QuantizedContractionsPass(target), PackDotOperandsPass(target), SimplifyPass(), CsePass(), DcePass()),
         tolerance=tolerance,
     )
 
@@ -77,22 +77,22 @@ def test_convolutions(data: Any, channels: int, groups: int, target: Target) -> 
     p = rewritten(body, target, *randoms((2, channels, 5, 7)), tolerance=1.01 * STEP)
     (conv,) = contractions(p)
     assert element_type_of(conv.result) == i32
-    assert conv.dot is dl.DOTS.get(target.dots[0]) if target.dots and groups == 1 else conv.dot is None
+    assert conv.dot is dl.PACKED_DOTS.get(target.dot_products[0]) if target.dot_products and groups == 1 else conv.dot is None
     p.apply(FoldQuantizationPass(), tolerance=1.01 * STEP)
 
 
 @pytest.mark.parametrize(
     "dtype, zero, dot", [(np.int8, 0, "u8i8"), (np.int8, 1, "i16"), (np.uint8, 128, "u8i8"), (np.uint8, 100, "i16")]
 )
-def test_words_that_centred_weights_fit(dtype: Any, zero: int, dot: str) -> None:
+def test_centered_weights_choose_the_dot_product(dtype: Any, zero: int, dot: str) -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.MatmulOp, quantized(b, x, np.uint8)[1], dequantized(b, (10, 6), dtype, 1, zero))
 
     (matmul,) = contractions(rewritten(body, FOURS, *randoms((4, 10)), tolerance=1e-4))
-    assert matmul.dot is dl.DOTS[dot]
+    assert matmul.dot is dl.PACKED_DOTS[dot]
 
 
-def test_words_of_floats_are_none_of_integers() -> None:
+def test_float_dot_products_do_not_apply() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.MatmulOp, quantized(b, x, np.uint8)[1], dequantized(b, (10, 6), np.int8, 1, 0))
 
@@ -102,7 +102,7 @@ def test_words_of_floats_are_none_of_integers() -> None:
 
 @pytest.mark.parametrize("zeros", [True, False])
 @pytest.mark.parametrize("target", [PAIRS, FOURS], ids=lambda t: t.name)
-def test_sums_of_centred_integers_are_exact(target: Target, zeros: bool) -> None:
+def test_centered_integer_sums_are_exact(target: Target, zeros: bool) -> None:
     def centred(b: Writer, x: SSAValue, zero: SSAValue) -> SSAValue:
         wide = b(dl.CastOp, x, to=i32)
         return b(dl.SubOp, wide, b(dl.CastOp, zero, to=i32)) if zeros else wide
@@ -118,7 +118,7 @@ def test_sums_of_centred_integers_are_exact(target: Target, zeros: bool) -> None
     assert matmul.dot is not None
 
 
-def test_what_is_moved_stays_as_it_is() -> None:
+def test_requantization_after_movement_is_removed() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.TransposeOp, quantized(b, x, np.int8)[1], permutation=(0, 2, 3, 1))
         y = b(dl.PadOp, y, b.scalar(-math.inf, like=y), low=(0, 1, 1, 0), high=(0, 1, 1, 0))
@@ -129,7 +129,7 @@ def test_what_is_moved_stays_as_it_is() -> None:
     assert p.ops == ["quantize", "transpose", "pad", "max_pool"]
 
 
-def test_all_readers_share_what_is_stored() -> None:
+def test_all_readers_share_stored_integers() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         q, y = quantized(b, x, np.int8)
         again = b(dl.DequantizeOp, q, number(b, SCALE), number(b, 9, np.int8), axis=0)
@@ -157,18 +157,18 @@ def test_scales_fold_through_extrema_and_sums() -> None:
         return quantized(b, b(dl.MinimumOp, b(dl.ReluOp, total), number(b, 6.0)), np.uint8, STEP)[1]
 
     p = program(body, *randoms((4, 6), (4, 6))).apply(FoldQuantizationPass(), SimplifyPass(), tolerance=1.01 * STEP)
-    # x by its factors, and y where it is quantised.
-    assert sum(isinstance(op, dl.MulOp) and is_of_data(op) for op in p.main.body.block.ops) == 2
+    # x is scaled by its factors, y at its quantization.
+    assert sum(isinstance(op, dl.MulOp) and reads_runtime_data(op) for op in p.main.body.block.ops) == 2
 
 
-def is_of_data(op: dl.MulOp) -> bool:
-    """Whether it multiplies what is known only when the program runs."""
+def reads_runtime_data(op: dl.MulOp) -> bool:
+    """Return whether an op multiplies values known only at run time."""
     return any(not isinstance(v.owner, dl.WeightOp | dl.ConstantOp | dl.MulOp) for v in op.operands)
 
 
 @pytest.mark.parametrize("dtype, zero, stays", [(np.uint8, 0, 0), (np.int8, -128, 0), (np.uint8, 9, 1), (np.int8, 0, 1)])
 @pytest.mark.parametrize("six", [False, True])
-def test_no_floor_beside_that_of_a_type(six: bool, dtype: Any, zero: int, stays: int) -> None:
+def test_relu_at_the_lowest_value_is_removed(six: bool, dtype: Any, zero: int, stays: int) -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         x = b(dl.MinimumOp, b(dl.MaximumOp, x, number(b, 0)), number(b, 6)) if six else b(dl.ReluOp, x)
         return quantized(b, x, dtype, zero=zero)[0]

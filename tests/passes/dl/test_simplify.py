@@ -1,4 +1,4 @@
-"""`simplify`: each rule on the smallest program that shows it, with the same values before and after."""
+"""`simplify`: each rule on the smallest program that triggers it, with equal values before and after."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def number(b: Writer, value: float, like: SSAValue) -> SSAValue:
 Case = tuple[Callable[[Writer, SSAValue], SSAValue], list[str]]
 
 
-def cut(b: Writer, x: SSAValue, starts: tuple[int, ...], limits: tuple[int, ...]) -> SSAValue:
+def slice_(b: Writer, x: SSAValue, starts: tuple[int, ...], limits: tuple[int, ...]) -> SSAValue:
     return b(dl.SliceOp, x, starts=starts, limits=limits, strides=(1,) * len(starts))
 
 
@@ -34,12 +34,12 @@ def padded(b: Writer, x: SSAValue) -> SSAValue:
     return b(dl.PadOp, x, number(b, 7, x), low=(1, 0), high=(0, 2))
 
 
-def convolved_and_cut(b: Writer, x: SSAValue) -> SSAValue:
-    """Results 1 and 2 of six: what they see begins at the second number, and ends in the padding."""
+def sliced_convolution(b: Writer, x: SSAValue) -> SSAValue:
+    """Results 1 and 2 of six: their receptive field begins at the second element, and ends in the padding."""
     rows = b(dl.PadOp, b(dl.ReshapeOp, x, shape=(2, 4, 1)), number(b, 0, x), low=(0, 0, 0), high=(0, 11, 0))
     w = b.weight(randoms((3, 1, 5))[0].astype(np.float32))
     y = b(dl.ConvOp, rows, w, strides=(2,), dilations=(2,), groups=1)
-    return cut(b, y, (1, 1, 0), (2, 3, 5))
+    return slice_(b, y, (1, 1, 0), (2, 3, 5))
 
 
 ON_FLOATS: dict[str, Case] = {
@@ -118,10 +118,10 @@ ON_FLOATS: dict[str, Case] = {
         ["pad", "pad"],
     ),
     "a pad that takes away": (lambda b, x: b(dl.PadOp, x, number(b, 0, x), low=(0, -1), high=(-1, 0)), ["slice"]),
-    "padding that is cut off": (lambda b, x: cut(b, padded(b, x), (1, 0), (3, 4)), []),
-    "some of what is padded": (lambda b, x: cut(b, padded(b, x), (0, 1), (2, 5)), ["slice", "pad"]),
-    "nothing but padding": (lambda b, x: cut(b, padded(b, x), (0, 4), (3, 6)), ["pad", "slice"]),
-    "some places of a convolution": (convolved_and_cut, ["reshape", "slice", "pad", "conv"]),
+    "padding that is cut off": (lambda b, x: slice_(b, padded(b, x), (1, 0), (3, 4)), []),
+    "some of what is padded": (lambda b, x: slice_(b, padded(b, x), (0, 1), (2, 5)), ["slice", "pad"]),
+    "nothing but padding": (lambda b, x: slice_(b, padded(b, x), (0, 4), (3, 6)), ["pad", "slice"]),
+    "some places of a convolution": (sliced_convolution, ["reshape", "slice", "pad", "conv"]),
     "implied broadcast": (
         lambda b, x: b(dl.AddOp, x, b(dl.BroadcastToOp, number(b, 2, x), shape=(2, 4))),
         ["add"],
@@ -162,14 +162,14 @@ def square(b: Writer, x: SSAValue) -> SSAValue:
     return b(dl.MulOp, x, x)
 
 
-def scaled_often(b: Writer, x: SSAValue) -> SSAValue:
+def nested_scales(b: Writer, x: SSAValue) -> SSAValue:
     y = square(b, x)
     for _ in range(1201):
         y = b(dl.MulOp, y, number(b, -0.75, x))
     return y
 
 
-# Arguments of exponentials, and whether none of their elements is seen to be above 0.
+# Arguments of exponentials, and whether they are provably non-positive.
 ARGUMENTS: dict[str, tuple[Callable[[Writer, SSAValue], SSAValue], bool]] = {
     "x": (lambda b, x: x, False),
     "-x": (lambda b, x: b(dl.NegOp, x), False),
@@ -178,13 +178,13 @@ ARGUMENTS: dict[str, tuple[Callable[[Writer, SSAValue], SSAValue], bool]] = {
     "-½·x²": (lambda b, x: b(dl.MulOp, number(b, -0.5, x), square(b, x)), True),
     "-(-½·x²)": (lambda b, x: b(dl.NegOp, b(dl.MulOp, square(b, x), number(b, -0.5, x))), False),
     "-2·|x|": (lambda b, x: b(dl.MulOp, b(dl.AbsOp, x), number(b, -2, x)), True),
-    "x²·(-¾)·(-¾)·…": (scaled_often, True),
+    "x²·(-¾)·(-¾)·…": (nested_scales, True),
     "-(exp(x)·x)": (lambda b, x: b(dl.NegOp, b(dl.MulOp, b(dl.ExpOp, x), x)), False),
 }
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_an_exponential_says_where_no_element_is_above_zero(name: str) -> None:
+def test_exponentials_of_non_positive_values_are_marked(name: str) -> None:
     argument, expected = ARGUMENTS[name]
     with np.errstate(all="ignore"):
         p = program(lambda b, x: b(dl.ExpOp, argument(b, x)), FLOATS).apply(SimplifyPass(), tolerance=1e-6)
@@ -192,7 +192,7 @@ def test_an_exponential_says_where_no_element_is_above_zero(name: str) -> None:
     assert flag(last.at_most_zero) is expected
 
 
-def test_results_of_rules_are_simplified_too() -> None:
+def test_rule_results_are_simplified() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.MulOp, b(dl.PowOp, x, number(b, 1, x)), number(b, 1, x))
         return b(dl.TransposeOp, b(dl.TransposeOp, y, permutation=(1, 0)), permutation=(1, 0))
@@ -208,12 +208,12 @@ def test_equal_expressions_are_computed_once() -> None:
     assert program(body, *randoms((4,))).apply(CsePass()).ops == ["exp", "neg", "add", "mul"]
 
 
-def test_a_concatenation_goes_on_from_the_longest_that_it_begins_with() -> None:
+def test_concatenation_extends_the_longest_prefix() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         layers = [x, b(dl.NegOp, x)]
         for _ in range(3):
             layers.append(b(dl.ReduceSumOp, b(dl.ConcatOp, *layers, axis=1), axes=(1,), keepdims=True))
-        # Neither along another axis, nor of the same values later.
+        # Not along another axis, and not a prefix that starts elsewhere.
         others = [b(dl.ConcatOp, *layers[:2], x, axis=0), b(dl.ConcatOp, *layers[1:], axis=1)]
         sums = [b(dl.ReduceSumOp, v, axes=(0,), keepdims=True) for v in (b(dl.ConcatOp, *layers, x, axis=1), *others)]
         return b(dl.ConcatOp, *sums, axis=1)
@@ -222,7 +222,7 @@ def test_a_concatenation_goes_on_from_the_longest_that_it_begins_with() -> None:
     assert [len(op.operands) for op in p.main.body.block.ops if isinstance(op, dl.ConcatOp)] == [2, 2, 2, 3, 4, 3, 3]
 
 
-def test_unread_ops_are_removed() -> None:
+def test_unused_ops_are_erased() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         b(dl.NegOp, b(dl.ExpOp, x))
         return x

@@ -1,4 +1,4 @@
-"""`split-reductions`: the same numbers from parts of what contractions reduce, where a device has too few groups without."""
+"""`split-reductions`: contractions are split along the contracted dimension where a device has too few work-groups."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of
 from dlc.ir import SSAValue, bf16, f16, f32
 from dlc.options import Options
-from dlc.passes.dl.contractions.split_reductions import SplitReductionsPass, parts_of
+from dlc.passes.dl.contractions.split_reductions import SplitReductionsPass, choose_split_count
 from dlc.passes.dl.simplification.dce import DcePass
 from dlc.runtime.opencl.devices import all_devices
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES
 from tests.passes.programs import Array, Program, Writer, program, randoms
-from tests.stages.test_groups import run
+from tests.stages.test_work_groups import run
 from tests.targets import gpu
 
 GPU = OPENCL_PROFILES["opencl:gpu"]
-# The sums of 1,536 products of normally distributed numbers in another order.
+# The error of summing 1,536 products of normally distributed values in another order.
 TOLERANCE = 2e-4
 
 
@@ -38,14 +38,14 @@ def split(body: Any, *inputs: Array, tolerance: float = TOLERANCE) -> Program:
 @pytest.mark.parametrize(
     ("rows", "columns", "terms", "least", "most"),
     [
-        # What a GPU of 132 multiprocessors took less time for in parts, and in how many.
+        # Cases that are faster split on a GPU of 132 multiprocessors, and the number of chunks.
         (128, 768, 3072, 8, 24),
         (192, 256, 2304, 6, 18),
         (64, 512, 4608, 9, 32),
         (768, 128, 1152, 4, 9),
         (1536, 512, 4608, 3, 8),
         (1, 768, 3072, 4, 12),
-        # And what it did not.
+        # Cases that are not.
         (128, 768, 768, 1, 1),
         (128, 3072, 768, 1, 1),
         (192, 1024, 256, 1, 1),
@@ -56,25 +56,25 @@ def split(body: Any, *inputs: Array, tolerance: float = TOLERANCE) -> Program:
         (4096, 3072, 768, 1, 1),
         (1, 2304, 768, 1, 1),
         (1, 50257, 768, 1, 1),
-        # Nothing to compute, and nothing that parts could have.
+        # Empty products, and contracted dimensions that cannot be split.
         (0, 512, 4608, 1, 1),
         (64, 512, 0, 1, 1),
         (64, 512, 4603, 1, 1),
     ],
 )
-def test_how_many_parts(rows: int, columns: int, terms: int, least: int, most: int) -> None:
-    parts = parts_of(rows, columns, 1, terms, terms, gpu(132))
+def test_split_count(rows: int, columns: int, terms: int, least: int, most: int) -> None:
+    parts = choose_split_count(rows, columns, 1, terms, terms, gpu(132))
     assert least <= parts <= most and terms % parts == 0
     assert parts == 1 or terms // parts >= 128
 
 
-def test_products_of_their_own_and_small_devices_need_fewer_parts() -> None:
-    parts = [parts_of(64, 512, times, 4608, 4608, gpu(128)) for times in (1, 4, 64)]
+def test_batches_and_small_devices_need_fewer_chunks() -> None:
+    parts = [choose_split_count(64, 512, times, 4608, 4608, gpu(128)) for times in (1, 4, 64)]
     assert parts[0] > parts[1] > parts[2] == 1
-    assert parts_of(64, 512, 1, 4608, 4608, gpu(16)) < parts[0]
+    assert choose_split_count(64, 512, 1, 4608, 4608, gpu(16)) < parts[0]
 
 
-def test_a_product_and_its_bias() -> None:
+def test_matmul_with_bias() -> None:
     w, bias = randoms((1536, 24), (24,))
 
     def body(b: Writer, x: SSAValue) -> SSAValue:
@@ -84,7 +84,7 @@ def test_a_product_and_its_bias() -> None:
     assert p.ops == ["reshape", "reshape", "dot_general", "reduce_sum", "reshape", "add"]
 
 
-def test_a_convolution_and_its_weights() -> None:
+def test_convolution() -> None:
     w = randoms((3, 3, 256, 16))[0] / 50
 
     def body(b: Writer, x: SSAValue) -> SSAValue:
@@ -95,7 +95,7 @@ def test_a_convolution_and_its_weights() -> None:
 
 
 @pytest.mark.parametrize("element", [f16, bf16])
-def test_narrow_sums_are_rounded_once(element: Any) -> None:
+def test_half_precision_sums_are_rounded_once(element: Any) -> None:
     x, w = (v.astype(np.float16 if element == f16 else ml_dtypes.bfloat16) for v in randoms((6, 1536), (1536, 24)))
     p = split(lambda b, x: b(dl.MatmulOp, x, b.weight(w / 64)), x, tolerance=1e-2)
     (product, total) = (op for op in p.main.walk() if isinstance(op, dl.DotGeneralOp | dl.ReduceSumOp))
@@ -106,7 +106,7 @@ def test_narrow_sums_are_rounded_once(element: Any) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        # A reshape would end the kernel that reads through a slice, or through a slice's transpose.
+        # A reshape would prevent reading through a slice, or through the transpose of a slice.
         lambda b, x, w: b(dl.MatmulOp, b(dl.SliceOp, x, starts=(0, 0), limits=(6, 1536), strides=(1, 1)), w),
         lambda b, x, w: b(
             dl.DotGeneralOp,
@@ -119,11 +119,11 @@ def test_narrow_sums_are_rounded_once(element: Any) -> None:
         ),
     ],
 )
-def test_what_is_read_through_a_movement_stays(body: Any) -> None:
+def test_operands_read_through_movement_stay(body: Any) -> None:
     assert "reduce_sum" not in split(body, *randoms((6, 2048), (1536, 24))).ops
 
 
-def test_integers_and_convolutions_in_groups_stay() -> None:
+def test_integers_and_grouped_convolutions_stay() -> None:
     x, w = (np.round(v).astype(np.int32) for v in randoms((6, 1536), (1536, 24)))
     assert split(lambda b, x: b(dl.MatmulOp, x, b.weight(w)), x).ops == ["matmul"]
     (taps,) = randoms((3, 3, 128, 16))
@@ -133,7 +133,7 @@ def test_integers_and_convolutions_in_groups_stay() -> None:
     ]
 
 
-def test_open_sizes_and_targets_without_groups_stay() -> None:
+def test_dynamic_shapes_and_targets_without_work_groups_stay() -> None:
     open_ = dlc.jit(lambda x, w: x @ w, dynamic={"x": {0: "rows"}})
     whole = open_.lower(*randoms((6, 1536), (1536, 24))).program.module
     before = str(whole)
@@ -143,8 +143,8 @@ def test_open_sizes_and_targets_without_groups_stay() -> None:
     assert p.apply(SplitReductionsPass(CPU_LEVELS["cpu:avx2"])).ops == ["matmul"]
 
 
-# What follows a contraction: alone, in its kernel, in a kernel of rows, read twice.
-ENDINGS: list[Callable[[Any], Any]] = [
+# Epilogues: none, fused, in a row kernel, and with two readers.
+EPILOGUES: list[Callable[[Any], Any]] = [
     lambda y: y,
     lambda y: dnp.maximum(y + 0.5, 0) * 2,
     lambda y: dnp.tanh(y) + y,
@@ -155,10 +155,10 @@ ENDINGS: list[Callable[[Any], Any]] = [
 ]
 
 
-def drawn(seed: int) -> tuple[Callable[..., Any], list[Array]]:
-    """A contraction of few results and many terms, with an ending, and its arguments."""
+def random_contraction(seed: int) -> tuple[Callable[..., Any], list[Array]]:
+    """A contraction with few results and many terms, with an epilogue, and its arguments."""
     rng = np.random.default_rng(seed)
-    kind, ending = seed % 4, ENDINGS[int(rng.integers(len(ENDINGS)))]
+    kind, ending = seed % 4, EPILOGUES[int(rng.integers(len(EPILOGUES)))]
     m, n = (int(rng.choice([1, 2, 5, 8, 17, 33])) for _ in range(2))
     k = int(rng.choice([1024, 1280, 1536, 2048, 2304]))
     batch = int(rng.choice([1, 3]))
@@ -177,16 +177,16 @@ def drawn(seed: int) -> tuple[Callable[..., Any], list[Array]]:
     return (lambda x: ending(dlc.nn.conv(x, w / 40, strides=stride))), [a]
 
 
-def lowered(seed: int) -> tuple[Whole, list[Array], list[Array]]:
-    """A program, its arguments, and its results as the reference has them."""
-    function, arguments = drawn(seed)
+def lowered_program(seed: int) -> tuple[Whole, list[Array], list[Array]]:
+    """A program, its arguments, and its results on the reference backend."""
+    function, arguments = random_contraction(seed)
     whole = dlc.jit(function).lower(*arguments).program
     return whole, arguments, evaluate(whole.module.clone(), arguments, whole.weights)
 
 
 @pytest.mark.parametrize("seed", range(24))
 def test_random_contractions_at_each_level(seed: int) -> None:
-    whole, arguments, expected = lowered(seed)
+    whole, arguments, expected = lowered_program(seed)
     module = whole.module.clone()
     SplitReductionsPass(GPU).apply(None, module)  # pyright: ignore[reportArgumentType]
     module.verify()
@@ -210,13 +210,13 @@ def test_random_contractions_at_each_level(seed: int) -> None:
 )
 def test_random_contractions_on_devices(target: str, numerics: str) -> None:
     for seed in range(6):
-        whole, arguments, expected = lowered(seed)
+        whole, arguments, expected = lowered_program(seed)
         model = compile(whole, target, Options.of(num_threads=1, numerics=numerics))
         for got, want in zip(model.run_unchecked(arguments), expected, strict=True):
             np.testing.assert_allclose(np.asarray(got), want, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def test_what_becomes_of_the_sum_is_one_kernel_more() -> None:
+def test_epilogue_fuses_with_the_final_sum() -> None:
     w, bias = randoms((1536, 24), (24,))
 
     def layer(x: Any, residual: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`channels-last`, `fold-transposes-into-contractions` and `sink-reshapes`: data stays where it lies."""
+"""`channels-last`, `fold-transposes-into-contractions` and `sink-reshapes`: data is not copied to other layouts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 def conv(b: Writer, x: SSAValue, channels: int, kernel: int = 1) -> SSAValue:
-    """A convolution of a channels-first tensor, padded to keep its size, as the importer writes it."""
+    """A convolution of a channels-first tensor, padded to keep its size, as the importer emits it."""
     (w,) = randoms((kernel, kernel, x.type.get_shape()[1], channels), seed=kernel)
     border = (0, 0, kernel // 2, kernel // 2)
     x = b(dl.PadOp, x, b.scalar(0.0, like=x), low=border, high=border)
@@ -32,7 +32,7 @@ def conv(b: Writer, x: SSAValue, channels: int, kernel: int = 1) -> SSAValue:
 
 
 def data_transposes(p: Program) -> int:
-    """How many transposes move data, not weights."""
+    """Count the transposes of data, not of weights."""
     constant = {v for op in p.main.body.block.ops if not op.operands for v in op.results}
     return sum(isinstance(op, dl.TransposeOp) and op.x not in constant for op in p.main.body.block.ops)
 
@@ -42,7 +42,7 @@ def channels_last(p: Program, tolerance: float = 1e-5) -> Program:
     return p.apply(*passes, tolerance=tolerance)
 
 
-def test_one_transpose_at_each_end() -> None:
+def test_transposes_remain_at_both_ends_only() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         first = b(dl.ReluOp, conv(b, x, 4, 3))
         scale = b.weight(randoms((4, 1, 1))[0])
@@ -55,7 +55,7 @@ def test_one_transpose_at_each_end() -> None:
     assert p.ops[-1] == "transpose"
 
 
-def test_squeeze_and_excite_moves_channels_by_reshapes_only() -> None:
+def test_squeeze_and_excite_needs_reshapes_only() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = conv(b, x, 4)
         pooled = b(dl.ReduceMeanOp, y, axes=(2, 3), keepdims=True)
@@ -68,7 +68,7 @@ def test_squeeze_and_excite_moves_channels_by_reshapes_only() -> None:
     assert p.ops.count("reshape") == 1
 
 
-MOVES: dict[str, Any] = {
+SINKING_OPS: dict[str, Any] = {
     "concat": lambda b, x: b(dl.ConcatOp, x, x, axis=1),
     "slice": lambda b, x: b(dl.SliceOp, x, starts=(0, 1, 0, 2), limits=(2, 3, 4, 5), strides=(1, 1, 2, 1)),
     "reverse": lambda b, x: b(dl.ReverseOp, x, axes=(1,)),
@@ -81,16 +81,16 @@ MOVES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", MOVES)
-def test_a_transpose_moves_below(name: str) -> None:
-    p = program(lambda b, x: MOVES[name](b, b(dl.TransposeOp, x, permutation=FIRST)), *randoms((2, 4, 5, 3)))
+@pytest.mark.parametrize("name", SINKING_OPS)
+def test_transpose_sinks(name: str) -> None:
+    p = program(lambda b, x: SINKING_OPS[name](b, b(dl.TransposeOp, x, permutation=FIRST)), *randoms((2, 4, 5, 3)))
     p.apply(SimplifyPass(), ChannelsLastPass(), tolerance=1e-5)
-    # A pad is the exception: it shares a kernel with the transpose before it.
+    # The exception is a pad, which shares a kernel with the transpose before it.
     assert p.ops.index("transpose") == (0 if name == "pad" else len(p.ops) - 1)
 
 
 def enlarged(b: Writer, x: SSAValue) -> SSAValue:
-    """Images of twice the height and width, of weighted neighbours, as `Resize` reads them."""
+    """Upscale images by two along height and width with linear interpolation, as `Resize` is imported."""
     for axis, shape in ((2, (-1, 1)), (3, (-1,))):
         size = 2 * x.type.get_shape()[axis]
         before, after = (b.weight(((np.arange(size) + k) // 2 % (size // 2)).astype(np.int64)) for k in (0, 1))
@@ -100,8 +100,8 @@ def enlarged(b: Writer, x: SSAValue) -> SSAValue:
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_an_image_is_enlarged_between_convolutions_as_it_lies(last: bool) -> None:
-    """At the end of a model the small one is transposed."""
+def test_resize_between_convolutions_needs_no_transpose(last: bool) -> None:
+    """At the end of a model the small image is transposed."""
 
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = enlarged(b, conv(b, x, 4))
@@ -113,7 +113,7 @@ def test_an_image_is_enlarged_between_convolutions_as_it_lies(last: bool) -> Non
     assert kinds[-6:] == (["conv", "transpose"] + ["gather"] * 4 if last else ["gather"] * 4 + ["conv", "transpose"])
 
 
-def test_a_reshape_that_mixes_axes_keeps_its_transpose() -> None:
+def test_reshape_that_merges_axes_keeps_its_transpose() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.ReshapeOp, b(dl.TransposeOp, x, permutation=FIRST), shape=(2, 60))
 
@@ -136,10 +136,10 @@ def attention(b: Writer, x: SSAValue) -> SSAValue:
     return b(dl.ReshapeOp, b(dl.TransposeOp, mixed, permutation=(0, 2, 1, 3)), shape=(2, 5, 12))
 
 
-def test_heads_are_read_where_they_lie() -> None:
+def test_attention_heads_are_read_in_place() -> None:
     p = channels_last(program(attention, *randoms((2, 5, 12))))
     p.apply(FoldTransposesIntoContractionsPass(), tolerance=1e-5)
-    # The keys move, since their vectors run along the result's last axis; queries and values do not.
+    # The keys are transposed, since their vectors run along the result's last axis; queries and values are not.
     assert data_transposes(p) == 2
     assert p.ops.count("dot_general") == 2
 
@@ -155,7 +155,7 @@ def test_heads_are_read_where_they_lie() -> None:
         (((4,), (2, 6, 4)), 1),
     ],
 )
-def test_products_of_one_vector_read_a_transposed_matrix_where_it_lies(shapes: list[tuple[int, ...]], matrix: int) -> None:
+def test_vector_products_read_transposed_matrices_in_place(shapes: list[tuple[int, ...]], matrix: int) -> None:
     def body(b: Writer, *operands: SSAValue) -> SSAValue:
         sides = list(operands)
         order = (1, 0) if len(shapes[matrix]) == 2 else (0, 2, 1)
@@ -166,14 +166,14 @@ def test_products_of_one_vector_read_a_transposed_matrix_where_it_lies(shapes: l
     assert [op for op in p.ops if op != "reshape"] == ["matmul"]
 
 
-def test_transposed_weights_stay_expressions() -> None:
+def test_transposed_weights_stay_weight_expressions() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.MatmulOp, x, b(dl.TransposeOp, b.weight(randoms((3, 4))[0]), permutation=(1, 0)))
 
     assert program(body, *randoms((2, 4))).apply(FoldTransposesIntoContractionsPass()).ops == ["transpose", "matmul"]
 
 
-def test_elementwise_ops_move_above_a_reshape() -> None:
+def test_reshape_sinks_below_elementwise_ops() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.ReshapeOp, b(dl.MatmulOp, x, b.weight(randoms((4, 6))[0])), shape=(2, 3, 6))
         y = b(dl.AddOp, y, b.weight(randoms((6,))[0]))
@@ -188,12 +188,12 @@ def test_elementwise_ops_move_above_a_reshape() -> None:
     [
         ((1, 5, 6, 1, 3), (1, 5, 6, 3), (0, 1, 2, 0), True),
         ((5, 6, 3), (1, 5, 6, 3), (0, 1, 2, 0), True),
-        # Which of the axes of size 1 that is cannot be said, or axes are others.
+        # The unit axis is ambiguous, or other axes change.
         ((5, 1, 6, 3), (1, 5, 6, 3), (1, 1, 2, 0), False),
         ((1, 30, 3), (1, 5, 6, 3), (0, 1, 2, 0), False),
     ],
 )
-def test_a_pad_moves_above_a_reshape_of_unit_axes(
+def test_reshape_of_unit_axes_sinks_below_a_pad(
     made: tuple[int, ...], seen: tuple[int, ...], low: tuple[int, ...], sinks: bool
 ) -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
@@ -204,7 +204,7 @@ def test_a_pad_moves_above_a_reshape_of_unit_axes(
     assert p.ops == (["exp", "pad", "reshape"] if sinks else ["exp", "reshape", "pad"])
 
 
-def test_an_op_on_two_reshaped_values_moves_once() -> None:
+def test_op_on_two_reshaped_values_moves_once() -> None:
     def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
         values = [b(dl.ReshapeOp, b(dl.ExpOp, v), shape=(12,)) for v in (x, y)]
         return b(dl.AddOp, *values)
@@ -213,7 +213,7 @@ def test_an_op_on_two_reshaped_values_moves_once() -> None:
     assert p.ops == ["exp", "exp", "reshape", "add", "reshape"]
 
 
-def test_a_value_that_goes_several_ways_stays_reshaped() -> None:
+def test_diverging_consumers_keep_the_reshape() -> None:
     def body(b: Writer, x: SSAValue, mean: SSAValue) -> SSAValue:
         gradient = b(dl.ReshapeOp, b(dl.ReduceSumOp, x, axes=(0,), keepdims=True), shape=(4,))
         return b(dl.ConcatOp, b(dl.AddOp, mean, gradient), b(dl.MulOp, gradient, gradient), axis=0)
@@ -222,7 +222,7 @@ def test_a_value_that_goes_several_ways_stays_reshaped() -> None:
     assert p.ops == ["reduce_sum", "reshape", "add", "mul", "concat"]
 
 
-def test_an_operand_across_split_axes_keeps_the_reshape() -> None:
+def test_operand_broadcast_across_split_axes_keeps_the_reshape() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.ReshapeOp, b(dl.ExpOp, x), shape=(3, 4))
         return b(dl.AddOp, y, b.weight(randoms((4,))[0]))
@@ -231,7 +231,7 @@ def test_an_operand_across_split_axes_keeps_the_reshape() -> None:
 
 
 @pytest.mark.parametrize(("before", "moves"), [((2, 1, 3, 1, 4), True), ((2, 12), False)])
-def test_a_border_moves_above_a_reshape_that_leaves_out_axes_of_one_place(before: tuple[int, ...], moves: bool) -> None:
+def test_reshape_that_removes_unit_axes_sinks_below_a_pad(before: tuple[int, ...], moves: bool) -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.ReshapeOp, b(dl.ExpOp, x), shape=(2, 3, 4))
         y = b(dl.ReluOp, b(dl.AddOp, y, b.weight(randoms((4,))[0])))

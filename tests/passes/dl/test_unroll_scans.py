@@ -1,4 +1,4 @@
-"""Scans: read back as written, checked, evaluated step by step, and written out."""
+"""Scans: parsing and printing, verification, evaluation, and `unroll-scans`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlc.passes.dl.programs.bind_dims import bind_dims
 from dlc.passes.dl.programs.unroll_scans import UnrollScansPass
 from dlc.weights import WeightStore
 
-# h ← h · v + x; the sequence of what h is, and where it ends.
+# h ← h · v + x; the sequence of values of h, and the last one.
 RECURRENCE = """\
 builtin.module {
   func.func @main(%h: tensor<3xf32>, %xs: tensor<?x3xf32, #dl.dims<"n", 3>>, %v: tensor<3xf32>) -> (tensor<3xf32>, tensor<?x3xf32, #dl.dims<"n", 3>>) {
@@ -30,7 +30,7 @@ builtin.module {
   }
 }
 """
-# Sums of all prefixes of rows, by a scan in a scan.
+# Prefix sums of rows, by nested scans.
 NESTED = """\
 builtin.module {
   func.func @main(%z: tensor<f32>, %xs: tensor<4x3xf32>) -> (tensor<f32>, tensor<4x3xf32>) {
@@ -68,7 +68,7 @@ def unrolled(module: ModuleOp) -> ModuleOp:
 
 
 @pytest.mark.parametrize("text", [RECURRENCE, NESTED], ids=["recurrence", "nested"])
-def test_it_is_printed_as_it_was_written(text: str) -> None:
+def test_scans_round_trip(text: str) -> None:
     module = parsed(text)
     assert print_module(module) == text
     again = parsed(print_module(module, generic=True))
@@ -76,7 +76,7 @@ def test_it_is_printed_as_it_was_written(text: str) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 5])
-def test_a_recurrence_of_an_open_length(length: int) -> None:
+def test_scan_of_symbolic_length(length: int) -> None:
     h, xs, v = numbers(3), numbers(length, 3), numbers(3, 1)[:, 0]
     states = [h]
     for x in xs:
@@ -91,7 +91,7 @@ def test_a_recurrence_of_an_open_length(length: int) -> None:
             np.testing.assert_allclose(np.asarray(a), b, rtol=1e-6)
 
 
-def test_a_scan_in_a_scan() -> None:
+def test_nested_scans() -> None:
     z, xs = np.float32(1).reshape(()), numbers(4, 3)
     module = parsed(NESTED)
     for got in (evaluate(module, [z, xs]), evaluate(unrolled(module), [z, xs])):
@@ -100,7 +100,7 @@ def test_a_scan_in_a_scan() -> None:
         np.testing.assert_allclose(got[1], 1 + np.cumsum(xs, 1), rtol=1e-5)
 
 
-def test_an_open_length_is_not_written_out() -> None:
+def test_symbolic_length_is_not_unrolled() -> None:
     module = parsed(RECURRENCE)
     UnrollScansPass().apply(make_context(), module)
     assert print_module(module) == RECURRENCE
@@ -109,14 +109,14 @@ def test_an_open_length_is_not_written_out() -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        ('length = #dl.dims<"n">', 'length = #dl.dims<"m">', r"not m elements \(C1\)"),
+        ('length = #dl.dims<"n">', 'length = #dl.dims<"m">', r"expected sequences of m elements \(C1\)"),
         ("%x: tensor<3xf32>", "%x: tensor<3xf32>, %more: tensor<3xf32>", "a body takes"),
-        ("states = 1", "states = 7", "not as many"),
-        ("states = 1", "states = -1", "not as many"),
+        ("states = 1", "states = 7", "expected at least"),
+        ("states = 1", "states = -1", "expected at least"),
         ("dl.yield %3, %3 : tensor<3xf32>, tensor<3xf32>", "dl.yield %3 : tensor<3xf32>", "a body yields"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(right: str, wrong: str, message: str) -> None:
+def test_invalid_scans_are_rejected(right: str, wrong: str, message: str) -> None:
     assert right in RECURRENCE
     with pytest.raises(VerifyException, match=message):
         parsed(RECURRENCE.replace(right, wrong))

@@ -1,4 +1,4 @@
-"""`winograd`: convolutions by tiles compute the same, in fewer multiplications, where that pays."""
+"""`winograd`: convolutions by tiles compute the same with fewer multiplications, where that pays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlc.costs import Winograd
+from dlc.cost_model import WinogradCosts
 from dlc.dialects import dl
 from dlc.dialects.dl.base import number, shape_of
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
@@ -37,8 +37,8 @@ def rewritten(size: tuple[int, int], channels: int, o: int, **properties: int) -
     return program(lambda b, x: convolution(b, x, o, **properties), *image).apply(WinogradPass(AVX512), tolerance=1e-4)
 
 
-def of_images(p: Program) -> list[dl.WinogradInputOp]:
-    """What transforms images: tiles of weights do not overlap."""
+def image_transforms(p: Program) -> list[dl.WinogradInputOp]:
+    """Return the transforms of images: tiles of weights do not overlap."""
     inputs = (op for op in p.main.body.block.ops if isinstance(op, dl.WinogradInputOp))
     return [op for op in inputs if number(op.step) < shape_of(op.matrix)[1]]
 
@@ -46,13 +46,13 @@ def of_images(p: Program) -> list[dl.WinogradInputOp]:
 @pytest.mark.parametrize("size, step", [((28, 28), 4), ((24, 16), 4), ((14, 14), 2)])
 def test_tiles_that_divide_the_image(size: tuple[int, int], step: int) -> None:
     p = rewritten(size, 128, 128)
-    (tiles,) = of_images(p)
+    (tiles,) = image_transforms(p)
     assert shape_of(tiles.result)[3:5] == (size[0] // step, size[1] // step)
     assert "conv" not in p.ops and "slice" not in p.ops
 
 
 @pytest.mark.parametrize("size", [(27, 27), (21, 30)])
-def test_other_images_are_padded_and_cropped(size: tuple[int, int]) -> None:
+def test_other_images_are_padded_and_trimmed(size: tuple[int, int]) -> None:
     p = rewritten(size, 64, 96)
     assert p.ops[0] == "pad" and p.ops[-1] == "slice" and "winograd_output" in p.ops
 
@@ -66,24 +66,24 @@ def test_pads_become_one() -> None:
     assert p.ops.count("pad") == 1
 
 
-def test_elementwise_ops_come_before_the_crop() -> None:
+def test_elementwise_ops_precede_the_trim() -> None:
     def body(b: Writer, x: SSAValue, skip: SSAValue) -> SSAValue:
         biased = b(dl.AddOp, convolution(b, x, 128), b.weight(randoms((128,))[0]))
         return b(dl.AddOp, b(dl.ReluOp, biased), skip)
 
     p = program(body, *randoms((1, 29, 29, 64), (1, 27, 27, 128))).apply(WinogradPass(AVX512), tolerance=1e-4)
-    # What differs from place to place is added to the image as it should be.
+    # An operand that varies over the image is added correctly.
     assert p.ops[-5:] == ["winograd_output", "add", "relu", "slice", "add"]
 
 
 # Strips of three tiles of 4×4 with 16 channels in and out.
-_STRIPS = Winograd(input=0, output=0, made=0, weight=0, cached_bytes=1 << 10, strip_bytes=3 * 36 * 3 * 32 * 4)
-_IN_STRIPS = replace(AVX2, machine=replace(AVX2.machine, winograd=_STRIPS))
+_STRIPS = WinogradCosts(input=0, output=0, runtime_weight=0, weight=0, cached_bytes=1 << 10, strip_bytes=3 * 36 * 3 * 32 * 4)
+_IN_STRIPS = replace(AVX2, costs=replace(AVX2.costs, winograd=_STRIPS))
 
 
 @pytest.mark.parametrize("images, size, strips", [(1, (24, 12), [(1, 12, 12)] * 2), (6, (8, 8), [(2, 8, 8)] * 3)])
-def test_large_images_go_in_strips(images: int, size: tuple[int, int], strips: list[tuple[int, int, int]]) -> None:
-    """With all that is elementwise behind them, what is read twice too."""
+def test_large_images_are_split_into_strips(images: int, size: tuple[int, int], strips: list[tuple[int, int, int]]) -> None:
+    """Including elementwise consumers, also of a value with two readers."""
 
     def body(b: Writer, x: SSAValue, skip: SSAValue) -> SSAValue:
         biased = b(dl.AddOp, convolution(b, x, 16), b.weight(randoms((16,))[0]))
@@ -96,7 +96,7 @@ def test_large_images_go_in_strips(images: int, size: tuple[int, int], strips: l
     assert [o.name for o in p.main.body.block.ops if o.results and shape_of(o.results[0]) == skip.shape] == ["dl.concat"]
 
 
-def test_what_waits_for_all_strips_is_in_none() -> None:
+def test_ops_that_depend_on_all_strips_are_not_split() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.ReluOp, convolution(b, x, 16))
         return b(dl.SubOp, y, b(dl.ReduceSumOp, y, axes=(0, 1, 2)))
@@ -105,7 +105,7 @@ def test_what_waits_for_all_strips_is_in_none() -> None:
     assert p.ops.count("relu") == 3 and p.ops[-3:] == ["concat", "reduce_sum", "sub"]
 
 
-def test_bodies_of_very_many_ops_are_gone_through() -> None:
+def test_dependency_analysis_of_deep_bodies() -> None:
     v = "tensor<3xf32>"
     chain = "".join(f"    %{k + 1} = dl.neg %{k} : ({v}) -> {v}\n" for k in range(1_500))
     module = parse_module(
@@ -123,7 +123,7 @@ def test_bodies_of_very_many_ops_are_gone_through() -> None:
     WinogradPass(AVX512).apply(make_context(), module)
 
 
-def test_strips_are_cropped_as_one() -> None:
+def test_strips_share_one_trim() -> None:
     p = program(lambda b, x: b(dl.ReluOp, convolution(b, x, 16)), *randoms((1, 24, 14, 16)))
     p.apply(WinogradPass(_IN_STRIPS), tolerance=1e-4)
     assert p.ops[-3:] == ["relu", "concat", "slice"] and p.ops.count("winograd_output") == p.ops.count("relu") == 2
@@ -137,7 +137,7 @@ def test_other_convolutions_stay(properties: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("size, channels, o", [((7, 7), 512, 512), ((56, 56), 3, 8), ((8, 8), 4, 4)])
-def test_what_would_be_slower_stays(size: tuple[int, int], channels: int, o: int) -> None:
+def test_slower_cases_stay(size: tuple[int, int], channels: int, o: int) -> None:
     assert rewritten(size, channels, o).ops == ["conv"]
 
 
@@ -150,7 +150,7 @@ def test_other_types_stay() -> None:
 
 
 @pytest.mark.parametrize("images, tiles", [(1, False), (4, True)])
-def test_weights_that_are_computed_are_transformed_where_images_share_them(images: int, tiles: bool) -> None:
+def test_computed_weights_are_transformed_if_tiles_share_them(images: int, tiles: bool) -> None:
     def body(b: Writer, x: SSAValue, w: SSAValue) -> SSAValue:
         return b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=1)
 
@@ -160,7 +160,7 @@ def test_weights_that_are_computed_are_transformed_where_images_share_them(image
 
 
 @pytest.mark.parametrize("target, o, panel", [(AVX512, 128, 64), (AVX2, 128, 32), (AVX512, 64, None), (AVX512, 160, None)])
-def test_weights_that_are_computed_are_made_in_panels(target: Target, o: int, panel: int | None) -> None:
+def test_computed_weights_are_transformed_in_panels(target: Target, o: int, panel: int | None) -> None:
     def body(b: Writer, x: SSAValue, w: SSAValue) -> SSAValue:
         return b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=1)
 
@@ -170,17 +170,17 @@ def test_weights_that_are_computed_are_made_in_panels(target: Target, o: int, pa
     if panel is None:
         assert (6, 6, 1, 1, 1, 64 * o) in made
         return
-    # Read in panels and written so, by one kernel, and read by the product as they are.
+    # One kernel reads and writes panels, and the product reads them without packing.
     ops = [op.name for op in made[6, 6, o // panel, 1, 1, 64 * panel].body.block.ops]
     assert ops == ["dl.transpose", "dl.unpack", "dl.winograd_input", "dl.yield"]
     (product,) = (k for k in made.values() if any(isinstance(op, dl.MatmulOp) for op in k.body.block.ops))
     assert [shape_of(a) for a in product.body.block.args] == [(36, 128, 64), (36, o // panel, 64, panel)]
 
 
-def of_integers(channels: int, data: type, low: int, high: int) -> tuple[Program, np.ndarray]:
-    """A convolution of data between two numbers, of the type that a quantised model has, as i16, rewritten, and its result."""
+def integer_convolution(channels: int, data: type, low: int, high: int) -> tuple[Program, np.ndarray]:
+    """A rewritten convolution of data in a value range, of i16 as in quantized models, and its result."""
     random = np.random.default_rng(3)
-    # The largest of both, in places, so that sums are as large as they can be.
+    # The extreme values of both at some positions, so that sums are as large as possible.
     x = random.choice([low, high], (1, 10, 12, channels)).astype(data)
     w = random.choice([-128, 127], (3, 3, channels, 16)).astype(np.int8)
     x[0, :3, :3], w[..., 0], w[..., 1] = high, 127, -128
@@ -189,14 +189,14 @@ def of_integers(channels: int, data: type, low: int, high: int) -> tuple[Program
         pair = b(dl.CastOp, x, to=_I16), b(dl.CastOp, b.weight(w), to=_I16)
         return b(dl.ConvOp, *pair, strides=(1, 1), dilations=(1, 1), groups=1, result=i32)
 
-    machine = replace(AVX2.machine, winograd=Winograd(input=0, output=0, made=0, weight=0))
+    costs = replace(AVX2.costs, winograd=WinogradCosts(input=0, output=0, runtime_weight=0, weight=0))
     p = program(body, x)
     (before,) = p.run()
-    WinogradPass(replace(AVX2, machine=machine)).apply(None, p.module)  # type: ignore[arg-type]
+    WinogradPass(replace(AVX2, costs=costs)).apply(None, p.module)  # type: ignore[arg-type]
     return p, before
 
 
-# As large a tile as the sums of so many products of bytes can be told apart with, which are read back modulo 2³².
+# The largest tile for which sums of that many int8 products are recoverable modulo 2³².
 @pytest.mark.parametrize(
     "channels, data, low, high, step",
     [
@@ -209,18 +209,18 @@ def of_integers(channels: int, data: type, low: int, high: int) -> tuple[Program
     ],
 )
 def test_integers_are_exact(channels: int, data: type, low: int, high: int, step: int) -> None:
-    p, before = of_integers(channels, data, low, high)
-    (tiles,) = of_images(p)
+    p, before = integer_convolution(channels, data, low, high)
+    (tiles,) = image_transforms(p)
     assert number(tiles.step) == step
     np.testing.assert_array_equal(p.run()[0], before)
 
 
-def test_integers_that_would_not_fit_stay() -> None:
+def test_integers_that_overflow_stay() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         w = b.weight(np.full((3, 3, 64, 64), 9, np.int16))
         return b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=1, result=i32)
 
-    # Nothing is known of i16 but that tiles of it would not be.
+    # Tiles of arbitrary i16 values would overflow i16.
     assert program(body, np.zeros((1, 30, 30, 64), np.int16)).apply(WinogradPass()).ops == ["conv"]
 
 
@@ -244,7 +244,7 @@ def test_stated_error() -> None:
 @pytest.mark.parametrize(
     "images, frames, taps, stride, dilation", [(1, 8, 3, 1, 1), (2, 7, 3, 2, 1), (2, 6, 2, 1, 3), (1, 4, 1, 1, 1)]
 )
-def test_frames_of_a_film_are_images(images: int, frames: int, taps: int, stride: int, dilation: int) -> None:
+def test_video_frames_become_images(images: int, frames: int, taps: int, stride: int, dilation: int) -> None:
     x, w, bias = randoms((images, frames, 22, 22, 32), (taps, 3, 3, 32, 64), (64,))
     places = (images, (frames - (taps - 1) * dilation - 1) // stride + 1, 20, 20, 64)
     (beside,) = randoms(places, seed=1)
@@ -256,14 +256,14 @@ def test_frames_of_a_film_are_images(images: int, frames: int, taps: int, stride
         return b(dl.MaximumOp, y, b.scalar(0, like=y))
 
     p = program(body, x).apply(WinogradPass(AVX512), tolerance=1e-4)
-    assert len(of_images(p)) >= 1 and "conv" not in p.ops
-    # What is elementwise goes with the images: all that is behind it are views.
+    assert len(image_transforms(p)) >= 1 and "conv" not in p.ops
+    # Elementwise ops apply to the images; only views follow.
     behind = p.ops[len(p.ops) - p.ops[::-1].index("maximum") :]
     assert set(behind) <= {"concat", "slice", "reshape"} and behind[-1] == "reshape"
 
 
 @pytest.mark.parametrize("strides, groups", [((1, 2, 1), 1), ((1, 1, 1), 2)])
-def test_other_films_stay(strides: tuple[int, int, int], groups: int) -> None:
+def test_other_videos_stay(strides: tuple[int, int, int], groups: int) -> None:
     x, w = randoms((1, 4, 22, 22, 32), (3, 3, 3, 32 // groups, 64))
 
     def body(b: Writer, x: SSAValue) -> SSAValue:

@@ -1,4 +1,4 @@
-"""What a mask hides is not computed where training keeps the weights of attention."""
+"""Masked blocks are skipped in training, where attention weights are stored."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ AVX2 = CPU_LEVELS["cpu:avx2"]
 
 
 @pytest.mark.parametrize(("hides", "expected"), [(-np.inf, [[0], [0], [2], [2, 3]]), (0.0, [])])
-def test_kernels_say_what_a_mask_may_hide(hides: float, expected: list[list[int]]) -> None:
-    """Scores by the mask, sums and products by weights; nothing where a mask only makes zeros of scores."""
+def test_masked_arguments_are_marked(hides: float, expected: list[list[int]]) -> None:
+    """Masks of scores are marked, and operands of sums and products with weights; not masks that only zero scores."""
 
     def body(b: Writer, q: SSAValue, k: SSAValue, v: SSAValue, w: SSAValue, mask: SSAValue) -> Sequence[SSAValue]:
         scores = b(dl.SelectOp, mask, b(dl.MatmulOp, q, k), b.scalar(hides, like=q))
@@ -39,7 +39,7 @@ def test_kernels_say_what_a_mask_may_hide(hides: float, expected: list[list[int]
     assert sorted(filter(None, found)) == expected
 
 
-def test_a_kernel_that_is_given_what_is_known_and_what_is_not_becomes_two() -> None:
+def test_kernels_with_different_facts_are_duplicated() -> None:
     def body(b: Writer, scores: SSAValue, mask: SSAValue, v: SSAValue) -> Sequence[SSAValue]:
         masked = b(dl.SelectOp, mask, scores, b.scalar(-np.inf, like=scores))
         return [b(dl.MatmulOp, b(dl.SoftmaxOp, masked, axis=1), v), b(dl.MatmulOp, scores, v)]
@@ -53,8 +53,8 @@ def test_a_kernel_that_is_given_what_is_known_and_what_is_not_becomes_two() -> N
     assert [kernels[d.symbol].zeros for d in products] == [(0,), ()]
 
 
-def test_attention_of_training_by_masks_of_all_kinds() -> None:
-    """Blocks of zeros before, behind and between what counts; rows that see nothing; sizes that no tile divides."""
+def test_attention_gradients_with_masks() -> None:
+    """Zero blocks before, after and between unmasked ones; fully masked rows; sizes that no tile divides."""
 
     def loss(q: Any, k: Any, v: Any, mask: Any) -> Any:
         return (nn.attention(q, k, v, mask=mask) ** 2).sum()

@@ -1,4 +1,4 @@
-"""`form-kernels`: which ops share a kernel, on the smallest programs that show it."""
+"""`form-kernels`: which ops are fused, on minimal programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import dlc
 import dlc.numpy as dnp
-from dlc.costs import Machine
+from dlc.cost_model import CostModel
 from dlc.dialects import dl
 from dlc.dialects.registry import make_context
 from dlc.instrument.provenance import origins
@@ -30,7 +30,7 @@ def formed(body: Callable[..., SSAValue | Sequence[SSAValue]], *inputs: Array) -
 
 
 def kernels(p: Program) -> list[list[str]]:
-    """The ops of each kernel, in the order in which they run."""
+    """Return the ops of each kernel, in execution order."""
     by_name = {k.symbol: k for k in p.module.ops if isinstance(k, dl.KernelOp)}
     dispatches = [d for d in p.main.body.block.ops if isinstance(d, dl.DispatchOp)]
     return [
@@ -56,7 +56,7 @@ def bias(b: Writer, x: SSAValue) -> SSAValue:
 IMAGE = (1, 6, 7, 4)
 
 
-def test_a_contraction_takes_what_follows_and_the_border_of_the_next() -> None:
+def test_a_contraction_fuses_its_epilogue_and_the_next_padding() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.ReluOp, bias(b, conv(b, pad(b, x))))
         return b(dl.ReluOp, b(dl.AddOp, conv(b, pad(b, y)), x))
@@ -65,7 +65,7 @@ def test_a_contraction_takes_what_follows_and_the_border_of_the_next() -> None:
     assert kernels(p) == [["pad"], ["conv", "add", "relu", "pad"], ["conv", "add", "relu"]]
 
 
-def test_equal_groups_run_one_kernel_unless_they_read_other_kinds_of_values() -> None:
+def test_equal_groups_share_a_kernel_if_their_inputs_are_of_equal_kind() -> None:
     def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
         first, second = (b(dl.MatmulOp, x, b.weight(randoms((4, 4), seed=k)[0])) for k in range(2))
         return b(dl.MatmulOp, b(dl.MatmulOp, first, second), y)
@@ -78,20 +78,17 @@ def test_equal_groups_run_one_kernel_unless_they_read_other_kinds_of_values() ->
     assert packed == [True, True, False, False]
 
 
-def test_why_a_kernel_ends_is_said_of_the_op_behind_a_view() -> None:
+def test_the_refusal_reason_is_of_the_op_after_a_view() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.NegOp, b(dl.ReshapeOp, b(dl.ReluOp, conv(b, x, 1)), shape=(4, 4, 4)))
 
     first, second = form_kernels(program(body, *randoms((1, 4, 4, 4))).module, CPU_LEVELS["cpu:avx2"])
     view = "it is a view of a buffer and costs nothing"
-    assert (
-        first.reason
-        == f"{view}; dl.neg behind it: it goes over 4×4×4, this kernel over 1×4×4×4: of one shape they share a kernel"
-    )
+    assert first.reason == f"{view}; dl.neg after it: its shape is 4×4×4, this kernel's is 1×4×4×4; fusion needs equal shapes"
     assert second.reason == "the program returns it"
 
 
-def test_other_readers_of_a_padded_value_read_a_crop() -> None:
+def test_other_readers_of_a_padded_value_read_a_slice() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.ReluOp, conv(b, x, 1))
         z = b(dl.AddOp, conv(b, pad(b, y)), y)
@@ -122,7 +119,7 @@ def test_a_value_that_is_returned_is_not_padded() -> None:
     assert kernels(formed(body, *randoms(IMAGE))) == [["relu"], ["pad"], ["conv"]]
 
 
-def test_a_gate_joins_its_contraction() -> None:
+def test_a_gate_is_fused_into_its_contraction() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.MatmulOp, x, b.weight(randoms((4, 5))[0]))
         z = b(dl.MatmulOp, x, b.weight(randoms((4, 5), seed=1)[0]))
@@ -179,15 +176,15 @@ def test_rows_too_long_for_the_cache_do_not_stay_in_one_kernel() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.SoftmaxOp, x, axis=1)
 
-    (x,) = randoms((2, Machine().row_elements + 1))
+    (x,) = randoms((2, CostModel().max_row_elements + 1))
     long = program(body, x).apply(DecomposeCompositesPass(), tolerance=1e-5).apply(FormKernelsPass(), tolerance=1e-5)
     assert [ops[0] for ops in kernels(long)] == ["reduce_max", "sub", "reduce_sum", "mul"]
-    (short,) = randoms((2, Machine().row_elements))
+    (short,) = randoms((2, CostModel().max_row_elements))
     assert kernels(program(body, short).apply(DecomposeCompositesPass()).apply(FormKernelsPass())) == [["softmax"]]
 
 
-def test_what_is_returned_is_made_where_it_is_needed() -> None:
-    """A step of an optimiser: two means of a gradient and what follows from both, in one kernel of three results."""
+def test_returned_values_are_fused_into_their_readers() -> None:
+    """An optimizer step: two moments of a gradient and values derived from both, in one kernel with three results."""
 
     def body(b: Writer, g: SSAValue, m: SSAValue, v: SSAValue, bias: SSAValue) -> Sequence[SSAValue]:
         mean = b(dl.AddOp, b(dl.MulOp, m, b.scalar(0.9, like=m)), g)
@@ -199,7 +196,7 @@ def test_what_is_returned_is_made_where_it_is_needed() -> None:
     assert kernels(p) == [["sqrt"], ["mul", "add", "mul", "mul", "add", "div", "div"]]
 
 
-def test_what_goes_two_ways_and_meets_again_is_in_the_kernel_where_it_meets() -> None:
+def test_paths_that_join_again_are_fused_where_they_join() -> None:
     def body(b: Writer, x: SSAValue, y: SSAValue) -> SSAValue:
         near = b(dl.SubOp, x, y)
         size = b(dl.AbsOp, y)
@@ -211,7 +208,7 @@ def test_what_goes_two_ways_and_meets_again_is_in_the_kernel_where_it_meets() ->
     assert kernels(p) == [["sub", "abs", "exp", "less", "less", "and"]]
 
 
-def test_makers_that_others_read_too_stay_outside() -> None:
+def test_producers_with_other_readers_are_not_fused() -> None:
     def body(b: Writer, x: SSAValue, y: SSAValue) -> list[SSAValue]:
         near = b(dl.SubOp, x, y)
         size = b(dl.AbsOp, y)
@@ -223,7 +220,7 @@ def test_makers_that_others_read_too_stay_outside() -> None:
     assert kernels(p) == [["abs", "exp"], ["sub", "add"], ["matmul"]]
 
 
-def test_makers_of_a_reduction_may_meet_again() -> None:
+def test_producers_of_a_reduction_may_join_again() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         size = b(dl.AbsOp, x)
         both = b(dl.MulOp, b(dl.ExpOp, size), b(dl.SinOp, size))
@@ -232,7 +229,7 @@ def test_makers_of_a_reduction_may_meet_again() -> None:
     assert kernels(formed(body, *randoms((5, 8)))) == [["abs", "exp", "sin", "mul", "reduce_sum"]]
 
 
-def test_a_reduction_of_other_axes_takes_what_it_reads() -> None:
+def test_a_reduction_of_other_axes_fuses_its_producers() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         total = b(dl.ReduceSumOp, b(dl.ExpOp, b(dl.MulOp, x, x)), axes=(0,), keepdims=True)
         return b(dl.MulOp, total, b.scalar(0.5, like=x))
@@ -255,11 +252,11 @@ def test_movements_are_read_through_where_vectors_stay_contiguous() -> None:
         turned = b(dl.SliceOp, turned, starts=(1, 0), limits=(4, 4), strides=(1, 1))
         return b(dl.MatmulOp, part, turned)
 
-    # A right operand with its columns apart is copied first, the slice of it included.
+    # A right operand with strided columns is copied first, including its slice.
     assert kernels(formed(body, *randoms((4, 4)))) == [["transpose", "slice"], ["slice", "matmul"]]
 
 
-def test_concatenation_takes_what_makes_its_parts() -> None:
+def test_concatenation_fuses_producers_of_its_operands() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         low = b(dl.SliceOp, x, starts=(0, 0), limits=(3, 2), strides=(1, 1))
         high = b(dl.SliceOp, x, starts=(0, 2), limits=(3, 4), strides=(1, 1))
@@ -268,7 +265,7 @@ def test_concatenation_takes_what_makes_its_parts() -> None:
     assert kernels(formed(body, *randoms((3, 4)))) == [["slice", "neg", "slice", "concat"], ["relu"]]
 
 
-def test_expressions_of_weights_and_reshapes_stay_outside() -> None:
+def test_weight_expressions_and_reshapes_are_not_fused() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         w = b(dl.MulOp, b.weight(randoms((4, 5))[0]), b.weight(randoms((5,))[0]))
         return b(dl.ReluOp, b(dl.ReshapeOp, b(dl.MatmulOp, x, w), shape=(15,)))
@@ -283,7 +280,7 @@ def test_a_chain_through_another_kernel_is_no_cycle() -> None:
         z = b(dl.MatmulOp, y, y)
         return b(dl.AddOp, b(dl.NegOp, y), z)
 
-    # The sum reads a product of what the first kernel makes: it belongs to the product's.
+    # The sum reads a product of the first kernel's result: it belongs to the product's kernel.
     assert kernels(formed(body, *randoms((4, 4)))) == [["exp"], ["matmul", "neg", "add"]]
 
 
@@ -298,7 +295,7 @@ def test_origins_follow_the_ops() -> None:
     assert [origins(op.location) for op in kernel.body.block.ops][:-1] == [("#0",), ("#1",), ("#2",)]
 
 
-def test_equal_kernels_are_one() -> None:
+def test_equal_kernels_are_merged() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         y = b(dl.ReluOp, bias(b, conv(b, x, 1)))
         z = b(dl.ReluOp, bias(b, conv(b, y, 1)))
@@ -336,7 +333,7 @@ builtin.module {
 """
 
 
-def test_what_every_step_of_a_loop_reads_is_packed_before_it() -> None:
+def test_loop_invariant_operands_are_packed_before_the_loop() -> None:
     target = CPU_LEVELS["cpu:avx2"]
     p = Program(parse_module(make_context(), RECURRENCE), WeightStore(), randoms((5, 40), (40, 40)))
     p.apply(FormKernelsPass(target), AssignLayoutsPass(target), DedupeKernelsPass(), tolerance=1e-5)
@@ -344,7 +341,7 @@ def test_what_every_step_of_a_loop_reads_is_packed_before_it() -> None:
     assert kernels(p) == [["pack"]]
 
 
-def test_weights_of_groups_stay_as_they_are() -> None:
+def test_weights_of_grouped_convolutions_are_not_packed() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.ConvOp, x, b.weight(randoms((3, 3, 1, 4))[0]), strides=(1, 1), dilations=(1, 1), groups=4)
 
@@ -352,11 +349,11 @@ def test_weights_of_groups_stay_as_they_are() -> None:
 
 
 def rows(b: Writer, x: SSAValue, start: int, limit: int) -> SSAValue:
-    """Some rows of a matrix."""
+    """Return some rows of a matrix."""
     return b(dl.SliceOp, x, starts=(start, 0), limits=(limit, x.type.get_shape()[1]), strides=(1, 1))
 
 
-def test_a_slice_that_is_one_piece_of_a_buffer_is_in_no_kernel() -> None:
+def test_contiguous_slices_are_views() -> None:
     def body(b: Writer, x: SSAValue) -> list[SSAValue]:
         y = b(dl.MatmulOp, x, b.weight(randoms((16, 16))[0]))
         return [b(dl.ExpOp, rows(b, y, k, k + 1)) for k in range(4)]
@@ -366,7 +363,7 @@ def test_a_slice_that_is_one_piece_of_a_buffer_is_in_no_kernel() -> None:
     assert len({k.symbol for k in p.module.ops if isinstance(k, dl.KernelOp)}) == 2
 
 
-def test_what_is_joined_of_pieces_is_in_no_kernel() -> None:
+def test_contiguous_concatenations_are_no_kernels() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         w = b.weight(randoms((16, 16))[0])
         pieces = [b(dl.ReluOp, b(dl.MatmulOp, rows(b, x, k, k + 2), w)) for k in (0, 2)]
@@ -376,26 +373,26 @@ def test_what_is_joined_of_pieces_is_in_no_kernel() -> None:
     assert kernels(p) == [["slice", "matmul", "relu"]] * 2 + [["exp"]] and "concat" in p.ops
 
 
-def test_what_is_joined_of_parts_of_rows_is_a_kernel() -> None:
+def test_strided_concatenations_are_kernels() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         return b(dl.ConcatOp, *(b(dl.MatmulOp, x, b.weight(randoms((16, 16))[0])) for _ in range(2)), axis=1)
 
     assert kernels(formed(body, *randoms((4, 16))))[-1] == ["concat"]
 
 
-def test_a_piece_that_is_returned_is_copied() -> None:
+def test_returned_slices_are_copied() -> None:
     def body(b: Writer, x: SSAValue) -> list[SSAValue]:
         y = b(dl.MatmulOp, x, b.weight(randoms((16, 10))[0]))
         return [rows(b, x, 1, 2), y, rows(b, y, 1, 3), b(dl.ReshapeOp, rows(b, y, 3, 4), shape=(10,))]
 
     p = formed(body, *randoms((4, 16)))
     assert kernels(p) == [["matmul"]]
-    # What is returned itself is not copied.
+    # A value that is returned directly is not copied.
     BufferizeHostPass().apply(Context(), p.module)
     assert sum(isinstance(op, memref.CopyOp) for op in p.main.walk()) == 3
 
 
-def test_a_long_chain_is_cut_and_its_end_joins_what_reduces_it() -> None:
+def test_long_chains_are_split_and_their_end_joins_a_reduction() -> None:
     def body(b: Writer, x: SSAValue) -> SSAValue:
         for _ in range(300):
             x = b(dl.NegOp, x)
@@ -405,7 +402,7 @@ def test_a_long_chain_is_cut_and_its_end_joins_what_reduces_it() -> None:
     assert sum(sizes) == 301 and max(sizes) <= 65 and len(sizes) <= 6
 
 
-def test_other_slices_are_read_through() -> None:
+def test_other_slices_are_fused() -> None:
     def pieces(b: Writer, x: SSAValue) -> list[SSAValue]:
         y = b(dl.MatmulOp, x, b.weight(randoms((16, 16))[0]))
         columns = b(dl.SliceOp, y, starts=(0, 0), limits=(4, 8), strides=(1, 1))
@@ -429,8 +426,8 @@ def test_other_slices_are_read_through() -> None:
 
 
 @pytest.mark.parametrize("op", ["remainder", "floor_divide", "power"])
-def test_divisions_of_integers_leave_products_of_open_sizes(op: str) -> None:
-    """Of tiles of many kinds each would have as many divisions as lanes."""
+def test_integer_divisions_leave_products_of_dynamic_shape(op: str) -> None:
+    """Each of the many tile sizes would have as many scalar divisions as lanes."""
 
     def count(**given: Any) -> int:
         function = dlc.jit(lambda x, y, z: getattr(dnp, op)(dnp.matmul(x, y), z), **given)

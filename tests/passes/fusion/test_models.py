@@ -1,4 +1,4 @@
-"""Whole models through the stages `dl` and `fusion`: equal values after every pass, and the kernels one expects."""
+"""Whole models through the stages `dl` and `fusion`: equal values after every pass, and the expected kernels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bound(model: ImportedModel, arrays: dict[str, np.ndarray]) -> ModuleOp:
 
 
 @pytest.mark.parametrize("name", TOLERANCE)
-def test_each_pass_keeps_the_values(name: str) -> None:
+def test_each_pass_preserves_results(name: str) -> None:
     arrays, _ = next(recordings(name))
     model = import_model(path_of(name))
     module = bound(model, arrays)
@@ -54,16 +54,16 @@ def fused(model: onnx.ModelProto) -> ModuleOp:
 
 
 def ops_in_kernels(module: ModuleOp) -> Counter[str]:
-    """How often each op runs, kernels counted once per dispatch."""
+    """Return how often each op runs; kernels count once per dispatch."""
     kernels = {k.symbol: [op.name for op in k.body.block.ops] for k in module.ops if isinstance(k, dl.KernelOp)}
     return Counter(name for op in module.walk() if isinstance(op, dl.DispatchOp) for name in kernels[op.symbol])
 
 
-# Each: convolutions and the classifier, the image's border, pools, gates and joins; no more.
+# Kernels per model: convolutions and the classifier, padding of the image, pools, gates and concatenations; no others.
 @pytest.mark.parametrize(
     ("name", "dispatches"), [("resnet18", 24), ("mobilenet_v2", 55), ("squeezenet1_1", 39), ("efficientnet_b0", 116)]
 )
-def test_no_transpose_is_left_between_convolutions(name: str, dispatches: int) -> None:
+def test_no_transposes_between_convolutions(name: str, dispatches: int) -> None:
 
     module = fused(filled(name))
     counts = ops_in_kernels(module)

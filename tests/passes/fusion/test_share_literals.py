@@ -1,4 +1,4 @@
-"""Kernels that differ in numbers alone are one."""
+"""Kernels that differ in literals alone are merged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AVX2 = CPU_LEVELS["cpu:avx2"]
 
 
 def shared(numbers: Sequence[float], dtype: type = np.float32) -> Program:
-    """Results k·x + 1 of their own kernels, before and after which the program computes the same."""
+    """Return results k·x + 1 of separate kernels; check that the program computes the same before and after sharing."""
 
     def body(b: Writer, x: SSAValue) -> Sequence[SSAValue]:
         return [b(dl.AddOp, b(dl.MulOp, x, b.scalar(k, like=x)), b.scalar(1, like=x)) for k in numbers]
@@ -42,20 +42,20 @@ def shared(numbers: Sequence[float], dtype: type = np.float32) -> Program:
     ],
     ids=["eight", "seven", "integers", "seven that differ"],
 )
-def test_how_many_kernels_are_left(numbers: Sequence[float], dtype: type, kernels: int) -> None:
+def test_kernel_count(numbers: Sequence[float], dtype: type, kernels: int) -> None:
     p = shared(numbers, dtype)
     assert sum(isinstance(op, KernelOp) for op in p.module.ops) == kernels
 
 
-def test_numbers_that_do_not_differ_stay() -> None:
+def test_equal_literals_are_not_arguments() -> None:
     p = shared(range(1, 10))
     assert {len(op.operands) for op in p.module.walk() if isinstance(op, DispatchOp)} == {2}
     (kernel,) = (op for op in p.module.ops if isinstance(op, KernelOp))
     assert [op.reference() for op in kernel.body.block.ops if isinstance(op, dl.ConstantOp)] == [1.0]
 
 
-def test_in_loops() -> None:
-    """Numbers come from above the loop."""
+def test_literals_in_loops() -> None:
+    """Literals are passed from above the loop."""
 
     def steps(x: Any) -> Any:
         def body(carry: Any, _: None) -> Any:

@@ -1,11 +1,11 @@
-"""Which states of loops are changed where they are."""
+"""In-place updates of loop states."""
 
 from __future__ import annotations
 
 import pytest
 
 from dlc.dialects import dl
-from dlc.dialects.dl.programs.program import written_over
+from dlc.dialects.dl.programs.program import output_aliases
 from dlc.dialects.registry import make_context
 from dlc.ir import parse_module, print_module
 from dlc.passes.fusion.update_in_place import UpdateInPlacePass
@@ -50,11 +50,11 @@ func.func @main(%t: {T}, %i: tensor<i64>, %first: {ROW}) -> ({T}, {ROW}) {{
     again = parse_module(make_context(), print_module(module))
     (dispatch,) = (op for op in again.walk() if isinstance(op, dl.program.DispatchOp) and op.symbol == "change")
     (kernel,) = (op for op in again.ops if isinstance(op, dl.program.KernelOp) and op.symbol == "change")
-    assert written_over(kernel) == written_over(dispatch)
-    return written_over(dispatch)
+    assert output_aliases(kernel) == output_aliases(dispatch)
+    return output_aliases(dispatch)
 
 
-def test_rows_are_written_where_the_state_is() -> None:
+def test_rows_are_updated_in_place() -> None:
     assert marked(CHANGE) == {0: 0}
     assert marked(f"{READ}\n{CHANGE}", "%r") == {0: 0}
 
@@ -64,5 +64,5 @@ def test_rows_are_written_where_the_state_is() -> None:
     [(f"{CHANGE}\n{READ}", KERNELS), (CHANGE, NEGATED)],
     ids=["what it was is read later", "what it was is changed everywhere"],
 )
-def test_a_state_that_is_needed_as_it_was_is_copied(body: str, kernels: str) -> None:
+def test_a_state_that_is_read_later_is_copied(body: str, kernels: str) -> None:
     assert marked(body, "%r" if "%r" in body else "%x", kernels) == {}

@@ -1,4 +1,4 @@
-"""The host program: weight expressions, buffers, one arena."""
+"""The host program: weight expressions, bufferization, arena planning."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from dlc.dialects.entry import entry_of, inputs_of, outputs_of
 from dlc.dialects.registry import make_context
 from dlc.errors import UnsupportedError
 from dlc.ir import ModuleOp, memref, parse_module, print_module
-from dlc.passes.host.arena import Lifetime, place, share
+from dlc.passes.host.arena import Lifetime, assign_offsets, assign_slots
 from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.evaluate_weight_expressions import evaluate_weight_expressions
 from dlc.passes.host.plan_arena import PlanArenaPass
@@ -43,7 +43,7 @@ func.func @main(%x: tensor<16xf32> {dl.name = "in"}) -> (tensor<4x4xf32> {dl.nam
 """
 
 
-def test_a_chain_takes_two_places_and_writes_its_output_in_place():
+def test_chain_takes_two_buffers_and_writes_its_output_in_place():
     module = planned(CHAIN)
     main = entry_of(module)
     arenas = [op for op in main.body.block.ops if isinstance(op, host.ArenaOp)]
@@ -55,13 +55,13 @@ def test_a_chain_takes_two_places_and_writes_its_output_in_place():
     assert str(launches[0].location) == 'loc("first")'
 
 
-def test_what_waits_is_the_same_buffer_and_keeps_nothing_alive():
+def test_after_is_an_alias_and_extends_no_lifetime():
     module = planned("""
     func.func @main(%x: tensor<16xf32>) -> tensor<16xf32> {
       %a = dl.dispatch @k(%x) : (tensor<16xf32>) -> tensor<16xf32>
       %b = dl.dispatch @k(%x) : (tensor<16xf32>) -> tensor<16xf32>
       %c = dl.dispatch @k(%b) : (tensor<16xf32>) -> tensor<16xf32>
-      %d = dl.after %a, %c : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
+      %d = dl.add_dependency %a, %c : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
       %e = dl.dispatch @k(%d) : (tensor<16xf32>) -> tensor<16xf32>
       %y = dl.dispatch @k(%e) : (tensor<16xf32>) -> tensor<16xf32>
       func.return %y : tensor<16xf32>
@@ -74,7 +74,7 @@ def test_what_waits_is_the_same_buffer_and_keeps_nothing_alive():
     assert len(set(places)) == 3 and places[3] in places[1:3]
 
 
-def test_names_of_inputs_and_outputs_survive():
+def test_input_and_output_names_are_kept():
     header = print_module(entry_of(planned(CHAIN))).splitlines()[0]
     assert '"in"' in header and '"out"' in header and "host.output" in header
     again = parse(print_module(planned(CHAIN)))
@@ -96,7 +96,7 @@ def test_outputs_that_no_kernel_writes_are_copied():
     assert not any(isinstance(op, host.ArenaOp | memref.AllocOp) for op in main.body.block.ops)
 
 
-def test_a_reshape_of_a_later_use_keeps_the_buffer_alive():
+def test_use_through_a_reshape_extends_the_lifetime():
     module = planned("""
     func.func @main(%x: tensor<16xf32>) -> tensor<16xf32> {
       %a = dl.dispatch @k(%x) : (tensor<16xf32>) -> tensor<16xf32>
@@ -125,7 +125,7 @@ def negation(name: str, shape: str, dims: str) -> str:
     }}"""
 
 
-def test_what_is_joined_is_written_where_it_is():
+def test_concat_operands_are_written_in_place():
     module = planned("""
     func.func @main(%x: tensor<1x16xf32>) -> tensor<64xf32> {
       %a = dl.dispatch @k(%x) : (tensor<1x16xf32>) -> tensor<1x16xf32>
@@ -139,7 +139,7 @@ def test_what_is_joined_is_written_where_it_is():
     main = entry_of(module)
     (arena,) = [op for op in main.body.block.ops if isinstance(op, host.ArenaOp)]
     k, m, n = (op for op in main.body.block.ops if isinstance(op, host.LaunchOp))
-    # Twice the same, and what no kernel makes, is copied.
+    # Duplicates, and values that no kernel computes, are copied.
     copies = [op.destination for op in main.body.block.ops if isinstance(op, memref.CopyOp)]
     parts = [k.arguments[-1], m.arguments[-1], *copies]
     assert [(v.owner.source, v.owner.static_offsets.get_values()) for v in parts] == [
@@ -148,7 +148,7 @@ def test_what_is_joined_is_written_where_it_is():
     assert m.arguments[0] is k.arguments[-1] and n.arguments[0] is arena.result
 
 
-def test_parts_of_what_is_joined_are_where_the_evaluator_finds_them():
+def test_evaluator_finds_pieces_of_concatenations():
     module = planned(f"""
     func.func @main(%x: tensor<2x16xf32>) -> (tensor<4x16xf32>, tensor<16xf32>, tensor<16x2xf32>) {{
       %a = dl.dispatch @n(%x) : (tensor<2x16xf32>) -> tensor<2x16xf32>
@@ -176,7 +176,7 @@ def test_parts_of_what_is_joined_are_where_the_evaluator_finds_them():
     np.testing.assert_array_equal(columns, -x.reshape(16, 2))
 
 
-def test_slices_of_whole_rows_are_parts_of_buffers():
+def test_contiguous_slices_are_views():
     module = planned("""
     func.func @main(%x: tensor<4x16xf32>) -> (tensor<16xf32>, tensor<4x16xf32>, tensor<1x16xf32>) {
       %a = dl.dispatch @k(%x) : (tensor<4x16xf32>) -> tensor<4x16xf32>
@@ -201,7 +201,7 @@ def test_slices_of_whole_rows_are_parts_of_buffers():
         np.testing.assert_array_equal(got, expected)
 
 
-def test_everything_without_a_kernel_is_named_at_once():
+def test_error_names_all_ops_without_kernels():
     module = parse("""
     func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
       %c = dl.constant {value = dense<1.0> : tensor<4xf32>} : () -> tensor<4xf32>
@@ -265,27 +265,27 @@ def test_the_evaluator_runs_the_planned_program():
         assert got.dtype == np.uint8
 
 
-def _meet(a: Lifetime, b: Lifetime) -> bool:
-    """Whether two buffers are alive in the same step."""
+def _overlap(a: Lifetime, b: Lifetime) -> bool:
+    """Return whether two buffers are live in the same step."""
     return a.first <= b.last and b.first <= a.last
 
 
-def test_places_overlap_only_when_lifetimes_do_not():
+def test_offsets_overlap_only_when_lifetimes_do_not():
     rng = np.random.default_rng(0)
     for _ in range(50):
         buffers = []
         for _ in range(rng.integers(1, 40)):
-            # Some begin in one period of the program and end in another.
+            # Some lifetimes span several periods of the timeline.
             first = int(rng.integers(0, 30)) + 64 * int(rng.integers(0, 2))
             buffers.append(Lifetime(int(rng.integers(0, 5000)), first, first + int(rng.choice([0, 3, 7, 70, 600]))))
-        slots = share(buffers)
+        slots = assign_slots(buffers)
         for i, a in enumerate(buffers):
-            assert not any(slots[i] == slots[j] and _meet(a, b) for j, b in enumerate(buffers[:i]))
-        offsets = place(buffers)
+            assert not any(slots[i] == slots[j] and _overlap(a, b) for j, b in enumerate(buffers[:i]))
+        offsets = assign_offsets(buffers)
         assert all(o % 64 == 0 for o in offsets)
         for i, (a, p) in enumerate(zip(buffers, offsets, strict=True)):
             for b, q in zip(buffers[:i], offsets[:i], strict=True):
-                assert not _meet(a, b) or p + a.bytes <= q or q + b.bytes <= p
+                assert not _overlap(a, b) or p + a.bytes <= q or q + b.bytes <= p
         peak = max(sum(b.bytes for b in buffers if b.first <= t <= b.last) for t in range(800))
         size = max(p + b.bytes for p, b in zip(offsets, buffers, strict=True))
         assert size <= 2 * peak + 64 * len(buffers)

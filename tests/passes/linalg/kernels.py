@@ -1,4 +1,4 @@
-"""Programs of one kernel, lowered to `linalg` and run by the evaluator."""
+"""Programs of one kernel, lowered to `linalg` and run by the reference evaluator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dlc.passes.linalg.lower_kernels_to_linalg import LowerKernelsToLinalgPass
 
 
 def kernel_of(types: Sequence[Attribute], body: Callable[..., SSAValue | Sequence[SSAValue]]) -> ModuleOp:
-    """A module with the kernel @k whose block `body(build, *arguments)` writes; it returns what the kernel yields."""
+    """Return a module with the kernel @k whose block `body(build, *arguments)` emits; it returns what the kernel yields."""
     block = Block(arg_types=types)
     results = body(Build(block), *block.args)
     results = [results] if isinstance(results, SSAValue) else list(results)
@@ -31,7 +31,7 @@ def types_of(*arrays: np.ndarray) -> list[Attribute]:
 
 
 def lowered(module: ModuleOp, *, fuse: bool = True) -> ModuleOp:
-    """The module at the `linalg` stage, verified."""
+    """Return the verified module at the `linalg` stage."""
     context = Context()
     LowerKernelsToLinalgPass().apply(context, module)
     module.verify()
@@ -47,7 +47,7 @@ def kernel(module: ModuleOp) -> func.FuncOp:
 
 
 def op_names(module: ModuleOp) -> list[str]:
-    """The ops of the kernel in order, constants and the return left out."""
+    """Return the ops of the kernel in order, without constants and the return."""
     names = [op.name for op in kernel(module).body.block.ops]
     return [n for n in names if n not in ("arith.constant", "func.return")]
 

@@ -1,4 +1,4 @@
-"""Kernels of several ops: what they lower and fuse to, and that it computes the same."""
+"""Kernels of several ops: their lowering and fusion, and equal results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.passes.linalg.kernels import generics, kernel, kernel_of, lowered, op
 Case = tuple[list[np.ndarray], Callable[..., SSAValue | list[SSAValue]]]
 
 
-def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
+def random_array(*shape: int, dtype: str = "float32") -> np.ndarray:
     random = np.random.default_rng(len(shape) + sum(shape))
     return random.standard_normal(shape).astype(dtype)
 
@@ -47,76 +47,76 @@ def squares_and_sums(b: Build, x: SSAValue) -> list[SSAValue]:
 
 
 CASES: dict[str, Case] = {
-    "residual_block": ([numbers(1, 8, 8, 3), numbers(2, 3, 3, 3, 4), numbers(8), numbers(1, 8, 8, 8)], residual_block),
+    "residual_block": ([random_array(1, 8, 8, 3), random_array(2, 3, 3, 3, 4), random_array(8), random_array(1, 8, 8, 8)], residual_block),
     "padded_inside": (
-        [numbers(1, 6, 6, 4), numbers(3, 3, 4, 2)],
+        [random_array(1, 6, 6, 4), random_array(3, 3, 4, 2)],
         lambda b, x, w: convolve(b, halo(b, b(dl.SigmoidOp, x)), w),
     ),
-    "padded_argument": ([numbers(1, 4, 4, 2)], lambda b, x: halo(b, x, 3.0)),
+    "padded_argument": ([random_array(1, 4, 4, 2)], lambda b, x: halo(b, x, 3.0)),
     "concatenated": (
-        [numbers(2, 3), numbers(2, 5)],
+        [random_array(2, 3), random_array(2, 5)],
         lambda b, x, y: b(dl.ConcatOp, b(dl.ReluOp, x), y, b(dl.AddOp, x, x), axis=1),
     ),
     "padded_concatenation": (
-        [numbers(1, 3, 3, 2), numbers(1, 3, 3, 1)],
+        [random_array(1, 3, 3, 2), random_array(1, 3, 3, 1)],
         lambda b, x, y: halo(b, b(dl.ConcatOp, b(dl.ReluOp, x), b(dl.NegOp, y), axis=3)),
     ),
-    "concatenated_twice": ([numbers(2, 3)], lambda b, x: (lambda y: b(dl.ConcatOp, y, y, axis=0))(b(dl.ReluOp, x))),
-    "padded_and_read": ([numbers(1, 3, 3, 2)], lambda b, x: (lambda y: [halo(b, y), b(dl.NegOp, y)])(b(dl.ReluOp, x))),
-    "depthwise": ([numbers(1, 6, 6, 8), numbers(2, 3, 3, 1, 4)], lambda b, x, w: b(
+    "concatenated_twice": ([random_array(2, 3)], lambda b, x: (lambda y: b(dl.ConcatOp, y, y, axis=0))(b(dl.ReluOp, x))),
+    "padded_and_read": ([random_array(1, 3, 3, 2)], lambda b, x: (lambda y: [halo(b, y), b(dl.NegOp, y)])(b(dl.ReluOp, x))),
+    "depthwise": ([random_array(1, 6, 6, 8), random_array(2, 3, 3, 1, 4)], lambda b, x, w: b(
         dl.ReluOp, convolve(b, x, b(dl.UnpackOp, w, axis=3, tile=4, size=8), groups=8)
     )),
-    "grouped": ([numbers(1, 6, 6, 8), numbers(3, 3, 4, 6)], lambda b, x, w: b(dl.ReluOp, convolve(b, x, w, groups=2))),
-    "grouped_last": ([numbers(1, 6, 6, 8), numbers(3, 3, 4, 6)], lambda b, x, w: halo(b, convolve(b, x, w, groups=2))),
+    "grouped": ([random_array(1, 6, 6, 8), random_array(3, 3, 4, 6)], lambda b, x, w: b(dl.ReluOp, convolve(b, x, w, groups=2))),
+    "grouped_last": ([random_array(1, 6, 6, 8), random_array(3, 3, 4, 6)], lambda b, x, w: halo(b, convolve(b, x, w, groups=2))),
     "transposed_operands": (
-        [numbers(4, 3), numbers(5, 4)],
+        [random_array(4, 3), random_array(5, 4)],
         lambda b, x, y: b(
             dl.MatmulOp, b(dl.TransposeOp, x, permutation=(1, 0)), b(dl.TransposeOp, b(dl.ReluOp, y), permutation=(1, 0))
         ),
     ),
     "transposed_last": (
-        [numbers(2, 3, 4), numbers(4, 5)],
+        [random_array(2, 3, 4), random_array(4, 5)],
         lambda b, x, y: b(dl.TransposeOp, b(dl.ReluOp, b(dl.MatmulOp, x, y)), permutation=(2, 0, 1)),
     ),
     "sum_of_broadcast": (
-        [numbers(3, 1)],
+        [random_array(3, 1)],
         lambda b, x: b(dl.ReduceSumOp, b(dl.BroadcastToOp, x, shape=(3, 4)), axes=(1,), keepdims=False),
     ),
-    "sum_of_reversed": ([numbers(3, 4)], lambda b, x: b(dl.ReduceSumOp, b(dl.ReverseOp, x, axes=(1,)), axes=(1,))),
-    "softmax": ([numbers(4, 9)], lambda b, x: b(dl.SoftmaxOp, b(dl.MulOp, x, b.scalar(0.5, like=x)), axis=1)),
+    "sum_of_reversed": ([random_array(3, 4)], lambda b, x: b(dl.ReduceSumOp, b(dl.ReverseOp, x, axes=(1,)), axes=(1,))),
+    "softmax": ([random_array(4, 9)], lambda b, x: b(dl.SoftmaxOp, b(dl.MulOp, x, b.scalar(0.5, like=x)), axis=1)),
     "layer_norm": (
-        [numbers(4, 9), numbers(4, 9), numbers(9), numbers(9)],
+        [random_array(4, 9), random_array(4, 9), random_array(9), random_array(9)],
         lambda b, x, y, s, t: b(dl.LayerNormOp, b(dl.AddOp, x, y), s, t, axis=1, epsilon=1e-5),
     ),
     "half": (
-        [numbers(4, 9, dtype="float16"), numbers(9, 5, dtype="float16")],
+        [random_array(4, 9, dtype="float16"), random_array(9, 5, dtype="float16")],
         lambda b, x, y: b(dl.ReluOp, b(dl.MatmulOp, x, y)),
     ),
-    "several_results": ([numbers(4, 9)], squares_and_sums),
-    "same_result_twice": ([numbers(4, 9)], lambda b, x: [b(dl.ReluOp, x)] * 2),
-    "argument_returned": ([numbers(4, 9)], lambda b, x: x),
-    "literal_returned": ([numbers(2)], lambda b, x: b(dl.BroadcastToOp, b.scalar(3.0, like=x), shape=(4, 5))),
-    "literal_in_matmul": ([numbers(2, 3)], lambda b, x: b(
+    "several_results": ([random_array(4, 9)], squares_and_sums),
+    "same_result_twice": ([random_array(4, 9)], lambda b, x: [b(dl.ReluOp, x)] * 2),
+    "argument_returned": ([random_array(4, 9)], lambda b, x: x),
+    "literal_returned": ([random_array(2)], lambda b, x: b(dl.BroadcastToOp, b.scalar(3.0, like=x), shape=(4, 5))),
+    "literal_in_matmul": ([random_array(2, 3)], lambda b, x: b(
         dl.MatmulOp, x, b(dl.BroadcastToOp, b.scalar(2.0, like=x), shape=(3, 4))
     )),
     "gather_of_transposed": (
-        [numbers(4, 5), np.array([[0, 3], [-1, 2]])],
+        [random_array(4, 5), np.array([[0, 3], [-1, 2]])],
         lambda b, x, i: b(dl.GatherOp, b(dl.TransposeOp, b(dl.NegOp, x), permutation=(1, 0)), i, axis=1),
     ),
-    "edges": ([numbers(3, 4)], lambda b, x: b(
+    "edges": ([random_array(3, 4)], lambda b, x: b(
         dl.NegOp, b(dl.PadOp, x, b.scalar(0.0, like=x), low=(1, 2), high=(0, 1), pad_mode="edge")
     )),
     "reshaped": (
-        [numbers(4, 6)],
+        [random_array(4, 6)],
         lambda b, x: b(dl.NegOp, b(dl.ReshapeOp, b(dl.TransposeOp, b(dl.AbsOp, x), permutation=(1, 0)), shape=(3, 8))),
     ),
-    "pooled": ([numbers(1, 6, 6, 4)], lambda b, x: b(
+    "pooled": ([random_array(1, 6, 6, 4)], lambda b, x: b(
         dl.MaxPoolOp, halo(b, b(dl.NegOp, x), -np.inf), kernel=(3, 3), strides=(2, 2), dilations=(1, 1)
     )),
-    "sliced_with_steps": ([numbers(6, 8)], lambda b, x: b(
+    "sliced_with_steps": ([random_array(6, 8)], lambda b, x: b(
         dl.NegOp, b(dl.SliceOp, b(dl.TransposeOp, x, permutation=(1, 0)), starts=(1, 0), limits=(8, 5), strides=(2, 3))
     )),
-    "sliced_and_reversed": ([numbers(2, 6, 4)], lambda b, x: b(
+    "sliced_and_reversed": ([random_array(2, 6, 4)], lambda b, x: b(
         dl.NegOp,
         b(dl.SliceOp, b(dl.ReverseOp, x, axes=(2,)), starts=(0, 2, 1), limits=(1, 5, 4), strides=(1, 2, 1)),
     )),
@@ -130,7 +130,7 @@ def module(case: Case) -> ModuleOp:
 
 @each_case
 @pytest.mark.parametrize("fuse", [False, True], ids=["lowered", "fused"])
-def test_the_same_results(case: Case, fuse: bool) -> None:
+def test_results_match(case: Case, fuse: bool) -> None:
     expected = run(module(case), *case[0])
     for got, want in zip(run(lowered(module(case), fuse=fuse), *case[0]), expected, strict=True):
         assert got.dtype == want.dtype
@@ -142,7 +142,7 @@ def test_mlir_accepts_fused_kernels() -> None:
     accepted_by_mlir([lowered(module(c)) for c in CASES.values()])
 
 
-def test_an_epilogue_is_one_op_and_ends_in_its_window() -> None:
+def test_epilogue_is_one_op_that_writes_its_window() -> None:
     m = lowered(module(CASES["residual_block"]))
     border = ["tensor.extract_slice", "linalg.fill", "tensor.insert_slice"]
     assert op_names(m) == [
@@ -158,7 +158,7 @@ def test_an_epilogue_is_one_op_and_ends_in_its_window() -> None:
     assert kernel(m).body.block.args[-1].name_hint == "out"
 
 
-def test_parts_of_a_concatenation_are_computed_in_place() -> None:
+def test_concat_operands_are_computed_in_place() -> None:
     m = lowered(module(CASES["concatenated"]))
     assert op_names(m) == ["tensor.extract_slice", "linalg.generic", "tensor.insert_slice"] * 3
     assert [len(g.inputs) for g in generics(m)] == [1, 1, 1]
@@ -173,7 +173,7 @@ def test_depthwise_convolution_iterates_over_channels_once() -> None:
     assert y == f"{iterators} -> (d0, d1, d2, d3)"
 
 
-def test_softmax_stores_what_has_two_readers() -> None:
+def test_softmax_stores_values_with_two_readers() -> None:
     """The scaled row and its exponentials have two readers each, so they are stored; the factor is one per row."""
     m = lowered(module(CASES["softmax"]))
     assert [g.results[0].name_hint for g in generics(m)] == ["mul", "reduce_max", "exp", "reduce_sum", "div", "mul"]
@@ -190,25 +190,25 @@ def test_a_producer_with_all_uses_in_one_reader_is_inlined() -> None:
         s = b(dl.AddOp, x, y)
         return b(dl.MulOp, s, b(dl.SigmoidOp, s))
 
-    m = lowered(kernel_of(types_of(numbers(4, 5), numbers(4, 5)), silu_of_sum))
+    m = lowered(kernel_of(types_of(random_array(4, 5), random_array(4, 5)), silu_of_sum))
     (only,) = generics(m)
     assert len(only.inputs) == 2
     assert op_names(m) == ["linalg.generic"]
 
 
-def test_places_come_along() -> None:
+def test_locations_are_kept() -> None:
     def named(b: Build, x: SSAValue, w: SSAValue) -> SSAValue:
         with b.at(NameLoc(StringAttr("#0"), NoneAttr())):
             c = b(dl.MatmulOp, x, w)
         with b.at(NameLoc(StringAttr("#1"), NoneAttr())):
             return b(dl.ReluOp, c)
 
-    m = lowered(kernel_of(types_of(numbers(4, 5), numbers(5, 6)), named))
+    m = lowered(kernel_of(types_of(random_array(4, 5), random_array(5, 6)), named))
     places = [(op.name, str(op.location)) for op in kernel(m).body.block.ops if isinstance(op, linalg.GenericOp)]
     assert [p for _, p in places] == ['loc("#0")', 'loc("#1")']
 
 
-def test_a_literal_array_is_named() -> None:
-    m = kernel_of(types_of(numbers(2)), lambda b, x: b(dl.AddOp, x, b.constant(np.array([1.0, 2.0]), x.type.element_type)))
+def test_array_constant_is_rejected() -> None:
+    m = kernel_of(types_of(random_array(2)), lambda b, x: b(dl.AddOp, x, b.constant(np.array([1.0, 2.0]), x.type.element_type)))
     with pytest.raises(UnsupportedError, match="make it an argument"):
         lowered(m)

@@ -1,4 +1,4 @@
-"""Every op that a kernel may hold means the same as structured ops on tensors."""
+"""Every op that a kernel may contain computes the same as structured ops on tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlc.dialects import dl
-from dlc.dialects.dl.base import DlOp, element_type_of, is_narrow
+from dlc.dialects.dl.base import DlOp, element_type_of, is_storage_only
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
 from tests.mlir import accepted_by_mlir, needs_mlir
 from tests.ops.programs import module_of, op_of
@@ -18,15 +18,15 @@ from tests.passes.linalg.kernels import kernel_of, lowered, run
 NOT_IN_KERNELS: dict[type[DlOp], str] = {
     dl.ConstantOp: "a kernel holds single numbers only; arrays are arguments",
     dl.WeightOp: "weights are arguments",
-    dl.AfterOp: "it is a name for a buffer of the host program",
+    dl.AddDependencyOp: "it is a name for a buffer of the host program",
     dl.MaxPoolGradientOp: "decomposed, it reads arrays, which are arguments",
-    dl.WordsOp: "it is a name for a buffer of the host program",
+    dl.ViewAsI32Op: "it is a name for a buffer of the host program",
     **dict.fromkeys(
         (dl.ArgmaxOp, dl.ArgminOp, dl.CumsumOp, dl.CumprodOp, dl.ArgsortOp, dl.SortOp),
         "decomposed, it has procedures, which are kernels by themselves",
     ),
     **dict.fromkeys(
-        (dl.NonzeroOp, dl.NumbersOp, dl.UniqueOp, dl.NonMaxSuppressionOp, dl.DecodePictureOp),
+        (dl.NonzeroOp, dl.DynamicIotaOp, dl.UniqueOp, dl.NonMaxSuppressionOp, dl.DecodeImageOp),
         "the host computes what has a size of its own",
     ),
 }
@@ -39,7 +39,7 @@ def module(sample: Sample):
 
 
 def on_storage(array: np.ndarray) -> np.ndarray:
-    return array.view(f"i{array.itemsize}") if array.dtype.kind == "u" or is_narrow(element_type(array.dtype)) else array
+    return array.view(f"i{array.itemsize}") if array.dtype.kind == "u" or is_storage_only(element_type(array.dtype)) else array
 
 
 @pytest.mark.parametrize("sample", IN_KERNELS, ids=lambda s: s.name)

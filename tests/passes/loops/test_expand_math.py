@@ -1,4 +1,4 @@
-"""Each function of `math`, expanded and run by the evaluator, is within its documented error and right at the edges."""
+"""Each function of `math`, expanded and evaluated, is within its documented error, and correct in edge cases."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ BOUNDS = {
     "sin": (2, 2), "cos": (2, 2), "tan": (4, 4), "asin": (3, 3), "acos": (3, 3), "atan": (3, 3), "atan2": (4, 4),
     "powf": (1, 2), "rsqrt": (2, 2), "cbrt": (1, 1), "erf": (6, 4),
 }  # fmt: skip
-# What an op says of its operand makes another formula of it.
-SAID = {
+# Attributes of an op that select another formula.
+OPS_WITH_ATTRIBUTES = {
     "exp_at_most_zero": ("exp", " {at_most_zero}"),
-    "exp_beside_one": ("exp", " {at_most_zero, beside_one}"),
+    "exp_absolute_accuracy": ("exp", " {at_most_zero, absolute_accuracy}"),
 }
-# The floats that come nearest to multiples of π/2 (of f32, f64), and others that come near.
-NEAR_QUARTERS = [16367173 * 2.0**72, 6381956970095103 * 2.0**797, 22.0, 355.0, 5419351.0, 1e22]
+# The f32 and f64 values closest to multiples of π/2, and other close ones.
+NEAR_MULTIPLES_OF_HALF_PI = [16367173 * 2.0**72, 6381956970095103 * 2.0**797, 22.0, 355.0, 5419351.0, 1e22]
 erf = np.vectorize(libm.erf, otypes=[np.float64])
 EXACT = {
     "exp_at_most_zero": np.exp, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "asin": np.arcsin, "acos": np.arccos,
@@ -38,7 +38,7 @@ EXACT = {
 
 
 def exact(name: str, *x: np.ndarray) -> np.ndarray:
-    """The function with far more digits than f32, and 11 bits more than f64; only erf has no more than f64."""
+    """Return the function with many more digits than f32, and 11 bits more than f64; erf only has those of f64."""
     return EXACT.get(name, getattr(np, name, None))(*(v.astype(np.float64 if name == "erf" else np.longdouble) for v in x))
 
 
@@ -52,7 +52,7 @@ def expand(
     bounds = f"{{in_bounds = [{', '.join(['true'] * axes)}], permutation_map = {whole}}}"
     arguments = "".join(f"%x{k}: {buffer}, " for k in range(arity))
     reads = "\n".join(f"%v{k} = vector.transfer_read %x{k}[{zeros}], %f {bounds} : {buffer}, {vector}" for k in range(arity))
-    op, said = SAID.get(name, (name, ""))
+    op, said = OPS_WITH_ATTRIBUTES.get(name, (name, ""))
     module = parse_module(
         CONTEXT,
         f"""
@@ -70,13 +70,13 @@ def expand(
     return module
 
 
-def computed(name: str, t: str, *x: np.ndarray, precise: bool = False) -> np.ndarray:
+def evaluate_function(name: str, t: str, *x: np.ndarray, precise: bool = False) -> np.ndarray:
     (y,) = evaluate(expand(name, len(x), t, x[0].size, precise=precise), x)
     return y
 
 
 def samples(name: str, dtype: type) -> list[np.ndarray]:
-    """Where the function is not trivial, dense, and over its whole range of magnitudes."""
+    """Return samples of the non-trivial range, dense, and of all magnitudes."""
     rng = np.random.default_rng(1)
     n = 3000
     sign = rng.choice([-1.0, 1.0], n)
@@ -107,8 +107,13 @@ def samples(name: str, dtype: type) -> list[np.ndarray]:
         case "atanh" | "asin" | "acos":
             parts = [uniform(-1, 1), sign * magnitudes(-8, -0.01)]
         case "sin" | "cos" | "tan":
-            # Those that go the long way one by one: the evaluator takes its time for each.
-            parts = [uniform(-10, 10), uniform(-turns, turns), (sign * magnitudes(-6, greatest))[::12], NEAR_QUARTERS]
+            # Few arguments for the slow path: the evaluator is slow for each.
+            parts = [
+                uniform(-10, 10),
+                uniform(-turns, turns),
+                (sign * magnitudes(-6, greatest))[::12],
+                NEAR_MULTIPLES_OF_HALF_PI,
+            ]
         case "atan2":
             other = np.concatenate([uniform(-10, 10), sign[::-1] * magnitudes(-10, 10)]).astype(dtype)
             return [np.concatenate([uniform(-10, 10), sign * magnitudes(-10, 10)]).astype(dtype), other]
@@ -120,7 +125,7 @@ def samples(name: str, dtype: type) -> list[np.ndarray]:
 
 
 def test_every_formula_has_a_bound():
-    assert {op.name.removeprefix("math.") for op in FORMULAS} - {"arith.remf"} == set(BOUNDS) - set(SAID)
+    assert {op.name.removeprefix("math.") for op in FORMULAS} - {"arith.remf"} == set(BOUNDS) - set(OPS_WITH_ATTRIBUTES)
 
 
 @pytest.mark.parametrize("t", DTYPES)
@@ -128,7 +133,7 @@ def test_every_formula_has_a_bound():
 def test_error_bound(name: str, t: str):
     dtype = DTYPES[t]
     x = samples(name, dtype)
-    y, expected = computed(name, t, *x), exact(name, *x)
+    y, expected = evaluate_function(name, t, *x), exact(name, *x)
     spacing = np.spacing(np.maximum(np.abs(expected.astype(dtype)), np.finfo(dtype).tiny))
     error = np.abs((y - expected) / spacing)
     worst = int(np.argmax(error))
@@ -139,7 +144,7 @@ def test_error_bound(name: str, t: str):
 @pytest.mark.parametrize("name", BOUNDS)
 def test_precise_functions_are_rounded_once(name: str):
     x = samples(name, np.float32)
-    y, expected = computed(name, "f32", *x, precise=True), exact(name, *x)
+    y, expected = evaluate_function(name, "f32", *x, precise=True), exact(name, *x)
     spacing = np.spacing(np.maximum(np.abs(expected.astype(np.float32)), np.finfo(np.float32).tiny))
     assert np.abs((y - expected) / spacing).max() <= 0.501
 
@@ -156,7 +161,7 @@ def edges(dtype: type) -> np.ndarray:
 @pytest.mark.parametrize("t", DTYPES)
 @pytest.mark.parametrize("name", BOUNDS)
 def test_edges(name: str, t: str):
-    """Zeros of both signs, infinities, NaN, denormals, overflow and underflow."""
+    """Signed zeros, infinities, NaN, subnormals, overflow and underflow."""
     dtype = DTYPES[t]
     x = [edges(dtype)]
     if name == "exp_at_most_zero":
@@ -165,7 +170,7 @@ def test_edges(name: str, t: str):
         more = np.array([4, 5, 2.5, -2.5, 1e20, -1e20, 2**24 + 1], dtype)
         x = [v.ravel() for v in np.meshgrid(*[np.concatenate([x[0], more])] * 2)]
     with np.errstate(all="ignore"):
-        y, expected = computed(name, t, *x), exact(name, *x).astype(dtype)
+        y, expected = evaluate_function(name, t, *x), exact(name, *x).astype(dtype)
         near = np.abs(y - expected) <= 6 * np.spacing(np.abs(expected))
     same = (np.isnan(y) & np.isnan(expected)) | ((y == expected) | near) & (np.signbit(y) == np.signbit(expected))
     wrong = [(tuple(float(v[k]) for v in x), float(y[k]), float(expected[k])) for k in np.flatnonzero(~same)]
@@ -194,8 +199,8 @@ def test_error_bound_where_fma_rounds_twice(name: str, t: str):
 
 @pytest.mark.parametrize("target", ["cpu", "cpu:generic"])
 @pytest.mark.parametrize("t", DTYPES)
-def test_compiled_angles_of_all_magnitudes(t: str, target: str):
-    """The same, many more of them, and those next to multiples of π/2."""
+def test_compiled_trigonometric_functions_at_all_magnitudes(t: str, target: str):
+    """The same for many more arguments, and those next to multiples of π/2."""
     dtype, rng = DTYPES[t], np.random.default_rng(2)
     greatest = libm.log10(np.finfo(dtype).max)
     x = rng.choice([-1.0, 1.0], 20_003) * 10 ** rng.uniform(-6, greatest, 20_003)
@@ -209,18 +214,18 @@ def test_compiled_angles_of_all_magnitudes(t: str, target: str):
 
 
 @pytest.mark.parametrize("t", DTYPES)
-def test_an_angle_does_not_depend_on_its_neighbours(t: str):
+def test_elements_are_independent(t: str):
     x = np.array([0.1, 3.0, -700.25, 1e30, np.inf, np.nan], DTYPES[t])
-    together = computed("sin", t, x)
-    alone = np.concatenate([computed("sin", t, x[k : k + 1]) for k in range(x.size)])
+    together = evaluate_function("sin", t, x)
+    alone = np.concatenate([evaluate_function("sin", t, x[k : k + 1]) for k in range(x.size)])
     np.testing.assert_array_equal(together, alone)
 
 
 @pytest.mark.parametrize("t", ["f16", "bf16"])
-def test_narrow_floats_are_rounded_once(t: str):
+def test_half_precision_is_rounded_once(t: str):
     dtype = np.dtype(np.float16 if t == "f16" else ml_dtypes.bfloat16)
     x = np.linspace(-4, 4, 100).astype(dtype)
-    np.testing.assert_array_equal(computed("exp", t, x), np.exp(x.astype(np.float64)).astype(dtype))
+    np.testing.assert_array_equal(evaluate_function("exp", t, x), np.exp(x.astype(np.float64)).astype(dtype))
 
 
 def test_vectors_keep_their_shape_and_constants_are_shared():
@@ -231,7 +236,7 @@ def test_vectors_keep_their_shape_and_constants_are_shared():
     (function,) = module.ops
     names = [op.name for op in function.body.block.ops]
     constants = [str(op.properties["value"]) for op in function.body.block.ops if op.name == "arith.constant"]
-    # All at the start, and none twice.
+    # All constants are at the start, each once.
     assert "arith.constant" not in names[len(constants) :]
     assert len(set(constants)) == len(constants)
 
@@ -256,10 +261,10 @@ def test_scalars():
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("t", DTYPES)
-def test_weights_count_beside_one(t: str, fused: bool):
-    """1 at 0; elsewhere off by a share of 1, never above it; 0 of what is hidden, and NaN of NaN."""
+def test_softmax_weights_have_small_absolute_error(t: str, fused: bool):
+    """1 at 0; elsewhere a small absolute error, never above 1; 0 for masked scores, and NaN for NaN."""
     dtype = DTYPES[t]
     x = np.concatenate([*(-abs(v) for v in samples("exp", dtype)), [0.0, -1e4, -np.inf, np.nan]]).astype(dtype)
-    (y,) = evaluate(expand("exp_beside_one", 1, t, x.size, fused=fused), [x])
+    (y,) = evaluate(expand("exp_absolute_accuracy", 1, t, x.size, fused=fused), [x])
     assert y[-4:-1].tolist() == [1, 0, 0] and np.isnan(y[-1])
     assert np.all(np.abs(y[:-1] - exact("exp", x[:-1])) <= (2.0**-22 if t == "f32" else 2.0**-51)) and y[:-1].max() == 1

@@ -1,4 +1,4 @@
-"""What was stored is not loaded again: across loops that carry it, and never across what others may have changed."""
+"""`forward-stores`: stored values are forwarded to loads, across loops that carry them, not across possible writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTEXT = make_context()
 
 
 def forwarded(body: str, space: str = "") -> ModuleOp:
-    """A kernel of one grid of two points, with a buffer `%t` each, after the pass."""
+    """Return a kernel of a grid of two points, with a buffer `%t` each, after the pass."""
     text = f"""
     builtin.module {{ func.func @k(%x: memref<4xf32>, %y: memref<2xf32>) attributes {{kernel}} {{
       %c0 = arith.constant 0 : index
@@ -31,14 +31,14 @@ def forwarded(body: str, space: str = "") -> ModuleOp:
       }}) {{level = "grid"}} : (index, index, index) -> ()
       func.return }} }}"""
     module = parse_module(CONTEXT, text)
-    before = computed(module)
+    before = evaluate_kernel(module)
     ForwardStoresPass().apply(CONTEXT, module)
     module.verify()
-    np.testing.assert_array_equal(computed(module), before)
+    np.testing.assert_array_equal(evaluate_kernel(module), before)
     return module
 
 
-def computed(module: ModuleOp) -> np.ndarray:
+def evaluate_kernel(module: ModuleOp) -> np.ndarray:
     (kernel,) = kernels_of(module)
     y = np.zeros(2, np.float32)
     evaluate_function(kernel, [np.array([1, 2, 4, 8], np.float32), y])
@@ -64,7 +64,7 @@ memref.store %r, %y[%i] : memref<2xf32>
 """
 
 
-def test_loops_carry_what_stays_at_one_place() -> None:
+def test_loops_carry_a_single_location() -> None:
     module = forwarded(SUM)
     assert (count(module, memref.AllocaOp), count(module, memref.LoadOp), count(module, memref.StoreOp)) == (0, 1, 1)
     assert [len(op.iter_args) for op in module.walk() if isinstance(op, scf.ForOp)] == [1, 1]
@@ -83,7 +83,7 @@ def test_other_loops_keep_their_buffer(body: str) -> None:
     assert count(forwarded(body), memref.AllocaOp) == 1
 
 
-def test_behind_a_barrier_only_private_buffers_are_known() -> None:
+def test_barrier_invalidates_shared_buffers() -> None:
     body = """
     memref.store %zero, %t[%c0] : memref<2xf32SPACE>
     "gpu.barrier"() : () -> ()
@@ -96,5 +96,5 @@ def test_behind_a_barrier_only_private_buffers_are_known() -> None:
     assert count(forwarded(within, ", #gpu.address_space<workgroup>"), memref.LoadOp) == 1
 
 
-def test_what_items_share_is_not_carried() -> None:
+def test_shared_buffers_are_not_carried() -> None:
     assert count(forwarded(SUM, ", #gpu.address_space<workgroup>"), memref.AllocaOp) == 1

@@ -1,4 +1,4 @@
-"""Packed weights are prefetched in the innermost loop of a contraction, and nothing else is."""
+"""`prefetch-panels`: prefetches packed weights in the innermost loop of a contraction, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dlc.backends.reference import evaluate_function, machine
-from dlc.costs import Prefetch
+from dlc.backends.reference import evaluate_function, evaluation_context
+from dlc.cost_model import PrefetchCosts
 from dlc.dialects.prefetch import PrefetchOp
 from dlc.dialects.registry import make_context
 from dlc.ir import ModuleOp, SSAValue, memref, parse_module, print_module, scf, vector
@@ -35,15 +35,17 @@ PASSES = (
 )
 
 
-# Lines of a tile are asked for in each step, or before the first.
-SPREAD = pytest.mark.parametrize("spread_rows", [4, 100])
+# The lines of a tile are prefetched one per step, or all before the first step.
+SPREAD_ROWS = pytest.mark.parametrize("interleaved_rows", [4, 100])
 
 
-def prefetched(text: str, near: int = TARGET.machine.block_elements, spread_rows: int = 4) -> tuple[ModuleOp, list[PrefetchOp]]:
-    """What becomes of a kernel where so many elements fill the second-level cache, and what it asks for."""
+def prefetched(
+    text: str, l2_elements: int = TARGET.costs.block_elements, interleaved_rows: int = 4
+) -> tuple[ModuleOp, list[PrefetchOp]]:
+    """Return a kernel after the pass, for a second-level cache of that many elements, and its prefetches."""
     module = parse_module(CONTEXT, text)
-    costs = replace(TARGET.machine, block_elements=near, prefetch=Prefetch(spread_rows=spread_rows))
-    prefetch = PrefetchPanelsPass(replace(TARGET, machine=costs))
+    costs = replace(TARGET.costs, block_elements=l2_elements, prefetch=PrefetchCosts(interleaved_rows=interleaved_rows))
+    prefetch = PrefetchPanelsPass(replace(TARGET, costs=costs))
     for p in (*PASSES, prefetch):
         p.apply(CONTEXT, module)
         module.verify()
@@ -56,11 +58,11 @@ def test_a_long_panel_is_prefetched_line_by_line() -> None:
     # One row of 16 floats is one line; the edge of 8 columns reads part of one.
     assert len(prefetches) == 2
     assert all(op.parent is not None and op.parent.parent_op() is not None for op in prefetches)
-    multiplied(module)
+    matmul_kernel(module)
     assert str(print_module(parse_module(CONTEXT, print_module(module)))) == print_module(module)
 
 
-def multiplied(module: ModuleOp) -> None:
+def matmul_kernel(module: ModuleOp) -> None:
     (kernel,) = kernels_of(module)
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((13, 48), dtype=np.float32), rng.standard_normal((3, 48, 16), dtype=np.float32)
@@ -69,18 +71,18 @@ def multiplied(module: ModuleOp) -> None:
     np.testing.assert_allclose(c, a @ b.transpose(1, 0, 2).reshape(48, 48)[:, :40], rtol=1e-4, atol=1e-4)
 
 
-def rows_asked_for(prefetches: list[PrefetchOp], compute: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows of each tile of up to 16 floats, which are a line each, are asked for while its sums are computed."""
+def prefetched_rows(prefetches: list[PrefetchOp], compute: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that all rows of each tile of up to 16 floats, one cache line each, are prefetched while its sums are computed."""
     asked: dict[PrefetchOp, set[int]] = {op: set() for op in prefetches}
 
-    def note(op: machine.Operation, frame: machine.Frame) -> tuple[()]:
+    def note(op: evaluation_context.Operation, frame: evaluation_context.Frame) -> tuple[()]:
         assert isinstance(op, PrefetchOp)
         if op in asked:
             asked[op] |= {int(row) for row in np.ravel(frame.array(op.indices[0]))}
             assert not np.any(frame.array(op.indices[1]))
         return ()
 
-    monkeypatch.setitem(machine._RULES, PrefetchOp, note)
+    monkeypatch.setitem(evaluation_context._RULES, PrefetchOp, note)
     compute()
     rows: dict[SSAValue, set[int]] = {}
     for op, own in asked.items():
@@ -91,20 +93,22 @@ def rows_asked_for(prefetches: list[PrefetchOp], compute: Callable[[], object], 
         assert own >= set(range(memref_of(tile).get_shape()[0]))
 
 
-@SPREAD
-@pytest.mark.parametrize(("near", "asked_for"), [(13 * 40, True), (13 * 40 + 1, False)])
-def test_lines_of_far_results_are_asked_for_beside_their_sums(
-    near: int, asked_for: bool, spread_rows: int, monkeypatch: pytest.MonkeyPatch
+@SPREAD_ROWS
+@pytest.mark.parametrize(("l2_elements", "prefetch_count"), [(13 * 40, True), (13 * 40 + 1, False)])
+def test_result_lines_are_prefetched_during_the_sums(
+    l2_elements: int, prefetch_count: bool, interleaved_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, prefetches = prefetched(KERNELS["matmul"].replace("x24x", "x48x").replace("13x24", "13x48"), near, spread_rows)
+    module, prefetches = prefetched(
+        KERNELS["matmul"].replace("x24x", "x48x").replace("13x24", "13x48"), l2_elements, interleaved_rows
+    )
     written = {op.source for op in module.walk() if isinstance(op, vector.TransferWriteOp)}
     of_results = [op for op in prefetches if op.memref in written]
-    assert bool(of_results) is asked_for
-    rows_asked_for(of_results, lambda: multiplied(module), monkeypatch)
+    assert bool(of_results) is prefetch_count
+    prefetched_rows(of_results, lambda: matmul_kernel(module), monkeypatch)
 
 
-@SPREAD
-def test_lines_of_what_is_added_are_asked_for_beside_the_sums(spread_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@SPREAD_ROWS
+def test_epilogue_operands_are_prefetched_during_the_sums(interleaved_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     text = KERNELS["matmul"].replace("x24x", "x48x").replace("13x24", "13x48").replace("%c: ", "%d: tensor<13x40xf32>, %c: ")
     last = "    func.return %r"
     assert last in text
@@ -117,7 +121,7 @@ def test_lines_of_what_is_added_are_asked_for_beside_the_sums(spread_rows: int, 
       linalg.yield %t : f32
     }} -> tensor<13x40xf32>
     func.return %y"""
-    module, prefetches = prefetched(text.replace(last, added), spread_rows=spread_rows)
+    module, prefetches = prefetched(text.replace(last, added), interleaved_rows=interleaved_rows)
     (kernel,) = kernels_of(module)
     d = kernel.body.block.args[2]
     of_added = [op for op in prefetches if isinstance(view := op.memref.owner, memref.SubviewOp) and view.source is d]
@@ -125,27 +129,27 @@ def test_lines_of_what_is_added_are_asked_for_beside_the_sums(spread_rows: int, 
     rng = np.random.default_rng(0)
     a, b, d = (rng.standard_normal(shape, dtype=np.float32) for shape in ((13, 48), (3, 48, 16), (13, 40)))
     c = np.zeros((13, 40), np.float32)
-    rows_asked_for(of_added, lambda: evaluate_function(kernel, [a, b, d, c]), monkeypatch)
+    prefetched_rows(of_added, lambda: evaluate_function(kernel, [a, b, d, c]), monkeypatch)
     np.testing.assert_allclose(c, a @ b.transpose(1, 0, 2).reshape(48, 48)[:, :40] + d, rtol=1e-4, atol=1e-4)
 
 
-def test_a_single_row_leaves_it_to_the_processor() -> None:
+def test_single_rows_are_not_prefetched() -> None:
     long = KERNELS["matmul"].replace("x24x", "x48x")
     rows = {n: long.replace("13x24", "13x48").replace("13x", f"{n}x") for n in (1, 2)}
     assert not prefetched(rows[1])[1]
     assert prefetched(rows[2])[1]
 
 
-def test_short_loops_and_other_reads_are_left_alone() -> None:
+def test_short_loops_and_other_reads_stay() -> None:
     for name in KERNELS:
         assert not prefetched(KERNELS[name])[1], name
 
 
-@pytest.mark.parametrize(("way", "asked_for"), [(1 << 12, False), (1 << 7, True)])
-def test_what_a_kernel_wrote_a_moment_ago_is_near(way: int, asked_for: bool) -> None:
-    """Queries are turned into a buffer of 48×9 floats, which half of 32 KiB holds and half of 1 KiB does not."""
+@pytest.mark.parametrize(("way", "is_prefetched"), [(1 << 12, False), (1 << 7, True)])
+def test_small_local_buffers_are_not_prefetched(way: int, is_prefetched: bool) -> None:
+    """Queries are transposed into a buffer of 48×9 floats, which half of 32 KiB holds and half of 1 KiB does not."""
     module = parse_module(CONTEXT, KERNELS["attention, turned"].replace("x6x", "x48x"))
-    machine = replace(TARGET.machine, way_bytes=way)
-    for p in (*PASSES, PrefetchPanelsPass(replace(TARGET, machine=machine))):
+    costs = replace(TARGET.costs, way_bytes=way)
+    for p in (*PASSES, PrefetchPanelsPass(replace(TARGET, costs=costs))):
         p.apply(CONTEXT, module)
-    assert any(isinstance(op, PrefetchOp) for op in module.walk()) == asked_for
+    assert any(isinstance(op, PrefetchOp) for op in module.walk()) == is_prefetched

@@ -1,4 +1,4 @@
-"""`arith.remf`, expanded and run by the evaluator, is NumPy's fmod bit by bit."""
+"""`arith.remf`, expanded and evaluated, is bit-identical to NumPy's fmod."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTEXT = make_context()
 
 
 def operands(dtype: type) -> list[np.ndarray]:
-    """Of all magnitudes, of nearly whole quotients, and the edges."""
+    """Operands of all magnitudes, with nearly integer quotients, and edge cases."""
     rng = np.random.default_rng(1)
     f = np.finfo(dtype)
     decades = np.log10(f.max)

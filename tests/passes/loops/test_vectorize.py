@@ -1,4 +1,4 @@
-"""A vector comes from what its scalar came from, in a body that is made of several ops of a model."""
+"""A vector has the location of the scalar op it comes from, in a body fused from several ops of a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ builtin.module {
 """
 
 
-def test_vectors_come_from_their_own_ops() -> None:
+def test_vectors_have_the_location_of_their_op() -> None:
     context = make_context()
     module = parse_module(context, BODY)
     VectorizePass().apply(context, module)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# The second operand of the first in panels. A number is added to each score, and places decide which count: i < j <= i + 7.
+# Keys are packed in panels. A constant is added to each score, and positions decide which are unmasked: i < j <= i + 7.
 ATTENTION = """
 #hij = affine_map<(h, i, j) -> (h, i, j)>
 #hi = affine_map<(h, i, j) -> (h, i)>
@@ -85,7 +85,7 @@ builtin.module {
 }
 """
 
-# The same with what rows are summed for along the lanes: queries have a copy, which is turned, and keys are as they lie.
+# The same, vectorized along queries: queries have a transposed copy, and keys are read in place.
 TURNED_ATTENTION = """
 #hie = affine_map<(h, i, e) -> (h, i, e)>
 #he = affine_map<(h, i, e) -> (h, i)>

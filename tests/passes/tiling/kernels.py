@@ -1,4 +1,4 @@
-"""Kernels at the `linalg` stage, small enough to read, that tiling is tested on."""
+"""Small kernels at the `linalg` stage for the tests of tiling."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ builtin.module {
 }
 """
 
-# Three neighbours of each channel by itself.
+# A depthwise window of three elements.
 DEPTHWISE = """
 builtin.module {
   func.func @depthwise(%x: tensor<62x32xf32>, %w: tensor<3x32xf32>, %y: tensor<60x32xf32>) -> tensor<60x32xf32> attributes {kernel} {
@@ -83,7 +83,7 @@ builtin.module {
 }
 """
 
-# Six groups of four channels from three each, with a bias, then with a ReLU.
+# Six groups of three input and four output channels, with a bias, then with a ReLU.
 GROUPS = """
 builtin.module {
   func.func @groups(%x: tensor<11x6x3xf32>, %w: tensor<3x3x6x4xf32>, %b: tensor<6x4xf32>, %y: tensor<9x6x4xf32>)
@@ -113,7 +113,7 @@ builtin.module {
 }
 """
 
-# Each row minus its largest element, squared, as a share of the row's sum: five ops that share the rows.
+# Each row minus its maximum, squared, divided by the row's sum: five ops that share the rows.
 ROWS = """
 builtin.module {
   func.func @rows(%x: tensor<4x6x50xf32>, %y: tensor<4x6x50xf32>) -> tensor<4x6x50xf32> attributes {kernel} {
@@ -179,7 +179,7 @@ builtin.module {
 }
 """
 
-# Rows of `u` added to those of the result that `i` names, one or the other of them outside.
+# Rows of `u` added to the rows `i` of the result; some indices are out of bounds.
 SCATTER = """
 builtin.module {
   func.func @scatter(%x: tensor<7x21xf32>, %i: tensor<3x4xi64>, %u: tensor<3x4x21xf32>, %y: tensor<7x21xf32>)
@@ -211,7 +211,7 @@ builtin.module {
 }
 """
 
-# The same into a buffer of the kernel's own, which is then transposed.
+# The same into a local buffer, which is then transposed.
 SCATTER_TURNED = (
     SCATTER.replace("%y: tensor<7x21xf32>)\n      -> tensor<7x21xf32>", "%y: tensor<21x7xf32>)\n      -> tensor<21x7xf32>")
     .replace("    %c = linalg", "    %own = tensor.empty() : tensor<7x21xf32>\n    %c = linalg")
@@ -227,7 +227,7 @@ SCATTER_TURNED = (
     )
 )
 
-# The product of two matrices row by row, without anything that a tile could share.
+# Row-wise dot products of two matrices: no operand is reused.
 DOTS = """
 builtin.module {
   func.func @dots(%x: tensor<5x70xf32>, %y: tensor<5x70xf32>, %d: tensor<5xf32>) -> tensor<5xf32> attributes {kernel} {
@@ -246,7 +246,7 @@ builtin.module {
 }
 """
 
-# The squared distances of each row's elements from the sum of another row, summed up: a number for each row.
+# For each row, the sum of squared distances of its elements from the sum of another row.
 DISTANCES = """
 builtin.module {
   func.func @distances(%x: tensor<70x50xf32>, %y: tensor<70x50xf32>, %d: tensor<70xf32>) -> tensor<70xf32>
@@ -307,5 +307,5 @@ KERNELS = {
 
 
 def kernel_module(name: str) -> ModuleOp:
-    """A fresh module with one of the kernels."""
+    """Return a fresh module with one of the kernels."""
     return parse_module(make_context(), KERNELS[name], name)

@@ -18,7 +18,7 @@ CONTEXT = make_context()
 
 @dataclass(frozen=True)
 class Product:
-    """einsum: b m k l, b k l n → b m n, of operands whose axes lie in memory as these letters say."""
+    """The product b m k l, b k l n → b m n (einsum); the letters also give the memory layout of the operands' axes."""
 
     left: str
     right: str
@@ -50,7 +50,7 @@ class Product:
         )
 
     def kernel(self) -> tuple[ModuleOp, func.FuncOp]:
-        """A module of one kernel on buffers, with iterators as few as can be."""
+        """Return a module of one kernel on buffers, with collapsed iterators."""
         module = self.module()
         for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
             p.apply(CONTEXT, module)

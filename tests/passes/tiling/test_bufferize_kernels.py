@@ -1,4 +1,4 @@
-"""Reshapes of strided buffers: views where there are such strides, else copies."""
+"""Reshapes of strided buffers: views if strides describe them, else copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHAPES = [(), (1,), (6,), (2, 3), (3, 2), (1, 6), (6, 1), (2, 1, 3), (1, 2, 3), 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("around", [1, 2])
-def test_strides_are_numpys(shape: tuple[int, ...], around: int) -> None:
+def test_reshaped_strides_match_numpy(shape: tuple[int, ...], around: int) -> None:
     for whole in product(*((size, size * around) for size in shape)):
         x = np.arange(np.prod(whole, dtype=int), dtype=np.int8).reshape(whole)[(*(slice(size) for size in shape), ...)]
         for new in (s for s in SHAPES if np.prod(s) == x.size):
@@ -55,7 +55,7 @@ builtin.module {{
         ("collapse_shape %s [[0], [1, 2]]", (4, 30), 1),
     ],
 )
-def test_a_strided_window_in_another_shape(reshape: str, shape: tuple[int, ...], copies: int) -> None:
+def test_reshape_of_a_strided_view(reshape: str, shape: tuple[int, ...], copies: int) -> None:
     letters = ", ".join("abcd"[: len(shape)])
     iterators = ", ".join(['"parallel"'] * len(shape))
     text = STRIDED.format(reshape=reshape, shape="x".join(map(str, shape)), dims=letters, iterators=iterators)

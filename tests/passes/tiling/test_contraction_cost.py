@@ -1,4 +1,4 @@
-"""The model of what contractions by groups cost, beside times on an H100 and an H200."""
+"""The cost model of contractions by work-groups, compared with times on an H100 and an H200."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from math import prod
 
 import pytest
 
-from dlc.passes.tiling.choose_groups import choose_groups
+from dlc.passes.tiling.choose_group_tiles import choose_group_tiles
 from dlc.passes.tiling.contraction_cost import cost_of_contraction
-from dlc.passes.tiling.form_nests import nests_of
-from dlc.passes.tiling.nests import Nest
+from dlc.passes.tiling.form_nests import form_loop_nests
+from dlc.passes.tiling.loop_nests import StaticLoopNest
 from dlc.passes.tiling.plan import TilePlan
 from tests.targets import gpu
 
 from .products import Product
 
-# µs of products of (rows, columns, summed[, products]), by the rows and columns that a group covers, the steps of a part, and
-# the rows and columns that an item has.
+# Time in µs of products (rows, columns, reduction[, batch]), by the rows and columns of a group, the steps of a chunk, and the
+# rows and columns of an item.
 TIMES: dict[tuple[int, ...], dict[tuple[int, int, int, int, int], float]] = {
     (512, 512, 512): {
         (32, 32, 16, 4, 4): 16.27,
@@ -181,36 +181,36 @@ TIMES: dict[tuple[int, ...], dict[tuple[int, int, int, int, int], float]] = {
 }
 
 
-def nest_of(m: int, n: int, k: int, batch: int = 1) -> Nest:
+def nest_of(m: int, n: int, k: int, batch: int = 1) -> StaticLoopNest:
     left = ("bmkl", "bkln") if batch > 1 else ("mkl", "kln")
     _, kernel = Product(*left, {"b": batch, "m": m, "n": n, "k": 1, "l": k}).kernel()
-    return next(n.at({}) for n in nests_of(kernel) if any(s.is_contraction for s in n.stages))
+    return next(n.specialize({}) for n in form_loop_nests(kernel) if any(s.is_contraction for s in n.stages))
 
 
-def plan_of(nest: Nest, rows: int, columns: int, step: int, height: int, width: int) -> TilePlan:
+def plan_of(nest: StaticLoopNest, rows: int, columns: int, step: int, height: int, width: int) -> TilePlan:
     m, n = nest.shared[-2:]
     (k,) = next(s.reductions for s in nest.stages if s.is_contraction)
     return TilePlan(
         register={m: height, n: 4},
         order=tuple(nest.shared),
         items={m: rows // height, n: columns // width},
-        pieces={n: width // 4},
+        tiles_per_item={n: width // 4},
         promote={k: step},
     )
 
 
 @pytest.mark.parametrize("sizes", TIMES, ids=lambda sizes: "x".join(map(str, sizes)))
-def test_what_costs_least_takes_little_longer_than_the_best(sizes: tuple[int, ...]) -> None:
+def test_cheapest_plan_is_close_to_the_fastest(sizes: tuple[int, ...]) -> None:
     nest, times = nest_of(*sizes), TIMES[sizes]
     stage = next(s for s in nest.stages if s.is_contraction)
     costs = {plan: cost_of_contraction(plan_of(nest, *plan), nest, stage, gpu(132)) for plan in times}
     assert times[min(costs, key=lambda plan: costs[plan])] <= 1.15 * min(times.values())
 
 
-def test_a_device_of_fewer_units_has_larger_tiles() -> None:
+def test_fewer_compute_units_get_larger_tiles() -> None:
     nest = nest_of(512, 512, 512)
-    covered: list[int] = []
+    group_tile: list[int] = []
     for units in (8, 132):
-        plan = choose_groups(nest, gpu(units))
-        covered.append(prod(plan.covered(d) for d in nest.shared))
-    assert covered[0] > covered[1]
+        plan = choose_group_tiles(nest, gpu(units))
+        group_tile.append(prod(plan.group_tile(d) for d in nest.shared))
+    assert group_tile[0] > group_tile[1]

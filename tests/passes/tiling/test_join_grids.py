@@ -1,4 +1,4 @@
-"""Grids of a kernel that do not depend on one another are one, and compute the same."""
+"""Independent grids of a kernel are joined, and give equal results."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.vectorize import VectorizePass
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
-from dlc.passes.tiling.independent import Places, Steps, meet
+from dlc.passes.tiling.memory_effects import StridedElements, StridedRange, may_overlap
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.target import OPENCL_PROFILES
 from tests.passes.programs import Writer, program, randoms
-from tests.stages.test_groups import PROFILES, lowered
+from tests.stages.test_work_groups import PROFILES, lowered
 
 CONTEXT = make_context()
 
@@ -34,14 +34,14 @@ def draw(rng: np.random.Generator) -> tuple[int, ...]:
     return tuple(int(n) for n in rng.integers(0, 3, 2))
 
 
-def border(b: Writer, x: SSAValue, low: Sequence[int], high: Sequence[int]) -> SSAValue:
+def pad_with(b: Writer, x: SSAValue, low: Sequence[int], high: Sequence[int]) -> SSAValue:
     return b(dl.PadOp, x, b.scalar(0.5, like=x), low=(0, *low, 0), high=(0, *high, 0), pad_mode="constant")
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("seed", range(8))
-def test_what_surrounds_a_result_is_of_the_same_launch(profile: str, seed: int) -> None:
-    """A convolution in a border, a pad of an input, and a concatenation of images in one."""
+def test_padding_and_interior_are_one_launch(profile: str, seed: int) -> None:
+    """A padded convolution, a padded input, and a concatenation of images, each in one launch."""
     rng = np.random.default_rng(seed)
     height, width, channels, results = (int(n) for n in rng.integers(1, [9, 9, 20, 40]))
     x, w, other = randoms((2, height, width, channels), (1, 1, channels, results), (2, height, width, results), seed=seed)
@@ -49,7 +49,7 @@ def test_what_surrounds_a_result_is_of_the_same_launch(profile: str, seed: int) 
     def body(b: Writer, x: SSAValue, w: SSAValue, other: SSAValue) -> list[SSAValue]:
         y = b(dl.ReluOp, b(dl.ConvOp, x, w, strides=(1, 1), dilations=(1, 1), groups=1))
         joined = b(dl.ConcatOp, b(dl.NegOp, other), b(dl.AbsOp, other), axis=2)
-        return [border(b, y, draw(rng), draw(rng)), border(b, x, draw(rng), draw(rng)), border(b, joined, (1, 1), (1, 1))]
+        return [pad_with(b, y, draw(rng), draw(rng)), pad_with(b, x, draw(rng), draw(rng)), pad_with(b, joined, (1, 1), (1, 1))]
 
     p = program(body, x, w, other)
     expected = p.run()
@@ -75,7 +75,7 @@ def emitted(module: ModuleOp) -> KernelSource:
 
 
 @pytest.mark.parametrize(("start", "grids"), [(64, 1), (63, 2)])
-def test_what_overwrites_what_another_reads_stays_apart(start: int, grids: int) -> None:
+def test_write_after_read_is_not_joined(start: int, grids: int) -> None:
     text = """
     builtin.module {
       func.func @kept(%y: tensor<100xf32>, %z: tensor<64xf32>) -> (tensor<100xf32>, tensor<64xf32>) attributes {kernel} {
@@ -103,7 +103,7 @@ def test_what_overwrites_what_another_reads_stays_apart(start: int, grids: int) 
 
 
 @pytest.mark.parametrize(("start", "grids"), [(40, 1), (39, 2)])
-def test_what_overwrites_what_another_writes_stays_apart(start: int, grids: int) -> None:
+def test_write_after_write_is_not_joined(start: int, grids: int) -> None:
     text = """
     builtin.module {
       func.func @filled(%y: tensor<100xf32>) -> tensor<100xf32> attributes {kernel} {
@@ -128,7 +128,7 @@ def test_what_overwrites_what_another_writes_stays_apart(start: int, grids: int)
 
 
 def pair(rows: int) -> str:
-    """Two products, of which the second has so many rows."""
+    """Two products, the second one with `rows` rows."""
 
     def one(name: str, m: int) -> str:
         return f"""
@@ -155,28 +155,28 @@ builtin.module {{
 """
 
 
-def test_two_grids_whose_items_meet_stay_apart() -> None:
-    """A barrier would stand behind a branch."""
+def test_two_grids_with_barriers_are_not_joined() -> None:
+    """A joined grid would have a barrier inside a branch."""
     module = tiled(pair(32))
     assert len(emitted(module).grids) == 2
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_places_that_meet_are_seen(seed: int) -> None:
-    """Windows of a buffer, as steps over axes of which some are merged, against all of their places one by one."""
+def test_overlaps_are_detected(seed: int) -> None:
+    """Compare strided subviews of a buffer, some with merged axes, with their enumerated elements."""
     rng = np.random.default_rng(seed)
     shape = rng.integers(1, 7, 3).tolist()
     strides = [shape[1] * shape[2], shape[2], 1]
 
-    def window() -> Places:
+    def window() -> StridedElements:
         starts = [int(rng.integers(0, n)) for n in shape]
-        steps = [Steps(int(s * rng.integers(1, 3)), int(rng.integers(1, 4))) for s in strides]
-        return Places(sum(a * s for a, s in zip(starts, strides, strict=True)), tuple(steps))
+        steps = [StridedRange(int(s * rng.integers(1, 3)), int(rng.integers(1, 4))) for s in strides]
+        return StridedElements(sum(a * s for a, s in zip(starts, strides, strict=True)), tuple(steps))
 
     a, b = window(), window()
 
-    def places(p: Places) -> set[int]:
-        every = product(*(range(s.times or 0) for s in p.steps))
+    def places(p: StridedElements) -> set[int]:
+        every = product(*(range(s.size or 0) for s in p.steps))
         return {p.offset + sum(s.stride * i for s, i in zip(p.steps, at, strict=True)) for at in every}
 
-    assert meet(a, b) or not places(a) & places(b)
+    assert may_overlap(a, b) or not places(a) & places(b)

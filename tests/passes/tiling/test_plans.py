@@ -1,4 +1,4 @@
-"""Any legal plan computes the same: at the tiling stage, and at the loops stage after it."""
+"""Any legal plan gives equal results at the tiling stage and at the loops stage."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from dlc.passes.base import kernels_of
 from dlc.passes.loops.cse_kernels import CseKernelsPass
 from dlc.passes.loops.forward_stores import ForwardStoresPass
 from dlc.passes.loops.vectorize import VectorizePass
-from dlc.passes.structured import Constants
+from dlc.passes.structured import ConstantPool
 from dlc.passes.tiling.apply_tiles import apply_tiles
 from dlc.passes.tiling.bufferize_kernels import BufferizeKernelsPass
-from dlc.passes.tiling.choose_groups import choose_groups, naive_groups
-from dlc.passes.tiling.choose_sweeps import Sums, SweepChooser, sums_of_rows
+from dlc.passes.tiling.choose_attention import AttentionChooser, AttentionStages, match_attention
+from dlc.passes.tiling.choose_group_tiles import choose_group_tiles, naive_group_tiles
 from dlc.passes.tiling.choose_tiles import choose_tiles
-from dlc.passes.tiling.choose_turned_sweeps import TurnedSweepChooser
+from dlc.passes.tiling.choose_transposed_attention import TransposedAttentionChooser
 from dlc.passes.tiling.collapse_iterators import CollapseIteratorsPass
-from dlc.passes.tiling.form_nests import nests_of
-from dlc.passes.tiling.nests import Nest, Stage, can_split
+from dlc.passes.tiling.form_nests import form_loop_nests
+from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, can_split
+from dlc.passes.tiling.online_softmax import match_online_softmax
 from dlc.passes.tiling.plan import (
-    Sweep,
+    FusedLoop,
     TilePlan,
-    first_reduction,
     fitting_tile,
+    leading_reduction,
     promoted_stage,
 )
-from dlc.passes.tiling.running import running_sums
 from dlc.passes.tiling.tile_kernels import TileKernelsPass
 from dlc.passes.tiling.variants import Variant
-from dlc.passes.tiling.zeros import hiding
+from dlc.passes.tiling.zero_blocks import mask_operands
 from dlc.target import CPU_LEVELS, OPENCL_PROFILES, Target
 
 from .kernels import DEPTHWISE, KERNELS, kernel_module
@@ -44,7 +44,7 @@ from .kernels import DEPTHWISE, KERNELS, kernel_module
 CONTEXT = make_context()
 
 
-# On devices with groups each contraction has a kernel of its own.
+# On devices with work-groups each contraction is a separate kernel.
 OF_GROUPS = [name for name in KERNELS if not name.startswith("attention")]
 
 
@@ -56,18 +56,18 @@ def buffered(name: str, target: str = "cpu:avx512") -> ModuleOp:
     return module
 
 
-def nest_in(text: str) -> Nest:
-    """The only nest of a kernel."""
+def nest_in(text: str) -> StaticLoopNest:
+    """Return the only nest of a kernel."""
     module = parse_module(CONTEXT, text)
     for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
         p.apply(CONTEXT, module)
-    (nest,) = nests_of(next(iter(kernels_of(module))))
+    (nest,) = form_loop_nests(next(iter(kernels_of(module))))
     return nest
 
 
-def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
-    """Any plan that TilePlan.check accepts."""
-    shared, extents, periods, times = nest.shared, nest.extents, nest.packed_periods, nest.repetitions
+def random_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
+    """Return a random plan that TilePlan.check accepts."""
+    shared, extents, periods, times = nest.shared, nest.extents, nest.panel_sizes, nest.repeat_counts
 
     def size(limit: int) -> int:
         return int(rng.integers(1, limit + 1))
@@ -76,7 +76,9 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
     register |= {d: fitting_tile(nest, d, register[d]) for d in times if d in shared}
     grid = {d: min(extents[d], register[d] * size(-(-extents[d] // register[d]))) for d in shared if rng.random() < 0.7}
     chunks = {
-        d: size(extents[d]) for d in extents if d not in shared and rng.random() < 0.7 and not any(s.asked for s in nest.stages)
+        d: size(extents[d])
+        for d in extents
+        if d not in shared and rng.random() < 0.7 and not any(s.indexed_dims for s in nest.stages)
     }
     steps = {
         k: {d: size(register[d]) for d in shared if d in s.dims and rng.random() < 0.5}
@@ -84,76 +86,86 @@ def random_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
         if not s.reductions
     }
     plan = TilePlan(grid, register, tuple(rng.permutation(shared).tolist()), chunks, steps)
-    known = nest.at({})
-    if (sums := sums_of_rows(known)) is not None:
-        sizes = [n for n in range(1, known.extents[sums.key] + 1) if n % periods.get(sums.key, 1) == 0]
-        running = (sums.key, int(rng.choice(sizes))) if rng.random() < 0.5 else None
-        return replace(plan, chunks={}, sweeps=random_sweeps(known, sums, rng), running=running)
-    reduction = first_reduction(nest)
+    known = nest.specialize({})
+    if (sums := match_attention(known)) is not None:
+        sizes = [n for n in range(1, known.extents[sums.key_dim] + 1) if n % periods.get(sums.key_dim, 1) == 0]
+        online_softmax = (sums.key_dim, int(rng.choice(sizes))) if rng.random() < 0.5 else None
+        return replace(plan, chunks={}, fused_loops=random_fused_loops(known, sums, rng), online_softmax=online_softmax)
+    reduction = leading_reduction(nest)
     if reduction is None or rng.random() < 0.5:
         return plan
     inputs = enumerate(reduction.accesses[:-1]) if reduction.is_contraction else ()
     plain = [k for k, a in inputs if a is not None and a.terms and all(t.is_plain for t in a.terms)]
     blocks = {d: size(extents[d]) for d in sorted(reduction.reductions) if rng.random() < 0.7}
-    hides = [k for k, _ in hiding(nest.stages[-1])] if reduction.is_contraction and len(nest.stages) == 3 and not blocks else []
+    hides = (
+        [k for k, _ in mask_operands(nest.stages[-1])]
+        if reduction.is_contraction and len(nest.stages) == 3 and not blocks
+        else []
+    )
     panels = tuple(k for k in plain if rng.random() < 0.7)
     parts = {d: plan.tile(d) * int(rng.integers(1, 4)) for d in shared if panels and rng.random() < 0.5}
     in_rows = [k for k in plain if any(reduction.accesses[k].stride(d) == 1 for d in shared)]
-    has_next = any(n < extents[d] for d, n in blocks.items()) or any(map(reduction.is_batch, shared))
-    ahead = tuple(k for k in in_rows if rng.random() < 0.5) if has_next else ()
+    has_next = any(n < extents[d] for d, n in blocks.items()) or any(map(reduction.is_batch_dim, shared))
+    prefetch = tuple(k for k in in_rows if rng.random() < 0.5) if has_next else ()
     return replace(
         plan,
         chunks={d: n for d, n in chunks.items() if d not in reduction.reductions},
         blocks=blocks,
         panels=panels,
-        parts=parts,
-        ahead=ahead,
-        spans=int(rng.choice(plain)) if plain and len(reduction.reductions) == 1 and rng.random() < 0.5 else None,
-        hidden=int(rng.choice(hides)) if hides else None,
+        macro_tile=parts,
+        prefetch=prefetch,
+        zero_trimmed_operand=int(rng.choice(plain))
+        if plain and len(reduction.reductions) == 1 and rng.random() < 0.5
+        else None,
+        mask_operand=int(rng.choice(hides)) if hides else None,
     )
 
 
-def random_sweeps(nest: Nest, sums: Sums, rng: np.random.Generator) -> tuple[Sweep, ...]:
-    """The stages of two contractions as they belong together, in any steps."""
-    packed = nest.packed_periods
+def random_fused_loops(nest: StaticLoopNest, sums: AttentionStages, rng: np.random.Generator) -> tuple[FusedLoop, ...]:
+    """Return fused loops of two contractions with random steps."""
+    packed = nest.panel_sizes
 
-    def step(d: int, stages: Sequence[Stage]) -> int:
+    def step(d: int, stages: Sequence[NestStage]) -> int:
         read = any(t.modulus for s in stages for a in s.inputs for t in a.terms if t.iterator == d)
         sizes = [n for n in range(1, nest.extents[d] + 1) if not read or packed[d] % n == 0]
         return int(rng.choice(sizes))
 
-    kind = TurnedSweepChooser if sums.turned else SweepChooser
+    kind = TransposedAttentionChooser if sums.is_transposed else AttentionChooser
     chooser = kind(nest, CPU_LEVELS["cpu:avx2"], sums, nest.shared[-1], 6, 8)
-    # What places hide may be skipped, and rows end where it is all that is left, in whole steps of all sweeps.
+    # Masked parts may be skipped, and rows may end at the last unmasked part, in whole steps of all fused loops.
     skips, ends = rng.random() < 0.7, rng.random() < 0.7
-    shown = (sums.key, step(sums.key, nest.stages)) if ends else None
+    unmasked = (sums.key_dim, step(sums.key_dim, nest.stages)) if ends else None
 
-    def drawn(sweep: Sweep) -> Sweep:
-        steps = [(d, step(d, nest.stages[sweep.first : sweep.last])) for d, _ in sweep.steps]
-        if shown is not None:
-            steps = [shown if d == sums.key else (d, size) for d, size in steps]
-        return replace(sweep, steps=tuple(steps), skips=sweep.skips and skips, shown=shown)
+    def drawn(fused_loop: FusedLoop) -> FusedLoop:
+        steps = [(d, step(d, nest.stages[fused_loop.first : fused_loop.last])) for d, _ in fused_loop.steps]
+        if unmasked is not None:
+            steps = [unmasked if d == sums.key_dim else (d, size) for d, size in steps]
+        return replace(fused_loop, steps=tuple(steps), skips=fused_loop.skips and skips, unmasked=unmasked)
 
-    return tuple(map(drawn, chooser.sweeps()))
+    return tuple(map(drawn, chooser.fused_loops()))
 
 
-def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
-    """A plan for groups: items on their own, as teams, or with promoted operands."""
-    plan = replace(random_plan(nest, rng), blocks={}, panels=(), parts={}, ahead=(), spans=None, hidden=None)
+def random_group_plan(nest: StaticLoopNest, rng: np.random.Generator) -> TilePlan:
+    """Return a random plan for work-groups: independent items, cooperating items, or promoted operands."""
+    plan = replace(
+        random_plan(nest, rng), blocks={}, panels=(), macro_tile={}, prefetch=(), zero_trimmed_operand=None, mask_operand=None
+    )
     items = {d: int(rng.integers(1, 5)) for d in nest.shared if rng.random() < 0.8}
     # One round of all items, where what is ragged needs it.
     cut = plan.grid
     plan = replace(plan, grid={d: min(n, plan.tile(d) * items.get(d, 1)) if nest.extents[d] % n else n for d, n in cut.items()})
-    scattered = {s.scattered for s in nest.stages}
-    own = [d for d in nest.extents if d not in nest.shared and d not in scattered]
+    scatter_dim = {s.scatter_dim for s in nest.stages}
+    own = [d for d in nest.extents if d not in nest.shared and d not in scatter_dim]
     kind = rng.choice(["alone", "team", "promote"])
     contraction = promoted_stage(nest)
     if kind == "promote" and contraction is not None:
         d = int(rng.choice(sorted(contraction.reductions)))
-        pieces = {d: int(rng.integers(2, 4)) for d in nest.shared if rng.random() < 0.4}
-        plan = replace(plan, grid=cut, items=items, promote={d: int(rng.integers(1, nest.extents[d] + 1))}, pieces=pieces)
+        tiles_per_item = {d: int(rng.integers(2, 4)) for d in nest.shared if rng.random() < 0.4}
+        plan = replace(
+            plan, grid=cut, items=items, promote={d: int(rng.integers(1, nest.extents[d] + 1))}, tiles_per_item=tiles_per_item
+        )
         # One round where it is ragged, also of the pieces of all items.
-        return replace(plan, grid={d: min(n, plan.covered(d)) if nest.extents[d] % n else n for d, n in plan.grid.items()})
+        return replace(plan, grid={d: min(n, plan.group_tile(d)) if nest.extents[d] % n else n for d, n in plan.grid.items()})
     if kind == "team" and own:
         size = int(2 ** rng.integers(1, 4))
         # At most one dimension of each stage.
@@ -168,7 +180,7 @@ def random_group_plan(nest: Nest, rng: np.random.Generator) -> TilePlan:
 
 
 def arguments(kernel: func.FuncOp, rng: np.random.Generator) -> list[np.ndarray]:
-    """Random numbers; integers of both signs."""
+    """Return random arguments; integers of both signs."""
     types = [a.type for a in kernel.body.block.args]
     arrays = [rng.standard_normal(t.get_shape()) * (1 if is_float(t.element_type) else 5) for t in types]
     return [a.astype(numpy_dtype(t.element_type)) for a, t in zip(arrays, types, strict=True)]
@@ -189,13 +201,13 @@ def lowered(module: ModuleOp) -> ModuleOp:
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("seed", range(25))
-def test_random_plans_compute_the_same(name: str, seed: int) -> None:
+def test_random_plans_give_equal_results(name: str, seed: int) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)
     expected = run(kernel, np.random.default_rng(1))
     rng = np.random.default_rng(seed)
-    for nest in nests_of(kernel):
-        apply_tiles(nest, random_plan(nest, rng), Constants(kernel))
+    for nest in form_loop_nests(kernel):
+        apply_tiles(nest, random_plan(nest, rng), ConstantPool(kernel))
     module.verify()
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
     lowered(module)
@@ -204,13 +216,13 @@ def test_random_plans_compute_the_same(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", OF_GROUPS)
 @pytest.mark.parametrize("seed", range(12))
-def test_random_plans_of_groups_compute_the_same(name: str, seed: int) -> None:
+def test_random_group_plans_give_equal_results(name: str, seed: int) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)
     expected = run(kernel, np.random.default_rng(1))
     rng = np.random.default_rng(seed)
-    for nest in nests_of(kernel):
-        apply_tiles(nest, random_group_plan(nest, rng), Constants(kernel))
+    for nest in form_loop_nests(kernel):
+        apply_tiles(nest, random_group_plan(nest, rng), ConstantPool(kernel))
     module.verify()
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
     lowered(module)
@@ -219,20 +231,20 @@ def test_random_plans_of_groups_compute_the_same(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("target", CPU_LEVELS)
-def test_chosen_plans_compute_the_same(name: str, target: str) -> None:
+def test_chosen_plans_give_equal_results(name: str, target: str) -> None:
     module = buffered(name, target)
     (kernel,) = kernels_of(module)
     expected = run(kernel, np.random.default_rng(1))
-    for nest in nests_of(kernel):
-        apply_tiles(nest, choose_tiles(nest.at({}), CPU_LEVELS[target]), Constants(kernel))
+    for nest in form_loop_nests(kernel):
+        apply_tiles(nest, choose_tiles(nest.specialize({}), CPU_LEVELS[target]), ConstantPool(kernel))
     lowered(module)
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
 
 
-def product_of(rows: int, steps: int) -> Nest:
-    """A matrix product with so many rows that sums so many steps."""
+def product_of(rows: int, steps: int) -> StaticLoopNest:
+    """Return a matrix product with `rows` rows and `steps` reduction steps."""
     text = KERNELS["matmul"].replace("13x", f"{rows}x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
-    return nest_in(text).at({})
+    return nest_in(text).specialize({})
 
 
 @pytest.mark.parametrize(
@@ -240,10 +252,10 @@ def product_of(rows: int, steps: int) -> Nest:
     [(64, 64, 1 << 12, True), (64, 65, 1 << 12, False), (1 << 16, 64, 4, True), (1 << 16, 64, 5, False)],
 )
 @pytest.mark.parametrize("target", ["cpu:avx2", "cpu:avx512"])
-def test_rows_go_first_where_weights_and_results_are_near(
+def test_rows_are_outermost_if_weights_and_results_are_cached(
     rows: int, steps: int, columns: int, rows_first: bool, target: str
 ) -> None:
-    """Neither of them is more than 1 MiB of the second level, with 2¹⁸ floats."""
+    """Weights and results each fit 1 MiB of the L2 cache (2¹⁸ floats)."""
     nest = product_of(rows, steps)
     m, n = nest.shared
     known = replace(nest, extents={**nest.extents, n: columns})
@@ -253,94 +265,94 @@ def test_rows_go_first_where_weights_and_results_are_near(
 
 
 @pytest.mark.parametrize(("steps", "rows_first"), [(102, True), (103, False)])
-def test_rows_go_first_through_weights_as_they_lie_where_the_nearest_cache_has_them(steps: int, rows_first: bool) -> None:
-    """Of 40 columns 102 rows are within half of 32 KiB."""
+def test_rows_are_outermost_if_l1_holds_unpacked_weights(steps: int, rows_first: bool) -> None:
+    """102 rows of 40 columns fit half of a 32 KiB L1 cache."""
     text = KERNELS["matmul"].replace("(n floordiv 16, k, n mod 16)", "(k, n)").replace("3x24x16", "24x40")
     text = text.replace("13x", "60x").replace("24x", f"{steps}x").replace("x24", f"x{steps}")
     nest = nest_in(text)
     m, n = nest.shared
-    assert choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"]).order == ((m, n) if rows_first else (n, m))
+    assert choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"]).order == ((m, n) if rows_first else (n, m))
 
 
 @pytest.mark.parametrize(("rows", "rows_first"), [(1 << 12, True), ((1 << 12) - 1, False)])
-def test_lanes_that_share_nothing_go_in_the_order_of_memory_where_that_is_far(rows: int, rows_first: bool) -> None:
-    """Of 32 channels 4,096 pixels are the 512 KiB that a task's blocks have of the second level."""
+def test_lanes_without_reuse_follow_memory_order_beyond_l2(rows: int, rows_first: bool) -> None:
+    """4,096 pixels of 32 channels are the 512 KiB of L2 cache that the blocks of a task may fill."""
     text = DEPTHWISE.replace("60x", f"{rows}x").replace("62x", f"{rows + 2}x")
     nest = nest_in(text)
-    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
+    plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])
     lane = next(d for d in nest.shared if nest.stages[-1].output.stride(d) == 1)
     assert (plan.order[-1] == lane) is rows_first
 
 
 @pytest.mark.parametrize(("rows", "tile"), [(1 << 18, 4), ((1 << 18) + 2, 2), ((1 << 18) + 1, 1), (1 << 10, 1)])
-def test_items_read_the_weights_of_a_window_once_for_several_rows(rows: int, tile: int) -> None:
-    """Of 32 channels eight items have four each; 131,072 items keep the device busy."""
-    (nest,) = nests_of(next(iter(kernels_of(buffered("depthwise")))))
+def test_items_reuse_window_weights_for_several_rows(rows: int, tile: int) -> None:
+    """With 32 channels, eight items have four channels each; 131,072 items occupy the device."""
+    (nest,) = form_loop_nests(next(iter(kernels_of(buffered("depthwise")))))
     (row,) = [d for d in nest.shared if nest.stages[-1].output.stride(d) == 32]
-    known = replace(nest.at({}), extents={**nest.at({}).extents, row: rows})
-    plan = choose_groups(known, OPENCL_PROFILES["opencl:gpu"])
+    known = replace(nest.specialize({}), extents={**nest.specialize({}).extents, row: rows})
+    plan = choose_group_tiles(known, OPENCL_PROFILES["opencl:gpu"])
     plan.check(known)
     assert plan.tile(row) == tile
 
 
-def test_rows_of_an_open_size_fill_the_registers() -> None:
-    """512 rows are 32 times 16, which says nothing of 511."""
+def test_dynamic_rows_fill_the_registers() -> None:
+    """A representative size of 512 divides by 16, but a dynamic size may be 511."""
     nest = product_of(13, 260)
     m = nest.shared[0]
     known = replace(nest, extents={**nest.extents, m: 512})
-    rows = [choose_tiles(n, CPU_LEVELS["cpu:avx512"]).register[m] for n in (known, replace(known, open=frozenset({m})))]
+    rows = [choose_tiles(n, CPU_LEVELS["cpu:avx512"]).register[m] for n in (known, replace(known, dynamic_dims=frozenset({m})))]
     assert rows == [16, 30]
 
 
-def test_a_task_takes_whole_tiles_of_an_open_size() -> None:
-    """Eight rows are 4 and 4, whatever the example of 13 rows says: not 13 of which one is left over."""
-    (nest,) = nests_of(next(iter(kernels_of(buffered("matmul")))))
+def test_tasks_have_whole_tiles_of_a_dynamic_size() -> None:
+    """Eight rows are two tiles of 4, whatever the representative 13 rows are: not a task of 13 with a remainder of 1."""
+    (nest,) = form_loop_nests(next(iter(kernels_of(buffered("matmul")))))
     m = nest.shared[0]
-    plan = choose_tiles(replace(nest.at({}), open=frozenset({m})), CPU_LEVELS["cpu:avx2"])
+    plan = choose_tiles(replace(nest.specialize({}), dynamic_dims=frozenset({m})), CPU_LEVELS["cpu:avx2"])
     assert plan.grid[m] % plan.register[m] == 0 and plan.grid[m] > nest.extents[m]
-    plan.check(replace(nest.at({}), open=frozenset({m})))
-    assert plan.register[m] == 6 and plan.grid[m] >= 18 and plan.even == 4
+    plan.check(replace(nest.specialize({}), dynamic_dims=frozenset({m})))
+    assert plan.register[m] == 6 and plan.grid[m] >= 18 and plan.balance_threshold == 4
 
 
-def test_a_tile_has_sums_enough_to_work_on_at_once() -> None:
-    """128 rows are 32 times 4, whose 8 vectors wait for one another: rather 21 times 6, and 2."""
-    (nest,) = nests_of(next(iter(kernels_of(buffered("matmul")))))
+def test_tiles_have_enough_accumulators() -> None:
+    """128 rows in tiles of 4 would have 8 accumulators, too few to hide latency: use 21 tiles of 6, and one of 2."""
+    (nest,) = form_loop_nests(next(iter(kernels_of(buffered("matmul")))))
     m = nest.shared[0]
-    known = replace(nest.at({}), extents={**nest.extents, m: 128})
+    known = replace(nest.specialize({}), extents={**nest.extents, m: 128})
     assert choose_tiles(known, CPU_LEVELS["cpu:avx2"]).register[m] == 6
 
 
 @pytest.mark.parametrize(("steps", "rows"), [(1024, 7), (1040, 28), (512, 14)])
-def test_lines_of_a_tile_have_a_place_in_the_nearest_cache(steps: int, rows: int) -> None:
-    """Of 28 rows 4,096 bytes apart all meet in one set of eight lines, of those 2,048 bytes apart in two."""
+def test_tiles_avoid_l1_set_conflicts(steps: int, rows: int) -> None:
+    """28 rows with a stride of 4,096 bytes all map to one set of eight lines, with a stride of 2,048 bytes to two sets."""
     nest = product_of(28, steps)
     assert choose_tiles(nest, CPU_LEVELS["cpu:avx512"]).register[nest.shared[0]] == rows
 
 
 @pytest.mark.parametrize(("steps", "rows"), [(256, 14), (260, 28)])
-def test_more_sums_than_enough_share_what_leaves_the_nearest_cache(steps: int, rows: int) -> None:
-    """A panel of 256 × 16 floats is half of the cache, and costs nothing to read again for each tile."""
+def test_larger_tiles_if_vectors_leave_l1(steps: int, rows: int) -> None:
+    """A panel of 256 × 16 floats fills half of the L1 cache, and costs nothing to read again for each tile."""
     nest = product_of(28, steps)
     assert choose_tiles(nest, CPU_LEVELS["cpu:avx512"]).register[nest.shared[0]] == rows
 
 
-def test_what_lies_across_is_turned_in_blocks() -> None:
-    (nest,) = nests_of(next(iter(kernels_of(buffered("turned")))))
+def test_transposes_are_tiled_in_squares() -> None:
+    (nest,) = form_loop_nests(next(iter(kernels_of(buffered("turned")))))
     n, m = nest.shared
-    assert choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"]).register == {m: 16, n: 8}
+    assert choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"]).register == {m: 16, n: 8}
 
 
-def test_products_row_by_row_have_vectors_along_the_rows() -> None:
-    (nest,) = nests_of(next(iter(kernels_of(buffered("dots")))))
+def test_row_wise_products_are_vectorized_along_rows() -> None:
+    (nest,) = form_loop_nests(next(iter(kernels_of(buffered("dots")))))
     (row,), (reduced,) = nest.shared, nest.stages[-1].reductions
-    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
+    plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])
     assert (plan.tile(row), plan.chunks) == (1, {reduced: 32})
 
 
-def test_what_there_is_one_of_for_each_row_lies_along_no_lane() -> None:
-    (nest,) = nests_of(next(iter(kernels_of(buffered("distances")))))
+def test_operands_with_one_element_per_row_have_no_lane() -> None:
+    (nest,) = form_loop_nests(next(iter(kernels_of(buffered("distances")))))
     (row,), reduced = nest.shared, {d for s in nest.stages for d in s.reductions}
-    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx2"])
+    plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx2"])
     assert plan.tile(row) == 1
     assert set(plan.chunks) == reduced and min(plan.chunks.values()) >= 32
 
@@ -348,8 +360,8 @@ def test_what_there_is_one_of_for_each_row_lies_along_no_lane() -> None:
 @pytest.mark.parametrize(
     ("columns", "tile", "part", "steps"), [(100, 100, 100, None), (512, 128, 512, 1), (10_000, 128, 3456, 8)]
 )
-def test_reductions_across_rows_go_in_the_order_of_memory(columns: int, tile: int, part: int, steps: int | None) -> None:
-    """With all sums in registers, or row by row with the sums in the nearest cache, or by a few rows of a part of them."""
+def test_reductions_across_rows_are_streamed(columns: int, tile: int, part: int, steps: int | None) -> None:
+    """All sums in registers; or row by row with sums in the L1 cache; or a few rows of a part of them."""
     text = f"""
         func.func @k(%x: tensor<8x2000x{columns}xf32>, %out: tensor<8x{columns}xf32>) -> tensor<8x{columns}xf32>
             attributes {{kernel}} {{
@@ -366,12 +378,12 @@ def test_reductions_across_rows_go_in_the_order_of_memory(columns: int, tile: in
         }}"""
     nest = nest_in(text)
     (reduced,), (batch, lane) = nest.stages[-1].reductions, nest.shared
-    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx512"])
+    plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx512"])
     assert (plan.tile(lane), plan.grid[batch], plan.grid[lane]) == (tile, 1, part)
     assert plan.blocks == ({} if steps is None else {reduced: steps})
 
 
-def test_windows_of_a_picture_are_no_tasks_of_their_own() -> None:
+def test_windows_of_an_image_are_no_separate_tasks() -> None:
     text = """
         func.func @k(%x: tensor<113x113x32xf32>, %out: tensor<56x56x32xf32>) -> tensor<56x56x32xf32> attributes {kernel} {
           %lowest = arith.constant 0xFF800000 : f32
@@ -388,11 +400,11 @@ def test_windows_of_a_picture_are_no_tasks_of_their_own() -> None:
           func.return %r : tensor<56x56x32xf32>
         }"""
     nest = nest_in(text)
-    plan = choose_tiles(nest.at({}), CPU_LEVELS["cpu:avx512"])
+    plan = choose_tiles(nest.specialize({}), CPU_LEVELS["cpu:avx512"])
     assert min(plan.grid[d] for d in nest.shared[1:]) > 1
 
 
-def test_bufferised_kernels_compute_the_same() -> None:
+def test_bufferized_kernels_give_equal_results() -> None:
     for name in KERNELS:
         (kernel,) = kernels_of(kernel_module(name))
         (expected,) = evaluate_function(kernel, arguments(kernel, np.random.default_rng(1)))
@@ -400,66 +412,66 @@ def test_bufferised_kernels_compute_the_same() -> None:
         np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_an_illegal_plan_is_refused_by_entry() -> None:
+def test_illegal_plans_are_rejected_by_entry() -> None:
     (kernel,) = kernels_of(buffered("matmul"))
-    nest = next(iter(nests_of(kernel))).at({})
+    nest = next(iter(form_loop_nests(kernel))).specialize({})
     m, n = nest.shared
     with pytest.raises(ValueError, match=r"register\[d1\] = 12: an operand is packed in panels of 16"):
         TilePlan({}, {n: 12}, (m, n)).check(nest)
     with pytest.raises(ValueError, match="order"):
         TilePlan({}, {n: 16}, (m,)).check(nest)
-    with pytest.raises(ValueError, match="no multiple of the register tile"):
+    with pytest.raises(ValueError, match="must be a multiple of the register tile"):
         TilePlan({m: 5}, {n: 16, m: 2}, (m, n)).check(nest)
 
 
-def test_an_illegal_sweep_is_refused() -> None:
+def test_illegal_fused_loops_are_rejected() -> None:
     (kernel,) = kernels_of(buffered("attention"))
-    nest = next(iter(nests_of(kernel))).at({})
+    nest = next(iter(form_loop_nests(kernel))).specialize({})
     plan = choose_tiles(nest, CPU_LEVELS["cpu:avx2"])
-    first, *rest = plan.sweeps
+    first, *rest = plan.fused_loops
     (lane, width), (row, _) = first.steps
-    for sweeps, problem in (
-        ((replace(first, last=len(nest.stages)), *rest), "must be whole before another reads it"),
-        ((replace(first, steps=((lane, 5), (row, 6))), *rest), "packed in other panels"),
-        ((replace(first, shown=(lane, width + 1)), *rest), "must be whole steps"),
-        ((replace(first, steps=((row, 10),)), *rest), "in steps of 1 to its extent"),
-        ((*rest, first), "stages behind those of the sweep before"),
+    for fused_loops, problem in (
+        ((replace(first, last=len(nest.stages)), *rest), "reads the result of a reduction before it is complete"),
+        ((replace(first, steps=((lane, 5), (row, 6))), *rest), "must divide the panels of a packed operand"),
+        ((replace(first, unmasked=(lane, width + 1)), *rest), "must be a multiple of the step"),
+        ((replace(first, steps=((row, 10),)), *rest), "with 1 ≤ step ≤ its extent"),
+        ((*rest, first), "stages must follow those of the loop before"),
     ):
         with pytest.raises(ValueError, match=problem):
-            replace(plan, sweeps=sweeps).check(nest)
+            replace(plan, fused_loops=fused_loops).check(nest)
 
 
-def test_weights_are_written_over_the_scores_that_they_are_made_of() -> None:
+def test_weights_overwrite_scores() -> None:
     module = buffered("attention")
     TileKernelsPass(CPU_LEVELS["cpu:avx2"]).apply(CONTEXT, module)
     made = [op for op in module.walk() if isinstance(op, memref.AllocaOp) and op.memref.type.get_shape() == (9, 21)]
-    # Products, which are in registers, and scores.
+    # One for products, which are in registers, and one for scores.
     assert len(made) == 2
 
 
 @pytest.mark.parametrize("rows, near, height", [(8, 1 << 17, 8), (8, 1, 9), (6, 1 << 17, 9)])
-def test_a_register_tile_of_many_rows_goes_alone_where_keys_and_values_are_near(rows: int, near: int, height: int) -> None:
+def test_a_single_large_tile_if_keys_and_values_fit_l2(rows: int, near: int, height: int) -> None:
     (kernel,) = kernels_of(buffered("attention"))
-    nest = next(iter(nests_of(kernel))).at({})
-    sums, target = sums_of_rows(nest), CPU_LEVELS["cpu:avx512"]
+    nest = next(iter(form_loop_nests(kernel))).specialize({})
+    sums, target = match_attention(nest), CPU_LEVELS["cpu:avx512"]
     assert sums is not None
-    target = replace(target, machine=replace(target.machine, block_elements=near))
-    assert SweepChooser(nest, target, sums, nest.shared[-1], rows, target.lanes(4)).height() == height
+    target = replace(target, costs=replace(target.costs, block_elements=near))
+    assert AttentionChooser(nest, target, sums, nest.shared[-1], rows, target.lanes(4)).height() == height
 
 
-def test_blocks_of_what_runs_are_whole_panels() -> None:
+def test_key_blocks_are_whole_panels() -> None:
     (kernel,) = kernels_of(buffered("attention"))
-    nest = next(iter(nests_of(kernel))).at({})
-    plan, sums = choose_tiles(nest, CPU_LEVELS["cpu:avx2"]), sums_of_rows(nest)
+    nest = next(iter(form_loop_nests(kernel))).specialize({})
+    plan, sums = choose_tiles(nest, CPU_LEVELS["cpu:avx2"]), match_attention(nest)
     assert sums is not None
-    replace(plan, running=(sums.key, 16)).check(nest)
-    for running, problem in (
-        ((sums.key, 12), "whole panels of an operand"),
-        ((sums.key, 24), "at most its extent"),
-        ((sums.end, 12), "what sums of exponentials in sweeps reduce"),
+    replace(plan, online_softmax=(sums.key_dim, 16)).check(nest)
+    for online_softmax, problem in (
+        ((sums.key_dim, 12), "a multiple of an operand's panels"),
+        ((sums.key_dim, 24), "at most the extent"),
+        ((sums.value_dim, 12), "the reduced dimension of a softmax in fused loops"),
     ):
         with pytest.raises(ValueError, match=problem):
-            replace(plan, running=running).check(nest)
+            replace(plan, online_softmax=online_softmax).check(nest)
 
 
 @pytest.mark.parametrize(
@@ -472,82 +484,86 @@ def test_blocks_of_what_runs_are_whole_panels() -> None:
         ("ins(%w, %v : tensor<2x9x21xf32>", "ins(%m, %v : tensor<2x9x21xf32>"),
     ],
 )
-def test_other_sums_do_not_run(old: str, new: str) -> None:
+def test_other_sums_have_no_online_softmax(old: str, new: str) -> None:
     module = parse_module(CONTEXT, KERNELS["attention"].replace(old, new))
     for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
         p.apply(CONTEXT, module)
     (kernel,) = kernels_of(module)
-    nest = next(n for n in nests_of(kernel) if len(n.stages) > 3).at({})
+    nest = next(n for n in form_loop_nests(kernel) if len(n.stages) > 3).specialize({})
     lane = next(d for s in nest.stages for d in s.reductions if s.output.stride(d) == 0 and nest.extents[d] == 21)
-    assert running_sums(nest, lane) is None
+    assert match_online_softmax(nest, lane) is None
 
 
-def test_an_illegal_plan_of_groups_is_refused_by_entry() -> None:
+def test_illegal_group_plans_are_rejected_by_entry() -> None:
     (kernel,) = kernels_of(buffered("rows"))
-    nest = next(iter(nests_of(kernel))).at({})
+    nest = next(iter(form_loop_nests(kernel))).specialize({})
     (row,) = nest.shared
     own = [d for d in nest.extents if d != row]
     with pytest.raises(ValueError, match=rf"items\[d{row}\] = 0: must be a dimension of the nest and at least 1"):
         TilePlan(order=(row,), items={row: 0}).check(nest)
-    with pytest.raises(ValueError, match="dimensions of single stages have equal items, a power of two"):
+    with pytest.raises(ValueError, match="dimensions of single stages must have equal items, a power of two"):
         TilePlan(order=(row,), items={own[0]: 6}).check(nest)
-    with pytest.raises(ValueError, match="the nest is no contraction of plain operands"):
+    with pytest.raises(ValueError, match="must be a contraction of plain operands"):
         TilePlan(order=(row,), items={}, promote={own[0]: 4}).check(nest)
-    with pytest.raises(ValueError, match="of an open extent each item of a group has one place"):
-        TilePlan(order=(row,), items={row: 2}, register={row: 2}, grid={row: 4}).check(replace(nest, open=frozenset({row})))
-    with pytest.raises(ValueError, match="a team shares an open extent place by place"):
-        TilePlan(order=(row,), items={own[0]: 4}, chunks={own[0]: 2}).check(replace(nest, open=frozenset({own[0]})))
+    with pytest.raises(ValueError, match="along a dynamic dimension each item of a group must have one index"):
+        TilePlan(order=(row,), items={row: 2}, register={row: 2}, grid={row: 4}).check(
+            replace(nest, dynamic_dims=frozenset({row}))
+        )
+    with pytest.raises(ValueError, match="must be 1 for cooperating items along a dynamic dimension"):
+        TilePlan(order=(row,), items={own[0]: 4}, chunks={own[0]: 2}).check(replace(nest, dynamic_dims=frozenset({own[0]})))
     (kernel,) = kernels_of(buffered("convolution"))
-    nest = max(nests_of(kernel), key=lambda n: len(n.stages)).at({})
-    with pytest.raises(ValueError, match=r"promote\[d\d\] = 4: must be one dimension that is reduced"):
+    nest = max(form_loop_nests(kernel), key=lambda n: len(n.stages)).specialize({})
+    with pytest.raises(ValueError, match=r"promote\[d\d\] = 4: must be one reduced dimension"):
         TilePlan(order=tuple(nest.shared), items={}, promote={nest.shared[0]: 4}).check(nest)
 
 
 def items_and_barriers(plan: TilePlan) -> tuple[list[int], int]:
-    """The items of a group and the barriers, of a matrix product by this plan."""
+    """Return the items of a group and the barriers of a matrix product with this plan."""
     module = parse_module(
         CONTEXT, KERNELS["matmul"].replace("3x24x16", "24x40").replace("(n floordiv 16, k, n mod 16)", "(k, n)")
     )
     for p in (BufferizeKernelsPass(), CollapseIteratorsPass()):
         p.apply(CONTEXT, module)
     (kernel,) = kernels_of(module)
-    (nest,) = nests_of(kernel)
-    apply_tiles(nest, plan, Constants(kernel))
+    (nest,) = form_loop_nests(kernel)
+    apply_tiles(nest, plan, ConstantPool(kernel))
     loops = [op for op in kernel.walk() if isinstance(op, scf.ParallelOp)]
     assert [op.attributes["level"] for op in loops] == [StringAttr("grid"), StringAttr("item")]
     bounds = [b.owner.value.value.data for b in loops[1].upperBound]
     return bounds, sum(isinstance(op, gpu.BarrierOp) for op in kernel.walk())
 
 
-def test_items_have_a_loop_and_meet_around_what_they_bring() -> None:
+def test_items_loop_and_synchronize_around_fetches() -> None:
     assert items_and_barriers(TilePlan(order=(0, 1), items={})) == ([1], 0)
     assert items_and_barriers(TilePlan(order=(0, 1), items={0: 4, 1: 8}, register={1: 4})) == ([4, 8], 0)
-    # 24 in two parts, in one loop.
+    # 24 steps in two chunks, in one loop.
     promoted = TilePlan(order=(0, 1), items={0: 13, 1: 10}, register={1: 4}, promote={2: 12})
     assert items_and_barriers(promoted) == ([13, 10], 2)
-    # A tree of eight branches at most, over what they share.
+    # A reduction tree of arity eight at most, over shared buffers.
     assert items_and_barriers(TilePlan(order=(0, 1), items={2: 4, 1: 10}, register={1: 4, 0: 13})) == ([4, 10], 1)
     assert items_and_barriers(TilePlan(order=(0, 1), items={2: 16, 1: 10}, register={1: 4, 0: 13})) == ([16, 10], 2)
 
 
-def test_the_nest_of_a_convolution_shares_what_its_epilogue_has() -> None:
+def test_a_convolution_shares_dims_with_its_epilogue() -> None:
     (kernel,) = kernels_of(buffered("convolution"))
-    nests = nests_of(kernel)
+    nests = form_loop_nests(kernel)
     main = next(n for n in nests if len(n.stages) == 3)
     assert [main.extents[d] for d in main.shared] == [7, 6, 20]
-    # kw and c walk memory as one iterator.
+    # kw and c are contiguous and become one iterator.
     assert sorted(main.extents[d] for d in main.extents if d not in main.shared) == [3, 15]
 
 
 @pytest.mark.parametrize("name", OF_GROUPS)
 @pytest.mark.parametrize("target", ["opencl:gpu", "opencl:small"])
-@pytest.mark.parametrize("choose", [choose_groups, naive_groups])
-def test_chosen_plans_of_groups_compute_the_same(name: str, target: str, choose: Callable[[Nest, Target], TilePlan]) -> None:
+@pytest.mark.parametrize("choose", [choose_group_tiles, naive_group_tiles])
+def test_chosen_group_plans_give_equal_results(
+    name: str, target: str, choose: Callable[[StaticLoopNest, Target], TilePlan]
+) -> None:
     module = buffered(name)
     (kernel,) = kernels_of(module)
     expected = run(kernel, np.random.default_rng(1))
-    for nest in nests_of(kernel):
-        apply_tiles(nest, choose(nest.at({}), OPENCL_PROFILES[target]), Constants(kernel))
+    for nest in form_loop_nests(kernel):
+        apply_tiles(nest, choose(nest.specialize({}), OPENCL_PROFILES[target]), ConstantPool(kernel))
     lowered(module)
     np.testing.assert_allclose(run(kernel, np.random.default_rng(1)), expected, rtol=2e-5, atol=2e-5)
 
@@ -555,26 +571,24 @@ def test_chosen_plans_of_groups_compute_the_same(name: str, target: str, choose:
 @pytest.mark.parametrize(
     "target, sizes, height, tile",
     [
-        # (rows, keys, numbers): half of the nearest cache holds 64 rows of 64 numbers, and four vectors of lanes four keys.
+        # (rows, keys, head size): half of the L1 cache holds 64 rows of 64 elements; a register tile has four vectors by four keys.
         ("cpu:avx512", (512, 512, 64), 64, (4, 64)),
         ("cpu:avx512", (512, 512, 128), 32, (8, 32)),
         ("cpu:avx512", (48, 510, 64), 48, (6, 48)),
         ("cpu:avx2", (512, 512, 64), 64, (6, 16)),
-        # Of 40 rows, which is what the second-level cache holds of 1,500 scores, two whole register tiles.
+        # The L2 cache holds 40 rows of 1,500 scores: two whole register tiles.
         ("cpu:avx2", (1500, 1500, 64), 32, (6, 16)),
     ],
 )
-def test_turned_scores_have_rows_that_caches_hold(
-    target: str, sizes: tuple[int, int, int], height: int, tile: tuple[int, int]
-) -> None:
+def test_transposed_scores_fit_the_caches(target: str, sizes: tuple[int, int, int], height: int, tile: tuple[int, int]) -> None:
     (kernel,) = kernels_of(buffered("attention, turned"))
-    nest = next(iter(nests_of(kernel))).at({})
-    sums = sums_of_rows(nest)
-    assert sums is not None and sums.turned
+    nest = next(iter(form_loop_nests(kernel))).specialize({})
+    sums = match_attention(nest)
+    assert sums is not None and sums.is_transposed
     row, (width,) = nest.shared[-1], nest.stages[sums.first].reductions
-    nest = replace(nest, extents=nest.extents | dict(zip((row, sums.key, width), sizes, strict=True)))
+    nest = replace(nest, extents=nest.extents | dict(zip((row, sums.key_dim, width), sizes, strict=True)))
     at = CPU_LEVELS[target]
-    chooser = TurnedSweepChooser(nest, at, sums, row, 8, at.lanes(4))
+    chooser = TransposedAttentionChooser(nest, at, sums, row, 8, at.lanes(4))
     assert chooser.height() == height
-    swept = next(s for s in chooser.sweeps() if s.first <= sums.first < s.last)
-    assert swept.steps == ((sums.key, tile[0]), (row, tile[1]))
+    swept = next(s for s in chooser.fused_loops() if s.first <= sums.first < s.last)
+    assert swept.steps == ((sums.key_dim, tile[0]), (row, tile[1]))

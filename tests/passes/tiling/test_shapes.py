@@ -1,4 +1,4 @@
-"""Plans are legal for contractions of any shape, as large as models have them: only chosen, not run."""
+"""Chosen plans are legal for contractions of any shape, as large as in real models (plans are not run)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Artifacts: what is saved runs the same when loaded, needs no compiler, and is refused when it is not whole."""
+"""Artifacts: a loaded model computes the same and needs no compiler; damaged files are rejected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_loaded_model_computes_the_same(saved: Path) -> None:
             np.testing.assert_array_equal(loaded(inputs)[name], value)
 
 
-def test_it_says_what_it_came_from(saved: Path) -> None:
+def test_origins_are_stored(saved: Path) -> None:
     nodes = {node.name for node in onnx.load(MNIST).graph.node}
     layers = [kernel.origins for kernel in program_in(saved).kernels]
     assert all(layers) and {name for origins in layers for name in origins} <= nodes
@@ -62,7 +62,7 @@ def test_loading_needs_no_compiler(saved: Path) -> None:
     assert [m for m in own.split() if not runs_models(m)] == []
 
 
-def test_a_saved_model_is_saved_again_alike(saved: Path, tmp_path: Path) -> None:
+def test_saving_is_idempotent(saved: Path, tmp_path: Path) -> None:
     dlc.load(saved).save(tmp_path / "again.dlc")
     assert (tmp_path / "again.dlc").read_bytes() == saved.read_bytes()
 
@@ -82,24 +82,24 @@ def test_every_flipped_byte_is_found(saved: Path, tmp_path: Path) -> None:
     for place in sorted(places):
         data[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(data)
-        with pytest.raises(dlc.ModelError, match=r"damaged|not a model|format"):
+        with pytest.raises(dlc.ModelError, match=r"damaged|not a compiled model|format"):
             dlc.load(path)
         data[:] = saved.read_bytes()
 
 
 @pytest.mark.parametrize("keep", [0, 5, 23, 100, -4096, -1])
-def test_a_truncated_file_is_refused(saved: Path, tmp_path: Path, keep: int) -> None:
+def test_a_truncated_file_is_rejected(saved: Path, tmp_path: Path, keep: int) -> None:
     path = tmp_path / "short.dlc"
     path.write_bytes(saved.read_bytes()[:keep])
     with pytest.raises(dlc.ModelError):
         dlc.load(path)
 
 
-def test_another_format_and_another_processor_are_refused(saved: Path, tmp_path: Path) -> None:
+def test_other_versions_and_processors_are_rejected(saved: Path, tmp_path: Path) -> None:
     data = saved.read_bytes()
     newer = tmp_path / "newer.dlc"
     newer.write_bytes(MAGIC + struct.pack("<I", VERSION + 1) + data[12:])
-    with pytest.raises(dlc.ModelError, match=f"written in format {VERSION + 1}, this dlc reads {VERSION}"):
+    with pytest.raises(dlc.ModelError, match=f"format version {VERSION + 1}, but this version of dlc reads {VERSION}"):
         dlc.load(newer)
     size = PREFIX.unpack_from(data)[3]
     header = json.loads(data[PREFIX.size : PREFIX.size + size])
@@ -116,7 +116,7 @@ def test_another_format_and_another_processor_are_refused(saved: Path, tmp_path:
 
 
 def hostile(change: Callable[[dict[str, Any]], object], data: bytes) -> bytes:
-    """The artifact with a header that says something else, with a checksum that is right."""
+    """Return the artifact with a modified header and a valid checksum."""
     size = PREFIX.unpack_from(data)[3]
     header = json.loads(data[PREFIX.size : PREFIX.size + size])
     change(header)
@@ -160,7 +160,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_header_is_not_taken_at_its_word(saved: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def test_header_fields_are_validated(saved: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = tmp_path / "hostile.dlc"
     path.write_bytes(hostile(lambda header: None, saved.read_bytes()))
     dlc.load(path)
@@ -170,7 +170,7 @@ def test_a_header_is_not_taken_at_its_word(saved: Path, tmp_path: Path, change: 
 
 
 @pytest.mark.parametrize("text", [b"", b"[", b"[]", b"null", b"{}", b"\xff", b"[" * 100_000])
-def test_a_header_that_is_none(saved: Path, tmp_path: Path, text: bytes) -> None:
+def test_an_invalid_header_is_rejected(saved: Path, tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "hostile.dlc"
     start = PREFIX.pack(MAGIC, VERSION, zlib.crc32(text), len(text), -1) + text
     path.write_bytes(start + bytes(-len(start) % 4096))
@@ -178,14 +178,14 @@ def test_a_header_that_is_none(saved: Path, tmp_path: Path, text: bytes) -> None
         dlc.load(path)
 
 
-def test_more_memory_than_there_is(saved: Path, tmp_path: Path) -> None:
+def test_too_large_buffers_are_rejected(saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "hostile.dlc"
     path.write_bytes(hostile(lambda h: h["model"].__setitem__("arena", 1 << 60), saved.read_bytes()))
     with pytest.raises(dlc.DeviceError, match="no memory"):
         dlc.load(path)
 
 
-def test_what_is_no_code_cannot_be_saved(tmp_path: Path) -> None:
+def test_models_without_code_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(dlc.UnsupportedError, match="no code to save; compile it for cpu or opencl"):
         dlc.compile_model(MNIST, target="reference").save(tmp_path / "m.dlc")
     assert os.listdir(tmp_path) == []
@@ -197,7 +197,7 @@ def test_a_failed_save_leaves_nothing(saved: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_who_may_read_a_file_is_what_the_umask_says_or_what_it_was(saved: Path, tmp_path: Path) -> None:
+def test_file_permissions_are_preserved(saved: Path, tmp_path: Path) -> None:
     path, before = tmp_path / "m.dlc", os.umask(0o027)
     try:
         dlc.load(saved).save(path)
@@ -209,7 +209,7 @@ def test_who_may_read_a_file_is_what_the_umask_says_or_what_it_was(saved: Path, 
         os.umask(before)
 
 
-def test_what_the_dead_left_is_removed(saved: Path, tmp_path: Path) -> None:
+def test_files_of_dead_processes_are_removed(saved: Path, tmp_path: Path) -> None:
     ages = {
         ".m.dlc.old.dlc-partial": 7200,
         ".m.dlc.fresh.dlc-partial": 60,
@@ -229,5 +229,5 @@ def test_the_command_line_saves_and_runs(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["run", str(path), "--json"])
     assert sum(json.loads(done.stdout)["probs"][0]) == pytest.approx(1, abs=1e-5)
     refused = CliRunner().invoke(main, ["run", str(path), "--shape", "input=1,1,28,28"])
-    assert refused.exit_code == 2 and "compiled already" in refused.output
+    assert refused.exit_code == 2 and "already compiled" in refused.output
     assert CliRunner().invoke(main, ["compile", str(MNIST), "-o", str(tmp_path / "mnist.txt")]).exit_code == 2

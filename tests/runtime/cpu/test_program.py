@@ -1,4 +1,4 @@
-"""Host programs on the CPU, from the text of a `dl` module with kernels written by hand."""
+"""Host programs on the CPU, from the text of a `dl` module, with hand-written kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dlc.passes.host.bufferize_host import BufferizeHostPass
 from dlc.passes.host.plan_arena import PlanArenaPass
 from dlc.runtime.cpu.code.loader import load_object
 from dlc.runtime.cpu.code.native import runtime
-from dlc.runtime.cpu.program import KernelImage, NativeProgram
+from dlc.runtime.cpu.program import LoadedKernel, NativeProgram
 from dlc.target import CPU_LEVELS
 
 NATIVE = runtime(runtime_object())
@@ -76,9 +76,9 @@ func.func @main(%x: {T} {{dl.name = "x"}}) -> ({WIDE} {{dl.name = "y"}}, {T} {{d
 
 
 @pytest.fixture(scope="module")
-def image() -> KernelImage:
+def image() -> LoadedKernel:
     code = load_object(compile_text(KERNEL, CPU_LEVELS["cpu:generic"]))
-    return KernelImage(((code.address("scale"), N // 64), (code.address("add"), N // 64)), code)
+    return LoadedKernel(((code.address("scale"), N // 64), (code.address("add"), N // 64)), code)
 
 
 def host_program(text: str = PROGRAM):
@@ -120,8 +120,8 @@ def test_a_program_runs(image, threads):
     assert not np.shares_memory(first[2], x)
 
 
-def test_two_places_are_enough_for_the_chain(image):
-    # %a and %c; %b and %d are outputs.
+def test_two_buffers_suffice_for_the_chain(image):
+    # The arena holds %a and %c; %b and %d are outputs.
     assert host_program().arena_bytes == 4 * N
 
 
@@ -146,36 +146,36 @@ def test_calls_from_several_threads(image):
     assert not errors
 
 
-def test_each_launch_is_noted(image):
+def test_each_launch_is_traced(image):
     program, noted = NativeProgram(host_program(), {"k": image}, weights(), NATIVE, 1), []
     x = np.ones(N, np.float32)
-    results = program.run_noting([x], lambda launch, at: noted.append((launch.kernel, at(launch.arguments[-1]))))
+    results = program.run_traced([x], lambda launch, at: noted.append((launch.kernel, at(launch.arguments[-1]))))
     assert [kernel for kernel, _ in noted] == ["k", "k", "k", "k", None]
     assert np.array_equal(results[0], program.run([x])[0])
     assert [at for _, at in noted if at == address_of(results[1])]
 
 
-def test_a_program_runs_where_another_one_does(image):
-    """Its own weights are none that it reads then, and its arena is the other one's."""
+def test_programs_can_share_memory(image):
+    """It uses the arena and the weights of the other program and never reads its own."""
     other = NativeProgram(host_program(), {"k": image}, weights(), NATIVE, 1)
     program = NativeProgram(host_program(), {"k": image}, {"w": np.zeros(N, np.float32)}, NATIVE, 1)
-    program.run_where(other)
+    program.share_memory_with(other)
     x, places = np.ones(N, np.float32), []
     for each in (program, other):
         check(each, x)
-        each.run_noting([x], lambda launch, at: places.append(at(launch.arguments[-1])) if launch.kernel else None)
+        each.run_traced([x], lambda launch, at: places.append(at(launch.arguments[-1])) if launch.kernel else None)
     first, second = places[:4], places[4:]
     assert first[0] == second[0] and first[2] == second[2]
 
 
-def test_weights_that_do_not_fit_are_refused(image):
-    with pytest.raises(ModelError, match="w: the store does not have it"):
+def test_mismatched_weights_are_rejected(image):
+    with pytest.raises(ModelError, match="w: missing in the weight store"):
         NativeProgram(host_program(), {"k": image}, {}, NATIVE)
     with pytest.raises(ModelError, match=r"expected w: float32\[16384\], the store has float32\[3\]"):
         NativeProgram(host_program(), {"k": image}, {"w": np.ones(3, np.float32)}, NATIVE)
 
 
-def test_an_unplanned_program_is_refused():
+def test_an_unplanned_program_is_rejected():
     module = parse_module(make_context(), PROGRAM)
     BufferizeHostPass().apply(make_context(), module)
     with pytest.raises(CompileError, match=r"memref\.alloc .* plan-arena"):

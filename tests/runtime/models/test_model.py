@@ -1,4 +1,4 @@
-"""Calling a model: by name, by place; what does not fit is named."""
+"""Calls of a model by name and by position; errors name the inputs that do not fit."""
 
 import ml_dtypes
 import numpy as np
@@ -36,7 +36,7 @@ X = np.ones((2, 3), np.float32)
         lambda: PAIR(X.tolist(), 4),
     ],
 )
-def test_inputs_by_place_and_name(call):
+def test_inputs_by_position_and_name(call):
     result = call()
     assert list(result) == ["out_x", "out_self"]
     np.testing.assert_array_equal(result["out_x"], 2 * X)
@@ -47,9 +47,9 @@ def test_inputs_by_place_and_name(call):
     "call, message",
     [
         (lambda: PAIR(X), "input 'self' is missing"),
-        (lambda: PAIR(X, 4, 5), "3 inputs given"),
-        (lambda: PAIR(X, 4, x=X), "'x' is given by place and by name"),
-        (lambda: PAIR(X, 4, y=X), r"no input is called 'y'.*its inputs are x: float32\[2, 3\], self: int64\[\]"),
+        (lambda: PAIR(X, 4, 5), "got 3 inputs"),
+        (lambda: PAIR(X, 4, x=X), "'x' is passed by position and by name"),
+        (lambda: PAIR(X, 4, y=X), r"no input is named 'y'.*its inputs are x: float32\[2, 3\], self: int64\[\]"),
     ],
 )
 def test_wrong_names(call, message):
@@ -57,12 +57,12 @@ def test_wrong_names(call, message):
         call()
 
 
-def test_a_model_without_inputs_says_so():
-    with pytest.raises(DlcError, match=r"1 inputs given; it has no inputs$"):
+def test_calling_a_model_without_inputs():
+    with pytest.raises(DlcError, match=r"got 1 inputs; it has no inputs$"):
         model()(X)
 
 
-def test_all_that_does_not_fit_is_in_one_error():
+def test_one_error_lists_all_mismatches():
     with pytest.raises(ShapeError, match=r"input x: float32\[2, 3\]; got float32\[3, 2\]; expected input self.*got int64\[1\]"):
         PAIR(X.T, np.ones(1, np.int64))
     with pytest.raises(DTypeError, match=r"got float64\[2, 3\], convert it with .astype\('float32'\)"):
@@ -71,7 +71,7 @@ def test_all_that_does_not_fit_is_in_one_error():
         PAIR(X, 4.5)
     with pytest.raises(ShapeError, match="not an array"):
         PAIR([[1, 2], [3]], 4)
-    for value, message in (({"x": X}, "an array of numbers; got a dict"), (["1", 2], "a list of text and numbers")):
+    for value, message in (({"x": X}, "an array of numbers; got a dict"), (["1", 2], "a list of strings and numbers")):
         with pytest.raises(DTypeError, match=f"input x: .*{message}"):
             PAIR(value, 4)
 
@@ -93,8 +93,8 @@ def test_results_are_numpy_compatible():
     assert np.shares_memory(np.asarray(y), y)
 
 
-class Lent:
-    """An array of another library, which gives itself by DLPack alone."""
+class DlpackArray:
+    """An array of another library that supports only DLPack."""
 
     def __init__(self, array):
         self.array = array
@@ -107,8 +107,8 @@ class Lent:
 
 
 def test_arrays_of_other_libraries():
-    assert PAIR(Lent(X), 4)["out_x"].tolist() == (2 * X).tolist()
-    assert dlc.jit(lambda x: x + 1, target="reference")(Lent(X)).tolist() == (X + 1).tolist()
+    assert PAIR(DlpackArray(X), 4)["out_x"].tolist() == (2 * X).tolist()
+    assert dlc.jit(lambda x: x + 1, target="reference")(DlpackArray(X)).tolist() == (X + 1).tolist()
 
     class Elsewhere:
         def __array__(self, *_, **__):
@@ -127,7 +127,7 @@ def test_extended_dtypes():
     assert m([1.0, 2.0])["out_x"].tolist() == [2, 4]
 
 
-def test_aligned_copies_only_what_is_not():
+def test_aligned_copies_only_unaligned_arrays():
     memory = aligned(np.arange(100, dtype=np.float32)[1:])
     assert memory.ctypes.data % 64 == 0 and aligned(memory) is memory
     transposed = aligned(memory[:96].reshape(8, 12).T)
@@ -141,7 +141,7 @@ def test_the_address_of_an_array_is_numpys(dtype):
         assert address_of(a) == a.ctypes.data
 
 
-def test_what_has_a_default_may_be_left_out():
+def test_inputs_with_defaults_may_be_omitted():
     pair = model(TensorInfo("x", (2, 3), F32), TensorInfo("rate", (), F32))
     pair.defaults = {"rate": np.asarray(0.5, np.float32)}
     assert pair(X)["out_rate"] == 1 and pair(x=X, rate=2.0)["out_rate"] == 4

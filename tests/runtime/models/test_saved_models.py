@@ -1,4 +1,4 @@
-"""Models of several compiled programs in one file: variants, and models by their sizes."""
+"""Model files with several programs: variants, and specializations by sizes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from dlc.runtime.saving.container import PREFIX, Container
 from tests.frontend.onnx.build import INT64, model
 from tests.project.test_structure import runs_models
 from tests.runtime.cpu.test_artifact import hostile
-from tests.sizes.deciding import ONE, THREE, called, positive, some_sizes
+from tests.sizes.data_dependent_models import ONE, THREE, called, positive, some_sizes
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((4, 2048)).astype(np.float32)
-# Runs a saved model on the inputs in a file; says what was imported.
+# Runs a saved model on the inputs in a file; prints which compiler modules were imported.
 SCRIPT = """
 import sys, numpy, dlc
 with numpy.load(sys.argv[2]) as inputs:
@@ -41,7 +41,7 @@ print(*(m for m in ("xdsl", "onnx", "llvmlite", "click") if m in sys.modules))
 
 
 def alone(path: Path, inputs: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """The results in a process that has no compiler."""
+    """Return the results in a process without the compiler."""
     given, results = path.with_suffix(".in.npz"), path.with_suffix(".out.npz")
     np.savez(given, **inputs)
     done = subprocess.run([sys.executable, "-c", SCRIPT, path, given, results], capture_output=True, text=True, check=True)
@@ -65,7 +65,7 @@ def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def reduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """y = the sum of x @ w along the axes, for axes of 0 and 1."""
+    """y = the sum of x @ w over the axes, for axes [0] and [1]."""
     folder = tmp_path_factory.mktemp("variants")
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("ReduceSum", ["m", "axes"], ["y"])]
     weights = {"w": W}
@@ -74,15 +74,15 @@ def reduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "m.dlc"
 
 
-# By sizes
+# Specializations by sizes
 
 
-def test_sizes_that_data_decides_without_a_compiler(some: Path) -> None:
+def test_data_dependent_sizes_without_a_compiler(some: Path) -> None:
     for x, mask in (*THREE, *ONE):
         np.testing.assert_array_equal(alone(some, {"x": x, "mask": mask})["y"], x[mask] + [1, 2, 3])
 
 
-def test_sizes_that_the_file_does_not_hold(some: Path) -> None:
+def test_missing_specializations(some: Path) -> None:
     loaded = dlc.load(some)
     assert [str(info) for info in loaded.inputs] == ["x: float32[n]", "mask: bool[n]"]
     with pytest.raises(
@@ -90,18 +90,18 @@ def test_sizes_that_the_file_does_not_hold(some: Path) -> None:
     ):
         loaded(np.ones(7, np.float32), np.eye(7, dtype=bool)[2])
     with pytest.raises(
-        dlc.UnsupportedError, match=r"sizes nonzero_0 that data decides here; .*holds nonzero_0 in 3..3; nonzero_0 = 1"
+        dlc.UnsupportedError, match=r"data-dependent sizes nonzero_0 of this call; .*holds nonzero_0 in 3..3; nonzero_0 = 1"
     ):
         loaded(np.ones(5, np.float32), np.ones(5, bool))
 
 
 def test_models_must_be_code(tmp_path: Path) -> None:
     compiled = called(_positive_on("reference"), [(X[0, 0], X[0, 1])])
-    with pytest.raises(dlc.UnsupportedError, match="there is no code to save; compile it for cpu or opencl"):
+    with pytest.raises(dlc.UnsupportedError, match="has no code to save; compile it for cpu or opencl"):
         compiled.save(tmp_path / "m.dlc")
 
 
-def test_it_is_saved_again_alike(some: Path, reduced: Path, tmp_path: Path) -> None:
+def test_saving_is_idempotent(some: Path, reduced: Path, tmp_path: Path) -> None:
     for path in (some, reduced):
         dlc.load(path).save(tmp_path / "again.dlc")
         assert (tmp_path / "again.dlc").read_bytes() == path.read_bytes()
@@ -117,8 +117,8 @@ def test_selections_have_their_settings(tmp_path: Path) -> None:
         np.testing.assert_array_equal(value, expected[name])
 
 
-def test_a_loop_over_a_size_that_is_data(tmp_path: Path) -> None:
-    """Takes 1 from the state until no element of it is positive."""
+def test_a_loop_over_a_data_dependent_size(tmp_path: Path) -> None:
+    """The loop subtracts 1 from the state until no element is positive."""
     infos = [("i", INT64, []), ("go", TensorProto.BOOL, []), ("s", TensorProto.FLOAT, [4])]
     nodes = [
         helper.make_node("Sub", ["s", "one"], ["next"]),
@@ -147,14 +147,14 @@ def test_variants_without_a_compiler(reduced: Path) -> None:
         np.testing.assert_allclose(y, (X @ W).sum(axis, keepdims=True), 1e-4, 1e-5)
 
 
-def test_a_value_that_the_file_does_not_hold(reduced: Path) -> None:
+def test_a_missing_variant_by_value(reduced: Path) -> None:
     loaded = dlc.load(reduced)
     assert loaded.values == ("axes",) and [info.name for info in loaded.inputs] == ["x", "axes"]
     with pytest.raises(dlc.UnsupportedError, match=r"axes = \[2\].*'axes'.*axes = \[0\]; axes = \[1\]"):
         loaded(X, np.int64([2]))
 
 
-def test_shapes_that_the_file_does_not_hold(tmp_path: Path) -> None:
+def test_a_missing_variant_by_shape(tmp_path: Path) -> None:
     nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")]
     made = model(nodes, {"x": [1, 1, "n"]}, ["y"], weights={"scales": np.float32([1, 1, 2])})
     onnx.save(made, tmp_path / "m.onnx")
@@ -175,15 +175,15 @@ def test_equal_weights_are_stored_once(reduced: Path) -> None:
     assert len(sections) == 2 and sections[0] == sections[1] != set()
 
 
-def test_the_command_line_runs_what_sizes_it_is_given(tmp_path: Path) -> None:
+def test_the_command_line_sets_sizes(tmp_path: Path) -> None:
     _positive_on("cpu").save(tmp_path / "m.dlc")
     ran = CliRunner().invoke(main, ["run", str(tmp_path / "m.dlc"), "--shape", "x=4", "--shape", "y=4", "--json"])
     assert ran.exit_code == 0 and json.loads(ran.stdout).keys() == {"kept", "total", "late"}
     refused = CliRunner().invoke(main, ["run", str(tmp_path / "m.dlc"), "--shape", "x=4,4"])
-    assert refused.exit_code == 2 and "leave open" in refused.output
+    assert refused.exit_code == 2 and "only symbolic dimensions can be set" in refused.output
 
 
-# Files that are none
+# Invalid files
 
 
 def test_every_flipped_byte_is_found(some: Path, tmp_path: Path) -> None:
@@ -195,22 +195,22 @@ def test_every_flipped_byte_is_found(some: Path, tmp_path: Path) -> None:
     ):
         data[place] ^= 1 << int(rng.integers(8))
         (tmp_path / "flipped.dlc").write_bytes(data)
-        with pytest.raises(dlc.ModelError, match=r"damaged|not a model|format"):
+        with pytest.raises(dlc.ModelError, match=r"damaged|not a compiled model|format"):
             dlc.load(tmp_path / "flipped.dlc")
         data[:] = some.read_bytes()
 
 
-BY_SIZES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "no sizes": lambda m: m.__setitem__("by_sizes", None),
+SPECIALIZATIONS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no sizes": lambda m: m.__setitem__("specializations", None),
     "no models": lambda m: m.__setitem__("models", 3),
     "an input less": lambda m: m["inputs"].pop(),
     "an output less": lambda m: m["outputs"].pop(),
-    "a key of other sizes": lambda m: m["models"].append([[1, 2, 3], m["served"][0]]),
+    "a key of other sizes": lambda m: m["models"].append([[1, 2, 3], m["dynamic"][0]]),
     "a key that is no size": lambda m: m["models"][0].__setitem__(0, ["n"]),
-    "no domain": lambda m: m["served"].__setitem__(1, [3]),
-    "a size that has to be a number": lambda m: m["served"].__setitem__(2, [["n", 3]]),
-    "an equal size that is none": lambda m: m["served"][0]["equal"].__setitem__("q", "n"),
-    "a size that has to be none": lambda m: m["served"][0]["equal"].__setitem__("nonzero_0", "q"),
+    "no domain": lambda m: m["dynamic"].__setitem__(1, [3]),
+    "a size that has to be a number": lambda m: m["dynamic"].__setitem__(2, [["n", 3]]),
+    "an equal size that is none": lambda m: m["dynamic"][0]["equal"].__setitem__("q", "n"),
+    "a size that has to be none": lambda m: m["dynamic"][0]["equal"].__setitem__("nonzero_0", "q"),
 }
 VARIANTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "a value of no input": lambda m: m["values"].__setitem__(0, "z"),
@@ -221,26 +221,22 @@ VARIANTS: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", BY_SIZES.values(), ids=BY_SIZES.keys())
-def test_models_by_sizes_are_not_taken_at_their_word(
-    some: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]
-) -> None:
+@pytest.mark.parametrize("change", SPECIALIZATIONS.values(), ids=SPECIALIZATIONS.keys())
+def test_specialization_fields_are_validated(some: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     (tmp_path / "m.dlc").write_bytes(hostile(lambda header: change(header["model"]), some.read_bytes()))
     with pytest.raises(dlc.ModelError):
         dlc.load(tmp_path / "m.dlc")
 
 
 @pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS.keys())
-def test_variants_are_not_taken_at_their_word(
-    reduced: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]
-) -> None:
+def test_variant_fields_are_validated(reduced: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     (tmp_path / "m.dlc").write_bytes(hostile(lambda header: change(header["model"]), reduced.read_bytes()))
     with pytest.raises(dlc.ModelError):
         dlc.load(tmp_path / "m.dlc")
 
 
-def test_a_model_gets_no_array_that_does_not_fit(some: Path, tmp_path: Path) -> None:
-    """Whatever the file says of all of them, native code sees the shapes and dtypes that it was compiled for."""
+def test_programs_receive_only_matching_arrays(some: Path, tmp_path: Path) -> None:
+    """Native code receives only the shapes and dtypes that it was compiled for, whatever the file says."""
 
     def change(model: dict[str, Any]) -> None:
         model["inputs"][0][2] = "int8"

@@ -1,4 +1,4 @@
-"""Models for a device as files: what is saved runs the same when loaded, is what the cache keeps, and says what it needs."""
+"""OpenCL model files: a loaded model computes the same; missing device features are reported."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 import dlc
 from dlc import lax
 from dlc.caching.cache import Cache
-from dlc.caching.model_cache import MODEL
+from dlc.caching.model_cache import MODEL_KIND
 from dlc.runtime.load import program_in
 from dlc.runtime.models.model import Model
 from dlc.runtime.opencl import artifact as artifact_module
 from dlc.runtime.opencl.artifact import DeviceArtifact
 from dlc.runtime.opencl.build import Builder
-from dlc.runtime.opencl.devices import all_devices, choose
+from dlc.runtime.opencl.devices import all_devices, select_device
 from dlc.runtime.saving.container import PREFIX
 from tests.models.skeletons import path_of, recordings
 from tests.project.test_structure import runs_models
@@ -42,7 +42,7 @@ print(*(m for m in ("xdsl", "onnx", "llvmlite", "click") if m in sys.modules))
 
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where files are; binaries are kept there, so that each is built once."""
+    """A folder for files with a cache of binaries, so that each kernel is built once."""
     folder = tmp_path_factory.mktemp("artifacts")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DLC_CACHE", "1")
@@ -58,7 +58,7 @@ def mnist(folder: Path) -> Model:
 
 
 def everything(x: Any, turns: Any) -> Any:
-    """Open sizes, a loop over them, one that data ends, a branch, and a size that data decides."""
+    """A model with symbolic and data-dependent sizes, a loop over a symbolic size, a while loop, and a branch."""
     rows = lax.scan(lambda total, row: (total + row, total * row), dlc.numpy.zeros(4, np.float32), x)[1]
     grown = lax.while_loop(lambda s: s[0] > 0, lambda s: (s[0] - 1, s[1] * 2), (turns, x))[1]
     return rows, lax.cond(turns > 1, lambda: grown + 1, lambda: -grown), x[x > 0]
@@ -107,39 +107,39 @@ def test_a_loaded_model_stays_on_its_device(mnist: Model, folder: Path) -> None:
     assert (folder / "again.dlc").read_bytes() == (folder / "mnist.dlc").read_bytes()
 
 
-def test_a_model_without_kernels_is_loaded_where_nothing_is_cached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_kernels_is_loaded_without_a_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dlc.jit(target="opencl")(lambda x: dlc.numpy.reshape(x, (4, 5))).lower(X).compile().save(folder / "copies.dlc")
     monkeypatch.setenv("DLC_CACHE", "0")
     (copied,) = dlc.load(folder / "copies.dlc")(X).values()
     np.testing.assert_array_equal(copied, X.reshape(4, 5))
 
 
-def test_the_cache_keeps_the_file(mnist: Model, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_artifacts_are_cached(mnist: Model, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DLC_VERIFY", "0")
     monkeypatch.setattr("dlc.caching.model_cache.sources_changed", lambda: False)
     path = path_of("mnist_cnn")
     dlc.compile_model(path, target="opencl")
-    (entry,) = Cache.standard().entries(MODEL)
+    (entry,) = Cache.standard().entries(MODEL_KIND)
     assert entry.path.read_bytes() == (folder / "mnist.dlc").read_bytes()
     monkeypatch.setattr(artifact_module, "build", None)
     with pytest.raises(TypeError, match="NoneType"):  # found, and only to be built
         dlc.compile_model(path, target="opencl")
 
 
-def test_c_is_told_that_there_is_no_program_for_it(mnist: Model, folder: Path) -> None:
+def test_the_file_has_no_program_for_c(mnist: Model, folder: Path) -> None:
     assert PREFIX.unpack_from((folder / "mnist.dlc").read_bytes())[-1] == -3
 
 
 LACKS: dict[str, tuple[dict[str, Any], str]] = {
-    "items": ({"group_items": 16}, r"groups of \d+ items, and the device has 16 at most"),
-    "local memory": ({"local_bytes": 64}, r"\d+ bytes of local memory, and the device has 64"),
-    "doubles": ({"target": {"doubles": False}}, "it computes in f64, which the device does not"),
+    "items": ({"group_items": 16}, r"work-groups of \d+ items, but the device supports at most 16"),
+    "local memory": ({"local_bytes": 64}, r"\d+ bytes of local memory, but the device has 64"),
+    "doubles": ({"target": {"has_f64": False}}, "the device does not support f64"),
 }
 
 
 @pytest.fixture(scope="module")
 def demanding(folder: Path) -> Path:
-    """A model whose kernel needs f64, groups and local memory."""
+    """A model whose kernel needs f64, work-groups and local memory."""
 
     def rows(x: Any) -> Any:
         return dlc.numpy.sum(x, axis=-1)
@@ -150,18 +150,18 @@ def demanding(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("what", LACKS)
-def test_what_a_device_lacks_is_named(demanding: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+def test_missing_device_features_are_reported(demanding: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     changes, message = LACKS[what]
-    device = choose("opencl")[0]
+    device = select_device("opencl")[0]
     target = replace(device.target, **changes.get("target", {}))
-    monkeypatch.setattr("dlc.runtime.load.choose", lambda *_: (replace(device, **{**changes, "target": target}), target))
+    monkeypatch.setattr("dlc.runtime.load.select_device", lambda *_: (replace(device, **{**changes, "target": target}), target))
     with pytest.raises(dlc.DeviceError, match=message) as raised:
         dlc.load(demanding)
     assert "test_artifact.py" in str(raised.value)
 
 
-def test_the_device_can_be_named(mnist: Model, folder: Path) -> None:
-    platform, number = choose("opencl")[0].place
+def test_the_device_can_be_selected(mnist: Model, folder: Path) -> None:
+    platform, number = select_device("opencl")[0].device_index
     dlc.load(folder / "mnist.dlc", device=f"{platform}:{number}")
     with pytest.raises(dlc.DeviceError, match="no OpenCL device opencl:7:0"):
         dlc.load(folder / "mnist.dlc", device="7:0")
@@ -184,7 +184,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_header_is_not_taken_at_its_word(mnist: Model, tmp_path: Path, folder: Path, change: Any) -> None:
+def test_header_fields_are_validated(mnist: Model, tmp_path: Path, folder: Path, change: Any) -> None:
     path = tmp_path / "hostile.dlc"
     path.write_bytes(hostile(change, (folder / "mnist.dlc").read_bytes()))
     with pytest.raises(dlc.ModelError):
@@ -194,16 +194,16 @@ def test_a_header_is_not_taken_at_its_word(mnist: Model, tmp_path: Path, folder:
 def test_every_flipped_byte_is_found(mnist: Model, tmp_path: Path, folder: Path) -> None:
     data, path = bytearray((folder / "mnist.dlc").read_bytes()), tmp_path / "flipped.dlc"
     rng = np.random.default_rng(0)
-    for place in (0, 9, PREFIX.size, len(data) - 1, *rng.integers(0, len(data), 60).tolist()):
-        data[place] ^= 1 << int(rng.integers(8))
+    for device_index in (0, 9, PREFIX.size, len(data) - 1, *rng.integers(0, len(data), 60).tolist()):
+        data[device_index] ^= 1 << int(rng.integers(8))
         path.write_bytes(data)
-        with pytest.raises(dlc.ModelError, match=r"damaged|not a model|format"):
+        with pytest.raises(dlc.ModelError, match=r"damaged|not a compiled model|format"):
             dlc.load(path)
         data[:] = (folder / "mnist.dlc").read_bytes()
 
 
 def test_weights_are_mapped(mnist: Model, folder: Path) -> None:
     path = folder / "mnist.dlc"
-    artifact = program_in(path, Builder(choose("opencl")[0], Cache(None), 1))
+    artifact = program_in(path, Builder(select_device("opencl")[0], Cache(None), 1))
     assert isinstance(artifact, DeviceArtifact)
     assert all(not array.flags.owndata and not array.flags.writeable for array in artifact.weights.values())

@@ -1,4 +1,4 @@
-"""Kernels to programs on a device, and the cache of binaries."""
+"""Building kernels, and the cache of binaries."""
 
 from __future__ import annotations
 
@@ -20,11 +20,19 @@ from dlc.errors import DeviceError, TooLargeError, UnsupportedError
 from dlc.runtime.opencl import artifact
 from dlc.runtime.opencl import build as build_module
 from dlc.runtime.opencl.build import Builder, BuiltProgram, build
-from dlc.runtime.opencl.build_apart import FunctionRun, Part, binary_of, built, built_apart, from_binary, from_text
-from dlc.runtime.opencl.devices import Session, all_devices, choose, open_device
-from dlc.runtime.opencl.driver import opencl, set_number
-from dlc.runtime.opencl.kernel import KernelText
-from dlc.runtime.program.host_program import Launch, OpenKernel
+from dlc.runtime.opencl.devices import Session, all_devices, open_device, select_device
+from dlc.runtime.opencl.driver import opencl, set_i64_argument
+from dlc.runtime.opencl.isolated_build import (
+    FunctionRun,
+    KernelBatch,
+    build_batch,
+    build_in_subprocesses,
+    program_binary,
+    program_from_binary,
+    program_from_source,
+)
+from dlc.runtime.opencl.kernel import OpenCLKernel
+from dlc.runtime.program.host_program import KernelSignature, Launch
 from dlc.runtime.program.kernel_text import Grid
 from tests.models.skeletons import path_of
 
@@ -33,25 +41,27 @@ pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
 
 @pytest.fixture
 def session() -> Session:
-    return open_device(choose("opencl")[0])
+    return open_device(select_device("opencl")[0])
 
 
-def kernel(name: str, body: str = "y[get_global_id(0)] = 2 * x[get_global_id(0)];") -> KernelText:
+def kernel(name: str, body: str = "y[get_global_id(0)] = 2 * x[get_global_id(0)];") -> OpenCLKernel:
     arrays = "__global const float *restrict x, const long x_start, __global float *restrict y, const long y_start"
     head = f"__kernel void {name}_0({arrays})"
-    return KernelText(name, (f"{head} {{ {body} }}\n",), (Grid(4, 2),), OpenKernel(0, (32, 32)))
+    return OpenCLKernel(name, (f"{head} {{ {body} }}\n",), (Grid(4, 2),), KernelSignature(0, (32, 32)))
 
 
 def launches(*names: str) -> list[Launch]:
     return [Launch(name, ((2, 0), (3, 0)), (32, 32)) for name in names]
 
 
-def part(*names: str, items: int = 2) -> Part:
-    return Part("".join(kernel(n).text for n in names), "", tuple(FunctionRun(f"{n}_0", n, 4, items, (64, 64)) for n in names))
+def part(*names: str, items: int = 2) -> KernelBatch:
+    return KernelBatch(
+        "".join(kernel(n).text for n in names), "", tuple(FunctionRun(f"{n}_0", n, 4, items, (64, 64)) for n in names)
+    )
 
 
-def doubled(program: BuiltProgram, source: KernelText, session: Session) -> list[float]:
-    """What a kernel makes of 0…7."""
+def doubled(program: BuiltProgram, source: OpenCLKernel, session: Session) -> list[float]:
+    """Run the kernel on 0…7 and return its results."""
     import pyopencl as cl
 
     x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
@@ -63,54 +73,54 @@ def doubled(program: BuiltProgram, source: KernelText, session: Session) -> list
     return y.tolist()
 
 
-def test_a_binary_is_kept_and_loaded(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_binary_is_cached_and_loaded(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, cache = kernel("a"), Cache(tmp_path)
     built_now = build("m", [source], launches("a"), Builder(session.device, cache, 1))
-    monkeypatch.setattr(build_module, "_compiled", None)
+    monkeypatch.setattr(build_module, "_compile", None)
     loaded = build("m", [source], launches("a"), Builder(session.device, cache, 1))
     assert doubled(built_now, source, session) == doubled(loaded, source, session) == [0, 2, 4, 6, 8, 10, 12, 14]
     (entry,) = cache.entries()
-    assert (entry.kind, entry.hits, entry.about["kernels"]) == ("opencl", 1, ["a"])
+    assert (entry.kind, entry.hits, entry.metadata["kernels"]) == ("opencl", 1, ["a"])
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: b"", lambda data: data[:40]])
-def test_a_damaged_entry_is_made_again(session: Session, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any) -> None:
+def test_a_damaged_entry_is_rebuilt(session: Session, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Any) -> None:
     source, cache = kernel("a"), Cache(tmp_path)
     build("m", [source], launches("a"), Builder(session.device, cache, 1))
     (entry,) = cache.entries()
     entry.path.write_bytes(damage(entry.path.read_bytes()))
     with caplog.at_level(logging.INFO):
         program = build("m", [source], launches("a"), Builder(session.device, cache, 1))
-    assert "made again" in caplog.text
+    assert "removing damaged entry" in caplog.text
     assert doubled(program, source, session)[1] == 2
 
 
-def test_what_a_driver_refuses_is_made_again(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rejected_binary_is_rebuilt(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, cache = kernel("a"), Cache(tmp_path)
-    monkeypatch.setattr(build_module, "binary_of", lambda program: b"not a binary")
+    monkeypatch.setattr(build_module, "program_binary", lambda program: b"not a binary")
     build("m", [source], launches("a"), Builder(session.device, cache, 1))
     monkeypatch.undo()
     assert doubled(build("m", [source], launches("a"), Builder(session.device, cache, 1)), source, session)[1] == 2
 
 
-def test_kernels_are_shared_out_to_processes(session: Session, tmp_path: Path) -> None:
+def test_kernels_are_split_over_processes(session: Session, tmp_path: Path) -> None:
     sources = [kernel(f"k{i}") for i in range(9)]
     program = build("m", sources, launches(*(s.name for s in sources)), Builder(session.device, Cache(None), 2))
     assert sorted(len(names) for names, _ in program.parts) == [4, 5]
     assert doubled(program, sources[8], session)[7] == 14
 
 
-def test_parts_answer_from_their_process(session: Session) -> None:
-    binaries = built_apart([part("a"), part("b", "c")], session.device)
-    assert len(binaries) == 2 and from_binary(binaries[0], session)
+def test_batches_are_built_in_subprocesses(session: Session) -> None:
+    binaries = build_in_subprocesses([part("a"), part("b", "c")], session.device)
+    assert len(binaries) == 2 and program_from_binary(binaries[0], session)
     with pytest.raises(TooLargeError, match="groups of 1048576 items") as raised:
-        built_apart([part("a"), part("b", items=1 << 20)], session.device)
+        build_in_subprocesses([part("a"), part("b", items=1 << 20)], session.device)
     assert list(raised.value.kernels) == ["b"]
     with pytest.raises(DeviceError, match="compiler fails"):
-        built_apart([Part("no C at all", "", ())], session.device)
+        build_in_subprocesses([KernelBatch("no C at all", "", ())], session.device)
 
 
-def test_what_is_guarded_cannot_end_this_process(session: Session) -> None:
+def test_guarded_builds_cannot_crash_this_process(session: Session) -> None:
     crash = kernel("b", "*(__global volatile int *)8 = 1;")
     # On a processor it is the process that writes there; on another device its driver tells.
     said = "ended with status -" if session.device.kind == "cpu" else "b_0: cl.* failed"
@@ -119,24 +129,24 @@ def test_what_is_guarded_cannot_end_this_process(session: Session) -> None:
     assert list(raised.value.kernels) == ["b"]
 
 
-def test_a_binary_holds_what_ran(session: Session) -> None:
-    assert binary_of(built(part("a"), session))
+def test_a_binary_contains_compiled_functions(session: Session) -> None:
+    assert program_binary(build_batch(part("a"), session))
 
 
-def test_numbers_are_arguments_whatever_the_binding_offers(session: Session) -> None:
+def test_i64_arguments_with_any_binding(session: Session) -> None:
     cl = opencl()
-    program = from_text("__kernel void k(__global long *y, const long n) { y[0] = n; }", "", session)
+    program = program_from_source("__kernel void k(__global long *y, const long n) { y[0] = n; }", "", session)
     object, y = cl.Kernel(program, "k"), np.zeros(1, np.int64)
     buffer = cl.Buffer(session.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=y)
     object.set_arg(0, buffer)
     for kernel, number in ((object, -(1 << 40)), (SimpleNamespace(set_arg=object.set_arg), 1 << 41)):
-        set_number(kernel, 1, number)
+        set_i64_argument(kernel, 1, number)
         cl.enqueue_nd_range_kernel(session.queue, object, (1,), (1,))
         cl.enqueue_copy(session.queue, y, buffer)
         assert y.tolist() == [number]
 
 
-def test_a_kernel_that_does_not_build_is_named(session: Session) -> None:
+def test_build_errors_name_the_kernel(session: Session) -> None:
     with pytest.raises(TooLargeError) as raised:
         build("m", [kernel("a"), kernel("b", "nonsense;")], launches("a", "b"), Builder(session.device, Cache(None), 1))
     assert list(raised.value.kernels) == ["b"] and "nonsense" in str(raised.value)
@@ -147,10 +157,10 @@ def softmax(x: Any) -> Any:
     return e / dlc.numpy.sum(e, axis=-1, keepdims=True)
 
 
-def test_kernels_that_are_too_large_become_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[KernelText]] = []
+def test_too_large_kernels_are_compiled_for_a_smaller_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[OpenCLKernel]] = []
 
-    def limited(name: str, sources: Sequence[KernelText], *rest: Any) -> BuiltProgram:
+    def limited(name: str, sources: Sequence[OpenCLKernel], *rest: Any) -> BuiltProgram:
         seen.append(list(sources))
         if len(seen) == 1:
             raise TooLargeError({sources[0].name: "too many registers"})
@@ -165,10 +175,10 @@ def test_kernels_that_are_too_large_become_small(monkeypatch: pytest.MonkeyPatch
     assert all(grid.items <= 64 for source in seen[1] for grid in source.grids if source.name == seen[0][0].name)
 
 
-def test_kernels_may_be_too_large_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_may_become_too_large_later(monkeypatch: pytest.MonkeyPatch) -> None:
     complained: list[str] = []
 
-    def limited(name: str, sources: Sequence[KernelText], *rest: Any) -> BuiltProgram:
+    def limited(name: str, sources: Sequence[OpenCLKernel], *rest: Any) -> BuiltProgram:
         if others := sorted({source.name for source in sources} - {*complained}):
             complained.append(others[0])
             raise TooLargeError({others[0]: "too many registers"})
@@ -182,8 +192,8 @@ def test_kernels_may_be_too_large_one_after_the_other(monkeypatch: pytest.Monkey
     assert len(complained) == 2
 
 
-def test_what_the_smallest_profile_cannot_hold_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(name: str, sources: Sequence[KernelText], *rest: Any) -> BuiltProgram:
+def test_kernels_too_large_for_the_smallest_profile_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(name: str, sources: Sequence[OpenCLKernel], *rest: Any) -> BuiltProgram:
         raise TooLargeError({sources[0].name: "too many registers"})
 
     monkeypatch.setattr(artifact, "build", never)
@@ -191,7 +201,7 @@ def test_what_the_smallest_profile_cannot_hold_is_named(monkeypatch: pytest.Monk
         dlc.jit(target="opencl:gpu", cache=False)(softmax)(np.zeros((4, 96), np.float32))
 
 
-def test_numbers_that_a_device_does_not_compute_with() -> None:
+def test_unsupported_dtypes_are_reported() -> None:
     with pytest.raises(UnsupportedError, match=r"(?s)as opencl:small does not compute in f64.*kernel .*test_build.py"):
         dlc.jit(target="opencl:small")(lambda x: x * 2)(np.zeros(4, np.float64))
 
@@ -202,7 +212,7 @@ import numpy as np
 import dlc
 from dlc.runtime.opencl import build
 if sys.argv[2] == "again":
-    build.built = build.built_apart = None
+    build.built = build.build_in_subprocesses = None
 print(np.asarray(dlc.compile_model(sys.argv[1], target="opencl")(np.ones((1, 1, 28, 28), np.float32))["probs"]).argmax())
 """
 

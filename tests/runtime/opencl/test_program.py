@@ -1,4 +1,4 @@
-"""Programs on a device: arrays that stay there, calls from several threads, what is refused."""
+"""Programs on a device: device arrays, concurrent calls, errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dlc.compiler import Program, compile
 from dlc.errors import DeviceError, ShapeError
 from dlc.frontend.onnx import import_model
 from dlc.runtime.opencl import array, program
-from dlc.runtime.opencl.devices import all_devices, choose, open_device
-from dlc.runtime.opencl.open_program import OpenOpenCLProgram
+from dlc.runtime.opencl.devices import all_devices, open_device, select_device
+from dlc.runtime.opencl.dynamic_program import DynamicOpenCLProgram
 from tests.models.skeletons import path_of
 
 pytestmark = pytest.mark.skipif(not all_devices(), reason="no OpenCL device")
@@ -53,7 +53,7 @@ def test_results_are_arrays() -> None:
     assert float(affine(X, W)[0, 0]) == host[0, 0]
 
 
-def test_what_is_on_the_device_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_arrays_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     y = affine(X, W)
     w = dlc.to_device(W, "opencl")
     affine(y, w)
@@ -81,7 +81,7 @@ def test_results_outlive_their_model() -> None:
         np.testing.assert_allclose(y, x @ w @ w @ w, rtol=1e-3, atol=1e-3)
 
 
-def test_arrays_move_when_told() -> None:
+def test_explicit_copies() -> None:
     there = dlc.to_device(X, "opencl")
     assert isinstance(there, dlc.DeviceArray) and there.to(there.device) is there
     assert dlc.to_device(there, there.device) is there
@@ -93,7 +93,7 @@ def test_arrays_move_when_told() -> None:
     assert np.asarray(empty).shape == (0, 3)
 
 
-def test_a_program_on_the_cpu_takes_nothing_from_a_device() -> None:
+def test_cpu_programs_reject_device_arrays() -> None:
     there = affine(X, W)
     with pytest.raises(DeviceError, match=r"an argument is on opencl:.*\.to\('cpu'\)"):
         dlc.jit(lambda x: x + 1)(there)
@@ -122,14 +122,14 @@ def test_calls_from_several_threads() -> None:
             np.testing.assert_allclose(y, expected(x, W), rtol=1e-4, atol=1e-4)
 
 
-def test_copies_and_nothing_at_all() -> None:
+def test_copies_and_empty_programs() -> None:
     same = dlc.jit(target="opencl")(lambda x: (x, x.reshape(40)))
     for y in same(X):
         np.testing.assert_array_equal(np.ravel(y), X.ravel())
     assert np.asarray(dlc.jit(target="opencl")(lambda x: x * 2)(np.zeros((0, 4), np.float32))).shape == (0, 4)
 
 
-def test_a_program_tells_where_its_time_goes() -> None:
+def test_profiles() -> None:
     imported = import_model(path_of("mnist_cnn"))
     model = compile(Program(imported.module, imported.weights), "opencl")
     zeros = np.zeros((1, 1, 28, 28), np.float32)
@@ -138,13 +138,13 @@ def test_a_program_tells_where_its_time_goes() -> None:
     assert len(times) > 2 and all(seconds > 0 for _, seconds in times)
 
 
-def test_sizes_that_come_with_the_call() -> None:
+def test_dynamic_shapes() -> None:
     function = dlc.jit(target="opencl")(lambda x: dnp.sum(x, axis=0))
     for n in (1, 7):
         np.testing.assert_allclose(function(np.ones((n, 3), np.float32)), np.full(3, n))
 
 
-def test_one_compilation_serves_the_sizes_of_every_call() -> None:
+def test_one_compilation_serves_all_sizes() -> None:
     @dlc.jit(target="opencl", dynamic={"x": {0: "N:0..64"}})
     def function(x: Any) -> Any:
         y = dnp.exp(x - x.max(axis=1, keepdims=True))
@@ -160,26 +160,26 @@ def test_one_compilation_serves_the_sizes_of_every_call() -> None:
         for x, results in zip(inputs, list(threads.map(function, inputs)), strict=True):
             agrees(x, results)
     agrees(inputs[2], function(dlc.to_device(inputs[2], "opencl")))
-    with pytest.raises(ShapeError, match=r"N = 65, which was said to be 0\.\.64"):
+    with pytest.raises(ShapeError, match=r"N = 65; expected a size in the declared range 0\.\.64"):
         function(np.zeros((65, 8), np.float32))
     model: Any = function.lower(inputs[1]).compile()
-    assert isinstance(model.run_unchecked.__self__, OpenOpenCLProgram)
+    assert isinstance(model.run_unchecked.__self__, DynamicOpenCLProgram)
     assert all(seconds > 0 for _, seconds in model.run_unchecked.__self__.profile([inputs[3]]))
 
 
 @pytest.mark.parametrize("size", [5, 1 << 20])
 def test_read_only_arrays_are_weights_and_inputs(size: int) -> None:
-    session = open_device(choose("opencl")[0])
+    session = open_device(select_device("opencl")[0])
     x = np.arange(size, dtype=np.float32)
     x.flags.writeable = False
     for constant in (False, True):
-        there = dlc.DeviceArray(session, array.buffer_of(x, session, constant=constant), x.shape, x.dtype)
+        there = dlc.DeviceArray(session, array.create_buffer(x, session, constant=constant), x.shape, x.dtype)
         np.testing.assert_array_equal(there, x)
 
 
 @pytest.mark.parametrize("target", ["opencl:gpu", "opencl:small"])
-def test_products_of_open_sizes(target: str) -> None:
-    """Items have several rows and columns of an open size, each of which there may be or not."""
+def test_matrix_products_of_symbolic_sizes(target: str) -> None:
+    """With symbolic sizes, work-items compute several rows and columns, some of which may be out of bounds."""
     product = dlc.jit(lambda x, w: x @ w + 1, target=target, dynamic={"x": {1: "N"}, "w": {2: "M"}})
     rng = np.random.default_rng(0)
     for n, m in ((1, 1), (3, 130), (65, 7), (131, 64)):

@@ -1,4 +1,4 @@
-"""Checksums by NumPy are those of the run-time's code."""
+"""The NumPy checksum equals that of the native run-time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dlc.runtime.saving.checksum import checksum_of, crc32c
 from dlc.target import CPU_LEVELS, host_supports
 
 
-def test_a_known_one() -> None:
+def test_a_known_checksum() -> None:
     assert crc32c(memoryview(b"123456789")) == 0xE3069283
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 8, 63, 64, 1000, 65537, 600_001])
-def test_by_numpy(size: int) -> None:
+def test_the_numpy_implementation(size: int) -> None:
     native = checksum_of(CPU_LEVELS["cpu:generic"], runtime_object())
     data = np.random.default_rng(size).integers(0, 256, size, np.uint8).data
     for start in (0, 12345, 0xFFFFFFFF):
@@ -25,9 +25,9 @@ def test_by_numpy(size: int) -> None:
 
 
 def test_code_of_another_processor_is_not_run() -> None:
-    """Nor is that of a level that this one lacks."""
+    """Code for another architecture or for a missing instruction set is not executed."""
     for target in CPU_LEVELS.values():
         own = checksum_of(target, runtime_object(target.architecture))
         assert (own is crc32c) != host_supports(target)
-    with pytest.raises(DeviceError, match="is for machine 183"):
+    with pytest.raises(DeviceError, match="is for ELF machine 183"):
         load_object(runtime_object("aarch64"))

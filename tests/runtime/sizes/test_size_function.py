@@ -1,4 +1,4 @@
-"""Sizes as one function: it computes what the polynomials are, whatever symbols are called and however large numbers get."""
+"""Size functions evaluate polynomials exactly, for any symbol names and magnitudes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from dlc.dims import Dim, Size, never_negative, parse, substitute
+from dlc.dims import Dim, Size, is_nonnegative, parse, substitute
 from dlc.errors import ModelError
 from dlc.runtime.sizes.size_function import size_function
 
@@ -29,14 +29,14 @@ def drawn(draw: Random, depth: int = 3) -> Size:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_computes_what_polynomials_are(seed: int) -> None:
+def test_functions_evaluate_polynomials(seed: int) -> None:
     draw = Random(seed)
     sizes = [drawn(draw) for _ in range(4)]
     at = size_function([str(N), str(M)], (sizes[:2], [], (sizes[2], (sizes[3],))))
     for n, m in ((0, 0), (1, 5), (7, 3), (10**12, 10**30)):
         a, b, c, d = (substitute(size, {str(N): n, str(M): m}) for size in sizes)
         assert at(n, m) == ((a, b), (), (c, (d,)))
-        assert all(int(value) >= 0 for value, size in zip((a, b, c, d), sizes, strict=True) if never_negative(size))
+        assert all(int(value) >= 0 for value, size in zip((a, b, c, d), sizes, strict=True) if is_nonnegative(size))
 
 
 def test_numbers_of_any_length() -> None:
@@ -44,12 +44,12 @@ def test_numbers_of_any_length() -> None:
     assert size_function(["N"], (N * large, -large))(2) == (2 * large, -large)
 
 
-def test_a_symbol_of_no_input_is_refused() -> None:
+def test_an_unknown_symbol_is_rejected() -> None:
     with pytest.raises(ModelError, match="import os; M"):
         size_function(["N"], (N, (M,)))
 
 
-def test_a_divisor_of_nothing() -> None:
+def test_division_by_zero() -> None:
     with pytest.raises(ZeroDivisionError):
         size_function(["N"], (64 // N,))(0)
 
@@ -58,5 +58,5 @@ def test_a_divisor_of_nothing() -> None:
     ("text", "expected"),
     [("N", True), ("2 * N * M + 3", True), ("(N + 5) // 2", True), ("N - 1", False), ("-N", False), ("(-N) // 2", False)],
 )
-def test_what_is_seen_to_be_never_negative(text: str, expected: bool) -> None:
-    assert never_negative(parse(text)) == expected
+def test_never_negative(text: str, expected: bool) -> None:
+    assert is_nonnegative(parse(text)) == expected

@@ -1,1 +1,1 @@
-"""Ops on each element by itself, and the numbers that they are drawn from or converted to."""
+"""Elementwise ops, random bits, and conversion between element types."""

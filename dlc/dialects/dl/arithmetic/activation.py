@@ -1,4 +1,4 @@
-"""Activations: functions of one element that simpler elementwise ops make up.
+"""Activations: functions of one element that decompose to simpler elementwise ops.
 
 16-bit floats are computed in f32 and rounded once.
 """
@@ -30,29 +30,29 @@ def _erf(x: Array) -> Array:
     return np.vectorize(erf, otypes=[np.float64])(x).astype(x.dtype)
 
 
-def widened(b: Build, value: SSAValue) -> SSAValue:
-    """`value`, 16-bit floats as f32."""
-    return casted(b, value, wide_float(element_type_of(value)))
+def widen_floats(b: Build, value: SSAValue) -> SSAValue:
+    """Return `value` with 16-bit floats converted to f32."""
+    return cast_to(b, value, wide_float(element_type_of(value)))
 
 
-def casted(b: Build, value: SSAValue, to: Attribute) -> SSAValue:
-    """`value` with another element type; itself if it has that type."""
+def cast_to(b: Build, value: SSAValue, to: Attribute) -> SSAValue:
+    """Return `value` with another element type; itself if it has that type."""
     return value if element_type_of(value) == to else b(CastOp, value, to=to)
 
 
 class Activation(Composite):
-    """`y = f(x)` on floats, of the shape and element type of `x`."""
+    """`y = f(x)` on floats, with the shape and element type of `x`."""
 
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
     @abstractmethod
     def formula(self, x: Array) -> Array:
-        """f by NumPy, on f32 or f64."""
+        """Compute f with NumPy, on f32 or f64."""
 
     @abstractmethod
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        """f in simpler ops, on f32 or f64."""
+        """Return f computed by simpler ops, on f32 or f64."""
 
     def infer(self) -> Sequence[Tensor]:
         element = element_type_of(self.x)
@@ -67,12 +67,12 @@ class Activation(Composite):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        return [casted(b, self.expand(b, widened(b, operands[0])), element_type_of(self.x))]
+        return [cast_to(b, self.expand(b, widen_floats(b, operands[0])), element_type_of(self.x))]
 
 
 @irdl_op_definition
 class GeluOp(Activation):
-    """`y = x·Φ(x)`, Φ the normal distribution's: by erf (`approximate = "none"`) or its tanh approximation (`"tanh"`).
+    """`y = x·Φ(x)`, Φ the normal cumulative distribution: by erf (`approximate = "none"`) or its tanh approximation (`"tanh"`).
 
     (C1) `x` is of floats; (C2) `approximate` is "none" or "tanh". NaN stays NaN; -inf gives NaN, as 0·inf.
     """
@@ -143,7 +143,7 @@ class HardswishOp(Activation):
     name = "dl.hardswish"
 
     def formula(self, x: Array) -> Array:
-        # In this order x is never multiplied by more than 1: the product does not overflow.
+        # x is multiplied by the clipped factor, which is at most 1, so that the product does not overflow.
         return x * np.clip(x / 6 + 0.5, 0, 1)
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
@@ -180,7 +180,7 @@ class EluOp(Activation):
 
 
 def _exponential_unit(b: Build, x: SSAValue, alpha: float) -> SSAValue:
-    """`x` above 0, `alpha·(exp(x) - 1)` below."""
+    """Return `x` where it is above 0, else `alpha·(exp(x) - 1)`."""
     below = b(MulOp, b(Expm1Op, x), b.scalar(alpha, like=x))
     return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), x, below)
 
@@ -213,7 +213,7 @@ class CeluOp(Activation):
     def infer(self) -> Sequence[Tensor]:
         alpha = number(self.alpha)
         if alpha == 0 or not isfinite(alpha):
-            raise DTypeError(f"dl.celu: alpha {alpha}; it is a finite number other than 0")
+            raise DTypeError(f"dl.celu: alpha {alpha}; expected a finite value other than 0")
         return super().infer()
 
     def formula(self, x: Array) -> Array:
@@ -273,8 +273,8 @@ class MishOp(Activation):
         twice, square = b(MulOp, e, two), b(MulOp, e, e)
         negative = b(LessOp, x, b.scalar(0.0, like=x))
         top = b(SelectOp, negative, b(AddOp, twice, square), b(AddOp, twice, one))
-        rest = b(SelectOp, negative, two, b(MulOp, square, two))
-        return b(MulOp, x, b(DivOp, top, b(AddOp, top, rest)))
+        denominator_offset = b(SelectOp, negative, two, b(MulOp, square, two))
+        return b(MulOp, x, b(DivOp, top, b(AddOp, top, denominator_offset)))
 
 
 @irdl_op_definition

@@ -1,4 +1,4 @@
-"""Conversion: elements as another element type, by value or by their bits."""
+"""Conversion: elements as another element type, by value or by bits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.arithmetic import narrow
-from dlc.dialects.dl.arithmetic.narrow import FLOATS, narrowed, widened
-from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, is_narrow, shape_of, tensor_type
+from dlc.dialects.dl.arithmetic import storage_formats
+from dlc.dialects.dl.arithmetic.storage_formats import STORAGE_ONLY_FLOATS, decode_array, encode_array
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, is_storage_only, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise
 from dlc.errors import DTypeError
@@ -32,19 +32,21 @@ from dlc.ir import (
 
 @irdl_op_definition
 class CastOp(Elementwise):
-    """`x` as element type `to`.
+    """`x` with the element type `to`.
 
-    Float to float rounds to nearest even. Float to integer truncates and saturates, NaN becomes 0. Integer to integer
-    wraps around. To bool: whether `x` is not 0 (NaN is not). From bool: 0 or 1.
-    To a narrow float, what rounds to more than the largest magnitude, infinity too, becomes infinity, NaN where there is
-    none, the largest where there is neither or if `saturate`. NaN becomes NaN, -0 where there is none. To a narrow integer:
-    the lowest bits of the i32 that it would be. To f8E8M0FNU, by way of f32: the nearest power of two, the larger of two, of
-    the magnitude; infinity becomes NaN, and so does what is beyond unless `saturate`.
+    Float to float rounds to nearest even. Float to integer truncates and saturates, NaN becomes 0. Integer to integer wraps
+    around. To bool: true unless `x` is 0 (NaN is true). From bool: 0 or 1.
+
+    To a storage-only float: a value that rounds to more than the largest magnitude, and infinity, becomes infinity; NaN if the
+    format has no infinity; the largest magnitude if it has neither or if `saturate` is set. NaN becomes NaN, or -0 if the
+    format has none. To a storage-only integer: the lowest bits of the conversion to i32. To f8E8M0FNU, by way of f32: the power
+    of two nearest to the magnitude, of two equally near ones the larger; infinity becomes NaN; magnitudes out
+    of range become NaN unless `saturate` is set.
     (C1) the result has the shape of `x` and the element type `to`.
     """
 
     name = "dl.cast"
-    TAKES_NARROW: ClassVar[bool] = True
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
     x = operand_def(TensorType)
     to = prop_def(Attribute)
     saturate = opt_prop_def(BoolAttr)
@@ -57,18 +59,18 @@ class CastOp(Elementwise):
     def reference(self, *operands: Array) -> Array:
         (x,), source = operands, element_type_of(self.x)
         with np.errstate(all="ignore"):
-            if is_narrow(source):
-                x, source = widened(x, source), f32 if source in FLOATS else i8
-            if self.to in FLOATS:
-                return narrowed(x, self.to, flag(self.saturate))
-            if is_narrow(self.to):
+            if is_storage_only(source):
+                x, source = decode_array(x, source), f32 if source in STORAGE_ONLY_FLOATS else i8
+            if self.to in STORAGE_ONLY_FLOATS:
+                return encode_array(x, self.to, flag(self.saturate))
+            if is_storage_only(self.to):
                 return _converted(x, source, i32).astype(np.int8).astype(numpy_dtype(self.to))
             return _converted(x, source, self.to)
 
     def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
         source = element_type_of(self.x)
-        if is_narrow(source) or is_narrow(self.to):
-            return narrow.convert(body, elements[0], source, self.to, flag(self.saturate))
+        if is_storage_only(source) or is_storage_only(self.to):
+            return storage_formats.convert(body, elements[0], source, self.to, flag(self.saturate))
         return scalar.convert(body, elements[0], source, self.to)
 
 
@@ -89,11 +91,12 @@ def _converted(x: Array, source: Attribute, to: Attribute) -> Array:
 class BitcastOp(Elementwise):
     """The bits of `x` as element type `to`: NumPy's `x.view(to)`.
 
-    (C1) the result has the shape of `x` and the element type `to`; (C2) both element types have as many bits, neither is bool.
+    (C1) the result has the shape of `x` and the element type `to`; (C2) both element types have the same width and are not
+    bool.
     """
 
     name = "dl.bitcast"
-    TAKES_NARROW: ClassVar[bool] = True
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
     x = operand_def(TensorType)
     to = prop_def(Attribute)
     result = result_def(TensorType)
@@ -101,11 +104,11 @@ class BitcastOp(Elementwise):
     def infer(self) -> Sequence[Tensor]:
         source = element_type_of(self.x)
         if is_bool(source) or is_bool(self.to) or scalar.bits(source) != scalar.bits(self.to):
-            raise DTypeError(f"dl.bitcast: the bits of {source} as {self.to}; expected numbers of one width (C2)")
+            raise DTypeError(f"dl.bitcast: from {source} to {self.to}; expected element types of one width, not bool (C2)")
         return [tensor_type(shape_of(self.x), self.to)]
 
     def reference(self, *operands: Array) -> Array:
         return np.ascontiguousarray(operands[0]).view(numpy_dtype(self.to)).reshape(operands[0].shape)
 
     def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
-        return scalar.same_bits(body, elements[0], self.to)
+        return scalar.bitcast(body, elements[0], self.to)

@@ -1,8 +1,7 @@
 """Elementwise ops: arithmetic and selection.
 
-Operands broadcast as in NumPy and share one element type. Integers wrap around; on floats NaN, infinities and signed zeros
-are as NumPy has them. Functions of one float are in `functions.py`, comparisons
-in `logic.py`.
+Operands broadcast as in NumPy and share one element type. Integers wrap around; NaN, infinities and signed zeros of floats
+behave as in NumPy. Functions of one float are in `functions.py`, comparisons in `logic.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from dlc.ir import (
     result_def,
 )
 
-ANY = ("float", "integer", "bool")
+COMPUTABLE_KINDS = ("float", "integer", "bool")
 
 
 # ── arithmetic ──
@@ -80,7 +79,7 @@ class MulOp(Binary):
 
 @irdl_op_definition
 class DivOp(Binary):
-    """`x / y`; for integers the quotient truncated toward zero, 0 where `y` is 0.
+    """`x / y`; of integers the quotient truncated toward zero, 0 where `y` is 0.
 
     The smallest signed integer divided by -1 wraps around to itself.
     """
@@ -99,9 +98,9 @@ class DivOp(Binary):
 
 @irdl_op_definition
 class FloordivOp(Binary):
-    """`⌊x / y⌋`; for integers 0 where `y` is 0.
+    """`⌊x / y⌋`; of integers 0 where `y` is 0.
 
-    Floats are as NumPy's: `(x - mod(x, y)) / y` rounded, `x / y` where `y` is 0, NaN where `x` is infinite.
+    Floats behave as in NumPy: `(x - mod(x, y)) / y` rounded, `x / y` where `y` is 0, NaN where `x` is infinite.
     """
 
     name = "dl.floordiv"
@@ -119,7 +118,7 @@ class FloordivOp(Binary):
         truncated = scalar.divide(body, scalar.subtract(body, x, remainder), y, f64)
         floored = _floored(body, truncated, remainder, y, f64)
         quotient = body(math.FloorOp(floored))
-        # What rounding took from a whole number is given back.
+        # Correct a quotient that rounding moved just below an integer.
         short = scalar.compare_with(body, "gt", scalar.subtract(body, floored, quotient), 0.5, f64)
         quotient = scalar.select(body, short, scalar.add(body, quotient, scalar.like(body, 1, quotient)), quotient)
         ratio = scalar.divide(body, x, y, f64)
@@ -130,25 +129,25 @@ class FloordivOp(Binary):
 
 
 def _floored(body: Body, quotient: SSAValue, remainder: SSAValue, y: SSAValue, element: Attribute) -> SSAValue:
-    """The truncated quotient, less one where remainder and divisor differ in sign; as it is where the divisor is 0."""
-    inexact = scalar.both(body, _signs_differ(body, remainder, y, element), scalar.compare_with(body, "ne", y, 0, element))
+    """Emit the floor of a truncated quotient: one less if remainder and divisor differ in sign, unless the divisor is 0."""
+    inexact = scalar.bit_and(body, _signs_differ(body, remainder, y, element), scalar.compare_with(body, "ne", y, 0, element))
     return scalar.select(body, inexact, scalar.subtract(body, quotient, scalar.like(body, 1, quotient)), quotient)
 
 
 def _signs_differ(body: Body, remainder: SSAValue, y: SSAValue, element: Attribute) -> SSAValue:
-    """Whether a remainder other than 0 has the other sign than its divisor."""
+    """Emit whether a nonzero remainder has the opposite sign of its divisor."""
     positive, negative = (scalar.compare_with(body, p, remainder, 0, element) for p in ("gt", "lt"))
     below = scalar.compare_with(body, "lt", y, 0, element)
     above = scalar.compare_with(body, "gt", y, 0, element)
-    return scalar.either(body, scalar.both(body, positive, below), scalar.both(body, negative, above))
+    return scalar.bit_or(body, scalar.bit_and(body, positive, below), scalar.bit_and(body, negative, above))
 
 
 @irdl_op_definition
 class ModOp(Binary):
     """`x - y·⌊x / y⌋`, with the sign of `y`; if `fmod` is set `x - y·trunc(x / y)`, with the sign of `x`, as in C.
 
-    Integers: 0 where `y` is 0. Floats: NaN where `y` is 0 or `x` infinite; exact but for the sum `remainder + y` where the
-    signs differ, which is rounded once.
+    Integers: 0 where `y` is 0. Floats: NaN where `y` is 0 or `x` is infinite; exact except for the sum `remainder + y` where
+    the signs differ, which is rounded once.
     """
 
     name = "dl.mod"
@@ -173,8 +172,9 @@ class ModOp(Binary):
             signed_zero = zero
         if self.truncates or is_unsigned(self.element):
             return remainder
-        moved = scalar.select(body, _signs_differ(body, remainder, y, self.element), scalar.add(body, remainder, y), remainder)
-        return scalar.select(body, scalar.compare(body, "eq", remainder, zero, self.element), signed_zero, moved)
+        shifted = scalar.add(body, remainder, y)
+        shifted = scalar.select(body, _signs_differ(body, remainder, y, self.element), shifted, remainder)
+        return scalar.select(body, scalar.compare(body, "eq", remainder, zero, self.element), signed_zero, shifted)
 
 
 @irdl_op_definition
@@ -198,20 +198,20 @@ class PowOp(Binary):
         power, base = one, x
         for bit in range(width):
             mask = scalar.like(body, 1 << bit, y)
-            is_set = scalar.compare(body, "ne", scalar.both(body, y, mask), zero, self.element)
+            is_set = scalar.compare(body, "ne", scalar.bit_and(body, y, mask), zero, self.element)
             power = scalar.select(body, is_set, scalar.multiply(body, power, base), power)
             base = scalar.multiply(body, base, base)
         if is_unsigned(self.element):
             return power
         # The bits of a negative exponent give a unit's power; anything else has no integer inverse.
-        unit = scalar.either(body, *(scalar.compare_with(body, "eq", x, value, self.element) for value in (1, -1)))
-        no_inverse = scalar.both(body, scalar.compare(body, "lt", y, zero, self.element), scalar.inverted(body, unit))
+        unit = scalar.bit_or(body, *(scalar.compare_with(body, "eq", x, value, self.element) for value in (1, -1)))
+        no_inverse = scalar.bit_and(body, scalar.compare(body, "lt", y, zero, self.element), scalar.bit_not(body, unit))
         return scalar.select(body, no_inverse, zero, power)
 
 
 @irdl_op_definition
 class Atan2Op(Binary):
-    """The angle in [-π, π] of the point with height `x` and width `y`; signs of zeros count, as in C."""
+    """The angle in [-π, π] of the point (`y`, `x`), that is of height `x` and width `y`; signs of zeros count, as in C."""
 
     name = "dl.atan2"
     KINDS: ClassVar[tuple[str, ...]] = ("float",)
@@ -225,10 +225,10 @@ class Atan2Op(Binary):
 
 @irdl_op_definition
 class MaximumOp(Binary):
-    """The larger of `x` and `y`, NaN if either is; on bool `x or y`."""
+    """The larger of `x` and `y`, NaN if either is NaN; `x or y` on bool."""
 
     name = "dl.maximum"
-    KINDS: ClassVar[tuple[str, ...]] = ANY
+    KINDS: ClassVar[tuple[str, ...]] = COMPUTABLE_KINDS
 
     def numpy(self, x: Array, y: Array) -> Array:
         return np.maximum(x, y)
@@ -239,10 +239,10 @@ class MaximumOp(Binary):
 
 @irdl_op_definition
 class MinimumOp(Binary):
-    """The smaller of `x` and `y`, NaN if either is; on bool `x and y`."""
+    """The smaller of `x` and `y`, NaN if either is NaN; `x and y` on bool."""
 
     name = "dl.minimum"
-    KINDS: ClassVar[tuple[str, ...]] = ANY
+    KINDS: ClassVar[tuple[str, ...]] = COMPUTABLE_KINDS
 
     def numpy(self, x: Array, y: Array) -> Array:
         return np.minimum(x, y)
@@ -253,7 +253,7 @@ class MinimumOp(Binary):
 
 @irdl_op_definition
 class NegOp(Unary):
-    """`-x`; integers, unsigned ones too, wrap around."""
+    """`-x`; signed and unsigned integers wrap around."""
 
     name = "dl.neg"
 
@@ -316,13 +316,13 @@ class ReluOp(Unary):
 
 @irdl_op_definition
 class SelectOp(Elementwise):
-    """`x` where `condition`, else `y`.
+    """`x` where `condition` is true, else `y`.
 
     (C1) `condition` is bool; (C2) `x` and `y` have one element type; (C3) the three shapes broadcast to the result's.
     """
 
     name = "dl.select"
-    TAKES_NARROW: ClassVar[bool] = True
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
     condition = operand_def(TensorType)
     x = operand_def(TensorType)
     y = operand_def(TensorType)
@@ -331,7 +331,7 @@ class SelectOp(Elementwise):
     def infer(self) -> Sequence[Tensor]:
         if kind_of(element_type_of(self.condition)) != "bool":
             raise DTypeError(f"dl.select: condition has element type {element_type_of(self.condition)}, expected i1 (C1)")
-        element = common_element_type(self, [self.x, self.y], (*ANY, "narrow"))
+        element = common_element_type(self, [self.x, self.y], (*COMPUTABLE_KINDS, "storage-only"))
         return [tensor_type(broadcast_shapes(self.name, *map(shape_of, self.operands)), element)]
 
     def reference(self, *operands: Array) -> Array:

@@ -1,6 +1,6 @@
 """Functions of one float: roots, exponentials, trigonometry, rounding, classification.
 
-Where NumPy has the function, NaN, infinities and signed zeros are as there. 16-bit floats compute in f32 and round once.
+NaN, infinities and signed zeros behave as in NumPy, if it has the function. 16-bit floats compute in f32 and round once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SqrtOp(FloatFunction):
 
 @irdl_op_definition
 class CbrtOp(FloatFunction):
-    """`∛x`, of negative numbers too."""
+    """`∛x`, defined for negative `x` as well."""
 
     name = "dl.cbrt"
     MATH: ClassVar[MathOp | None] = math.CbrtOp
@@ -44,22 +44,22 @@ class CbrtOp(FloatFunction):
 class ExpOp(FloatFunction):
     """`e^x`.
 
-    `at_most_zero` says that no element of `x` is above 0, as where a maximum was taken away from what it is the maximum of:
-    what becomes of others is not defined. -inf gives 0, NaN stays NaN. `beside_one` says so too, and that results are only
-    added up with one that is 1: an error counts beside that.
+    With `at_most_zero` every element of `x` is at most 0, as after the maximum was subtracted; the result for a positive
+    element is undefined. -inf gives 0, NaN stays NaN. `absolute_accuracy` implies `at_most_zero` and states that results are
+    only summed with one that is 1, so that an absolute error is accurate enough.
     """
 
     name = "dl.exp"
     MATH: ClassVar[MathOp | None] = math.ExpOp
     at_most_zero = opt_prop_def(BoolAttr)
-    beside_one = opt_prop_def(BoolAttr)
+    absolute_accuracy = opt_prop_def(BoolAttr)
 
     def numpy(self, x: Array) -> Array:
         return np.exp(x)
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        if flag(self.beside_one) or flag(self.at_most_zero):
-            return scalar.exp_at_most_zero(body, x, beside_one=flag(self.beside_one))
+        if flag(self.absolute_accuracy) or flag(self.at_most_zero):
+            return scalar.exp_at_most_zero(body, x, absolute_accuracy=flag(self.absolute_accuracy))
         return super().emit(body, x)
 
 
@@ -76,7 +76,7 @@ class Exp2Op(FloatFunction):
 
 @irdl_op_definition
 class Expm1Op(FloatFunction):
-    """`e^x - 1`; accurate near 0."""
+    """`e^x - 1`, accurate near 0."""
 
     name = "dl.expm1"
     MATH: ClassVar[MathOp | None] = math.ExpM1Op
@@ -307,7 +307,7 @@ class RoundOp(FloatFunction):
 
 @irdl_op_definition
 class TruncOp(FloatFunction):
-    """`x` without its fraction."""
+    """`x` truncated to an integer."""
 
     name = "dl.trunc"
     MATH: ClassVar[MathOp | None] = math.TruncOp
@@ -320,8 +320,8 @@ def _erf(x: Array) -> Array:
     return np.vectorize(erf, otypes=[np.float64])(x).astype(x.dtype)
 
 
-def _in_steps(body: Body, x: SSAValue, formula: Callable[[SSAValue], SSAValue]) -> SSAValue:
-    """A formula of several roundings: 16-bit floats compute it in f32, so that nothing overflows on the way."""
+def _compute_in_wide_float(body: Body, x: SSAValue, formula: Callable[[SSAValue], SSAValue]) -> SSAValue:
+    """Emit a formula with several roundings: 16-bit floats compute it in f32, so that no intermediate value overflows."""
     narrow, wide = x.type, scalar.wide_float(x.type)
     return scalar.convert(body, formula(scalar.convert(body, x, narrow, wide)), wide, narrow)
 
@@ -336,7 +336,7 @@ class RsqrtOp(FloatFunction):
         return 1 / np.sqrt(x)
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        return _in_steps(body, x, lambda x: body(arith.DivfOp(scalar.like(body, 1.0, x), body(math.SqrtOp(x)))))
+        return _compute_in_wide_float(body, x, lambda x: body(arith.DivfOp(scalar.like(body, 1.0, x), body(math.SqrtOp(x)))))
 
 
 @irdl_op_definition
@@ -354,7 +354,7 @@ class ReciprocalOp(FloatFunction):
 
 @irdl_op_definition
 class SigmoidOp(FloatFunction):
-    """`1 / (1 + e^-x)`, which is `e^x / (1 + e^x)`: the one for x ≥ 0, the other below, as neither overflows then."""
+    """`1 / (1 + e^-x)` for x ≥ 0 and the equal `e^x / (1 + e^x)` below, neither of which overflows."""
 
     name = "dl.sigmoid"
 
@@ -368,12 +368,12 @@ class SigmoidOp(FloatFunction):
             negative = scalar.compare_with(body, "lt", x, 0.0, x.type)
             return body(arith.DivfOp(scalar.select(body, negative, e, one), scalar.add(body, one, e)))
 
-        return _in_steps(body, x, formula)
+        return _compute_in_wide_float(body, x, formula)
 
 
 @irdl_op_definition
 class IsnanOp(FloatFunction):
-    """Whether `x` is NaN, as bool."""
+    """True where `x` is NaN."""
 
     name = "dl.isnan"
 
@@ -389,7 +389,7 @@ class IsnanOp(FloatFunction):
 
 @irdl_op_definition
 class IsinfOp(FloatFunction):
-    """Whether `x` is an infinity, as bool."""
+    """True where `x` is infinite."""
 
     name = "dl.isinf"
 

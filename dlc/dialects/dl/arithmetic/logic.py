@@ -1,6 +1,6 @@
-"""Elementwise ops of truth and of bits: comparisons, logic, shifts.
+"""Elementwise ops on bools and bits: comparisons, logic, shifts.
 
-Operands broadcast as in NumPy and share one element type; a comparison with NaN is false, but for `dl.not_equal`.
+Operands broadcast as in NumPy and share one element type; a comparison with NaN is false, except for `dl.not_equal`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dlc.ir import (
     irdl_op_definition,
 )
 
-BITS = ("integer",)
-BOOL = ("bool",)
+INTEGER_KINDS = ("integer",)
+BOOL_KINDS = ("bool",)
 
 
 # ── comparison ──
@@ -83,13 +83,13 @@ class AndOp(Binary):
     """`x and y` on bool."""
 
     name = "dl.and"
-    KINDS: ClassVar[tuple[str, ...]] = BOOL
+    KINDS: ClassVar[tuple[str, ...]] = BOOL_KINDS
 
     def numpy(self, x: Array, y: Array) -> Array:
         return x & y
 
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        return scalar.both(body, x, y)
+        return scalar.bit_and(body, x, y)
 
 
 @irdl_op_definition
@@ -97,13 +97,13 @@ class OrOp(Binary):
     """`x or y` on bool."""
 
     name = "dl.or"
-    KINDS: ClassVar[tuple[str, ...]] = BOOL
+    KINDS: ClassVar[tuple[str, ...]] = BOOL_KINDS
 
     def numpy(self, x: Array, y: Array) -> Array:
         return x | y
 
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        return scalar.either(body, x, y)
+        return scalar.bit_or(body, x, y)
 
 
 @irdl_op_definition
@@ -111,7 +111,7 @@ class XorOp(Binary):
     """`x ≠ y` on bool."""
 
     name = "dl.xor"
-    KINDS: ClassVar[tuple[str, ...]] = BOOL
+    KINDS: ClassVar[tuple[str, ...]] = BOOL_KINDS
 
     def numpy(self, x: Array, y: Array) -> Array:
         return x ^ y
@@ -125,49 +125,49 @@ class NotOp(Unary):
     """`not x` on bool."""
 
     name = "dl.not"
-    KINDS: ClassVar[tuple[str, ...]] = BOOL
+    KINDS: ClassVar[tuple[str, ...]] = BOOL_KINDS
 
     def numpy(self, x: Array) -> Array:
         return ~x
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        return scalar.inverted(body, x)
+        return scalar.bit_not(body, x)
 
 
 @irdl_op_definition
 class BitwiseAndOp(Binary):
-    """The bits set in both integers."""
+    """Bitwise AND of two integers."""
 
     name = "dl.bitwise_and"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
+    KINDS: ClassVar[tuple[str, ...]] = INTEGER_KINDS
 
     def numpy(self, x: Array, y: Array) -> Array:
         return x & y
 
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        return scalar.both(body, x, y)
+        return scalar.bit_and(body, x, y)
 
 
 @irdl_op_definition
 class BitwiseOrOp(Binary):
-    """The bits set in either integer."""
+    """Bitwise OR of two integers."""
 
     name = "dl.bitwise_or"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
+    KINDS: ClassVar[tuple[str, ...]] = INTEGER_KINDS
 
     def numpy(self, x: Array, y: Array) -> Array:
         return x | y
 
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        return scalar.either(body, x, y)
+        return scalar.bit_or(body, x, y)
 
 
 @irdl_op_definition
 class BitwiseXorOp(Binary):
-    """The bits in which two integers differ."""
+    """Bitwise exclusive OR of two integers."""
 
     name = "dl.bitwise_xor"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
+    KINDS: ClassVar[tuple[str, ...]] = INTEGER_KINDS
 
     def numpy(self, x: Array, y: Array) -> Array:
         return x ^ y
@@ -178,51 +178,51 @@ class BitwiseXorOp(Binary):
 
 @irdl_op_definition
 class BitwiseNotOp(Unary):
-    """Every bit of an integer turned over."""
+    """Bitwise complement of an integer."""
 
     name = "dl.bitwise_not"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
+    KINDS: ClassVar[tuple[str, ...]] = INTEGER_KINDS
 
     def numpy(self, x: Array) -> Array:
         return ~x
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        return scalar.inverted(body, x)
+        return scalar.bit_not(body, x)
 
 
 @irdl_op_definition
 class ShiftLeftOp(Binary):
-    """`x · 2^y`, wrapping around; 0 where `y` is negative or not below the number of bits."""
+    """`x · 2^y`, wrapping around; 0 where `y` is negative or at least the number of bits."""
 
     name = "dl.shift_left"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
+    KINDS: ClassVar[tuple[str, ...]] = INTEGER_KINDS
 
     def numpy(self, x: Array, y: Array) -> Array:
         return np.left_shift(x, y)
 
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        inside, amount = _shift_amount(body, y)
-        return scalar.select(body, inside, body(arith.ShLIOp(x, amount)), scalar.like(body, 0, x))
+        in_range, amount = _shift_amount(body, y)
+        return scalar.select(body, in_range, body(arith.ShLIOp(x, amount)), scalar.like(body, 0, x))
 
 
 @irdl_op_definition
 class ShiftRightOp(Binary):
-    """`⌊x / 2^y⌋`; 0, for a negative `x` -1, where `y` is negative or not below the number of bits."""
+    """`⌊x / 2^y⌋`; where `y` is negative or at least the number of bits 0, or -1 for a negative `x`."""
 
     name = "dl.shift_right"
-    KINDS: ClassVar[tuple[str, ...]] = BITS
+    KINDS: ClassVar[tuple[str, ...]] = INTEGER_KINDS
 
     def numpy(self, x: Array, y: Array) -> Array:
         return np.right_shift(x, y)
 
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        inside, amount = _shift_amount(body, y)
+        in_range, amount = _shift_amount(body, y)
         if not is_unsigned(self.element):
             return body(arith.ShRSIOp(x, amount))
-        return scalar.select(body, inside, body(arith.ShRUIOp(x, amount)), scalar.like(body, 0, x))
+        return scalar.select(body, in_range, body(arith.ShRUIOp(x, amount)), scalar.like(body, 0, x))
 
 
 def _shift_amount(body: Body, y: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """Whether `y` is a defined shift, and `y` clamped to one: a shift by all bits is poison."""
+    """Emit whether `y` is a valid shift amount, and `y` clamped to one: a shift by the full width is poison."""
     last = scalar.like(body, 8 * numpy_dtype(y.type).itemsize - 1, y)
     return body(arith.CmpiOp(y, last, "ule")), body(arith.MinUIOp(y, last))

@@ -1,4 +1,4 @@
-"""What elementwise ops are made of: operands of one element type that broadcast, a NumPy formula and a scalar body."""
+"""Base classes of elementwise ops: operands of one element type that broadcast, a NumPy formula and a scalar body."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.base import Array, DlOp, Tensor, broadcast_shapes, element_type_of, is_narrow, shape_of, tensor_type
+from dlc.dialects.dl.base import Array, DlOp, Tensor, broadcast_shapes, element_type_of, is_storage_only, shape_of, tensor_type
 from dlc.dialects.dl.dtypes import is_bool, is_float, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Elementwise
 from dlc.errors import DTypeError
@@ -20,14 +20,14 @@ MathOp: TypeAlias = Callable[[SSAValue], Operation]
 
 
 def kind_of(element_type: Attribute) -> str:
-    """What an element type is: float, integer, bool or narrow."""
-    if is_narrow(element_type):
-        return "narrow"
+    """Return the kind of an element type: float, integer, bool or storage-only."""
+    if is_storage_only(element_type):
+        return "storage-only"
     return "float" if is_float(element_type) else "bool" if is_bool(element_type) else "integer"
 
 
 def common_element_type(op: DlOp, values: Sequence[SSAValue], kinds: Sequence[str]) -> Attribute:
-    """The element type that `values` share; raises DTypeError if they do not, or if it is of none of the kinds."""
+    """Return the element type that `values` share; raise DTypeError if they differ or its kind is none of `kinds`."""
     types = list(dict.fromkeys(element_type_of(v) for v in values))
     if len(types) > 1:
         raise DTypeError(f"{op.name}: operands have element types {', '.join(map(str, types))}; cast them to one")
@@ -36,15 +36,15 @@ def common_element_type(op: DlOp, values: Sequence[SSAValue], kinds: Sequence[st
     return types[0]
 
 
-def widened(array: Array) -> Array:
-    """16-bit floats as f32, other arrays as they are: formulas compute there and round once."""
+def widen_array(array: Array) -> Array:
+    """Return 16-bit floats as f32, other arrays unchanged: formulas compute in f32 and round once."""
     return array.astype(np.float32) if array.dtype.itemsize == 2 and array.dtype.kind not in "iu" else array
 
 
 class Pointwise(Elementwise, ABC):
     """An elementwise op on operands of one element type.
 
-    (C1) the operands have one element type, of the kinds that the op takes; (C2) their shapes broadcast to the result's.
+    (C1) the operands have one element type, of a kind that the op accepts; (C2) their shapes broadcast to the result's.
     Sizes of zero give an empty result.
     """
 
@@ -53,11 +53,11 @@ class Pointwise(Elementwise, ABC):
 
     @property
     def element(self) -> Attribute:
-        """The operands' element type, which knows signedness where scalar bodies do not."""
+        """The element type of the operands, with the signedness that scalar bodies lack."""
         return element_type_of(self.operands[-1])
 
     def result_element(self) -> Attribute:
-        """The element type of the result."""
+        """Return the element type of the result."""
         return self.element
 
     def infer(self) -> Sequence[Tensor]:
@@ -65,9 +65,9 @@ class Pointwise(Elementwise, ABC):
         return [tensor_type(broadcast_shapes(self.name, *map(shape_of, self.operands)), self.result_element())]
 
     def computed(self, formula: Callable[..., Array], operands: Sequence[Array]) -> Array:
-        """The formula's value in the result's dtype, without NumPy's warnings about overflow and division by zero."""
+        """Return the value of a formula in the result's dtype, without NumPy's warnings about overflow and division by zero."""
         with np.errstate(all="ignore"):
-            return np.asarray(formula(*map(widened, operands))).astype(numpy_dtype(self.result_element()))
+            return np.asarray(formula(*map(widen_array, operands))).astype(numpy_dtype(self.result_element()))
 
 
 class Unary(Pointwise, ABC):
@@ -77,11 +77,11 @@ class Unary(Pointwise, ABC):
 
     @abstractmethod
     def numpy(self, x: Array) -> Array:
-        """The formula in NumPy; 16-bit floats come as f32."""
+        """Compute the formula with NumPy; 16-bit floats are converted to f32 before."""
 
     @abstractmethod
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        """The formula on scalars."""
+        """Emit the formula on scalars."""
 
     def reference(self, *operands: Array) -> Array:
         return self.computed(self.numpy, operands)
@@ -98,11 +98,11 @@ class Binary(Pointwise, ABC):
 
     @abstractmethod
     def numpy(self, x: Array, y: Array) -> Array:
-        """The formula in NumPy; 16-bit floats come as f32."""
+        """Compute the formula with NumPy; 16-bit floats are converted to f32 before."""
 
     @abstractmethod
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
-        """The formula on scalars."""
+        """Emit the formula on scalars."""
 
     def reference(self, *operands: Array) -> Array:
         return self.computed(self.numpy, operands)
@@ -112,7 +112,7 @@ class Binary(Pointwise, ABC):
 
 
 class FloatFunction(Unary, ABC):
-    """A function of one float; those of the `math` dialect name their op."""
+    """A function of one float; `MATH` is its op of the `math` dialect, if there is one."""
 
     KINDS: ClassVar[tuple[str, ...]] = ("float",)
     MATH: ClassVar[MathOp | None] = None
@@ -124,10 +124,10 @@ class FloatFunction(Unary, ABC):
 
 
 class Comparison(Binary, ABC):
-    """A comparison: the result is bool."""
+    """A comparison, with a bool result."""
 
     KINDS: ClassVar[tuple[str, ...]] = ("float", "integer", "bool")
-    # eq, ne, lt, le, gt or ge
+    # One of eq, ne, lt, le, gt, ge.
     PREDICATE: ClassVar[str]
 
     def result_element(self) -> Attribute:

@@ -1,4 +1,4 @@
-"""Random numbers: the bits of a counter under a key, and the function that makes uniform numbers normal ones."""
+"""Random bits from a keyed counter (threefry), and erfinv, which maps uniform to normal samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dlc.dialects.dl import scalar
 from dlc.dialects.dl.arithmetic.pointwise import FloatFunction
 from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, shape_of, sizes, tensor_type
 from dlc.dialects.dl.dtypes import element_type, numpy_dtype
-from dlc.dialects.dl.interfaces import Body, Gathering
+from dlc.dialects.dl.interfaces import Body, GatherLike
 from dlc.dialects.dl.movement.shaping import static_sizes
 from dlc.dims import Size, row_major
 from dlc.errors import DTypeError, ShapeError
@@ -33,13 +33,13 @@ from dlc.ir import (
 
 Word = TypeVar("Word")
 _UI32, _UI64 = element_type("uint32"), element_type("uint64")
-# Threefry-2x32 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011): what each round
-# rotates by, in turns of four rounds, after which the key is added.
+# Threefry-2x32 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011): the rotation distances
+# of each round, in groups of four rounds, after which the key is added.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_TURNS = 5
-_PARITY = 0x1BD11BDA
-# Into how many elements at a time NumPy's definition is cut, so that they stay in a cache.
-_PIECE = 1 << 14
+_NUM_ROUND_GROUPS = 5
+_KEY_PARITY = 0x1BD11BDA
+# The NumPy reference computes chunks of this many elements, which stay in the cache.
+_CHUNK_ELEMENTS = 1 << 14
 
 
 def threefry(
@@ -50,28 +50,28 @@ def threefry(
     rotate: Callable[[Word, int], Word],
     literal: Callable[[int], Word],
 ) -> tuple[Word, Word]:
-    """The two words of a counter under a key, high words first, by 20 rounds, in an arithmetic of 32-bit words."""
-    keys = (*key, xor(xor(*key), literal(_PARITY)))
+    """Encipher a counter with a key in 20 rounds: two 32-bit words, high words first, in a given 32-bit arithmetic."""
+    keys = (*key, xor(xor(*key), literal(_KEY_PARITY)))
     x, y = add(counter[0], keys[0]), add(counter[1], keys[1])
-    for turn in range(_TURNS):
-        for distance in _ROTATIONS[turn % 2]:
+    for group in range(_NUM_ROUND_GROUPS):
+        for distance in _ROTATIONS[group % 2]:
             x = add(x, y)
             y = xor(x, rotate(y, distance))
-        x = add(x, keys[(turn + 1) % 3])
-        y = add(y, add(keys[(turn + 2) % 3], literal(turn + 1)))
+        x = add(x, keys[(group + 1) % 3])
+        y = add(y, add(keys[(group + 2) % 3], literal(group + 1)))
     return x, y
 
 
 @irdl_op_definition
-class RandomBitsOp(Gathering):
-    """Random bits by counting: element `i` of a lane, row-major, is the 64-bit counter `first + i` under the lane's key.
+class RandomBitsOp(GatherLike):
+    """Counter-based random bits: element `i` of a batch entry, row-major, is the counter `first + i` enciphered with its key.
 
-    `result[b…, s…]` has the lanes of `key[b…, 2]`, whose last axis is the high and the low word, and of `first[b…]`, and
-    `shape` for each of them. The counter is enciphered by threefry2x32, which gives two words: `ui64` is both, high word
-    first; of fewer bits are the lowest ones of their exclusive or. The numbers are part of the format: they are the same on
-    every target and in every version, whatever the number of threads, and those of JAX for the same key.
-    (C1) `key` is of ui32 with a last axis of size 2; (C2) `first` is of ui64 and has the other axes of `key`; (C3) `to` is
-    ui8, ui16, ui32 or ui64; (C4) the sizes of `shape` behind the first one are known.
+    `result[b…, s…]` has the batch axes of `key[b…, 2]`, whose last axis holds the high and the low word, and of `first[b…]`;
+    `shape` follows for each batch entry. The counter is enciphered by threefry2x32, which gives two 32-bit words: `ui64` is
+    both, high word first; narrower types are the lowest bits of their exclusive or. The bits are part of the format: they are
+    the same on every target, in every version and with any number of threads, and equal those of JAX for the same key.
+    (C1) `key` is of ui32 with a last axis of size 2; (C2) `first` is of ui64 and has the other axes of `key`; (C3) `to` is ui8,
+    ui16, ui32 or ui64; (C4) the sizes of `shape` after the first one are static.
     """
 
     name = "dl.random_bits"
@@ -85,7 +85,7 @@ class RandomBitsOp(Gathering):
         key, first = shape_of(self.key), shape_of(self.first)
         if element_type_of(self.key) != _UI32 or not key or _differ(key[-1:], (2,)):
             got = f"{element_type_of(self.key)} of shape {key}"
-            raise ShapeError(f"dl.random_bits: a key of {got}, expected ui32 with a last axis of size 2 (C1)")
+            raise ShapeError(f"dl.random_bits: key is {got}; expected ui32 with a last axis of size 2 (C1)")
         if element_type_of(self.first) != _UI64 or _differ(first, key[:-1]):
             got = f"{element_type_of(self.first)} of shape {first}"
             raise ShapeError(f"dl.random_bits: first is {got}, expected ui64 of shape {key[:-1]} (C2)")
@@ -98,29 +98,29 @@ class RandomBitsOp(Gathering):
         shape, dtype = static_sizes(self, sizes(self.shape)), numpy_dtype(self.to)
         size = int(np.prod(shape, dtype=np.int64))
         result = np.empty((first.size, size), dtype)
-        for lane, (words, start) in enumerate(zip(key.reshape(-1, 2), first.reshape(-1), strict=True)):
-            for at in range(0, size, _PIECE):
-                piece = result[lane, at : at + _PIECE]
-                piece[:] = _drawn(words, start + np.arange(at, at + piece.size, dtype=np.uint64), dtype)
+        for entry, (words, start) in enumerate(zip(key.reshape(-1, 2), first.reshape(-1), strict=True)):
+            for chunk_start in range(0, size, _CHUNK_ELEMENTS):
+                chunk = result[entry, chunk_start : chunk_start + _CHUNK_ELEMENTS]
+                chunk[:] = _random_bits(words, start + np.arange(chunk_start, chunk_start + chunk.size, dtype=np.uint64), dtype)
         return result.reshape((*first.shape, *shape))
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        lanes = list(indices[: len(shape_of(self.first))])
+        batch_indices = list(indices[: len(shape_of(self.first))])
         strides = row_major((1, *static_sizes(self, sizes(self.shape)[1:])))
-        counter = scalar.extract(body, sources[1], lanes)
-        for index, stride in reversed(list(zip(indices[len(lanes) :], strides, strict=False))):
-            place = body(arith.IndexCastOp(index, i64))
-            step = place if stride == 1 else scalar.multiply(body, place, scalar.constant(body, int(stride), i64))
+        counter = scalar.extract(body, sources[1], batch_indices)
+        for index, stride in reversed(list(zip(indices[len(batch_indices) :], strides, strict=False))):
+            position = body(arith.IndexCastOp(index, i64))
+            step = position if stride == 1 else scalar.multiply(body, position, scalar.constant(body, int(stride), i64))
             counter = scalar.add(body, counter, step)
 
         def high(x: SSAValue) -> SSAValue:
             return body(arith.TruncIOp(body(arith.ShRUIOp(x, scalar.constant(body, 32, i64))), i32))
 
         def rotate(x: SSAValue, distance: int) -> SSAValue:
-            left = body(arith.ShLIOp(x, scalar.constant(body, distance, i32)))
-            return scalar.either(body, left, body(arith.ShRUIOp(x, scalar.constant(body, 32 - distance, i32))))
+            high_bits = body(arith.ShLIOp(x, scalar.constant(body, distance, i32)))
+            return scalar.bit_or(body, high_bits, body(arith.ShRUIOp(x, scalar.constant(body, 32 - distance, i32))))
 
-        words = [scalar.extract(body, sources[0], [*lanes, scalar.position(body, k)]) for k in range(2)]
+        words = [scalar.extract(body, sources[0], [*batch_indices, scalar.as_index(body, k)]) for k in range(2)]
         x, y = threefry(
             (words[0], words[1]),
             (high(counter), body(arith.TruncIOp(counter, i32))),
@@ -131,35 +131,36 @@ class RandomBitsOp(Gathering):
         )
         if self.to == _UI64:
             wide = (scalar.convert(body, word, _UI32, _UI64) for word in (x, y))
-            return scalar.either(body, body(arith.ShLIOp(next(wide), scalar.constant(body, 32, i64))), next(wide))
+            return scalar.bit_or(body, body(arith.ShLIOp(next(wide), scalar.constant(body, 32, i64))), next(wide))
         return scalar.convert(body, body(arith.XOrIOp(x, y)), _UI32, self.to)
 
 
 def _differ(given: Sequence[Size], others: Sequence[Size]) -> bool:
-    """Whether two shapes cannot be the same."""
-    known = [pair for pair in zip(given, others, strict=False) if all(isinstance(size, int) for size in pair)]
-    return len(given) != len(others) or any(a != b for a, b in known)
+    """Return whether two shapes differ in rank or in a static size."""
+    static = [pair for pair in zip(given, others, strict=False) if all(isinstance(size, int) for size in pair)]
+    return len(given) != len(others) or any(a != b for a, b in static)
 
 
-def _drawn(key: Array, counter: Array, dtype: np.dtype) -> Array:
-    """The bits of these counters under a key."""
+def _random_bits(key: Array, counter: Array, dtype: np.dtype) -> Array:
+    """Return the random bits of counters enciphered with a key."""
 
     def rotate(x: Array, distance: int) -> Array:
         return (x << np.uint32(distance)) | (x >> np.uint32(32 - distance))
 
     words = key[:1], key[1:]
     counters = (counter >> np.uint64(32)).astype(np.uint32), counter.astype(np.uint32)
-    # On arrays of one axis at least: NumPy warns of scalars that wrap around.
+    # Arrays, not scalars: NumPy warns when scalars wrap around.
     x, y = threefry(words, counters, np.add, np.bitwise_xor, rotate, lambda value: np.array([value], np.uint32))
     if dtype == np.uint64:
         return x.astype(np.uint64) << np.uint64(32) | y
     return (x ^ y).astype(dtype)
 
 
-# The ranges of w = -log(1 - x²), each with what w is below, the middle of the range, of w or of its root, and the
-# polynomial of the distance from there: Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011).
-_Range = tuple[float, float, tuple[float, ...]]
-_SINGLE: tuple[_Range, ...] = (
+# Polynomial approximations of erfinv(x) / x on ranges of w = -log(1 - x²): the upper bound of w, the center c, and the
+# coefficients of a polynomial in w - c (first range) or √w - c: Giles, "Approximating the erfinv function" (GPU Computing Gems,
+# 2011).
+_Approximation = tuple[float, float, tuple[float, ...]]
+_F32_APPROXIMATIONS: tuple[_Approximation, ...] = (
     (5.0, 2.5, (
         2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
         0.246640727, 1.50140941,
@@ -169,7 +170,7 @@ _SINGLE: tuple[_Range, ...] = (
         1.00167406, 2.83297682,
     )),
 )  # fmt: skip
-_DOUBLE: tuple[_Range, ...] = (
+_F64_APPROXIMATIONS: tuple[_Approximation, ...] = (
     (6.25, 3.125, (
         -3.6444120640178196996e-21, -1.685059138182016589e-19, 1.2858480715256400167e-18, 1.115787767802518096e-17,
         -1.333171662854620906e-16, 2.0972767875968561637e-17, 6.6376381343583238325e-15, -4.0545662729752068639e-14,
@@ -197,7 +198,7 @@ _DOUBLE: tuple[_Range, ...] = (
 
 @irdl_op_definition
 class ErfinvOp(FloatFunction):
-    """The number whose `erf` is `x`; ±inf at ±1, NaN outside [-1, 1]."""
+    """The inverse of `dl.erf`: ±inf at ±1, NaN outside [-1, 1]."""
 
     name = "dl.erfinv"
 
@@ -205,10 +206,10 @@ class ErfinvOp(FloatFunction):
         w = -np.log((1 - np.abs(x)) * (1 + np.abs(x)))
         result = np.empty_like(x)
         below = -np.inf
-        for limit, middle, coefficients in _DOUBLE if x.dtype.itemsize >= 8 else _SINGLE:
-            part = (w >= below) & (w < limit)
-            offset = (w[part] if below == -np.inf else np.sqrt(w[part])) - x.dtype.type(middle)
-            result[part] = np.polyval(np.array(coefficients, x.dtype), offset) * x[part]
+        for limit, center, coefficients in _F64_APPROXIMATIONS if x.dtype.itemsize >= 8 else _F32_APPROXIMATIONS:
+            in_range = (w >= below) & (w < limit)
+            offset = (w[in_range] if below == -np.inf else np.sqrt(w[in_range])) - x.dtype.type(center)
+            result[in_range] = np.polyval(np.array(coefficients, x.dtype), offset) * x[in_range]
             below = limit
         result = np.where(np.abs(x) < 1, result, x * np.inf)
         return np.where(np.abs(x) <= 1, result, np.nan)
@@ -216,14 +217,15 @@ class ErfinvOp(FloatFunction):
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
         narrow, wide = x.type, scalar.wide_float(x.type)
         x = scalar.convert(body, x, narrow, wide)
-        # 1 - x² by its factors, of which the small one is exact where it matters.
+        # 1 - x² as (1 - |x|)·(1 + |x|): the small factor is exact near |x| = 1, where cancellation would cost digits.
         size, one = body(math.AbsFOp(x)), scalar.like(body, 1.0, x)
         factors = scalar.multiply(body, scalar.subtract(body, one, size), scalar.add(body, one, size))
         w = body(arith.NegfOp(body(math.LogOp(factors))))
         root = body(math.SqrtOp(w))
         factor: SSAValue | None = None
-        for k, (limit, middle, coefficients) in reversed(list(enumerate(_DOUBLE if wide == f64 else _SINGLE))):
-            offset = scalar.subtract(body, root if k else w, scalar.like(body, middle, x))
+        approximations = _F64_APPROXIMATIONS if wide == f64 else _F32_APPROXIMATIONS
+        for k, (limit, center, coefficients) in reversed(list(enumerate(approximations))):
+            offset = scalar.subtract(body, root if k else w, scalar.like(body, center, x))
             value = scalar.like(body, coefficients[0], x)
             for coefficient in coefficients[1:]:
                 value = scalar.add(body, scalar.multiply(body, value, offset), scalar.like(body, coefficient, x))

@@ -1,1 +1,1 @@
-"""Sums of products: of matrices, in convolutions, in transforms."""
+"""Sums of products: matrix products, convolutions, Fourier transforms."""

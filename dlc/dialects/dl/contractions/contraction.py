@@ -1,6 +1,6 @@
-"""Contractions: sums of products over an iteration space of affine accesses.
+"""Contractions: sums of products over an iteration space with affine accesses.
 
-Sums over 16-bit floats are kept in f32 and rounded once; integer sums wrap in the result's type.
+16-bit floats accumulate in f32 and round once; integer sums wrap in the result's type.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dlc.dialects.dl.base import (
     broadcast_shapes,
     element_type_of,
     ints,
+    memoize_by_signature,
     normalized_axes,
-    of_equal_ops,
     rank_of,
     shape_of,
     tensor_type,
 )
 from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import Body, Contraction, Structure
-from dlc.dialects.dl.narrow_numbers.words import DOTS, Dot, parts_of
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, PackedDot, unpack_words
 from dlc.dialects.dl.scalar import wide_float
 from dlc.dims import Size, UndecidableError, is_static
 from dlc.errors import DTypeError, ShapeError
@@ -49,8 +49,8 @@ from dlc.ir import (
 )
 
 
-def static(op: DlOp, *values: SSAValue) -> list[tuple[int, ...]]:
-    """The shapes of values whose sizes are all known; raises UndecidableError naming the op otherwise."""
+def static_shapes(op: DlOp, *values: SSAValue) -> list[tuple[int, ...]]:
+    """Return the static shapes of values; raise UndecidableError naming the op if a size is symbolic."""
     shapes = [shape_of(v) for v in values]
     if not all(is_static(s) for s in shapes):
         raise UndecidableError(f"{op.name}: symbolic sizes in {shapes}; bind them (pass bind-dims) before it is decomposed")
@@ -63,7 +63,7 @@ def iteration_space(
     views: Sequence[Sequence[Size]],
     indices: Callable[..., Sequence[Sequence[AffineExpr]]],
 ) -> Structure:
-    """The structure whose maps are what `indices` gives for the iterators: parallel ones first, then the reduced."""
+    """Return the structure whose maps are the results of `indices` for the iterators: parallel ones first, then reductions."""
     extents = (*parallel, *reduced)
     results = indices(*(AffineExpr.dimension(i) for i in range(len(extents))))
     return Structure(
@@ -74,23 +74,23 @@ def iteration_space(
     )
 
 
-def differ(a: Size, b: Size) -> bool:
-    """Whether two sizes are known to be different."""
+def is_known_different(a: Size, b: Size) -> bool:
+    """Return whether two static sizes are different; False if one is symbolic."""
     return isinstance(a, int) and isinstance(b, int) and a != b
 
 
 def compatible(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    """Whether two shapes may be equal, as far as their sizes are known."""
-    return len(a) == len(b) and not any(differ(m, n) for m, n in zip(a, b, strict=True))
+    """Return whether two shapes may be equal: of equal rank, and no static sizes differ."""
+    return len(a) == len(b) and not any(is_known_different(m, n) for m, n in zip(a, b, strict=True))
 
 
 def contract(compute: Callable[[Array, Array], Array], operands: Sequence[Array], result: np.dtype[np.generic]) -> Array:
-    """`compute` on two operands, a sum of products, in a type where it is exact or rounded once, cast to `result`."""
+    """Apply `compute`, a sum of products of two operands, in a type where it is exact or rounded once; convert to `result`."""
     a, b = operands
     if result.kind not in "iu":
         wide = np.dtype(np.float32) if result.itemsize == 2 else result
         return compute(a.astype(wide, copy=False), b.astype(wide, copy=False)).astype(result, copy=False)
-    # BLAS has floats only. Integers below 2⁵³ are exact in f64, so are sums that stay below.
+    # BLAS supports floats only. f64 is exact for integers below 2⁵³, and for sums that stay below.
     if a.size and b.size and _magnitude(a) * _magnitude(b) * min(a.size, b.size) < 2**53:
         return compute(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(result)
     return compute(a.astype(np.int64), b.astype(np.int64)).astype(result)
@@ -101,10 +101,11 @@ def _magnitude(a: Array) -> int:
 
 
 class ProductSum(Contraction):
-    """A contraction whose products are those of numbers, or of words of narrow numbers.
+    """A contraction of plain elements, or of packed dot-product operands.
 
-    `result` is the type of the sum, where it is not the operands'. `dot` names the product of two words (`DOTS`): both operands
-    are of words then, along the last axis that is summed over, and the result is of i32, or f32 where the numbers are floats.
+    `result` is the element type of the sum if it differs from the operands'. `dot` names a packed dot product (`PACKED_DOTS`):
+    both operands are words of packed elements then, along the last reduction axis, and the result is i32, or f32 for float
+    elements.
     """
 
     result_element = opt_prop_def(Attribute, prop_name="result")
@@ -112,57 +113,58 @@ class ProductSum(Contraction):
     result = result_def(TensorType)
 
     @property
-    def dot(self) -> Dot | None:
-        """The product of two words; None where operands are numbers."""
-        return None if self.dot_name is None else DOTS[self.dot_name.data]
+    def dot(self) -> PackedDot | None:
+        """The packed dot product; None for plain elements."""
+        return None if self.dot_name is None else PACKED_DOTS[self.dot_name.data]
 
     @property
-    def word_product(self) -> StringAttr | None:
+    def packed_dot_name(self) -> StringAttr | None:
         return self.dot_name
 
     @property
     @abstractmethod
-    def word_axes(self) -> tuple[int, int]:
-        """The axes of the operands along which words lie."""
+    def packed_axes(self) -> tuple[int, int]:
+        """The axes of the operands along which elements are packed."""
 
     def result_type(self) -> Attribute:
-        """The element type of the result; raises DTypeError where there is none."""
+        """Return the element type of the result; raise DTypeError if the element types do not fit."""
         if self.dot_name is None:
             return _result_type(self, self.result_element)
         types = [element_type_of(v) for v in self.operands]
-        if self.dot_name.data not in DOTS or types != [i32, i32] or self.result_element is not None:
-            raise DTypeError(f"{self.name}: dot {self.dot_name} of {types}; expected words, by {', '.join(DOTS)}")
-        return DOTS[self.dot_name.data].total
+        if self.dot_name.data not in PACKED_DOTS or types != [i32, i32] or self.result_element is not None:
+            expected = f"operands of i32 and one of {', '.join(PACKED_DOTS)}"
+            raise DTypeError(f"{self.name}: dot {self.dot_name} of operands of {types}; expected {expected}")
+        return PACKED_DOTS[self.dot_name.data].total
 
-    def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
+    def accumulate(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
         if self.dot is not None:
-            return self.dot.added(body, total, *elements)
-        # The operands' own signs decide how they widen; a literal's is that of its type.
+            return self.dot.accumulate(body, total, *elements)
+        # Each operand is sign- or zero-extended according to its own element type.
         types = map(element_type_of, self.operands)
         a, b = (scalar.convert(body, x, t, total.type) for x, t in zip(elements, types, strict=True))
         return scalar.add(body, scalar.multiply(body, a, b), total)
 
-    def contracted(self, compute: Callable[[Array, Array], Array], operands: Sequence[Array]) -> Array:
-        """`compute`, a sum of products, of the operands' numbers."""
+    def evaluate_products(self, compute: Callable[[Array, Array], Array], operands: Sequence[Array]) -> Array:
+        """Apply `compute`, a sum of products, to the unpacked operands."""
         if (dot := self.dot) is not None:
-            kinds = zip(operands, self.word_axes, (dot.data, dot.weights), strict=True)
-            operands = [parts_of(words, axis, kind) for words, axis, kind in kinds]
+            kinds = zip(operands, self.packed_axes, (dot.data, dot.weights), strict=True)
+            operands = [unpack_words(words, axis, kind) for words, axis, kind in kinds]
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
 
-def _result_type(op: DlOp, given: Attribute | None) -> Attribute:
-    """The element type of a contraction's result: the operands' own, or the one given for integers."""
+def _result_type(op: DlOp, requested: Attribute | None) -> Attribute:
+    """Return the element type of a contraction's result: the operands' type, or `requested`, which is allowed for integers."""
     a, b = (element_type_of(v) for v in op.operands)
     for t in (a, b):
         if not (is_float(t) or is_integer(t)):
-            raise DTypeError(f"{op.name}: element type {t}; operands must be numbers, cast them")
-    if given is None and a == b:
+            raise DTypeError(f"{op.name}: element type {t}; expected floats or integers, cast the operand")
+    if requested is None and a == b:
         return a
-    if given is not None and is_integer(a) and is_integer(b) and is_integer(given):
-        return given
-    if given is not None and a == b and given == wide_float(a):
-        return given
-    raise DTypeError(f"{op.name}: element types {a}, {b} and result {given or 'not given'}; cast one operand to the other's")
+    if requested is not None and is_integer(a) and is_integer(b) and is_integer(requested):
+        return requested
+    if requested is not None and a == b and requested == wide_float(a):
+        return requested
+    raise DTypeError(f"{op.name}: element types {a} and {b}, result type {requested}; cast one operand to the other's")
 
 
 @irdl_op_definition
@@ -170,12 +172,13 @@ class MatmulOp(ProductSum):
     """`c[…, m, n] = Σₖ a[…, m, k] · b[…, k, n]`, as `numpy.matmul`.
 
     (C1) both operands have rank 1 or more; a rank-1 `a` is a row, a rank-1 `b` a column, and their axis is dropped from the
-    result; (C2) the contracted sizes are equal; (C3) leading axes broadcast; (C4) element types are equal numbers, or
-    integers with the type of the sum in `result`, which may be f32 for floats of 16 bits, or words (`dl.words`) whose product
-    `dot` names: of integers, i16 or u8i8, with a sum of i32, or of bf16 with one of f32. An empty contraction is 0.
+    result; (C2) the contracted sizes are equal; (C3) leading axes broadcast; (C4) element types are equal floats or integers,
+    or integers with the type of the sum in `result`, which may be f32 for 16-bit floats, or i32 words of packed elements
+    (`dl.view_as_i32`) with their dot product in `dot`: i16 or u8i8 with a sum of i32, bf16 or f16 with a sum of f32. An empty
+    contraction is 0.
 
-    `rounds_rows` allows whoever computes the product with dequantised weights to make integers of rows as well, of 8 bits or
-    more; the reference does not.
+    `allows_lhs_quantization` permits weight-only products to quantize the rows of `a` to integers of 8 bits or more; the
+    reference does not.
 
         >>> b(MatmulOp, x, w)                  # f32[8, 4] · f32[4, 2] → f32[8, 2]
         >>> b(MatmulOp, x, w, result=i32)      # ui8[8, 4] · i8[4, 2] → i32[8, 2]
@@ -184,18 +187,18 @@ class MatmulOp(ProductSum):
     name = "dl.matmul"
     lhs = operand_def(TensorType)
     rhs = operand_def(TensorType)
-    rounds_rows = opt_prop_def(BoolAttr)
+    allows_lhs_quantization = opt_prop_def(BoolAttr)
 
     @property
-    def word_axes(self) -> tuple[int, int]:
+    def packed_axes(self) -> tuple[int, int]:
         return -1, max(-2, -rank_of(self.rhs))
 
     def infer(self) -> Sequence[Tensor]:
         a, b = shape_of(self.lhs), shape_of(self.rhs)
         if not a or not b:
-            raise ShapeError(f"dl.matmul: operands of shapes {a} and {b}; scalars have no rows, use dl.mul")
-        if differ(a[-1], b[-2:][0]):
-            raise ShapeError(f"dl.matmul: contracted sizes differ: lhs {a}, rhs {b}; transpose one operand or check K")
+            raise ShapeError(f"dl.matmul: shapes {a} and {b}; expected rank 1 or more, multiply scalars with dl.mul")
+        if is_known_different(a[-1], b[-2:][0]):
+            raise ShapeError(f"dl.matmul: contracted sizes differ: lhs {a}, rhs {b}; transpose one operand")
         batch = broadcast_shapes("dl.matmul", a[:-2], b[:-2])
         return [tensor_type((*batch, *a[-2:-1], *b[-1:][len(b) == 1 :]), self.result_type())]
 
@@ -204,9 +207,9 @@ class MatmulOp(ProductSum):
         return [(batch, broadcast_shapes(self.name, *batches)) for batch in batches]
 
     def reference(self, *operands: Array) -> Array:
-        return self.contracted(np.matmul, operands)
+        return self.evaluate_products(np.matmul, operands)
 
-    @of_equal_ops
+    @memoize_by_signature
     def structure(self) -> Structure:
         a, b, c = map(shape_of, (self.lhs, self.rhs, self.result))
         row, column = len(a) > 1, len(b) > 1
@@ -225,7 +228,7 @@ class MatmulOp(ProductSum):
 
 
 def _aligned(iterators: Sequence[AffineExpr], sizes: Sequence[Size], batch: Sequence[Size]) -> list[AffineExpr]:
-    """The iterators that axes of these sizes read a broadcast `batch` with: trailing ones aligned, repeated ones at 0."""
+    """Return the iterators by which axes of `sizes` read a broadcast `batch`: trailing axes aligned, broadcast axes at 0."""
     lead = len(batch) - len(sizes)
     return [AffineExpr.constant(0) if s == 1 != batch[lead + a] else iterators[lead + a] for a, s in enumerate(sizes)]
 
@@ -234,8 +237,8 @@ def _aligned(iterators: Sequence[AffineExpr], sizes: Sequence[Size], batch: Sequ
 class DotGeneralOp(ProductSum):
     """Sum of products over paired axes; the result's axes are batch, then lhs free, then rhs free ones, each in order.
 
-    (C1) `lhs_batch` and `rhs_batch` pair axes of equal size, so do `lhs_contract` and `rhs_contract`; (C2) no axis occurs
-    twice; (C3) element types as in `dl.matmul`. An empty contraction is 0.
+    (C1) paired axes of `lhs_batch` and `rhs_batch`, and of `lhs_contract` and `rhs_contract`, have equal sizes; (C2) no axis
+    occurs twice; (C3) element types as in `dl.matmul`. An empty contraction is 0.
     """
 
     name = "dl.dot_general"
@@ -247,18 +250,18 @@ class DotGeneralOp(ProductSum):
     rhs_contract = prop_def(DenseArrayBase)
 
     @property
-    def word_axes(self) -> tuple[int, int]:
+    def packed_axes(self) -> tuple[int, int]:
         (_, _, a_sum), (_, _, b_sum) = self._axes()
         return a_sum[-1], b_sum[-1]
 
     def _axes(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-        """(batch, free, contracted) axes of lhs and of rhs."""
+        """Return (batch, free, contracted) axes of lhs and of rhs."""
 
         def split(value: SSAValue, batch: Attribute, contracted: Attribute) -> tuple[tuple[int, ...], ...]:
             rank = len(shape_of(value))
-            used = normalized_axes("dl.dot_general", (*ints(batch), *ints(contracted)), rank)
+            used_axes = normalized_axes("dl.dot_general", (*ints(batch), *ints(contracted)), rank)
             n = len(ints(batch))
-            return used[:n], tuple(a for a in range(rank) if a not in used), used[n:]
+            return used_axes[:n], tuple(a for a in range(rank) if a not in used_axes), used_axes[n:]
 
         return split(self.lhs, self.lhs_batch, self.lhs_contract), split(self.rhs, self.rhs_batch, self.rhs_contract)
 
@@ -266,7 +269,7 @@ class DotGeneralOp(ProductSum):
         a, b = shape_of(self.lhs), shape_of(self.rhs)
         (a_batch, a_free, a_sum), (b_batch, b_free, b_sum) = self._axes()
         for kind, left, right in (("batch", a_batch, b_batch), ("contracted", a_sum, b_sum)):
-            if len(left) != len(right) or any(differ(a[i], b[j]) for i, j in zip(left, right, strict=True)):
+            if len(left) != len(right) or any(is_known_different(a[i], b[j]) for i, j in zip(left, right, strict=True)):
                 raise ShapeError(f"dl.dot_general: {kind} axes {left} of {a} and {right} of {b} do not pair up")
         result = (*(a[i] for i in a_batch), *(a[i] for i in a_free), *(b[j] for j in b_free))
         return [tensor_type(result, self.result_type())]
@@ -283,9 +286,9 @@ class DotGeneralOp(ProductSum):
             columns = b.transpose(b_batch + b_sum + b_free).reshape(*lead, k, n)
             return (rows @ columns).reshape((*lead, *(a.shape[i] for i in a_free), *(b.shape[i] for i in b_free)))
 
-        return self.contracted(compute, operands)
+        return self.evaluate_products(compute, operands)
 
-    @of_equal_ops
+    @memoize_by_signature
     def structure(self) -> Structure:
         a, b, c = map(shape_of, (self.lhs, self.rhs, self.result))
         (a_batch, a_free, a_sum), (b_batch, b_free, b_sum) = self._axes()

@@ -1,4 +1,4 @@
-"""Convolution: a contraction over the windows of an array, and what these windows are."""
+"""Convolution, and the sliding windows that convolution and pooling share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlc.dialects.dl.base import Array, DlOp, Tensor, ints, number, of_equal_ops, shape_of, tensor_type
-from dlc.dialects.dl.contractions.contraction import ProductSum, differ, iteration_space
+from dlc.dialects.dl.base import Array, DlOp, Tensor, ints, memoize_by_signature, number, shape_of, tensor_type
+from dlc.dialects.dl.contractions.contraction import ProductSum, is_known_different, iteration_space
 from dlc.dialects.dl.interfaces import Structure
 from dlc.dims import Size
 from dlc.errors import ShapeError
@@ -18,7 +18,7 @@ from dlc.ir import AffineExpr, DenseArrayBase, IntegerAttr, TensorType, irdl_op_
 def window_sizes(
     op: DlOp, spatial: Sequence[Size], kernel: Sequence[Size], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[Size, ...]:
-    """The sizes that windows slide over, no padding: `(s - (k - 1)·dilation - 1) // stride + 1` per axis."""
+    """Return the numbers of windows without padding: `(s - (k - 1)·dilation - 1) // stride + 1` per axis."""
     if not len(spatial) == len(kernel) == len(strides) == len(dilations) or min((*strides, *dilations), default=1) < 1:
         raise ShapeError(
             f"{op.name}: kernel {tuple(kernel)}, strides {tuple(strides)} and dilations {tuple(dilations)} "
@@ -34,33 +34,33 @@ def window_sizes(
 
 
 def windows_of(x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Array:
-    """A view of channels-last `x` [N, *S, C] as [N, *S', C, *K]: the window at each place."""
+    """Return channels-last `x` [N, *S, C] as a view [N, *S', C, *K]: the window at each output position."""
     reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     view = np.lib.stride_tricks.sliding_window_view(x, reach, tuple(range(1, x.ndim - 1)))
-    places = tuple(slice(None, None, s) for s in strides)
+    steps = tuple(slice(None, None, s) for s in strides)
     taps = tuple(slice(None, None, d) for d in dilations)
-    return view[(slice(None), *places, slice(None), *taps)]
+    return view[(slice(None), *steps, slice(None), *taps)]
 
 
 def convolve(x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int], groups: int) -> Array:
-    """Channels-last convolution in the operands' dtype, on views and BLAS."""
+    """Compute a channels-last convolution in the operands' dtype, with views and BLAS."""
     *kernel, depth, outputs = w.shape
     spatial = len(kernel)
     taps = windows_of(x, kernel, strides, dilations)
-    n, *places = taps.shape[: spatial + 1]
+    n, *positions = taps.shape[: spatial + 1]
     if depth == 1 and outputs == groups:
-        result = np.zeros((n, *places, outputs), x.dtype)
+        result = np.zeros((n, *positions, outputs), x.dtype)
         for tap in np.ndindex(*kernel):
             result += taps[(..., *tap)] * w[(*tap, 0)]
         return result
-    rows = taps.reshape(n, *places, groups, depth, *kernel)
+    rows = taps.reshape(n, *positions, groups, depth, *kernel)
     # [G, rows, (K, C/G)] · [G, (K, C/G), O/G]
     order = (spatial + 1, *range(spatial + 1), *range(spatial + 3, rows.ndim), spatial + 2)
-    taps_of_all = math.prod(kernel) * depth
-    rows = rows.transpose(order).reshape(groups, n * math.prod(places), taps_of_all)
-    columns = w.reshape(taps_of_all, groups, outputs // groups).transpose(1, 0, 2)
+    reduced = math.prod(kernel) * depth
+    rows = rows.transpose(order).reshape(groups, n * math.prod(positions), reduced)
+    columns = w.reshape(reduced, groups, outputs // groups).transpose(1, 0, 2)
     product = (rows @ columns).transpose(1, 0, 2)
-    return product.reshape(n, *places, outputs)
+    return product.reshape(n, *positions, outputs)
 
 
 @irdl_op_definition
@@ -83,14 +83,14 @@ class ConvOp(ProductSum):
     groups = prop_def(IntegerAttr)
 
     @property
-    def word_axes(self) -> tuple[int, int]:
+    def packed_axes(self) -> tuple[int, int]:
         return -1, -2
 
     def infer(self) -> Sequence[Tensor]:
         x, w, groups = shape_of(self.x), shape_of(self.w), number(self.groups)
         if len(x) < 3 or len(w) != len(x):
             raise ShapeError(f"dl.conv: x {x} must be [N, *spatial, C] and w {w} [*kernel, C/groups, O], of equal rank")
-        if groups < 1 or differ(x[-1], w[-2] * groups) or differ(w[-1] % groups, 0):
+        if groups < 1 or is_known_different(x[-1], w[-2] * groups) or is_known_different(w[-1] % groups, 0):
             raise ShapeError(
                 f"dl.conv: channels of x {x} and w {w} do not fit {groups} groups; w must be [*kernel, C/groups, O]"
             )
@@ -99,27 +99,30 @@ class ConvOp(ProductSum):
 
     def reference(self, *operands: Array) -> Array:
         strides, dilations, groups = ints(self.strides), ints(self.dilations), number(self.groups)
-        return self.contracted(lambda x, w: convolve(x, w, strides, dilations, groups), operands)
+        return self.evaluate_products(lambda x, w: convolve(x, w, strides, dilations, groups), operands)
 
-    @of_equal_ops
+    @memoize_by_signature
     def structure(self) -> Structure:
         x, w, y = map(shape_of, (self.x, self.w, self.result))
         groups, spatial = number(self.groups), len(x) - 2
         depth, outputs = w[-2], w[-1] // groups
-        # A unit axis inside a group is no axis: depthwise convolution has (n, *s, c, *k) only.
+        # Unit axes inside a group are dropped: depthwise convolution iterates over (n, *s, c, *k) only.
         group = (groups,) if groups > 1 else ()
         channel = (depth,) if depth != 1 or groups == 1 else ()
         output = (outputs,) if outputs != 1 or groups == 1 else ()
         views = ((*x[:-1], *group, *channel), (*w[:-2], *channel, *group, *output), (*y[:-1], *group, *output))
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
-            n, s, rest = iterators[0], iterators[1 : spatial + 1], list(iterators[spatial + 1 :])
-            g, o = rest[: len(group)], rest[len(group) : len(group) + len(output)]
-            k, c = rest[len(group) + len(output) :][:spatial], rest[len(rest) - len(channel) :] if channel else []
-            places = [
+            n, s, kernel_iterators = iterators[0], iterators[1 : spatial + 1], list(iterators[spatial + 1 :])
+            g, o = kernel_iterators[: len(group)], kernel_iterators[len(group) : len(group) + len(output)]
+            k, c = (
+                kernel_iterators[len(group) + len(output) :][:spatial],
+                kernel_iterators[len(kernel_iterators) - len(channel) :] if channel else [],
+            )
+            positions = [
                 a * stride + tap * dilation
                 for a, tap, stride, dilation in zip(s, k, ints(self.strides), ints(self.dilations), strict=True)
             ]
-            return [n, *places, *g, *c], [*k, *c, *g, *o], [n, *s, *g, *o]
+            return [n, *positions, *g, *c], [*k, *c, *g, *o], [n, *s, *g, *o]
 
         return iteration_space(views[2], (*w[:-2], *channel), views, indices)

@@ -1,14 +1,14 @@
-"""Convolution by Winograd's algorithm: tiles of an image, transformed, multiplied and transformed back.
+"""Winograd convolution: image tiles are transformed, multiplied and transformed back.
 
-A 3×3 convolution of stride 1 as m×m results at a time, with t = m + 2:
+A 3×3 convolution with stride 1 computes m×m results at a time, with t = m + 2:
 
-    V[i, j, p, c] = Σₖₗ Bᵀ[i, k] · Bᵀ[j, l] · x[tile p at (k, l), c]        t×t numbers per tile and channel
-    M[i, j, p, o] = Σ_c V[i, j, p, c] · U[i, j, c, o]                       one product of matrices per (i, j)
+    V[i, j, p, c] = Σₖₗ Bᵀ[i, k] · Bᵀ[j, l] · x[tile p at (k, l), c]        t×t values per tile and channel
+    M[i, j, p, o] = Σ_c V[i, j, p, c] · U[i, j, c, o]                       one matrix product per (i, j)
     y[tile p at (a, b), o] = Σᵢⱼ Aᵀ[a, i] · Aᵀ[b, j] · M[i, j, p, o]
 
-with U = G·w·Gᵀ. That is t² multiplications where 9·m² were. After Lavin and Gray, Fast Algorithms for Convolutional Neural
-Networks (2015). The gradient by w is the transpose of this: tiles of ȳ with A, t×t numbers each, times V, summed over tiles,
-and Gᵀ of that. Windows of a weight are one tile of 3×3, whose channels are those of both sides.
+with U = G·w·Gᵀ. It takes t² multiplications instead of 9·m². After Lavin and Gray, Fast Algorithms for Convolutional Neural
+Networks (2015). The gradient with respect to w is the transpose: tiles of ȳ transformed by A, t×t values each, times V, summed
+over tiles, then transformed by Gᵀ. Windows of a weight are one 3×3 tile, whose channels are the input and output channels.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from dlc.dialects.dl.base import (
     PropertyValue,
     Tensor,
     element_type_of,
+    memoize_by_signature,
     number,
-    of_equal_ops,
     rank_of,
     shape_of,
     tensor_type,
 )
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.contractions.contraction import compatible, contract, differ, iteration_space
+from dlc.dialects.dl.contractions.contraction import compatible, contract, is_known_different, iteration_space
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import dense_attribute, is_float, is_integer, numpy_dtype
-from dlc.dialects.dl.interfaces import Body, Contraction, Staged, Structure
-from dlc.dialects.dl.movement.shaping import ReshapeOp, WindowsOp
+from dlc.dialects.dl.interfaces import Body, Contraction, StagedComposite, Structure
+from dlc.dialects.dl.movement.shaping import ReshapeOp, SlidingWindowsOp
 from dlc.errors import DTypeError, ShapeError
 from dlc.ir import (
     AffineExpr,
@@ -53,12 +53,12 @@ from dlc.ir import (
 
 @irdl_op_definition
 class ModeProductOp(Contraction):
-    """`x` times a matrix along one axis, and that axis in another place: `y[…, r, …] = Σₖ x[…, k, …] · matrix[r, k]`.
+    """The tensor-matrix mode product: `x` times a matrix along one axis, `y[…, r, …] = Σₖ x[…, k, …] · matrix[r, k]`.
 
-    k is axis `axis` of `x`, r is axis `to` of the result; the other axes keep their order. (C1) `matrix` has rank 2 and as
-    many columns as `x` has elements along `axis`; (C2) both places are in range; (C3) element types are equal
-    floats or integers; sums of integers wrap; (C4) `numbers`, where they are given, are what is in `matrix`: nothing is
-    multiplied by zeros among them then, and sums are made in the order that takes fewest operations.
+    k is axis `axis` of `x`, r is axis `to` of the result; the other axes keep their order. (C1) `matrix` has rank 2,
+    and its column count is the size of `axis`; (C2) both axes are in range; (C3) element types are equal floats or integers;
+    sums of integers wrap; (C4) `matrix_values`, if given, are the constant values of `matrix`: the generated code skips
+    products with zeros then and sums in the order with the fewest operations.
     """
 
     name = "dl.mode_product"
@@ -66,81 +66,82 @@ class ModeProductOp(Contraction):
     matrix = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     to = prop_def(IntegerAttr)
-    numbers = opt_prop_def(DenseIntOrFPElementsAttr)
+    matrix_values = opt_prop_def(DenseIntOrFPElementsAttr)
     result = result_def(TensorType)
 
     @property
-    def known_factor(self) -> DenseIntOrFPElementsAttr | None:
-        return self.numbers
+    def constant_matrix(self) -> DenseIntOrFPElementsAttr | None:
+        return self.matrix_values
 
     @property
-    def places(self) -> tuple[int, int]:
+    def axes(self) -> tuple[int, int]:
+        """The summed axis of `x`, and the axis of the result that replaces it."""
         return number(self.axis), number(self.to)
 
     def infer(self) -> Sequence[Tensor]:
-        shape, matrix, (axis, to) = shape_of(self.x), shape_of(self.matrix), self.places
+        shape, matrix, (axis, to) = shape_of(self.x), shape_of(self.matrix), self.axes
         if not (0 <= axis < len(shape) and 0 <= to < len(shape)):
             raise ShapeError(f"dl.mode_product: axis {axis} to {to} of {shape} (C2)")
-        if len(matrix) != 2 or differ(matrix[1], shape[axis]):
+        if len(matrix) != 2 or is_known_different(matrix[1], shape[axis]):
             raise ShapeError(f"dl.mode_product: matrix {matrix} for axis {axis} of {shape} (C1)")
         element = element_type_of(self.x)
         if element != element_type_of(self.matrix) or not (is_float(element) or is_integer(element)):
             raise DTypeError(f"dl.mode_product: element types {element} and {element_type_of(self.matrix)} (C3)")
-        _require_known(self)
-        rest = [s for a, s in enumerate(shape) if a != axis]
-        return [tensor_type((*rest[:to], matrix[0], *rest[to:]), element)]
+        _require_matrix_values(self)
+        other_sizes = [s for a, s in enumerate(shape) if a != axis]
+        return [tensor_type((*other_sizes[:to], matrix[0], *other_sizes[to:]), element)]
 
     def reference(self, *operands: Array) -> Array:
-        axis, to = self.places
+        axis, to = self.axes
 
         def compute(x: Array, matrix: Array) -> Array:
-            # Not np.tensordot, which scales by a matrix of one element: 0 times infinity is 0 there.
-            moved = np.moveaxis(x, axis, 0)
-            rows = matrix @ moved.reshape(len(moved), prod(moved.shape[1:]))
-            return np.moveaxis(rows.reshape(len(matrix), *moved.shape[1:]), 0, to)
+            # np.tensordot scales by a one-element matrix, where 0 times infinity is 0.
+            leading = np.moveaxis(x, axis, 0)
+            rows = matrix @ leading.reshape(len(leading), prod(leading.shape[1:]))
+            return np.moveaxis(rows.reshape(len(matrix), *leading.shape[1:]), 0, to)
 
         return contract(compute, operands, numpy_dtype(element_type_of(self.result)))
 
-    def added(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
+    def accumulate(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
         a, b = (scalar.convert(body, x, element_type_of(self.x), total.type) for x in elements)
         return scalar.add(body, scalar.multiply(body, a, b), total)
 
-    @of_equal_ops
+    @memoize_by_signature
     def structure(self) -> Structure:
         x, matrix, y = map(shape_of, (self.x, self.matrix, self.result))
-        axis, to = self.places
+        axis, to = self.axes
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
             *result, k = iterators
-            rest = [*result[:to], *result[to + 1 :]]
-            return [*rest[:axis], k, *rest[axis:]], [result[to], k], result
+            other_indices = [*result[:to], *result[to + 1 :]]
+            return [*other_indices[:axis], k, *other_indices[axis:]], [result[to], k], result
 
         return iteration_space(y, matrix[1:], (x, matrix, y), indices)
 
 
 @irdl_op_definition
-class WinogradInputOp(Staged):
-    """The transformed tiles of an image.
+class WinogradInputOp(StagedComposite):
+    """Extracts and transforms the tiles of an image for Winograd convolution.
 
-    `v[i, j, n, p, q, c] = Σₖₗ matrix[i, k] · matrix[j, l] · x[n, p·step + k, q·step + l, c]`. (C1) `x` has
-    rank 4, `matrix` rank 2, both are of one type of floats or integers; (C2) tiles of as many numbers along each axis as the
-    matrix has columns, `step` apart, cover the image's height and width exactly; (C3) `numbers` as in `dl.mode_product`.
+    `v[i, j, n, p, q, c] = Σₖₗ matrix[i, k] · matrix[j, l] · x[n, p·step + k, q·step + l, c]`. (C1) `x` has rank 4, `matrix`
+    rank 2, both are of one float or integer type; (C2) tiles whose sides are the number of columns of `matrix`, at distances of
+    `step`, cover the image's height and width exactly; (C3) `matrix_values` as in `dl.mode_product`.
     """
 
     name = "dl.winograd_input"
     x = operand_def(TensorType)
     matrix = operand_def(TensorType)
     step = prop_def(IntegerAttr)
-    numbers = opt_prop_def(DenseIntOrFPElementsAttr)
+    matrix_values = opt_prop_def(DenseIntOrFPElementsAttr)
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
-        _require_numbers(self)
+        _require_transform_operands(self)
         shape, (rows, t), step = shape_of(self.x), shape_of(self.matrix), number(self.step)
         if len(shape) != 4:
             raise ShapeError(f"{self.name}: an image {shape} (C1)")
         n, height, width, c = shape
-        if step < 1 or any(differ((size - t) // step * step, size - t) for size in (height, width)):
+        if step < 1 or any(is_known_different((size - t) // step * step, size - t) for size in (height, width)):
             raise ShapeError(f"{self.name}: tiles of {t} every {step} do not cover {(height, width)} (C2)")
         tiles = ((size - t) // step + 1 for size in (height, width))
         return [tensor_type((rows, rows, n, *tiles, c), element_type_of(self.x))]
@@ -156,30 +157,30 @@ class WinogradInputOp(Staged):
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, (x, matrix), step = Build(self), operands, number(self.step)
         t = shape_of(matrix)[1]
-        tiles = b(WindowsOp, x, axes=(1, 2), sizes=(t, t), strides=(step, step))
-        rows = b(ModeProductOp, tiles, matrix, axis=0, to=0, numbers=self.numbers)
-        return [b(ModeProductOp, rows, matrix, axis=1, to=1, numbers=self.numbers)]
+        tiles = b(SlidingWindowsOp, x, axes=(1, 2), sizes=(t, t), strides=(step, step))
+        rows = b(ModeProductOp, tiles, matrix, axis=0, to=0, matrix_values=self.matrix_values)
+        return [b(ModeProductOp, rows, matrix, axis=1, to=1, matrix_values=self.matrix_values)]
 
 
 @irdl_op_definition
-class WinogradOutputOp(Staged):
-    """The image that transformed tiles make up.
+class WinogradOutputOp(StagedComposite):
+    """Transforms Winograd tiles back and assembles the image.
 
-    `y[n, p·m + a, q·m + b, c] = Σᵢⱼ matrix[a, i] · matrix[b, j] · v[i, j, n, p, q, c]`; m is the number of rows of
-    `matrix`. (C1) `v` has rank 6, and its first two axes the size of the matrix's rows; both are of one type of floats or
-    integers; (C2) `numbers` as in `dl.mode_product`.
+    `y[n, p·m + a, q·m + b, c] = Σᵢⱼ matrix[a, i] · matrix[b, j] · v[i, j, n, p, q, c]`; m is the number of rows of `matrix`.
+    (C1) `v` has rank 6, and its first two axes have the size of the matrix's rows; both are of one float or integer type; (C2)
+    `matrix_values` as in `dl.mode_product`.
     """
 
     name = "dl.winograd_output"
     x = operand_def(TensorType)
     matrix = operand_def(TensorType)
-    numbers = opt_prop_def(DenseIntOrFPElementsAttr)
+    matrix_values = opt_prop_def(DenseIntOrFPElementsAttr)
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
         shape, (m, t) = shape_of(self.x), shape_of(self.matrix)
-        _require_numbers(self)
-        if len(shape) != 6 or differ(shape[0], t) or differ(shape[1], t):
+        _require_transform_operands(self)
+        if len(shape) != 6 or is_known_different(shape[0], t) or is_known_different(shape[1], t):
             raise ShapeError(f"{self.name}: tiles {shape} and a matrix {(m, t)} (C1)")
         _, _, n, p, q, c = shape
         return [tensor_type((n, p * m, q * m, c), element_type_of(self.x))]
@@ -194,33 +195,36 @@ class WinogradOutputOp(Staged):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, (v, matrix) = Build(self), operands
-        rows = b(ModeProductOp, v, matrix, axis=0, to=3, numbers=self.numbers)  # j, n, p, a, q, c
-        tiles = b(ModeProductOp, rows, matrix, axis=0, to=4, numbers=self.numbers)  # n, p, a, q, b, c
+        rows = b(ModeProductOp, v, matrix, axis=0, to=3, matrix_values=self.matrix_values)  # j, n, p, a, q, c
+        tiles = b(ModeProductOp, rows, matrix, axis=0, to=4, matrix_values=self.matrix_values)  # n, p, a, q, b, c
         return [b(ReshapeOp, tiles, shape=shape_of(self.result))]
 
 
-def of_known(
+def with_constant_matrix(
     b: Build, kind: type[WinogradInputOp | WinogradOutputOp], x: SSAValue, matrix: Array, **properties: PropertyValue
 ) -> SSAValue:
-    """An op that transforms by a matrix of known numbers."""
-    numbers = dense_attribute(
+    """Insert an op that transforms by a constant matrix, whose values are also stored in the op."""
+    matrix_values = dense_attribute(
         np.asarray(matrix, numpy_dtype(element_type_of(x))), tensor_type(matrix.shape, element_type_of(x))
     )
-    return b(kind, x, b(ConstantOp, value=numbers), numbers=numbers, **properties)
+    return b(kind, x, b(ConstantOp, value=matrix_values), matrix_values=matrix_values, **properties)
 
 
-def _require_numbers(op: WinogradInputOp | WinogradOutputOp) -> None:
+def _require_transform_operands(op: WinogradInputOp | WinogradOutputOp) -> None:
     types = [element_type_of(v) for v in op.operands]
     if not (is_float(types[0]) or is_integer(types[0])) or types[0] != types[1] or rank_of(op.matrix) != 2:
         raise DTypeError(
-            f"{op.name}: element types {types[0]} and {types[1]}; one type of numbers and a matrix are wanted (C1)"
+            f"{op.name}: element types {types[0]} and {types[1]}, matrix of rank {rank_of(op.matrix)}; expected one float or "
+            "integer type and rank 2 (C1)"
         )
-    _require_known(op)
+    _require_matrix_values(op)
 
 
-def _require_known(op: ModeProductOp | WinogradInputOp | WinogradOutputOp) -> None:
-    if op.numbers is None:
+def _require_matrix_values(op: ModeProductOp | WinogradInputOp | WinogradOutputOp) -> None:
+    if op.matrix_values is None:
         return
-    like, shape = element_type_of(op.numbers.type) == element_type_of(op.matrix), shape_of(op.matrix)
-    if not like or not compatible(shape_of(op.numbers.type), shape):
-        raise ShapeError(f"{op.name}: numbers {op.numbers.type} of a matrix {op.matrix.type}; they are what is in it")
+    like, shape = element_type_of(op.matrix_values.type) == element_type_of(op.matrix), shape_of(op.matrix)
+    if not like or not compatible(shape_of(op.matrix_values.type), shape):
+        raise ShapeError(
+            f"{op.name}: matrix_values of type {op.matrix_values.type}; expected the matrix's type {op.matrix.type}"
+        )

@@ -1,1 +1,1 @@
-"""Ops of whose results only data says how many elements there are, or that are text."""
+"""Ops whose results have data-dependent sizes or are strings."""

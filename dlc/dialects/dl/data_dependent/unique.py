@@ -1,22 +1,22 @@
-"""What differs from all before it."""
+"""The distinct elements or slices of a tensor."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dlc.dialects.dl.arithmetic.activation import casted
+from dlc.dialects.dl.arithmetic.activation import cast_to
 from dlc.dialects.dl.arithmetic.elementwise import MaximumOp, SubOp
 from dlc.dialects.dl.arithmetic.functions import IsnanOp
 from dlc.dialects.dl.arithmetic.logic import AndOp, EqualOp, NotEqualOp, NotOp, OrOp
 from dlc.dialects.dl.base import Tensor, element_type_of, flag, normalized_axes, number, rank_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.creation import IotaOp
-from dlc.dialects.dl.data_dependent.selection import Selection, places_of
+from dlc.dialects.dl.data_dependent.selection import SelectionOp, true_indices
 from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.library_kernels.cumulative import CumsumOp
+from dlc.dialects.dl.library_kernels.sorting import ArgsortOp
 from dlc.dialects.dl.movement.indexing import GatherOp, ScatterRowsOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, TransposeOp
-from dlc.dialects.dl.procedures.running import CumsumOp
-from dlc.dialects.dl.procedures.sorting import ArgsortOp
 from dlc.dialects.dl.programs.control import ScanOp
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.dialects.dl.reductions.reduction import ReduceAnyOp
@@ -33,18 +33,18 @@ from dlc.ir import (
     opt_prop_def,
     result_def,
 )
-from dlc.runtime.python_ops.selection import Setting
+from dlc.runtime.python_ops.registry import OpSetting
 
 
 @irdl_op_definition
-class UniqueOp(Selection):
-    """The distinct elements of `x`, or with `axis` its distinct slices, and how they come about; four results:
+class UniqueOp(SelectionOp):
+    """The distinct elements of `x`, or with `axis` its distinct slices; four results:
 
-    `y`, the distinct ones; `first`, the place of the first of each; `inverse`, the place in `y` of each element (slice) of
-    `x`; `counts`, how often each occurs. Ascending (slices lexicographically, NaN last), with `keep_order` in the order of
-    first occurrence. Without `axis`, elements count in row-major order and `y` has rank 1.
-    (C1) `axis` is an axis of `x`; (C2) places and counts are i64. NaN are equal to one another, unless `nan_differs`:
-    then what has one is distinct.
+    `y`, the distinct elements; `first`, the index of the first occurrence of each; `inverse`, the index in `y` of each element
+    (slice) of `x`; `counts`, the number of occurrences of each. They are ascending (slices lexicographically, NaN last), or
+    with `keep_order` in the order of first occurrence. Without `axis`, elements count in row-major order and `y` has rank 1.
+    (C1) `axis` is an axis of `x`; (C2) indices and counts are i64. NaN are equal to one another, unless `nan_differs`: then
+    every element (slice) with a NaN is distinct.
     """
 
     name = "dl.unique"
@@ -70,69 +70,69 @@ class UniqueOp(Selection):
         else:
             total = shape[axis]
             y = (*shape[:axis], self.count, *shape[axis + 1 :])
-        places = tensor_type((self.count,), i64)
-        return [tensor_type(y, element_type_of(self.x)), places, tensor_type((total,), i64), places]
+        indices = tensor_type((self.count,), i64)
+        return [tensor_type(y, element_type_of(self.x)), indices, tensor_type((total,), i64), indices]
 
     @property
-    def settings(self) -> Mapping[str, Setting]:
+    def settings(self) -> Mapping[str, OpSetting]:
         return {"axis": self.unique_axis, "keep_order": flag(self.keep_order), "nan_differs": flag(self.nan_differs)}
 
     @property
-    def most(self) -> Size:
+    def max_size(self) -> Size:
         axis = self.unique_axis
         return product(shape_of(self.x)) if axis is None else shape_of(self.x)[axis]
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        """Of the slices in order, each that differs from the one before it is the first of its like."""
+        """Sort the slices; each one that differs from its predecessor is the first of a group."""
         b, (x,), size, axis = Build(self), operands, self.count, self.unique_axis
         shape = shape_of(x)
-        n, rest = (product(shape), ()) if axis is None else (shape[axis], (*shape[:axis], *shape[axis + 1 :]))
+        n, other_sizes = (product(shape), ()) if axis is None else (shape[axis], (*shape[:axis], *shape[axis + 1 :]))
         front = (axis or 0, *(a for a in range(len(shape)) if a != axis))
         slices = x if axis is None else b(TransposeOp, x, permutation=front)
-        rows = b(ReshapeOp, slices, shape=(n, product(rest)))
+        rows = b(ReshapeOp, slices, shape=(n, product(other_sizes)))
         order = _order(b, rows)
-        number = b(IotaOp, size=(n,), to=i64, start=0, step=1)
-        before = b(MaximumOp, b(SubOp, number, b.scalar(1, like=number)), b.scalar(0, like=number))
+        iota = b(IotaOp, size=(n,), to=i64, start=0, step=1)
+        previous_index = b(MaximumOp, b(SubOp, iota, b.scalar(1, like=iota)), b.scalar(0, like=iota))
         in_order = b(GatherOp, rows, order, axis=0)
-        neighbours = in_order, b(GatherOp, in_order, before, axis=0)
-        differs = b(NotEqualOp, *neighbours) if flag(self.nan_differs) else _differ(b, *neighbours)
+        neighbours = in_order, b(GatherOp, in_order, previous_index, axis=0)
+        differs = b(NotEqualOp, *neighbours) if flag(self.nan_differs) else _elements_differ(b, *neighbours)
         differs = b(ReduceAnyOp, differs, axes=(1,))
-        is_first = b(OrOp, differs, b(EqualOp, number, b.scalar(0, like=number)))
-        begins = places_of(b, is_first, size)
+        is_first = b(OrOp, differs, b(EqualOp, iota, b.scalar(0, like=iota)))
+        begins = true_indices(b, is_first, size)
         start, end = (b(SliceOp, begins, starts=(k,), limits=(size + k,), strides=(1,)) for k in (0, 1))
         first, counts = b(GatherOp, order, start, axis=0), b(SubOp, end, start)
-        group = b(CumsumOp, casted(b, is_first, i64), axis=0, exclusive=False, reverse=False)
+        group = b(CumsumOp, cast_to(b, is_first, i64), axis=0, exclusive=False, reverse=False)
         group = b(SubOp, group, b.scalar(1, like=group))
-        inverse = b(ScatterRowsOp, number, order, group, mode="none")
+        inverse = b(ScatterRowsOp, iota, order, group, mode="none")
         if flag(self.keep_order):
-            # Groups in the order of their first elements, and where each of them is then.
+            # Reorder the groups by first occurrence; `rank` is the inverse permutation.
             by_first = b(ArgsortOp, first, axis=0)
-            turned = b(IotaOp, size=(size,), to=i64, start=0, step=1)
-            turned = b(ScatterRowsOp, turned, by_first, turned, mode="none")
+            rank = b(IotaOp, size=(size,), to=i64, start=0, step=1)
+            rank = b(ScatterRowsOp, rank, by_first, rank, mode="none")
             first, counts = (b(GatherOp, v, by_first, axis=0) for v in (first, counts))
-            inverse = b(GatherOp, turned, inverse, axis=0)
-        y = b(ReshapeOp, b(GatherOp, rows, first, axis=0), shape=(size, *rest))
+            inverse = b(GatherOp, rank, inverse, axis=0)
+        y = b(ReshapeOp, b(GatherOp, rows, first, axis=0), shape=(size, *other_sizes))
         if axis is not None:
             y = b(TransposeOp, y, permutation=tuple(front.index(a) for a in range(len(shape))))
         return [y, first, inverse, counts]
 
 
 def _order(b: Build, rows: SSAValue) -> SSAValue:
-    """The places of rows in lexicographic order, equal ones in theirs: sorted by one column after the other, from the last."""
+    """Return the stable lexicographic order of rows: an argsort by each column, from the last to the first."""
     n, columns = shape_of(rows)
     if columns == 1:
         return b(ArgsortOp, b(ReshapeOp, rows, shape=(n,)), axis=0)
-    number = b(IotaOp, size=(n,), to=i64, start=0, step=1)
-    body = Block(arg_types=[number.type, tensor_type((n,), element_type_of(rows))])
+    iota = b(IotaOp, size=(n,), to=i64, start=0, step=1)
+    body = Block(arg_types=[iota.type, tensor_type((n,), element_type_of(rows))])
     inner, (order, column) = Build(body, b.location), body.args
     by_column = inner(ArgsortOp, inner(GatherOp, column, order, axis=0), axis=0)
     body.add_op(YieldOp([inner(GatherOp, order, by_column, axis=0)]))
     columns_of = b(TransposeOp, rows, permutation=(1, 0))
-    return b.insert(ScanOp.of([number, columns_of], body, 1, columns, reverse=True)).results[0]
+    return b.insert(ScanOp.of([iota, columns_of], body, 1, columns, reverse=True)).results[0]
 
 
-def _differ(b: Build, x: SSAValue, y: SSAValue) -> SSAValue:
-    """Where elements are not equal; NaN are."""
+def _elements_differ(b: Build, x: SSAValue, y: SSAValue) -> SSAValue:
+    """Emit an elementwise comparison for inequality in which NaNs are equal."""
     differ = b(NotEqualOp, x, y)
     if not is_float(element_type_of(x)):
         return differ

@@ -1,1 +1,1 @@
-"""Ops that put elements in other places: known ones, and ones that come from data."""
+"""Data movement: ops that copy elements to other positions, static or data-dependent."""

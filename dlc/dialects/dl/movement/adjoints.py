@@ -1,4 +1,4 @@
-"""Adjoints: what the gradients of movements and windows are made of."""
+"""Adjoints (transposes) of movement and pooling ops, for gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dlc.dialects.dl.arithmetic.activation import casted, widened
+from dlc.dialects.dl.arithmetic.activation import cast_to, widen_floats
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, SelectOp
 from dlc.dialects.dl.arithmetic.logic import EqualOp
 from dlc.dialects.dl.arithmetic.pointwise import common_element_type
@@ -18,7 +18,7 @@ from dlc.dialects.dl.contractions.contraction import compatible
 from dlc.dialects.dl.contractions.convolution import window_sizes, windows_of
 from dlc.dialects.dl.interfaces import Composite
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import ANY, ReshapeOp, SliceOp, static_sizes
+from dlc.dialects.dl.movement.shaping import ALL_KINDS, ReshapeOp, SliceOp, static_sizes
 from dlc.dialects.dl.reductions.composite import in_wide_type
 from dlc.errors import ShapeError
 from dlc.ir import DenseArrayBase, SSAValue, TensorType, i32, irdl_op_definition, operand_def, prop_def, result_def
@@ -26,14 +26,14 @@ from dlc.ir import DenseArrayBase, SSAValue, TensorType, i32, irdl_op_definition
 
 @irdl_op_definition
 class DilateOp(Composite):
-    """`x` with `interior` copies of `value` between neighbours along each axis: a `dl.slice` by steps turned around.
+    """`x` with `interior` copies of `value` between neighbors along each axis: the transpose of a strided `dl.slice`.
 
-    (C1) `interior` has one entry per axis, none negative; (C2) `value` is a scalar of the element type of `x`. An axis of n
-    elements gets `n + (n - 1)·interior`, an empty one stays so.
+    (C1) `interior` has one nonnegative entry per axis; (C2) `value` is a scalar of the element type of `x`. An axis of n
+    elements becomes `n + (n - 1)·interior` long; an empty one stays empty.
     """
 
     name = "dl.dilate"
-    TAKES_NARROW: ClassVar[bool] = True
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
     x = operand_def(TensorType)
     value = operand_def(TensorType)
     interior = prop_def(DenseArrayBase)
@@ -43,7 +43,7 @@ class DilateOp(Composite):
         shape, interior = shape_of(self.x), ints(self.interior)
         if len(shape) != len(interior) or min(interior, default=0) < 0 or rank_of(self.value):
             raise ShapeError(f"dl.dilate: interior {interior} and value {shape_of(self.value)} for x {shape} (C1, C2)")
-        element = common_element_type(self, [self.x, self.value], ANY)
+        element = common_element_type(self, [self.x, self.value], ALL_KINDS)
         return [tensor_type((n if n == 0 else n + (n - 1) * k for n, k in zip(shape, interior, strict=True)), element)]
 
     def reference(self, *operands: Array) -> Array:
@@ -58,23 +58,23 @@ class DilateOp(Composite):
         shape = shape_of(x)
         if 0 in shape:
             return [b(ReshapeOp, x, shape=shape_of(self.result))]
-        # Each element with what follows it, as an axis of its own: [n, 1] → [n, 1 + interior] → [n·(1 + interior)].
-        apart = [size for n in shape for size in (n, 1)]
-        high = [more for k in interior for more in (0, k)]
-        followed = b(PadOp, b(ReshapeOp, x, shape=apart), value, low=(0,) * len(apart), high=high)
-        joined = b(ReshapeOp, followed, shape=[n * (k + 1) for n, k in zip(shape, interior, strict=True)])
+        # Pad each element to an axis of its own: [n, 1] → [n, 1 + interior] → [n·(1 + interior)].
+        split = [size for n in shape for size in (n, 1)]
+        high = [pad for k in interior for pad in (0, k)]
+        padded = b(PadOp, b(ReshapeOp, x, shape=split), value, low=(0,) * len(split), high=high)
+        flat = b(ReshapeOp, padded, shape=[n * (k + 1) for n, k in zip(shape, interior, strict=True)])
         limits = shape_of(self.result)
-        return [b(SliceOp, joined, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))]
+        return [b(SliceOp, flat, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))]
 
 
 @irdl_op_definition
 class MaxPoolGradientOp(Composite):
-    """The gradient of `y = dl.max_pool x` by `x`: each `g[n, s, c]` is added where the first maximum of its window is.
+    """The gradient of `y = dl.max_pool x` with respect to `x`: each `g[n, s, c]` is added at the first maximum of its window.
 
-    `kernel`, `strides` and `dilations` are those of the pooling; the first is that in row-major order, and the first element
-    of all where the window has NaN. Overlapping windows add up; 16-bit floats are summed in f32.
-    (C1) `x` is [N, *S, C] of floats, `y` and `g` have the type that `dl.max_pool` gives; (C2) sizes of spatial axes are
-    known when it is decomposed.
+    `kernel`, `strides` and `dilations` are those of the pooling. The first maximum is that in row-major order, or the first
+    element of the window if the window contains NaN. Overlapping windows add up; 16-bit floats are summed in f32.
+    (C1) `x` is [N, *S, C] of floats, `y` and `g` have the type of the pooling's result; (C2) spatial sizes are static when the
+    op is decomposed.
     """
 
     name = "dl.max_pool_gradient"
@@ -104,24 +104,24 @@ class MaxPoolGradientOp(Composite):
             hits = windows == y.reshape(*y.shape, *(1 for _ in kernel))
             first = np.argmax(hits.reshape(*y.shape, math.prod(kernel)), -1)
             result = np.zeros_like(x)
-            for number, tap in enumerate(np.ndindex(*kernel)):
-                places = (
+            for tap_index, tap in enumerate(np.ndindex(*kernel)):
+                positions = (
                     slice(k * d, k * d + (n - 1) * s + 1, s)
                     for k, d, n, s in zip(tap, dilations, y.shape[1:-1], strides, strict=True)
                 )
-                result[:, *places] += np.where(first == number, g, 0)
+                result[:, *positions] += np.where(first == tap_index, g, 0)
             return result
 
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        """See Note [First maximum]."""
+        """Select the gradients of the covering windows for each element: see Note [First maximum]."""
         b, dilations, strides = Build(self), ints(self.dilations), ints(self.strides)
         x, y, _ = operands
         n, *_, c = shape_of(x)
         sizes, counts = (static_sizes(self, shape_of(v)[1:-1]) for v in (x, y))
         reach = [(k - 1) * d + 1 for k, d in zip(ints(self.kernel), dilations, strict=True)]
-        # How many windows may cover an element, and how many blocks of elements there are, along each axis.
+        # Along each axis: the maximum number of windows that cover an element, and the number of blocks of `stride` elements.
         covers = [-(-r // s) for r, s in zip(reach, strides, strict=True)]
         blocks = [-(-size // s) for size, s in zip(sizes, strides, strict=True)]
         radix = [s * t for s, t in zip(strides, covers, strict=True)]
@@ -131,39 +131,39 @@ class MaxPoolGradientOp(Composite):
             offset = [k * d for k, d in zip(tap, dilations, strict=True)]
             limits = [o + (count - 1) * s + 1 for o, count, s in zip(offset, counts, strides, strict=True)]
             element = b(SliceOp, x, starts=(0, *offset, 0), limits=(n, *limits, c), strides=(1, *strides, 1))
-            number = b.scalar(int(np.ravel_multi_index(offset, radix)), like=first)
-            first = b(SelectOp, b(EqualOp, element, y), number, first)
+            tap_index = b.scalar(int(np.ravel_multi_index(offset, radix)), like=first)
+            first = b(SelectOp, b(EqualOp, element, y), tap_index, first)
 
-        def spread(value: SSAValue, outside: SSAValue) -> SSAValue:
-            """By blocks, with an axis for the elements of a block behind each of its own, and windows that are none around."""
+        def by_blocks(value: SSAValue, outside: SSAValue) -> SSAValue:
+            """Pad a tensor of windows with invalid ones; add an axis for the elements of a block after each spatial axis."""
             low, high = [t - 1 for t in covers], [m - k for m, k in zip(blocks, counts, strict=True)]
-            around = b(PadOp, value, outside, low=(0, *low, 0), high=(0, *high, 0))
-            return b(ReshapeOp, around, shape=(n, *(size for a in shape_of(around)[1:-1] for size in (a, 1)), c))
+            padded = b(PadOp, value, outside, low=(0, *low, 0), high=(0, *high, 0))
+            return b(ReshapeOp, padded, shape=(n, *(size for a in shape_of(padded)[1:-1] for size in (a, 1)), c))
 
-        g = widened(b, operands[2])
+        g = widen_floats(b, operands[2])
         zero = b.scalar(0, like=g)
-        first, g = spread(first, b.scalar(-1, like=first)), spread(g, zero)
+        first, g = by_blocks(first, b.scalar(-1, like=first)), by_blocks(g, zero)
         total = None
         for cover in np.ndindex(*covers):
             starts = [start for t, count in zip(cover, covers, strict=True) for start in (count - 1 - t, 0)]
             limits = [limit for start, m in zip(starts[::2], blocks, strict=True) for limit in (start + m, 1)]
             window = {"starts": (0, *starts, 0), "limits": (n, *limits, c), "strides": (1,) * (2 * len(sizes) + 2)}
-            # The number that this window has for each element of a block.
+            # The offset in this window of each element of a block.
             within = np.indices(strides).reshape(len(strides), -1) + np.multiply(cover, strides)[:, None]
-            numbers = np.ravel_multi_index(list(within), radix).reshape(1, *(k for s in strides for k in (1, s)), 1)
-            own = b(EqualOp, b(SliceOp, first, **window), b.constant(numbers, i32))
-            term = b(SelectOp, own, b(SliceOp, g, **window), zero)
+            offsets = np.ravel_multi_index(list(within), radix).reshape(1, *(k for s in strides for k in (1, s)), 1)
+            is_maximum = b(EqualOp, b(SliceOp, first, **window), b.constant(offsets, i32))
+            term = b(SelectOp, is_maximum, b(SliceOp, g, **window), zero)
             total = term if total is None else b(AddOp, total, term)
         assert total is not None
-        whole = b(ReshapeOp, total, shape=(n, *(m * s for m, s in zip(blocks, strides, strict=True)), c))
+        interleaved = b(ReshapeOp, total, shape=(n, *(m * s for m, s in zip(blocks, strides, strict=True)), c))
         rank = len(sizes) + 2
-        cropped = b(SliceOp, whole, starts=(0,) * rank, limits=(n, *sizes, c), strides=(1,) * rank)
-        return [casted(b, cropped, element_type_of(x))]
+        trimmed = b(SliceOp, interleaved, starts=(0,) * rank, limits=(n, *sizes, c), strides=(1,) * rank)
+        return [cast_to(b, trimmed, element_type_of(x))]
 
 
 # Note [First maximum]
 #
-# Each window is given the number of the place where its first maximum is: one choice after the other, from the last place to
-# the first. An element of x adds up g of those windows that cover it and have its number: ⌈reach / stride⌉ along each axis.
-# With as many elements in a block as a window advances, all elements at one place in their block look at the same windows
-# around it, so that these are slices: nothing is written to places that are data.
+# For each window, a chain of selects from the last tap to the first computes the offset of its first maximum. An element of x
+# sums g over the windows that cover it, ⌈reach / stride⌉ along each axis, and whose first maximum it is. Elements are grouped
+# into blocks of `stride`: all elements at one position in their blocks are covered by windows at the same distances, so that
+# the windows are slices, and nothing is written at data-dependent positions.

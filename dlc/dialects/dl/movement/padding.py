@@ -1,4 +1,4 @@
-"""Elements more around a tensor, or fewer."""
+"""Padding and trimming."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dlc.dialects.dl.base import (
     shape_of,
     tensor_type,
 )
-from dlc.dialects.dl.interfaces import Body, Gathering
-from dlc.dialects.dl.movement.shaping import ANY, clamped, known_less, shifted
+from dlc.dialects.dl.interfaces import Body, GatherLike
+from dlc.dialects.dl.movement.shaping import ALL_KINDS, add_offset, clamp_index, is_known_less
 from dlc.dims import Size
 from dlc.errors import ShapeError
 from dlc.ir import (
@@ -36,17 +36,17 @@ from dlc.ir import (
 
 
 @irdl_op_definition
-class PadOp(Gathering):
-    """`x` with `low` elements more before it and `high` after it on each axis; negative numbers take elements away.
+class PadOp(GatherLike):
+    """`x` padded with `low` elements before and `high` elements after it on each axis; negative values trim.
 
-    `pad_mode` says what the new elements are: `constant` (the default) `value`; `edge` the nearest element; `reflect` the
+    `pad_mode` selects the new elements: `constant` (the default) `value`; `edge` the nearest element; `reflect` the
     elements mirrored at the outermost one, which is not repeated; `wrap` the elements of the other end.
     (C1) `low` and `high` have one entry per axis; (C2) `value` is a scalar of the element type of `x`; (C3) `low + size +
-    high ≥ 0`; (C4) other modes than `constant` need an element along a padded axis.
+    high ≥ 0`; (C4) modes other than `constant` require an element along a padded axis.
     """
 
     name = "dl.pad"
-    TAKES_NARROW: ClassVar[bool] = True
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
     x = operand_def(TensorType)
     value = operand_def(TensorType)
     low = prop_def(DenseArrayBase)
@@ -68,13 +68,13 @@ class PadOp(Gathering):
         if not len(shape) == len(ints(self.low)) == len(ints(self.high)):
             raise ShapeError(f"dl.pad: low {ints(self.low)} and high {ints(self.high)} do not fit {shape} (C1)")
         if rank_of(self.value):
-            raise ShapeError(f"dl.pad: value has shape {shape_of(self.value)}, expected a scalar (C2)")
+            raise ShapeError(f"dl.pad: value has shape {shape_of(self.value)}; expected a scalar (C2)")
         if self.mode not in PAD_MODES:
             raise ShapeError(f"dl.pad: pad_mode {self.mode!r}, expected one of {', '.join(PAD_MODES)}")
-        element = common_element_type(self, [self.x, self.value], ANY)
+        element = common_element_type(self, [self.x, self.value], ALL_KINDS)
         result = [low + size + high for size, (low, high) in zip(shape, self.padding, strict=True)]
-        if any(known_less(size, 0) for size in result):
-            raise ShapeError(f"dl.pad: low {ints(self.low)} and high {ints(self.high)} take more than {shape} has (C3)")
+        if any(is_known_less(size, 0) for size in result):
+            raise ShapeError(f"dl.pad: low {ints(self.low)} and high {ints(self.high)} trim more than {shape} has (C3)")
         if self.mode != "constant" and any(s == 0 and max(p) > 0 for s, p in zip(shape, self.padding, strict=True)):
             raise ShapeError(f"dl.pad: mode {self.mode} has no element to repeat in {shape} (C4)")
         return [tensor_type(result, element)]
@@ -83,15 +83,15 @@ class PadOp(Gathering):
         x, value = operands
         shape = [low + size + high for size, (low, high) in zip(x.shape, self.padding, strict=True)]
         if self.mode == "constant":
-            kept = [
+            source_slices = [
                 slice(max(-low, 0), max(n - max(-high, 0), 0)) for n, (low, high) in zip(x.shape, self.padding, strict=True)
             ]
             inner = [slice(max(low, 0), max(n - max(high, 0), 0)) for n, (low, high) in zip(shape, self.padding, strict=True)]
             result = np.full(shape, value, x.dtype)
-            result[tuple(inner)] = x[tuple(kept)]
+            result[tuple(inner)] = x[tuple(source_slices)]
             return result
         for axis, (low, _) in enumerate(self.padding):
-            x = np.take(x, repeating_places(self.mode, x.shape[axis], shape[axis], low), axis)
+            x = np.take(x, padding_source_indices(self.mode, x.shape[axis], shape[axis], low), axis)
         return x
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
@@ -100,56 +100,56 @@ class PadOp(Gathering):
         outside = scalar.extract(body, value, [])
         if 0 in shape:
             return outside
-        places: list[SSAValue] = []
-        inside: SSAValue | None = None
+        source_indices: list[SSAValue] = []
+        in_bounds: SSAValue | None = None
         for i, size, (low, high) in zip(indices, shape, self.padding, strict=True):
             if low <= 0 and high <= 0:
-                places.append(shifted(body, i, -low))
+                source_indices.append(add_offset(body, i, -low))
             elif self.mode in ("constant", "edge"):
-                shifted_place = shifted(body, i, -low)
-                places.append(clamped(body, shifted_place, size))
-                here = body(arith.CmpiOp(shifted_place, places[-1], "eq"))
-                inside = here if inside is None else scalar.both(body, inside, here)
+                index = add_offset(body, i, -low)
+                source_indices.append(clamp_index(body, index, size))
+                is_unclamped = body(arith.CmpiOp(index, source_indices[-1], "eq"))
+                in_bounds = is_unclamped if in_bounds is None else scalar.bit_and(body, in_bounds, is_unclamped)
             elif self.mode == "wrap":
-                places.append(repeated(body, i, -low, size))
+                source_indices.append(add_offset_modulo(body, i, -low, size))
             else:
-                period = larger(body, size * 2 - 2, 1)
-                mirrored = repeated(body, i, -low, period)
-                back = body(arith.SubiOp(scalar.position(body, period), mirrored))
-                places.append(body(arith.MinSIOp(mirrored, back)))
-        element = scalar.extract(body, x, places)
-        return element if inside is None or self.mode != "constant" else scalar.select(body, inside, element, outside)
+                period = max_with(body, size * 2 - 2, 1)
+                mirrored = add_offset_modulo(body, i, -low, period)
+                reflected = body(arith.SubiOp(scalar.as_index(body, period), mirrored))
+                source_indices.append(body(arith.MinSIOp(mirrored, reflected)))
+        element = scalar.extract(body, x, source_indices)
+        return element if in_bounds is None or self.mode != "constant" else scalar.select(body, in_bounds, element, outside)
 
 
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 
 
-def repeating_places(mode: str, size: int, padded: int, low: int) -> Array:
-    """Which of the `size` elements along an axis each of the `padded` ones repeats."""
-    places: Array = np.arange(padded) - low
+def padding_source_indices(mode: str, size: int, padded: int, low: int) -> Array:
+    """Return the source index, below `size`, of each of the `padded` elements along an axis."""
+    indices: Array = np.arange(padded) - low
     match mode:
         case "edge":
-            return np.clip(places, 0, size - 1)
+            return np.clip(indices, 0, size - 1)
         case "wrap":
-            return np.mod(places, size)
+            return np.mod(indices, size)
         case _:
             period = max(2 * size - 2, 1)
-            mirrored: Array = np.mod(places, period)
+            mirrored: Array = np.mod(indices, period)
             return np.minimum(mirrored, period - mirrored)
 
 
-def larger(body: Body, size: Size, least: int) -> Size | SSAValue:
-    """The larger of a size and a number."""
+def max_with(body: Body, size: Size, least: int) -> Size | SSAValue:
+    """Emit the larger of a size and the constant `least`."""
     if isinstance(size, int):
         return max(size, least)
-    return body(arith.MaxSIOp(scalar.position(body, size), scalar.position(body, least)))
+    return body(arith.MaxSIOp(scalar.as_index(body, size), scalar.as_index(body, least)))
 
 
-def repeated(body: Body, i: SSAValue, offset: int, period: Size | SSAValue) -> SSAValue:
-    """`(i + offset) mod period`, never negative."""
+def add_offset_modulo(body: Body, i: SSAValue, offset: int, period: Size | SSAValue) -> SSAValue:
+    """Emit `(i + offset) mod period`, which is never negative."""
     if isinstance(period, int):
-        return body(arith.RemUIOp(shifted(body, i, offset % period), scalar.position(body, period)))
-    # As many periods more as elements are missing are enough.
-    whole = scalar.position(body, period)
-    more = body(arith.MuliOp(whole, scalar.position(body, max(-offset, 0))))
-    return body(arith.RemUIOp(body(arith.AddiOp(shifted(body, i, offset), more)), whole))
+        return body(arith.RemUIOp(add_offset(body, i, offset % period), scalar.as_index(body, period)))
+    # Adding -offset periods keeps the dividend nonnegative, since a period is at least 1.
+    divisor = scalar.as_index(body, period)
+    multiple = body(arith.MuliOp(divisor, scalar.as_index(body, max(-offset, 0))))
+    return body(arith.RemUIOp(body(arith.AddiOp(add_offset(body, i, offset), multiple)), divisor))

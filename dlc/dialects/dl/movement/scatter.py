@@ -1,6 +1,6 @@
-"""Writes to places that are data: elements, and slices.
+"""Scatter of elements and slices at data-dependent indices.
 
-They are made of regular ops, so that every element of the result can be computed by itself: nothing depends on an order.
+The ops decompose to parallel ops where that is possible, so that each element of the result is computed independently.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.arithmetic.activation import casted, widened
+from dlc.dialects.dl.arithmetic.activation import cast_to, widen_floats
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, MaximumOp, MinimumOp, MulOp, SelectOp
 from dlc.dialects.dl.arithmetic.logic import EqualOp, GreaterEqualOp, LessOp, OrOp
 from dlc.dialects.dl.base import Array, Tensor, element_type_of, rank_of, shape_of, tensor_type
@@ -20,10 +20,10 @@ from dlc.dialects.dl.contractions.contraction import compatible
 from dlc.dialects.dl.creation import IotaOp
 from dlc.dialects.dl.dtypes import is_bool, is_integer
 from dlc.dialects.dl.interfaces import Composite, is_unsigned
-from dlc.dialects.dl.movement.indexed import AlongAxis, Indexed, fail_outside
+from dlc.dialects.dl.movement.index_checks import IndexedOp, SingleAxisIndexedOp, fail_if_out_of_bounds
 from dlc.dialects.dl.movement.indexing import SCATTER_MODES, GatherElementsOp, ScatterRowsOp
 from dlc.dialects.dl.movement.padding import PadOp
-from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, known_less
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, is_known_less
 from dlc.dialects.dl.reductions.composite import in_wide_type
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceMinOp, ReduceProdOp, ReduceSumOp
 from dlc.dims import Size, is_static, product
@@ -43,19 +43,19 @@ from dlc.ir import (
     result_def,
 )
 
-# The most updates that every element is compared with.
-_COMPARED = 64
+# The maximum number of updates that every element is compared with.
+_MAX_COMPARED_UPDATES = 64
 
 _REDUCE = {"add": ReduceSumOp, "mul": ReduceProdOp, "max": ReduceMaxOp, "min": ReduceMinOp}
 _COMBINE = {"add": AddOp, "mul": MulOp, "max": MaximumOp, "min": MinimumOp}
 _UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-class Scatter(Indexed, Composite):
-    """`x` with `updates` written to places that are data.
+class ScatterOp(IndexedOp, Composite):
+    """`x` with `updates` written at data-dependent indices.
 
-    `mode` says how: `none` replaces, the last of several updates of one element counts; `add`, `mul`, `max` and `min`
-    combine all of them with the element. If it is `checked`, an index outside is an error.
+    `mode` selects the combination: with `none` an update replaces the element, and the last of several updates counts; `add`,
+    `mul`, `max` and `min` combine all of them with the element. If the op is `checked`, an index out of bounds is an error.
     """
 
     x = operand_def(TensorType)
@@ -70,14 +70,14 @@ class Scatter(Indexed, Composite):
         return mode.data
 
     @abstractmethod
-    def places(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
-        """NumPy's index of each update (negative ones counted from the front), and which of them are inside of `x`."""
+    def target_indices(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
+        """Return the NumPy index of each update (negative indices counted from the front), and whether it is in bounds."""
 
-    def building(self) -> Build:
-        """What makes the decomposition, which begins with the checks of indices that are to be inside."""
+    def checked_builder(self) -> Build:
+        """Return a builder for the decomposition, after inserting the bounds checks of a checked op."""
         b = Build(self)
-        for k in range(len(self.named_axes) if self.is_checked else 0):
-            fail_outside(b, self, self.indices, k)
+        for k in range(len(self.indexed_axes) if self.is_checked else 0):
+            fail_if_out_of_bounds(b, self, self.indices, k)
         return b
 
     def infer(self) -> Sequence[Tensor]:
@@ -96,214 +96,217 @@ class Scatter(Indexed, Composite):
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array, indices: Array, updates: Array) -> Array:
             result = x.copy()
-            # An axis in front, so that there is an index even where places index no axis.
-            whole, (index, inside) = result[None], self.places(indices)
-            index = (np.zeros_like(inside, np.int64), *index)
-            index = tuple(np.broadcast_to(i, inside.shape)[inside] for i in index)
+            # A leading axis, so that there is an index even if no axis is indexed.
+            batched_result, (index, in_bounds) = result[None], self.target_indices(indices)
+            index = (np.zeros_like(in_bounds, np.int64), *index)
+            index = tuple(np.broadcast_to(i, in_bounds.shape)[in_bounds] for i in index)
             if self.combination == "none":
-                whole[index] = updates[inside]
+                batched_result[index] = updates[in_bounds]
             else:
-                _UFUNC[self.combination].at(whole, index, updates[inside])
+                _UFUNC[self.combination].at(batched_result, index, updates[in_bounds])
             return result
 
         return in_wide_type(self, compute, operands)
 
 
 def _signed(indices: Array) -> Array:
-    """Indices as i64; what no i64 holds stays outside of every axis."""
+    """Return indices as i64; values that do not fit in i64 become indices that are out of bounds on every axis."""
     if indices.dtype.kind == "u":
         indices = np.minimum(indices.astype(np.uint64), np.uint64(np.iinfo(np.int64).max))
     return indices.astype(np.int64)
 
 
 def _wrapped(b: Build, indices: SSAValue, size: Size) -> SSAValue:
-    """Indices as i64, negative ones counted from the end."""
-    wide = casted(b, indices, i64)
+    """Return indices as i64, negative ones counted from the end."""
+    wide = cast_to(b, indices, i64)
     if is_unsigned(element_type_of(indices)):
         return wide
     negative = b(LessOp, wide, b.scalar(0, like=wide))
     return b(SelectOp, negative, b(AddOp, wide, b.size(size, like=wide)), wide)
 
 
-def _one_by_one(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
-    """`x` with each update written to place `places[…]` along `axis`, if there is such a place: each element a row."""
-    shape, sizes = shape_of(x), shape_of(places)
-    outside = b(OrOp, b(LessOp, places, b.scalar(0, like=places)), b(GreaterEqualOp, places, b.size(shape[axis], like=places)))
-    number = b(MulOp, places, b.size(product(shape[axis + 1 :]), like=places))
+def _sequentially(b: Build, x: SSAValue, indices: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
+    """Write each update to index `indices[…]` along `axis`, if in bounds, by a `dl.scatter_rows` with one element per row."""
+    shape, sizes = shape_of(x), shape_of(indices)
+    is_negative = b(LessOp, indices, b.scalar(0, like=indices))
+    outside = b(OrOp, is_negative, b(GreaterEqualOp, indices, b.size(shape[axis], like=indices)))
+    flat_indices = b(MulOp, indices, b.size(product(shape[axis + 1 :]), like=indices))
     for a, size in enumerate(sizes):
         if a != axis:
-            along = _stepped(b, size, product(shape[a + 1 :]))
-            number = b(AddOp, number, b(ReshapeOp, along, shape=tuple(size if d == a else 1 for d in range(len(sizes)))))
-    number = b(SelectOp, outside, b.size(product(shape), like=number), number)
-    flat = (b(ReshapeOp, v, shape=(product(shape_of(v)),)) for v in (x, number, updates))
+            offsets = _strided_iota(b, size, product(shape[a + 1 :]))
+            flat_indices = b(
+                AddOp, flat_indices, b(ReshapeOp, offsets, shape=tuple(size if d == a else 1 for d in range(len(sizes))))
+            )
+    flat_indices = b(SelectOp, outside, b.size(product(shape), like=flat_indices), flat_indices)
+    flat = (b(ReshapeOp, v, shape=(product(shape_of(v)),)) for v in (x, flat_indices, updates))
     return b(ReshapeOp, b(ScatterRowsOp, *flat, mode=mode), shape=shape)
 
 
-def _stepped(b: Build, size: Size, step: Size) -> SSAValue:
-    """0, step, 2·step, … as i64."""
+def _strided_iota(b: Build, size: Size, step: Size) -> SSAValue:
+    """Return 0, step, 2·step, … as i64."""
     if isinstance(step, int):
         return b(IotaOp, size=(size,), to=i64, start=0, step=step)
-    numbers = b(IotaOp, size=(size,), to=i64, start=0, step=1)
-    return b(MulOp, numbers, b.size(step, like=numbers))
+    iota = b(IotaOp, size=(size,), to=i64, start=0, step=1)
+    return b(MulOp, iota, b.size(step, like=iota))
 
 
 def _identity(b: Build, x: SSAValue, mode: str) -> SSAValue:
-    """What changes nothing when it is combined with an element of `x`."""
+    """Return the identity element of the combination, as a scalar of the element type of `x`."""
     low, high = scalar.limits(element_type_of(x))
     return b.scalar({"add": 0, "mul": 1, "max": low, "min": high}[mode], like=x)
 
 
-def _by_comparison(b: Build, x: SSAValue, places: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
-    """See Note [Scatter by comparison]; the sizes of places and updates beside `axis` are those of `x`."""
+def _scatter_by_comparison(b: Build, x: SSAValue, indices: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
+    """Scatter by comparison (see the Note); except for `axis`, the sizes of indices and updates are those of `x`."""
     shape, count = [int(s) for s in shape_of(x)], int(shape_of(updates)[axis])
 
-    def numbered(size: int, position: int) -> SSAValue:
-        """0, 1, … along one axis of a tensor that has one axis more than `x`."""
-        numbers = b(IotaOp, size=(size,), to=i64, start=0, step=1)
-        return b(ReshapeOp, numbers, shape=tuple(size if a == position else 1 for a in range(len(shape) + 1)))
+    def iota_along(size: int, position: int) -> SSAValue:
+        """Return 0, 1, … along one axis of a tensor that has one axis more than `x`."""
+        positions = b(IotaOp, size=(size,), to=i64, start=0, step=1)
+        return b(ReshapeOp, positions, shape=tuple(size if a == position else 1 for a in range(len(shape) + 1)))
 
     def for_each_element(value: SSAValue) -> SSAValue:
-        """With an axis for the elements of `x` before that of the updates."""
+        """Insert an axis for the elements of `x` before that of the updates."""
         sizes = shape_of(value)
         return b(ReshapeOp, value, shape=(*sizes[:axis], 1, *sizes[axis:]))
 
-    hit = b(EqualOp, numbered(shape[axis], axis), for_each_element(places))
+    hit = b(EqualOp, iota_along(shape[axis], axis), for_each_element(indices))
     if mode == "none":
-        order = numbered(count, axis + 1)
+        order = iota_along(count, axis + 1)
         last = b(ReduceMaxOp, b(SelectOp, hit, order, b.scalar(-1, like=order)), axes=(axis + 1,))
-        chosen = b(GatherElementsOp, updates, b(BroadcastToOp, last, shape=shape), axis=axis)
-        return b(SelectOp, b(GreaterEqualOp, last, b.scalar(0, like=last)), chosen, x)
-    meant = b(SelectOp, hit, for_each_element(updates), _identity(b, x, mode))
-    return b(_COMBINE[mode], x, b(_REDUCE[mode], meant, axes=(axis + 1,)))
+        last_updates = b(GatherElementsOp, updates, b(BroadcastToOp, last, shape=shape), axis=axis)
+        return b(SelectOp, b(GreaterEqualOp, last, b.scalar(0, like=last)), last_updates, x)
+    selected = b(SelectOp, hit, for_each_element(updates), _identity(b, x, mode))
+    return b(_COMBINE[mode], x, b(_REDUCE[mode], selected, axes=(axis + 1,)))
 
 
 # Note [Scatter by comparison]
 #
-# Each element of the result looks for the updates that are meant for it: n elements and m updates take n·m comparisons. In
-# return no two writes meet, the result does not depend on an order, and it is a reduction like any other: parallel,
-# fused, without atomics. The comparison is part of the reduction's body, never a tensor. More updates than a few go one by
-# one to the rows that they name (`dl.scatter_rows`).
+# Each element of the result searches the updates for its own index: n elements and m updates take n·m comparisons. In return
+# there are no write conflicts, the result does not depend on an order, and it is an ordinary reduction: parallel, fused,
+# without atomics. The comparison is part of the reduction's body and never a tensor. More than `_MAX_COMPARED_UPDATES` updates
+# are written sequentially by `dl.scatter_rows`.
 
 
 @irdl_op_definition
-class ScatterElementsOp(AlongAxis, Scatter):
-    """`x`, and there `result[i, indices[i, j, k], k] = updates[i, j, k]`, here with `axis` 1; `mode` combines.
+class ScatterElementsOp(SingleAxisIndexedOp, ScatterOp):
+    """`x` with `result[i, indices[i, j, k], k] = updates[i, j, k]` for `axis` = 1; `mode` combines.
 
     `mode` is `none` (the last update of an element counts), `add`, `mul`, `max` or `min`. Negative indices count from the
-    end, others outside of the axis change nothing.
+    end, others out of bounds change nothing.
     (C1) x and updates have one element type, indices are integers; (C2) indices and updates have one shape, of the rank of
-    x, and beside `axis` at most its sizes.
+    x, and at most its sizes except along `axis`.
     """
 
     name = "dl.scatter_elements"
     mode = prop_def(StringAttr)
     checked = opt_prop_def(BoolAttr)
-    said_axes = opt_prop_def(DenseArrayBase)
+    reported_axes = opt_prop_def(DenseArrayBase)
 
     def infer(self) -> Sequence[Tensor]:
         x, indices, updates, axis = shape_of(self.x), shape_of(self.indices), shape_of(self.updates), self.indexed_axis
-        exceeds = len(x) == len(indices) and any(known_less(x[a], indices[a]) for a in range(len(x)) if a != axis)
+        exceeds = len(x) == len(indices) and any(is_known_less(x[a], indices[a]) for a in range(len(x)) if a != axis)
         if len(x) != len(indices) or not compatible(indices, updates) or exceeds:
             raise ShapeError(
                 f"dl.scatter_elements: indices {indices} and updates {updates} must have one shape within x {x}, axis {axis}"
             )
         return super().infer()
 
-    def places(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
-        own: list[Array] = list(np.indices(indices.shape, sparse=True))
+    def target_indices(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
+        coordinates: list[Array] = list(np.indices(indices.shape, sparse=True))
         size = int(shape_of(self.x)[self.indexed_axis])
-        place = _signed(indices)
-        own[self.indexed_axis] = place = np.where(place < 0, place + size, place)
-        return tuple(own), (place >= 0) & (place < size)
+        index = _signed(indices)
+        coordinates[self.indexed_axis] = index = np.where(index < 0, index + size, index)
+        return tuple(coordinates), (index >= 0) & (index < size)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, axis = self.building(), self.indexed_axis
-        shape, given = shape_of(operands[0]), shape_of(operands[1])
-        x, updates = (widened(b, v) for v in (operands[0], operands[2]))
-        places = _wrapped(b, operands[1], shape[axis])
-        if 0 in (*shape, *given):
+        b, axis = self.checked_builder(), self.indexed_axis
+        shape, index_shape = shape_of(operands[0]), shape_of(operands[1])
+        x, updates = (widen_floats(b, v) for v in (operands[0], operands[2]))
+        indices = _wrapped(b, operands[1], shape[axis])
+        if 0 in (*shape, *index_shape):
             result = x
-        elif not is_static((*shape, *given)) or int(given[axis]) > _COMPARED:
-            result = _one_by_one(b, x, places, updates, axis, self.combination)
+        elif not is_static((*shape, *index_shape)) or int(index_shape[axis]) > _MAX_COMPARED_UPDATES:
+            result = _sequentially(b, x, indices, updates, axis, self.combination)
         else:
-            # No update is meant for the elements beyond: -1 is no place.
-            missing = [0 if a == axis else int(n - m) for a, (n, m) in enumerate(zip(shape, given, strict=True))]
-            places = b(PadOp, places, b.scalar(-1, like=places), low=(0,) * len(shape), high=missing)
-            updates = b(PadOp, updates, b.scalar(0, like=updates), low=(0,) * len(shape), high=missing)
-            result = _by_comparison(b, x, places, updates, axis, self.combination)
-        return [casted(b, result, element_type_of(operands[0]))]
+            # Elements of x beyond the updates get the index -1, which matches none.
+            padding = [0 if a == axis else int(n - m) for a, (n, m) in enumerate(zip(shape, index_shape, strict=True))]
+            indices = b(PadOp, indices, b.scalar(-1, like=indices), low=(0,) * len(shape), high=padding)
+            updates = b(PadOp, updates, b.scalar(0, like=updates), low=(0,) * len(shape), high=padding)
+            result = _scatter_by_comparison(b, x, indices, updates, axis, self.combination)
+        return [cast_to(b, result, element_type_of(operands[0]))]
 
 
 @irdl_op_definition
-class ScatterNdOp(Scatter):
-    """`x`, and there `result[indices[i…, 0], indices[i…, 1], …, s…] = updates[i…, s…]`; `mode` combines.
+class ScatterNdOp(ScatterOp):
+    """`x` with `result[indices[i…, 0], indices[i…, 1], …, s…] = updates[i…, s…]`; `mode` combines.
 
-    The last axis of `indices` names a place: one entry per indexed axis, the first axes of `x`. Modes and indices outside
-    are as in `dl.scatter_elements`.
-    (C1) x and updates have one element type, indices are integers; (C2) the last size of indices is known and at most the
-    rank of x; (C3) updates have the shape of indices without the last axis, then that of x without the indexed axes.
+    The last axis of `indices` holds an index vector: one entry per indexed axis, the first axes of `x`. Modes and indices out
+    of bounds are as in `dl.scatter_elements`.
+    (C1) x and updates have one element type, indices are integers; (C2) the last size of indices is static and at most the rank
+    of x; (C3) updates have the shape of indices without the last axis, then that of x without the indexed axes.
     """
 
     name = "dl.scatter_nd"
     mode = prop_def(StringAttr)
     checked = opt_prop_def(BoolAttr)
-    said_axes = opt_prop_def(DenseArrayBase)
+    reported_axes = opt_prop_def(DenseArrayBase)
 
     @property
-    def named_axes(self) -> Sequence[int]:
-        return range(self.indexed)
+    def indexed_axes(self) -> Sequence[int]:
+        return range(self.num_indexed_axes)
 
     @property
-    def has_columns(self) -> bool:
+    def has_index_vectors(self) -> bool:
         return True
 
     @property
-    def indexed(self) -> int:
-        """How many axes the places index."""
+    def num_indexed_axes(self) -> int:
+        """The number of entries of an index vector."""
         depth = shape_of(self.indices)[-1] if rank_of(self.indices) else None
         if not isinstance(depth, int) or depth > rank_of(self.x):
             raise ShapeError(
-                f"dl.scatter_nd: the last size of indices {shape_of(self.indices)} must be known and at most the rank of x"
+                f"dl.scatter_nd: indices {shape_of(self.indices)}; expected a static last size of at most the rank of x (C2)"
             )
         return depth
 
     def infer(self) -> Sequence[Tensor]:
         x, indices, updates = shape_of(self.x), shape_of(self.indices), shape_of(self.updates)
-        expected = (*indices[:-1], *x[self.indexed :])
+        expected = (*indices[:-1], *x[self.num_indexed_axes :])
         if not compatible(updates, expected):
             raise ShapeError(f"dl.scatter_nd: updates {updates} for x {x} and indices {indices}; expected {expected}")
         return super().infer()
 
-    def places(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
-        sizes = np.array([int(s) for s in shape_of(self.x)[: self.indexed]], np.int64)
-        place = _signed(indices)
-        place = np.where(place < 0, place + sizes, place)
-        inside = np.all((place >= 0) & (place < sizes), -1)
-        return tuple(place[..., d] for d in range(self.indexed)), np.asarray(inside)
+    def target_indices(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
+        sizes = np.array([int(s) for s in shape_of(self.x)[: self.num_indexed_axes]], np.int64)
+        index = _signed(indices)
+        index = np.where(index < 0, index + sizes, index)
+        in_bounds = np.all((index >= 0) & (index < sizes), -1)
+        return tuple(index[..., d] for d in range(self.num_indexed_axes)), np.asarray(in_bounds)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        b, depth = self.building(), self.indexed
-        shape, given = shape_of(operands[0]), shape_of(operands[1])
-        x, updates = (widened(b, v) for v in (operands[0], operands[2]))
-        count, rows, row = product(given[:-1]), product(shape[:depth]), product(shape[depth:])
+        b, depth = self.checked_builder(), self.num_indexed_axes
+        shape, index_shape = shape_of(operands[0]), shape_of(operands[1])
+        x, updates = (widen_floats(b, v) for v in (operands[0], operands[2]))
+        count, rows, row = product(index_shape[:-1]), product(shape[:depth]), product(shape[depth:])
         result = b(
             ScatterRowsOp,
             b(ReshapeOp, x, shape=(rows, row)),
-            self.rows_of(b, operands[1], shape, count),
+            self.row_indices(b, operands[1], shape, count),
             b(ReshapeOp, updates, shape=(count, row)),
             mode=self.combination,
         )
-        return [casted(b, b(ReshapeOp, result, shape=shape), element_type_of(operands[0]))]
+        return [cast_to(b, b(ReshapeOp, result, shape=shape), element_type_of(operands[0]))]
 
-    def rows_of(self, b: Build, indices: SSAValue, shape: Sequence[Size], count: Size) -> SSAValue:
-        """The places as row-major numbers of the indexed axes; as many as there are for those outside."""
-        flat = b(ReshapeOp, indices, shape=(count, self.indexed))
+    def row_indices(self, b: Build, indices: SSAValue, shape: Sequence[Size], count: Size) -> SSAValue:
+        """Return the index vectors as row-major indices of the indexed axes; the number of rows if out of bounds."""
+        flat = b(ReshapeOp, indices, shape=(count, self.num_indexed_axes))
         total = b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=(count,))
         outside = b.scalar(0, like=tensor_type((), i1))
-        for d, size in enumerate(shape[: self.indexed]):
+        for d, size in enumerate(shape[: self.num_indexed_axes]):
             column = b(SliceOp, flat, starts=(0, d), limits=(count, d + 1), strides=(1, 1))
-            place = _wrapped(b, b(ReshapeOp, column, shape=(count,)), size)
-            beyond = b(GreaterEqualOp, place, b.size(size, like=place))
-            outside = b(OrOp, outside, b(OrOp, b(LessOp, place, b.scalar(0, like=place)), beyond))
-            total = b(AddOp, b(MulOp, total, b.size(size, like=total)), place)
-        return b(SelectOp, outside, b.size(product(shape[: self.indexed]), like=total), total)
+            index = _wrapped(b, b(ReshapeOp, column, shape=(count,)), size)
+            out_of_bounds = b(GreaterEqualOp, index, b.size(size, like=index))
+            outside = b(OrOp, outside, b(OrOp, b(LessOp, index, b.scalar(0, like=index)), out_of_bounds))
+            total = b(AddOp, b(MulOp, total, b.size(size, like=total)), index)
+        return b(SelectOp, outside, b.size(product(shape[: self.num_indexed_axes]), like=total), total)

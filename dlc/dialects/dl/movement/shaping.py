@@ -1,7 +1,7 @@
-"""Movement: ops that place elements anew and compute none.
+"""Data movement: ops that rearrange elements without computing.
 
-Where each result element is one element of the operand at an affine place, the op is a `Movement`; those that choose
-between places (padding, concatenation) gather.
+An op is a `Movement` if each result element is one element of the operand at an affine index; ops that select between elements
+(padding, concatenation) are gather-like.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dlc.dialects.dl.base import (
     sizes,
     tensor_type,
 )
-from dlc.dialects.dl.interfaces import Body, Gathering, Movement, broadcast_map
+from dlc.dialects.dl.interfaces import Body, GatherLike, Movement, broadcast_map
 from dlc.dims import Size, UndecidableError
 from dlc.errors import ShapeError
 from dlc.ir import (
@@ -48,11 +48,11 @@ from dlc.ir import (
     var_operand_def,
 )
 
-ANY = ("float", "integer", "bool", "narrow")
+ALL_KINDS = ("float", "integer", "bool", "storage-only")
 
 
-def known_less(a: Size, b: Size) -> bool:
-    """Whether `a < b` for sure; False where symbols leave it open."""
+def is_known_less(a: Size, b: Size) -> bool:
+    """Return whether `a < b` holds for all values of the symbols; False if that is undecidable."""
     try:
         return a < b
     except UndecidableError:
@@ -60,36 +60,36 @@ def known_less(a: Size, b: Size) -> bool:
 
 
 def static_size(op: DlOp, size: Size) -> int:
-    """A size that must be known by now; raises UndecidableError naming the op otherwise."""
+    """Return a size that must be static at this point; raise UndecidableError naming the op otherwise."""
     return static_sizes(op, [size])[0]
 
 
 def static_sizes(op: DlOp, values: Sequence[Size]) -> tuple[int, ...]:
-    """Sizes that must be known by now; raises UndecidableError naming the op otherwise."""
+    """Return sizes that must be static at this point; raise UndecidableError naming the op otherwise."""
     if not dims.is_static(values):
-        raise UndecidableError(f"{op.name}: symbolic sizes {tuple(values)}; bind them before this is asked for")
+        raise UndecidableError(f"{op.name}: symbolic sizes {tuple(values)}; bind them (pass bind-dims) first")
     return cast(tuple[int, ...], tuple(values))
 
 
-def axis_expressions(rank: int) -> list[AffineExpr]:
-    """The iterators of a result of `rank`, as expressions."""
+def result_iterators(rank: int) -> list[AffineExpr]:
+    """Return the iterators of a result of `rank`, as expressions."""
     return [AffineExpr.dimension(a) for a in range(rank)]
 
 
-def shifted(body: Body, i: SSAValue, offset: int) -> SSAValue:
-    """`i + offset`."""
-    return body(arith.AddiOp(i, scalar.position(body, offset))) if offset else i
+def add_offset(body: Body, i: SSAValue, offset: int) -> SSAValue:
+    """Emit `i + offset`."""
+    return body(arith.AddiOp(i, scalar.as_index(body, offset))) if offset else i
 
 
-def clamped(body: Body, i: SSAValue, size: Size) -> SSAValue:
-    """`i` moved to the nearest place on an axis of `size`."""
-    low = body(arith.MaxSIOp(i, scalar.position(body, 0)))
-    return body(arith.MinSIOp(low, scalar.position(body, size - 1)))
+def clamp_index(body: Body, i: SSAValue, size: Size) -> SSAValue:
+    """Emit `i` clamped to an axis of `size`."""
+    low = body(arith.MaxSIOp(i, scalar.as_index(body, 0)))
+    return body(arith.MinSIOp(low, scalar.as_index(body, size - 1)))
 
 
 @irdl_op_definition
 class TransposeOp(Movement):
-    """The axes in another order: axis `a` of the result is axis `permutation[a]` of `x`.
+    """Permutes axes: axis `a` of the result is axis `permutation[a]` of `x`.
 
     (C1) `permutation` holds each axis of `x` once.
     """
@@ -106,7 +106,7 @@ class TransposeOp(Movement):
     def infer(self) -> Sequence[Tensor]:
         shape, axes = shape_of(self.x), self.axes
         if sorted(axes) != list(range(len(shape))):
-            raise ShapeError(f"dl.transpose: permutation {axes} is none of the axes of {shape} (C1)")
+            raise ShapeError(f"dl.transpose: permutation {axes}; expected each axis of {shape} once (C1)")
         return [tensor_type((shape[a] for a in axes), element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
@@ -119,7 +119,7 @@ class TransposeOp(Movement):
 
 @irdl_op_definition
 class BroadcastToOp(Movement):
-    """`x` repeated to `shape`: trailing axes aligned, axes of size 1 and missing ones repeated.
+    """`x` broadcast to `shape`: trailing axes aligned, axes of size 1 and missing axes repeated.
 
     (C1) `x` broadcasts to exactly `shape`.
     """
@@ -132,7 +132,7 @@ class BroadcastToOp(Movement):
     def infer(self) -> Sequence[Tensor]:
         shape = sizes(self.shape)
         if negative := [size for size in shape if isinstance(size, int) and size < 0]:
-            raise ShapeError(f"dl.broadcast_to: a size of {negative[0]} in {shape} (C1)")
+            raise ShapeError(f"dl.broadcast_to: negative size {negative[0]} in shape {shape} (C1)")
         if not broadcasts_to(self.name, shape_of(self.x), shape):
             raise ShapeError(f"dl.broadcast_to: {shape_of(self.x)} does not broadcast to {shape} (C1)")
         return [tensor_type(shape, element_type_of(self.x))]
@@ -149,13 +149,13 @@ class BroadcastToOp(Movement):
 
 @irdl_op_definition
 class ReshapeOp(DlOp):
-    """The elements of `x` in row-major order, as `shape`: another view of the same buffer.
+    """The elements of `x` in row-major order with the shape `shape`: another view of the same buffer.
 
-    (C1) `shape` holds as many elements as `x`.
+    (C1) `shape` has the number of elements of `x`.
     """
 
     name = "dl.reshape"
-    TAKES_NARROW: ClassVar[bool] = True
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
     x = operand_def(TensorType)
     shape = prop_def(DenseArrayBase | DimsAttr)
     result = result_def(TensorType)
@@ -164,7 +164,7 @@ class ReshapeOp(DlOp):
         shape = sizes(self.shape)
         got, expected = dims.product(shape), dims.product(shape_of(self.x))
         if got != expected and isinstance(got, int) and isinstance(expected, int):
-            raise ShapeError(f"dl.reshape: {shape} holds {got} elements, {shape_of(self.x)} holds {expected} (C1)")
+            raise ShapeError(f"dl.reshape: shape {shape} has {got} elements, x {shape_of(self.x)} has {expected} (C1)")
         return [tensor_type(shape, element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
@@ -173,7 +173,7 @@ class ReshapeOp(DlOp):
 
 @irdl_op_definition
 class SliceOp(Movement):
-    """`x[starts : limits : strides]`, one entry per axis; negative strides are a `dl.reverse` of the slice.
+    """`x[starts : limits : strides]`, one entry per axis; a negative stride is a slice and a `dl.reverse`.
 
     (C1) each list has one entry per axis; (C2) `0 ≤ start ≤ limit ≤ size`; (C3) `stride ≥ 1`. The result's size is
     `⌈(limit - start) / stride⌉`.
@@ -192,7 +192,7 @@ class SliceOp(Movement):
             raise ShapeError(f"dl.slice: starts, limits and strides must have one entry per axis of {shape} (C1)")
         result: list[Size] = []
         for axis, (size, start, limit, stride) in enumerate(zip(shape, starts, limits, strides, strict=True)):
-            if known_less(start, 0) or known_less(limit, start) or known_less(size, limit) or stride < 1:
+            if is_known_less(start, 0) or is_known_less(limit, start) or is_known_less(size, limit) or stride < 1:
                 raise ShapeError(f"dl.slice: [{start}:{limit}:{stride}] is outside axis {axis} of {shape} (C2, C3)")
             result.append((limit - start + stride - 1) // stride)
         return [tensor_type(result, element_type_of(self.x))]
@@ -202,22 +202,22 @@ class SliceOp(Movement):
         return operands[0][tuple(slice(*bounds) for bounds in zip(starts, limits, ints(self.strides), strict=True))]
 
     def source_map(self) -> AffineMap:
-        # An open start is a symbol.
+        # A symbolic start becomes a symbol of the map.
         starts, strides, symbols = sizes(self.starts), ints(self.strides), count()
-        axes = axis_expressions(len(starts))
+        axes = result_iterators(len(starts))
         begins = [s if isinstance(s, int) else AffineExpr.symbol(next(symbols)) for s in starts]
         return AffineMap(len(axes), next(symbols), tuple(d * k + s for d, s, k in zip(axes, begins, strides, strict=True)))
 
 
 @irdl_op_definition
-class WindowsOp(Movement):
-    """Sliding windows: the result has one leading axis per axis in `axes`, the place in the window, then the axes of `x`.
+class SlidingWindowsOp(Movement):
+    """Sliding windows: the result has one leading axis per axis in `axes`, the offset in the window, then the axes of `x`.
 
     `y[k, …, …, i, …] = x[…, i·stride + k, …]`. (C1) `axes` are distinct axes of `x`, `sizes` and `strides` have one positive
     entry for each; (C2) no window is longer than its axis.
     """
 
-    name = "dl.windows"
+    name = "dl.sliding_windows"
     x = operand_def(TensorType)
     axes = prop_def(DenseArrayBase)
     sizes = prop_def(DenseArrayBase)
@@ -226,41 +226,41 @@ class WindowsOp(Movement):
 
     @property
     def slides(self) -> dict[int, tuple[int, int]]:
-        """Size and stride of the window along each axis that has one."""
+        """The (size, stride) of the windows by axis."""
         return dict(zip(ints(self.axes), zip(ints(self.sizes), ints(self.strides), strict=True), strict=True))
 
     def infer(self) -> Sequence[Tensor]:
         shape, slides = shape_of(self.x), self.slides
         if normalized_axes(self.name, ints(self.axes), len(shape)) != ints(self.axes):
-            raise ShapeError(f"dl.windows: axes {ints(self.axes)} are counted from the front (C1)")
+            raise ShapeError(f"dl.sliding_windows: axes {ints(self.axes)}; expected axes counted from the front (C1)")
         result: list[Size] = list(ints(self.sizes))
         for axis, size in enumerate(shape):
             window, stride = slides.get(axis, (1, 1))
-            if axis in slides and (window < 1 or stride < 1 or known_less(size, window)):
-                raise ShapeError(f"dl.windows: windows of {window} every {stride} on axis {axis} of {shape} (C1, C2)")
+            if axis in slides and (window < 1 or stride < 1 or is_known_less(size, window)):
+                raise ShapeError(f"dl.sliding_windows: windows of {window} every {stride} on axis {axis} of {shape} (C1, C2)")
             result.append((size - window) // stride + 1)
         return [tensor_type(result, element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
         (x,), axes = operands, ints(self.axes)
-        # As bytes: NumPy makes no such view of dtypes that are not its own.
+        # A view as raw bytes: NumPy supports no sliding windows of ml_dtypes.
         windows = np.lib.stride_tricks.sliding_window_view(x.view(f"V{x.itemsize}"), ints(self.sizes), axes)
-        stepped = windows[tuple(slice(None, None, self.slides.get(a, (1, 1))[1]) for a in range(x.ndim))]
-        moved = np.moveaxis(stepped, range(x.ndim, x.ndim + len(axes)), range(len(axes)))
-        return np.ascontiguousarray(moved).view(x.dtype)
+        strided_windows = windows[tuple(slice(None, None, self.slides.get(a, (1, 1))[1]) for a in range(x.ndim))]
+        leading = np.moveaxis(strided_windows, range(x.ndim, x.ndim + len(axes)), range(len(axes)))
+        return np.ascontiguousarray(leading).view(x.dtype)
 
     def source_map(self) -> AffineMap:
         axes, slides = ints(self.axes), self.slides
-        iterators = axis_expressions(len(axes) + rank_of(self.x))
-        places = iterators[len(axes) :]
+        iterators = result_iterators(len(axes) + rank_of(self.x))
+        indices = iterators[len(axes) :]
         for k, axis in enumerate(axes):
-            places[axis] = places[axis] * slides[axis][1] + iterators[k]
-        return AffineMap(len(iterators), 0, tuple(places))
+            indices[axis] = indices[axis] * slides[axis][1] + iterators[k]
+        return AffineMap(len(iterators), 0, tuple(indices))
 
 
 @irdl_op_definition
 class ReverseOp(Movement):
-    """`x` with the order along `axes` turned around.
+    """`x` with the order of the elements along `axes` reversed.
 
     (C1) `axes` are distinct axes of `x`.
     """
@@ -283,22 +283,22 @@ class ReverseOp(Movement):
 
     def source_map(self) -> AffineMap:
         shape = shape_of(self.x)
-        places = axis_expressions(len(shape))
+        indices = result_iterators(len(shape))
         for a in self.reversed_axes:
-            places[a] = places[a] * -1 + (static_size(self, shape[a]) - 1)
-        return AffineMap(len(shape), 0, tuple(places))
+            indices[a] = indices[a] * -1 + (static_size(self, shape[a]) - 1)
+        return AffineMap(len(shape), 0, tuple(indices))
 
 
 @irdl_op_definition
-class ConcatOp(Gathering):
-    """The operands one behind the other along `axis`.
+class ConcatOp(GatherLike):
+    """Concatenates the operands along `axis`.
 
     (C1) there is an operand; (C2) all have one element type and rank; (C3) `axis` is one of their axes; (C4) the sizes of
     the other axes are equal.
     """
 
     name = "dl.concat"
-    TAKES_NARROW: ClassVar[bool] = True
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
     values = var_operand_def(TensorType)
     axis = prop_def(IntegerAttr)
     result = result_def(TensorType)
@@ -310,7 +310,7 @@ class ConcatOp(Gathering):
     def infer(self) -> Sequence[Tensor]:
         if not self.values:
             raise ShapeError("dl.concat: no operands (C1)")
-        element = common_element_type(self, self.values, ANY)
+        element = common_element_type(self, self.values, ALL_KINDS)
         shapes = [shape_of(v) for v in self.values]
         if len({len(s) for s in shapes}) > 1:
             raise ShapeError(f"dl.concat: shapes {', '.join(map(str, shapes))} differ in rank (C2)")
@@ -321,7 +321,9 @@ class ConcatOp(Gathering):
                     result[a] = result[a] + size
                 elif isinstance(size, int) and size != result[a]:
                     if isinstance(result[a], int):
-                        raise ShapeError(f"dl.concat: shapes {', '.join(map(str, shapes))} differ beside axis {axis} (C4)")
+                        raise ShapeError(
+                            f"dl.concat: shapes {', '.join(map(str, shapes))} differ other than along axis {axis} (C4)"
+                        )
                     result[a] = size
         return [tensor_type(result, element)]
 
@@ -335,14 +337,14 @@ class ConcatOp(Gathering):
             size = static_size(self, shape_of(value)[axis])
             if size == 0:
                 continue
-            places = list(indices)
-            places[axis] = clamped(body, shifted(body, indices[axis], -offset), size)
-            element = scalar.extract(body, source, places)
+            source_indices = list(indices)
+            source_indices[axis] = clamp_index(body, add_offset(body, indices[axis], -offset), size)
+            element = scalar.extract(body, source, source_indices)
             if result is None:
                 result = element
             else:
-                reached = body(arith.CmpiOp(indices[axis], scalar.position(body, offset), "sge"))
-                result = scalar.select(body, reached, element, result)
+                is_in_operand = body(arith.CmpiOp(indices[axis], scalar.as_index(body, offset), "sge"))
+                result = scalar.select(body, is_in_operand, element, result)
             offset += size
         if result is None:
             raise ShapeError("dl.concat: an empty result has no elements to gather")

@@ -1,1 +1,1 @@
-"""What programs are made of: kernels, loops and branches, functions to transform; and what is asked of a program as a whole."""
+"""The structure of programs: kernels, control flow, function transformations, symbolic sizes and weight expressions."""

@@ -1,4 +1,4 @@
-"""Gives symbolic sizes their values, in types and properties."""
+"""Binding of symbolic sizes to values, in types and properties."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from dlc import dims
 from dlc.dialects.dl.base import DimsAttr, DlOp, Tensor, attribute, element_type_of, shape_of, tensor_type
-from dlc.dialects.dl.data_dependent.selection import Selection
+from dlc.dialects.dl.data_dependent.selection import SelectionOp
 from dlc.dialects.dl.programs.control import Control
 from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
 from dlc.dims import Size
@@ -16,25 +16,25 @@ from dlc.ir import ArrayAttr, Attribute, Block, DictionaryAttr, FunctionType, Mo
 
 
 def bind_dims(module: ModuleOp, sizes: Mapping[str, Size]) -> None:
-    """Replaces the named symbols of the module's functions by their sizes; kernels have names of their own."""
+    """Replace the named symbols in the module's functions by sizes; kernels have separate symbols."""
     for op in module.ops:
         if isinstance(op, func.FuncOp):
             _bind(op, sizes)
 
 
 def bound_kernel(kernel: KernelOp, sizes: Mapping[str, Size]) -> KernelOp:
-    """A copy of a kernel for these sizes."""
+    """Return a copy of a kernel for these sizes."""
     copy = kernel.clone()
     _bind(copy, sizes)
     return copy
 
 
 def bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Mapping[str, Size]) -> Any:
-    """A copy of an op by itself, for operands of these shapes, and these sizes."""
+    """Return a detached copy of an op for operands of these shapes and for these sizes."""
     types = [tensor_type(shape, element_type_of(v)) for v, shape in zip(op.operands, shapes, strict=True)]
     block = Block(arg_types=types)
     copy = op.clone()
-    # Not while it is cloned: a body may read from around it what is an operand as well.
+    # After cloning, since the op's body may capture a value that is an operand as well.
     copy.operands = block.args
     if isinstance(copy, DlOp):
         _bind_op(copy, sizes, set(block.args))
@@ -47,7 +47,7 @@ def _bind(function: Operation, sizes: Mapping[str, Size]) -> None:
     bound: set[SSAValue] = set()
     for op in function.walk():
         match op:
-            case Selection():
+            case SelectionOp():
                 sizes = _bind_selection(op, sizes, bound)
             case func.FuncOp() | KernelOp():
                 _bind_function(op, sizes, bound)
@@ -72,7 +72,7 @@ def _bind_function(function: func.FuncOp | KernelOp, sizes: Mapping[str, Size], 
 
 
 def _bind_op(op: DlOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
-    """Binds what an op says itself, and infers its types again if that or its operands changed."""
+    """Bind the sizes in an op's properties, and infer its result types again if these or its operand types changed."""
     if not _bind_properties(op, sizes) and not any(v in bound for v in op.operands):
         return
     try:
@@ -83,10 +83,10 @@ def _bind_op(op: DlOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
         raise ShapeError(f"{error}; with {text}, at {op.location}") from error
 
 
-def _bind_selection(op: Selection, sizes: Mapping[str, Size], bound: set[SSAValue]) -> Mapping[str, Size]:
-    """Binds an op as any other; if there is nothing to select from, what data decides is known to be 0 as well."""
+def _bind_selection(op: SelectionOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> Mapping[str, Size]:
+    """Bind a selection op; if it has nothing to select from, bind its data-dependent size to 0 as well."""
     _bind_op(op, sizes, bound)
-    if op.most != 0 or isinstance(op.count, int):
+    if op.max_size != 0 or isinstance(op.count, int):
         return sizes
     sizes = {**sizes, str(op.count): 0}
     _bind_op(op, sizes, bound)
@@ -94,7 +94,7 @@ def _bind_selection(op: Selection, sizes: Mapping[str, Size], bound: set[SSAValu
 
 
 def _bind_declared(op: Control | DispatchOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
-    """Binds an op whose types are said, not inferred."""
+    """Bind an op whose result types are declared, not inferred."""
     _bind_properties(op, sizes)
     blocks = op.blocks if isinstance(op, Control) else ()
     for value in (*op.results, *(a for block in blocks for a in block.args)):
@@ -102,11 +102,11 @@ def _bind_declared(op: Control | DispatchOp, sizes: Mapping[str, Size], bound: s
 
 
 def _bind_properties(op: Operation, sizes: Mapping[str, Size]) -> bool:
-    """Binds the sizes in the properties of an op; whether there are any."""
+    """Bind the sizes in the properties of an op; return whether there are any."""
     if not any(isinstance(value, DimsAttr) for value in op.properties.values()):
         return False
     bound = _bound_entries(op.properties, sizes)
-    # Where `dl` ops have sizes, numbers are an array like any other.
+    # `dl` ops store static sizes as an ordinary integer array.
     plain = isinstance(op, DlOp | Control)
     op.properties |= {n: attribute(v.sizes) if plain and isinstance(v, DimsAttr) else v for n, v in bound.items()}
     return True
@@ -128,6 +128,6 @@ def _bound_type(type_: Attribute, sizes: Mapping[str, Size]) -> Attribute:
 
 def _retype(value: SSAValue, type_: Attribute, bound: set[SSAValue]) -> None:
     if value.type != type_:
-        # Bindings change every type of the function at once: new values would rebuild the whole of it.
+        # Change the type in place: replacing values would rebuild the whole function, all of whose types change.
         cast(Any, value)._type = type_
         bound.add(value)

@@ -1,7 +1,6 @@
-"""Control flow: what runs a number of times that sizes decide, or data, and what runs only if data says so.
+"""Control flow: scan, while, if, print and failure.
 
-Bodies are open: they read values from above as they are, weights among them. What changes from step to step is a block
-argument.
+Bodies capture values of the enclosing block, including weights; values that change between iterations are block arguments.
 """
 
 from __future__ import annotations
@@ -56,79 +55,79 @@ from dlc.ir import (
     var_operand_def,
     var_result_def,
 )
-from dlc.runtime.python_ops.control import failure, repeat, scan, shown
+from dlc.runtime.python_ops.control import format_failure, format_print, scan, while_loop
 
-# Runs a block for these arguments: what it yields.
+# Evaluates a block with these arguments and returns the values that it yields.
 RunBlock = Callable[[Block, Sequence[Array]], Sequence[Array]]
 
 
 @irdl_op_definition
 class FailOp(IRDLOperation):
-    """Ends a branch that cannot be computed: taking it is an error with this message.
+    """Terminates a branch with an error: taking the branch fails with this message.
 
     dl.fail "node 'conv2' (Conv): …"
     dl.fail "node 'rows': index {} is outside axis 0 of size 5" (%index : tensor<i64>)
 
-    Numbers, i64 without axes, stand where the last `{}` of the message are.
+    The operands, rank-0 i64 values, replace the last `{}` of the message.
     """
 
     name = "dl.fail"
     message = prop_def(StringAttr)
-    numbers = var_operand_def(TensorType)
+    message_values = var_operand_def(TensorType)
     traits = traits_def(IsTerminator())
-    assembly_format = "$message (`(` $numbers^ `:` type($numbers) `)`)? attr-dict"
+    assembly_format = "$message (`(` $message_values^ `:` type($message_values) `)`)? attr-dict"
 
-    def __init__(self, message: str, numbers: Sequence[SSAValue] = ()) -> None:
-        super().__init__(operands=[list(numbers)], properties={"message": StringAttr(message)})
+    def __init__(self, message: str, message_values: Sequence[SSAValue] = ()) -> None:
+        super().__init__(operands=[list(message_values)], properties={"message": StringAttr(message)})
 
 
 class Control(PlainOp, ABC):
-    """An op with bodies of `dl` ops, which end in `dl.yield` or `dl.fail`."""
+    """A control-flow op with bodies of `dl` ops, which end in `dl.yield` or `dl.fail`."""
 
     traits = traits_def(Pure())
 
     @abstractmethod
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
-        """The results, by NumPy; `run` runs a body. Raises DlcError where a branch that fails is taken."""
+        """Compute the results with NumPy; `run` evaluates a body. Raises DlcError if a branch that fails is taken."""
 
     def require_body(self, block: Block, arguments: Sequence[Attribute], yielded: Sequence[Attribute]) -> None:
-        """Raises VerifyException unless a body takes, and gives, values of these types."""
+        """Raise VerifyException unless the arguments and results of a body have these types."""
         if [a.type for a in block.args] != list(arguments):
             raise VerifyException(f"{self.name}: a body takes {', '.join(map(str, arguments)) or 'nothing'}")
         match block.last_op:
             case YieldOp(values=values):
                 if [v.type for v in values] != list(yielded):
                     raise VerifyException(f"{self.name}: a body yields {', '.join(map(str, yielded))}")
-            case FailOp(numbers=numbers):
-                if any(v.type != tensor_type((), i64) for v in numbers):
-                    raise VerifyException(f"{self.name}: dl.fail with numbers that are no i64 without axes")
+            case FailOp(message_values=message_values):
+                if any(v.type != tensor_type((), i64) for v in message_values):
+                    raise VerifyException(f"{self.name}: operands of dl.fail must be rank-0 i64")
             case _:
                 raise VerifyException(f"{self.name}: a body must end in dl.yield or dl.fail")
 
 
-class OfFunction(Control, ABC):
-    """A control op that is about one function, its first body."""
+class SingleFunctionControl(Control, ABC):
+    """A control-flow op with a main function, its first body."""
 
     @property
     def block(self) -> Block:
-        """The function."""
+        """The function's block."""
         return self.regions[0].block
 
     @property
     def yielded(self) -> Sequence[SSAValue]:
-        """What the function returns."""
+        """The values that the function returns."""
         last = self.block.last_op
         assert isinstance(last, YieldOp)
         return last.values
 
 
-class Loop(OfFunction, ABC):
-    """A control op with one body, which runs again and again and hands states on."""
+class LoopLikeOp(SingleFunctionControl, ABC):
+    """A loop: its body runs repeatedly and carries states from one iteration to the next."""
 
 
 @irdl_op_definition
-class ScanOp(Loop):
-    """Runs its body for one element of each sequence after the other and hands states on: a recurrence.
+class ScanOp(LoopLikeOp):
+    """A scan (recurrence): runs its body for each element of the sequences, with states carried from iteration to iteration.
 
         %last, %all = dl.scan %first, %xs {states = 1, length = array<i64: 5>}
             : (tensor<4xf32>, tensor<5x4xf32>) -> (tensor<4xf32>, tensor<5x4xf32>) {
@@ -138,11 +137,11 @@ class ScanOp(Loop):
           dl.yield %next, %next : …
         }
 
-    Operands are the first states, then the sequences, whose elements lie along axis 0. The body yields the next states, then
-    one element of each sequence that the steps make; results are the last states and these sequences. If `reverse` is set it
-    goes from the last element to the first; what a step makes has the place of the elements that it was given.
-    (C1) each sequence has `length` elements; (C2) the body takes states and elements of the sequences; (C3) it yields states
-    of the states' types.
+    Operands are the initial states, then the sequences, with elements along axis 0. The body yields the next states, then one
+    element of each result sequence; results are the final states and the result sequences. With `reverse` set it runs from the
+    last element to the first; elements of result sequences have the index of the input elements.
+    (C1) each sequence has `length` elements; (C2) the body takes states and elements of the sequences; (C3) it yields states of
+    the states' types.
     """
 
     name = "dl.scan"
@@ -155,13 +154,13 @@ class ScanOp(Loop):
 
     @classmethod
     def of(cls, arguments: Sequence[SSAValue], body: Block, states: int, length: Size, reverse: bool = False) -> Self:
-        """The op over these operands, with the result types that follow from its body."""
+        """Create the op with these operands; the result types follow from the body."""
         properties = {"states": attribute(states), "length": attribute((length,))}
         if reverse:
             properties["reverse"] = attribute(True)
-        yielded = body.last_op
-        assert isinstance(yielded, YieldOp)
-        results = _scan_results(yielded.values, states, length)
+        yield_op = body.last_op
+        assert isinstance(yield_op, YieldOp)
+        results = _scan_results(yield_op.values, states, length)
         return cls.create(operands=arguments, result_types=results, properties=properties, regions=[Region(body)])
 
     @property
@@ -170,50 +169,50 @@ class ScanOp(Loop):
 
     @property
     def steps(self) -> Size:
-        """How often the body runs."""
+        """The number of iterations."""
         return sizes(self.length)[0]
 
     @property
-    def goes_back(self) -> bool:
-        """Whether the first step has the last elements."""
+    def is_reverse(self) -> bool:
+        """Return whether the scan runs from the last elements to the first."""
         return flag(self.reverse)
 
     def verify_(self) -> None:
         count = self.state_count
         if not 0 <= count <= min(len(self.arguments), len(self.results)) or len(sizes(self.length)) != 1:
-            raise VerifyException("dl.scan: its operands and results are not as many as it has states, or it has no length")
+            raise VerifyException(f"dl.scan: expected at least {count} operands and results, its states, and one length")
         states, sequences = self.arguments[:count], self.arguments[count:]
         if any(shape_of(v)[:1] != (self.steps,) for v in sequences):
-            raise VerifyException(f"dl.scan: a sequence has not {self.steps} elements (C1)")
+            raise VerifyException(f"dl.scan: expected sequences of {self.steps} elements (C1)")
         elements = [tensor_type(shape_of(v)[1:], element_type_of(v)) for v in sequences]
-        made = [tensor_type(shape_of(r)[1:], element_type_of(r)) for r in self.results[count:]]
-        kept = [v.type for v in states]
-        self.require_body(self.block, [*kept, *elements], [*kept, *made])
+        result_elements = [tensor_type(shape_of(r)[1:], element_type_of(r)) for r in self.results[count:]]
+        state_types = [v.type for v in states]
+        self.require_body(self.block, [*state_types, *elements], [*state_types, *result_elements])
         if not isinstance(self.block.last_op, YieldOp) or [r.type for r in self.results] != list(
             _scan_results(self.yielded, count, self.steps)
         ):
-            raise VerifyException("dl.scan: its results are not what its body makes")
+            raise VerifyException("dl.scan: result types do not match the values that the body yields (C3)")
 
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
         def empty() -> list[Array]:
-            made = self.results[self.state_count :]
-            return [np.zeros([int(s) for s in shape_of(r)], numpy_dtype(element_type_of(r))) for r in made]
+            sequences = self.results[self.state_count :]
+            return [np.zeros([int(s) for s in shape_of(r)], numpy_dtype(element_type_of(r))) for r in sequences]
 
         def step(arguments: Sequence[Array]) -> Sequence[Array]:
             return run(self.block, arguments)
 
-        return scan(operands, self.state_count, int(self.steps), empty, step, self.goes_back)
+        return scan(operands, self.state_count, int(self.steps), empty, step, self.is_reverse)
 
 
 def _scan_results(yielded: Sequence[SSAValue], states: int, length: Size) -> list[Tensor]:
-    """The types of the last states, and of the sequences of what else a body yields."""
-    made = [tensor_type((length, *shape_of(v)), element_type_of(v)) for v in yielded[states:]]
-    return [*map(tensor_of, yielded[:states]), *made]
+    """Return the types of the final states, and of the sequences of the other yielded values."""
+    sequences = [tensor_type((length, *shape_of(v)), element_type_of(v)) for v in yielded[states:]]
+    return [*map(tensor_of, yielded[:states]), *sequences]
 
 
 @irdl_op_definition
-class WhileOp(Loop):
-    """Runs its body while a condition holds that the body computes: a loop whose number of iterations is data.
+class WhileOp(LoopLikeOp):
+    """A while loop: runs its body as long as the condition that the body computes is true.
 
         %last = dl.while %begin, %first : (tensor<i1>, tensor<4xf32>) -> (tensor<4xf32>) {
         ^bb0(%state: tensor<4xf32>):
@@ -222,9 +221,9 @@ class WhileOp(Loop):
           dl.yield %again, %next : tensor<i1>, tensor<4xf32>
         }
 
-    Operands are whether it runs at all, and the first states; the body yields whether it runs again, and the next states.
-    Results are the last states.
-    (C1) conditions are bools without axes; (C2) the body takes states; (C3) it yields states of the states' types.
+    Operands are the condition of the first iteration and the initial states; the body yields the condition of the next
+    iteration and the next states. Results are the final states.
+    (C1) conditions are rank-0 bools; (C2) the body takes states; (C3) it yields states of the states' types.
     """
 
     name = "dl.while"
@@ -235,7 +234,7 @@ class WhileOp(Loop):
 
     @classmethod
     def of(cls, condition: SSAValue, states: Sequence[SSAValue], body: Block) -> Self:
-        """The op over these operands."""
+        """Create the op with these operands."""
         return cls.create(operands=[condition, *states], result_types=[v.type for v in states], regions=[Region(body)])
 
     def verify_(self) -> None:
@@ -243,15 +242,15 @@ class WhileOp(Loop):
         states = [v.type for v in self.arguments]
         self.require_body(self.block, states, [tensor_type((), i1), *states])
         if not isinstance(self.block.last_op, YieldOp) or [r.type for r in self.results] != states:
-            raise VerifyException("dl.while: its results do not have the states' types (C3)")
+            raise VerifyException("dl.while: result types differ from the types of the states (C3)")
 
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
-        return repeat(operands, lambda arguments: run(self.block, arguments))
+        return while_loop(operands, lambda arguments: run(self.block, arguments))
 
 
 @irdl_op_definition
 class IfOp(Control):
-    """Runs one of two bodies.
+    """A conditional: runs one of two bodies.
 
         %y = dl.if %condition : (tensor<i1>) -> (tensor<4xf32>) {
           %a = dl.exp %x : …
@@ -260,9 +259,9 @@ class IfOp(Control):
           dl.fail "node 'reshape_1' (Reshape): …"
         }
 
-    The first body runs where the condition holds, the second where it does not; the results are what it yields. One without
-    results is there for the error that its other body is.
-    (C1) the condition is a bool without axes; (C2) bodies take nothing and yield values of the results' types.
+    The first body runs if the condition is true, else the second; the results are the values that it yields. An op without
+    results serves as a check: its other body fails.
+    (C1) the condition is a rank-0 bool; (C2) bodies take no arguments and yield values of the results' types.
     """
 
     name = "dl.if"
@@ -273,7 +272,7 @@ class IfOp(Control):
 
     @classmethod
     def of(cls, condition: SSAValue, then: Block, otherwise: Block, types: Sequence[Attribute]) -> Self:
-        """The op with results of these types."""
+        """Create the op with results of these types."""
         return cls.create(operands=[condition], result_types=types, regions=[Region(then), Region(otherwise)])
 
     def verify_(self) -> None:
@@ -284,10 +283,10 @@ class IfOp(Control):
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
         (condition,) = operands
         block = self.blocks[0 if condition else 1]
-        made = run(block, ())
+        results = run(block, ())
         if isinstance(block.last_op, FailOp):
-            raise DlcError(failure(block.last_op.message.data, [int(n) for n in made]))
-        return made
+            raise DlcError(format_failure(block.last_op.message.data, [int(n) for n in results]))
+        return results
 
 
 @irdl_op_definition
@@ -296,9 +295,9 @@ class PrintOp(Control):
 
         dl.print %x {pieces = ["x is ", ".3f", ""]} : (tensor<4xf32>) -> ()
 
-    `pieces` are texts, and between two of them how an operand is formatted. It has no results, so that nothing takes it away;
-    where it stands among others is the order in which they print.
-    (C1) there is a text before and behind every operand.
+    `pieces` alternates between literal text and the format of the next operand. The op has no results and is never removed;
+    print ops run in program order.
+    (C1) every operand is preceded and followed by a text.
     """
 
     name = "dl.print"
@@ -318,35 +317,35 @@ class PrintOp(Control):
             raise VerifyException(f"{self.name}: {len(self.pieces)} pieces for {len(self.arguments)} operands (C1)")
 
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
-        print(shown(self.texts, operands))
+        print(format_print(self.texts, operands))
         return ()
 
 
 def has_effect(op: Operation) -> bool:
-    """Whether an op does something that is seen without its results: it prints, or something in its bodies does."""
+    """Return whether an op has side effects: it prints, or an op in its bodies does."""
     return isinstance(op, Control) and contains(op, PrintOp)
 
 
 def require_condition(op: Control, condition: SSAValue) -> None:
-    """Raises VerifyException for a condition that is no bool without axes."""
+    """Raise VerifyException unless a condition is a rank-0 bool."""
     if condition.type != tensor_type((), i1):
-        raise VerifyException(f"{op.name}: a condition that is no bool without axes (C1)")
+        raise VerifyException(f"{op.name}: condition of type {condition.type}; expected a rank-0 bool (C1)")
 
 
 def captured(block: Block) -> list[SSAValue]:
-    """The values from outside that the ops of a body, and of bodies in it, read; each once, in order."""
-    inside: set[SSAValue] = set()
-    found: dict[SSAValue, None] = {}
+    """Return the values defined outside that the ops of a body, including nested bodies, read; each once, in order."""
+    defined: set[SSAValue] = set()
+    captured_values: dict[SSAValue, None] = {}
 
     def visit(block: Block) -> None:
-        inside.update(block.args)
+        defined.update(block.args)
         for op in block.ops:
             for value in op.operands:
-                if value not in inside:
-                    found[value] = None
+                if value not in defined:
+                    captured_values[value] = None
             for region in op.regions:
                 visit(region.block)
-            inside.update(op.results)
+            defined.update(op.results)
 
     visit(block)
-    return list(found)
+    return list(captured_values)

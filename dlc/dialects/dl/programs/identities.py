@@ -1,4 +1,4 @@
-"""Identities: values as they are, with a word to the compiler about them."""
+"""Identity ops: they return their operand and give the compiler information about it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dlc.ir import SSAValue, TensorType, irdl_op_definition, operand_def, result
 
 @irdl_op_definition
 class StopGradientOp(Unary):
-    """`x`, a constant to whoever differentiates."""
+    """`x`, treated as a constant by differentiation."""
 
     name = "dl.stop_gradient"
-    TAKES_NARROW: ClassVar[bool] = True
-    KINDS: ClassVar[tuple[str, ...]] = ("float", "integer", "bool", "narrow")
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
+    KINDS: ClassVar[tuple[str, ...]] = ("float", "integer", "bool", "storage-only")
 
     def numpy(self, x: Array) -> Array:
         return x
@@ -27,15 +27,15 @@ class StopGradientOp(Unary):
 
 
 @irdl_op_definition
-class AfterOp(DlOp):
-    """`x`, but not before `y` is there: what reads the result runs after what makes `y`.
+class AddDependencyOp(DlOp):
+    """`x`, ordered after `y`: ops that read the result run after the op that computes `y`.
 
-    Two of them are the same value only if both operands are, so that what is computed anew from the result is not found to
-    be there already. It is a name for the buffer of `x`, and copies nothing. `y` may be of any type.
+    Two such ops are equal only if both operands are, so that CSE does not replace ops that recompute values from the result.
+    The result is a view of the buffer of `x`. `y` may have any type.
     """
 
-    name = "dl.after"
-    TAKES_NARROW: ClassVar[bool] = True
+    name = "dl.add_dependency"
+    ACCEPTS_STORAGE_ONLY: ClassVar[bool] = True
     x = operand_def(TensorType)
     y = operand_def(TensorType)
     result = result_def(TensorType)

@@ -1,10 +1,10 @@
-"""The two tracks of a program: kernels, and the dispatches that run them.
+"""Kernels, and the dispatches that run them.
 
     %y = dl.dispatch @conv_relu(%x, %w) : (tensor<…>, tensor<…>) -> tensor<…>  loc(fused["conv1", "relu1"])
     dl.kernel @conv_relu(%x: tensor<…>, %w: tensor<…>) -> tensor<…> { …; dl.yield %r : tensor<…> }
 
-A kernel is a pure function of `dl` ops; equal kernels are one symbol. A dispatch's location lists the origins of its
-kernel's ops in order; an op inside a kernel has the location `loc("#0")`, `loc("#1")`, …: its place in that list.
+A kernel is a pure function of `dl` ops; equal kernels share one symbol. The location of a dispatch lists the locations of its
+kernel's ops in order; an op inside a kernel has the location `loc("#0")`, `loc("#1")`, …: an index into that list.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from dlc.ir import (
     var_result_def,
 )
 
-# The attribute of a kernel that says which sizes its plans are made for.
+# The attribute of a kernel with the representative sizes that its tile plans are optimized for.
 REPRESENTATIVE = "representative"
-# The attribute of a kernel and its dispatches that says of each result which argument's memory it takes, -1 of a new one.
-OVER = "over"
-# The attribute of a kernel that says which arguments may have blocks of zeros, or of what is not true: what a mask hides.
+# The attribute of a kernel and its dispatches with the argument whose memory each result reuses, -1 for new memory.
+OUTPUT_ALIASES = "output_aliases"
+# The attribute of a kernel with the arguments that may contain blocks of zeros or false values, such as masked weights.
 ZEROS = "zeros"
 
 
 @irdl_op_definition
 class YieldOp(IRDLOperation):
-    """Ends a kernel, or the body of a loop; its operands are what that gives."""
+    """Terminates a kernel or the body of a loop; its operands are the results."""
 
     name = "dl.yield"
     values = var_operand_def()
@@ -66,12 +66,12 @@ class YieldOp(IRDLOperation):
 class KernelOp(IRDLOperation):
     """A function of `dl` ops that becomes one kernel.
 
-    Of an argument that a result is written `over`, it finds the elements there, and leaves those that it does not change.
-    It may serve several sizes: they are symbols `s0`, `s1`, … in its types, which each dispatch gives a meaning. The
-    attribute `representative` has an entry for each. Whether an argument of those that `zeros` names has a block of zeros is
-    for the kernel to see when it runs; what it computes does not hang on the attribute.
+    If a result aliases an argument (`output_aliases`), the kernel finds the argument's elements in the result and keeps those
+    that it does not change. A dynamic-shape kernel has symbols `s0`, `s1`, … in its types, for which each dispatch gives sizes;
+    the attribute `representative` has an entry for each. The kernel tests at run time whether an argument listed in `zeros` has
+    a block of zeros; its results do not depend on the attribute.
 
-    (C1) block arguments have the inputs' types; (C2) the yielded values have the results' types; (C3) it runs no kernel.
+    (C1) block arguments have the inputs' types; (C2) the yielded values have the results' types; (C3) it contains no dispatch.
     """
 
     name = "dl.kernel"
@@ -89,7 +89,7 @@ class KernelOp(IRDLOperation):
 
     @property
     def representative(self) -> tuple[int, ...]:
-        """The sizes that its plans are made for, one for each that a dispatch gives."""
+        """The sizes that tile plans are optimized for, one per symbol."""
         return ints(self.attributes.get(REPRESENTATIVE))
 
     @property
@@ -111,7 +111,7 @@ class KernelOp(IRDLOperation):
         if tuple(v.type for v in self.yielded) != self.function_type.outputs.data:
             raise VerifyException(f"dl.kernel @{self.symbol}: dl.yield does not have the types of its results (C2)")
         if contains(self, DispatchOp):
-            raise VerifyException(f"dl.kernel @{self.symbol}: a kernel runs no other one (C3)")
+            raise VerifyException(f"dl.kernel @{self.symbol}: a kernel cannot contain dl.dispatch (C3)")
 
     def print(self, printer: Printer) -> None:
         printer.print_string(" ")
@@ -138,20 +138,20 @@ class KernelOp(IRDLOperation):
         return op
 
 
-def written_over(op: Operation) -> dict[int, int]:
-    """The results of a kernel or a dispatch that are written over arguments, and those, by number."""
-    return {result: argument for result, argument in enumerate(ints(op.attributes.get(OVER))) if argument >= 0}
+def output_aliases(op: Operation) -> dict[int, int]:
+    """Return a map from the results of a kernel or dispatch that alias an argument to the index of that argument."""
+    return {result: argument for result, argument in enumerate(ints(op.attributes.get(OUTPUT_ALIASES))) if argument >= 0}
 
 
-# Of a result: the number of the argument whose memory it takes, which the caller gives away.
+# The attribute of a result with the index of the donated argument whose memory it reuses.
 DONOR = "dl.donor"
-# On an entry: it is a part of a program, which goes on with its results.
-PART = "dl.part"
+# The attribute of an entry function that is a segment of a program: further segments read its results.
+SEGMENT = "dl.segment"
 
 
 @irdl_op_definition
 class DispatchOp(IRDLOperation):
-    """Runs a kernel on tensors. (C1) operand and result types are the kernel's, with `sizes` for its symbols."""
+    """Runs a kernel on tensors. (C1) operand and result types are the kernel's, with `sizes` substituted for its symbols."""
 
     name = "dl.dispatch"
     callee = prop_def(SymbolRefAttr)
@@ -175,5 +175,5 @@ class DispatchOp(IRDLOperation):
 
 
 def empty_kernel(name: str, inputs: Sequence[Attribute], outputs: Sequence[Attribute]) -> KernelOp:
-    """A kernel with its block arguments and no ops yet."""
+    """Return a kernel with block arguments and no ops."""
     return KernelOp(name, FunctionType.from_lists(inputs, outputs), Region(Block(arg_types=inputs)))

@@ -1,8 +1,7 @@
-"""Transformations of functions: derivatives and batches, as ops whose body is what they transform.
+"""Transformations of functions: derivatives and vmap, as ops whose body is the function.
 
-Bodies are open, as those of loops and branches are: what is read from above stays the same in every lane and has no
-tangent. The first pass of the `dl` stage puts plain ops in the place of each, the innermost first, so that nothing after it
-knows of them.
+Bodies capture values of the enclosing block, as those of loops do; captured values are unbatched and have no tangent. The first
+pass of the `dl` stage expands each op to ordinary ops, the innermost first, so that no later pass sees them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Self
 
 from dlc.dialects.dl.base import Array, Tensor, attribute, element_type_of, ints, number, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.dtypes import is_float
-from dlc.dialects.dl.programs.control import OfFunction, RunBlock
+from dlc.dialects.dl.programs.control import RunBlock, SingleFunctionControl
 from dlc.dialects.dl.programs.program import YieldOp
 from dlc.errors import CompileError
 from dlc.ir import (
@@ -33,38 +32,38 @@ from dlc.ir import (
     var_result_def,
 )
 
-# An axis that a value has not: it is the same in every lane.
+# The batch axis of an unbatched value.
 NOT_BATCHED = -1
 
 
-class Transformation(OfFunction, ABC):
-    """A function of its operands, transformed."""
+class Transformation(SingleFunctionControl, ABC):
+    """A transformed function, applied to the operands."""
 
     arguments = var_operand_def(TensorType)
     outputs = var_result_def(TensorType)
 
     @abstractmethod
     def results_of_body(self) -> Sequence[Tensor]:
-        """The result types that follow from the body."""
+        """Return the result types that follow from the body."""
 
     def with_results(self) -> Self:
-        """The new op, given its results."""
+        """Give the new op its results, and return it."""
         self.results = type(self.results)(OpResult(t, self, i) for i, t in enumerate(self.results_of_body()))
         return self
 
     def require_results(self) -> None:
-        """Raises VerifyException unless the results are what follows from the body."""
+        """Raise VerifyException unless the result types follow from the body."""
         if not isinstance(self.block.last_op, YieldOp) or [r.type for r in self.results] != list(self.results_of_body()):
-            raise VerifyException(f"{self.name}: its results are not what follows from its body")
+            raise VerifyException(f"{self.name}: result types do not match those that follow from the body")
 
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
-        raise CompileError(f"{self.name} is still there; the pass expand-transformations puts plain ops in its place")
+        raise CompileError(f"{self.name} was not expanded; run the pass expand-transformations first")
 
 
 class Derivative(Transformation, ABC):
-    """A derivative of a function with respect to some of its arguments, `wrt`.
+    """A derivative of a function with respect to the arguments `wrt`.
 
-    Operands are the function's arguments, then the tangents or cotangents that it begins with.
+    Operands are the function's arguments, then the seeds: tangents or cotangents.
     """
 
     wrt = prop_def(DenseArrayBase)
@@ -81,27 +80,27 @@ class Derivative(Transformation, ABC):
 
     @property
     def seeds(self) -> Sequence[SSAValue]:
-        """The tangents or cotangents given."""
+        """The tangents or cotangents among the operands."""
         return self.operands[len(self.block.args) :]
 
     @property
     @abstractmethod
     def seeded(self) -> Sequence[SSAValue]:
-        """The values that the tangents or cotangents given are of."""
+        """The values that the seeds are tangents or cotangents of."""
 
     def verify_(self) -> None:
         primals = [v.type for v in self.primals]
         if any(not 0 <= i < len(primals) or not is_float(element_type_of(primals[i])) for i in self.wrt_indices):
-            raise VerifyException(f"{self.name}: wrt {self.wrt_indices} are not float arguments (C2)")
+            raise VerifyException(f"{self.name}: wrt {self.wrt_indices}; expected indices of float arguments (C2)")
         self.require_body(self.block, primals, [v.type for v in self.yielded])
         if [v.type for v in self.seeds] != [v.type for v in self.seeded]:
-            raise VerifyException(f"{self.name}: tangents or cotangents differ in type from what they are of (C3)")
+            raise VerifyException(f"{self.name}: tangents or cotangents differ in type from their primal values (C3)")
         self.require_results()
 
 
 @irdl_op_definition
 class JvpOp(Derivative):
-    """The results of a function, and their tangents: forward mode.
+    """Forward mode: the results of a function, and their tangents.
 
         %y, %dy = dl.jvp %x, %dx {wrt = array<i64: 0>} : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
         ^bb0(%x: tensor<4xf32>):
@@ -110,15 +109,15 @@ class JvpOp(Derivative):
         }
 
     Operands are the arguments, then a tangent for each of `wrt`; results are those of the function, then a tangent for each
-    of them that is of floats.
-    (C1) the body takes the arguments; (C2) `wrt` are arguments of floats; (C3) tangents have the types of their arguments.
+    float result.
+    (C1) the body takes the arguments; (C2) `wrt` are float arguments; (C3) tangents have the types of their arguments.
     """
 
     name = "dl.jvp"
 
     @classmethod
     def of(cls, primals: Sequence[SSAValue], tangents: Sequence[SSAValue], body: Block, wrt: Sequence[int]) -> Self:
-        """The op over these operands."""
+        """Create the op with these operands."""
         op = cls.create(operands=[*primals, *tangents], properties={"wrt": attribute(wrt)}, regions=[Region(body)])
         return op.with_results()
 
@@ -133,7 +132,7 @@ class JvpOp(Derivative):
 
 @irdl_op_definition
 class VjpOp(Derivative):
-    """The results of a function, and the cotangents of its arguments: reverse mode.
+    """Reverse mode: the results of a function, and the cotangents of its arguments.
 
         %y, %gx = dl.vjp %x, %gy {wrt = array<i64: 0>, of = array<i64: 0>} : (…) -> (…) {
         ^bb0(%x: tensor<4xf32>):
@@ -141,9 +140,9 @@ class VjpOp(Derivative):
           dl.yield %s : tensor<4xf32>
         }
 
-    Operands are the arguments, then a cotangent for each result of `of`; those of the others are zero. Results are those of
+    Operands are the arguments, then a cotangent for each result of `of`; the other cotangents are zero. Results are those of
     the function, then a cotangent for each argument of `wrt`.
-    (C1) the body takes the arguments; (C2) `wrt` are arguments and `of` results of floats; (C3) cotangents have the types of
+    (C1) the body takes the arguments; (C2) `wrt` are float arguments and `of` float results; (C3) cotangents have the types of
     their results.
     """
 
@@ -154,7 +153,7 @@ class VjpOp(Derivative):
     def of(
         cls, primals: Sequence[SSAValue], cotangents: Sequence[SSAValue], body: Block, wrt: Sequence[int], of: Sequence[int]
     ) -> Self:
-        """The op over these operands."""
+        """Create the op with these operands."""
         properties = {"wrt": attribute(wrt), "of": attribute(of)}
         op = cls.create(operands=[*primals, *cotangents], properties=properties, regions=[Region(body)])
         return op.with_results()
@@ -173,7 +172,7 @@ class VjpOp(Derivative):
 
 @irdl_op_definition
 class VmapOp(Transformation):
-    """A function of one lane, of all lanes at once.
+    """Applies a function to every entry of a batch: the body is the function of one entry.
 
         %y = dl.vmap %x, %w {size = 8, in_axes = array<i64: 0, -1>, out_axes = array<i64: 1>}
             : (tensor<8x4xf32>, tensor<4xf32>) -> (tensor<4x8xf32>) {
@@ -182,9 +181,9 @@ class VmapOp(Transformation):
           dl.yield %p : tensor<4xf32>
         }
 
-    `in_axes` and `out_axes` say along which axis the lanes of an operand or a result lie; -1: it has no lanes.
-    (C1) operands with lanes have `size` of them; (C2) the body takes the operands without the axis of their lanes; (C3) a
-    result without lanes is computed from nothing that has lanes, which expanding the op verifies.
+    `in_axes` and `out_axes` are the batch axes of operands and results; -1: unbatched.
+    (C1) batch axes have the size `size`; (C2) the body takes the operands without their batch axes; (C3) an unbatched result
+    does not depend on a batched value, which the expansion of the op verifies.
     """
 
     name = "dl.vmap"
@@ -195,45 +194,45 @@ class VmapOp(Transformation):
 
     @classmethod
     def of(cls, arguments: Sequence[SSAValue], body: Block, size: int, in_axes: Sequence[int], out_axes: Sequence[int]) -> Self:
-        """The op over these operands."""
+        """Create the op with these operands."""
         properties = {"size": attribute(size), "in_axes": attribute(in_axes), "out_axes": attribute(out_axes)}
         return cls.create(operands=arguments, properties=properties, regions=[Region(body)]).with_results()
 
     @property
-    def lanes(self) -> int:
+    def batch_size(self) -> int:
         return int(number(self.size))
 
     def results_of_body(self) -> Sequence[Tensor]:
-        return [with_lanes(v, axis, self.lanes) for v, axis in zip(self.yielded, ints(self.out_axes), strict=True)]
+        return [add_batch_axis(v, axis, self.batch_size) for v, axis in zip(self.yielded, ints(self.out_axes), strict=True)]
 
     def verify_(self) -> None:
         if len(ints(self.in_axes)) != len(self.arguments) or len(ints(self.out_axes)) != len(self.results):
             raise VerifyException("dl.vmap: in_axes and out_axes need an entry per operand and per result")
         for v, axis in zip(self.arguments, ints(self.in_axes), strict=True):
-            if axis != NOT_BATCHED and shape_of(v)[axis : axis + 1] != (self.lanes,):
-                raise VerifyException(f"dl.vmap: axis {axis} of {shape_of(v)} has not {self.lanes} lanes (C1)")
-        lane = [without_lanes(v, axis) for v, axis in zip(self.arguments, ints(self.in_axes), strict=True)]
-        self.require_body(self.block, lane, [v.type for v in self.yielded])
+            if axis != NOT_BATCHED and shape_of(v)[axis : axis + 1] != (self.batch_size,):
+                raise VerifyException(f"dl.vmap: axis {axis} of {shape_of(v)} must have the batch size {self.batch_size} (C1)")
+        unbatched_types = [remove_batch_axis(v, axis) for v, axis in zip(self.arguments, ints(self.in_axes), strict=True)]
+        self.require_body(self.block, unbatched_types, [v.type for v in self.yielded])
         self.require_results()
 
 
-def with_lanes(value: SSAValue | Attribute, axis: int, size: int) -> Tensor:
-    """The type of values of this type in `size` lanes along an axis."""
+def add_batch_axis(value: SSAValue | Attribute, axis: int, size: int) -> Tensor:
+    """Return the type of a value with a batch axis of `size` inserted at `axis`."""
     shape = shape_of(value)
     return (
         tensor_of(value) if axis == NOT_BATCHED else tensor_type((*shape[:axis], size, *shape[axis:]), element_type_of(value))
     )
 
 
-def without_lanes(value: SSAValue | Attribute, axis: int) -> Tensor:
-    """The type of one lane of a value."""
+def remove_batch_axis(value: SSAValue | Attribute, axis: int) -> Tensor:
+    """Return the type of a value without its batch axis."""
     shape = shape_of(value)
-    left = (*shape[:axis], *shape[axis + 1 :])
-    return tensor_of(value) if axis == NOT_BATCHED else tensor_type(left, element_type_of(value))
+    result_shape = (*shape[:axis], *shape[axis + 1 :])
+    return tensor_of(value) if axis == NOT_BATCHED else tensor_type(result_shape, element_type_of(value))
 
 
-class Custom(Transformation, ABC):
-    """A function that says how it is differentiated; where nobody does, it is its first body."""
+class CustomDerivativeRule(Transformation, ABC):
+    """A function with a custom derivative rule; if it is not differentiated, it is its first body."""
 
     def results_of_body(self) -> Sequence[Tensor]:
         return [tensor_of(v) for v in self.yielded]
@@ -244,8 +243,8 @@ class Custom(Transformation, ABC):
 
 
 @irdl_op_definition
-class CustomJvpOp(Custom):
-    """A function, and its results with their tangents by a rule.
+class CustomJvpOp(CustomDerivativeRule):
+    """A function with a custom rule for tangents (forward mode).
 
         %y = dl.custom_jvp %x : (tensor<4xf32>) -> (tensor<4xf32>) {
         ^bb0(%x: tensor<4xf32>):
@@ -257,8 +256,8 @@ class CustomJvpOp(Custom):
           dl.yield %y, %dy : tensor<4xf32>, tensor<4xf32>
         }
 
-    The rule takes the arguments, then a tangent for each of them that is of floats; it yields the results, then a tangent for
-    each of them that is of floats.
+    The rule takes the arguments, then a tangent for each float argument; it yields the results, then a tangent for each float
+    result.
     """
 
     name = "dl.custom_jvp"
@@ -267,7 +266,7 @@ class CustomJvpOp(Custom):
 
     @classmethod
     def of(cls, arguments: Sequence[SSAValue], body: Block, rule: Block) -> Self:
-        """The op over these operands."""
+        """Create the op with these operands."""
         return cls.create(operands=arguments, regions=[Region(body), Region(rule)]).with_results()
 
     def verify_(self) -> None:
@@ -277,13 +276,13 @@ class CustomJvpOp(Custom):
 
 
 @irdl_op_definition
-class CustomVjpOp(Custom):
-    """A function, and the cotangents of its arguments by a rule.
+class CustomVjpOp(CustomDerivativeRule):
+    """A function with a custom rule for cotangents (reverse mode).
 
         %y = dl.custom_vjp %x : (tensor<4xf32>) -> (tensor<4xf32>) {function} {forward} {backward}
 
-    `forward` takes the arguments and yields the results, then what `backward` reads: it takes that, then a cotangent for each
-    result of floats, and yields one for each argument of floats.
+    `forward` takes the arguments and yields the results, then the residuals. `backward` takes the residuals, then a cotangent
+    for each float result, and yields a cotangent for each float argument.
     """
 
     name = "dl.custom_vjp"
@@ -293,21 +292,21 @@ class CustomVjpOp(Custom):
 
     @classmethod
     def of(cls, arguments: Sequence[SSAValue], body: Block, forward: Block, backward: Block) -> Self:
-        """The op over these operands."""
+        """Create the op with these operands."""
         return cls.create(operands=arguments, regions=[Region(body), Region(forward), Region(backward)]).with_results()
 
     def verify_(self) -> None:
         super().verify_()
         arguments, results = ([tensor_of(v) for v in values] for values in (self.arguments, self.yielded))
         forward, backward = self.blocks[1:]
-        made = [tensor_of(v) for v in forward.last_op.operands] if forward.last_op is not None else []
-        self.require_body(forward, arguments, [*results, *made[len(results) :]])
-        self.require_body(backward, [*made[len(results) :], *floats(results)], floats(arguments))
+        forward_types = [tensor_of(v) for v in forward.last_op.operands] if forward.last_op is not None else []
+        self.require_body(forward, arguments, [*results, *forward_types[len(results) :]])
+        self.require_body(backward, [*forward_types[len(results) :], *floats(results)], floats(arguments))
 
 
 @irdl_op_definition
-class CheckpointOp(Custom):
-    """A function of which reverse mode keeps only the arguments: it is computed again for the cotangents.
+class CheckpointOp(CustomDerivativeRule):
+    """A function whose intermediate values reverse mode recomputes from the arguments instead of storing them.
 
     %y = dl.checkpoint %x : (tensor<4xf32>) -> (tensor<4xf32>) {
     ^bb0(%x: tensor<4xf32>):
@@ -321,10 +320,10 @@ class CheckpointOp(Custom):
 
     @classmethod
     def of(cls, arguments: Sequence[SSAValue], body: Block) -> Self:
-        """The op over these operands."""
+        """Create the op with these operands."""
         return cls.create(operands=arguments, regions=[Region(body)]).with_results()
 
 
 def floats(types: Sequence[Tensor]) -> list[Tensor]:
-    """Those that are of floats: what has tangents."""
+    """Return the types with float elements: those that have tangents."""
     return [t for t in types if is_float(t.element_type)]

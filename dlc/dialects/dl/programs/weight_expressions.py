@@ -1,67 +1,66 @@
-"""Which values depend on nothing but weights and literals: the one answer for passes, and for what evaluates them."""
+"""Weight expressions: values that depend on weights and literals only."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dlc.dialects.dl.base import DlOp, has_open_sizes, is_open
+from dlc.dialects.dl.base import DlOp, has_symbolic_dims, has_symbolic_sizes
 from dlc.dialects.dl.interfaces import DataDependent
 from dlc.ir import Block, Operation, SSAValue
 
 
 class WeightExpressions:
-    """The values that depend on nothing but weights and literals.
+    """The set of values that depend on weights and literals only, which have static sizes.
 
-    They are evaluated once, before the first run, so that work moved into them is free: their sizes are known then, and no
-    data has a part in them. What is asked is looked for through the producers, and answers are kept: ask one instance while
-    a pass runs.
+    They are evaluated once, before the first run, so that work that is moved into them is free. Membership is determined
+    through the producers and memoized: use one instance while a pass runs.
     """
 
     def __init__(self) -> None:
-        self._known: dict[Operation | Block, bool] = {}
+        self._cache: dict[Operation | Block, bool] = {}
 
     def __contains__(self, value: SSAValue) -> bool:
-        known = self._known.get(value.owner)
-        return self.holds(value.owner) if known is None else known
+        cached = self._cache.get(value.owner)
+        return self.holds(value.owner) if cached is None else cached
 
     def holds(self, owner: Operation | Block) -> bool:
-        """Whether the results of an op are such values; arguments of a block are not."""
-        known = self._known
-        if (found := known.get(owner)) is not None:
-            return found
+        """Return whether the results of an op are weight expressions; block arguments are not."""
+        cache = self._cache
+        if (cached := cache.get(owner)) is not None:
+            return cached
         pending: list[Any] = [owner]
         while pending:
             op = pending.pop()
             if not _MAY_BE_EVALUATED[op.__class__]:
-                known[op] = False
+                cache[op] = False
                 continue
             unknown: list[Operation | Block] = []
             for value in op.operands:
-                source = known.get(value.owner)
+                source = cache.get(value.owner)
                 if source is None:
                     unknown.append(value.owner)
                 elif not source:
-                    known[op] = False
+                    cache[op] = False
                     break
             else:
                 if unknown:
                     pending += [op, *unknown]
                 else:
-                    known[op] = _has_known_sizes(op)
-        return known[owner]
+                    cache[op] = _has_static_sizes(op)
+        return cache[owner]
 
 
 class _MayBeEvaluated(dict[type, bool]):
-    """Whether ops of a class may give such values of such operands; other ops, and blocks, do not."""
+    """A memoized map from op classes to whether their results can be weight expressions; False for blocks."""
 
     def __missing__(self, kind: type) -> bool:
-        found = self[kind] = issubclass(kind, DlOp) and not issubclass(kind, DataDependent)
-        return found
+        is_allowed = self[kind] = issubclass(kind, DlOp) and not issubclass(kind, DataDependent)
+        return is_allowed
 
 
 _MAY_BE_EVALUATED = _MayBeEvaluated()
 
 
-def _has_known_sizes(op: DlOp) -> bool:
-    """Whether the sizes that an op says and makes are numbers."""
-    return not (has_open_sizes(op) or any([is_open(value) for value in op.results]))
+def _has_static_sizes(op: DlOp) -> bool:
+    """Return whether the sizes in an op's properties and result types are static."""
+    return not (has_symbolic_sizes(op) or any([has_symbolic_dims(value) for value in op.results]))

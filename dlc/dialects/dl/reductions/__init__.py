@@ -1,1 +1,1 @@
-"""Ops that combine elements along axes or in windows, and what is normalised by them."""
+"""Reductions along axes and in windows, and normalizations."""

@@ -1,4 +1,4 @@
-"""Reductions that simpler ops make up; 16-bit floats are computed in f32 and rounded once."""
+"""Reductions that decompose to simpler ops; 16-bit floats are computed in f32 and rounded once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf, prod
 
 import numpy as np
 
-from dlc.dialects.dl.arithmetic.activation import casted, widened
+from dlc.dialects.dl.arithmetic.activation import cast_to, widen_floats
 from dlc.dialects.dl.arithmetic.elementwise import AbsOp, AddOp, DivOp, MaximumOp, MinimumOp, MulOp, SubOp
 from dlc.dialects.dl.arithmetic.functions import ExpOp, LogOp, SqrtOp
 from dlc.dialects.dl.base import (
@@ -45,39 +45,40 @@ from dlc.ir import (
 
 
 def in_wide_type(op: DlOp, compute: Callable[..., Array], operands: Sequence[Array]) -> Array:
-    """`compute` on the operands, 16-bit floats as f32, rounded once to the result's type."""
+    """Apply `compute` to the operands, with 16-bit floats as f32, and round once to the result's type."""
     wide = (x.astype(numpy_dtype(wide_float(element_type_of(v)))) for x, v in zip(operands, op.operands, strict=True))
     with np.errstate(all="ignore"):
         return compute(*wide).astype(numpy_dtype(element_type_of(op.results[0])))
 
 
-def same_floats(op: DlOp, *operands: SSAValue) -> None:
-    """Raises DTypeError unless all operands are of one float type."""
+def require_one_float_type(op: DlOp, *operands: SSAValue) -> None:
+    """Raise DTypeError unless all operands are of one float type."""
     elements = [element_type_of(v) for v in operands]
     if not is_float(elements[0]) or any(e != elements[0] for e in elements):
         raise DTypeError(f"{op.name}: element types {', '.join(map(str, elements))}; expected one float type, cast the others")
 
 
-def counted(b: Build, x: SSAValue, axes: Sequence[int], like: SSAValue) -> SSAValue:
-    """How many elements axes of `x` span, as a number like another one."""
+def element_count(b: Build, x: SSAValue, axes: Sequence[int], like: SSAValue) -> SSAValue:
+    """Return the number of elements that `axes` of `x` span, with the element type of `like`."""
     return b.size(product(shape_of(x)[a] for a in axes), like)
 
 
 def mean(b: Build, x: SSAValue, axes: Sequence[int], keepdims: bool = True) -> SSAValue:
+    """Return the mean of floats over axes; NaN of no elements."""
     total, count = b(ReduceSumOp, x, axes=tuple(axes), keepdims=keepdims), product(shape_of(x)[a] for a in axes)
     if not isinstance(count, int):
-        return b(DivOp, total, counted(b, x, axes, total))
-    # The mean of nothing is NaN: zero times infinity.
+        return b(DivOp, total, element_count(b, x, axes, total))
+    # The mean of no elements is NaN: zero times infinity.
     return b(MulOp, total, b.scalar(1 / count if count else inf, like=total))
 
 
 def mean_of(x: Array, axes: Sequence[int], keepdims: bool = True) -> Array:
-    """The mean of floats over axes, by NumPy; NaN of nothing, of which NumPy's own function warns."""
+    """Compute the mean of floats over axes with NumPy; NaN of no elements, without the warning of `numpy.mean`."""
     return x.sum(tuple(axes), keepdims=keepdims) / x.dtype.type(prod(x.shape[a] for a in axes))
 
 
 class CompositeReduction(Composite):
-    """A reduction over `axes` that others make up; reduced axes stay with size 1 if `keepdims`."""
+    """A reduction over `axes` that decomposes to simpler ops; reduced axes stay with size 1 if `keepdims`."""
 
     x = operand_def(TensorType)
     axes = prop_def(DenseArrayBase)
@@ -86,11 +87,11 @@ class CompositeReduction(Composite):
 
     @abstractmethod
     def compute(self, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-        """The result by NumPy."""
+        """Compute the result with NumPy."""
 
     @abstractmethod
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        """The result by simpler ops."""
+        """Return the result computed by simpler ops."""
 
     @property
     def reduction_axes(self) -> tuple[int, ...]:
@@ -102,7 +103,7 @@ class CompositeReduction(Composite):
 
     def infer(self) -> Sequence[Tensor]:
         if is_bool(element_type_of(self.x)):
-            raise DTypeError(f"{self.name}: element type i1; cast the operand to a number")
+            raise DTypeError(f"{self.name}: element type i1; expected integers or floats, cast the operand")
         shape = reduced_shape(shape_of(self.x), self.reduction_axes, self.keeps_axes)
         return [tensor_type(shape, element_type_of(self.x))]
 
@@ -114,19 +115,18 @@ class CompositeReduction(Composite):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        return [casted(b, self.expand(b, widened(b, operands[0])), element_type_of(self.x))]
+        return [cast_to(b, self.expand(b, widen_floats(b, operands[0])), element_type_of(self.x))]
 
     def sum(self, b: Build, x: SSAValue) -> SSAValue:
-        """Σ of `x` over the op's axes."""
+        """Return Σ `x` over the op's axes."""
         return b(ReduceSumOp, x, axes=self.reduction_axes, keepdims=self.keeps_axes)
 
 
 @irdl_op_definition
 class ReduceMeanOp(CompositeReduction):
-    """`y = Σ x / n` over `axes`, n the number of elements; integers are summed in 64 bits and divide with truncation.
+    """`y = Σ x / n` over `axes`, n the number of elements; integers are summed in 64 bits, and the division truncates.
 
-    (C1) `axes` are distinct axes of `x`, which is of numbers; (C2) their sizes are known when it is decomposed. The mean of
-    nothing is NaN, of integers 0.
+    (C1) `axes` are distinct axes of `x`, which is of floats or integers. The mean of no elements is NaN, of integers 0.
     """
 
     name = "dl.reduce_mean"
@@ -142,15 +142,15 @@ class ReduceMeanOp(CompositeReduction):
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         if is_float(element_type_of(x)):
             return mean(b, x, self.reduction_axes, self.keeps_axes)
-        # No narrower type holds every sum and every number of elements.
+        # 64 bits hold every sum and every number of elements.
         wide = ELEMENT_TYPES["uint64"] if is_unsigned(element_type_of(x)) else ELEMENT_TYPES["int64"]
-        total = self.sum(b, casted(b, x, wide))
-        return b(DivOp, total, counted(b, x, self.reduction_axes, total))
+        total = self.sum(b, cast_to(b, x, wide))
+        return b(DivOp, total, element_count(b, x, self.reduction_axes, total))
 
 
 @irdl_op_definition
 class ReduceL1Op(CompositeReduction):
-    """`y = Σ |x|` over `axes`. (C1) `axes` are distinct axes of `x`, which is of numbers. An empty sum is 0."""
+    """`y = Σ |x|` over `axes`. (C1) `axes` are distinct axes of `x`, which is of floats or integers. An empty sum is 0."""
 
     name = "dl.reduce_l1"
 
@@ -163,7 +163,7 @@ class ReduceL1Op(CompositeReduction):
 
 @irdl_op_definition
 class ReduceSumSquareOp(CompositeReduction):
-    """`y = Σ x²` over `axes`. (C1) `axes` are distinct axes of `x`, which is of numbers. An empty sum is 0."""
+    """`y = Σ x²` over `axes`. (C1) `axes` are distinct axes of `x`, which is of floats or integers. An empty sum is 0."""
 
     name = "dl.reduce_sum_square"
 
@@ -178,7 +178,7 @@ class FloatReduction(CompositeReduction):
     """A composite reduction of floats only."""
 
     def infer(self) -> Sequence[Tensor]:
-        same_floats(self, self.x)
+        require_one_float_type(self, self.x)
         return super().infer()
 
 
@@ -212,8 +212,8 @@ class ReduceLogSumOp(FloatReduction):
 class ReduceLogSumExpOp(FloatReduction):
     """`y = log(Σ exp(x))` over `axes`, without overflow.
 
-    (C1) `axes` are distinct axes of `x`, which is of floats. Infinities: +inf if one occurs, -inf if there is nothing else
-    or nothing at all; NaN stays NaN.
+    (C1) `axes` are distinct axes of `x`, which is of floats. +inf if one occurs; -inf if all elements are, or there are none;
+    NaN stays NaN.
     """
 
     name = "dl.reduce_log_sum_exp"
@@ -225,7 +225,7 @@ class ReduceLogSumExpOp(FloatReduction):
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         largest = float(np.finfo(numpy_dtype(element_type_of(x))).max)
-        # Shifting by a finite number: inf - inf would be NaN.
+        # The shift is finite, since inf - inf would be NaN.
         top = b(ReduceMaxOp, x, axes=self.reduction_axes, keepdims=True)
         top = b(MinimumOp, b(MaximumOp, top, b.scalar(-largest, like=x)), b.scalar(largest, like=x))
         total = b(LogOp, self.sum(b, b(ExpOp, b(SubOp, x, top))))

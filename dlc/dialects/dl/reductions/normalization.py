@@ -1,4 +1,4 @@
-"""Normalisations: softmax, layer norm and their kin; 16-bit floats are computed in f32 and rounded once."""
+"""Normalizations: softmax, layer norm, RMS norm, batch norm, LRN; 16-bit floats are computed in f32 and rounded once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlc.dialects.dl.arithmetic.activation import casted, widened
+from dlc.dialects.dl.arithmetic.activation import cast_to, widen_floats
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MulOp, PowOp, SubOp
 from dlc.dialects.dl.arithmetic.functions import ExpOp, LogOp, RsqrtOp, SqrtOp
 from dlc.dialects.dl.base import (
@@ -24,7 +24,7 @@ from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.interfaces import Composite, RowComposite
 from dlc.dialects.dl.movement.padding import PadOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp
-from dlc.dialects.dl.reductions.composite import in_wide_type, mean, mean_of, same_floats
+from dlc.dialects.dl.reductions.composite import in_wide_type, mean, mean_of, require_one_float_type
 from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp
 from dlc.dialects.dl.reductions.window import SumPoolOp
 from dlc.dims import Size, product
@@ -43,14 +43,14 @@ from dlc.ir import (
 
 
 def along_axis(b: Build, vector: SSAValue, axis: int, rank: int) -> SSAValue:
-    """A rank-1 tensor as one that broadcasts along `axis` of a tensor of `rank`; other ranks as they are."""
+    """Return a rank-1 tensor reshaped to broadcast along `axis` of a tensor of `rank`; other ranks unchanged."""
     if rank_of(vector) != 1 or axis == rank - 1:
         return vector
     return b(ReshapeOp, vector, shape=(*shape_of(vector), *(1,) * (rank - 1 - axis)))
 
 
-class Softmaxes(RowComposite):
-    """A function of the rows along `axis`, shaped as its operand."""
+class SoftmaxLike(RowComposite):
+    """A function of the rows along `axis` whose result has the shape of its operand."""
 
     x = operand_def(TensorType)
     axis = prop_def(IntegerAttr)
@@ -61,21 +61,21 @@ class Softmaxes(RowComposite):
         return normalized_axes(self.name, (number(self.axis),), rank_of(self.x))
 
     def infer(self) -> Sequence[Tensor]:
-        same_floats(self, self.x)
+        require_one_float_type(self, self.x)
         assert self.row_axes
         return [tensor_type(shape_of(self.x), element_type_of(self.x))]
 
     def shifted(self, b: Build, x: SSAValue) -> SSAValue:
-        """`x` less its maximum, in a wide type: exp overflows f32 above 88."""
-        x = widened(b, x)
+        """Return `x` minus its maximum, in a wide type: exp overflows f32 above 88."""
+        x = widen_floats(b, x)
         return b(SubOp, x, b(ReduceMaxOp, x, axes=self.row_axes, keepdims=True))
 
 
 @irdl_op_definition
-class SoftmaxOp(Softmaxes):
+class SoftmaxOp(SoftmaxLike):
     """`y = exp(x) / Σ exp(x)` along `axis`, without overflow.
 
-    (C1) `x` is of floats; (C2) `axis` is one of its axes. A row with NaN or +inf is NaN, so is a row of -inf only.
+    (C1) `x` is of floats; (C2) `axis` is one of its axes. A row with NaN or +inf, or of -inf only, becomes NaN.
     """
 
     name = "dl.softmax"
@@ -90,20 +90,20 @@ class SoftmaxOp(Softmaxes):
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
         e = b(ExpOp, self.shifted(b, operands[0]), at_most_zero=True)
-        # The sum is at least 1: one division per row, a product per element.
+        # The sum is at least 1, so that one division per row and a product per element are accurate.
         total = b(ReduceSumOp, e, axes=self.row_axes, keepdims=True)
-        return [casted(b, b(MulOp, e, b(DivOp, b.scalar(1.0, like=e), total)), element_type_of(operands[0]))]
+        return [cast_to(b, b(MulOp, e, b(DivOp, b.scalar(1.0, like=e), total)), element_type_of(operands[0]))]
 
 
 @irdl_op_definition
-class LogSoftmaxOp(Softmaxes):
+class LogSoftmaxOp(SoftmaxLike):
     """`y = x - log(Σ exp(x))` along `axis`, without overflow. (C1), (C2) and special values as in `dl.softmax`."""
 
     name = "dl.log_softmax"
 
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array) -> Array:
-            # An offset common to a row must not cost the result its digits.
+            # f64, so that a large offset common to a row does not cancel the digits of the result.
             x = x.astype(np.float64)
             top = x.max(self.row_axes, keepdims=True, initial=-np.inf)
             x = x - np.where(top == -np.inf, 0, top)
@@ -115,11 +115,11 @@ class LogSoftmaxOp(Softmaxes):
         b = Build(self)
         x = self.shifted(b, operands[0])
         total = b(ReduceSumOp, b(ExpOp, x, at_most_zero=True), axes=self.row_axes, keepdims=True)
-        return [casted(b, b(SubOp, x, b(LogOp, total)), element_type_of(operands[0]))]
+        return [cast_to(b, b(SubOp, x, b(LogOp, total)), element_type_of(operands[0]))]
 
 
 class TrailingNorm(RowComposite):
-    """A normalisation of the first operand over its trailing axes, from the property `axis` on; then scale and bias."""
+    """A normalization of the first operand over its trailing axes, from the property `axis` on, followed by scale and bias."""
 
     @property
     def row_axes(self) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class TrailingNorm(RowComposite):
         return tuple(range(first, rank))
 
     def inverse_root(self, b: Build, mean_square: SSAValue) -> SSAValue:
-        """`1 / √(mean_square + epsilon)`."""
+        """Return `1 / √(mean_square + epsilon)`."""
         return b(RsqrtOp, b(AddOp, mean_square, b.scalar(self.epsilon_value, like=mean_square)))
 
     @property
@@ -136,12 +136,12 @@ class TrailingNorm(RowComposite):
         return number(self.properties["epsilon"])
 
     def infer(self) -> Sequence[Tensor]:
-        same_floats(self, *self.operands)
+        require_one_float_type(self, *self.operands)
         x = shape_of(self.operands[0])
         rows = x[self.row_axes[0] :]
         for v in self.operands[1:]:
             if not broadcasts_to(self.name, shape_of(v), rows):
-                raise ShapeError(f"{self.name}: scale or bias {shape_of(v)} does not broadcast to the normalised axes {rows}")
+                raise ShapeError(f"{self.name}: scale or bias {shape_of(v)} does not broadcast to the normalized axes {rows}")
         return [tensor_type(x, element_type_of(self.operands[0]))]
 
     def broadcast(self) -> Sequence[tuple[Sequence[Size], Sequence[Size]]]:
@@ -153,8 +153,7 @@ class TrailingNorm(RowComposite):
 class LayerNormOp(TrailingNorm):
     """`y = (x - mean) / √(variance + epsilon) · scale + bias`, mean and variance over the axes from `axis` on.
 
-    (C1) operands are of one float type; (C2) scale and bias, if given, broadcast to the normalised axes; (C3) the sizes of
-    those are known when it is decomposed.
+    (C1) operands are of one float type; (C2) scale and bias, if given, broadcast to the normalized axes.
     """
 
     name = "dl.layer_norm"
@@ -175,19 +174,18 @@ class LayerNormOp(TrailingNorm):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        x, scale, *bias = (widened(b, v) for v in operands)
+        x, scale, *bias = (widen_floats(b, v) for v in operands)
         centred = b(SubOp, x, mean(b, x, self.row_axes))
         variance = mean(b, b(MulOp, centred, centred), self.row_axes)
         y = b(MulOp, b(MulOp, centred, self.inverse_root(b, variance)), scale)
-        return [casted(b, b(AddOp, y, bias[0]) if bias else y, element_type_of(operands[0]))]
+        return [cast_to(b, b(AddOp, y, bias[0]) if bias else y, element_type_of(operands[0]))]
 
 
 @irdl_op_definition
 class RmsNormOp(TrailingNorm):
     """`y = x / √(mean(x²) + epsilon) · scale`, the mean over the axes from `axis` on.
 
-    (C1) operands are of one float type; (C2) scale broadcasts to the normalised axes; (C3) the sizes of those are known when
-    it is decomposed.
+    (C1) operands are of one float type; (C2) scale broadcasts to the normalized axes.
     """
 
     name = "dl.rms_norm"
@@ -205,17 +203,18 @@ class RmsNormOp(TrailingNorm):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        x, scale = (widened(b, v) for v in operands)
+        x, scale = (widen_floats(b, v) for v in operands)
         square = mean(b, b(MulOp, x, x), self.row_axes)
-        return [casted(b, b(MulOp, b(MulOp, x, self.inverse_root(b, square)), scale), element_type_of(operands[0]))]
+        return [cast_to(b, b(MulOp, b(MulOp, x, self.inverse_root(b, square)), scale), element_type_of(operands[0]))]
 
 
 @irdl_op_definition
 class BatchNormOp(Composite):
-    """`y = (x - mean) / √(variance + epsilon) · scale + bias`, with given statistics per place of `axis`.
+    """`y = (x - mean) / √(variance + epsilon) · scale + bias`, with given statistics per index of `axis`.
 
-    (C1) operands are of one float type; (C2) scale, bias, mean and variance have the size of `axis`. Decomposed, it is one
-    product and one sum with expressions of the statistics: an infinity among them may make NaN of what the formula has not.
+    (C1) operands are of one float type; (C2) scale, bias, mean and variance have the size of `axis`. It decomposes to one
+    product and one sum with expressions of the statistics: an infinity among the statistics may give NaN where the formula does
+    not.
     """
 
     name = "dl.batch_norm"
@@ -233,7 +232,7 @@ class BatchNormOp(Composite):
         return normalized_axes(self.name, (number(self.axis),), rank_of(self.x))[0]
 
     def infer(self) -> Sequence[Tensor]:
-        same_floats(self, *self.operands)
+        require_one_float_type(self, *self.operands)
         x = shape_of(self.x)
         for v in self.operands[1:]:
             if shape_of(v) != (x[self.channel_axis],):
@@ -252,19 +251,20 @@ class BatchNormOp(Composite):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        x, scale, bias, centre, variance = (widened(b, v) for v in operands)
+        x, scale, bias, centre, variance = (widen_floats(b, v) for v in operands)
         deviation = b(SqrtOp, b(AddOp, variance, b.scalar(number(self.epsilon), like=variance)))
         factor = b(DivOp, scale, deviation)
         offset = b(SubOp, bias, b(MulOp, centre, factor))
         factor, offset = (along_axis(b, v, self.channel_axis, rank_of(x)) for v in (factor, offset))
-        return [casted(b, b(AddOp, b(MulOp, x, factor), offset), element_type_of(operands[0]))]
+        return [cast_to(b, b(AddOp, b(MulOp, x, factor), offset), element_type_of(operands[0]))]
 
 
 @irdl_op_definition
 class LrnOp(Composite):
-    """`y = x / (bias + alpha/size · Σ x²)^beta`, the sum over `size` places of `axis` around each, ⌊(size - 1)/2⌋ before it.
+    """`y = x / (bias + alpha/size · Σ x²)^beta`, the sum over a window of `size` indices of `axis`.
 
-    (C1) `x` is of floats; (C2) `size` is positive. Places outside the axis count as 0.
+    The window of an index begins ⌊(size - 1)/2⌋ before it.
+    (C1) `x` is of floats; (C2) `size` is positive. Indices out of bounds count as 0.
     """
 
     name = "dl.lrn"
@@ -286,16 +286,16 @@ class LrnOp(Composite):
         return low, number(self.size) - 1 - low
 
     def infer(self) -> Sequence[Tensor]:
-        same_floats(self, self.x)
+        require_one_float_type(self, self.x)
         if number(self.size) < 1:
-            raise ShapeError(f"dl.lrn: size {number(self.size)} along axis {self.channel_axis}; expected a positive one")
+            raise ShapeError(f"dl.lrn: size {number(self.size)} along axis {self.channel_axis}; expected a positive size (C2)")
         return [tensor_type(shape_of(self.x), element_type_of(self.x))]
 
     def reference(self, *operands: Array) -> Array:
         def compute(x: Array) -> Array:
             axis, size = self.channel_axis, number(self.size)
             padded = np.pad(np.square(x), [self.halo if a == axis else (0, 0) for a in range(x.ndim)])
-            # Windows by place, since an axis without elements has room for none.
+            # A sum of shifted slices, since an axis without elements has no windows.
             sums = sum(padded.take(range(k, k + x.shape[axis]), axis) for k in range(size))
             return x / (number(self.bias) + number(self.alpha) / size * sums) ** number(self.beta)
 
@@ -303,11 +303,11 @@ class LrnOp(Composite):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, axis, size = Build(self), self.channel_axis, number(self.size)
-        x = widened(b, operands[0])
+        x = widen_floats(b, operands[0])
         shape = shape_of(x)
         if 0 in shape:
             return [operands[0]]
-        # Pooling along one axis of any tensor is pooling of [before, axis, after].
+        # Pooling along one axis of any tensor is pooling of its reshape [before, axis, after].
         rows: tuple[Size, ...] = (product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
         square = b(ReshapeOp, b(MulOp, x, x), shape=rows)
         low, high = self.halo
@@ -315,4 +315,4 @@ class LrnOp(Composite):
         sums = b(SumPoolOp, square, kernel=(size,), strides=(1,), dilations=(1,))
         scaled = b(MulOp, b(ReshapeOp, sums, shape=shape), b.scalar(number(self.alpha) / size, like=x))
         divisor = b(PowOp, b(AddOp, scaled, b.scalar(number(self.bias), like=x)), b.scalar(number(self.beta), like=x))
-        return [casted(b, b(DivOp, x, divisor), element_type_of(operands[0]))]
+        return [cast_to(b, b(DivOp, x, divisor), element_type_of(operands[0]))]

@@ -1,7 +1,7 @@
-"""Reductions: one operand combined along axes.
+"""Reductions of one operand along axes.
 
-All take `axes` (an empty list: none) and `keepdims`, which leaves the reduced axes with size 1. Sums and products are
-reassociated; 16-bit floats accumulate in f32 and round once. A reduction over no elements is the identity.
+All ops have `axes` (an empty list reduces nothing) and `keepdims`, which keeps the reduced axes with size 1. Sums and products
+are reassociated; 16-bit floats accumulate in f32 and round once. A reduction of no elements is the identity.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from dlc.dialects.dl import scalar
-from dlc.dialects.dl.arithmetic.pointwise import common_element_type, widened
+from dlc.dialects.dl.arithmetic.pointwise import common_element_type, widen_array
 from dlc.dialects.dl.base import (
     Array,
     Tensor,
@@ -44,14 +44,14 @@ from dlc.ir import (
 
 
 def reduced_shape(shape: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
-    """A shape without the reduced axes, or with size 1 there."""
+    """Return a shape without the reduced axes, or with size 1 there."""
     return tuple(1 if a in axes else s for a, s in enumerate(shape) if keepdims or a not in axes)
 
 
 class AxisReduction(Reduction, ABC):
     """A reduction of one operand along `axes`.
 
-    (C1) `axes` are distinct axes of `x`; (C2) the element type is of the kinds that the op takes and stays;
+    (C1) `axes` are distinct axes of `x`; (C2) the element type is of a kind that the op accepts, and is that of the result;
     (C3) the result has the shape of `x` without `axes`, or with size 1 there if `keepdims` is set.
     """
 
@@ -79,13 +79,13 @@ class AxisReduction(Reduction, ABC):
 
     @abstractmethod
     def ufunc(self) -> np.ufunc:
-        """What combines two elements, in NumPy."""
+        """Return the NumPy ufunc that combines two elements."""
 
     def reference(self, *operands: Array) -> Array:
         (x,) = operands
-        wide = widened(x)
+        wide = widen_array(x)
         with np.errstate(all="ignore"):
-            # NumPy's stubs know neither several axes nor an initial value.
+            # NumPy's type stubs allow neither several axes nor an initial value.
             reduced: Array = cast(Any, self.ufunc()).reduce(
                 wide,
                 axis=self.reduction_axes,
@@ -130,7 +130,7 @@ class ReduceProdOp(AxisReduction):
 
 @irdl_op_definition
 class ReduceMaxOp(AxisReduction):
-    """The largest element over `axes`, NaN if one is; of none, the smallest value of the type (-inf)."""
+    """The largest element over `axes`, NaN if one is NaN; the smallest value of the type (-inf) if there are no elements."""
 
     name = "dl.reduce_max"
     KINDS: ClassVar[tuple[str, ...]] = ("float", "integer", "bool")
@@ -147,7 +147,7 @@ class ReduceMaxOp(AxisReduction):
 
 @irdl_op_definition
 class ReduceMinOp(AxisReduction):
-    """The smallest element over `axes`, NaN if one is; of none, the largest value of the type (inf)."""
+    """The smallest element over `axes`, NaN if one is NaN; the largest value of the type (inf) if there are no elements."""
 
     name = "dl.reduce_min"
     KINDS: ClassVar[tuple[str, ...]] = ("float", "integer", "bool")
@@ -162,8 +162,8 @@ class ReduceMinOp(AxisReduction):
         return scalar.minimum(body, accumulator, element, self.element)
 
 
-class NumbersOnly(AxisReduction, ABC):
-    """A reduction of floats for which NaN is no element: of nothing but NaN, and of none, it is NaN."""
+class NanIgnoringReduction(AxisReduction, ABC):
+    """A reduction of floats that ignores NaN; it is NaN if all elements are, or if there are none."""
 
     KINDS: ClassVar[tuple[str, ...]] = ("float",)
 
@@ -172,7 +172,7 @@ class NumbersOnly(AxisReduction, ABC):
 
 
 @irdl_op_definition
-class ReduceNanmaxOp(NumbersOnly):
+class ReduceNanmaxOp(NanIgnoringReduction):
     """The largest element over `axes` that is not NaN; NaN if there is none."""
 
     name = "dl.reduce_nanmax"
@@ -185,7 +185,7 @@ class ReduceNanmaxOp(NumbersOnly):
 
 
 @irdl_op_definition
-class ReduceNanminOp(NumbersOnly):
+class ReduceNanminOp(NanIgnoringReduction):
     """The smallest element over `axes` that is not NaN; NaN if there is none."""
 
     name = "dl.reduce_nanmin"
@@ -199,7 +199,7 @@ class ReduceNanminOp(NumbersOnly):
 
 @irdl_op_definition
 class ReduceAnyOp(AxisReduction):
-    """Whether any element over `axes` is true; of none, false."""
+    """Logical or over `axes`; false if there are no elements."""
 
     name = "dl.reduce_any"
     KINDS: ClassVar[tuple[str, ...]] = ("bool",)
@@ -211,12 +211,12 @@ class ReduceAnyOp(AxisReduction):
         return 0
 
     def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
-        return scalar.either(body, accumulator, element)
+        return scalar.bit_or(body, accumulator, element)
 
 
 @irdl_op_definition
 class ReduceAllOp(AxisReduction):
-    """Whether every element over `axes` is true; of none, true."""
+    """Logical and over `axes`; true if there are no elements."""
 
     name = "dl.reduce_all"
     KINDS: ClassVar[tuple[str, ...]] = ("bool",)
@@ -228,4 +228,4 @@ class ReduceAllOp(AxisReduction):
         return 1
 
     def combine(self, body: Body, accumulator: SSAValue, element: SSAValue) -> SSAValue:
-        return scalar.both(body, accumulator, element)
+        return scalar.bit_and(body, accumulator, element)

@@ -1,4 +1,4 @@
-"""Windows: reductions over sliding windows of a channels-last tensor (pooling)."""
+"""Pooling: reductions over sliding windows of a channels-last tensor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dlc.ir import (
 
 
 class Pool(Window):
-    """`y[n, s, c]` combines `x[n, s·stride + k·dilation, c]` over the window's places k; `x` is [N, *S, C], no padding."""
+    """`y[n, s, c]` combines `x[n, s·stride + k·dilation, c]` over the window offsets k; `x` is [N, *S, C], without padding."""
 
     x = operand_def(TensorType)
     kernel = prop_def(DenseArrayBase)
@@ -43,7 +43,7 @@ class Pool(Window):
         if len(x) < 3 or min(kernel, default=0) < 1:
             raise ShapeError(f"{self.name}: x {x} must be [N, *spatial, C] and the kernel {kernel} positive")
         if is_bool(element_type_of(self.x)):
-            raise DTypeError(f"{self.name}: element type i1; cast the operand to a number")
+            raise DTypeError(f"{self.name}: element type i1; expected integers or floats, cast the operand (C1)")
         spatial = window_sizes(self, x[1:-1], kernel, ints(self.strides), ints(self.dilations))
         return [tensor_type((x[0], *spatial, x[-1]), element_type_of(self.x))]
 
@@ -61,21 +61,21 @@ class Pool(Window):
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
             n, s, c, k = iterators[0], iterators[1 : spatial + 1], iterators[spatial + 1], iterators[spatial + 2 :]
-            places = [
+            positions = [
                 a * stride + tap * dilation
                 for a, tap, stride, dilation in zip(s, k, ints(self.strides), ints(self.dilations), strict=True)
             ]
-            return [n, *places, c], [n, *s, c]
+            return [n, *positions, c], [n, *s, c]
 
         return iteration_space(y, ints(self.kernel), (x, y), indices)
 
 
 @irdl_op_definition
 class MaxPoolOp(Pool):
-    """`y[n, s, c] = maxₖ x[n, s·stride + k·dilation, c]`; NaN if one is in the window.
+    """`y[n, s, c] = maxₖ x[n, s·stride + k·dilation, c]`; NaN if the window contains NaN.
 
-    (C1) `x` is [N, *S, C] of numbers; (C2) `kernel`, `strides` and `dilations` have a positive entry per spatial axis; (C3)
-    the dilated window fits. Padding is a `dl.pad` with the lowest value before it.
+    (C1) `x` is [N, *S, C] of integers or floats; (C2) `kernel`, `strides` and `dilations` have a positive entry per spatial
+    axis; (C3) the dilated window fits. Padding is a `dl.pad` with the lowest value before it.
 
         >>> b(MaxPoolOp, x, kernel=(2, 2), strides=(2, 2), dilations=(1, 1))   # [1, 8, 8, 3] → [1, 4, 4, 3]
     """
@@ -92,10 +92,10 @@ class MaxPoolOp(Pool):
 
 @irdl_op_definition
 class SumPoolOp(Pool):
-    """`y[n, s, c] = Σₖ x[n, s·stride + k·dilation, c]`; the sum of 16-bit floats is kept in f32, integers wrap.
+    """`y[n, s, c] = Σₖ x[n, s·stride + k·dilation, c]`; 16-bit floats are summed in f32, integers wrap around.
 
-    (C1) `x` is [N, *S, C] of numbers; (C2) `kernel`, `strides` and `dilations` have a positive entry per spatial axis; (C3)
-    the dilated window fits. An average is this divided by the number of elements.
+    (C1) `x` is [N, *S, C] of integers or floats; (C2) `kernel`, `strides` and `dilations` have a positive entry per spatial
+    axis; (C3) the dilated window fits. An average is the sum divided by the number of elements.
     """
 
     name = "dl.sum_pool"

@@ -1,4 +1,4 @@
-"""Operators that make tensors from attributes and shapes."""
+"""Operators that create tensors from attributes and shapes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type, is_float, is_integer
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
-from dlc.frontend.onnx.values import Text
+from dlc.frontend.onnx.values import StringTensor
 from dlc.frontend.problems import NodeProblem
 
-table = Table()
+table = ConverterTable()
 
 
 @table("Constant")
-def constant(node: Node) -> Value:
-    # The constant's name is its result's: such nodes are often nameless.
+def constant(node: OnnxNode) -> ImportedValue:
+    # Named by its output: such nodes often have no name.
     name = node.proto.output[0]
     if node.has("value"):
         value = node.array("value")
@@ -37,36 +37,36 @@ def constant(node: Node) -> Value:
     if node.has("value_ints"):
         return node.emit.constant(node.integers("value_ints"), np.int64, name)
     if node.has("value_string"):
-        return Text.known_as(node.emit, np.asarray(node.text("value_string"), object), name)
+        return StringTensor.from_strings(node.emit, np.asarray(node.string("value_string"), object), name)
     if node.has("value_strings"):
-        return Text.known_as(node.emit, np.asarray(node.texts("value_strings", ()), object), name)
+        return StringTensor.from_strings(node.emit, np.asarray(node.strings("value_strings", ()), object), name)
     found = ", ".join(a.name for a in node.proto.attribute)
     node.ignore(*(a.name for a in node.proto.attribute))
-    raise NodeProblem("attribute", f"a constant of numbers or of text is expected, got {found or 'no value'}")
+    raise NodeProblem("attribute", f"expected a numeric or string constant, got {found or 'no value'}")
 
 
 @table("ConstantOfShape")
-def constant_of_shape(node: Node) -> Value:
+def constant_of_shape(node: OnnxNode) -> ImportedValue:
     value = node.tensor("value") if node.has("value") else np.zeros(1, np.float32)
     if value.size != 1:
-        raise ModelError(f"{node.place}: its value must have one element, got {value.size}")
-    return node.emit.broadcast(node.emit.constant(value.reshape(())), node.decided(0, "shape"))
+        raise ModelError(f"{node.description}: its value must have one element, got {value.size}")
+    return node.emit.broadcast(node.emit.constant(value.reshape(())), node.runtime_sizes(0, "shape"))
 
 
 @table("Range")
-def range_(node: Node) -> Value:
+def range_(node: OnnxNode) -> ImportedValue:
     emit, kind = node.emit, node[0].element_type
     if any(node[k].element_type != kind for k in (1, 2)):
-        raise ModelError(f"{node.place}: start, limit and delta must be of one type")
+        raise ModelError(f"{node.description}: start, limit and delta must be of one type")
     if any(node[k].known is None for k in range(3)):
-        return _counted_range(node)
+        return _runtime_range(node)
     if not node.known(2, "delta").all():
-        raise ModelError(f"{node.place}: its delta is 0")
+        raise ModelError(f"{node.description}: its delta is 0")
     if is_float(kind):
         bounds = [node.known(k, "bounds") for k in range(3)]
         start, limit, delta = (b.reshape(()) for b in bounds)
         if not np.isfinite((start, limit, delta)).all():
-            raise ModelError(f"{node.place}: its bounds {start}, {limit} and {delta} are not finite")
+            raise ModelError(f"{node.description}: its bounds {start}, {limit} and {delta} are not finite")
         count: Size = max(int(np.ceil((limit - start) / delta)), 0)
         return emit.iota(count, kind, float(start), float(delta))
     (first,), (end,), step = node.sizes(0, "start"), node.sizes(1, "limit"), int(node.number(2, "delta"))
@@ -74,53 +74,53 @@ def range_(node: Node) -> Value:
     count = -(-span // abs(step))
     if isinstance(count, int):
         count = max(count, 0)
-    elif emit.is_by_data(count):
-        count = emit.counted(emit.sizes(count))
+    elif emit.is_data_dependent(count):
+        count = emit.scalar_as_size(emit.sizes(count))
     if isinstance(first, Dim):
         steps = emit.iota(count, kind, 0, step)
         return emit(dl.AddOp, steps, emit.cast(emit.sizes(first), kind))
     return emit.iota(count, kind, first, step)
 
 
-def _counted_range(node: Node) -> Value:
-    """A range of which data says how long it is: ⌈(limit − start) / delta⌉."""
+def _runtime_range(node: OnnxNode) -> ImportedValue:
+    """Emit a range whose length depends on data: ⌈(limit − start) / delta⌉."""
     emit, kind = node.emit, node[0].element_type
     start, limit, delta = (emit.reshape(node[k], ()) for k in range(3))
     if start.known is None or delta.known is None or start.known != 0 or delta.known != 1 or not is_integer(kind):
         wide = element_type(np.float64 if is_float(kind) else np.int64)
         first, end, step = (emit.cast(v, wide) for v in (start, limit, delta))
-        emit.require(emit(dl.NotEqualOp, step, emit.scalar(0, step)), f"{node.place}: its delta is 0")
+        emit.require(emit(dl.NotEqualOp, step, emit.scalar(0, step)), f"{node.description}: its delta is 0")
         span = emit(dl.SubOp, first, end)
         if is_float(kind):
             limit = emit(dl.NegOp, emit(dl.FloorOp, emit(dl.DivOp, span, step)))
             limit = emit.cast(limit, element_type(np.int64))
         else:
             limit = emit(dl.NegOp, emit(dl.FloordivOp, span, step))
-    steps = emit.iota(emit.counted(limit), kind)
+    steps = emit.iota(emit.scalar_as_size(limit), kind)
     return emit(dl.AddOp, start, emit(dl.MulOp, steps, delta))
 
 
 @table("EyeLike")
-def eye_like(node: Node) -> Value:
+def eye_like(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     if x.rank != 2:
-        raise ModelError(f"{node.place}: expected a matrix, got rank {x.rank}")
+        raise ModelError(f"{node.description}: expected a matrix, got rank {x.rank}")
     kind = element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else x.element_type
     rows = emit.reshape(emit.iota(x.shape[0], start=node.integer("k", 0)), (x.shape[0], 1))
     return emit.cast(emit(dl.EqualOp, emit.iota(x.shape[1]), rows), kind)
 
 
 @table("OneHot")
-def one_hot(node: Node) -> Value:
-    emit, indices, (depth,) = node.emit, node[0], node.decided(1, "depth")
+def one_hot(node: OnnxNode) -> ImportedValue:
+    emit, indices, (depth,) = node.emit, node[0], node.runtime_sizes(1, "depth")
     axis = node.axis(node.integer("axis", -1), indices.rank + 1)
     if is_float(indices.element_type):
         indices = emit.cast(indices, element_type(np.int64))
     negative = emit(dl.LessOp, indices, emit.scalar(0, indices))
     indices = emit(dl.SelectOp, negative, emit(dl.AddOp, indices, emit.cast(emit.sizes(depth), indices.element_type)), indices)
-    places = emit.iota(depth, indices.element_type)
-    # The new axis holds the classes: they broadcast along it.
-    columns = emit.reshape(places, (depth, *(1,) * (indices.rank - axis)))
+    classes = emit.iota(depth, indices.element_type)
+    # The classes broadcast along the new axis.
+    columns = emit.reshape(classes, (depth, *(1,) * (indices.rank - axis)))
     hot = emit(dl.EqualOp, emit.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:])), columns)
     off, on = (emit.reshape(emit.slice(node[2], 0, k, k + 1), ()) for k in (0, 1))
     return emit(dl.SelectOp, hot, on, off)

@@ -1,6 +1,6 @@
-"""Operators of ONNX Runtime's own domain, `com.microsoft`, that its quantiser writes into files.
+"""Quantized operators of ONNX Runtime's domain `com.microsoft`, which its quantizer writes.
 
-They are defined by what ONNX has: numbers are dequantised, computed with, and quantised again.
+They are composed of standard operators: dequantize, compute, quantize again.
 """
 
 from __future__ import annotations
@@ -11,33 +11,41 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, element_type
 from dlc.dims import product
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators.arithmetic.quantization import centred, integer_product, parameter, requantized, zero_point
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.operators.arithmetic.quantization import (
+    integer_matmul,
+    quantization_parameter,
+    requantize,
+    subtract_zero_point,
+    zero_point,
+)
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
 
 DOMAIN = "com.microsoft"
 _UI8 = ELEMENT_TYPES["uint8"]
 
-table = Table()
+table = ConverterTable()
 
 
-def _real(node: Node, k: int) -> Value:
-    """Inputs k to k + 2, numbers with their scale and zero point, as floats."""
-    x, scale = node[k], parameter(node, node[k + 1])
+def _dequantize(node: OnnxNode, k: int) -> ImportedValue:
+    """Dequantize input k by its scale and zero point, inputs k + 1 and k + 2."""
+    x, scale = node[k], quantization_parameter(node, node[k + 1])
     if scale.rank:
         raise NodeProblem("input", f"scales of shape {list(scale.shape)} are not supported here")
     return node.emit.unfolded(dl.DequantizeOp, x, scale, zero_point(node, k + 2, x.element_type), axis=0)[0]
 
 
-def _quantized(node: Node, y: Value, scale: int, default: Value) -> Value:
-    """Floats as numbers with the scale of an input, and the zero point behind it."""
-    return node.emit(dl.QuantizeOp, y, parameter(node, node[scale]), zero_point(node, scale + 1, default.element_type), axis=0)
+def _quantize(node: OnnxNode, y: ImportedValue, scale: int, default: ImportedValue) -> ImportedValue:
+    """Quantize by the scale in an input and the zero point in the next one."""
+    return node.emit(
+        dl.QuantizeOp, y, quantization_parameter(node, node[scale]), zero_point(node, scale + 1, default.element_type), axis=0
+    )
 
 
-def _binary(op: type[DlOp]) -> Callable[[Node], Value]:
-    return lambda node: _quantized(node, node.emit(op, _real(node, 0), _real(node, 3)), 6, node[0])
+def _binary(op: type[DlOp]) -> Callable[[OnnxNode], ImportedValue]:
+    return lambda node: _quantize(node, node.emit(op, _dequantize(node, 0), _dequantize(node, 3)), 6, node[0])
 
 
 table("QLinearAdd")(_binary(dl.AddOp))
@@ -45,83 +53,88 @@ table("QLinearMul")(_binary(dl.MulOp))
 
 
 @table("QLinearSigmoid")
-def qlinear_sigmoid(node: Node) -> Value:
-    return _quantized(node, node.emit(dl.SigmoidOp, _real(node, 0)), 3, node[0])
+def qlinear_sigmoid(node: OnnxNode) -> ImportedValue:
+    return _quantize(node, node.emit(dl.SigmoidOp, _dequantize(node, 0)), 3, node[0])
 
 
 @table("QLinearLeakyRelu")
-def qlinear_leaky_relu(node: Node) -> Value:
-    return _quantized(node, node.emit(dl.LeakyReluOp, _real(node, 0), alpha=node.real("alpha", 0.01)), 3, node[0])
+def qlinear_leaky_relu(node: OnnxNode) -> ImportedValue:
+    return _quantize(node, node.emit(dl.LeakyReluOp, _dequantize(node, 0), alpha=node.real("alpha", 0.01)), 3, node[0])
 
 
 @table("QLinearSoftmax")
-def qlinear_softmax(node: Node) -> Value:
-    x = _real(node, 0)
+def qlinear_softmax(node: OnnxNode) -> ImportedValue:
+    x = _dequantize(node, 0)
     if node.integer("opset", 13) < 13:
-        raise NodeProblem("attribute", "opset below 13, where rows are all axes from one on, is not supported")
-    return _quantized(node, node.emit(dl.SoftmaxOp, x, axis=node.axis(node.integer("axis", -1), x.rank)), 3, node[0])
+        raise NodeProblem("attribute", "opset below 13, where rows span all axes from `axis` on, is not supported")
+    return _quantize(node, node.emit(dl.SoftmaxOp, x, axis=node.axis(node.integer("axis", -1), x.rank)), 3, node[0])
 
 
 @table("QLinearGlobalAveragePool")
-def qlinear_global_average_pool(node: Node) -> Value:
-    x = _real(node, 0)
+def qlinear_global_average_pool(node: OnnxNode) -> ImportedValue:
+    x = _dequantize(node, 0)
     axes = tuple(range(1, x.rank - 1) if node.flag("channels_last") else range(2, x.rank))
-    return _quantized(node, node.emit(dl.ReduceMeanOp, x, axes=axes, keepdims=True), 3, node[0])
+    return _quantize(node, node.emit(dl.ReduceMeanOp, x, axes=axes, keepdims=True), 3, node[0])
 
 
 @table("QLinearConcat")
-def qlinear_concat(node: Node) -> Value:
-    """Inputs are the result's scale and zero point, then a tensor, its scale and its zero point for each part."""
-    parts = [_real(node, k) for k in range(2, len(node.inputs), 3)]
-    joined = node.emit(dl.ConcatOp, *parts, axis=node.axis(node.integer("axis"), parts[0].rank))
-    return _quantized(node, joined, 0, node[2])
+def qlinear_concat(node: OnnxNode) -> ImportedValue:
+    """Inputs: scale and zero point of the result, then a tensor, its scale and its zero point for each operand."""
+    parts = [_dequantize(node, k) for k in range(2, len(node.inputs), 3)]
+    concatenated = node.emit(dl.ConcatOp, *parts, axis=node.axis(node.integer("axis"), parts[0].rank))
+    return _quantize(node, concatenated, 0, node[2])
 
 
 @table("QGemm")
-def qgemm(node: Node) -> Value:
-    """Without a scale of the result it is of floats; `C` counts in steps of the product of the factors' scales."""
+def qgemm(node: OnnxNode) -> ImportedValue:
+    """Without a scale of the result it is a float; the bias `C` is in units of the product of the factors' scales."""
     emit, transposed = node.emit, node.flag("transB")
-    a, b = centred(node, node[0], node.get(2)), centred(node, node[3], node.get(5), 0 if transposed else 1)
+    a, b = (
+        subtract_zero_point(node, node[0], node.get(2)),
+        subtract_zero_point(node, node[3], node.get(5), 0 if transposed else 1),
+    )
     if node.flag("transA"):
         a = emit.transpose(a, (1, 0))
     total = emit(dl.MatmulOp, a, emit.transpose(b, (1, 0)) if transposed else b)
     if (c := node.get(6)) is not None:
         total = emit(dl.AddOp, total, c)
-    scales, alpha = (parameter(node, node[1]), parameter(node, node[4])), node.real("alpha", 1.0)
+    scales, alpha = (quantization_parameter(node, node[1]), quantization_parameter(node, node[4])), node.real("alpha", 1.0)
     if alpha != 1:
         scales = emit(dl.MulOp, scales[0], emit.scalar(alpha, scales[0])), scales[1]
     if node.get(7) is None:
         factor = emit(dl.MulOp, *scales)
         return emit(dl.MulOp, emit.cast(total, factor.element_type), factor)
-    return requantized(node, total, scales, node[7], zero_point(node, 8, node[0].element_type))
+    return requantize(node, total, scales, node[7], zero_point(node, 8, node[0].element_type))
 
 
-def _scaled_product(node: Node, total: Value, a_scale: Value, b_scale: Value, bias: Value | None) -> Value:
-    """A sum of products of integers in floats, with a bias."""
+def _scaled_product(
+    node: OnnxNode, total: ImportedValue, a_scale: ImportedValue, b_scale: ImportedValue, bias: ImportedValue | None
+) -> ImportedValue:
+    """Scale an integer matrix product to floats, and add a bias."""
     factor = node.emit(dl.MulOp, a_scale, b_scale)
     y = node.emit(dl.MulOp, node.emit.cast(total, factor.element_type), factor)
     return y if bias is None else node.emit(dl.AddOp, y, bias)
 
 
 @table("MatMulIntegerToFloat")
-def matmul_integer_to_float(node: Node) -> Value:
-    a_scale = parameter(node, node[2])
+def matmul_integer_to_float(node: OnnxNode) -> ImportedValue:
+    a_scale = quantization_parameter(node, node[2])
     if a_scale.rank:
-        # One for each row.
+        # Per row.
         a_scale = node.emit.reshape(a_scale, (*a_scale.shape, 1))
-    total = integer_product(node, node[0], node[1], node.get(4), node.get(5))
-    return _scaled_product(node, total, a_scale, parameter(node, node[3]), node.get(6))
+    total = integer_matmul(node, node[0], node[1], node.get(4), node.get(5))
+    return _scaled_product(node, total, a_scale, quantization_parameter(node, node[3]), node.get(6))
 
 
 @table("DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(node: Node) -> Value:
+def dynamic_quantize_matmul(node: OnnxNode) -> ImportedValue:
     x, scale, zero = node.emit.all(dl.DynamicQuantizeLinearOp, node[0])
-    total = integer_product(node, x, node[1], zero, node.get(3))
-    return _scaled_product(node, total, scale, parameter(node, node[2]), node.get(4))
+    total = integer_matmul(node, x, node[1], zero, node.get(3))
+    return _scaled_product(node, total, scale, quantization_parameter(node, node[2]), node.get(4))
 
 
-def _nibbles(node: Node, packed: Value) -> Value:
-    """Bytes as numbers of 4 bits, two along the last axis for each, the lower first."""
+def _unpack_nibbles(node: OnnxNode, packed: ImportedValue) -> ImportedValue:
+    """Unpack bytes into 4-bit integers, two per byte along the last axis, the lower one first."""
     emit, (*lead, last) = node.emit, packed.shape
     low = emit(dl.BitwiseAndOp, packed, emit.scalar(15, packed))
     high = emit(dl.ShiftRightOp, packed, emit.scalar(4, packed))
@@ -130,56 +143,57 @@ def _nibbles(node: Node, packed: Value) -> Value:
 
 
 @table("GatherBlockQuantized")
-def gather_block_quantized(node: Node) -> Value:
-    """Rows of a table of few bits by their places, dequantised in blocks: of bytes if its numbers of 4 bits are not packed."""
+def gather_block_quantized(node: OnnxNode) -> ImportedValue:
+    """Gather rows of a blockwise quantized table and dequantize them; 4-bit values may be packed into bytes."""
     emit, table_, bits = node.emit, node[0], node.integer("bits", 4)
     if node.integer("gather_axis", 0) != 0:
         raise NodeProblem("attribute", "gather_axis other than 0 is not supported")
     packed = bits == 4 and table_.element_type == _UI8
 
-    def rows(v: Value, is_packed: bool) -> Value:
-        taken = emit(dl.GatherOp, v, node[1], axis=0, checked=True)
-        return _nibbles(node, taken) if is_packed else taken
+    def rows(v: ImportedValue, is_packed: bool) -> ImportedValue:
+        gathered = emit(dl.GatherOp, v, node[1], axis=0, checked=True)
+        return _unpack_nibbles(node, gathered) if is_packed else gathered
 
     x, scales, zeros = rows(table_, packed), rows(node[2], False), node.get(3)
     middle = 1 << (bits - 1) if table_.element_type == _UI8 else 0
     zero = emit.scalar(middle, x) if zeros is None else rows(zeros, packed)
     axis = node.axis(node.integer("quantize_axis", 1), table_.rank) + node[1].rank - 1
     if x.shape[axis] != scales.shape[axis] * node.integer("block_size", 128):
-        raise NodeProblem("attribute", f"blocks that are no part of {x.shape[axis]} are not supported")
+        raise NodeProblem("attribute", f"block_size must divide the size {x.shape[axis]}")
     return emit(dl.DequantizeOp, x, scales, zero, axis=axis)
 
 
 @table("MatMulNBits")
-def matmul_n_bits(node: Node) -> Value:
-    """`B` [N, blocks, bytes] has numbers of 4 or 8 bits, the first in the lowest of a byte, in blocks along K with a scale.
+def matmul_n_bits(node: OnnxNode) -> ImportedValue:
+    """Weight-only quantization: `B` [N, blocks, bytes] holds 4- or 8-bit integers in blocks along K, with a scale per block.
 
-    Zero points are packed likewise, or floats; without them they are half of the range. The last block may be longer than
-    what is left of K: rows have zeros there. An `accuracy_level` of 4 allows to compute with rows of 8 bits.
+    The lowest bits of a byte come first. Zero points are packed likewise, or floats; without them they are half of the range.
+    If K is not a multiple of the block size, the rows are padded with zeros. An `accuracy_level` of 4 permits rounding `A` to 8
+    bits.
     """
     emit, x = node.emit, node[0]
     k, n, bits, block = (node.integer(name) for name in ("K", "N", "bits", "block_size"))
-    rounds_rows = True if node.integer("accuracy_level", 0) == 4 else None
+    allows_lhs_quantization = True if node.integer("accuracy_level", 0) == 4 else None
     if bits not in (4, 8) or node.get(4) is not None:
-        raise NodeProblem("attribute", f"numbers of {bits} bits, or in groups by g_idx, are not supported; 4 and 8 are")
+        raise NodeProblem("attribute", f"bits = {bits} or g_idx is not supported; expected 4 or 8 bits without g_idx")
     blocks, stored = -(-k // block), element_type(f"uint{bits}")
     if missing := blocks * block - k:
         x = emit(dl.PadOp, x, emit.scalar(0, x), low=[0] * x.rank, high=[0] * (x.rank - 1) + [missing], pad_mode="constant")
 
-    def numbers(packed: Value, count: int) -> Value:
-        """Bytes [N, …] as the numbers in them, [N, count]."""
+    def unpack(packed: ImportedValue, count: int) -> ImportedValue:
+        """Unpack bytes [N, …] into integers [N, count]."""
         packed = emit.reshape(packed, (n, product(packed.shape) // n))
-        return emit.slice(packed if bits == 8 else _nibbles(node, packed), 1, 0, count)
+        return emit.slice(packed if bits == 8 else _unpack_nibbles(node, packed), 1, 0, count)
 
     scales, zeros = emit.reshape(node[2], (n, blocks)), node.get(3)
-    in_steps = zeros is not None and zeros.element_type == _UI8
+    is_packed_zero = zeros is not None and zeros.element_type == _UI8
     zero = emit.scalar(0 if zeros is not None else 1 << (bits - 1), stored)
-    if zeros is not None and in_steps:
-        # Bytes are of whole numbers for each row.
-        zero = numbers(zeros, blocks)
-    w = emit.unfolded(dl.DequantizeOp, numbers(node[1], blocks * block), scales, zero, axis=1)[0]
-    y = emit(dl.MatmulOp, x, emit.transpose(w, (1, 0)), rounds_rows=rounds_rows)
-    if zeros is not None and not in_steps:
+    if zeros is not None and is_packed_zero:
+        # Packed zero points are padded to whole bytes per row.
+        zero = unpack(zeros, blocks)
+    w = emit.unfolded(dl.DequantizeOp, unpack(node[1], blocks * block), scales, zero, axis=1)[0]
+    y = emit(dl.MatmulOp, x, emit.transpose(w, (1, 0)), allows_lhs_quantization=allows_lhs_quantization)
+    if zeros is not None and not is_packed_zero:
         # Σ x · (w - z) · s = Σ x · w · s - Σ over blocks of (Σ x) · z · s
         offsets = emit(dl.MulOp, emit.reshape(zeros, (n, blocks)), scales)
         sums = emit(dl.ReduceSumOp, emit.reshape(x, (*x.shape[:-1], blocks, block)), axes=[x.rank], keepdims=False)

@@ -1,7 +1,7 @@
 """Recurrent networks: RNN, GRU, LSTM.
 
-The products with the input's weights do not depend on the step before: they are one contraction for all steps. A `dl.scan`
-does the rest.
+The products of the input with its weights do not depend on the previous step: they are one contraction for all steps. The rest
+is a `dl.scan`.
 """
 
 from __future__ import annotations
@@ -12,125 +12,130 @@ from functools import partial
 
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
-from dlc.dialects.dl.contractions.contraction import differ
+from dlc.dialects.dl.contractions.contraction import is_known_different
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.emit import Emitter, Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import Emitter, ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
-from dlc.frontend.symbolic import equal
+from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import i64
 
-table = Table()
+table = ConverterTable()
 
-Activation = Callable[[Emitter, Value], Value]
+Activation = Callable[[Emitter, ImportedValue], ImportedValue]
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
 @dataclass(frozen=True)
 class _Weights:
-    """What one direction of a layer has for itself, for `hidden` units with some gates each.
+    """The weights of one direction of a layer with `hidden` units and a number of gates.
 
     `input` and `state` are [inputs or hidden, gates · hidden], their biases [gates · hidden], peepholes [3 · hidden].
     """
 
     hidden: int
-    input: Value
-    state: Value
-    input_bias: Value | None
-    state_bias: Value | None
-    peepholes: Value | None
+    input: ImportedValue
+    state: ImportedValue
+    input_bias: ImportedValue | None
+    state_bias: ImportedValue | None
+    peepholes: ImportedValue | None
     functions: Sequence[Activation]
 
-    def gates(self, emit: Emitter, x: Value, first: int, count: int = 1) -> Value:
-        """Some of the gates along the last axis."""
+    def gates(self, emit: Emitter, x: ImportedValue, first: int, count: int = 1) -> ImportedValue:
+        """Slice `count` gates, from `first` on, from the last axis."""
         return emit.slice(x, x.rank - 1, first * self.hidden, (first + count) * self.hidden)
 
 
-# Given the gates' sums over the input [batch, gates · hidden] and the states [batch, hidden]: the next states.
-Cell = Callable[[Emitter, Value, Sequence[Value]], Sequence[Value]]
+# (emitter, input part of the gates [batch, gates · hidden], states [batch, hidden]) -> next states.
+Cell = Callable[[Emitter, ImportedValue, Sequence[ImportedValue]], Sequence[ImportedValue]]
 
 
 @table("RNN")
-def rnn(node: Node) -> Sequence[Value]:
-    def cell(w: _Weights, emit: Emitter, x: Value, states: Sequence[Value]) -> Sequence[Value]:
+def rnn(node: OnnxNode) -> Sequence[ImportedValue]:
+    def cell(w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
         (function,), (state,) = w.functions, states
         return (function(emit, _sum(emit, x, emit(dl.MatmulOp, state, w.state))),)
 
-    return _layer(node, ("Tanh",), 1, 1, lambda w: (_biased(node.emit, w), partial(cell, w)))
+    return _layer(node, ("Tanh",), 1, 1, lambda w: (_merge_biases(node.emit, w), partial(cell, w)))
 
 
 @table("GRU")
-def gru(node: Node) -> Sequence[Value]:
-    """Gates: update, reset, hidden."""
+def gru(node: OnnxNode) -> Sequence[ImportedValue]:
+    """Gate order: update, reset, hidden."""
 
-    def cell(w: _Weights, emit: Emitter, x: Value, states: Sequence[Value]) -> Sequence[Value]:
+    def cell(w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
         (f, g), (state,) = w.functions, states
-        both = _sum(emit, w.gates(emit, x, 0, 2), emit(dl.MatmulOp, state, w.gates(node.emit, w.state, 0, 2)))
-        update, reset = (f(emit, w.gates(emit, both, k)) for k in range(2))
-        rest = emit(dl.MatmulOp, emit(dl.MulOp, reset, state), w.gates(node.emit, w.state, 2))
-        return (_mixed(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), rest))),)
+        gate_sums = _sum(emit, w.gates(emit, x, 0, 2), emit(dl.MatmulOp, state, w.gates(node.emit, w.state, 0, 2)))
+        update, reset = (f(emit, w.gates(emit, gate_sums, k)) for k in range(2))
+        remainder = emit(dl.MatmulOp, emit(dl.MulOp, reset, state), w.gates(node.emit, w.state, 2))
+        return (_interpolate(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), remainder))),)
 
-    def cell_with_late_reset(w: _Weights, emit: Emitter, x: Value, states: Sequence[Value]) -> Sequence[Value]:
+    def cell_with_late_reset(
+        w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]
+    ) -> Sequence[ImportedValue]:
         (f, g), (state,) = w.functions, states
         products = _sum(emit, emit(dl.MatmulOp, state, w.state), w.state_bias)
-        both = _sum(emit, w.gates(emit, x, 0, 2), w.gates(emit, products, 0, 2))
-        update, reset = (f(emit, w.gates(emit, both, k)) for k in range(2))
-        rest = emit(dl.MulOp, reset, w.gates(emit, products, 2))
-        return (_mixed(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), rest))),)
+        gate_sums = _sum(emit, w.gates(emit, x, 0, 2), w.gates(emit, products, 0, 2))
+        update, reset = (f(emit, w.gates(emit, gate_sums, k)) for k in range(2))
+        remainder = emit(dl.MulOp, reset, w.gates(emit, products, 2))
+        return (_interpolate(emit, update, state, g(emit, _sum(emit, w.gates(emit, x, 2), remainder))),)
 
     if node.flag("linear_before_reset"):
         return _layer(node, ("Sigmoid", "Tanh"), 3, 1, lambda w: (w, partial(cell_with_late_reset, w)))
-    return _layer(node, ("Sigmoid", "Tanh"), 3, 1, lambda w: (_biased(node.emit, w), partial(cell, w)))
+    return _layer(node, ("Sigmoid", "Tanh"), 3, 1, lambda w: (_merge_biases(node.emit, w), partial(cell, w)))
 
 
-def _mixed(emit: Emitter, update: Value, state: Value, new: Value) -> Value:
-    rest = emit(dl.SubOp, emit.scalar(1, update), update)
-    return _sum(emit, emit(dl.MulOp, rest, new), emit(dl.MulOp, update, state))
+def _interpolate(emit: Emitter, update: ImportedValue, state: ImportedValue, new: ImportedValue) -> ImportedValue:
+    remainder = emit(dl.SubOp, emit.scalar(1, update), update)
+    return _sum(emit, emit(dl.MulOp, remainder, new), emit(dl.MulOp, update, state))
 
 
 @table("LSTM")
-def lstm(node: Node) -> Sequence[Value]:
-    """Gates: input, output, forget, cell; peepholes: input, output, forget."""
+def lstm(node: OnnxNode) -> Sequence[ImportedValue]:
+    """Gate order: input, output, forget, cell; peepholes: input, output, forget."""
     coupled = node.flag("input_forget")
 
-    def cell(w: _Weights, emit: Emitter, x: Value, states: Sequence[Value]) -> Sequence[Value]:
+    def cell(w: _Weights, emit: Emitter, x: ImportedValue, states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
         (f, g, h), (state, memory) = w.functions, states
         sums = _sum(emit, x, emit(dl.MatmulOp, state, w.state))
 
-        def gate(k: int, seen: Value) -> Value:
+        def gate(k: int, cell_state: ImportedValue) -> ImportedValue:
             own = w.gates(emit, sums, k)
             if w.peepholes is None:
                 return f(emit, own)
-            return f(emit, _sum(emit, own, emit(dl.MulOp, w.gates(node.emit, w.peepholes, k), seen)))
+            return f(emit, _sum(emit, own, emit(dl.MulOp, w.gates(node.emit, w.peepholes, k), cell_state)))
 
         add = gate(0, memory)
         keep = emit(dl.SubOp, emit.scalar(1, add), add) if coupled else gate(2, memory)
         new = g(emit, w.gates(emit, sums, 3))
-        following = _sum(emit, emit(dl.MulOp, keep, memory), emit(dl.MulOp, add, new))
-        return emit(dl.MulOp, gate(1, following), h(emit, following)), following
+        next_states = _sum(emit, emit(dl.MulOp, keep, memory), emit(dl.MulOp, add, new))
+        return emit(dl.MulOp, gate(1, next_states), h(emit, next_states)), next_states
 
-    return _layer(node, ("Sigmoid", "Tanh", "Tanh"), 4, 2, lambda w: (_biased(node.emit, w), partial(cell, w)))
+    return _layer(node, ("Sigmoid", "Tanh", "Tanh"), 4, 2, lambda w: (_merge_biases(node.emit, w), partial(cell, w)))
 
 
-def _sum(emit: Emitter, x: Value, y: Value | None) -> Value:
+def _sum(emit: Emitter, x: ImportedValue, y: ImportedValue | None) -> ImportedValue:
     return x if y is None else emit(dl.AddOp, x, y)
 
 
-def _biased(emit: Emitter, w: _Weights) -> _Weights:
-    """Both biases as the input's, where nothing is done to the state's products alone."""
+def _merge_biases(emit: Emitter, w: _Weights) -> _Weights:
+    """Add both biases to the input part, for cells that do not use the recurrent product by itself."""
     return w if w.input_bias is None else replace(w, input_bias=_sum(emit, w.input_bias, w.state_bias), state_bias=None)
 
 
 def _layer(
-    node: Node, defaults: Sequence[str], gates: int, states: int, cell_of: Callable[[_Weights], tuple[_Weights, Cell]]
-) -> Sequence[Value]:
-    """Y [steps, directions, batch, hidden], and the last states [directions, batch, hidden]; by batches if `layout` is 1."""
+    node: OnnxNode, defaults: Sequence[str], gates: int, states: int, cell_of: Callable[[_Weights], tuple[_Weights, Cell]]
+) -> Sequence[ImportedValue]:
+    """Return Y [steps, directions, batch, hidden] and the last states [directions, batch, hidden].
+
+    With `layout` 1 the batch is the first axis of both.
+    """
     emit, x, w, r = node.emit, node[0], node[1], node[2]
     by_batch = node.flag("layout")
     if (x.rank, w.rank, r.rank) != (3, 3, 3):
-        raise ModelError(f"{node.place}: X, W and R have the ranks {x.rank}, {w.rank} and {r.rank}, expected 3")
+        raise ModelError(f"{node.description}: X, W and R have the ranks {x.rank}, {w.rank} and {r.rank}, expected 3")
     x = emit.transpose(x, (1, 0, 2)) if by_batch else x
     length, batch, hidden = x.shape[0], x.shape[1], int(r.shape[2])
     backward = _DIRECTIONS[node.choice("direction", "forward", tuple(_DIRECTIONS))]
@@ -138,7 +143,7 @@ def _layer(
     fit = all(map(equal, (*w.shape[:2], *r.shape[:2]), (count, gates * hidden) * 2))
     if node.integer("hidden_size", hidden) != hidden or not fit:
         raise ModelError(
-            f"{node.place}: W {list(w.shape)} and R {list(r.shape)} do not fit {count} directions of {gates} gates"
+            f"{node.description}: W {list(w.shape)} and R {list(r.shape)} do not match {count} directions of {gates} gates"
         )
     functions = _functions(node, defaults, count)
     bias, active = node.get(3), _active(node, length, batch)
@@ -151,10 +156,10 @@ def _layer(
         ("sequence_lens", node.get(4), (batch,)),
         *((f"initial state {k}", s, state) for k, s in enumerate(first)),
     ):
-        if value is not None and (value.rank != len(shape) or any(map(differ, value.shape, shape))):
-            raise ModelError(f"{node.place}: {what} has the shape {list(value.shape)}, expected {list(shape)}")
-    sequences: list[Value] = []
-    last: list[list[Value]] = [[] for _ in range(states)]
+        if value is not None and (value.rank != len(shape) or any(map(is_known_different, value.shape, shape))):
+            raise ModelError(f"{node.description}: {what} has the shape {list(value.shape)}, expected {list(shape)}")
+    sequences: list[ImportedValue] = []
+    last: list[list[ImportedValue]] = [[] for _ in range(states)]
     for d, reverse in enumerate(backward):
         weights, cell = cell_of(
             _Weights(
@@ -169,33 +174,38 @@ def _layer(
         )
         sums = _sum(emit, emit(dl.MatmulOp, x, weights.input), weights.input_bias)
         begin = [_first(emit, s, d, by_batch, (batch, hidden), x) for s in first]
-        ends, made = _run(emit, cell, (sums, *active), begin, length, reverse)
-        sequences.append(emit.reshape(made, (length, 1, batch, hidden)))
+        ends, result = _run(emit, cell, (sums, *active), begin, length, reverse)
+        sequences.append(emit.reshape(result, (length, 1, batch, hidden)))
         for all_ends, end in zip(last, ends, strict=True):
             all_ends.append(emit.reshape(end, (1, batch, hidden)))
-    y, ends = _joined(emit, sequences, 1), [_joined(emit, end, 0) for end in last]
+    y, ends = _concatenate(emit, sequences, 1), [_concatenate(emit, end, 0) for end in last]
     return [emit.transpose(y, (2, 0, 1, 3)), *(emit.transpose(e, (1, 0, 2)) for e in ends)] if by_batch else [y, *ends]
 
 
 def _run(
-    emit: Emitter, cell: Cell, sequences: Sequence[Value], states: Sequence[Value], length: Size, reverse: bool
-) -> tuple[Sequence[Value], Value]:
-    """The last states, and the first state after each step; where a batch's sequence has ended, states stay and 0 is made."""
+    emit: Emitter, cell: Cell, sequences: Sequence[ImportedValue], states: Sequence[ImportedValue], length: Size, reverse: bool
+) -> tuple[Sequence[ImportedValue], ImportedValue]:
+    """Scan one direction; return the last states and the first state after each step.
 
-    def step(inner: Emitter, states: Sequence[Value], elements: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
+    After the end of a sequence its states are unchanged and its outputs are 0.
+    """
+
+    def step(
+        inner: Emitter, states: Sequence[ImportedValue], elements: Sequence[ImportedValue]
+    ) -> tuple[Sequence[ImportedValue], Sequence[ImportedValue]]:
         x, *active = elements
-        following = cell(inner, x, states)
+        next_states = cell(inner, x, states)
         if not active:
-            return following, following[:1]
-        made = inner(dl.SelectOp, active[0], following[0], inner.scalar(0, x))
-        return [inner(dl.SelectOp, active[0], new, old) for new, old in zip(following, states, strict=True)], [made]
+            return next_states, next_states[:1]
+        result = inner(dl.SelectOp, active[0], next_states[0], inner.scalar(0, x))
+        return [inner(dl.SelectOp, active[0], new, old) for new, old in zip(next_states, states, strict=True)], [result]
 
-    ends, (made,) = emit.scan(states, sequences, length, step, reverse)
-    return ends, made
+    ends, (result,) = emit.scan(states, sequences, length, step, reverse)
+    return ends, result
 
 
-def _active(node: Node, length: Size, batch: Size) -> list[Value]:
-    """Whether each batch's sequence goes on, as a sequence [steps, batch, 1]; nothing if all are as long as they can be."""
+def _active(node: OnnxNode, length: Size, batch: Size) -> list[ImportedValue]:
+    """Return whether each sequence has not ended, [steps, batch, 1]; an empty list if all have full length."""
     lengths, emit = node.get(4), node.emit
     if lengths is None or (lengths.known is not None and all(n == length for n in lengths.known.reshape(-1))):
         return []
@@ -203,37 +213,39 @@ def _active(node: Node, length: Size, batch: Size) -> list[Value]:
     return [emit(dl.LessOp, steps, emit.reshape(emit.cast(lengths, i64), (1, batch, 1)))]
 
 
-def _row(emit: Emitter, x: Value, k: int) -> Value:
+def _row(emit: Emitter, x: ImportedValue, k: int) -> ImportedValue:
     return emit.reshape(emit.slice(x, 0, k, k + 1), x.shape[1:])
 
 
-def _first(emit: Emitter, state: Value | None, d: int, by_batch: bool, shape: tuple[Size, Size], like: Value) -> Value:
+def _first(
+    emit: Emitter, state: ImportedValue | None, d: int, by_batch: bool, shape: tuple[Size, Size], like: ImportedValue
+) -> ImportedValue:
     if state is None:
         return emit.full(0, shape, like)
     return _row(emit, emit.transpose(state, (1, 0, 2)) if by_batch else state, d)
 
 
-def _joined(emit: Emitter, values: Sequence[Value], axis: int) -> Value:
+def _concatenate(emit: Emitter, values: Sequence[ImportedValue], axis: int) -> ImportedValue:
     return emit(dl.ConcatOp, *values, axis=axis) if len(values) > 1 else values[0]
 
 
-def _affine(emit: Emitter, x: Value, alpha: float, beta: float) -> Value:
+def _affine(emit: Emitter, x: ImportedValue, alpha: float, beta: float) -> ImportedValue:
     return emit(dl.AddOp, emit(dl.MulOp, x, emit.scalar(alpha, x)), emit.scalar(beta, x))
 
 
-def _scaled_tanh(emit: Emitter, x: Value, alpha: float, beta: float) -> Value:
+def _scaled_tanh(emit: Emitter, x: ImportedValue, alpha: float, beta: float) -> ImportedValue:
     return emit(dl.MulOp, emit(dl.TanhOp, emit(dl.MulOp, x, emit.scalar(beta, x))), emit.scalar(alpha, x))
 
 
-def _op(op: type[DlOp]) -> Callable[..., Value]:
-    def activation(emit: Emitter, x: Value, **properties: float) -> Value:
+def _op(op: type[DlOp]) -> Callable[..., ImportedValue]:
+    def activation(emit: Emitter, x: ImportedValue, **properties: float) -> ImportedValue:
         return emit(op, x, **properties)
 
     return activation
 
 
-# Functions with what their α and β are where the node does not say; of the last two ONNX gives none, these are ONNX Runtime's.
-_FUNCTIONS: dict[str, tuple[Callable[..., Value], dict[str, float]]] = {
+# Activation functions with their default α and β; for the last two, ONNX has no defaults, these are ONNX Runtime's.
+_FUNCTIONS: dict[str, tuple[Callable[..., ImportedValue], dict[str, float]]] = {
     "relu": (_op(dl.ReluOp), {}), "tanh": (_op(dl.TanhOp), {}), "sigmoid": (_op(dl.SigmoidOp), {}),
     "softsign": (_op(dl.SoftsignOp), {}), "softplus": (_op(dl.SoftplusOp), {}),
     "leakyrelu": (_op(dl.LeakyReluOp), {"alpha": 0.01}), "thresholdedrelu": (_op(dl.ThresholdedReluOp), {"alpha": 1.0}),
@@ -242,26 +254,26 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Value], dict[str, float]]] = {
 }  # fmt: skip
 
 
-def _functions(node: Node, defaults: Sequence[str], directions: int) -> list[list[Activation]]:
-    """The functions of each direction."""
-    names = node.texts("activations", list(defaults) * directions)
+def _functions(node: OnnxNode, defaults: Sequence[str], directions: int) -> list[list[Activation]]:
+    """Return the activation functions of each direction."""
+    names = node.strings("activations", list(defaults) * directions)
     if len(names) != len(defaults) * directions:
-        raise ModelError(f"{node.place}: {len(names)} activations for {directions} directions of {len(defaults)}")
-    given = {name: iter(node.reals(f"activation_{name}", ())) for name in ("alpha", "beta")}
+        raise ModelError(f"{node.description}: {len(names)} activations for {directions} directions of {len(defaults)}")
+    coefficients = {name: iter(node.reals(f"activation_{name}", ())) for name in ("alpha", "beta")}
     clip = node.real("clip", 0.0)
-    # The gates' sums are clipped; what an LSTM makes of its cell is not, as ONNX Runtime has it.
-    made = [_function(node, name, given, clip if k % len(defaults) < 2 else 0.0) for k, name in enumerate(names)]
-    return [made[k : k + len(defaults)] for k in range(0, len(made), len(defaults))]
+    # As in ONNX Runtime, gate sums are clipped, but not the cell of an LSTM.
+    results = [_function(node, name, coefficients, clip if k % len(defaults) < 2 else 0.0) for k, name in enumerate(names)]
+    return [results[k : k + len(defaults)] for k in range(0, len(results), len(defaults))]
 
 
-def _function(node: Node, name: str, given: dict[str, Iterator[float]], clip: float) -> Activation:
-    # Exporters do not agree on capitals.
+def _function(node: OnnxNode, name: str, coefficients: dict[str, Iterator[float]], clip: float) -> Activation:
+    # Exporters differ in capitalization.
     if name.lower() not in _FUNCTIONS:
         raise NodeProblem("attribute", f"activation '{name}'; supported: {', '.join(_FUNCTIONS)}")
     activation, defaults = _FUNCTIONS[name.lower()]
-    properties = {key: next(given[key], default) for key, default in defaults.items()}
+    properties = {key: next(coefficients[key], default) for key, default in defaults.items()}
 
-    def function(emit: Emitter, x: Value) -> Value:
+    def function(emit: Emitter, x: ImportedValue) -> ImportedValue:
         if clip > 0:
             x = emit(dl.MaximumOp, emit(dl.MinimumOp, x, emit.scalar(clip, x)), emit.scalar(-clip, x))
         return activation(emit, x, **properties)

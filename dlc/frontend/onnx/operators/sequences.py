@@ -1,10 +1,10 @@
-"""Sequences and optionals: they exist during import only.
+"""Sequences and optionals, which exist during import only.
 
-    s = SplitToSequence(x)      (%x0, %x1) in Python: no op of `dl` makes a sequence
+    s = SplitToSequence(x)      (%x0, %x1) in Python: no `dl` op creates a sequence
     y = SequenceAt(s, 1)        %x1
 
-How many elements a sequence has, and at which of them one looks, must be known at import. An optional with a value is that
-value.
+The length of a sequence and the positions that are read must be known at import. An optional with a value is represented by
+that value.
 """
 
 from __future__ import annotations
@@ -14,77 +14,77 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dims import Dim, Size
 from dlc.errors import ModelError
-from dlc.forms import MOST_PARTS
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
-from dlc.frontend.onnx.values import Absent, SequenceValue, Text
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
+from dlc.frontend.onnx.values import EmptyOptional, SequenceValue, StringTensor
 from dlc.frontend.problems import NodeProblem
+from dlc.value_types import MAX_LIST_LENGTH
 
-table = Table()
+table = ConverterTable()
 
 
-def _sequence(node: Node, k: int = 0) -> tuple[Value, ...]:
+def _sequence(node: OnnxNode, k: int = 0) -> tuple[ImportedValue, ...]:
     value = node[k]
     if not isinstance(value, SequenceValue):
-        raise ModelError(f"{node.place}: input {k} is no sequence")
+        raise ModelError(f"{node.description}: input {k} is not a sequence")
     return value.elements
 
 
-def _place(node: Node, k: int, count: int) -> int:
-    """The known input k as a place among `count`, counted from the front."""
-    place = int(node.number(k, "position"))
-    if not -count <= place < count:
-        raise ModelError(f"{node.place}: place {place} among {count}")
-    return place % count
+def _position(node: OnnxNode, k: int, count: int) -> int:
+    """Return the known input k as a position among `count`, counted from the front."""
+    position = int(node.number(k, "position"))
+    if not -count <= position < count:
+        raise ModelError(f"{node.description}: position {position} is outside a sequence of {count}")
+    return position % count
 
 
 @table("SequenceConstruct")
-def sequence_construct(node: Node) -> Value:
+def sequence_construct(node: OnnxNode) -> ImportedValue:
     return SequenceValue(node[k] for k in range(len(node.inputs)))
 
 
 @table("SequenceEmpty")
-def sequence_empty(node: Node) -> Value:
+def sequence_empty(node: OnnxNode) -> ImportedValue:
     node.ignore("dtype")
     return SequenceValue(())
 
 
 @table("SequenceAt")
-def sequence_at(node: Node) -> Value:
+def sequence_at(node: OnnxNode) -> ImportedValue:
     elements = _sequence(node)
-    return elements[_place(node, 1, len(elements))]
+    return elements[_position(node, 1, len(elements))]
 
 
 @table("SequenceInsert")
-def sequence_insert(node: Node) -> Value:
+def sequence_insert(node: OnnxNode) -> ImportedValue:
     elements = list(_sequence(node))
     count = len(elements)
-    # Behind the last is a place too, and the usual one; -1 is before the last.
-    place = count if node.get(2) is None or node.number(2, "position") == count else _place(node, 2, count)
-    elements.insert(place, node[1])
+    # The default is after the last element; -1 is before the last.
+    position = count if node.get(2) is None or node.number(2, "position") == count else _position(node, 2, count)
+    elements.insert(position, node[1])
     return SequenceValue(elements)
 
 
 @table("SequenceErase")
-def sequence_erase(node: Node) -> Value:
+def sequence_erase(node: OnnxNode) -> ImportedValue:
     elements = list(_sequence(node))
     count = len(elements)
-    del elements[_place(node, 1, count) if node.get(1) is not None else count - 1]
+    del elements[_position(node, 1, count) if node.get(1) is not None else count - 1]
     return SequenceValue(elements)
 
 
 @table("SequenceLength")
-def sequence_length(node: Node) -> Value:
+def sequence_length(node: OnnxNode) -> ImportedValue:
     return node.emit.constant(len(_sequence(node)), "int64")
 
 
 @table("ConcatFromSequence")
-def concat_from_sequence(node: Node) -> Value:
+def concat_from_sequence(node: OnnxNode) -> ImportedValue:
     emit, stacked = node.emit, node.flag("new_axis")
     elements = list(_sequence(node))
     if not elements:
-        raise ModelError(f"{node.place}: its sequence is empty")
+        raise ModelError(f"{node.description}: its sequence is empty")
     first = elements[0]
     axis = node.axis(node.integer("axis"), first.rank + stacked)
     if stacked:
@@ -93,69 +93,69 @@ def concat_from_sequence(node: Node) -> Value:
 
 
 @table("SplitToSequence")
-def split_to_sequence(node: Node) -> Value:
+def split_to_sequence(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     axis = node.axis(node.integer("axis", 0), x.rank)
     keepdims = node.flag("keepdims", True)
-    start, parts = 0, list[Value]()
+    start, parts = 0, list[ImportedValue]()
     for size in _parts(node, x.shape[axis]):
         parts.append(emit.slice(x, axis, start, start + size))
         start += size
     if start != x.shape[axis]:
-        raise ModelError(f"{node.place}: its parts have {start} elements together, axis {axis} has {x.shape[axis]}")
+        raise ModelError(f"{node.description}: its parts have {start} elements in total, axis {axis} has {x.shape[axis]}")
     if node.get(1) is None and not keepdims:
         parts = [emit.reshape(p, (*p.shape[:axis], *p.shape[axis + 1 :])) for p in parts]
-    return SequenceValue(_of(x, part) for part in parts)
+    return SequenceValue(_of(x, split_sizes) for split_sizes in parts)
 
 
-def _of(value: Value, moved: Value) -> Value:
-    """What elements of a value became, which is text if they are."""
-    return Text.of(moved) if value.is_text else moved
+def _of(value: ImportedValue, element: ImportedValue) -> ImportedValue:
+    """Mark the elements of a string tensor as string tensors."""
+    return StringTensor.of(element) if value.is_string else element
 
 
-def _parts(node: Node, size: Size) -> Sequence[int]:
-    """The sizes of the parts: those given, or as many of one size as there are, the last with what is left."""
-    part = node.get(1)
+def _parts(node: OnnxNode, size: Size) -> Sequence[int]:
+    """Return the sizes of the parts: those specified, or equal sizes with a smaller last part."""
+    split_sizes = node.get(1)
     if isinstance(size, Dim):
-        raise NodeProblem("value", f"which parts there are hangs on the size {size}; give the model's input shapes")
-    if part is not None and part.rank == 1:
+        raise NodeProblem("value", f"the number of parts depends on the symbolic size {size}; give the model's input shapes")
+    if split_sizes is not None and split_sizes.rank == 1:
         return node.integers_of(1, "parts")
-    each = int(node.number(1, "parts")) if part is not None else 1
+    each = int(node.number(1, "parts")) if split_sizes is not None else 1
     if each < 1:
-        raise ModelError(f"{node.place}: parts of {each} elements")
-    if -(-size // each) > MOST_PARTS:
-        raise NodeProblem("value", f"a sequence of {-(-size // each)} parts is not supported, up to {MOST_PARTS} are")
+        raise ModelError(f"{node.description}: the size of its parts must be positive, got {each}")
+    if -(-size // each) > MAX_LIST_LENGTH:
+        raise NodeProblem("value", f"a sequence of {-(-size // each)} parts is not supported, up to {MAX_LIST_LENGTH} are")
     return [min(each, size - k) for k in range(0, size, each)]
 
 
 @table("SequenceMap")
-def sequence_map(node: Node) -> Sequence[Value]:
-    """The body for each element; inputs that are no sequences are the same for all."""
+def sequence_map(node: OnnxNode) -> Sequence[ImportedValue]:
+    """Inline the body for each element; inputs that are not sequences are the same for all."""
     body, count = node.graph("body"), len(_sequence(node))
-    given = [node[k] for k in range(len(node.inputs))]
-    if any(isinstance(v, SequenceValue) and len(v.elements) != count for v in given):
-        raise ModelError(f"{node.place}: its sequences have different lengths")
+    inputs = [node[k] for k in range(len(node.inputs))]
+    if any(isinstance(v, SequenceValue) and len(v.elements) != count for v in inputs):
+        raise ModelError(f"{node.description}: its sequences have different lengths")
     steps = [
-        node.inline(body, [v.elements[k] if isinstance(v, SequenceValue) else v for v in given], node.emit)
+        node.inline(body, [v.elements[k] if isinstance(v, SequenceValue) else v for v in inputs], node.emit)
         for k in range(count)
     ]
     return [SequenceValue(step[k] for step in steps) for k in range(len(body.output))]
 
 
 @table("Optional")
-def optional(node: Node) -> Value:
+def optional(node: OnnxNode) -> ImportedValue:
     node.ignore("type")
-    return node.get(0) or Absent()
+    return node.get(0) or EmptyOptional()
 
 
 @table("OptionalGetElement")
-def optional_get_element(node: Node) -> Value:
-    if isinstance(node[0], Absent):
-        raise ModelError(f"{node.place}: its optional has no value")
+def optional_get_element(node: OnnxNode) -> ImportedValue:
+    if isinstance(node[0], EmptyOptional):
+        raise ModelError(f"{node.description}: its optional has no value")
     return node[0]
 
 
 @table("OptionalHasElement")
-def optional_has_element(node: Node) -> Value:
+def optional_has_element(node: OnnxNode) -> ImportedValue:
     value = node.get(0)
-    return node.emit.constant(value is not None and not isinstance(value, Absent))
+    return node.emit.constant(value is not None and not isinstance(value, EmptyOptional))

@@ -1,7 +1,7 @@
-"""The domain `ai.onnx.preview.training`: derivatives, and steps of optimisers.
+"""The domain `ai.onnx.preview.training`: gradients and optimizer steps.
 
-Gradient(W, X) {xs = [W], zs = [X], y = Y}   ⟶   dY/dW, of Y as the graph has it
-Momentum(R, T, X1, X2, G1, G2, V1, V2)       ⟶   X1', X2', V1', V2', of a rate, a count, and tensors of each kind in turn
+Gradient(W, X) {xs = [W], zs = [X], y = Y}   ⟶   dY/dW, of Y as the graph computes it
+Momentum(R, T, X1, X2, G1, G2, V1, V2)       ⟶   X1', X2', V1', V2', for a learning rate, a step count, and tensors by kind
 """
 
 from __future__ import annotations
@@ -12,117 +12,117 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import ModelError
-from dlc.frontend.emit import Emitter, Value, discard
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import Emitter, ImportedValue, discard_block
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
 
 DOMAIN = "ai.onnx.preview.training"
-table = Table()
+table = ConverterTable()
 
 
 @table("Gradient")
-def gradient(node: Node) -> list[Value]:
-    """What the elements of `y` together are derived by each of `xs`, where `xs` and `zs` have the values of the inputs."""
-    emit, names, y = node.emit, node.texts("xs"), node.text("y")
-    others, count = node.texts("zs", ()), len(names)
+def gradient(node: OnnxNode) -> list[ImportedValue]:
+    """Differentiate the sum of `y` with respect to each of `xs`, where `xs` and `zs` have the values of the inputs."""
+    emit, names, y = node.emit, node.strings("xs"), node.string("y")
+    others, count = node.strings("zs", ()), len(names)
     if len(node.inputs) != count + len(others) or not names:
-        raise ModelError(f"{node.place}: {len(node.inputs)} inputs for {count} names in xs and {len(others)} in zs")
+        raise ModelError(f"{node.description}: {len(node.inputs)} inputs for {count} names in xs and {len(others)} in zs")
     values = [node[k] for k in range(len(node.inputs))]
-    of, function = values[:count], node.between([*names, *others], y)
+    of, function = values[:count], node.subgraph_between([*names, *others], y)
     for name, x in zip(names, of, strict=True):
-        if x.is_text or not is_float(x.element_type):
-            raise NodeProblem("dtype", f"'{name}' in xs is {x}, which has no derivative; expected floats")
+        if x.is_string or not is_float(x.element_type):
+            raise NodeProblem("dtype", f"'{name}' in xs is {x}, which is not differentiable; expected floats")
 
-    def run(inner: Emitter, arguments: Sequence[Value]) -> Sequence[Value]:
+    def run(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
         return node.inline(function, [*arguments, *values[count:]], inner)
 
     body = emit.body([x.type for x in of], run)
     assert body.last_op is not None
-    (made,) = body.last_op.operands
-    if not is_float(element_type_of(made)):
-        discard(body)
-        raise NodeProblem("dtype", f"'{y}' is of {element_type_of(made)}, which has no derivative; expected floats")
-    one = emit.full(1, shape_of(made), element_type_of(made))
+    (result,) = body.last_op.operands
+    if not is_float(element_type_of(result)):
+        discard_block(body)
+        raise NodeProblem("dtype", f"'{y}' is of {element_type_of(result)}, which is not differentiable; expected floats")
+    one = emit.full(1, shape_of(result), element_type_of(result))
     return emit.results(dl.VjpOp.of([*map(emit.ssa, of)], [emit.ssa(one)], body, range(count), [0]))[1:]
 
 
-def _scaled(emit: Emitter, x: Value, factor: float) -> Value:
+def _scaled(emit: Emitter, x: ImportedValue, factor: float) -> ImportedValue:
     return emit(dl.MulOp, x, emit.scalar(factor, x))
 
 
-def _each(node: Node, kinds: int, step: Callable[..., Sequence[Value]]) -> list[Value]:
-    """What `step` makes of each tensor and what belongs to it, all of one kind before those of the next."""
-    count, left = divmod(len(node.inputs) - 2, kinds)
-    if left or count < 1:
-        raise ModelError(f"{node.place}: {len(node.inputs) - 2} tensors, of {kinds} kinds")
-    made = [step(*(node[2 + k + kind * count] for kind in range(kinds))) for k in range(count)]
-    return [of_one[kind] for kind in range(kinds - 1) for of_one in made]
+def _map_tensors(node: OnnxNode, kinds: int, step: Callable[..., Sequence[ImportedValue]]) -> list[ImportedValue]:
+    """Apply `step` to each tensor and its state; tensors of one kind precede those of the next."""
+    count, bias_correction = divmod(len(node.inputs) - 2, kinds)
+    if bias_correction or count < 1:
+        raise ModelError(f"{node.description}: {len(node.inputs) - 2} tensors are not a multiple of {kinds} kinds")
+    results = [step(*(node[2 + k + kind * count] for kind in range(kinds))) for k in range(count)]
+    return [of_one[kind] for kind in range(kinds - 1) for of_one in results]
 
 
-def _regular(node: Node, x: Value, gradient: Value) -> Value:
-    """The gradient with that of `norm_coefficient` · |x|² / 2."""
+def _add_weight_decay(node: OnnxNode, x: ImportedValue, gradient: ImportedValue) -> ImportedValue:
+    """Add the gradient of `norm_coefficient` · |x|² / 2."""
     return node.emit(dl.AddOp, _scaled(node.emit, x, node.real("norm_coefficient", 0.0)), gradient)
 
 
-def _started(node: Node, then: Value, otherwise: Value) -> Value:
-    """One value from the second step on, another one in the first."""
+def _after_first_step(node: OnnxNode, then: ImportedValue, otherwise: ImportedValue) -> ImportedValue:
+    """Select `then` from the second step on, `otherwise` in the first."""
     emit, count = node.emit, node[1]
     return emit(dl.SelectOp, emit(dl.GreaterOp, count, emit.scalar(0, count)), then, otherwise)
 
 
 @table("Momentum")
-def momentum(node: Node) -> list[Value]:
+def momentum(node: OnnxNode) -> list[ImportedValue]:
     emit, rate, alpha = node.emit, node[0], node.real("alpha")
     nesterov = node.choice("mode", "standard", ("standard", "nesterov")) == "nesterov"
-    beta = _started(node, emit.scalar(node.real("beta"), rate), emit.scalar(1, rate))
+    beta = _after_first_step(node, emit.scalar(node.real("beta"), rate), emit.scalar(1, rate))
 
-    def step(x: Value, gradient: Value, velocity: Value) -> Sequence[Value]:
-        gradient = _regular(node, x, gradient)
+    def step(x: ImportedValue, gradient: ImportedValue, velocity: ImportedValue) -> Sequence[ImportedValue]:
+        gradient = _add_weight_decay(node, x, gradient)
         velocity = emit(dl.AddOp, _scaled(emit, velocity, alpha), emit(dl.MulOp, beta, gradient))
-        way = emit(dl.AddOp, gradient, _scaled(emit, velocity, alpha)) if nesterov else velocity
-        return emit(dl.SubOp, x, emit(dl.MulOp, rate, way)), velocity
+        direction = emit(dl.AddOp, gradient, _scaled(emit, velocity, alpha)) if nesterov else velocity
+        return emit(dl.SubOp, x, emit(dl.MulOp, rate, direction)), velocity
 
-    return _each(node, 3, step)
+    return _map_tensors(node, 3, step)
 
 
 @table("Adagrad")
-def adagrad(node: Node) -> list[Value]:
+def adagrad(node: OnnxNode) -> list[ImportedValue]:
     emit, rate, epsilon = node.emit, node[0], node.real("epsilon", 0.0)
-    slower = _scaled(emit, emit.cast(node[1], rate.element_type), node.real("decay_factor", 0.0))
-    rate = emit(dl.DivOp, rate, emit(dl.AddOp, slower, emit.scalar(1, slower)))
+    decay = _scaled(emit, emit.cast(node[1], rate.element_type), node.real("decay_factor", 0.0))
+    rate = emit(dl.DivOp, rate, emit(dl.AddOp, decay, emit.scalar(1, decay)))
 
-    def step(x: Value, gradient: Value, squares: Value) -> Sequence[Value]:
-        gradient = _regular(node, x, gradient)
+    def step(x: ImportedValue, gradient: ImportedValue, squares: ImportedValue) -> Sequence[ImportedValue]:
+        gradient = _add_weight_decay(node, x, gradient)
         squares = emit(dl.AddOp, squares, emit(dl.MulOp, gradient, gradient))
         size = emit(dl.SqrtOp, squares)
         size = emit(dl.AddOp, size, emit.scalar(epsilon, size))
         return emit(dl.SubOp, x, emit(dl.DivOp, emit(dl.MulOp, rate, gradient), size)), squares
 
-    return _each(node, 3, step)
+    return _map_tensors(node, 3, step)
 
 
 @table("Adam")
-def adam(node: Node) -> list[Value]:
+def adam(node: OnnxNode) -> list[ImportedValue]:
     emit, rate, epsilon = node.emit, node[0], node.real("epsilon", 0.0)
     alpha, beta, after = node.real("alpha", 0.9), node.real("beta", 0.999), node.real("norm_coefficient_post", 0.0)
     count = emit.cast(node[1], rate.element_type)
 
-    def left(factor: float) -> Value:
-        """1 - factor^T"""
+    def bias_correction(factor: float) -> ImportedValue:
+        """Return 1 - factor^T, the bias correction."""
         return emit(dl.SubOp, emit.scalar(1, rate), emit(dl.PowOp, emit.scalar(factor, rate), count))
 
-    corrected = emit(dl.MulOp, rate, emit(dl.DivOp, emit(dl.SqrtOp, left(beta)), left(alpha)))
-    rate = _started(node, corrected, rate)
+    corrected = emit(dl.MulOp, rate, emit(dl.DivOp, emit(dl.SqrtOp, bias_correction(beta)), bias_correction(alpha)))
+    rate = _after_first_step(node, corrected, rate)
 
-    def step(x: Value, gradient: Value, mean: Value, squares: Value) -> Sequence[Value]:
-        gradient = _regular(node, x, gradient)
+    def step(x: ImportedValue, gradient: ImportedValue, mean: ImportedValue, squares: ImportedValue) -> Sequence[ImportedValue]:
+        gradient = _add_weight_decay(node, x, gradient)
         mean = emit(dl.AddOp, _scaled(emit, mean, alpha), _scaled(emit, gradient, 1 - alpha))
         square = emit(dl.MulOp, gradient, gradient)
         squares = emit(dl.AddOp, _scaled(emit, squares, beta), _scaled(emit, square, 1 - beta))
         size = emit(dl.SqrtOp, squares)
         size = emit(dl.AddOp, size, emit.scalar(epsilon, size))
-        moved = emit(dl.SubOp, x, emit(dl.MulOp, rate, emit(dl.DivOp, mean, size)))
-        return _scaled(emit, moved, 1 - after), mean, squares
+        updated = emit(dl.SubOp, x, emit(dl.MulOp, rate, emit(dl.DivOp, mean, size)))
+        return _scaled(emit, updated, 1 - after), mean, squares
 
-    return _each(node, 4, step)
+    return _map_tensors(node, 4, step)

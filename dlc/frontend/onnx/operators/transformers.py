@@ -1,6 +1,6 @@
-"""Operators of `com.microsoft` that ONNX Runtime's optimiser writes where it finds the parts of a transformer.
+"""Transformer operators of `com.microsoft`, which ONNX Runtime's optimizer writes.
 
-They are defined by plain ops: what of them belongs in one kernel is found there, as it is for models without them.
+They are composed of basic ops: dlc's fusion finds attention kernels in them like in models without these operators.
 """
 
 from __future__ import annotations
@@ -11,55 +11,56 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.dims import Size
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators.reductions.attention import joined, repeated, rotated, split
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.operators.reductions.attention import merge_heads, repeat_heads, rotate_embedding, split_heads
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import i32, i64
 
-table = Table()
+table = ConverterTable()
 
 
 @table("FastGelu")
-def fast_gelu(node: Node) -> Value:
+def fast_gelu(node: OnnxNode) -> ImportedValue:
     x, bias = node[0], node.get(1)
     return node.emit(dl.GeluOp, x if bias is None else node.emit(dl.AddOp, x, bias), approximate="tanh")
 
 
 @table("BiasGelu")
-def bias_gelu(node: Node) -> Value:
+def bias_gelu(node: OnnxNode) -> ImportedValue:
     return node.emit(dl.GeluOp, node.emit(dl.AddOp, node[0], node[1]), approximate="none")
 
 
 @table("Gelu")
-def gelu(node: Node) -> Value:
+def gelu(node: OnnxNode) -> ImportedValue:
     return node.emit(dl.GeluOp, node[0], approximate="none")
 
 
 @table("QuickGelu")
-def quick_gelu(node: Node) -> Value:
+def quick_gelu(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     return emit(dl.MulOp, x, emit(dl.SigmoidOp, emit(dl.MulOp, x, emit.scalar(node.real("alpha", 1.702), x))))
 
 
-def _sum(node: Node, *terms: Value | None) -> Value:
-    """The sum of those that there are."""
+def _sum(node: OnnxNode, *terms: ImportedValue | None) -> ImportedValue:
+    """Add the terms that are not None."""
     first, *rest = (t for t in terms if t is not None)
     for term in rest:
         first = node.emit(dl.AddOp, first, term)
     return first
 
 
-def _statistics_unwanted(node: Node, *outputs: int) -> None:
-    if any(node.wants(k) for k in outputs):
-        raise NodeProblem("output", "means and deviations, which training reads, are not supported; leave them out")
+def _require_no_statistics(node: OnnxNode, *outputs: int) -> None:
+    """Raise NodeProblem if the model uses these outputs."""
+    if any(node.is_output_used(k) for k in outputs):
+        raise NodeProblem("output", "the outputs mean and deviation are not supported; export without them")
 
 
 @table("SkipLayerNormalization")
-def skip_layer_normalization(node: Node) -> list[Value]:
-    """Outputs are the normalised sum, its mean and deviation, and the sum."""
-    _statistics_unwanted(node, 1, 2)
+def skip_layer_normalization(node: OnnxNode) -> list[ImportedValue]:
+    """Outputs: the normalized sum, its mean and deviation, and the sum."""
+    _require_no_statistics(node, 1, 2)
     total = _sum(node, node[0], node[1], node.get(4))
     operands = [total, node[2]] + ([beta] if (beta := node.get(3)) is not None else [])
     y = node.emit(dl.LayerNormOp, *operands, axis=total.rank - 1, epsilon=node.real("epsilon", 1e-12))
@@ -67,25 +68,25 @@ def skip_layer_normalization(node: Node) -> list[Value]:
 
 
 @table("SkipSimplifiedLayerNormalization")
-def skip_simplified_layer_normalization(node: Node) -> list[Value]:
-    _statistics_unwanted(node, 1, 2)
+def skip_simplified_layer_normalization(node: OnnxNode) -> list[ImportedValue]:
+    _require_no_statistics(node, 1, 2)
     total = _sum(node, node[0], node[1], node.get(3))
     y = node.emit(dl.RmsNormOp, total, node[2], axis=total.rank - 1, epsilon=node.real("epsilon", 1e-12))
     return [y, total, total, total]
 
 
 @table("EmbedLayerNormalization")
-def embed_layer_normalization(node: Node) -> list[Value]:
-    """Outputs are the normalised sum of the embeddings, how many places of each row the mask shows, and the sum."""
+def embed_layer_normalization(node: OnnxNode) -> list[ImportedValue]:
+    """Outputs: the normalized sum of the embeddings, the number of unmasked positions of each row, and the sum."""
     emit, ids = node.emit, node[0]
     node.ignore("mask_index_type")
     batch, length = ids.shape
-    places, segments, segment_table, mask = node.get(8), node.get(1), node.get(4), node.get(7)
+    position_ids, segments, segment_table, mask = node.get(8), node.get(1), node.get(4), node.get(7)
 
-    def rows(of: Value, which: Value) -> Value:
+    def rows(of: ImportedValue, which: ImportedValue) -> ImportedValue:
         return emit(dl.GatherOp, of, which, axis=0)
 
-    positions = emit.slice(node[3], 0, 0, length) if places is None else rows(node[3], places)
+    positions = emit.slice(node[3], 0, 0, length) if position_ids is None else rows(node[3], position_ids)
     segment = None if segments is None or segment_table is None else rows(segment_table, segments)
     total = _sum(node, rows(node[2], ids), positions, segment)
     y = emit(dl.LayerNormOp, total, node[5], node[6], axis=2, epsilon=node.real("epsilon", 1e-12))
@@ -95,7 +96,7 @@ def embed_layer_normalization(node: Node) -> list[Value]:
 
 
 @table("RotaryEmbedding")
-def rotary_embedding(node: Node) -> Value:
+def rotary_embedding(node: OnnxNode) -> ImportedValue:
     x, positions = node[0], node[1]
     if node.flag("is_packed_batching") or node.real("scale", 1.0) != 1:
         raise NodeProblem("attribute", "packed batches and a scale are not supported")
@@ -103,24 +104,24 @@ def rotary_embedding(node: Node) -> Value:
     count, width = node.integer("num_heads", 0), node.integer("rotary_embedding_dim", 0) or 2 * half
     if x.rank == 3 and not count:
         count = int(x.shape[2]) // width
-    heads = x if x.rank == 4 else split(node, x, count)
+    heads = x if x.rank == 4 else split_heads(node, x, count)
     batch, _, length, _ = heads.shape
     if positions.rank == 1:
-        # The place of the first.
-        places = node.emit(dl.AddOp, node.emit.iota(length), node.emit.cast(positions, i64))
-        positions = node.emit.broadcast(places, (batch, length))
-    y = rotated(node, heads, _at(node, (node[2], node[3]), positions), width, node.flag("interleaved"))
-    return y if x.rank == 4 else joined(node, y)
+        # The position of the first token.
+        offsets = node.emit(dl.AddOp, node.emit.iota(length), node.emit.cast(positions, i64))
+        positions = node.emit.broadcast(offsets, (batch, length))
+    y = rotate_embedding(node, heads, _gather_caches(node, (node[2], node[3]), positions), width, node.flag("interleaved"))
+    return y if x.rank == 4 else merge_heads(node, y)
 
 
-def _at(node: Node, caches: Sequence[Value], positions: Value) -> list[Value]:
-    """Rows of the caches of cosines and sines."""
+def _gather_caches(node: OnnxNode, caches: Sequence[ImportedValue], positions: ImportedValue) -> list[ImportedValue]:
+    """Gather rows of the cosine and sine caches."""
     return [node.emit(dl.GatherOp, cache, positions, axis=0) for cache in caches]
 
 
 @table("Attention")
-def attention(node: Node) -> list[Value]:
-    """Queries, keys and values are one product with the input, side by side."""
+def attention(node: OnnxNode) -> list[ImportedValue]:
+    """Queries, keys and values are one product with the input, concatenated along the last axis."""
     emit, count = node.emit, node.integer("num_heads")
     if node.flag("do_rotary") or node.flag("past_present_share_buffer") or node.get(6) is not None:
         raise NodeProblem("attribute", "do_rotary and past_present_share_buffer are not supported")
@@ -129,7 +130,7 @@ def attention(node: Node) -> list[Value]:
     widths = node.integers("qkv_hidden_sizes", ()) or (third, third, third)
     ends = np.cumsum(widths).tolist()
     parts = [emit.slice(projected, 2, end - width, end) for end, width in zip(ends, widths, strict=True)]
-    q, k, v = (split(node, part, count) for part in parts)
+    q, k, v = (split_heads(node, part, count) for part in parts)
     past_length: Size = 0
     if (past := node.get(4)) is not None:
         past_length = past.shape[3]
@@ -137,25 +138,25 @@ def attention(node: Node) -> list[Value]:
             emit(dl.ConcatOp, emit.reshape(emit.slice(past, 0, i, i + 1), past.shape[1:]), new, axis=2)
             for i, new in enumerate((k, v))
         )
-    present = [emit.reshape(x, (1, *x.shape)) for x in (k, v)] if node.wants(1) else []
-    y = _attended(node, q, k, v, node.get(3), node.get(5), past_length)
-    return [joined(node, y), *([emit(dl.ConcatOp, *present, axis=0)] if present else [])]
+    present = [emit.reshape(x, (1, *x.shape)) for x in (k, v)] if node.is_output_used(1) else []
+    y = _attention(node, q, k, v, node.get(3), node.get(5), past_length)
+    return [merge_heads(node, y), *([emit(dl.ConcatOp, *present, axis=0)] if present else [])]
 
 
 @table("MultiHeadAttention")
-def multi_head_attention(node: Node) -> list[Value]:
+def multi_head_attention(node: OnnxNode) -> list[ImportedValue]:
     emit, count, query, key, value = node.emit, node.integer("num_heads"), node[0], node.get(1), node.get(2)
-    if node.get(8) is not None or node.get(9) is not None or node.wants(3):
+    if node.get(8) is not None or node.get(9) is not None or node.is_output_used(3):
         raise NodeProblem("input", "past_sequence_length, cache_indirection and the output qk are not supported")
     if key is None or value is None or 5 in (query.rank, key.rank):
         raise NodeProblem("input", "queries, keys and values in one tensor are not supported; give three")
-    q, k, v = (x if x.rank == 4 else split(node, x, count) for x in (query, key, value))
+    q, k, v = (x if x.rank == 4 else split_heads(node, x, count) for x in (query, key, value))
     if (bias := node.get(3)) is not None:
         widths = [count * int(x.shape[3]) for x in (q, k, v)]
         ends = np.cumsum(widths).tolist()
         biases = [emit.slice(bias, 0, end - width, end) for end, width in zip(ends, widths, strict=True)]
         q, k, v = (
-            # Keys of rank 4 come from elsewhere, with their bias.
+            # Keys of rank 4 come from cross-attention and already include the bias.
             x if whole.rank == 4 else emit(dl.AddOp, x, emit.reshape(b, (1, count, 1, x.shape[3])))
             for x, b, whole in zip((q, k, v), biases, (query, key, value), strict=True)
         )
@@ -164,19 +165,19 @@ def multi_head_attention(node: Node) -> list[Value]:
     if past[0] is not None and past[1] is not None:
         past_length = past[0].shape[2]
         k, v = emit(dl.ConcatOp, past[0], k, axis=2), emit(dl.ConcatOp, past[1], v, axis=2)
-    return [joined(node, _attended(node, q, k, v, node.get(4), node.get(5), past_length)), k, v]
+    return [merge_heads(node, _attention(node, q, k, v, node.get(4), node.get(5), past_length)), k, v]
 
 
 @table("GroupQueryAttention")
-def group_query_attention(node: Node) -> list[Value]:
-    """`seqlens_k` is the place of the last key of each row: keys behind it are padding, queries end there.
+def group_query_attention(node: OnnxNode) -> list[ImportedValue]:
+    """`seqlens_k` is the position of the last key of each row: later keys are padding.
 
-    A cache that is longer than what it holds, to be written in place, is not supported.
+    A preallocated cache that is longer than its contents is not supported.
     """
     emit, query, key, value = node.emit, node[0], node.get(1), node.get(2)
     count, groups = node.integer("num_heads"), node.integer("kv_num_heads")
     for name, default in (("smooth_softmax", 0), ("k_quant_type", "NONE"), ("v_quant_type", "NONE")):
-        if node.has(name) and (node.integer(name) if default == 0 else node.text(name)) not in (default, -1):
+        if node.has(name) and (node.integer(name) if default == 0 else node.string(name)) not in (default, -1):
             raise NodeProblem("attribute", f"{name} is not supported")
     if node.get(11) is not None:
         raise NodeProblem("input", "head_sink is not supported")
@@ -184,53 +185,61 @@ def group_query_attention(node: Node) -> list[Value]:
         depth = int(query.shape[2]) // (count + 2 * groups)
         ends = [count * depth, (count + groups) * depth, (count + 2 * groups) * depth]
         query, key, value = (emit.slice(query, 2, low, high) for low, high in zip((0, *ends), ends, strict=False))
-    q, k, v = split(node, query, count), split(node, key, groups), split(node, value, groups)
+    q, k, v = split_heads(node, query, count), split_heads(node, key, groups), split_heads(node, value, groups)
     batch, _, length, depth = q.shape
     past_key, past_value = node.get(3), node.get(4)
     past_length: Size = 0 if past_key is None else past_key.shape[2]
     (total,) = node.sizes(6, "the length of all keys") or (0,)
     if total != past_length + length:
-        raise NodeProblem("input", f"a cache of {past_length} places for {total} keys, {length} of them new, is not supported")
+        raise NodeProblem("input", f"a cache of length {past_length} for {total} keys, {length} of them new, is not supported")
     last = emit.reshape(emit.cast(node[5], i64), (batch, 1))
-    # The place of each query: those of a prompt begin at 0, and what is behind the last key is padding.
+    # The position of each query: a prompt begins at 0, and positions after the last key are padding.
     first = emit.sizes(0) if past_length == 0 else emit(dl.SubOp, last, emit.sizes(length - 1))
-    places = emit.broadcast(emit(dl.AddOp, emit.iota(length), first), (batch, length))
+    positions = emit.broadcast(emit(dl.AddOp, emit.iota(length), first), (batch, length))
     if node.flag("do_rotary"):
-        caches, width = _at(node, (node[7], node[8]), node.get(9) or places), 2 * int(node[7].shape[1])
-        q, k = (rotated(node, x, caches, width, node.flag("rotary_interleaved")) for x in (q, k))
+        caches, width = _gather_caches(node, (node[7], node[8]), node.get(9) or positions), 2 * int(node[7].shape[1])
+        q, k = (rotate_embedding(node, x, caches, width, node.flag("rotary_interleaved")) for x in (q, k))
     else:
         node.ignore("rotary_interleaved")
         for unused in (7, 8, 9):
             node.ignore_input(unused)
     if past_key is not None and past_value is not None:
         k, v = emit(dl.ConcatOp, past_key, k, axis=2), emit(dl.ConcatOp, past_value, v, axis=2)
-    scores = _scores(node, q, repeated(node, k, count // groups))
+    scores = _scores(node, q, repeat_heads(node, k, count // groups))
     if cap := node.real("softcap", 0.0):
         scores = emit(dl.MulOp, emit(dl.TanhOp, emit(dl.DivOp, scores, emit.scalar(cap, q))), emit.scalar(cap, q))
     scores, keys, ends = _sum(node, scores, node.get(10)), emit.iota(total), emit.reshape(last, (batch, 1, 1, 1))
     if past_length == 0:
-        # By itself what places alone decide: it needs no array.
-        places = emit.reshape(emit.iota(length), (length, 1))
-        seen = [emit(dl.LessEqualOp, keys, ends), emit(dl.LessEqualOp, keys, places)]
+        # A separate mask that depends on positions only, so that no mask tensor is needed.
+        positions = emit.reshape(emit.iota(length), (length, 1))
+        unmasked = [emit(dl.LessEqualOp, keys, ends), emit(dl.LessEqualOp, keys, positions)]
     else:
-        places = emit.reshape(places, (batch, 1, length, 1))
-        seen = [emit(dl.LessEqualOp, keys, emit(dl.MinimumOp, places, ends))]
+        positions = emit.reshape(positions, (batch, 1, length, 1))
+        unmasked = [emit(dl.LessEqualOp, keys, emit(dl.MinimumOp, positions, ends))]
     if (window := node.integer("local_window_size", -1)) > 0:
-        seen.append(emit(dl.GreaterOp, keys, emit(dl.SubOp, places, emit.sizes(window))))
-    for mask in seen:
+        unmasked.append(emit(dl.GreaterOp, keys, emit(dl.SubOp, positions, emit.sizes(window))))
+    for mask in unmasked:
         scores = emit(dl.SelectOp, mask, scores, emit.scalar(-np.inf, q))
-    y = emit(dl.MatmulOp, emit(dl.SoftmaxOp, scores, axis=3), repeated(node, v, count // groups))
-    return [joined(node, y), k, v]
+    y = emit(dl.MatmulOp, emit(dl.SoftmaxOp, scores, axis=3), repeat_heads(node, v, count // groups))
+    return [merge_heads(node, y), k, v]
 
 
-def _scores(node: Node, q: Value, k: Value) -> Value:
+def _scores(node: OnnxNode, q: ImportedValue, k: ImportedValue) -> ImportedValue:
     emit = node.emit
     scale = node.real("scale", 0.0) or 1 / float(np.sqrt(int(q.shape[3])))
     return emit(dl.MulOp, emit(dl.MatmulOp, q, emit.transpose(k, (0, 1, 3, 2))), emit.scalar(scale, q))
 
 
-def _attended(node: Node, q: Value, k: Value, v: Value, mask: Value | None, bias: Value | None, past_length: Size) -> Value:
-    """softmax(q·kᵀ·scale + bias)·v, where masked keys have `mask_filter_value` added."""
+def _attention(
+    node: OnnxNode,
+    q: ImportedValue,
+    k: ImportedValue,
+    v: ImportedValue,
+    mask: ImportedValue | None,
+    bias: ImportedValue | None,
+    past_length: Size,
+) -> ImportedValue:
+    """Return softmax(q·kᵀ·scale + bias)·v, with `mask_filter_value` added at masked keys."""
     emit, (batch, _, queries, _), keys = node.emit, q.shape, k.shape[2]
     lowest = emit.scalar(node.real("mask_filter_value", -10000.0), q)
     zero = emit.scalar(0.0, q)
@@ -238,17 +247,17 @@ def _attended(node: Node, q: Value, k: Value, v: Value, mask: Value | None, bias
     if mask is not None:
         if mask.shape == (batch,):
             # The number of keys of each row.
-            seen = emit(dl.LessOp, emit.iota(keys), emit.reshape(emit.cast(mask, i64), (batch, 1, 1, 1)))
+            unmasked = emit(dl.LessOp, emit.iota(keys), emit.reshape(emit.cast(mask, i64), (batch, 1, 1, 1)))
         elif mask.shape in ((batch, keys), (batch, queries, keys)):
             rows = 1 if mask.rank == 2 else queries
-            seen = emit(dl.GreaterOp, emit.reshape(mask, (batch, 1, rows, keys)), emit.scalar(0, mask))
+            unmasked = emit(dl.GreaterOp, emit.reshape(mask, (batch, 1, rows, keys)), emit.scalar(0, mask))
         else:
             raise NodeProblem(
                 "input", f"a mask of shape {list(mask.shape)} for {queries} queries and {keys} keys is not supported"
             )
-        scores = emit(dl.AddOp, scores, emit(dl.SelectOp, seen, zero, lowest))
+        scores = emit(dl.AddOp, scores, emit(dl.SelectOp, unmasked, zero, lowest))
     if node.flag("unidirectional"):
-        places = emit(dl.AddOp, emit.reshape(emit.iota(queries), (queries, 1)), emit.sizes(past_length))
-        seen = emit(dl.LessEqualOp, emit.iota(keys), places)
-        scores = emit(dl.SelectOp, seen, scores, emit.scalar(-np.inf, q))
+        positions = emit(dl.AddOp, emit.reshape(emit.iota(queries), (queries, 1)), emit.sizes(past_length))
+        unmasked = emit(dl.LessEqualOp, emit.iota(keys), positions)
+        scores = emit(dl.SelectOp, unmasked, scores, emit.scalar(-np.inf, q))
     return emit(dl.MatmulOp, emit(dl.SoftmaxOp, scores, axis=3), v)

@@ -1,1 +1,1 @@
-"""Contractions by another algorithm, in another order, or with what is around them in their weights."""
+"""Rewrites of contractions and reductions: other algorithms, other summation orders, scales folded into weights."""

@@ -1,4 +1,4 @@
-"""Folds factors and offsets per output channel, such as BatchNorm's, into the weights of contractions."""
+"""Fold per-channel scales and offsets, such as those of BatchNorm, into the weights of contractions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dlc.dialects.dl.arithmetic.elementwise import AddOp, DivOp, MulOp, SubOp
-from dlc.dialects.dl.base import element_type_of, of_equal_ops, rank_of, shape_of
+from dlc.dialects.dl.base import element_type_of, memoize_by_signature, rank_of, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.creation import ConstantOp
 from dlc.dialects.dl.dtypes import array_of, is_float
@@ -17,7 +17,7 @@ from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.dims import Size, is_static
 from dlc.ir import AffineExpr, Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import (
-    defining,
+    defining_op,
     fused_location,
     program_blocks,
     reshape_groups,
@@ -29,15 +29,15 @@ from dlc.passes.dl.rewriting import (
 
 @dataclass(frozen=True)
 class FoldScalesPass(ModulePass):
-    """`fold-scales`: (contract(x, w) + b) · s + t  →  contract(x, w · s) + (b · s + t), with w, b, s and t known ahead of time.
+    """`fold-scales`: (contract(x, w) + b) · s + t  →  contract(x, w · s) + (b · s + t), with constant w, b, s and t.
 
         %c = dl.conv %x, %w;  %m = dl.mul %c, %s;  %y = dl.add %m, %t
     →   %v = dl.mul %w, %s;  %c = dl.conv %x, %v;  %y = dl.add %c, %t
 
-    s must be constant along all axes of the result that do not come from the weights, and no constant that is infinite, or 0
-    where it divides: weights of both signs would be infinities whose sums are NaN. The product and the sums of weights are
-    expressions, evaluated once; sums are reassociated. Run it after `channels-last`, which brings s next to the
-    contraction.
+    s must be constant along all result axes that do not come from the weights. A constant s that is infinite, or 0 as a
+    divisor, is not folded: weights of both signs would become infinities whose sums are NaN. The scaled weights and the sums
+    of offsets are weight expressions, evaluated once; sums are reassociated. Run it after `channels-last`, which brings s
+    next to the contraction.
     """
 
     name = "fold-scales"
@@ -45,11 +45,11 @@ class FoldScalesPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant = WeightExpressions()
         for block in program_blocks(op):
-            folder = _Folder(constant)
+            folder = _ScaleFolder(constant)
             rewrite_forward(block, folder.fold, AddOp, MulOp, DivOp)
 
 
-class _Folder:
+class _ScaleFolder:
     def __init__(self, constant: WeightExpressions) -> None:
         self.constant = constant
 
@@ -59,13 +59,13 @@ class _Folder:
         return self._offset(op) if isinstance(op, AddOp) else self._scale(op)
 
     def _split(self, op: AddOp | SubOp | MulOp | DivOp) -> tuple[SSAValue, SSAValue] | None:
-        """The operand that is computed at run time and the one known ahead, if the result has the former's shape."""
+        """Return the runtime operand and the constant one, if the result has the former's type; else None."""
         x, y = op.operands
         x_known, y_known = x in self.constant, y in self.constant
         if x_known == y_known or (x_known and isinstance(op, DivOp)):
             return None
-        value, known = (y, x) if x_known else (x, y)
-        return (value, known) if value.type == op.results[0].type else None
+        value, constant_operand = (y, x) if x_known else (x, y)
+        return (value, constant_operand) if value.type == op.results[0].type else None
 
     # f(contract(x, w) ± b) = contract(x, f(w)) ± f(b), where f multiplies or divides by s
     def _scale(self, op: MulOp | DivOp) -> Sequence[SSAValue] | None:
@@ -73,24 +73,24 @@ class _Folder:
         if split is None:
             return None
         value, factor = split
-        if not _is_bounded(op, factor):
+        if not _keeps_finite(op, factor):
             return None
         b = Build(op)
         offsets: list[AddOp | SubOp] = []
-        while (inner := defining(value, AddOp) or defining(value, SubOp)) is not None and value.has_one_use():
-            parts = self._split(inner)
-            if parts is None:
+        while (inner := defining_op(value, AddOp) or defining_op(value, SubOp)) is not None and value.has_one_use():
+            inner_split = self._split(inner)
+            if inner_split is None:
                 return None
             offsets.append(inner)
-            value = parts[0]
-        contraction = defining(value, Contraction)
+            value = inner_split[0]
+        contraction = defining_op(value, Contraction)
         if contraction is None or not value.has_one_use() or contraction.operands[1] not in self.constant:
             return None
         if contraction.parent is not op.parent:
             # It would be computed again in each step of a loop.
             return None
         x, w, *others = contraction.operands
-        aligned = _along_weights(b, factor, contraction)
+        aligned = _align_with_weights(b, factor, contraction)
         if others or aligned is None or element_type_of(w) != element_type_of(factor):
             return None
         scaled = b(type(op), w, aligned)
@@ -105,21 +105,21 @@ class _Folder:
     # (contract(x, w) + b) + t = contract(x, w) + (b + t)
     def _offset(self, op: AddOp) -> Sequence[SSAValue] | None:
         split = self._split(op)
-        inner = defining(split[0], AddOp) if split is not None else None
-        parts = self._split(inner) if inner is not None and inner.result.has_one_use() else None
-        if split is None or parts is None or defining(parts[0], Contraction) is None:
+        inner = defining_op(split[0], AddOp) if split is not None else None
+        inner_split = self._split(inner) if inner is not None and inner.result.has_one_use() else None
+        if split is None or inner_split is None or defining_op(inner_split[0], Contraction) is None:
             return None
         b = Build(op, fused_location(inner, op) if inner is not None else None)
-        total = b(AddOp, parts[1], split[1])
-        # A row plus a column would be a matrix.
-        if _elements(total) > max(_elements(parts[1]), _elements(split[1])):
+        total = b(AddOp, inner_split[1], split[1])
+        # Adding a row to a column would materialize a matrix.
+        if _elements(total) > max(_elements(inner_split[1]), _elements(split[1])):
             return None
-        return [b(AddOp, parts[0], total)]
+        return [b(AddOp, inner_split[0], total)]
 
 
-def _is_bounded(op: MulOp | DivOp, factor: SSAValue) -> bool:
-    """Whether an op with a constant factor makes finite numbers of small ones; taken for true of weights."""
-    constant = defining(factor, ConstantOp)
+def _keeps_finite(op: MulOp | DivOp, factor: SSAValue) -> bool:
+    """Return whether scaling by a constant keeps small values finite; assumed for weights."""
+    constant = defining_op(factor, ConstantOp)
     if constant is None:
         return True
     values = array_of(constant.value).astype(np.float64)
@@ -134,41 +134,41 @@ def _elements(value: SSAValue) -> int:
     return n
 
 
-def _along_weights(b: Build, factor: SSAValue, contraction: Contraction) -> SSAValue | None:
-    """A factor of a contraction's result as one of its weights; None if it varies along other axes."""
+def _align_with_weights(b: Build, factor: SSAValue, contraction: Contraction) -> SSAValue | None:
+    """Reshape a factor of a contraction's result to broadcast with its weights; None if it varies along other axes."""
     if not is_static((*shape_of(contraction.results[0]), *shape_of(contraction.operands[0]))):
         return None
     rank = rank_of(contraction.results[0])
     shape = (1,) * (rank - rank_of(factor)) + shape_of(factor)
-    place = weight_axes(contraction)
+    weight_axis = weight_axes(contraction)
     varying = [a for a, s in enumerate(shape) if s != 1]
-    if any(a not in place for a in varying):
+    if any(a not in weight_axis for a in varying):
         return None
-    order = sorted(varying, key=lambda a: place[a])
-    rest = [a for a in range(rank) if a not in order]
+    order = sorted(varying, key=lambda a: weight_axis[a])
+    others = [a for a in range(rank) if a not in order]
     aligned: list[Size] = [1] * rank_of(contraction.operands[1])
     for a in order:
-        aligned[place[a]] = shape[a]
-    return reshaped(b, transposed(b, reshaped(b, factor, shape), [*rest, *order]), aligned)
+        aligned[weight_axis[a]] = shape[a]
+    return reshaped(b, transposed(b, reshaped(b, factor, shape), [*others, *order]), aligned)
 
 
-@of_equal_ops
+@memoize_by_signature
 def weight_axes(contraction: Contraction, k: int = 1) -> dict[int, int]:
-    """Which axis of operand k, the weights, each axis of the result moves along with; axes of the data alone have none."""
+    """Map each result axis to the axis of operand `k` (the weights) that it indexes; axes of the data alone have no entry."""
     structure = contraction.structure()
-    of_weights = _places(shape_of(contraction.operands[k]), structure.views[k], structure.maps[k].results)
-    of_result = _places(shape_of(contraction.results[0]), structure.views[-1], structure.maps[-1].results)
-    by_place = {place: axis for axis, place in of_weights.items()}
-    return {axis: by_place[place] for axis, place in of_result.items() if place in by_place}
+    of_weights = _axis_index_expressions(shape_of(contraction.operands[k]), structure.views[k], structure.maps[k].results)
+    of_result = _axis_index_expressions(shape_of(contraction.results[0]), structure.views[-1], structure.maps[-1].results)
+    axis_of = {expressions: axis for axis, expressions in of_weights.items()}
+    return {axis: axis_of[expressions] for axis, expressions in of_result.items() if expressions in axis_of}
 
 
-def _places(
+def _axis_index_expressions(
     shape: Sequence[Size], view: Sequence[Size], expressions: Sequence[AffineExpr]
 ) -> dict[int, tuple[AffineExpr, ...]]:
-    """For each axis larger than 1, the index expressions that the axes of its view have."""
+    """Map each axis larger than 1 to the index expressions of the view axes that it consists of."""
     result: dict[int, tuple[AffineExpr, ...]] = {}
-    for axes, parts in reshape_groups(shape, view):
+    for axes, view_axes in reshape_groups(shape, view):
         large = [a for a in axes if shape[a] != 1]
         if len(large) == 1:
-            result[large[0]] = tuple(expressions[i] for i in parts if view[i] != 1)
+            result[large[0]] = tuple(expressions[i] for i in view_axes if view[i] != 1)
     return result

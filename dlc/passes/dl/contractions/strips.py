@@ -1,32 +1,32 @@
-"""Images in strips, so that what is between two steps of an algorithm stays in a cache."""
+"""Strip-mine images, so that the intermediates of an algorithm stay in a cache."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dlc.costs import Winograd
+from dlc.cost_model import WinogradCosts
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.ir import SSAValue
 
 
-def strips(costs: Winograd, count: int, each: int, shared: int) -> Sequence[tuple[int, int]]:
-    """Where parts of `count` rows of tiles, or images, begin, and how many are in each; none where all stay in a cache.
+def split_into_strips(costs: WinogradCosts, count: int, bytes_each: int, shared: int) -> Sequence[tuple[int, int]]:
+    """Return (start, length) of each strip of `count` rows of tiles, or images; empty if everything fits the cache.
 
-    Bytes: `each` are those of one of them, `shared` those that each part reads or adds to again: it is no smaller than they
-    are.
+    `bytes_each` is the size of one row or image, `shared` that of the data each strip reads or updates again: a strip is
+    no smaller than it.
     """
-    if each * count <= max(costs.cached_bytes, 2 * shared):
+    if bytes_each * count <= max(costs.cached_bytes, 2 * shared):
         return ()
-    most = max(1, max(costs.strip_bytes, shared) // each, -(-count // costs.most_strips))
-    # Strips of one size share their kernels.
-    step = next((size for size in range(most, most // 2, -1) if count % size == 0), most)
+    max_size = max(1, max(costs.strip_bytes, shared) // bytes_each, -(-count // costs.max_strips))
+    # Strips of equal size share their kernels.
+    step = next((size for size in range(max_size, max_size // 2, -1) if count % size == 0), max_size)
     return [(k, min(step, count - k)) for k in range(0, count, step)]
 
 
-def strip_of(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
-    """`size` places of an axis from `start` on."""
+def slice_strip(b: Build, value: SSAValue, axis: int, start: int, size: int) -> SSAValue:
+    """Slice `size` elements of an axis, from `start` on."""
     shape = shape_of(value)
     starts, limits = [0] * len(shape), list(shape)
     starts[axis], limits[axis] = start, start + size

@@ -1,4 +1,4 @@
-"""Winograd's algorithms for windows of 3×3: the matrices, and which integers they are exact for."""
+"""Winograd's algorithms for 3×3 kernels: their matrices, and the integer ranges in which they are exact."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from dlc.passes.dl.index_ranges import Interval
 
 
 @dataclass(frozen=True)
-class Algorithm:
-    """F(m×m, 3×3): what images, weights and products are multiplied with from both sides, matrices of integers.
+class WinogradAlgorithm:
+    """F(m×m, 3×3): the integer matrices that multiply images, weights and products from both sides.
 
-    After Toom and Cook: an image's row i are the coefficients of Πⱼ (x - pⱼ) without j = i, a weight's the powers of pᵢ, which
-    are divided by the value of that product at pᵢ. The last rows stand for a point at infinity. `points` are m + 1 numbers.
+    After Toom and Cook: row i of the input matrix has the coefficients of Πⱼ (x - pⱼ) without j = i, row i of the weight matrix
+    the powers of pᵢ, to be divided by the value of that product at pᵢ. The last rows belong to the point at infinity. `points`
+    has m + 1 integers.
     """
 
     points: tuple[int, ...]
 
     @property
     def step(self) -> int:
-        """m, the results that a tile gives along each axis."""
+        """m, the results per tile along each axis."""
         return len(self.points) - 1
 
     @property
     def tile(self) -> int:
-        """m + 2, the numbers that a tile has along each axis."""
+        """m + 2, the input elements per tile along each axis."""
         return len(self.points) + 1
 
     @cached_property
@@ -52,31 +53,31 @@ class Algorithm:
 
     @property
     def divisor(self) -> int:
-        """What `output` is multiplied by, for all divisors to be taken there."""
+        """The common multiple that `output` is multiplied by, so that all divisors apply there."""
         return lcm(*map(int, self.divisors))
 
     def fits(self, x: Interval, w: Interval) -> bool:
-        """Whether integers stay within i16 when they are transformed."""
+        """Return whether transformed integers stay within i16."""
         return all(
             int(np.abs(matrix).sum(1).max()) ** 2 * max(map(abs, of)) < 1 << 15
             for matrix, of in ((self.input, x), (self.weights, w))
         )
 
     def centre(self, x: Interval, w: Interval, terms: int) -> int | None:
-        """What numbers are taken less, 0 if it can be, for sums to be told from their residues; None if they cannot.
+        """Return an offset to subtract from inputs, 0 if possible, to make sums recoverable modulo 2³²; None if there is none.
 
-        A sum is known times the divisor squared, modulo 2³²: odd numbers have an inverse, of twos a bit is lost for each.
+        A sum is known times the squared divisor, modulo 2³²: its odd factors have an inverse, each factor of two costs one bit.
         """
-        times = twos(self.divisor) ** 2 * terms * max(map(abs, w))
+        times = largest_power_of_two_divisor(self.divisor) ** 2 * terms * max(map(abs, w))
         return next((c for c in (0, (x[0] + x[1] + 1) // 2) if max(x[1] - c, c - x[0]) * times < 1 << 31), None)
 
 
-def twos(n: int) -> int:
-    """The largest power of two that divides `n`."""
+def largest_power_of_two_divisor(n: int) -> int:
+    """Return the largest power of two that divides `n`."""
     return n & -n
 
 
 # Interpolation at 0, ±1, ∞, and ±2 for the larger ones: Lavin and Gray, 2015.
-ALGORITHMS = Algorithm((0, 1, -1)), Algorithm((0, 1, -1, 2)), Algorithm((0, 1, -1, 2, -2))
-# Of floats, those whose error was measured.
-OF_FLOATS = ALGORITHMS[::2]
+ALGORITHMS = WinogradAlgorithm((0, 1, -1)), WinogradAlgorithm((0, 1, -1, 2)), WinogradAlgorithm((0, 1, -1, 2, -2))
+# The algorithms for floats: those whose error was measured.
+FLOAT_ALGORITHMS = ALGORITHMS[::2]

@@ -1,1 +1,1 @@
-"""Where elements stand: transposes and reshapes leave the way of what computes; indices are seen to be inside."""
+"""Data movement: moves transposes and reshapes out of computations, and checks indices."""

@@ -1,6 +1,6 @@
-"""Moves transposes past the ops that do not care for the order of axes, until they cancel.
+"""Move transposes past ops that are independent of the axis order, until they cancel.
 
-Convolutions work on channels-last tensors; a channels-first model reaches this pass with a transpose before and after each.
+Convolutions compute on channels-last tensors; a channels-first model has a transpose before and after each of them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dlc.dialects.dl.reductions.reduction import AxisReduction
 from dlc.dims import Size
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue, contains
 from dlc.passes.dl.rewriting import (
-    defining,
+    defining_op,
     inverse,
-    moves_unit_axes_only,
+    permutes_only_unit_axes,
     program_blocks,
     reshape_groups,
     reshaped,
@@ -33,8 +33,8 @@ from dlc.passes.dl.rewriting import (
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
 
-# How many ops are looked at for a transpose that cancels: an image that is resized along two axes takes fourteen.
-_AHEAD = 32
+# Maximum ops to search for an inverse transpose: a resize of an image along two axes takes fourteen.
+_MAX_LOOKAHEAD_OPS = 32
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class ChannelsLastPass(ModulePass):
         %b = dl.transpose %r {permutation = [0, 2, 3, 1]};  %y = dl.conv %b, %w
     →   %r = dl.relu %conv1;  %y = dl.conv %r, %w
 
-    f is elementwise, a pad, slice, concatenation, reduction, row composite, broadcast, or a reshape that keeps apart what
-    the transpose moves; a gather of slices, which may make much of little, only where a transpose that cancels is near.
-    Other operands must take the inverse transpose for free: they are transposed likewise, weights, or move axes of size 1
-    only. So no tensor is transposed that was not before. Transposes that are left and move axes of size 1 only become
-    reshapes; those of a pad go before it.
+    f is elementwise, a pad, slice, concatenation, reduction, row composite, broadcast, or a reshape that keeps the transposed
+    axes separate. A gather of slices, whose result may be much larger than its input, is passed only if an inverse transpose is
+    near. The other operands must take the inverse transpose at no cost: they are transposed likewise, are weights, or the
+    transpose only permutes their unit axes. So no other tensor gets a transpose. Remaining transposes that only permute unit
+    axes become reshapes; those of a pad go before it.
 
-    Requires static sizes and decomposed composites, reductions that keep their axes (`simplify`).
+    Requires static shapes and decomposed composites, reductions with `keepdims` (`simplify`).
     """
 
     name = "channels-last"
@@ -59,35 +59,35 @@ class ChannelsLastPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant = WeightExpressions()
         for block in program_blocks(op) if contains(op, TransposeOp) else ():
-            rewrite_forward(block, _Sinker(constant).sink)
-            rewrite_forward(block, _tidied, TransposeOp)
+            rewrite_forward(block, _TransposeSinker(constant).sink)
+            rewrite_forward(block, _simplify_transpose, TransposeOp)
 
 
-def _tidied(op: TransposeOp) -> Values:
-    """A transpose that is left: one that moves axes of size 1 is a reshape; one of a pad comes first, to share its kernel."""
-    if moves_unit_axes_only(shape_of(op.x), op.axes):
+def _simplify_transpose(op: TransposeOp) -> Values:
+    """Turn a remaining transpose of unit axes into a reshape; move one after a pad before it, to share the pad's kernel."""
+    if permutes_only_unit_axes(shape_of(op.x), op.axes):
         return [reshaped(Build(op), op.x, shape_of(op.result))]
-    pad = defining(op.x, PadOp)
+    pad = defining_op(op.x, PadOp)
     if pad is None or not op.x.has_one_use():
         return None
     b = Build(pad)
-    low, high = _permuted(ints(pad.low), op.axes), _permuted(ints(pad.high), op.axes)
+    low, high = _permute(ints(pad.low), op.axes), _permute(ints(pad.high), op.axes)
     first = transposed(b, pad.x, op.axes)
     return [Build(op)(PadOp, first, pad.value, **{**pad.properties, "low": low, "high": high})]
 
 
-class _Sinker:
-    """One rule per kind of op; `p` is always the permutation of the transposed operand, `x` what it was made from."""
+class _TransposeSinker:
+    """One rule per kind of op; `p` is always the permutation of the transposed operand, `x` the value before the transpose."""
 
     def __init__(self, constant: WeightExpressions) -> None:
         self.constant = constant
 
     def sink(self, op: DlOp) -> Values:
-        """The op's results by the same op on untransposed operands, or None to leave it."""
+        """Return the op's results computed from untransposed operands, or None to leave it."""
         if isinstance(op, TransposeOp):
-            inner = defining(op.x, TransposeOp)
+            inner = defining_op(op.x, TransposeOp)
             return [transposed(Build(op), op.x, op.axes)] if inner is not None else None
-        transposes = [t for v in op.operands if (t := defining(v, TransposeOp)) is not None and v not in self.constant]
+        transposes = [t for v in op.operands if (t := defining_op(v, TransposeOp)) is not None and v not in self.constant]
         return self._rule(op, transposes[0]) if transposes else None
 
     @singledispatchmethod
@@ -98,16 +98,16 @@ class _Sinker:
     def _(self, op: Elementwise, transpose: TransposeOp) -> Values:
         p, shape = transpose.axes, shape_of(op.results[0])
         b = Build(op)
-        full = [t for v in op.operands if (t := defining(v, TransposeOp)) is not None and shape_of(v) == shape]
+        full = [t for v in op.operands if (t := defining_op(v, TransposeOp)) is not None and shape_of(v) == shape]
         if not any(t.axes == p for t in full):
             return None
         operands = [self._untransposed(b, v, p) for v in op.operands]
-        moved = [v for v in operands if v is not None]
-        return [transposed(b, b(type(op), *moved, **op.properties), p)] if len(moved) == len(operands) else None
+        untransposed = [v for v in operands if v is not None]
+        return [transposed(b, b(type(op), *untransposed, **op.properties), p)] if len(untransposed) == len(operands) else None
 
     def _untransposed(self, b: Build, value: SSAValue, p: Sequence[int]) -> SSAValue | None:
-        """`value`, which broadcasts along the transposed axes, as it does before the transpose; None if that costs a copy."""
-        inner = defining(value, TransposeOp)
+        """Return `value`, which broadcasts with the result, inversely transposed; None if that takes a copy."""
+        inner = defining_op(value, TransposeOp)
         if inner is not None and inner.axes == tuple(p):
             return inner.x
         shape = shape_of(value)
@@ -115,21 +115,21 @@ class _Sinker:
             return value
         back = inverse(p)
         shape = (*(1,) * (len(p) - len(shape)), *shape)
-        if moves_unit_axes_only(shape, back):
+        if permutes_only_unit_axes(shape, back):
             return reshaped(b, value, [shape[a] for a in back])
         return transposed(b, reshaped(b, value, shape), back) if value in self.constant else None
 
     @_rule.register
     def _(self, op: PadOp, transpose: TransposeOp) -> Values:
         b, back = Build(op), inverse(transpose.axes)
-        low, high = _permuted(ints(op.low), back), _permuted(ints(op.high), back)
+        low, high = _permute(ints(op.low), back), _permute(ints(op.high), back)
         padded = b(PadOp, transpose.x, op.value, **{**op.properties, "low": low, "high": high})
         return [transposed(b, padded, transpose.axes)]
 
     @_rule.register
     def _(self, op: SliceOp, transpose: TransposeOp) -> Values:
         b, back = Build(op), inverse(transpose.axes)
-        starts, limits, strides = (_permuted(v, back) for v in (sizes(op.starts), sizes(op.limits), ints(op.strides)))
+        starts, limits, strides = (_permute(v, back) for v in (sizes(op.starts), sizes(op.limits), ints(op.strides)))
         return [transposed(b, b(SliceOp, transpose.x, starts=starts, limits=limits, strides=strides), transpose.axes)]
 
     @_rule.register
@@ -137,8 +137,8 @@ class _Sinker:
         if op.x is not transpose.result or rank_of(op.indices) != 1 or not _cancels(op.result, inverse(transpose.axes)):
             return None
         b = Build(op)
-        taken = b(GatherOp, transpose.x, op.indices, **{**op.properties, "axis": transpose.axes[op.indexed_axis]})
-        return [transposed(b, taken, transpose.axes)]
+        gathered = b(GatherOp, transpose.x, op.indices, **{**op.properties, "axis": transpose.axes[op.indexed_axis]})
+        return [transposed(b, gathered, transpose.axes)]
 
     @_rule.register
     def _(self, op: ReverseOp, transpose: TransposeOp) -> Values:
@@ -152,16 +152,16 @@ class _Sinker:
         if len(shape) != len(p):
             return None
         b = Build(op)
-        return [transposed(b, b(BroadcastToOp, transpose.x, shape=_permuted(shape, inverse(p))), p)]
+        return [transposed(b, b(BroadcastToOp, transpose.x, shape=_permute(shape, inverse(p))), p)]
 
     @_rule.register
     def _(self, op: ConcatOp, transpose: TransposeOp) -> Values:
         p, b = transpose.axes, Build(op)
         operands = [self._untransposed(b, v, p) for v in op.values]
-        moved = [v for v in operands if v is not None and rank_of(v) == len(p)]
-        if len(moved) != len(operands):
+        untransposed = [v for v in operands if v is not None and rank_of(v) == len(p)]
+        if len(untransposed) != len(operands):
             return None
-        return [transposed(b, b(ConcatOp, *moved, axis=p[op.joined_axis]), p)]
+        return [transposed(b, b(ConcatOp, *untransposed, axis=p[op.joined_axis]), p)]
 
     @_rule.register
     def _(self, op: Reduction, transpose: TransposeOp) -> Values:
@@ -173,7 +173,7 @@ class _Sinker:
 
     @_rule.register
     def _(self, op: RowComposite, transpose: TransposeOp) -> Values:
-        # A function of the rows along one axis, without parameters along it.
+        # Only functions along one axis without parameters along it.
         if len(op.operands) != 1 or "axis" not in op.properties or len(op.row_axes) != 1:
             return None
         b, p = Build(op), transpose.axes
@@ -182,37 +182,39 @@ class _Sinker:
     @_rule.register
     def _(self, op: ReshapeOp, transpose: TransposeOp) -> Values:
         p, b = transpose.axes, Build(op)
-        if moves_unit_axes_only(shape_of(transpose.x), p):
+        if permutes_only_unit_axes(shape_of(transpose.x), p):
             return [reshaped(b, transpose.x, shape_of(op.result))]
         source, result = shape_of(op.x), shape_of(op.result)
         groups = reshape_groups(source, result)
-        # Each group of axes must lie together, in order, before the transpose too.
+        # Each group of axes must be adjacent and in order before the transpose too.
         order: list[tuple[int, int]] = []
-        place = -1
+        position = -1
         for k, (axes, _) in enumerate(groups):
-            before = [p[a] for a in axes if source[a] != 1] or [p[a] for a in axes[:1]]
-            between = range(before[0], before[-1] + 1) if before else ()
-            if before != sorted(before) or any(a not in before and shape_of(transpose.x)[a] != 1 for a in between):
+            source_axes = [p[a] for a in axes if source[a] != 1] or [p[a] for a in axes[:1]]
+            between = range(source_axes[0], source_axes[-1] + 1) if source_axes else ()
+            if source_axes != sorted(source_axes) or any(
+                a not in source_axes and shape_of(transpose.x)[a] != 1 for a in between
+            ):
                 return None
-            place = before[0] if before else place
-            order.append((place, k))
+            position = source_axes[0] if source_axes else position
+            order.append((position, k))
         axes = [a for _, k in sorted(order) for a in groups[k][1]]
         shape: list[Size] = [result[a] for a in axes]
         return [transposed(b, reshaped(b, transpose.x, shape), inverse(axes))]
 
 
 def _cancels(value: SSAValue, axes: Sequence[int]) -> bool:
-    """Whether what is made of a value is transposed by `axes`, a few ops on that transposes pass."""
-    found, k = [value], 0
-    while k < min(len(found), _AHEAD):
-        for user in (use.operation for use in found[k].uses):
+    """Return whether an inverse transpose by `axes` follows within a few ops that transposes move past."""
+    reached, k = [value], 0
+    while k < min(len(reached), _MAX_LOOKAHEAD_OPS):
+        for user in (use.operation for use in reached[k].uses):
             if isinstance(user, TransposeOp) and user.axes == tuple(axes):
                 return True
-            if isinstance(user, Elementwise | PadOp | GatherOp | ConcatOp) and user.results[0] not in found:
-                found.append(user.results[0])
+            if isinstance(user, Elementwise | PadOp | GatherOp | ConcatOp) and user.results[0] not in reached:
+                reached.append(user.results[0])
         k += 1
     return False
 
 
-def _permuted(values: Sequence[Size], permutation: Sequence[int]) -> tuple[Size, ...]:
+def _permute(values: Sequence[Size], permutation: Sequence[int]) -> tuple[Size, ...]:
     return tuple(values[a] for a in permutation)

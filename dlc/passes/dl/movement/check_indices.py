@@ -1,4 +1,4 @@
-"""Indices that data decides are found to be inside."""
+"""Insert bounds checks for data-dependent indices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from dlc.dialects.dl.base import shape_of
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.movement.indexed import Indexed, fail_outside
-from dlc.dialects.dl.movement.indexing import ScatterRowsOp, Taking
+from dlc.dialects.dl.movement.index_checks import IndexedOp, fail_if_out_of_bounds
+from dlc.dialects.dl.movement.indexing import IndexedRead, ScatterRowsOp
 from dlc.dialects.dl.programs.control import Control
 from dlc.ir import BoolAttr, Context, ModuleOp, ModulePass, Operation, ops_of
 from dlc.passes.dl.index_ranges import interval_of
@@ -16,46 +16,46 @@ from dlc.passes.dl.rewriting import program_blocks
 
 @dataclass(frozen=True)
 class CheckIndicesPass(ModulePass):
-    """`check-indices`: one check of all indices of an op whose indices must be inside.
+    """`check-indices`: inserts one bounds check for all indices of an op that is `checked`.
 
         %y = dl.gather %x, %i {axis = 0, checked = true}
-    →   %y = dl.gather %x, %i {axis = 0, inside = true}
+    →   %y = dl.gather %x, %i {axis = 0, in_bounds = true}
         %u = dl.cast (dl.add %i, 5) to ui64;  %m = dl.reduce_max %u;  %inside = dl.less %m, 10
         dl.if %inside { dl.yield } { %n = dl.sub (dl.cast %m to i64), 5;  dl.fail "…index {} is outside axis 0 of size 5" (%n) }
 
-    For an axis of size n an index i is inside if -n ≤ i < n, which is i + n < 2n among unsigned numbers; so the largest of them
-    says it of all. Indices that are seen to be inside, such as those of an argmax, are not checked. What is outside is read and
-    written in bounds, or not at all, so that a check may come later: before the next loop or branch, or at the end of its
-    block, where a device is waited for anyway.
+    For an axis of size n an index i is in bounds if -n ≤ i < n, that is i + n < 2n as unsigned integers, so comparing their
+    maximum is enough. Indices that interval analysis proves in bounds, such as those of an argmax, are not checked. An
+    out-of-bounds access is clamped or dropped, so the check may come later than the access: before the next loop or branch, or
+    at the end of the block, where the host waits for the device anyway.
 
-    Requires `expand-transformations`, which knows which lanes an index is for. Leaves no op that is `checked`.
+    Requires `expand-transformations`, which knows to which batch elements an index belongs. Leaves no op that is `checked`.
     """
 
     name = "check-indices"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
-            for inner in ops_of(block, Indexed):
+            for inner in ops_of(block, IndexedOp):
                 if inner.is_checked:
                     _check(inner)
 
 
-def _check(op: Indexed) -> None:
+def _check(op: IndexedOp) -> None:
     del op.properties["checked"]
     indices = op.operands[1]
     low, high = interval_of(indices)
-    for k, axis in enumerate(op.named_axes):
+    for k, axis in enumerate(op.indexed_axes):
         size = shape_of(op.operands[0])[axis]
         if low == high == 0 or (isinstance(size, int) and -size <= low and high < size):
             continue
-        fail_outside(Build(_place(op), op.location), op, indices, k)
-    op.properties.pop("said_axes", None)
-    if isinstance(op, Taking | ScatterRowsOp):
-        op.properties["inside"] = BoolAttr.from_bool(True)
+        fail_if_out_of_bounds(Build(_insertion_point(op), op.location), op, indices, k)
+    op.properties.pop("reported_axes", None)
+    if isinstance(op, IndexedRead | ScatterRowsOp):
+        op.properties["in_bounds"] = BoolAttr.from_bool(True)
 
 
-def _place(op: Operation) -> Operation:
-    """What a check goes before, behind checks that are there."""
+def _insertion_point(op: Operation) -> Operation:
+    """Return the op to insert a check before: the next loop or branch, or the terminator, after earlier checks."""
 
     def ends(other: Operation) -> bool:
         return other.next_op is None or (isinstance(other, Control) and bool(other.results))

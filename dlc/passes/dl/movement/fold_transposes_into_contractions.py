@@ -1,4 +1,4 @@
-"""Lets contractions read transposed operands where they lie."""
+"""Fold transposes of operands into the dimension numbers of contractions."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
 from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
 from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
 from dlc.ir import Attribute, Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
+from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward
 
 
 @dataclass(frozen=True)
 class FoldTransposesIntoContractionsPass(ModulePass):
-    """`fold-transposes-into-contractions`: a transposed operand becomes other dimension numbers.
+    """`fold-transposes-into-contractions`: folds the transpose of an operand into the dimension numbers.
 
         %t = dl.transpose %q {permutation = [0, 2, 1, 3]};  %s = dl.matmul %t, %k
     →   %s = dl.dot_general %q, %k {lhs_batch = [0, 2], rhs_batch = [0, 1], lhs_contract = [3], rhs_contract = [2]}
 
-    The left operand is read element by element, so any order will do; the right one by vectors along the result's last
-    axis, which must stay its innermost. Transposed weights stay expressions: they are evaluated once. The
-    product of a vector, or of one row, is that of the matrix itself on the other side, in a batch too:
+    The left operand is read by scalars, so any axis order will do; the right one by vectors along the result's last axis,
+    which must stay its innermost. Transposed weights stay weight expressions, evaluated once. The product of a vector, or of
+    a single row, with a transposed matrix swaps the operands instead, in a batch too:
 
         dl.matmul %At, %v   →   dl.matmul %v, %A        dl.matmul %v, %At   →   dl.matmul %A, %v
     """
@@ -33,12 +33,12 @@ class FoldTransposesIntoContractionsPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         constant = WeightExpressions()
         for block in program_blocks(op):
-            rewrite_forward(block, lambda inner: _folded(inner, constant), MatmulOp, DotGeneralOp)
+            rewrite_forward(block, lambda inner: _fold(inner, constant), MatmulOp, DotGeneralOp)
 
 
 @dataclass(frozen=True)
-class Side:
-    """An operand of a contraction, and its axes that are batch and contracted, in pairing order."""
+class ContractionOperand:
+    """An operand of a contraction with its batch and contracted axes, in pairing order."""
 
     value: SSAValue
     batch: tuple[int, ...]
@@ -49,25 +49,25 @@ class Side:
         return [a for a in range(rank_of(self.value)) if a not in self.batch + self.contracted]
 
 
-def _sides(op: MatmulOp | DotGeneralOp) -> tuple[Side, Side] | None:
+def _operands(op: MatmulOp | DotGeneralOp) -> tuple[ContractionOperand, ContractionOperand] | None:
     if isinstance(op, DotGeneralOp):
         return (
-            Side(op.lhs, ints(op.lhs_batch), ints(op.lhs_contract)),
-            Side(op.rhs, ints(op.rhs_batch), ints(op.rhs_contract)),
+            ContractionOperand(op.lhs, ints(op.lhs_batch), ints(op.lhs_contract)),
+            ContractionOperand(op.rhs, ints(op.rhs_batch), ints(op.rhs_contract)),
         )
     a, b = shape_of(op.lhs), shape_of(op.rhs)
     if len(a) < 2 or len(b) < 2 or (len(b) > 2 and a[:-2] != b[:-2]):
         return None
     batch = tuple(range(len(b) - 2))
-    return Side(op.lhs, batch, (len(a) - 1,)), Side(op.rhs, batch, (len(b) - 2,))
+    return ContractionOperand(op.lhs, batch, (len(a) - 1,)), ContractionOperand(op.rhs, batch, (len(b) - 2,))
 
 
-def _folded(op: MatmulOp | DotGeneralOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
-    if isinstance(op, MatmulOp) and (swapped := _swapped(op, constant)) is not None:
+def _fold(op: MatmulOp | DotGeneralOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
+    if isinstance(op, MatmulOp) and (swapped := _swap_operands(op, constant)) is not None:
         return swapped
-    if (sides := _sides(op)) is None:
+    if (sides := _operands(op)) is None:
         return None
-    lhs, rhs = _read_in_place(sides[0], constant), _read_in_place(sides[1], constant)
+    lhs, rhs = _without_transpose(sides[0], constant), _without_transpose(sides[1], constant)
     if rhs is not None and rhs.free[-1:] != [rank_of(rhs.value) - 1]:
         rhs = None
     if lhs is None and rhs is None:
@@ -82,43 +82,43 @@ def _folded(op: MatmulOp | DotGeneralOp, constant: WeightExpressions) -> Sequenc
             rhs_batch=rhs.batch,
             lhs_contract=lhs.contracted,
             rhs_contract=rhs.contracted,
-            **_kinds(op),
+            **_kept_properties(op),
         )
     ]
 
 
-def _kinds(op: MatmulOp | DotGeneralOp) -> dict[str, Attribute]:
+def _kept_properties(op: MatmulOp | DotGeneralOp) -> dict[str, Attribute]:
     return {name: value for name, value in op.properties.items() if name in ("result", "dot")}
 
 
-def _swapped(op: MatmulOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
-    """The product of a vector, or of one row, and a transposed matrix as that of the matrix itself on the other side."""
+def _swap_operands(op: MatmulOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
+    """Rewrite the product of a vector, or of a single row, with a transposed matrix by swapping the operands."""
     rows, matrix = shape_of(op.lhs), shape_of(op.rhs)
     row = len(rows) == len(matrix) > 1 and rows[-2] == 1 and rows[:-2] == matrix[:-2]
     from_right = len(matrix) == 1
     if op.dot is not None or not (row or from_right or len(rows) == 1):
         return None
     vector, transposed = (op.rhs, op.lhs) if from_right else (op.lhs, op.rhs)
-    transpose = defining(transposed, TransposeOp)
+    transpose = defining_op(transposed, TransposeOp)
     if transpose is None or transposed in constant:
         return None
-    *before, i, k = range(rank_of(transposed))
-    if tuple(transpose.axes) != (*before, k, i):
+    *leading, i, k = range(rank_of(transposed))
+    if tuple(transpose.axes) != (*leading, k, i):
         return None
     build = Build(op)
     if row:
-        vector = build(ReshapeOp, vector, shape=rows[1:] if not before else (*rows[:-2], rows[-1], 1))
-    result = build(MatmulOp, *((vector, transpose.x) if from_right else (transpose.x, vector)), **_kinds(op))
+        vector = build(ReshapeOp, vector, shape=rows[1:] if not leading else (*rows[:-2], rows[-1], 1))
+    result = build(MatmulOp, *((vector, transpose.x) if from_right else (transpose.x, vector)), **_kept_properties(op))
     return [build(ReshapeOp, result, shape=shape_of(op.result)) if row else result]
 
 
-def _read_in_place(side: Side, constant: WeightExpressions) -> Side | None:
-    """The side without the transpose of its operand; None if there is none, or the result's axes would change order."""
-    transpose = defining(side.value, TransposeOp)
+def _without_transpose(side: ContractionOperand, constant: WeightExpressions) -> ContractionOperand | None:
+    """Return the operand without its transpose; None if it has none, or the result's axes would change order."""
+    transpose = defining_op(side.value, TransposeOp)
     if transpose is None or side.value in constant:
         return None
     axes = transpose.axes
     free = [axes[a] for a in side.free]
     if free != sorted(free):
         return None
-    return Side(transpose.x, tuple(axes[a] for a in side.batch), tuple(axes[a] for a in side.contracted))
+    return ContractionOperand(transpose.x, tuple(axes[a] for a in side.batch), tuple(axes[a] for a in side.contracted))

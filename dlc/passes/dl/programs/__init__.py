@@ -1,1 +1,1 @@
-"""Loops and sizes: what is written out, moved out of bodies, counted, or given its value."""
+"""Program-level passes: loop-invariant code motion, loop unrolling, binding of symbolic dimensions, data-dependent sizes."""

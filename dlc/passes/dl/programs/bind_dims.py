@@ -1,4 +1,4 @@
-"""Gives symbolic sizes their values."""
+"""Bind symbolic dimensions to static sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dlc.ir import Context, ModuleOp, ModulePass
 
 @dataclass(frozen=True)
 class BindDimsPass(ModulePass):
-    """`bind-dims{sizes="batch=2"}`: replaces symbols by sizes, in types and properties, and infers all types again.
+    """`bind-dims{sizes="batch=2"}`: replaces symbolic dimensions by sizes, in types and properties, and infers all types again.
 
         func.func @main(%x: tensor<?x3xf32, #dl.dims<"batch", 3>>) { dl.relu %x : … -> tensor<?x3xf32, …> }
     →   func.func @main(%x: tensor<2x3xf32>) { dl.relu %x : … -> tensor<2x3xf32> }

@@ -1,1 +1,1 @@
-"""The same values by fewer and simpler ops."""
+"""Simplification: canonicalization, CSE, DCE, decomposition, and shorter live ranges."""

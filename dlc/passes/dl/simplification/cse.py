@@ -1,4 +1,4 @@
-"""Computes equal expressions once."""
+"""Common subexpression elimination for `dl` ops."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from dlc.dialects.dl.movement.shaping import ConcatOp
 from dlc.ir import Attribute, Block, Context, ModuleOp, ModulePass, SSAValue
 from dlc.passes.dl.rewriting import program_blocks, replace
 
-# Concatenations by how many operands they have, and then by their axis and these.
-_Joined = dict[int, dict[tuple[int, tuple[SSAValue, ...]], ConcatOp]]
+# Concatenations by number of operands, then by axis and operands.
+_ConcatTable = dict[int, dict[tuple[int, tuple[SSAValue, ...]], ConcatOp]]
 
 
 @dataclass(frozen=True)
 class CsePass(ModulePass):
-    """`cse`: `dl` ops with the same operands and properties become the first of them.
+    """`cse`: replaces `dl` ops by earlier ones of the block with the same operands and properties.
 
         %a = dl.exp %x;  %b = dl.exp %x;  %c = dl.add %a, %b   →   %a = dl.exp %x;  %c = dl.add %a, %a
         %c = dl.concat %x, %y;  %d = dl.concat %x, %y, %z      →   %c = dl.concat %x, %y;  %d = dl.concat %c, %z
 
-    One walk with one table. It keeps the first op's origin. A concatenation that begins as an earlier one does goes on from
-    it: each has a loop for each operand, of which the layers of a dense net would have more and more.
+    One forward walk with a hash table. The first op keeps its location. A concatenation that starts like an earlier one
+    extends it: its kernel has one loop per operand, which would grow with each layer of a DenseNet.
     """
 
     name = "cse"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
-            share(block)
+            merge_equal_ops(block)
 
 
-def share(block: Block) -> None:
-    """Makes equal ops of a block one."""
+def merge_equal_ops(block: Block) -> None:
+    """Merge equal ops of a block."""
     seen: dict[tuple[type[DlOp], tuple[SSAValue, ...], frozenset[tuple[str, Attribute]]], DlOp] = {}
-    joined: _Joined = {}
+    joined: _ConcatTable = {}
     for inner in list(block.ops):
         if not isinstance(inner, DlOp):
             continue
@@ -43,15 +43,15 @@ def share(block: Block) -> None:
         if first is not inner:
             replace(inner, first.results)
         elif isinstance(inner, ConcatOp):
-            _go_on(inner, joined)
+            _extend_earlier_concat(inner, joined)
 
 
-def _go_on(op: ConcatOp, joined: _Joined) -> None:
-    """Makes a concatenation go on from the longest earlier one that it begins with."""
+def _extend_earlier_concat(op: ConcatOp, joined: _ConcatTable) -> None:
+    """Rewrite a concatenation to extend the longest earlier one with the same first operands."""
     axis, values = op.joined_axis, tuple(op.values)
-    # Of thousands of operands few beginnings are looked for: those as long as another concatenation.
+    # Only look up prefixes as long as some other concatenation: there may be thousands of operands.
     for count in sorted((count for count in joined if 1 < count < len(values)), reverse=True):
-        if (begun := joined[count].get((axis, values[:count]))) is not None:
-            op.operands = [begun.result, *values[count:]]
+        if (prefix := joined[count].get((axis, values[:count]))) is not None:
+            op.operands = [prefix.result, *values[count:]]
             break
     joined.setdefault(len(values), {})[axis, values] = op

@@ -1,4 +1,4 @@
-"""Removes ops whose results nobody reads."""
+"""Dead code elimination for `dl` ops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dlc.passes.dl.rewriting import erase_unused, program_blocks
 
 @dataclass(frozen=True)
 class DcePass(ModulePass):
-    """`dce`: erases `dl` ops without users, last to first, so that one walk is enough.
+    """`dce`: erases `dl` ops whose results are unused, and their producers.
 
     %a = dl.exp %x;  %b = dl.neg %a;  func.return %x   →   func.return %x
     """

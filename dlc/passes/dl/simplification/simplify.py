@@ -1,4 +1,4 @@
-"""Simplification: one forward walk with local rules, each an equation."""
+"""Canonicalization: one forward walk with local rewrite rules, each an equation."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from dlc.dialects.dl.base import DlOp, has_open_sizes, shape_of, tensor_of, tensor_type
+from dlc.dialects.dl.base import DlOp, has_symbolic_sizes, shape_of, tensor_of, tensor_type
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.creation import ConstantOp, WeightOp
 from dlc.dialects.dl.dtypes import dense_attribute
 from dlc.dialects.dl.interfaces import DataDependent, Elementwise
 from dlc.dims import product
 from dlc.ir import Context, ModuleOp, ModulePass, SSAValue
-from dlc.passes.dl.rewriting import defining, program_blocks, rewrite_forward
+from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward
 from dlc.passes.dl.simplification.simplify_arithmetic import ARITHMETIC
 from dlc.passes.dl.simplification.simplify_movement import MOVEMENT, without_broadcast
 
-# Literals stay readable, and cheap to print and to hash.
-LITERAL_ELEMENTS = 64
+# Larger constants are not folded: the IR stays readable, and cheap to print and to hash.
+MAX_LITERAL_ELEMENTS = 64
 
 _RULES: dict[type[DlOp], Sequence[Callable[..., Sequence[SSAValue] | None]]] = {**ARITHMETIC, **MOVEMENT}
 
 
 @dataclass(frozen=True)
 class SimplifyPass(ModulePass):
-    """`simplify`: identities, inverse pairs, cheaper equivalents and constants, from operands to users.
+    """`simplify`: canonicalizes ops in program order: identities, inverse pairs, cheaper equivalents, constant folding.
 
         %a = dl.mul %x, (dl.constant 1.0)        →  %x
         %b = dl.transpose (dl.transpose %x)      →  %x, or one transpose
         %c = dl.pow %x, (dl.constant 2.0)        →  dl.mul %x, %x
         %d = dl.add (constant), (constant)       →  one constant, up to 64 elements
 
-    Values stay bit-equal, special values included, except where a rule says otherwise. What it leaves unused is erased.
+    Results stay bit-identical, including special values, except where a rule says otherwise. Unused ops are erased.
     """
 
     name = "simplify"
@@ -43,7 +43,7 @@ class SimplifyPass(ModulePass):
 
 
 def simplified(op: DlOp) -> Sequence[SSAValue] | None:
-    """The values that replace a `dl` op's results, or None if no rule applies."""
+    """Return the values that replace a `dl` op's results, or None if no rule applies."""
     for rule in _rules_of(op.__class__):
         values = rule(op)
         if values is not None:
@@ -53,23 +53,23 @@ def simplified(op: DlOp) -> Sequence[SSAValue] | None:
 
 @cache
 def _rules_of(kind: type[DlOp]) -> Sequence[Callable[..., Sequence[SSAValue] | None]]:
-    """The rules for ops of a class, in the order in which they are tried."""
-    folding = [] if issubclass(kind, ConstantOp | WeightOp | DataDependent) else [_folded]
+    """Return the rules for an op class, in the order in which they are tried."""
+    folding = [] if issubclass(kind, ConstantOp | WeightOp | DataDependent) else [_fold_constants]
     narrowing = [without_broadcast] if issubclass(kind, Elementwise) else []
     return (*folding, *narrowing, *_RULES.get(kind, ()))
 
 
-def _folded(op: DlOp) -> Sequence[SSAValue] | None:
-    """f(constants) = constant."""
+def _fold_constants(op: DlOp) -> Sequence[SSAValue] | None:
+    """Fold f(constants) into a constant."""
     if len(op.results) != 1:
         return None
     constants: list[ConstantOp] = []
     for value in op.operands:
-        if (constant := defining(value, ConstantOp)) is None:
+        if (constant := defining_op(value, ConstantOp)) is None:
             return None
         constants.append(constant)
     size = product(shape_of(op.results[0]))
-    if not isinstance(size, int) or size > LITERAL_ELEMENTS or has_open_sizes(op):
+    if not isinstance(size, int) or size > MAX_LITERAL_ELEMENTS or has_symbolic_sizes(op):
         return None
     (value,) = op.evaluate(*(c.reference() for c in constants))
     element_type = tensor_of(op.results[0]).element_type

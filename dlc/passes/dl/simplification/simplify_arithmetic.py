@@ -1,6 +1,6 @@
-"""Arithmetic rules of `simplify`: its equation above each.
+"""Arithmetic rules of `simplify`; each has its equation above it.
 
-Floats keep their special values: x + 0 is no identity (-0.0 + 0.0 is 0.0), x·0 is none either (NaN, infinity).
+Special values of floats are preserved: x + 0 is no identity (-0.0 + 0.0 is 0.0), nor is x·0 (NaN, infinity).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.e8m0 import E8M0
 from dlc.dialects.dl.arithmetic.elementwise import (
     AbsOp,
     AddOp,
@@ -28,36 +29,35 @@ from dlc.dialects.dl.arithmetic.elementwise import (
 )
 from dlc.dialects.dl.arithmetic.functions import ExpOp, ReciprocalOp, SigmoidOp, SqrtOp
 from dlc.dialects.dl.arithmetic.logic import AndOp, NotOp, OrOp
-from dlc.dialects.dl.arithmetic.narrow import FLOATS
-from dlc.dialects.dl.arithmetic.powers import POWERS
-from dlc.dialects.dl.base import DlOp, element_type_of, flag, is_narrow, shape_of
+from dlc.dialects.dl.arithmetic.storage_formats import STORAGE_ONLY_FLOATS
+from dlc.dialects.dl.base import DlOp, element_type_of, flag, is_storage_only, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.dtypes import is_bool, is_float, is_integer, numpy_dtype
 from dlc.dialects.dl.interfaces import is_unsigned
 from dlc.dialects.dl.movement.shaping import BroadcastToOp
 from dlc.dialects.dl.programs.identities import StopGradientOp
 from dlc.ir import Attribute, SSAValue, f16
-from dlc.passes.dl.rewriting import defining, splat
+from dlc.passes.dl.rewriting import defining_op, splat
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
-# Exponents up to here become products.
+# Powers with integer exponents up to this become products.
 _MAX_POWER = 4
 
 
 def _as_result(op: DlOp, value: SSAValue) -> Values:
-    """`value` in the shape of the op's result."""
+    """Broadcast `value` to the shape of the op's result."""
     if value.type == op.results[0].type:
         return [value]
     return [Build(op)(BroadcastToOp, value, shape=shape_of(op.results[0]))]
 
 
 def _constant(op: DlOp, value: int | float | bool) -> Values:
-    """The op's result, all of one number."""
+    """Return a constant of the op's result type."""
     return _as_result(op, Build(op).scalar(value, like=op.results[0]))
 
 
 def _sides(op: DlOp) -> tuple[tuple[SSAValue, int | float | None], ...]:
-    """Each operand of a commutative op with the number that the other one is."""
+    """Pair each operand of a commutative op with the constant value of the other one, None if it is not constant."""
     x, y = op.operands
     return (x, splat(y)), (y, splat(x))
 
@@ -117,10 +117,10 @@ def _reciprocal(op: DivOp) -> Values:
 
 
 def _logistic(op: ReciprocalOp) -> Values:
-    total = defining(op.x, AddOp)
+    total = defining_op(op.x, AddOp)
     for y, c in _sides(total) if total is not None else ():
-        e = defining(y, ExpOp)
-        negated = defining(e.x, NegOp) if e is not None else None
+        e = defining_op(y, ExpOp)
+        negated = defining_op(e.x, NegOp) if e is not None else None
         if c == 1 and negated is not None and negated.x.type == op.result.type:
             return [Build(op)(SigmoidOp, negated.x)]
     return None
@@ -140,7 +140,7 @@ def _power(op: PowOp) -> Values:
         return None
     if c == -1:
         return [b(ReciprocalOp, x)]
-    # As NumPy has it for one exponent; C's power of -inf is inf, its square root NaN.
+    # NumPy does the same for a scalar exponent; C's pow(-inf, 0.5) is inf, the square root NaN.
     return [b(SqrtOp, x)] if c == 0.5 else None
 
 
@@ -156,7 +156,7 @@ def _minimum_of_highest(op: MinimumOp) -> Values:
 
 # -(-x) = x;  ¬¬x = x
 def _involution(op: NegOp | NotOp) -> Values:
-    inner = defining(op.x, type(op))
+    inner = defining_op(op.x, type(op))
     return [inner.x] if inner is not None else None
 
 
@@ -189,31 +189,32 @@ def _select(op: SelectOp) -> Values:
     return _as_result(op, op.x) if op.x is op.y else None
 
 
-# cast(x, its own type) = x;  cast(cast(x, A), B) = cast(x, B) when A holds every value of x
+# cast(x, its own type) = x;  cast(cast(x, A), B) = cast(x, B) if A represents every value of x's type
 def _cast(op: CastOp) -> Values:
     if op.x.type == op.result.type:
         return [op.x]
-    inner = defining(op.x, CastOp)
-    if inner is not None and _holds(element_type_of(inner.result), element_type_of(inner.x)):
+    inner = defining_op(op.x, CastOp)
+    if inner is not None and _represents_all(element_type_of(inner.result), element_type_of(inner.x)):
         return [Build(op)(CastOp, inner.x, to=op.to, saturate=op.saturate)]
     return None
 
 
-def _holds(wide: Attribute, narrow: Attribute) -> bool:
-    """Whether every value of the element type `narrow` is one of `wide`."""
+def _represents_all(wide: Attribute, narrow: Attribute) -> bool:
+    """Return whether type `wide` represents every value of type `narrow`."""
     if is_bool(narrow) or wide == narrow:
         return True
-    if is_narrow(narrow):
-        # Narrow floats are in every float, powers of two if it reaches that far; integers in every number that has the sign.
-        if narrow == POWERS and wide == f16:
+    if is_storage_only(narrow):
+        # Every float type represents the low-precision floats, except that f16 lacks the range of power-of-two scales; an
+        # integer type represents the low-precision integers unless it lacks the sign.
+        if narrow == E8M0 and wide == f16:
             return False
-        integers = narrow not in FLOATS and is_integer(wide)
+        integers = narrow not in STORAGE_ONLY_FLOATS and is_integer(wide)
         return is_float(wide) or (integers and (is_unsigned(narrow) or not is_unsigned(wide)))
-    if is_bool(wide) or is_narrow(wide) or (is_float(narrow) and not is_float(wide)):
+    if is_bool(wide) or is_storage_only(wide) or (is_float(narrow) and not is_float(wide)):
         return False
     w, n = numpy_dtype(wide), numpy_dtype(narrow)
     if is_float(wide):
-        # A float holds integers of no more bits than its significand, and floats of no more significand and exponent.
+        # A float type represents integers that fit its significand, and floats with no more significand and exponent bits.
         limits = _float_limits(wide)
         if not is_float(narrow):
             return np.iinfo(n).bits - (np.iinfo(n).min < 0) <= limits.nmant + 1 and np.iinfo(n).max <= float(limits.max)
@@ -226,15 +227,15 @@ def _float_limits(element_type: Attribute) -> Any:
     return cast(Any, ml_dtypes).finfo(numpy_dtype(element_type))
 
 
-# exp(x) says that no x is above 0 where that is seen, as of -x²/2: its formula is shorter
+# exp(x) with provably non-positive x, such as -x²/2, gets an attribute that selects a shorter formula
 def _exponential(op: ExpOp) -> Values:
-    if flag(op.at_most_zero) or flag(op.beside_one) or _sign(op.x) != -1:
+    if flag(op.at_most_zero) or flag(op.absolute_accuracy) or _sign(op.x) != -1:
         return None
     return [Build(op)(ExpOp, op.x, at_most_zero=True)]
 
 
 def _sign(value: SSAValue) -> int:
-    """1 where no element is below 0, -1 where none is above, 0 where neither is seen; there may be NaN among them."""
+    """Return 1 if no element is negative, -1 if none is positive, 0 if neither is known; elements may be NaN."""
     sign = 1
     while (c := splat(value)) is None:
         match value.owner:
@@ -254,7 +255,7 @@ def _sign(value: SSAValue) -> int:
     return sign if c >= 0 else -sign
 
 
-# stop_gradient(x) = x: nobody differentiates any more
+# stop_gradient(x) = x, once all derivatives are expanded
 def _identity(op: StopGradientOp) -> Values:
     return [op.x]
 

@@ -1,4 +1,4 @@
-"""Movement rules of `simplify`: its equation above each."""
+"""Data movement rules of `simplify`; each has its equation above it."""
 
 from __future__ import annotations
 
@@ -26,47 +26,47 @@ from dlc.dialects.dl.reductions.reduction import (
 )
 from dlc.dims import is_static, product
 from dlc.ir import SSAValue, i64
-from dlc.passes.dl.rewriting import defining, is_identity, splat
+from dlc.passes.dl.rewriting import defining_op, is_identity, splat
 
 Values: TypeAlias = "Sequence[SSAValue] | None"
-# A kernel with more loops takes long to compile.
-_MOST_PARTS = 64
-# What may make a tensor that repeats less.
-_REPEATED = {BroadcastToOp, ConstantOp}
+# The kernel of a concatenation has one loop per operand; with more it compiles slowly.
+_MAX_CONCAT_OPERANDS = 64
+# Ops whose result may repeat elements of a smaller value.
+_BROADCASTING_PRODUCERS = {BroadcastToOp, ConstantOp}
 
 
 # f(broadcast(x), y) = f(x, y), and f(constant tensor, y) = f(scalar, y), where y alone gives the result its shape
 def without_broadcast(op: Elementwise) -> Values:
-    """The elementwise op on operands that are not repeated beforehand, or None if all are needed as they are."""
-    if _REPEATED.isdisjoint([v.owner.__class__ for v in op.operands]):
+    """Return the elementwise op on operands before their explicit broadcast, or None if there are none."""
+    if _BROADCASTING_PRODUCERS.isdisjoint([v.owner.__class__ for v in op.operands]):
         return None
     operands = list(op.operands)
     shape = shape_of(op.results[0])
     for k, value in enumerate(operands):
-        narrow = _unrepeated(op, value)
-        if narrow is None:
+        source = _before_broadcast(op, value)
+        if source is None:
             continue
         others = [shape_of(v) for i, v in enumerate(operands) if i != k]
-        if broadcast_shapes(op.name, *others, shape_of(narrow)) == shape:
-            operands[k] = narrow
+        if broadcast_shapes(op.name, *others, shape_of(source)) == shape:
+            operands[k] = source
     if all(new is old for new, old in zip(operands, op.operands, strict=True)):
         return None
     return [Build(op)(type(op), *operands, **op.properties)]
 
 
-def _unrepeated(op: Elementwise, value: SSAValue) -> SSAValue | None:
-    broadcast = defining(value, BroadcastToOp)
+def _before_broadcast(op: Elementwise, value: SSAValue) -> SSAValue | None:
+    broadcast = defining_op(value, BroadcastToOp)
     if broadcast is not None:
         return broadcast.x
-    number = splat(value) if rank_of(value) else None
-    return Build(op).scalar(number, like=value) if number is not None else None
+    splat_value = splat(value) if rank_of(value) else None
+    return Build(op).scalar(splat_value, like=value) if splat_value is not None else None
 
 
 # transpose(x, identity) = x;  transpose(transpose(x, p), q) = transpose(x, p∘q)
 def _transpose(op: TransposeOp) -> Values:
     if is_identity(op.axes):
         return [op.x]
-    inner = defining(op.x, TransposeOp)
+    inner = defining_op(op.x, TransposeOp)
     if inner is None:
         return None
     return [Build(op)(TransposeOp, inner.x, permutation=tuple(inner.axes[a] for a in op.axes))]
@@ -76,7 +76,7 @@ def _transpose(op: TransposeOp) -> Values:
 def _reshape(op: ReshapeOp) -> Values:
     if op.x.type == op.result.type:
         return [op.x]
-    inner = defining(op.x, ReshapeOp)
+    inner = defining_op(op.x, ReshapeOp)
     return [Build(op)(ReshapeOp, inner.x, shape=sizes(op.shape))] if inner is not None else None
 
 
@@ -84,7 +84,7 @@ def _reshape(op: ReshapeOp) -> Values:
 def _broadcast(op: BroadcastToOp) -> Values:
     if op.x.type == op.result.type:
         return [op.x]
-    inner = defining(op.x, BroadcastToOp)
+    inner = defining_op(op.x, BroadcastToOp)
     return [Build(op)(BroadcastToOp, inner.x, shape=sizes(op.shape))] if inner is not None else None
 
 
@@ -93,7 +93,7 @@ def _slice(op: SliceOp) -> Values:
     starts, limits, strides = sizes(op.starts), sizes(op.limits), ints(op.strides)
     if op.x.type == op.result.type and all(s == 0 for s in starts) and all(s == 1 for s in strides):
         return [op.x]
-    inner = defining(op.x, SliceOp)
+    inner = defining_op(op.x, SliceOp)
     if inner is None or not is_static((*shape_of(inner.x), *shape_of(op.result))) or 0 in shape_of(op.result):
         return None
     first, step = sizes(inner.starts), ints(inner.strides)
@@ -108,20 +108,20 @@ def _slice(op: SliceOp) -> Values:
     ]
 
 
-# concat(x, y)[the part of y] = y[…]
+# concat(x, y)[a slice within y] = y[…]
 def _slice_of_concat(op: SliceOp) -> Values:
-    concat = defining(op.x, ConcatOp)
+    concat = defining_op(op.x, ConcatOp)
     if concat is None or not is_static((*shape_of(op.x), *shape_of(op.result))):
         return None
     axis, begin = concat.joined_axis, 0
     starts, limits = (cast("tuple[int, ...]", sizes(p)) for p in (op.starts, op.limits))
-    for part in concat.values:
-        end = begin + cast(int, shape_of(part)[axis])
+    for operand in concat.values:
+        end = begin + cast(int, shape_of(operand)[axis])
         if begin <= starts[axis] and limits[axis] <= end:
             return [
                 Build(op)(
                     SliceOp,
-                    part,
+                    operand,
                     starts=tuple(s - begin * (a == axis) for a, s in enumerate(starts)),
                     limits=tuple(s - begin * (a == axis) for a, s in enumerate(limits)),
                     strides=ints(op.strides),
@@ -131,9 +131,9 @@ def _slice_of_concat(op: SliceOp) -> Values:
     return None
 
 
-# reverse(x)[one element] = x[the element that it is]
+# reverse(x)[i] = x[n - 1 - i], for one element along the reversed axes
 def _slice_of_reverse(op: SliceOp) -> Values:
-    reverse = defining(op.x, ReverseOp)
+    reverse = defining_op(op.x, ReverseOp)
     if reverse is None or not is_static(shape_of(op.x)) or any(shape_of(op.result)[a] != 1 for a in reverse.reversed_axes):
         return None
     starts, limits = list(sizes(op.starts)), list(sizes(op.limits))
@@ -143,51 +143,53 @@ def _slice_of_reverse(op: SliceOp) -> Values:
     return [Build(op)(SliceOp, reverse.x, starts=starts, limits=limits, strides=ints(op.strides))]
 
 
-# pad(x, l, h)[a:b] = pad(x[a - l : b - l], what is left of both), so that nothing is padded that is cut off again
+# pad(x, l, h)[a:b] = pad(x[a - l : b - l], remaining l, remaining h): no padding is computed that the slice drops
 def _slice_of_pad(op: SliceOp) -> Values:
-    pad = defining(op.x, PadOp)
+    pad = defining_op(op.x, PadOp)
     if pad is None or not op.x.has_one_use() or pad.mode != "constant" or min(*ints(pad.low), *ints(pad.high), 0) < 0:
         return None
     if any(s != 1 for s in ints(op.strides)) or not is_static((*shape_of(op.x), *shape_of(op.result))):
         return None
     shape = cast("tuple[int, ...]", shape_of(pad.x))
-    places = list(zip(ints(pad.low), shape, sizes(op.starts), sizes(op.limits), strict=True))
-    starts, limits = [max(a - low, 0) for low, _, a, _ in places], [min(b - low, n) for low, n, _, b in places]
+    axes_of_slice = list(zip(ints(pad.low), shape, sizes(op.starts), sizes(op.limits), strict=True))
+    starts, limits = [max(a - low, 0) for low, _, a, _ in axes_of_slice], [min(b - low, n) for low, n, _, b in axes_of_slice]
     if any(a >= b for a, b in zip(starts, limits, strict=True)):
         return None
     b = Build(op)
-    kept = b(SliceOp, pad.x, starts=starts, limits=limits, strides=ints(op.strides))
-    low = [max(low - a, 0) for low, _, a, _ in places]
-    return [b(PadOp, kept, pad.value, low=low, high=[max(b - low - n, 0) for low, n, _, b in places])]
+    sliced = b(SliceOp, pad.x, starts=starts, limits=limits, strides=ints(op.strides))
+    low = [max(low - a, 0) for low, _, a, _ in axes_of_slice]
+    return [b(PadOp, sliced, pad.value, low=low, high=[max(b - low - n, 0) for low, n, _, b in axes_of_slice])]
 
 
-# conv(x, w)[images, places] = conv(x[images, what these places see], w)
+# conv(x, w)[images, positions] = conv(x[images, receptive field of the positions], w)
 def _slice_of_conv(op: SliceOp) -> Values:
-    conv = defining(op.x, ConvOp)
+    conv = defining_op(op.x, ConvOp)
     if conv is None or not op.x.has_one_use() or not is_static((*shape_of(conv.x), *shape_of(conv.w))):
         return None
     if shape_of(op.result)[-1] != shape_of(op.x)[-1] or 0 in shape_of(op.result) or any(s != 1 for s in ints(op.strides)):
         return None
     kernel, dilations = shape_of(conv.w)[:-2], ints(conv.dilations)
-    reach = [1, *((int(k) - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))]
-    places = list(zip(sizes(op.starts)[:-1], sizes(op.limits)[:-1], (1, *ints(conv.strides)), reach, strict=True))
-    starts, limits = [a * s for a, _, s, _ in places], [(b - 1) * s + r for _, b, s, r in places]
+    window_extents = [1, *((int(k) - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))]
+    axes_of_slice = list(
+        zip(sizes(op.starts)[:-1], sizes(op.limits)[:-1], (1, *ints(conv.strides)), window_extents, strict=True)
+    )
+    starts, limits = [a * s for a, _, s, _ in axes_of_slice], [(b - 1) * s + r for _, b, s, r in axes_of_slice]
     b = Build(op)
-    seen = b(SliceOp, conv.x, starts=(*starts, 0), limits=(*limits, shape_of(conv.x)[-1]), strides=ints(op.strides))
-    return [b(ConvOp, seen, conv.w, **conv.properties)]
+    input_slice = b(SliceOp, conv.x, starts=(*starts, 0), limits=(*limits, shape_of(conv.x)[-1]), strides=ints(op.strides))
+    return [b(ConvOp, input_slice, conv.w, **conv.properties)]
 
 
-# pad(x, 0, 0) = x;  pad(pad(x, a, b), c, d) = pad(x, a + c, b + d) for one value and nothing taken away
+# pad(x, 0, 0) = x;  pad(pad(x, a, b), c, d) = pad(x, a + c, b + d) for equal values and non-negative padding
 def _pad(op: PadOp) -> Values:
     low, high = ints(op.low), ints(op.high)
     if not any(low) and not any(high):
         return [op.x]
-    inner = defining(op.x, PadOp)
+    inner = defining_op(op.x, PadOp)
     if inner is None or op.mode != "constant" or inner.mode != "constant":
         return None
     if min(*low, *high, *ints(inner.low), *ints(inner.high)) < 0:
         return None
-    # Compared by bits: -0.0 pads otherwise than 0.0.
+    # Compared as text: -0.0 and 0.0 are different padding values.
     if inner.value is not op.value and (splat(op.value) is None or str(splat(op.value)) != str(splat(inner.value))):
         return None
     return [
@@ -201,13 +203,13 @@ def _pad(op: PadOp) -> Values:
     ]
 
 
-# gather(x, one known place) = x[place]; of an axis of an open size the first, which it has
-def _gather_one(op: GatherOp) -> Values:
-    place, axis, shape = splat(op.indices), op.indexed_axis, shape_of(op.x)
+# gather(x, one constant index) = x[index]; along a symbolic dimension only for index 0, which always exists
+def _gather_constant_index(op: GatherOp) -> Values:
+    index, axis, shape = splat(op.indices), op.indexed_axis, shape_of(op.x)
     size = shape[axis]
-    if place is None or product(shape_of(op.indices)) != 1 or not (isinstance(size, int) or place == 0):
+    if index is None or product(shape_of(op.indices)) != 1 or not (isinstance(size, int) or index == 0):
         return None
-    start = min(max(int(place) + size * (place < 0), 0), size - 1) if isinstance(size, int) else 0
+    start = min(max(int(index) + size * (index < 0), 0), size - 1) if isinstance(size, int) else 0
     b = Build(op)
     starts = tuple(start if a == axis else 0 for a in range(len(shape)))
     limits = tuple(start + 1 if a == axis else s for a, s in enumerate(shape))
@@ -215,8 +217,8 @@ def _gather_one(op: GatherOp) -> Values:
     return [b(ReshapeOp, one, shape=shape_of(op.result))]
 
 
-# pad with nothing but negative numbers takes a slice
-def _crop(op: PadOp) -> Values:
+# pad(x, -l, -h) = x[l : n - h]
+def _negative_pad(op: PadOp) -> Values:
     low, high, shape = ints(op.low), ints(op.high), shape_of(op.x)
     if max(*low, *high, 0) > 0:
         return None
@@ -229,39 +231,42 @@ def _reverse(op: ReverseOp) -> Values:
     return [op.x] if all(shape_of(op.x)[a] == 1 for a in op.reversed_axes) else None
 
 
-# reverse(x, a) = gather(x, (-1, -2, …), a) where the size of axis a comes with a call: places that are counted from its end
-def _open_reverse(op: ReverseOp) -> Values:
-    given = {a: size for a in op.reversed_axes if not isinstance(size := shape_of(op.x)[a], int)}
-    if not given:
+# reverse(x, a) = gather(x, (-1, -2, …), a) along a symbolic dimension: indices count from its end
+def _dynamic_reverse(op: ReverseOp) -> Values:
+    dynamic_axes = {a: size for a in op.reversed_axes if not isinstance(size := shape_of(op.x)[a], int)}
+    if not dynamic_axes:
         return None
-    b, known = Build(op), [a for a in op.reversed_axes if a not in given]
-    x = b(ReverseOp, op.x, axes=known) if known else op.x
-    for axis, size in given.items():
+    b, static_axes = Build(op), [a for a in op.reversed_axes if a not in dynamic_axes]
+    x = b(ReverseOp, op.x, axes=static_axes) if static_axes else op.x
+    for axis, size in dynamic_axes.items():
         x = b(GatherOp, x, b(IotaOp, size=(size,), to=i64, start=-1, step=-1), axis=axis)
     return [x]
 
 
-# concat(x) = x;  concat(x, empty) = x;  concat(concat(x, y), z) = concat(x, y, z), which is a kernel with a loop for each of
-# them; of very many, concat(concat(x, …), concat(y, …), …), whose kernels are a few, and often equal
+# concat(x) = x;  concat(x, empty) = x;  concat(concat(x, y), z) = concat(x, y, z), one kernel with a loop per operand; very
+# many operands become concat(concat(x, …), concat(y, …), …), a few kernels that are often equal
 def _concat(op: ConcatOp) -> Values:
     axis = op.joined_axis
-    parts: list[SSAValue] = []
+    operands: list[SSAValue] = []
     for value in op.values:
-        inner = defining(value, ConcatOp)
+        inner = defining_op(value, ConcatOp)
         if inner is not None and inner.joined_axis == axis and value.has_one_use():
-            parts += inner.values if len(inner.values) + len(op.values) <= _MOST_PARTS else [value]
+            operands += inner.values if len(inner.values) + len(op.values) <= _MAX_CONCAT_OPERANDS else [value]
         else:
-            parts.append(value)
-    parts = [v for v in parts if shape_of(v)[axis] != 0] or parts[:1]
-    if len(parts) == 1 and parts[0].type == op.result.type:
-        return parts
+            operands.append(value)
+    operands = [v for v in operands if shape_of(v)[axis] != 0] or operands[:1]
+    if len(operands) == 1 and operands[0].type == op.result.type:
+        return operands
     b = Build(op)
-    if len(parts) > _MOST_PARTS:
-        parts = [b(ConcatOp, *parts[k : k + _MOST_PARTS], axis=axis) for k in range(0, len(parts), _MOST_PARTS)]
-    return [b(ConcatOp, *parts, axis=axis)] if parts != list(op.values) else None
+    if len(operands) > _MAX_CONCAT_OPERANDS:
+        operands = [
+            b(ConcatOp, *operands[k : k + _MAX_CONCAT_OPERANDS], axis=axis)
+            for k in range(0, len(operands), _MAX_CONCAT_OPERANDS)
+        ]
+    return [b(ConcatOp, *operands, axis=axis)] if operands != list(op.values) else None
 
 
-# A reduction keeps its axes; one over no axes, or over axes of size 1, moves nothing:  reduce(x) = reshape(reduce(x, kept))
+# reduce(x) = reshape(reduce(x, keepdims)); a reduction over no axes, or over unit axes only, is a reshape
 def _reduce(op: AxisReduction) -> Values:
     b, shape = Build(op), shape_of(op.result)
     if all(shape_of(op.x)[a] == 1 for a in op.reduction_axes) and element_type_of(op.x) == element_type_of(op.result):
@@ -278,9 +283,9 @@ MOVEMENT: dict[type[DlOp], Sequence[Callable[..., Values]]] = {
     ReshapeOp: (_reshape,),
     BroadcastToOp: (_broadcast,),
     SliceOp: (_slice, _slice_of_concat, _slice_of_reverse, _slice_of_pad, _slice_of_conv),
-    PadOp: (_pad, _crop),
-    ReverseOp: (_reverse, _open_reverse),
+    PadOp: (_pad, _negative_pad),
+    ReverseOp: (_reverse, _dynamic_reverse),
     ConcatOp: (_concat,),
-    GatherOp: (_gather_one,),
+    GatherOp: (_gather_constant_index,),
     **{reduction: (_reduce,) for reduction in _REDUCTIONS},
 }

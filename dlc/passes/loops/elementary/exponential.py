@@ -1,7 +1,7 @@
 """exp, exp2, expm1, sinh, cosh, tanh.
 
-All split the argument as x = n·ln 2 + r with an integer n and |r| ≤ ln 2 / 2, so that eˣ = 2ⁿ·eʳ, and e^r comes from a
-polynomial. Errors of fits are maxima over the interval that a fit is for, in the measure that the name says.
+All split the argument as x = n·ln 2 + r with an integer n and |r| ≤ ln 2 / 2 (Cody-Waite argument reduction), so that
+eˣ = 2ⁿ·eʳ, and e^r is a polynomial. Errors of approximations are maxima over their interval, in the stated measure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from dlc.passes.loops.formula import Bits, Float, fma, polynomial
 
 LOG2E = 1.4426950408889634
-# ln 2 = high + low, where high has so few bits that n·high is exact, also on processors without FMA.
+# ln 2 = high + low (Cody-Waite), where high is short enough that n·high is exact even without FMA.
 LN2_F32 = (0.693359375, -2.1219444e-04)
 LN2_F64 = (0.6931471803691238, 1.9082149292705877e-10)
 
@@ -34,14 +34,14 @@ EXP2_F64 = (
     0.00015403530457189913, 1.5252733492681737e-05, 1.321543524044381e-06, 1.0178199685039804e-07, 7.073790907787736e-09,
     4.434764424306773e-10,
 )  # fmt: skip
-# The same for weights, one term shorter in f32: relative error 9.1e-8.
-WEIGHT_F32 = (0.693147, 0.24022242, 0.055507336, 0.009671513, 0.0013264746)
+# The same for softmax weights, one term shorter in f32: relative error 9.1e-8.
+EXP2_SHORT_F32 = (0.693147, 0.24022242, 0.055507336, 0.009671513, 0.0013264746)
 # tanh y = y·(1 + P·y²)/(1 + Q·y²) on |y| ≤ ln 2 / 4, minimax: relative error 6.6e-10.
 TANH_P, TANH_Q = 0.06658719, 0.39992028
 
 
 def reduce(x: Float, offset: int = 0) -> tuple[Float, Bits, Float]:
-    """n, as a float, n + offset in the low bits of an integer from which `rounder_bits` is not yet taken away, and r."""
+    """Return n as a float, the bits of n + offset + rounder (`rounder_bits` not yet subtracted), and the reduced argument r."""
     high, low = x.by_format(LN2_F32, LN2_F64)
     rounder = x.format.rounder + offset
     shifted = fma(x, LOG2E, rounder)
@@ -50,13 +50,13 @@ def reduce(x: Float, offset: int = 0) -> tuple[Float, Bits, Float]:
 
 
 def power_of_two(shifted: Bits, offset: int = 0) -> Float:
-    """2^(n + offset) for an exponent of the normal range."""
+    """2^(n + offset), for an exponent in the normal range."""
     f = shifted.format
     return ((shifted + (f.bias + offset - f.rounder_bits)) << f.mantissa).as_float()
 
 
 def scale(p: Float, shifted: Bits) -> Float:
-    """p·2ⁿ for n that exceed the exponents of the format, by two factors: overflow and denormals are rounded once."""
+    """p·2ⁿ for n beyond the exponent range, by two factors, so that overflow and subnormals are rounded once."""
     f = p.format
     both = shifted + (2 * f.bias - f.rounder_bits)
     first = both >> 1
@@ -65,7 +65,7 @@ def scale(p: Float, shifted: Bits) -> Float:
 
 
 def reduced_exp(r: Float) -> Float:
-    """eʳ for the reduced argument: 1 + (r + r²·q(r)), its largest term added last."""
+    """eʳ for the reduced argument: 1 + (r + r²·q(r)), the largest term added last."""
     return fma(r * r, polynomial(r, r.by_format(EXP_F32, EXP_F64)), r) + 1.0
 
 
@@ -78,11 +78,11 @@ def exp(x: Float) -> Float:
 
 
 def exp_at_most_zero(x: Float) -> Float:
-    """eˣ for x that are not above 0. At most 1.01 ulp in f32 and 1 in f64.
+    """eˣ for x ≤ 0. At most 1.01 ulp in f32 and 1 in f64.
 
-    2ⁿ is a denormal at the least, so that 2ⁿ⁺ᵉ, with e = 2 + the bits of the mantissa, is a normal number: the product by it is
-    exact, and the one by 2⁻ᵉ is rounded once. For x below the bound, -∞ for one, the factor is 0 itself: products that
-    underflow take several times as long.
+    2ⁿ may be subnormal, but 2ⁿ⁺ᵉ, with e = 2 + the mantissa bits, is normal: the product with it is exact, and the one with 2⁻ᵉ
+    is rounded once. For x below the bound, such as -∞, the factor is 0 itself: products that underflow take several times as
+    long.
     """
     f = x.format
     up = f.mantissa + 2
@@ -90,10 +90,10 @@ def exp_at_most_zero(x: Float) -> Float:
     return reduced_exp(r) * (shifted << f.mantissa).as_float() * 2.0**-up
 
 
-def exp_beside_one(x: Float) -> Float:
-    """eˣ for x that are not above 0, as it counts beside 1: off by 2⁻²² at most in f32 and 2⁻⁵¹ in f64.
+def exp_absolute_error(x: Float) -> Float:
+    """eˣ for x ≤ 0 with a small absolute error, as softmax weights need: at most 2⁻²² in f32 and 2⁻⁵¹ in f64.
 
-    eˣ = 2ⁿ·2ʳ with x·log₂e = n + r, whose error grows with x no faster than eˣ falls. The least 2ⁿ is 0, so that hidden
+    eˣ = 2ⁿ·2ʳ with x·log₂e = n + r, whose error grows with |x| more slowly than eˣ falls. The least 2ⁿ is 0, so that masked
     weights are 0.
     """
     f = x.format
@@ -101,7 +101,7 @@ def exp_beside_one(x: Float) -> Float:
     rounder = f.rounder + f.bias
     shifted = fma(x, LOG2E, rounder)
     r = fma(x, LOG2E, rounder - shifted)
-    p = fma(r, polynomial(r, x.by_format(WEIGHT_F32, EXP2_F64)), 1.0)
+    p = fma(r, polynomial(r, x.by_format(EXP2_SHORT_F32, EXP2_F64)), 1.0)
     return p * (shifted.bits() << f.mantissa).as_float()
 
 
@@ -115,7 +115,7 @@ def exp2(x: Float) -> Float:
 
 
 def reduced_expm1(x: Float) -> tuple[Bits, Float]:
-    """n and eʳ − 1, so that eˣ − 1 = 2ⁿ·(eʳ − 1) + (2ⁿ − 1)."""
+    """Return n (in the low bits) and eʳ − 1, so that eˣ − 1 = 2ⁿ·(eʳ − 1) + (2ⁿ − 1)."""
     _, shifted, r = reduce(x)
     return shifted, fma(r * r, polynomial(r, x.by_format(EXPM1_F32, EXPM1_F64)), r)
 
@@ -153,10 +153,10 @@ def cosh(x: Float) -> Float:
 
 
 def tanh(x: Float) -> Float:
-    """At most 3 ulp in f32 and in f64.
+    """tanh x. At most 3 ulp in f32 and in f64.
 
-    With |x| = n·ln 2 / 2 + y and tanh y = q/p, f32 has (2ⁿ − 1 + (2ⁿ + 1)·q/p) / (2ⁿ + 1 + (2ⁿ − 1)·q/p), the sum of two
-    arguments; f64 has m/(m + 2) with m = e^(2|x|) − 1.
+    With |x| = n·ln 2 / 2 + y and tanh y = q/p, f32 computes (2ⁿ − 1 + (2ⁿ + 1)·q/p) / (2ⁿ + 1 + (2ⁿ − 1)·q/p), by the addition
+    theorem; f64 computes m/(m + 2) with m = e^(2|x|) − 1.
     """
     if x.format.width == 32:
         # From 9.01 on tanh rounds to 1.

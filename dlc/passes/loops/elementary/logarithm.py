@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from dlc.passes.loops.elementary.exponential import LN2_F32, LN2_F64
 from dlc.passes.loops.formula import Bits, Bool, Float, fma, polynomial, select
-from dlc.passes.loops.rare import where_any_whole
+from dlc.passes.loops.slow_path import apply_slow_path
 
 # (log(1 + f) − f + f²/2)/f³, minimax in log(1 + f): relative error 5.8e-9.
 LOG_F32 = (0.3333333, -0.25000823, 0.20001228, -0.16623336, 0.14201717, -0.13160361, 0.12761968, -0.07634499)
@@ -27,7 +27,7 @@ LOG10E = 0.4342944819032518
 
 
 def split(x: Float) -> tuple[Float, Bits]:
-    """1 + f and e of a positive normal number."""
+    """Split a positive normal float into 1 + f and the exponent e."""
     f = x.format
     bits = x.bits()
     # Adding the distance from √½ to 1 carries into the exponent from √2 on.
@@ -39,7 +39,7 @@ def log_of_mantissa(f: Float) -> Float:
     """log(1 + f)."""
     half_square = f * f * 0.5
     if f.format.width == 32:
-        # f − (f²/2 − f³·P(f)): what is small is added first.
+        # f − (f²/2 − f³·P(f)): small terms are added first.
         return f - fma(f * f * f, -polynomial(f, LOG_F32), half_square)
     # log(1 + f) = 2·atanh(s) = f − (f²/2 − s·(f²/2 + z·P(z)))
     s = f / (f + 2.0)
@@ -48,7 +48,7 @@ def log_of_mantissa(f: Float) -> Float:
 
 
 def normalized(x: Float) -> tuple[Float, Float]:
-    """x, and for denormals x scaled to be normal; the exponent that this adds."""
+    """Scale subnormals to normal floats; return the scaled x and the exponent correction."""
     f = x.format
     tiny = x < f.least_normal
     scaled = select(tiny, x * 2.0 ** (f.mantissa + 1), x)
@@ -56,21 +56,21 @@ def normalized(x: Float) -> tuple[Float, Float]:
 
 
 def with_limits(x: Float, y: Float) -> Float:
-    """y where x is positive and finite; the logarithm's values elsewhere: −∞ at ±0, NaN below, x itself at ∞ and NaN."""
+    """Return y where x is positive and finite, else the logarithm's limits: −∞ at ±0, NaN below, x itself at ∞ and NaN."""
     y = select(x < math.inf, y, x)
     y = select(x.equals(0.0), x.constant(-math.inf), y)
     return select(x < 0.0, x.constant(math.nan), y)
 
 
 def is_special(x: Float) -> Bool:
-    """Whether x is not a positive normal number."""
+    """Return whether x is not a positive normal float."""
     f = x.format
     least = f.bits_of(f.least_normal)
     return (x.bits() - least).is_at_least_unsigned(f.bits_of(math.inf) - least)
 
 
-def _of_parts(x: Float, combine: Callable[[Float, Float], Float]) -> Float:
-    """`combine` of e and log(1 + f); the logarithm's values where x has no such parts."""
+def _from_exponent_and_mantissa(x: Float, combine: Callable[[Float, Float], Float]) -> Float:
+    """Return `combine(e, log(1 + f))`; subnormal and special x take the slow path."""
 
     def of_normal(x: Float) -> tuple[Float, Float]:
         mantissa, exponent = split(x)
@@ -81,40 +81,40 @@ def _of_parts(x: Float, combine: Callable[[Float, Float], Float]) -> Float:
         e, y = of_normal(scaled)
         return (with_limits(x, combine(e + extra, y)),)
 
-    (y,) = where_any_whole(is_special, of_any, (x,), (combine(*of_normal(x)),))
+    (y,) = apply_slow_path(is_special, of_any, (x,), (combine(*of_normal(x)),))
     return y
 
 
-def plus_exponent(e: Float, y: Float) -> Float:
-    """e·ln 2 + y."""
+def add_exponent(e: Float, y: Float) -> Float:
+    """e·ln 2 + y, with ln 2 in two parts."""
     high, low = e.by_format(LN2_F32, LN2_F64)
     return fma(e, high, fma(e, low, y))
 
 
 def log(x: Float) -> Float:
     """log x. At most 2 ulp in f32 and in f64."""
-    return _of_parts(x, plus_exponent)
+    return _from_exponent_and_mantissa(x, add_exponent)
 
 
 def log2(x: Float) -> Float:
     """log₂ x = e + log(1 + f)·log₂ e, exact at powers of two. At most 3 ulp in f32 and in f64."""
-    return _of_parts(x, lambda e, y: fma(y, LOG2E, e))
+    return _from_exponent_and_mantissa(x, lambda e, y: fma(y, LOG2E, e))
 
 
 def log10(x: Float) -> Float:
     """log₁₀ x = e·log₁₀ 2 + log(1 + f)·log₁₀ e. At most 3 ulp in f32 and in f64."""
     high, low = x.by_format(LOG10_2_F32, LOG10_2_F64)
-    return _of_parts(x, lambda e, y: fma(e, high, fma(e, low, y * LOG10E)))
+    return _from_exponent_and_mantissa(x, lambda e, y: fma(e, high, fma(e, low, y * LOG10E)))
 
 
 def log1p(x: Float) -> Float:
-    """log(1 + x) = log u + c/u, where u = 1 + x is rounded and c is what the rounding lost. At most 3 ulp in f32 and f64."""
+    """log(1 + x) = log u + c/u, where u is 1 + x rounded and c its rounding error. At most 3 ulp in f32 and f64."""
     u = x + 1.0
-    # Knuth's sum of two numbers: u + c = 1 + x exactly.
-    rest = u - 1.0
-    c = (1.0 - (u - rest)) + (x - rest)
+    # Knuth's TwoSum: u + c = 1 + x exactly.
+    u_minus_one = u - 1.0
+    c = (1.0 - (u - u_minus_one)) + (x - u_minus_one)
     mantissa, exponent = split(u)
-    y = plus_exponent(exponent.to_float(), log_of_mantissa(mantissa - 1.0) + c / u)
+    y = add_exponent(exponent.to_float(), log_of_mantissa(mantissa - 1.0) + c / u)
     y = select(x < math.inf, y, x)
     y = select(x.equals(-1.0), x.constant(-math.inf), y)
     y = select(x < -1.0, x.constant(math.nan), y)
@@ -123,7 +123,7 @@ def log1p(x: Float) -> Float:
 
 
 def _log1p_or_large(small: Float, x: Float, large: Float) -> Float:
-    """log(1 + small), and for x above 2⁶⁰, whose square need not be finite, log(1 + large) + ln 2 for large = x."""
+    """log(1 + small), but for x > 2⁶⁰, whose square may overflow, log(1 + large) + ln 2, where large = x."""
     big = x > 2.0**60
     return log1p(select(big, large, small)) + select(big, x.constant(math.log(2)), x.constant(0.0))
 

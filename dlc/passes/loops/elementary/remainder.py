@@ -1,29 +1,29 @@
-"""remf: the remainder of a division that truncates, exact for all operands."""
+"""remf: the exact remainder of a truncating division (C fmod)."""
 
 from __future__ import annotations
 
 import math
 
 from dlc.passes.loops.formula import Bits, Bool, Float, fma, select
-from dlc.passes.loops.rare import repeat, where_any
+from dlc.passes.loops.slow_path import apply_slow_path_per_element, emit_loop
 
-# By how many bits a remainder of 53 is shifted before it is divided again.
-_STEP = 11
+# Bits by which a 53-bit remainder is shifted per step of the long division, within 64 bits.
+_BITS_PER_STEP = 11
 
 
 def remf(x: Float, y: Float) -> Float:
-    """x − y·trunc(x / y) in f64, exactly, with the sign of x; NaN where x is infinite or y 0.
+    """x − y·trunc(x / y) in f64, exactly, with the sign of x; NaN where x is infinite or y is 0.
 
-    With q = trunc(|x| / |y|), r = |x| − q·|y| is a float again: a multiple of the last place of y that is no more than y. The
-    quotient may have been rounded up to a whole number, then r is negative. For greater quotients it is long division.
+    With q = trunc(|x| / |y|), r = |x| − q·|y| is a float: a multiple of the last place of y, at most |y|. If the quotient was
+    rounded up to an integer, r is negative and is corrected. Larger quotients take long division.
     """
     a, b = abs(x), abs(y)
     quotient = a / b
     q = quotient.trunc()
-    if x.place.fused:
+    if x.builder.fused:
         bound, r = 2.0**52, fma(q, -b, a)
     else:
-        # Halves of y whose products with q are exact; so are the differences, the first since it nearly cancels.
+        # Halves of y whose products with q are exact. The differences are exact too, the first since it nearly cancels.
         high = (b.bits() & -(1 << 27)).as_float()
         bound, r = 2.0**26, (a - q * high) - q * (b - high)
     r = select(r < 0.0, r + b, r)
@@ -35,29 +35,29 @@ def remf(x: Float, y: Float) -> Float:
     def long(a: Float, b: Float, quotient: Float) -> tuple[Float]:
         return (_long_division(a, b),)
 
-    (r,) = where_any(is_large, long, (a, b, quotient), (r,))
+    (r,) = apply_slow_path_per_element(is_large, long, (a, b, quotient), (r,))
     return r.with_sign_of(x)
 
 
 def _long_division(a: Float, b: Float) -> Float:
-    """a mod b for 0 < b ≤ a < ∞, as m·2ᵉ mod n·2ᶠ = (m·2^(e − f) mod n)·2ᶠ, a few digits at a time; else some number."""
-    (e, m), (f, n) = _integer(a), _integer(b)
-    # A divisor of 0 is undefined, also where the result is not asked for.
+    """a mod b for 0 < b ≤ a < ∞, as (m·2^(e − f) mod n)·2ᶠ with a = m·2ᵉ and b = n·2ᶠ, some bits at a time; else arbitrary."""
+    (e, m), (f, n) = _exponent_and_mantissa(a), _exponent_and_mantissa(b)
+    # Avoid undefined division by 0 in elements whose result is unused.
     n = n.choose(b > 0.0, 1)
 
     def step(count: Bits, r: Bits, n: Bits) -> tuple[Bits, Bits, Bits]:
-        shift = count.choose(count < _STEP, _STEP)
+        shift = count.choose(count < _BITS_PER_STEP, _BITS_PER_STEP)
         shift = shift.choose(count > 0, 0)
         return count - shift, (r << shift).unsigned_remainder(n), n
 
-    places = e - f
-    _, r, _ = repeat(places, _STEP, step, (places, m.unsigned_remainder(n), n))
+    exponent_difference = e - f
+    _, r, _ = emit_loop(exponent_difference, _BITS_PER_STEP, step, (exponent_difference, m.unsigned_remainder(n), n))
     # r·2^(f − 1075), by factors of which none overflows.
     return (r.to_float() * 2.0**-52) * (f << b.format.mantissa).as_float()
 
 
-def _integer(x: Float) -> tuple[Bits, Bits]:
-    """The exponent's bits and the digits of x ≥ 0: digits · 2^(exponent − bias − 52); denormals have the exponent 1."""
+def _exponent_and_mantissa(x: Float) -> tuple[Bits, Bits]:
+    """Return exponent bits and integer mantissa of x ≥ 0: mantissa · 2^(exponent − bias − 52); subnormals have exponent 1."""
     f, bits = x.format, x.bits()
     exponent = bits.unsigned_shift(f.mantissa)
     hidden = exponent.constant(1 << f.mantissa).choose(exponent > 0, 0)

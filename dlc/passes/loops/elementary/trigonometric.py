@@ -1,21 +1,23 @@
 """sin, cos, tan, asin, acos, atan, atan2.
 
-x = n·π/2 + r with |r| ≤ π/4: sine and cosine of r by polynomials, which of them and its sign by n. π/2 has three parts, so
-that r is good to its last bits for |x| ≤ 10⁵ in f32 and |x| ≤ 10⁹ in f64. Where fma rounds twice it has four, so short that
-the products of three with n are exact for |x| ≤ 3·10³ and 5·10⁶. Greater elements go the long way (long_reduction.py).
+x = n·π/2 + r with |r| ≤ π/4 (Cody-Waite argument reduction): sine and cosine of r are polynomials; n selects the function and
+its sign. π/2 has three parts, so that r is accurate for |x| ≤ 10⁵ in f32 and |x| ≤ 10⁹ in f64. Where fma rounds twice it has
+four parts, so short that the products of three with n are exact for |x| ≤ 3·10³ and 5·10⁶. Larger elements take the slow path
+(payne_hanek.py).
 """
 
 from __future__ import annotations
 
 import math
 
-from dlc.passes.loops.elementary import long_reduction
+from dlc.passes.loops.elementary import payne_hanek
 from dlc.passes.loops.formula import Bits, Bool, Float, fma, polynomial, select
-from dlc.passes.loops.rare import where_any
+from dlc.passes.loops.slow_path import apply_slow_path_per_element
 
 PI_2_F32 = (1.5707964, -4.371139e-08, -1.7151245e-15)
 PI_2_F64 = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
-# Of at most 12 and 31 bits, but for the last. The second ends where a number just below 1 does: a difference is exact.
+# Parts of at most 12 and 31 bits, except the last. The second part has the last place of a float just below 1, so that a
+# difference is exact.
 PI_2_SHORT_F32 = (1.5703125, 0.0004837512969970703, 7.549533620476723e-08, 2.5633440682570896e-12)
 PI_2_SHORT_F64 = (1.5707963267341256, 6.077105485502443e-11, -4.978996249574486e-17, -9.403137205957857e-27)
 
@@ -48,25 +50,25 @@ ATAN_F64 = (
 
 
 def reduce(x: Float) -> tuple[Bits, Float]:
-    """n in the low bits of an integer, and r; NaN for infinities."""
+    """Return n in the low bits of an integer, and r; NaN for infinities."""
     shifted = fma(x, 2 / math.pi, x.format.rounder)
     n = shifted - x.format.rounder
-    if x.place.fused:
+    if x.builder.fused:
         parts, bound = x.by_format((PI_2_F32, 1e5), (PI_2_F64, 1e9))
         r = x
         for part in parts:
             r = fma(n, -part, r)
     else:
         (first, second, third, last), bound = x.by_format((PI_2_SHORT_F32, 3e3), (PI_2_SHORT_F64, 5e6))
-        start, taken = (x - n * first) - n * second, n * third
-        # The third difference is the first that is rounded. What it loses goes with the last part: r is rounded once.
-        near = start - taken
-        r = near + (((start - near) - taken) - n * last)
+        start, third_product = (x - n * first) - n * second, n * third
+        # The third difference is the first that rounds. Its rounding error is added with the last part: r is rounded once.
+        near = start - third_product
+        r = near + (((start - near) - third_product) - n * last)
 
     def is_large(x: Float) -> Bool:
         return abs(x) > bound
 
-    return where_any(is_large, long_reduction.reduce, (x,), (shifted.bits(), r))
+    return apply_slow_path_per_element(is_large, payne_hanek.reduce, (x,), (shifted.bits(), r))
 
 
 def sine_and_cosine(r: Float) -> tuple[Float, Float]:
@@ -75,38 +77,38 @@ def sine_and_cosine(r: Float) -> tuple[Float, Float]:
     sine = fma(r * t, polynomial(t, r.by_format(SIN_F32, SIN_F64)), r)
     half = t * 0.5
     top = 1.0 - half
-    # What 1 − t/2 lost in rounding, (1 − top) − t/2, is given back with the rest.
+    # Add back the rounding error of 1 − t/2, which is (1 − top) − t/2.
     return sine, top + fma(t * t, polynomial(t, r.by_format(COS_F32, COS_F64)), (1.0 - top) - half)
 
 
-def with_sign_of_turn(y: Float, n: Bits, bit: int) -> Float:
-    """−y where a bit of n is set."""
+def flip_sign_by_bit(y: Float, n: Bits, bit: int) -> Float:
+    """Return −y where a bit of n is set."""
     sign = (n & (1 << bit)) << (y.format.width - 1 - bit)
     return (y.bits() ^ sign).as_float()
 
 
 def sin(x: Float) -> Float:
-    """Sine, cosine, −sine, −cosine of r in turn. At most 2 ulp."""
+    """sin x: sine, cosine, −sine, −cosine of r in turn. At most 2 ulp."""
     n, r = reduce(x)
     sine, cosine = sine_and_cosine(r)
-    y = with_sign_of_turn(select((n & 1).equals(0), sine, cosine), n, 1)
+    y = flip_sign_by_bit(select((n & 1).equals(0), sine, cosine), n, 1)
     # The sums lose the sign of zero.
     return select(x.equals(0.0), x, y)
 
 
 def cos(x: Float) -> Float:
-    """sin(r + (n + 1)·π/2). At most 2 ulp."""
+    """cos x = sin(r + (n + 1)·π/2). At most 2 ulp."""
     n, r = reduce(x)
     sine, cosine = sine_and_cosine(r)
-    return with_sign_of_turn(select((n & 1).equals(0), cosine, sine), n + 1, 1)
+    return flip_sign_by_bit(select((n & 1).equals(0), cosine, sine), n + 1, 1)
 
 
 def tan(x: Float) -> Float:
-    """sin r / cos r for even n, −cos r / sin r for odd n. At most 4 ulp."""
+    """tan x: sin r / cos r for even n, −cos r / sin r for odd n. At most 4 ulp."""
     n, r = reduce(x)
     sine, cosine = sine_and_cosine(r)
     even = (n & 1).equals(0)
-    y = with_sign_of_turn(select(even, sine, cosine) / select(even, cosine, sine), n, 0)
+    y = flip_sign_by_bit(select(even, sine, cosine) / select(even, cosine, sine), n, 0)
     return select(x.equals(0.0), x, y)
 
 
@@ -116,7 +118,7 @@ def small_asin(s: Float, t: Float) -> Float:
 
 
 def _asin_parts(x: Float) -> tuple[Bool, Float]:
-    """Whether |x| > ½; then asin √((1 − |x|)/2), which is NaN for |x| > 1, else asin |x|."""
+    """Return whether |x| > ½; and asin √((1 − |x|)/2) (NaN for |x| > 1) if so, else asin |x|."""
     a = abs(x)
     big = a > 0.5
     t = select(big, (1.0 - a) * 0.5, a * a)
@@ -154,7 +156,7 @@ def atan(x: Float) -> Float:
 
 
 def atan2(y: Float, x: Float) -> Float:
-    """The angle of (x, y): atan of the lesser by the greater magnitude, moved to its octant. At most 4 ulp in f32 and f64."""
+    """The angle of (x, y): atan of the smaller over the larger magnitude, adjusted by octant. At most 4 ulp in f32 and f64."""
     high, low, _ = x.by_format(PI_2_F32, PI_2_F64)
     ax, ay = abs(x), abs(y)
     steep = ay > ax
@@ -165,6 +167,6 @@ def atan2(y: Float, x: Float) -> Float:
     ratio = select(ax.equals(math.inf) & ay.equals(math.inf), x.constant(1.0), ratio)
     angle = small_atan(ratio)
     angle = select(steep, high - (angle - low), angle)
-    # By its sign bit, not by comparison: −0 lies to the left.
+    # By the sign bit, not by comparison: −0 counts as negative.
     left = x.constant(1.0).with_sign_of(x) < 0.0
     return select(left, 2 * high - (angle - 2 * low), angle).with_sign_of(y)

@@ -1,6 +1,6 @@
 """Machine code in memory.
 
-loader.py        objects to executable memory
-relocations.py   distances in code, as each architecture writes them; entry.py: the first instructions of a block
-native.py        the run-time's code: what executes tables, its threads, checksums
+loader.py        load ELF objects into executable memory
+relocations.py   apply the relocations of each architecture; entry_stub.py: the first instructions of a program image
+native.py        the native run-time: the record executor, thread pools, checksums
 """

@@ -1,7 +1,7 @@
-"""ELF relocatable objects to code that runs wherever it lies, and that to executable memory, without LLVM or a linker.
+"""Load ELF relocatable objects into executable memory, without LLVM or a linker.
 
-The objects are freestanding (every symbol that they use they define), position-independent and small, so the only
-relocations are distances (relocations.py): once these are filled in, nothing of the code hangs on its address.
+The objects are freestanding (they define every symbol that they use), position-independent and small. So all relocations
+are PC-relative (relocations.py), and the relocated code runs at any address.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dlc.runtime.cpu.code.relocations import RELOCATE, Relocation
 
 _ALLOCATED = 0x2  # SHF_ALLOC: part of the memory image
 _SYMTAB, _RELA, _NOBITS = 2, 4, 8  # section types
-_UNDEFINED = 0  # section number of a symbol that another object defines
-_FUNCTION = 2  # type of a symbol
-_UNWINDING = ".eh_frame"  # for exceptions, of which there are none
-# The widest vector's constants lie as they like it.
+_UNDEFINED = 0  # SHN_UNDEF
+_FUNCTION = 2  # STT_FUNC
+_UNWINDING = ".eh_frame"  # Not needed: the code raises no exceptions.
+# Bytes: the alignment that constants of the widest vector type need.
 CODE_ALIGNMENT = 64
 _PROT_READ, _PROT_EXEC = 1, 4
-_PAGE = mmap.PAGESIZE
+_PAGE_BYTES = mmap.PAGESIZE
 
 
 class _Section(NamedTuple):
@@ -47,9 +47,9 @@ class _Symbol(NamedTuple):
 
 
 def _machine(data: bytes) -> int:
-    """The number of the architecture that an object is for."""
+    """Return the ELF machine number of an object."""
     if data[:6] != b"\x7fELF\x02\x01" or data[16:18] != b"\1\0":
-        raise CompileError("the object is not a relocatable ELF file of 64 bits, the lowest byte first")
+        raise CompileError("the object is not a relocatable little-endian ELF64 file")
     return int.from_bytes(data[18:20], "little")
 
 
@@ -78,13 +78,14 @@ def _symbols(data: bytes, sections: list[_Section]) -> list[_Symbol]:
 
 
 def undefined_symbols(data: bytes) -> list[str]:
-    """The names that an object uses and does not define."""
+    """Return the names of the symbols that an object uses but does not define."""
     return [s.name for s in _symbols(data, _sections(data)) if s.section == _UNDEFINED and s.name]
 
 
-class Code(NamedTuple):
-    """Code and its constants, to be placed at any multiple of CODE_ALIGNMENT; by the names of its functions, where they begin,
-    and how many bytes they are.
+class MachineCode(NamedTuple):
+    """Relocated code and constants, to be loaded at any multiple of CODE_ALIGNMENT.
+
+    `entries` and `sizes` have the offset and the size in bytes of each function.
     """
 
     bytes: bytes
@@ -92,70 +93,75 @@ class Code(NamedTuple):
     sizes: Mapping[str, int]
 
 
-def linked(data: bytes) -> Code:
-    """The code of an object.
+def link_object(data: bytes) -> MachineCode:
+    """Relocate the code of an object.
 
-    Raises CompileError for an undefined symbol or a relocation that is no distance.
+    Raises CompileError for an undefined symbol or a relocation that is not PC-relative.
     """
     relocate = RELOCATE.get(_machine(data))
     if relocate is None:
-        raise CompileError(f"the object is for machine {_machine(data)}, of which no relocation is known")
+        raise CompileError(f"the object is for ELF machine {_machine(data)}, whose relocations are not supported")
     sections = _sections(data)
     symbols = _symbols(data, sections)
     if missing := undefined_symbols(data):
-        raise CompileError(f"the object needs symbols that it does not define: {', '.join(missing)}")
-    places: dict[int, int] = {}
+        raise CompileError(f"the object has undefined symbols: {', '.join(missing)}")
+    section_offsets: dict[int, int] = {}
     end = 0
     for i, s in enumerate(sections):
         if s.flags & _ALLOCATED and s.size and s.name != _UNWINDING:
             if s.align > CODE_ALIGNMENT:
-                raise CompileError(f"section {s.name} of the object wants multiples of {s.align}, code has {CODE_ALIGNMENT}")
+                raise CompileError(f"section {s.name} needs an alignment of {s.align} bytes; the maximum is {CODE_ALIGNMENT}")
             end = -(-end // s.align) * s.align if s.align else end
-            places[i] = end
+            section_offsets[i] = end
             end += s.size
     memory = bytearray(end)
-    for i, place in places.items():
+    for i, section_offset in section_offsets.items():
         s = sections[i]
         if s.type != _NOBITS:
-            memory[place : place + s.size] = data[s.offset : s.offset + s.size]
-    tables = [s for s in sections if s.type == _RELA and s.info in places]
-    relocate(memory, [r for table in tables for r in _relocations(data, table, places, symbols)])
-    functions = [s for s in symbols if s.is_function and s.section in places]
-    entries = {s.name: places[s.section] + s.value for s in functions}
-    return Code(bytes(memory), entries, {s.name: s.size for s in functions})
+            memory[section_offset : section_offset + s.size] = data[s.offset : s.offset + s.size]
+    tables = [s for s in sections if s.type == _RELA and s.info in section_offsets]
+    relocate(memory, [r for table in tables for r in _relocations(data, table, section_offsets, symbols)])
+    functions = [s for s in symbols if s.is_function and s.section in section_offsets]
+    entries = {s.name: section_offsets[s.section] + s.value for s in functions}
+    return MachineCode(bytes(memory), entries, {s.name: s.size for s in functions})
 
 
-def _relocations(data: bytes, table: _Section, places: dict[int, int], symbols: list[_Symbol]) -> Iterator[Relocation]:
+def _relocations(data: bytes, table: _Section, section_offsets: dict[int, int], symbols: list[_Symbol]) -> Iterator[Relocation]:
     for offset, info, addend in struct.iter_unpack("<QQq", data[table.offset : table.offset + table.size]):
         kind, symbol = info & 0xFFFFFFFF, symbols[info >> 32]
-        if symbol.section not in places:
-            raise CompileError(f"the object has relocation {kind} to {symbol.name!r}, which is not in memory")
-        yield Relocation(kind, places[table.info] + offset, places[symbol.section] + symbol.value + addend, symbol.name)
+        if symbol.section not in section_offsets:
+            raise CompileError(f"the object has relocation {kind} to {symbol.name!r}, which is not in a loaded section")
+        yield Relocation(
+            kind, section_offsets[table.info] + offset, section_offsets[symbol.section] + symbol.value + addend, symbol.name
+        )
 
 
 class LoadedCode:
-    """Code in executable memory, from the address `begin` on; it lives as long as this value."""
+    """Code in executable memory, from the address `begin` on; it is unmapped with this object."""
 
     def __init__(self, code: bytes, entries: Mapping[str, int]) -> None:
-        """Raises DeviceError if the system refuses."""
-        self._memory = mmap.mmap(-1, max(-(-len(code) // _PAGE) * _PAGE, _PAGE))
+        """Raises DeviceError if the system refuses executable memory."""
+        self._memory = mmap.mmap(-1, max(-(-len(code) // _PAGE_BYTES) * _PAGE_BYTES, _PAGE_BYTES))
         self._memory[: len(code)] = code
         anchor = ctypes.c_char.from_buffer(self._memory)
         self.begin = ctypes.addressof(anchor)
-        del anchor  # else the mapping could not be closed
+        del anchor  # An exported buffer would keep the mapping from being closed.
         size, executable = ctypes.c_size_t(len(self._memory)), _PROT_READ | _PROT_EXEC
         if ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(self.begin), size, executable):
             raise DeviceError(f"the system refuses executable memory: errno {ctypes.get_errno()}")
         self._entries = entries
 
     def address(self, entry: str) -> int:
-        """The address of a function; raises KeyError for a name that the code does not define."""
+        """Return the address of a function; raise KeyError for an unknown name."""
         return self.begin + self._entries[entry]
 
 
 def load_object(data: bytes) -> LoadedCode:
-    """An object's code in executable memory; raises what `linked` and LoadedCode raise, DeviceError for another processor's."""
+    """Load an object into executable memory.
+
+    Raises what `link_object` and LoadedCode raise, and DeviceError for an object of another architecture.
+    """
     if (machine := _machine(data)) != ARCHITECTURES[HOST].machine:
-        raise DeviceError(f"the object is for machine {machine} of ELF files, and code of {HOST} runs here")
-    code = linked(data)
+        raise DeviceError(f"the object is for ELF machine {machine}, but this machine is {HOST}")
+    code = link_object(data)
     return LoadedCode(code.bytes, code.entries)

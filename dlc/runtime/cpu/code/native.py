@@ -1,7 +1,7 @@
-"""The run-time in this process: `runtime.ll`, compiled (runtime_code.py), as native functions, and the thread pools.
+"""The native run-time of this process: the functions of `runtime.ll` (see runtime_code.py), and the thread pools.
 
-Nothing here is ever freed: threads of a pool run the code and read the pool's memory until the process is gone, also while
-the interpreter shuts down.
+Nothing here is ever freed: pool threads run the code and read the pool's memory until the process exits, even while the
+interpreter shuts down.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 from dlc.errors import DeviceError
 from dlc.runtime.cpu.code.loader import load_object
 
-STACK_BYTES = 8 << 20  # kernels keep their tiles on the stack
-# A thread that causes one of these dies at once where it is blocked, without a handler's report.
+STACK_BYTES = 8 << 20  # Kernels allocate their tiles on the stack.
+# If these were blocked, a faulting thread would die without the report of a signal handler.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 
 
@@ -27,11 +27,12 @@ _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 class Runtime:
     """The functions of `runtime.ll`; addresses are plain integers.
 
-    `execute(records, limit, slots, pool)` runs a table of records without holding the interpreter's lock: the code that it ends
-    with, 0 or negative, or the address of the next record after `limit` launches and turns of loops;
-    `execute_deciding(sizing, records, limit, slots, pool)` does so where data decides sizes (cpu/deciding.py); `copy` is the
-    address of the task that copies memory, `call_from_python` that of the function that cpu/direct.py calls;
-    `checksum(address, bytes, start)` continues the CRC-32C `start`.
+    execute: `execute(records, limit, slots, pool)` runs a record table without the GIL. It returns the code of the stop record
+        that ended it, which is 0 or negative, or the address of the next record after `limit` launches and loop iterations.
+    execute_deciding: `execute_deciding(sizes, records, limit, slots, pool)` does the same with data-dependent sizes.
+    copy: The address of the memory-copy task.
+    call_from_python: The address of the function behind direct calls (cpu/direct_calls.py).
+    checksum: `checksum(address, bytes, start)` continues the CRC-32C `start`.
     """
 
     execute: Callable[[int, int, int, int], int]
@@ -45,9 +46,9 @@ class Runtime:
     checksum: Callable[[int, int, int], int]
 
     def pool(self, threads: int) -> int:
-        """The address of this process's pool of `threads`, the caller's included; 0, which is no pool, for one thread.
+        """Return the address of this process's pool of `threads`, including the caller; 0 (no pool) for one thread.
 
-        Raises DeviceError when the system refuses to start the threads.
+        Raises DeviceError if the system cannot start the threads.
         """
         if threads <= 1:
             return 0
@@ -59,15 +60,15 @@ class Runtime:
         return cell.value
 
     def pool_cell(self, threads: int) -> ctypes.c_int64:
-        """Where the address of this process's pool of `threads` is, -1 as long as there is none."""
+        """Return the cell that holds the address of this process's pool of `threads`, -1 until it is started."""
         return _pools.setdefault((self.pool_worker, threads), ctypes.c_int64(_NO_POOL if threads > 1 else 0))
 
 
 @lru_cache
 def runtime(object: bytes) -> Runtime:
-    """The run-time whose code is `object`, loaded once in this process."""
+    """Return the run-time whose object code is `object`, loaded once per process."""
     code = load_object(object)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # never unmapped
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))  # Never unmap it.
     pointer, i64 = ctypes.c_void_p, ctypes.c_int64
     return Runtime(
         execute=ctypes.CFUNCTYPE(i64, pointer, i64, pointer, pointer)(code.address("dlc_execute")),
@@ -82,14 +83,14 @@ def runtime(object: bytes) -> Runtime:
     )
 
 
-# By the code of the workers and their number; machine code reads the cells, so that each stays where it is.
+# By the address of the worker function and the number of threads. Machine code reads the cells: they must not move.
 _pools: dict[tuple[int, int], ctypes.c_int64] = {}
 _NO_POOL = -1
 _lock = Lock()
 
 
 def _forget_pools() -> None:
-    """A child process has the memory of its parent's pools, but none of their threads."""
+    """Mark all pools as not started: a forked child has the memory of its parent's pools, but not their threads."""
     global _lock
     _lock = Lock()
     for (_, threads), cell in _pools.items():
@@ -112,7 +113,7 @@ def _start(native: Runtime, threads: int) -> int:
     libc.pthread_attr_init(attributes)
     libc.pthread_attr_setdetachstate(attributes, 1)
     libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(STACK_BYTES))
-    # Threads inherit the mask: signals are for Python's threads, so that Ctrl-C finds one.
+    # Threads inherit the signal mask: signals such as Ctrl-C must be delivered to Python's threads.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
         for k in range(1, threads):
@@ -121,7 +122,7 @@ def _start(native: Runtime, threads: int) -> int:
             )
             if status != 0:
                 native.pool_end(pool)
-                raise DeviceError(f"thread {k} of {threads} did not start: {os.strerror(status)}; ask for fewer threads")
+                raise DeviceError(f"thread {k} of {threads} did not start: {os.strerror(status)}; reduce num_threads")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         libc.pthread_attr_destroy(attributes)

@@ -1,1 +1,1 @@
-"""What a file of compiled models says beside code and weights, as JSON and arrays; what is read is not trusted to be any."""
+"""Serialization of programs in the header of a model file, as JSON. Input is untrusted and validated."""

@@ -1,4 +1,4 @@
-"""Named arrays as parts of a file, and back: what is read is not trusted to be any."""
+"""Serialization of named arrays. Input is untrusted and validated."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from numpy.typing import NDArray
 
 from dlc.arrays import TensorInfo
 from dlc.dims import is_static
-from dlc.runtime.saving.container import Container, Writer, bytes_of
+from dlc.runtime.saving.container import Container, SectionWriter, as_byte_view
 from dlc.runtime.saving.header.tensor_info import info_from_json, info_to_json
 
 
-def array_to_json(name: str, array: NDArray[Any], writer: Writer) -> list[Any]:
-    """Name, shape, dtype, and the section that its elements become."""
-    return [*info_to_json(TensorInfo(name, array.shape, array.dtype)), writer.add(bytes_of(array))]
+def array_to_json(name: str, array: NDArray[Any], writer: SectionWriter) -> list[Any]:
+    """Return name, shape, dtype, and the section with the elements."""
+    return [*info_to_json(TensorInfo(name, array.shape, array.dtype)), writer.add(as_byte_view(array))]
 
 
 def array_from_json(written: Sequence[Any], container: Container) -> tuple[TensorInfo, NDArray[Any]]:
-    """An array and what it is, mapped from the file. Raises what Container.section raises, and ValueError or TypeError."""
+    """Return an array, mapped from the file, with its description.
+
+    Raises what Container.section raises, ValueError or TypeError.
+    """
     info, data = info_from_json(written[:3]), container.section(written[3])
     if not is_static(info.shape):
         raise ValueError("an array of symbolic size")
@@ -32,6 +35,6 @@ def array_from_json(written: Sequence[Any], container: Container) -> tuple[Tenso
 
 
 def arrays_from_json(written: Sequence[Any], container: Container) -> tuple[tuple[TensorInfo, ...], dict[str, NDArray[Any]]]:
-    """What arrays are, in order, and the arrays by name. Raises what array_from_json raises."""
+    """Return the descriptions of arrays, in order, and the arrays by name. Raises what array_from_json raises."""
     arrays = [array_from_json(one, container) for one in written]
     return tuple(info for info, _ in arrays), {info.name: array for info, array in arrays}

@@ -1,4 +1,4 @@
-"""The instructions of a host program as JSON, and back: what is read is not trusted to be any."""
+"""Serialization of host-program instructions. Input is untrusted and validated."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from dlc.arrays import named_dtype
 from dlc.dims import Size
 from dlc.runtime.program.host_program import (
     Branch,
-    Carried,
-    Compute,
-    Decide,
-    Element,
+    BufferRef,
+    CarriedSlot,
+    DynamicLaunch,
     Fail,
     HostArray,
     Instruction,
     Launch,
     Loop,
-    OpenLaunch,
-    Place,
-    Print,
+    LoopSlot,
+    PrintArrays,
+    PythonCall,
+    SetSize,
     While,
 )
-from dlc.runtime.python_ops.selection import SELECTIONS, Setting
-from dlc.runtime.saving.header.values import count, distance, place, plain, read_size, text
+from dlc.runtime.python_ops.registry import PYTHON_OPS, OpSetting
+from dlc.runtime.saving.header.values import count, distance, ref, size_from_json, size_to_json, text
 
-# Bodies in bodies; a reader that calls itself for each must end before Python's stack does.
-_DEEPEST = 64
+# The reader is recursive: limit the nesting of bodies to less than Python's stack allows.
+_MAX_NESTING_DEPTH = 64
 
 
 def to_json(instructions: Sequence[Instruction]) -> list[Any]:
-    """A launch is a list, other instructions are objects."""
+    """Serialize instructions: launches as lists, other instructions as objects."""
     return [_written(instruction) for instruction in instructions]
 
 
@@ -40,49 +40,60 @@ def _written(instruction: Instruction) -> Any:
     match instruction:
         case Launch(kernel=kernel, arguments=arguments, sizes=sizes):
             return [kernel, arguments, sizes]
-        case OpenLaunch(kernel=kernel, arguments=arguments, numbers=numbers):
-            return [kernel, arguments, list(map(plain, numbers))]
+        case DynamicLaunch(kernel=kernel, arguments=arguments, numbers=numbers):
+            return [kernel, arguments, list(map(size_to_json, numbers))]
         case Loop(count=count, carried=carried, elements=elements, body=body):
-            moved = [[e.slot, [e.first[0], plain(e.first[1])], plain(e.step)] for e in elements]
-            return {"loop": plain(count), "carried": _carried(carried), "elements": moved, "body": to_json(body)}
+            moved = [[e.slot, [e.first[0], size_to_json(e.first[1])], size_to_json(e.step)] for e in elements]
+            return {"loop": size_to_json(count), "carried": _carried(carried), "elements": moved, "body": to_json(body)}
         case While(begin=begin, again=again, carried=carried, body=body):
             return {"while": begin, "again": again, "carried": _carried(carried), "body": to_json(body)}
         case Branch(condition=condition, then=then, otherwise=otherwise):
             return {"if": condition, "then": to_json(then), "else": to_json(otherwise)}
         case Fail(message=message, numbers=numbers):
             return {"fail": message, "numbers": numbers}
-        case Decide(symbol=symbol, place=place):
-            return {"decide": symbol, "at": place}
-        case Print(pieces=pieces, values=values):
+        case SetSize(symbol=symbol, ref=ref):
+            return {"set_size": symbol, "at": ref}
+        case PrintArrays(pieces=pieces, values=values):
             return {"print": pieces, "values": _arrays(values)}
-        case Compute(op=op, settings=settings, where=where, arguments=arguments, results=results, decided=decided):
-            arrays = {"takes": _arrays(arguments), "makes": _arrays(results), "decides": decided}
-            return {"compute": op, "settings": settings, "where": where, **arrays}
+        case PythonCall(
+            op=op,
+            settings=settings,
+            where=where,
+            arguments=arguments,
+            results=results,
+            data_dependent_sizes=data_dependent_sizes,
+        ):
+            arrays = {
+                "arguments": _arrays(arguments),
+                "results": _arrays(results),
+                "data_dependent_sizes": data_dependent_sizes,
+            }
+            return {"python_call": op, "settings": settings, "where": where, **arrays}
 
 
 def _arrays(arrays: Sequence[HostArray]) -> list[Any]:
-    return [[array.place, list(map(plain, array.shape)), array.dtype.name] for array in arrays]
+    return [[array.ref, list(map(size_to_json, array.shape)), array.dtype.name] for array in arrays]
 
 
-def _carried(carried: Sequence[Carried]) -> list[Any]:
+def _carried(carried: Sequence[CarriedSlot]) -> list[Any]:
     return [[c.slot, c.first, c.following] for c in carried]
 
 
-def from_json(written: Any, is_open: bool = False) -> tuple[Instruction, ...]:
-    """The instructions, of a program whose sizes come with a call if it `is_open`.
+def from_json(written: Any, is_dynamic: bool = False) -> tuple[Instruction, ...]:
+    """Read instructions; of a dynamic-shape program if `is_dynamic`.
 
-    Raises ValueError, TypeError or KeyError for what are none.
+    Raises ValueError, TypeError or KeyError for invalid input.
     """
-    return _Reader(is_open).block(written, 0)
+    return _InstructionReader(is_dynamic).block(written, 0)
 
 
-class _Reader:
-    def __init__(self, is_open: bool) -> None:
-        self.is_open = is_open
+class _InstructionReader:
+    def __init__(self, is_dynamic: bool) -> None:
+        self.is_dynamic = is_dynamic
 
     def block(self, written: Any, depth: int) -> tuple[Instruction, ...]:
-        if depth > _DEEPEST:
-            raise ValueError(f"bodies in bodies, more than {_DEEPEST} deep")
+        if depth > _MAX_NESTING_DEPTH:
+            raise ValueError(f"bodies are nested more than {_MAX_NESTING_DEPTH} deep")
         return tuple(self.instruction(one, depth + 1) for one in written)
 
     def instruction(self, written: Any, depth: int) -> Instruction:
@@ -92,75 +103,75 @@ class _Reader:
             elements = tuple(self.element(*one) for one in written["elements"])
             return Loop(self.size(written["loop"]), _read_carried(written), elements, self.block(written["body"], depth))
         if "while" in written:
-            begin, again = place(written["while"]), place(written["again"])
+            begin, again = ref(written["while"]), ref(written["again"])
             return While(begin, again, _read_carried(written), self.block(written["body"], depth))
         if "if" in written:
             then, otherwise = (self.block(written[key], depth) for key in ("then", "else"))
-            return Branch(place(written["if"]), then, otherwise)
-        if "decide" in written and self.is_open:
-            return Decide(text(written["decide"]), place(written["at"]))
+            return Branch(ref(written["if"]), then, otherwise)
+        if "set_size" in written and self.is_dynamic:
+            return SetSize(text(written["set_size"]), ref(written["at"]))
         if "print" in written:
             return self.printed(written)
-        if "compute" in written:
+        if "python_call" in written:
             return self.computed(written)
         return Fail(text(written["fail"]), _read_numbers(written))
 
-    def launch(self, kernel: Any, arguments: Any, sizes: Any) -> Launch | OpenLaunch:
+    def launch(self, kernel: Any, arguments: Any, sizes: Any) -> Launch | DynamicLaunch:
         if kernel is not None:
             text(kernel)
-        places = tuple(map(place, arguments))
-        if self.is_open:
-            return OpenLaunch(kernel, places, tuple(map(read_size, sizes)))
+        refs = tuple(map(ref, arguments))
+        if self.is_dynamic:
+            return DynamicLaunch(kernel, refs, tuple(map(size_from_json, sizes)))
         numbers = () if kernel is not None else tuple(map(count, sizes[:1]))
-        return Launch(kernel, places, tuple(map(count, sizes)), numbers)
+        return Launch(kernel, refs, tuple(map(count, sizes)), numbers)
 
-    def element(self, slot: Any, first: Any, step: Any) -> Element:
+    def element(self, slot: Any, first: Any, step: Any) -> LoopSlot:
         own, offset = first
-        return Element(count(slot), (count(own), self.size(offset)), distance(step) if type(step) is int else self.size(step))
+        return LoopSlot(count(slot), (count(own), self.size(offset)), distance(step) if type(step) is int else self.size(step))
 
     def size(self, written: Any) -> Size:
-        return read_size(written) if self.is_open else count(written)
+        return size_from_json(written) if self.is_dynamic else count(written)
 
-    def printed(self, written: Any) -> Print:
-        """What is shown; raises ValueError or TypeError unless it is a text with a format for each array."""
+    def printed(self, written: Any) -> PrintArrays:
+        """Read a PrintArrays; raise ValueError or TypeError unless there is a format for each array."""
         values = tuple(self.array(*one) for one in written["values"])
         pieces = tuple(map(text, written["print"]))
         if len(pieces) != 2 * len(values) + 1:
-            raise ValueError(f"{len(pieces)} pieces of a text for {len(values)} arrays")
-        return Print(pieces, values)
+            raise ValueError(f"{len(pieces)} pieces of text for {len(values)} arrays")
+        return PrintArrays(pieces, values)
 
-    def computed(self, written: Any) -> Compute:
-        """What Python computes; raises ValueError, TypeError or KeyError unless it is an op that it knows."""
-        op, settings = text(written["compute"]), dict(written["settings"])
-        arguments, results = (tuple(self.array(*one) for one in written[key]) for key in ("takes", "makes"))
+    def computed(self, written: Any) -> PythonCall:
+        """Read a PythonCall; raise ValueError, TypeError or KeyError unless it is a valid call of a known op."""
+        op, settings = text(written["python_call"]), dict(written["settings"])
+        arguments, results = (tuple(self.array(*one) for one in written[key]) for key in ("arguments", "results"))
         require_call(op, arguments, settings)
-        decided = tuple(map(text, written["decides"])) if self.is_open else ()
-        return Compute(op, settings, text(written["where"]), arguments, results, decided)
+        data_dependent_sizes = tuple(map(text, written["data_dependent_sizes"])) if self.is_dynamic else ()
+        return PythonCall(op, settings, text(written["where"]), arguments, results, data_dependent_sizes)
 
     def array(self, at: Any, shape: Any, dtype: Any) -> HostArray:
-        return HostArray(place(at), tuple(map(self.size, shape)), named_dtype(dtype))
+        return HostArray(ref(at), tuple(map(self.size, shape)), named_dtype(dtype))
 
 
-def _read_carried(written: Any) -> tuple[Carried, ...]:
-    return tuple(Carried(count(slot), place(first), place(following)) for slot, first, following in written["carried"])
+def _read_carried(written: Any) -> tuple[CarriedSlot, ...]:
+    return tuple(CarriedSlot(count(slot), ref(first), ref(following)) for slot, first, following in written["carried"])
 
 
-def _read_numbers(written: Any) -> tuple[Place, ...]:
-    """Where the numbers of a message are; raises ValueError unless it has room for them."""
-    numbers = tuple(map(place, written["numbers"]))
+def _read_numbers(written: Any) -> tuple[BufferRef, ...]:
+    """Read the references to a message's values; raise ValueError unless the message has as many fields."""
+    numbers = tuple(map(ref, written["numbers"]))
     if written["fail"].count("{}") < len(numbers):
-        raise ValueError(f"{written['fail']!r} has no room for {len(numbers)} numbers")
+        raise ValueError(f"{written['fail']!r} does not have {len(numbers)} fields")
     return numbers
 
 
-def require_call(op: str, arguments: Sequence[HostArray], settings: Mapping[str, Setting]) -> None:
-    """Raises ValueError or TypeError unless `op` is one that Python computes, of so many arguments with these settings."""
-    if op not in SELECTIONS:
-        raise ValueError(f"{op!r} is no op that Python computes")
-    known = {name for name, p in signature(SELECTIONS[op]).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
+def require_call(op: str, arguments: Sequence[HostArray], settings: Mapping[str, OpSetting]) -> None:
+    """Raise ValueError or TypeError unless `op` is in PYTHON_OPS and accepts these arguments and settings."""
+    if op not in PYTHON_OPS:
+        raise ValueError(f"{op!r} is not an op that is implemented in Python")
+    known = {name for name, p in signature(PYTHON_OPS[op]).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
     kinds = (int, bool, str, type(None))
     if not known.issuperset(settings) or not all(type(value) in kinds for value in settings.values()):
         raise ValueError(f"settings {settings}")
-    signature(SELECTIONS[op]).bind(*arguments, **settings)
+    signature(PYTHON_OPS[op]).bind(*arguments, **settings)
     if "to" in settings:
         named_dtype(settings["to"])

@@ -1,4 +1,4 @@
-"""What a program takes and returns as JSON, and back: what is read is not trusted to be any."""
+"""Serialization of tensor descriptions. Input is untrusted and validated."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from math import prod
 from typing import Any
 
 from dlc.arrays import TensorInfo, named_dtype
-from dlc.runtime.saving.header.values import count, plain, read_size, text
+from dlc.runtime.saving.header.values import count, size_from_json, size_to_json, text
 
 
 def info_to_json(info: TensorInfo) -> list[Any]:
-    """Name, shape and dtype."""
-    return [info.name, list(map(plain, info.shape)), info.dtype.name]
+    """Return name, shape and dtype."""
+    return [info.name, list(map(size_to_json, info.shape)), info.dtype.name]
 
 
 def info_from_json(written: Sequence[Any]) -> TensorInfo:
-    """Raises ValueError or TypeError for what is none."""
+    """Read a TensorInfo. Raises ValueError or TypeError for invalid input."""
     name, shape, dtype = written
-    info = TensorInfo(text(name), tuple(map(read_size, shape)), named_dtype(dtype))
+    info = TensorInfo(text(name), tuple(map(size_from_json, shape)), named_dtype(dtype))
     count(prod((*(s for s in info.shape if isinstance(s, int)), info.dtype.itemsize)))
     return info

@@ -1,45 +1,45 @@
-"""Numbers, texts, sizes and places of a header, which was read as JSON: what is read is not trusted to be any."""
+"""Validation of integers, strings, sizes and buffer references that were read from JSON."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dlc.dims import Size, parse
-from dlc.runtime.program.host_program import Place
+from dlc.runtime.program.host_program import BufferRef
 
-# No polynomial that a program needs is longer; others could take for ever to read.
-_LONGEST_SIZE = 1000
+# Programs need no longer polynomials, and malicious ones could take forever to parse.
+_MAX_SIZE_CHARACTERS = 1000
 
 
 def count(value: Any) -> int:
-    """A number of things; raises ValueError for anything else."""
+    """Return a non-negative i64; raise ValueError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
 def distance(value: Any) -> int:
-    """A number of 64 bits with a sign, as of bytes forward or back; raises ValueError for anything else."""
+    """Return an i64; raise ValueError for anything else."""
     if type(value) is not int or not -(1 << 63) < value < 1 << 63:
-        raise ValueError(f"{value!r} is no distance")
+        raise ValueError(f"{value!r} is not an i64")
     return value
 
 
 def text(value: Any) -> str:
-    """A text; raises ValueError for anything else."""
+    """Return a string; raise ValueError for anything else."""
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not a string")
     return value
 
 
-def plain(value: Size) -> int | str:
-    """A size as it is written: a number, or the text of a polynomial."""
+def size_to_json(value: Size) -> int | str:
+    """Return a size as an integer, or as the text of a polynomial."""
     return value if isinstance(value, int) else str(value)
 
 
-def read_size(written: Any) -> Size:
-    """The size that was written; what it is must be checked when it is known. Raises ValueError for what is none."""
-    if not isinstance(written, str) or len(written) > _LONGEST_SIZE:
+def size_from_json(written: Any) -> Size:
+    """Parse a size; its value must be checked when it is bound. Raises ValueError for invalid input."""
+    if not isinstance(written, str) or len(written) > _MAX_SIZE_CHARACTERS:
         return count(written)
     size = parse(written)
     if isinstance(size, int):
@@ -49,7 +49,7 @@ def read_size(written: Any) -> Size:
     return size
 
 
-def place(written: Any) -> Place:
-    """A slot and an offset; raises ValueError or TypeError for what is none."""
+def ref(written: Any) -> BufferRef:
+    """Return a buffer reference; raise ValueError or TypeError for anything else."""
     slot, offset = written
     return count(slot), count(offset)

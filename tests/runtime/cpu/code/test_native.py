@@ -1,4 +1,4 @@
-"""The thread pool and the executor of launches, with kernels written by hand."""
+"""The thread pool and the record executor, with hand-written kernels."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def kernels():
     return load_object(compile_text(KERNELS, CPU_LEVELS["cpu:generic"]))
 
 
-def placed(records: list[list[int]]) -> np.ndarray:
-    """Records, whose first words are addresses of tasks, in memory: there they say how far away these are."""
+def relocate(records: list[list[int]]) -> np.ndarray:
+    """Return records in memory; the first word of each launch becomes the relative address of its task."""
     table = np.array(records, np.int64)
     table[:, 0] -= table.ctypes.data + np.arange(len(records)) * table.strides[0]
     return table
@@ -68,7 +68,7 @@ class Table:
 
     def __init__(self, task: int, tasks: int, launches: int, small: bool = False) -> None:
         self.counters = np.zeros(max(tasks, 1), np.int64)
-        self.records = placed([[task, 0, -tasks if small else tasks, 1, 1, 0]] * launches)
+        self.records = relocate([[task, 0, -tasks if small else tasks, 1, 1, 0]] * launches)
         self.bases = np.array([0, self.counters.ctypes.data], np.int64)
         self.launches = launches
 
@@ -90,7 +90,7 @@ def test_every_task_of_every_launch_runs_once(kernels, threads, tasks):
 
 
 def test_launches_see_what_earlier_launches_wrote(kernels):
-    # Each launch adds 1 to the same counters without atomics: a launch that began early would lose some.
+    # Each launch adds 1 to the same counters without atomics: a launch that started early would lose increments.
     table = Table(kernels.address("spin"), 16, launches=40)
     table.run(NATIVE.pool(3))
     assert (table.counters == 40).all()
@@ -107,7 +107,7 @@ def test_a_sleeping_pool_wakes_up(kernels):
 def test_arguments_are_a_base_and_an_offset(kernels):
     data = np.zeros(10, np.int64)
     bases = np.array([0, data.ctypes.data], np.int64)
-    records = placed([[kernels.address("add_one"), 0, -3, 1, 1, 8 * 4]])
+    records = relocate([[kernels.address("add_one"), 0, -3, 1, 1, 8 * 4]])
     NATIVE.execute(records.ctypes.data, 1, bases.ctypes.data, 0)
     assert data.tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0]
 
@@ -118,7 +118,7 @@ def test_copy(size):
     target = np.zeros(size + 2, np.uint8)
     tasks = -(-size // 65536)
     bases = np.array([0, target.ctypes.data, source.ctypes.data], np.int64)
-    records = placed([[NATIVE.copy, 0, tasks, 3, 1, 0, 2, 0, 0, size]])
+    records = relocate([[NATIVE.copy, 0, tasks, 3, 1, 0, 2, 0, 0, size]])
     NATIVE.execute(records.ctypes.data, 1, bases.ctypes.data, NATIVE.pool(2))
     np.testing.assert_array_equal(target[:size], source[:size])
     assert not target[size:].any()
@@ -142,7 +142,7 @@ def test_concurrent_callers_share_a_pool(kernels):
     assert all((t.counters == 5000).all() for t in tables)
 
 
-def test_a_pool_is_made_once_however_many_ask():
+def test_a_pool_is_created_once_by_concurrent_callers():
     found: list[int] = []
     start = threading.Barrier(8)
 
@@ -178,7 +178,7 @@ def test_a_pool_that_the_system_refuses_leaves_no_threads():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert lines[1::2] == ["0"] * 3
-    assert all("of 64 did not start" in line and "ask for fewer threads" in line for line in lines[::2])
+    assert all("of 64 did not start" in line and "reduce num_threads" in line for line in lines[::2])
 
 
 def test_a_forked_child_gets_threads_of_its_own(kernels):
@@ -214,7 +214,7 @@ def test_workers_leave_signals_to_python(kernels):
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum bit by bit, as its polynomial defines it."""
+    """Compute the checksum bit by bit, from the definition of the polynomial."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -265,7 +265,7 @@ def test_the_interpreter_ends_while_threads_spin():
 
 
 def test_a_worker_leaves_the_callers_processor(kernels):
-    """Moved onto one processor with the caller, the pool is back on another after a few launches."""
+    """A pool that is moved to the caller's processor leaves it again after a few launches."""
     allowed = os.sched_getaffinity(0)
     if len(allowed) < 2:
         pytest.skip("one processor")

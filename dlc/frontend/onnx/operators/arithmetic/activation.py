@@ -8,18 +8,18 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dims import product
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Converter, Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import Converter, ConverterTable
 from dlc.ir import f64
 
-table = Table()
+table = ConverterTable()
 
 
 def _with(op: type[DlOp], **defaults: float) -> Converter:
-    """A converter whose real attributes are the op's properties of the same names."""
+    """Return a converter that passes float attributes on as properties of the same names."""
 
-    def convert(node: Node) -> Value:
+    def convert(node: OnnxNode) -> ImportedValue:
         return node.emit(op, node[0], **{name: node.real(name, default) for name, default in defaults.items()})
 
     return convert
@@ -38,51 +38,53 @@ table("ThresholdedRelu")(_with(dl.ThresholdedReluOp, alpha=1.0))
 
 
 @table("Gelu", since=20)
-def gelu(node: Node) -> Value:
+def gelu(node: OnnxNode) -> ImportedValue:
     return node.emit(dl.GeluOp, node[0], approximate=node.choice("approximate", "none", ("none", "tanh")))
 
 
 @table("PRelu")
-def prelu(node: Node) -> Value:
+def prelu(node: OnnxNode) -> ImportedValue:
     return node.emit(dl.PreluOp, node[0], node[1])
 
 
 @table("Shrink")
-def shrink(node: Node) -> Value:
-    emit, given = node.emit, node[0]
-    # Of integers differences are floats, and then truncated.
-    x = emit.wide(given) if is_float(given.element_type) else emit.cast(given, f64)
+def shrink(node: OnnxNode) -> ImportedValue:
+    emit, operand = node.emit, node[0]
+    # Integers are computed in f64 and truncated.
+    x = emit.widen(operand) if is_float(operand.element_type) else emit.cast(operand, f64)
     bias, threshold = emit.scalar(node.real("bias", 0.0), x), node.real("lambd", 0.5)
     inside = emit(dl.SelectOp, emit(dl.LessOp, x, emit.scalar(-threshold, x)), emit(dl.AddOp, x, bias), emit.scalar(0, x))
-    made = emit(dl.SelectOp, emit(dl.GreaterOp, x, emit.scalar(threshold, x)), emit(dl.SubOp, x, bias), inside)
-    return emit.cast(made, given.element_type)
+    y = emit(dl.SelectOp, emit(dl.GreaterOp, x, emit.scalar(threshold, x)), emit(dl.SubOp, x, bias), inside)
+    return emit.cast(y, operand.element_type)
 
 
-def _hardmax(node: Node, x: Value, axis: int) -> Value:
-    """1 at the first largest element of a row, 0 elsewhere."""
+def _hardmax(node: OnnxNode, x: ImportedValue, axis: int) -> ImportedValue:
+    """Return 1 at the first maximum of each row, 0 elsewhere."""
     if 0 in x.shape:
         return x
     emit = node.emit
     largest = emit(dl.ArgmaxOp, x, axis=axis, keepdims=True, select_last=False)
-    places = emit.reshape(emit.iota(x.shape[axis]), (x.shape[axis], *(1,) * (x.rank - 1 - axis)))
-    return emit.cast(emit(dl.EqualOp, places, largest), x.element_type)
+    indices = emit.reshape(emit.iota(x.shape[axis]), (x.shape[axis], *(1,) * (x.rank - 1 - axis)))
+    return emit.cast(emit(dl.EqualOp, indices, largest), x.element_type)
 
 
-def _rows(node: Node, of_row: Callable[[Node, Value, int], Value], axis: int) -> Value:
-    """Up to opset 12 a row spans all axes from `axis` on."""
+def _with_flattened_rows(
+    node: OnnxNode, convert_row: Callable[[OnnxNode, ImportedValue, int], ImportedValue], axis: int
+) -> ImportedValue:
+    """Apply `convert_row` to rows that span all trailing axes from `axis` on, the definition up to opset 12."""
     x, emit = node[0], node.emit
     axis = node.axis(axis, x.rank)
     if axis == x.rank - 1:
-        return of_row(node, x, axis)
+        return convert_row(node, x, axis)
     rows = emit.reshape(x, (product(x.shape[:axis]), product(x.shape[axis:])))
-    return emit.reshape(of_row(node, rows, 1), x.shape)
+    return emit.reshape(convert_row(node, rows, 1), x.shape)
 
 
-def _of_rows(name: str, of_row: Callable[[Node, Value, int], Value]) -> None:
-    table(name, until=12)(lambda node: _rows(node, of_row, node.integer("axis", 1)))
-    table(name, since=13)(lambda node: of_row(node, node[0], node.axis(node.integer("axis", -1), node[0].rank)))
+def _register_rowwise(name: str, convert_row: Callable[[OnnxNode, ImportedValue, int], ImportedValue]) -> None:
+    table(name, until=12)(lambda node: _with_flattened_rows(node, convert_row, node.integer("axis", 1)))
+    table(name, since=13)(lambda node: convert_row(node, node[0], node.axis(node.integer("axis", -1), node[0].rank)))
 
 
-_of_rows("Softmax", lambda node, x, axis: node.emit(dl.SoftmaxOp, x, axis=axis))
-_of_rows("LogSoftmax", lambda node, x, axis: node.emit(dl.LogSoftmaxOp, x, axis=axis))
-_of_rows("Hardmax", _hardmax)
+_register_rowwise("Softmax", lambda node, x, axis: node.emit(dl.SoftmaxOp, x, axis=axis))
+_register_rowwise("LogSoftmax", lambda node, x, axis: node.emit(dl.LogSoftmaxOp, x, axis=axis))
+_register_rowwise("Hardmax", _hardmax)

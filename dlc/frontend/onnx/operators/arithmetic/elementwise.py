@@ -1,4 +1,4 @@
-"""Operators that act on each element by itself: arithmetic, comparison, logic, selection, conversion."""
+"""Elementwise operators: arithmetic, comparison, logic, selection, conversion."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import numpy as np
 from onnx import TensorProto
 
 from dlc.dialects import dl
-from dlc.dialects.dl.arithmetic.narrow import FORMATS
-from dlc.dialects.dl.arithmetic.powers import POWERS
+from dlc.dialects.dl.arithmetic.e8m0 import E8M0
+from dlc.dialects.dl.arithmetic.storage_formats import FLOAT_FORMATS
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type, is_bool, is_float
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators import text
-from dlc.frontend.onnx.registry import Converter, Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.operators import strings
+from dlc.frontend.onnx.registry import Converter, ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
-from dlc.frontend.onnx.values import Text
+from dlc.frontend.onnx.values import StringTensor
 from dlc.ir import Attribute, f32, f64, i8, i32
 
-table = Table()
+table = ConverterTable()
 
 
 def _direct(op: type[DlOp], operands: int) -> Converter:
-    def convert(node: Node) -> Value:
+    def convert(node: OnnxNode) -> ImportedValue:
         return node.emit(op, *(node[k] for k in range(operands)))
 
     return convert
@@ -51,19 +51,19 @@ table("Where")(_direct(dl.SelectOp, 3))
 
 
 @table("Erf")
-def error_function(node: Node) -> Value:
-    """Of integers it is what is left of one in floats."""
+def error_function(node: OnnxNode) -> ImportedValue:
+    """Compute integers in f64 and truncate the result."""
     emit, x = node.emit, node[0]
     return emit.cast(emit(dl.ErfOp, x if is_float(x.element_type) else emit.cast(x, f64)), x.element_type)
 
 
 @table("Identity")
-def identity(node: Node) -> Value:
+def identity(node: OnnxNode) -> ImportedValue:
     return node[0]
 
 
 @table("Pow")
-def power(node: Node) -> Value:
+def power(node: OnnxNode) -> ImportedValue:
     emit, x, exponent = node.emit, node[0], node[1]
     if x.element_type == exponent.element_type:
         return emit(dl.PowOp, x, exponent)
@@ -73,18 +73,18 @@ def power(node: Node) -> Value:
 
 
 @table("Mod")
-def modulo(node: Node) -> Value:
+def modulo(node: OnnxNode) -> ImportedValue:
     return node.emit(dl.ModOp, node[0], node[1], fmod=node.flag("fmod"))
 
 
 @table("BitShift")
-def bit_shift(node: Node) -> Value:
+def bit_shift(node: OnnxNode) -> ImportedValue:
     left = node.choice("direction", "", ("LEFT", "RIGHT")) == "LEFT"
     return node.emit(dl.ShiftLeftOp if left else dl.ShiftRightOp, node[0], node[1])
 
 
-def _folded(op: type[DlOp]) -> Converter:
-    def convert(node: Node) -> Value:
+def _variadic(op: type[DlOp]) -> Converter:
+    def convert(node: OnnxNode) -> ImportedValue:
         result = node[0]
         for k in range(1, len(node.inputs)):
             result = node.emit(op, result, node[k])
@@ -94,21 +94,21 @@ def _folded(op: type[DlOp]) -> Converter:
 
 
 for _name, _op in {"Max": dl.MaximumOp, "Min": dl.MinimumOp, "Sum": dl.AddOp}.items():
-    table(_name)(_folded(_op))
+    table(_name)(_variadic(_op))
 
 
 @table("Mean")
-def mean(node: Node) -> Value:
+def mean(node: OnnxNode) -> ImportedValue:
     emit = node.emit
-    total = emit.wide(node[0])
+    total = emit.widen(node[0])
     for k in range(1, len(node.inputs)):
-        total = emit(dl.AddOp, total, emit.wide(node[k]))
+        total = emit(dl.AddOp, total, emit.widen(node[k]))
     return emit.cast(emit(dl.MulOp, total, emit.scalar(1 / len(node.inputs), total)), node[0].element_type)
 
 
 @table("Clip", until=10)
-def clip_10(node: Node) -> Value:
-    # Infinities are beyond what bounds are that a file does not say.
+def clip_10(node: OnnxNode) -> ImportedValue:
+    # The default bounds are finite, so infinities are clipped.
     x, largest = node[0], float(np.finfo(np.float32).max)
     for name, op, default in (("min", dl.MaximumOp, -largest), ("max", dl.MinimumOp, largest)):
         x = node.emit(op, x, node.emit.scalar(node.real(name, default), x))
@@ -116,7 +116,7 @@ def clip_10(node: Node) -> Value:
 
 
 @table("Clip", since=11)
-def clip(node: Node) -> Value:
+def clip(node: OnnxNode) -> ImportedValue:
     x = node[0]
     for k, op in ((1, dl.MaximumOp), (2, dl.MinimumOp)):
         bound = node.get(k)
@@ -126,59 +126,59 @@ def clip(node: Node) -> Value:
 
 
 @table("Cast")
-def cast(node: Node) -> Value:
+def cast(node: OnnxNode) -> ImportedValue:
     to = node.integer("to")
-    return _converted(node, None if to == TensorProto.STRING else element_type(dtype_of(to)))
+    return _cast(node, None if to == TensorProto.STRING else element_type(dtype_of(to)))
 
 
 @table("CastLike")
-def cast_like(node: Node) -> Value:
-    return _converted(node, None if isinstance(node[1], Text) else node[1].element_type)
+def cast_like(node: OnnxNode) -> ImportedValue:
+    return _cast(node, None if isinstance(node[1], StringTensor) else node[1].element_type)
 
 
-def _converted(node: Node, to: Attribute | None) -> Value:
-    """`Cast`; to text if `to` is None."""
-    if to != POWERS:
+def _cast(node: OnnxNode, to: Attribute | None) -> ImportedValue:
+    """Convert `Cast`; to strings if `to` is None."""
+    if to != E8M0:
         node.ignore("round_mode")
-    if to is None or isinstance(node[0], Text):
+    if to is None or isinstance(node[0], StringTensor):
         node.ignore("saturate")
-        return text.converted(node, node[0], to)
-    if to == POWERS:
+        return strings.cast_string(node, node[0], to)
+    if to == E8M0:
         return _to_power(node)
-    saturate = node.flag("saturate", True) and to in FORMATS
+    saturate = node.flag("saturate", True) and to in FLOAT_FORMATS
     return node.emit(dl.CastOp, node[0], to=to, saturate=True) if saturate else node.emit.cast(node[0], to)
 
 
-def _to_power(node: Node) -> Value:
-    """float8e8m0, whose numbers are the exponents of f32: up, down, or to the nearest."""
-    emit, saturate, mode = node.emit, node.flag("saturate", True), node.text("round_mode", "up")
+def _to_power(node: OnnxNode) -> ImportedValue:
+    """Cast to float8e8m0, whose values are the powers of two of f32: round up, down, or to nearest."""
+    emit, saturate, mode = node.emit, node.flag("saturate", True), node.string("round_mode", "up")
     if mode not in ("up", "down", "nearest"):
-        raise ModelError(f"{node.place}: round_mode {mode!r}; expected up, down or nearest")
+        raise ModelError(f"{node.description}: round_mode {mode!r}; expected up, down or nearest")
     x = emit(dl.AbsOp, emit.cast(node[0], f32))
     if mode != "nearest":
         fraction = (1 << 23) - 1
         bits = emit(dl.BitcastOp, x, to=i32)
         bits = emit(dl.AddOp, bits, emit.scalar(fraction if mode == "up" else 0, bits))
         whole = emit(dl.BitcastOp, emit(dl.BitwiseAndOp, bits, emit.scalar(~fraction, bits)), to=f32)
-        # Infinity and NaN stay, and what is between the largest power and infinity becomes that power if it saturates.
+        # Infinity and NaN are unchanged; with `saturate`, values above the largest power become that power.
         highest = emit(dl.MinimumOp, whole, emit.scalar(2.0**127, whole)) if saturate else whole
         x = emit(dl.SelectOp, emit(dl.LessOp, x, emit.scalar(float("inf"), x)), highest, x)
-    return emit(dl.CastOp, x, to=POWERS, saturate=saturate)
+    return emit(dl.CastOp, x, to=E8M0, saturate=saturate)
 
 
 @table("BitCast", since=26)
-def bit_cast(node: Node) -> Value:
+def bit_cast(node: OnnxNode) -> ImportedValue:
     emit, x, to = node.emit, node[0], element_type(dtype_of(node.integer("to")))
     if is_bool(x.element_type) or is_bool(to):
-        # A bool is a byte that is 0 or 1.
+        # Booleans are stored as bytes 0 and 1.
         if not all(is_bool(t) or t in (i8, element_type(np.uint8)) for t in (x.element_type, to)):
-            raise ModelError(f"{node.place}: the bits of {x.element_type} as {to}")
+            raise ModelError(f"{node.description}: cannot bitcast {x.element_type} to {to}")
         return emit.cast(x, to)
     return x if x.element_type == to else emit(dl.BitcastOp, x, to=to)
 
 
 @table("IsInf")
-def is_inf(node: Node) -> Value:
+def is_inf(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     found = emit(dl.IsinfOp, x)
     for attribute, excluded in (("detect_negative", dl.LessOp), ("detect_positive", dl.GreaterOp)):

@@ -1,51 +1,51 @@
-"""Quantisation, and the operators on integers that quantised models are made of."""
+"""Quantization, and the integer operators of quantized models."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dlc.dialects import dl
-from dlc.dialects.dl.arithmetic.powers import POWERS
+from dlc.dialects.dl.arithmetic.e8m0 import E8M0
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import element_type
 from dlc.dims import UndecidableError
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators.images.convolution import convolved
-from dlc.frontend.onnx.operators.images.windows import channels_first
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.operators.images.convolution import convolve
+from dlc.frontend.onnx.operators.images.sliding_windows import channels_first
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import Attribute, f32, i32
 
-table = Table()
+table = ConverterTable()
 
 
-def parameter(node: Node, v: Value) -> Value:
-    """A scale or zero point of one element as rank 0, else as it is: one entry per place of an axis."""
+def quantization_parameter(node: OnnxNode, v: ImportedValue) -> ImportedValue:
+    """Return a per-tensor scale or zero point as rank 0, a per-axis one unchanged."""
     if v.rank > 1:
         raise NodeProblem("input", f"scales of shape {list(v.shape)} are not supported here")
     return node.emit.reshape(v, ()) if v.shape == (1,) else v
 
 
-def zero_point(node: Node, k: int, default: Attribute) -> Value:
-    """The zero point, as one number where it is: 0 if there is none."""
+def zero_point(node: OnnxNode, k: int, default: Attribute) -> ImportedValue:
+    """Return the zero point, as rank 0 if all entries are equal; 0 if there is none."""
     zero = node.get(k)
     if zero is None:
         return node.emit.scalar(0, default)
     if zero.known is not None and zero.known.size and (zero.known == zero.known.flat[0]).all():
         return node.emit.scalar(zero.known.flat[0], zero)
-    return parameter(node, zero)
+    return quantization_parameter(node, zero)
 
 
-def _scaled(node: Node, op: type[DlOp], x: Value, scale: Value, default: Attribute) -> Value:
-    """`op` with a scale and a zero point for all, for each place of an axis, or for each block of places."""
+def _emit_scaled(node: OnnxNode, op: type[DlOp], x: ImportedValue, scale: ImportedValue, default: Attribute) -> ImportedValue:
+    """Emit `op` with per-tensor, per-axis or blocked scales and zero points."""
     emit, block, axis = node.emit, node.integer("block_size", 0), node.integer("axis", 1)
     if not block:
-        scale = parameter(node, scale)
+        scale = quantization_parameter(node, scale)
         along = node.axis(axis, x.rank) if scale.rank else 0
-        # Weights stay integers, also few of them.
+        # Not constant-folded, so that small weights stay quantized too.
         return emit.unfolded(op, x, scale, zero_point(node, 2, default), axis=along)[0]
     axis, zero = node.axis(axis, x.rank), node.get(2)
     size = x.shape[axis]
@@ -54,17 +54,17 @@ def _scaled(node: Node, op: type[DlOp], x: Value, scale: Value, default: Attribu
             "input", f"scales of shape {list(scale.shape)} for blocks of {block} in {list(x.shape)} are not supported"
         )
     if size % block != 0:
-        # The last block has fewer places than the others: one entry for each place.
+        # The last block is smaller than the others: use one scale per index.
         if not isinstance(size, int):
-            raise UndecidableError(f"the blocks of {block} along axis {axis} depend on the size {size}")
-        of_place = emit.constant(np.arange(size) // block, np.int64, f"{node.proto.output[0]}_blocks")
-        scale = emit(dl.GatherOp, scale, of_place, axis=axis)
-        zero = None if zero is None else emit(dl.GatherOp, zero, of_place, axis=axis)
+            raise UndecidableError(f"blocks of {block} along axis {axis} require a static size, got {size}")
+        block_of_index = emit.constant(np.arange(size) // block, np.int64, f"{node.proto.output[0]}_blocks")
+        scale = emit(dl.GatherOp, scale, block_of_index, axis=axis)
+        zero = None if zero is None else emit(dl.GatherOp, zero, block_of_index, axis=axis)
     return emit.unfolded(op, x, scale, emit.scalar(0, default) if zero is None else zero, axis=axis)[0]
 
 
 @table("QuantizeLinear")
-def quantize_linear(node: Node) -> Value:
+def quantize_linear(node: OnnxNode) -> ImportedValue:
     node.ignore("precision")
     if not node.flag("saturate", True):
         raise NodeProblem("attribute", "saturate = 0 is not supported: divide and Cast instead")
@@ -72,29 +72,29 @@ def quantize_linear(node: Node) -> Value:
     stored = element_type(dtype_of(target)) if target else element_type(np.uint8)
     if x.element_type != scale.element_type:
         x, scale = node.emit.cast(x, f32), node.emit.cast(scale, f32)
-    return _scaled(node, dl.QuantizeOp, x, scale, stored)
+    return _emit_scaled(node, dl.QuantizeOp, x, scale, stored)
 
 
 @table("DequantizeLinear")
-def dequantize_linear(node: Node) -> Value:
+def dequantize_linear(node: OnnxNode) -> ImportedValue:
     target, scale = node.integer("output_dtype", 0), node[1]
     to = element_type(dtype_of(target)) if target else scale.element_type
-    # Powers of two scale exactly whatever they are multiplied as.
-    scale = node.emit.cast(scale, f32) if scale.element_type == POWERS else scale
-    return node.emit.cast(_scaled(node, dl.DequantizeOp, node[0], scale, node[0].element_type), to)
+    # A power of two scales exactly in any float type.
+    scale = node.emit.cast(scale, f32) if scale.element_type == E8M0 else scale
+    return node.emit.cast(_emit_scaled(node, dl.DequantizeOp, node[0], scale, node[0].element_type), to)
 
 
 @table("DynamicQuantizeLinear")
-def dynamic_quantize_linear(node: Node) -> tuple[Value, ...]:
+def dynamic_quantize_linear(node: OnnxNode) -> tuple[ImportedValue, ...]:
     return node.emit.all(dl.DynamicQuantizeLinearOp, node[0])
 
 
-def centred(node: Node, x: Value, zero: Value | None, axis: int = 0) -> Value:
-    """Quantised numbers as i32 without their zero point, which has rank 0 or an entry per place of `axis`."""
+def subtract_zero_point(node: OnnxNode, x: ImportedValue, zero: ImportedValue | None, axis: int = 0) -> ImportedValue:
+    """Return quantized values as i32 minus their zero point, which has rank 0 or an entry per index of `axis`."""
     wide = node.emit.cast(x, i32)
     if zero is None:
         return wide
-    zero = parameter(node, zero)
+    zero = quantization_parameter(node, zero)
     if zero.known is not None and not zero.known.any():
         return wide
     if zero.rank:
@@ -103,44 +103,50 @@ def centred(node: Node, x: Value, zero: Value | None, axis: int = 0) -> Value:
 
 
 @table("MatMulInteger")
-def matmul_integer(node: Node) -> Value:
-    return integer_product(node, node[0], node[1], node.get(2), node.get(3))
+def matmul_integer(node: OnnxNode) -> ImportedValue:
+    return integer_matmul(node, node[0], node[1], node.get(2), node.get(3))
 
 
-def integer_product(node: Node, a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
+def integer_matmul(
+    node: OnnxNode, a: ImportedValue, b: ImportedValue, a_zero: ImportedValue | None, b_zero: ImportedValue | None
+) -> ImportedValue:
     # One zero point per row of a, per column of b.
-    rows = centred(node, a, a_zero, max(a.rank - 2, 0))
-    return node.emit(dl.MatmulOp, rows, centred(node, b, b_zero, b.rank - 1))
+    rows = subtract_zero_point(node, a, a_zero, max(a.rank - 2, 0))
+    return node.emit(dl.MatmulOp, rows, subtract_zero_point(node, b, b_zero, b.rank - 1))
 
 
 @table("ConvInteger")
-def conv_integer(node: Node) -> Value:
-    # Padding follows the subtraction, so that it is the zero point.
-    return channels_first(node, convolved(node, centred(node, node[0], node.get(2)), centred(node, node[1], node.get(3))))
+def conv_integer(node: OnnxNode) -> ImportedValue:
+    # Padding with 0 after the subtraction stands for the zero point.
+    return channels_first(
+        node, convolve(node, subtract_zero_point(node, node[0], node.get(2)), subtract_zero_point(node, node[1], node.get(3)))
+    )
 
 
-def requantized(node: Node, sum_: Value, factors: tuple[Value, Value], scale: Value, zero: Value) -> Value:
-    """An integer sum of products with the factors' scales as quantised numbers; the last axis is the channels'."""
+def requantize(
+    node: OnnxNode, sum_: ImportedValue, factors: tuple[ImportedValue, ImportedValue], scale: ImportedValue, zero: ImportedValue
+) -> ImportedValue:
+    """Quantize an integer sum of products, scaled by the scales of both factors; the last axis is the channel axis."""
     emit = node.emit
-    product = emit(dl.MulOp, *(parameter(node, f) for f in factors))
+    product = emit(dl.MulOp, *(quantization_parameter(node, f) for f in factors))
     real = emit(dl.MulOp, emit.cast(sum_, product.element_type), product)
-    scale, zero = parameter(node, scale), parameter(node, zero)
+    scale, zero = quantization_parameter(node, scale), quantization_parameter(node, zero)
     return emit(dl.QuantizeOp, real, emit.cast(scale, real.element_type), zero, axis=real.rank - 1)
 
 
 @table("QLinearConv")
-def qlinear_conv(node: Node) -> Value:
-    y = convolved(node, centred(node, node[0], node[2]), centred(node, node[3], node[5]))
+def qlinear_conv(node: OnnxNode) -> ImportedValue:
+    y = convolve(node, subtract_zero_point(node, node[0], node[2]), subtract_zero_point(node, node[3], node[5]))
     bias = node.get(8)
     if bias is not None:
         y = node.emit(dl.AddOp, y, bias)
-    return channels_first(node, requantized(node, y, (node[1], node[4]), node[6], node[7]))
+    return channels_first(node, requantize(node, y, (node[1], node[4]), node[6], node[7]))
 
 
 @table("QLinearMatMul")
-def qlinear_matmul(node: Node) -> Value:
+def qlinear_matmul(node: OnnxNode) -> ImportedValue:
     for k in (1, 6):
         if node[k].rank > 1 or node[k].shape not in ((), (1,)):
-            raise ModelError(f"{node.place}: input {k} must be one scale, got shape {list(node[k].shape)}")
-    y = integer_product(node, node[0], node[3], node[2], node[5])
-    return requantized(node, y, (node[1], node[4]), node[6], node[7])
+            raise ModelError(f"{node.description}: input {k} must be a per-tensor scale, got shape {list(node[k].shape)}")
+    y = integer_matmul(node, node[0], node[3], node[2], node[5])
+    return requantize(node, y, (node[1], node[4]), node[6], node[7])

@@ -1,7 +1,7 @@
-"""Random operators: the numbers of `dlc.random`, which are the same in each call and on every target.
+"""Random operators, with the generator of `dlc.random`: results are equal in each call and on every target.
 
-A node has the key of its seed, `dlc.random.key(seed)`; of a seed that is no integer its 32 bits count. One without a seed has
-`dlc.random.fold_in(dlc.random.key(0), k)`, the k-th of them that is read.
+A node uses the key of its seed, `dlc.random.key(seed)`; a seed that is not an integer is used by its 32 bits. The k-th node
+without a seed uses `dlc.random.fold_in(dlc.random.key(0), k)`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES, element_type, is_float, numpy_dtype
 from dlc.dims import Size, is_static
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import Attribute, f32
 
-table = Table()
+table = ConverterTable()
 
 
 @table("RandomUniform", "RandomUniformLike")
-def random_uniform(node: Node) -> Value:
-    """Numbers of [low, high), all equally likely."""
+def random_uniform(node: OnnxNode) -> ImportedValue:
+    """Draw uniformly from [low, high)."""
     low, high = node.real("low", 0.0), node.real("high", 1.0)
     return _uniform(node, _shape(node), _type(node), low, high)
 
 
 @table("RandomNormal", "RandomNormalLike")
-def random_normal(node: Node) -> Value:
-    """Numbers of a normal distribution: √2 erfinv(u) of uniform u between -1 and 1."""
+def random_normal(node: OnnxNode) -> ImportedValue:
+    """Draw from a normal distribution: √2 erfinv(u) of uniform u between -1 and 1."""
     emit, mean, scale = node.emit, node.real("mean", 0.0), node.real("scale", 1.0)
     kind = _type(node)
     one = np.ones((), numpy_dtype(kind))
@@ -45,61 +45,61 @@ def random_normal(node: Node) -> Value:
 
 
 @table("Bernoulli", since=15)
-def bernoulli(node: Node) -> Value:
-    """Ones with the probabilities that the input has."""
+def bernoulli(node: OnnxNode) -> ImportedValue:
+    """Draw ones with the probabilities in the input."""
     emit, p = node.emit, node[0]
     to = element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else p.element_type
     return emit.cast(emit(dl.LessOp, _uniform(node, p.shape, p.element_type), p), to)
 
 
 @table("Multinomial")
-def multinomial(node: Node) -> Value:
-    """Places along the last axis, by the logarithms of their probabilities: where these and Gumbel's noise are largest."""
+def multinomial(node: OnnxNode) -> ImportedValue:
+    """Draw indices along the last axis by the Gumbel-max trick: the argmax of the log-probabilities plus Gumbel noise."""
     emit, (batch, count) = node.emit, node[0].shape
     to = element_type(dtype_of(node.integer("dtype", 6)))
     logits = emit.reshape(node[0], (batch, 1, count))
     kind = logits.element_type
-    least = cast(Any, ml_dtypes.finfo)(numpy_dtype(kind)).smallest_normal
-    noise = _uniform(node, (batch, node.integer("sample_size", 1), count), kind, least)
+    smallest = cast(Any, ml_dtypes.finfo)(numpy_dtype(kind)).smallest_normal
+    noise = _uniform(node, (batch, node.integer("sample_size", 1), count), kind, smallest)
     for _ in range(2):
         noise = emit(dl.NegOp, emit(dl.LogOp, noise))
     return emit.cast(emit(dl.ArgmaxOp, emit(dl.AddOp, logits, noise), axis=2, keepdims=False), to)
 
 
 @table("Dropout")
-def dropout(node: Node) -> list[Value]:
-    """In training `x / (1 - ratio)` where a uniform number is not below the ratio, else 0; otherwise `x`."""
+def dropout(node: OnnxNode) -> list[ImportedValue]:
+    """Return `x / (1 - ratio)` where a uniform value is at least `ratio`, else 0, in training; otherwise `x`."""
     emit, x, ratio = node.emit, node[0], node.get(1)
     node.ignore("ratio", "seed")
     known = ratio is not None and ratio.known is not None and not ratio.known.any()
     if node.get(2) is None or known or not node.number(2, "training_mode"):
-        # A mask was of the type of the data once.
+        # Before opset 10 the mask had the element type of the data.
         mask = x.element_type if node.opset < 10 else element_type(bool)
-        return [x, emit.full(True, x.shape, mask)] if node.wants(1) else [x]
+        return [x, emit.full(True, x.shape, mask)] if node.is_output_used(1) else [x]
     ratio = emit.scalar(0.5, f32) if ratio is None else emit.reshape(ratio, ())
-    kept = emit(dl.GreaterEqualOp, _uniform(node, x.shape, ratio.element_type), ratio)
+    is_kept = emit(dl.GreaterEqualOp, _uniform(node, x.shape, ratio.element_type), ratio)
     scale = emit(dl.DivOp, emit.scalar(1, ratio), emit(dl.SubOp, emit.scalar(1, ratio), ratio))
     scaled = emit(dl.MulOp, x, emit.cast(scale, x.element_type))
-    return [emit(dl.SelectOp, kept, scaled, emit.scalar(0, x)), kept]
+    return [emit(dl.SelectOp, is_kept, scaled, emit.scalar(0, x)), is_kept]
 
 
-def _shape(node: Node) -> tuple[Size, ...]:
+def _shape(node: OnnxNode) -> tuple[Size, ...]:
     return node[0].shape if node.inputs else node.integers("shape")
 
 
-def _type(node: Node) -> Attribute:
-    """The element type of the result: that of the input where no other one is given."""
+def _type(node: OnnxNode) -> Attribute:
+    """Return the element type of the result: the attribute `dtype`, else that of the input, else f32."""
     like = element_type(dtype_of(node.integer("dtype"))) if node.has("dtype") else node[0].element_type if node.inputs else f32
     if not is_float(like):
-        raise ModelError(f"{node.place}: random numbers of {like}; its dtype must be one of floats")
+        raise ModelError(f"{node.description}: expected a floating-point dtype, got {like}")
     return like
 
 
-def _uniform(node: Node, shape: tuple[Size, ...], kind: Attribute, low: Any = 0.0, high: Any = 1.0) -> Value:
-    """`dlc.random.uniform`: the random digits of numbers of [1, 2), moved to [low, high)."""
+def _uniform(node: OnnxNode, shape: tuple[Size, ...], kind: Attribute, low: Any = 0.0, high: Any = 1.0) -> ImportedValue:
+    """Draw like `dlc.random.uniform`: random mantissa bits make values in [1, 2), which are mapped to [low, high)."""
     emit, dtype = node.emit, numpy_dtype(kind)
     limits = cast(Any, ml_dtypes.finfo)(dtype)
-    # Fewer than eight digits are taken of eight bits.
+    # Mantissas of fewer than eight bits are taken from eight random bits.
     digits, width = int(limits.nmant), int(limits.bits) if limits.nmant >= 8 else 8
     word = ELEMENT_TYPES[f"uint{limits.bits}"]
     drawn = emit.cast(_bits(node, shape, f"uint{width}"), word)
@@ -110,24 +110,25 @@ def _uniform(node: Node, shape: tuple[Size, ...], kind: Attribute, low: Any = 0.
     return emit(dl.MaximumOp, lowest, emit(dl.AddOp, emit(dl.MulOp, fraction, span), lowest))
 
 
-def _bits(node: Node, shape: tuple[Size, ...], dtype: str) -> Value:
+def _bits(node: OnnxNode, shape: tuple[Size, ...], dtype: str) -> ImportedValue:
     emit = node.emit
     if emit.is_in_loop:
         raise NodeProblem(
-            "operator", "in the body of a loop, or of what a gradient is of, where its numbers would be the same each time"
+            "operator",
+            "not supported in a loop body or in a differentiated function, where it would return the same values each time",
         )
     if not is_static(shape):
         sizes = ", ".join(map(str, shape))
-        raise NodeProblem("value", f"how many numbers it draws, ({sizes}), must be known; give the model's input shapes")
+        raise NodeProblem("value", f"its shape ({sizes}) must be static; give the model's input shapes")
     return emit(dl.RandomBitsOp, _key(node), emit.constant(0, np.uint64), shape=shape, to=ELEMENT_TYPES[dtype])
 
 
-def _key(node: Node) -> Value:
+def _key(node: OnnxNode) -> ImportedValue:
     emit = node.emit
     if not node.has("seed"):
         words = emit.constant(np.zeros(2, np.uint32))
-        own = emit.constant(next(emit.draws), np.uint64)
-        wide = emit(dl.RandomBitsOp, words, own, shape=(), to=ELEMENT_TYPES["uint64"]).known
+        index = emit.constant(next(emit.random_op_indices), np.uint64)
+        wide = emit(dl.RandomBitsOp, words, index, shape=(), to=ELEMENT_TYPES["uint64"]).known
         assert wide is not None, "an op over small known values is evaluated"
         return emit.constant(_words(int(wide)))
     seed = node.integer("seed") if node.proto.op_type == "Dropout" else node.real("seed")
@@ -135,5 +136,5 @@ def _key(node: Node) -> Value:
 
 
 def _words(wide: int) -> Any:
-    """The words of 32 bits of a number, the high one first."""
+    """Split a 64-bit integer into 32-bit words, the high one first."""
     return np.array([wide >> 32 & 0xFFFFFFFF, wide & 0xFFFFFFFF], np.uint32)

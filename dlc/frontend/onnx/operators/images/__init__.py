@@ -1,1 +1,1 @@
-"""Operators on images and volumes: windows, and places between elements."""
+"""Operators on images and volumes: convolution, pooling, resizing, sampling."""

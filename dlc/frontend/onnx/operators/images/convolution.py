@@ -7,30 +7,36 @@ from collections.abc import Sequence
 from dlc.dialects import dl
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators.images.windows import channels_first, channels_last, column_image, padded_windows, windows
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.operators.images.sliding_windows import (
+    channels_first,
+    channels_last,
+    col2im,
+    pad_windows,
+    sliding_windows,
+)
+from dlc.frontend.onnx.registry import ConverterTable
 
-table = Table()
-table("Col2Im", since=18)(column_image)
+table = ConverterTable()
+table("Col2Im", since=18)(col2im)
 
 
 @table("Conv")
-def conv(node: Node) -> Value:
-    y, bias = convolved(node, node[0], node[1]), node.get(2)
-    # Added while channels are last, where a bias broadcasts by itself.
+def conv(node: OnnxNode) -> ImportedValue:
+    y, bias = convolve(node, node[0], node[1]), node.get(2)
+    # Added before the transpose to channels-first: a bias broadcasts along the last axis.
     return channels_first(node, y if bias is None else node.emit(dl.AddOp, y, bias))
 
 
-def convolved(node: Node, x: Value, w: Value) -> Value:
-    """The convolution that the node's attributes describe, its result channels-last."""
+def convolve(node: OnnxNode, x: ImportedValue, w: ImportedValue) -> ImportedValue:
+    """Emit the convolution that the attributes of the node describe, with a channels-last result."""
     _check_ranks(node, x, w)
     kernel = _kernel(node, w)
-    view = windows(node, kernel, x.shape[2:])
+    view = sliding_windows(node, kernel, x.shape[2:])
     return node.emit(
         dl.ConvOp,
-        padded_windows(node, channels_last(node, x), view),
+        pad_windows(node, channels_last(node, x), view),
         node.emit.transpose(w, (*range(2, w.rank), 1, 0)),
         strides=view.strides,
         dilations=view.dilations,
@@ -38,23 +44,23 @@ def convolved(node: Node, x: Value, w: Value) -> Value:
     )
 
 
-def _check_ranks(node: Node, x: Value, w: Value) -> None:
+def _check_ranks(node: OnnxNode, x: ImportedValue, w: ImportedValue) -> None:
     if x.rank < 3 or x.rank != w.rank:
         raise ModelError(
-            f"{node.place}: expected x [N, C, ...] and w of the same rank, got {list(x.shape)} and {list(w.shape)}"
+            f"{node.description}: expected x [N, C, ...] and w of the same rank, got {list(x.shape)} and {list(w.shape)}"
         )
 
 
-def _kernel(node: Node, w: Value) -> tuple[int, ...]:
+def _kernel(node: OnnxNode, w: ImportedValue) -> tuple[int, ...]:
     sizes = tuple(map(int, w.shape))[2:]  # a symbolic size raises UndecidableError, which names it
     kernel = node.integers("kernel_shape", sizes)
     if kernel != sizes:
-        raise ModelError(f"{node.place}: kernel_shape {list(kernel)} does not fit the weights {list(w.shape)}")
+        raise ModelError(f"{node.description}: kernel_shape {list(kernel)} does not match the weights {list(w.shape)}")
     return kernel
 
 
 @table("ConvTranspose")
-def conv_transpose(node: Node) -> Value:
+def conv_transpose(node: OnnxNode) -> ImportedValue:
     emit, x, w, bias = node.emit, node[0], node[1], node.get(2)
     _check_ranks(node, x, w)
     kernel = _kernel(node, w)
@@ -68,12 +74,12 @@ def conv_transpose(node: Node) -> Value:
         dilations=dilations,
         groups=node.integer("group", 1),
     )
-    y = _cropped(node, y, strides)
+    y = _trim(node, y, strides)
     return channels_first(node, y if bias is None else emit(dl.AddOp, y, bias))
 
 
-def _cropped(node: Node, full: Value, strides: Sequence[int]) -> Value:
-    """The part of a full transposed convolution that pads, output_padding and output_shape leave."""
+def _trim(node: OnnxNode, full: ImportedValue, strides: Sequence[int]) -> ImportedValue:
+    """Trim or pad a full transposed convolution as pads, output_padding and output_shape specify."""
     rank, emit, input_sizes = full.rank - 2, node.emit, node[0].shape[2:]
     extra = node.integers("output_padding", (0,) * rank)
     auto = node.choice("auto_pad", "NOTSET", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
@@ -85,7 +91,7 @@ def _cropped(node: Node, full: Value, strides: Sequence[int]) -> Value:
     spatial = full.shape[1:-1]
     for lengths in (extra, strides, pads[:rank], sizes if sizes is not None else extra):
         if len(lengths) != rank:
-            raise ModelError(f"{node.place}: its attributes must have an entry for each of the {rank} spatial axes")
+            raise ModelError(f"{node.description}: its attributes must have one entry for each of the {rank} spatial axes")
     low, limits = list(pads[:rank]), list[Size]()
     for axis in range(rank):
         end = spatial[axis] + extra[axis]
@@ -97,7 +103,7 @@ def _cropped(node: Node, full: Value, strides: Sequence[int]) -> Value:
             total = int(total)
         low[axis] = total // 2 if auto == "SAME_UPPER" else total - total // 2
         limits.append(low[axis] + sizes[axis])
-    # What lies outside the full result is zero.
+    # Indices outside of the full result are zero.
     before = [max(-p, 0) for p in low]
     after = [limit - size for limit, size in zip(limits, spatial, strict=True)]
     after = [max(a, 0) if isinstance(a, int) else 0 for a in after]

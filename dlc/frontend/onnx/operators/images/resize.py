@@ -1,6 +1,6 @@
-"""Resize: separable interpolation, one axis after the other.
+"""Resize: separable interpolation, one axis at a time.
 
-A place of the result is a weighted sum of a few places of the operand, the same few for every row: `taps` computes them at
+An index of the result is a weighted sum of a few indices of the operand, the same ones for every row: `taps` computes them at
 import.
 """
 
@@ -15,19 +15,19 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array, normalized_axes
 from dlc.dialects.dl.dtypes import is_float
 from dlc.errors import ModelError
-from dlc.frontend.addressable import require_countable
-from dlc.frontend.emit import Value
-from dlc.frontend.interpolation import interpolated
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.interpolation import interpolate_axis
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
+from dlc.frontend.size_limits import require_axis_length
 from dlc.ir import f32
 
-table = Table()
+table = ConverterTable()
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One axis to resize: its number, both sizes, the scale, and the region of interest as fractions of the axis."""
+class ResizeAxis:
+    """One axis to resize: its index, both sizes, the scale, and the region of interest as fractions of the axis."""
 
     number: int
     size: int
@@ -38,128 +38,132 @@ class Axis:
 
 @table("Upsample", until=9)
 @table("Resize", until=10)
-def upsample(node: Node) -> Value:
-    """Resize before it had modes of coordinates: place k of the result lies at `k / scale`.
+def upsample(node: OnnxNode) -> ImportedValue:
+    """Resize without coordinate transformation modes: index k of the result samples position `k / scale`.
 
-    The nearest element is that before it, or behind it along an axis that shrinks.
+    The nearest element is rounded down, or up along an axis that shrinks.
     """
     x = node[0]
     scales = node.reals("scales") if node.has("scales") else [float(s) for s in node.known(1, "scales").reshape(-1)]
     if len(scales) != x.rank or min(scales, default=1) <= 0:
-        raise ModelError(f"{node.place}: {list(scales)} must be a positive scale for each of the {x.rank} axes")
+        raise ModelError(f"{node.description}: {list(scales)} must be a positive scale for each of the {x.rank} axes")
     mode = node.choice("mode", "nearest", ("nearest", "linear"))
     sizes = [int(size) for size in x.shape]
     resized = [int(np.floor(size * np.float32(scale))) for size, scale in zip(sizes, scales, strict=True)]
-    require_countable(node.place, max(resized, default=0))
-    axes = [Axis(*a, (0.0, 1.0)) for a in zip(range(x.rank), sizes, resized, scales, strict=True)]
+    require_axis_length(node.description, max(resized, default=0))
+    axes = [ResizeAxis(*a, (0.0, 1.0)) for a in zip(range(x.rank), sizes, resized, scales, strict=True)]
     y = x
-    for axis in _in_order(axes):
+    for axis in _processing_order(axes):
         if axis.scale != 1:
             taps = _taps(mode, _ROUNDINGS["ceil" if axis.scale < 1 else "floor"])
-            y = interpolated(node.emit, node.proto.output[0], y, axis.number, *taps(_TRANSFORMS["asymmetric"](axis), axis))
+            y = interpolate_axis(node.emit, node.proto.output[0], y, axis.number, *taps(_TRANSFORMS["asymmetric"](axis), axis))
     return y
 
 
 @table("Resize", since=11)
-def resize(node: Node) -> Value:
+def resize(node: OnnxNode) -> ImportedValue:
     emit, x = node.emit, node[0]
     axes = _axes(node)
     transform = node.choice("coordinate_transformation_mode", "half_pixel", tuple(_TRANSFORMS))
     cropping = transform == "tf_crop_and_resize"
     mode = node.choice("mode", "nearest", ("nearest", "linear", "cubic"))
     taps = _taps_for(node, mode)
-    outside: Value | None = None
+    outside: ImportedValue | None = None
     y = x if is_float(x.element_type) or mode == "nearest" else emit.cast(x, f32)
-    for axis in _in_order(axes):
-        places = _TRANSFORMS[transform](axis)
-        if axis.size == axis.resized and bool((places == np.arange(axis.size)).all()):
+    for axis in _processing_order(axes):
+        positions = _TRANSFORMS[transform](axis)
+        if axis.size == axis.resized and bool((positions == np.arange(axis.size)).all()):
             continue
-        y = interpolated(emit, node.proto.output[0], y, axis.number, *taps(places, axis))
+        y = interpolate_axis(emit, node.proto.output[0], y, axis.number, *taps(positions, axis))
         if cropping:
-            beyond = emit.constant(((places < 0) | (places > axis.size - 1)).reshape(-1, *(1,) * (x.rank - 1 - axis.number)))
+            beyond = emit.constant(
+                ((positions < 0) | (positions > axis.size - 1)).reshape(-1, *(1,) * (x.rank - 1 - axis.number))
+            )
             outside = beyond if outside is None else emit(dl.OrOp, outside, beyond)
     extrapolation = node.real("extrapolation_value", 0.0)
     if outside is not None:
         y = emit(dl.SelectOp, outside, emit.scalar(extrapolation, y), y)
-    # Of integers ONNX Runtime cuts off the fraction, but where a weight may be negative or the kernel is a wide one.
+    # ONNX Runtime truncates integers, except for cubic interpolation and antialiasing, where it rounds.
     rounded = mode == "cubic" or (mode == "linear" and node.flag("antialias"))
     return emit.cast(emit(dl.RoundOp, y) if rounded and not is_float(x.element_type) else y, x.element_type)
 
 
-def _in_order(axes: list[Axis]) -> list[Axis]:
-    """Axes that shrink come first; of those that grow the last one, whose elements are read one by one, the others' in rows."""
+def _processing_order(axes: list[ResizeAxis]) -> list[ResizeAxis]:
+    """Sort axes: first those that shrink; of those that grow the last axis first, so that later axes copy whole rows."""
     return sorted(axes, key=lambda a: (a.resized > a.size, -a.number if a.resized > a.size else a.number))
 
 
-def _axes(node: Node) -> list[Axis]:
+def _axes(node: OnnxNode) -> list[ResizeAxis]:
     x, rank = node[0], node[0].rank
-    numbers = normalized_axes(None, node.integers("axes", range(rank)), rank)
-    sizes = [int(x.shape[a]) for a in numbers]  # a symbolic size raises UndecidableError, which names it
+    axis_indices = normalized_axes(None, node.integers("axes", range(rank)), rank)
+    sizes = [int(x.shape[a]) for a in axis_indices]  # a symbolic size raises UndecidableError, which names it
     policy = node.choice("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
-    by_sizes = node.get(3) is not None
-    if by_sizes:
+    has_sizes_input = node.get(3) is not None
+    if has_sizes_input:
         resized = list(node.integers_of(3, "sizes"))
         scales = [r / max(s, 1) for r, s in zip(resized, sizes, strict=False)]
         if policy != "stretch":
             scales = [min(scales) if policy == "not_larger" else max(scales)] * len(scales)
             resized = [int(np.floor(s * scale + 0.5)) for s, scale in zip(sizes, scales, strict=True)]
-        # Of nothing no element asks where it lies.
+        # An empty result needs no scale; avoid 0.
         scales = [scale or 1.0 for scale in scales]
     else:
         scales = [float(s) for s in node.known(2, "scales").reshape(-1)]
         if not np.isfinite(scales).all():
-            raise ModelError(f"{node.place}: its scales {scales} are not finite")
+            raise ModelError(f"{node.description}: its scales {scales} are not finite")
         resized = [int(np.floor(s * np.float32(scale))) for s, scale in zip(sizes, scales, strict=False)]
-    if len(scales) != len(numbers) or min(scales, default=1) <= 0:
-        raise ModelError(f"{node.place}: {scales} must be a positive scale for each of the axes {list(numbers)}")
+    if len(scales) != len(axis_indices) or min(scales, default=1) <= 0:
+        raise ModelError(f"{node.description}: {scales} must be a positive scale for each of the axes {list(axis_indices)}")
     node.ignore_input(1)
     node.ignore_input(2)
-    require_countable(node.place, max(resized, default=0))
-    regions = [(0.0, 1.0)] * len(numbers)
-    if node.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+    require_axis_length(node.description, max(resized, default=0))
+    regions = [(0.0, 1.0)] * len(axis_indices)
+    if node.string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         roi = [float(v) for v in node.known(1, "roi").reshape(-1)]
-        if len(roi) != 2 * len(numbers):
-            raise ModelError(f"{node.place}: {len(roi)} bounds in roi, expected two for each of the axes {list(numbers)}")
-        regions = list(zip(roi[: len(numbers)], roi[len(numbers) :], strict=True))
-    return [Axis(*a) for a in zip(numbers, sizes, resized, scales, regions, strict=True)]
+        if len(roi) != 2 * len(axis_indices):
+            raise ModelError(
+                f"{node.description}: {len(roi)} bounds in roi, expected two for each of the axes {list(axis_indices)}"
+            )
+        regions = list(zip(roi[: len(axis_indices)], roi[len(axis_indices) :], strict=True))
+    return [ResizeAxis(*a) for a in zip(axis_indices, sizes, resized, scales, regions, strict=True)]
 
 
-# Where a place of the result lies on the axis of the operand, in f32 as ONNX Runtime computes it: ties hang on it.
+# Positions of result indices on the axis of the operand, in f32 like ONNX Runtime, which determines how ties round.
 
 
-def _range(axis: Axis) -> Array:
+def _range(axis: ResizeAxis) -> Array:
     return np.arange(axis.resized, dtype=np.float32)
 
 
-def _half_pixel(axis: Axis) -> Array:
+def _half_pixel(axis: ResizeAxis) -> Array:
     return (_range(axis) + np.float32(0.5)) / np.float32(axis.scale) - np.float32(0.5)
 
 
-def _half_pixel_symmetric(axis: Axis) -> Array:
-    # The part of a pixel by which the size was rounded is left out evenly at both ends.
+def _half_pixel_symmetric(axis: ResizeAxis) -> Array:
+    # The fraction of a pixel lost by rounding the size is trimmed evenly at both ends.
     adjustment = np.float32(axis.resized) / np.float32(axis.scale * axis.size or 1)
     return np.float32(axis.size / 2) * (1 - adjustment) + _half_pixel(axis)
 
 
-def _align_corners(axis: Axis) -> Array:
+def _align_corners(axis: ResizeAxis) -> Array:
     return _range(axis) * np.float32(axis.size - 1) / np.float32(max(axis.resized - 1, 1))
 
 
-def _crop(axis: Axis) -> Array:
+def _crop_and_resize(axis: ResizeAxis) -> Array:
     start, end, last = map(np.float32, (*axis.region, axis.size - 1))
     if axis.resized == 1:
         return np.array([np.float32(0.5) * (start + end) * last])
     return start * last + _range(axis) * (end - start) * last / np.float32(axis.resized - 1)
 
 
-_TRANSFORMS: dict[str, Callable[[Axis], Array]] = {
+_TRANSFORMS: dict[str, Callable[[ResizeAxis], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
     "pytorch_half_pixel": lambda axis: _half_pixel(axis) if axis.resized > 1 else np.zeros(axis.resized, np.float32),
     "align_corners": _align_corners,
     "asymmetric": lambda axis: _range(axis) / np.float32(axis.scale),
     "tf_half_pixel_for_nn": lambda axis: (_range(axis) + np.float32(0.5)) / np.float32(axis.scale),
-    "tf_crop_and_resize": _crop,
+    "tf_crop_and_resize": _crop_and_resize,
 }
 
 _ROUNDINGS: dict[str, Callable[[Array], Array]] = {
@@ -170,28 +174,28 @@ _ROUNDINGS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def _taps_for(node: Node, mode: str) -> Callable[[Array, Axis], tuple[Array, Array]]:
-    """The function from places to the indices and weights of their taps, [taps, places] both."""
+def _taps_for(node: OnnxNode, mode: str) -> Callable[[Array, ResizeAxis], tuple[Array, Array]]:
+    """Return the function from positions to the indices and weights of their taps, both [taps, positions]."""
     rounding = _ROUNDINGS[node.choice("nearest_mode", "round_prefer_floor", tuple(_ROUNDINGS))]
     return _taps(mode, rounding, node.real("cubic_coeff_a", -0.75), node.flag("antialias"), node.flag("exclude_outside"))
 
 
 def _taps(
     mode: str, rounding: Callable[[Array], Array], a: float = -0.75, antialias: bool = False, exclude: bool = False
-) -> Callable[[Array, Axis], tuple[Array, Array]]:
+) -> Callable[[Array, ResizeAxis], tuple[Array, Array]]:
     reach = 2 if mode == "cubic" else 1
 
     def kernel(distance: Array) -> Array:
         return _cubic(distance, a) if mode == "cubic" else np.maximum(1 - np.abs(distance), 0.0)
 
-    def taps(places: Array, axis: Axis) -> tuple[Array, Array]:
+    def taps(positions: Array, axis: ResizeAxis) -> tuple[Array, Array]:
         if mode == "nearest":
-            return np.clip(rounding(places), 0, axis.size - 1).astype(np.int64)[np.newaxis], np.ones((1, len(places)))
-        # Antialiasing widens the kernel to what a place of the result covers.
+            return np.clip(rounding(positions), 0, axis.size - 1).astype(np.int64)[np.newaxis], np.ones((1, len(positions)))
+        # Antialiasing widens the kernel to the extent of one result element.
         stretch = min(axis.scale, 1.0) if antialias else 1.0
         span = int(np.ceil(reach / stretch))
-        indices = np.floor(places).astype(np.int64) + np.arange(1 - span, span + 1)[:, np.newaxis]
-        weights = kernel((indices - places.astype(np.float64)) * stretch)
+        indices = np.floor(positions).astype(np.int64) + np.arange(1 - span, span + 1)[:, np.newaxis]
+        weights = kernel((indices - positions.astype(np.float64)) * stretch)
         if exclude:
             weights = np.where((indices >= 0) & (indices < axis.size), weights, 0.0)
         if antialias or exclude:

@@ -1,4 +1,4 @@
-"""Sampling at places that are data: grids of places, and values between elements."""
+"""Sampling of images at positions computed at run time: sampling grids, and interpolation between elements."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators.images.windows import channels_first, channels_last
-from dlc.frontend.onnx.registry import Table
-from dlc.frontend.symbolic import equal
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.operators.images.sliding_windows import channels_first, channels_last
+from dlc.frontend.onnx.registry import ConverterTable
+from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import i64
 
-table = Table()
+table = ConverterTable()
 
 _CUBIC_A = -0.75
 
 
 @table("AffineGrid", since=20)
-def affine_grid(node: Node) -> Value:
+def affine_grid(node: OnnxNode) -> ImportedValue:
     emit, theta, size = node.emit, node[0], node.integers_of(1, "size")
     spatial, rank = size[2:], len(size) - 2
     if theta.rank != 3 or not all(map(equal, theta.shape[1:], (rank, rank + 1))):
-        raise ModelError(f"{node.place}: theta of shape {list(theta.shape)} for a size of {list(size)}")
+        raise ModelError(f"{node.description}: theta of shape {list(theta.shape)} for a size of {list(size)}")
     dtype, aligned = numpy_dtype(theta.element_type), node.flag("align_corners")
     ranges = [np.linspace(-1, 1, n) if aligned else (2 * np.arange(n) + 1) / n - 1 for n in spatial]
-    # Coordinates are x first: the last axis.
+    # Coordinates store x, the last axis, first.
     columns = [c.reshape(-1) for c in np.meshgrid(*ranges, indexing="ij")][::-1]
-    places = np.stack([*columns, np.ones(len(columns[0]))], 1)
-    grid = emit(dl.MatmulOp, emit.constant(places, dtype, f"{node.proto.output[0]}_places"), emit.transpose(theta, (0, 2, 1)))
+    points = np.stack([*columns, np.ones(len(columns[0]))], 1)
+    grid = emit(dl.MatmulOp, emit.constant(points, dtype, f"{node.proto.output[0]}_places"), emit.transpose(theta, (0, 2, 1)))
     return emit.reshape(grid, (theta.shape[0], *spatial, rank))
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where samples lie along one axis of `size`, and the interval outside of which padding is meant."""
+class SamplePositions:
+    """The samples along one axis of `size`, and the interval outside of which padding applies."""
 
-    node: Node
+    node: OnnxNode
     size: int
     low: float
     high: float
     padding: str
 
-    def reflected(self, x: Value) -> Value:
-        """A triangle wave between the ends: ``low + |((x - low) mod 2·span)|`` folded at span."""
+    def reflect(self, x: ImportedValue) -> ImportedValue:
+        """Reflect positions at both ends: ``low + |((x - low) mod 2·span)|``, mirrored at span."""
         emit, span = self.node.emit, self.high - self.low
         if span == 0:
             return emit(dl.MulOp, x, emit.scalar(0, x))
@@ -59,45 +59,49 @@ class Places:
         folded = emit(dl.MinimumOp, phase, emit(dl.SubOp, emit.scalar(2 * span, x), phase))
         return emit(dl.AddOp, folded, emit.scalar(self.low, x))
 
-    def clamped(self, x: Value) -> Value:
+    def clamp(self, x: ImportedValue) -> ImportedValue:
         emit = self.node.emit
         return emit(dl.MinimumOp, emit(dl.MaximumOp, x, emit.scalar(0, x)), emit.scalar(self.size - 1, x))
 
-    def moved(self, x: Value) -> Value:
-        """Places outside of the interval moved inside; with padding of zeros they stay."""
+    def apply_padding(self, x: ImportedValue) -> ImportedValue:
+        """Map positions outside of the interval into it; unchanged for zero padding."""
         if self.padding == "zeros":
             return x
         emit = self.node.emit
         outside = emit(dl.OrOp, emit(dl.LessOp, x, emit.scalar(self.low, x)), emit(dl.GreaterOp, x, emit.scalar(self.high, x)))
-        return emit(dl.SelectOp, outside, self.reflected(x) if self.padding == "reflection" else self.clamped(x), x)
+        return emit(dl.SelectOp, outside, self.reflect(x) if self.padding == "reflection" else self.clamp(x), x)
 
-    def taps(self, x: Value, mode: str) -> list[tuple[Value, Value | None]]:
-        """The elements around a place, as whole numbers of x's type, and their weights (1 where there is none)."""
+    def taps(self, x: ImportedValue, mode: str) -> list[tuple[ImportedValue, ImportedValue | None]]:
+        """Return the elements around a position, as integers in the dtype of x, and their weights (None for 1)."""
         emit = self.node.emit
         if mode == "nearest":
-            return [(self.moved(emit(dl.RoundOp, x)), None)]
-        # The elements around a place beyond the border are padding each, and a cubic has others there than at the border.
-        x = self.moved(x) if mode == "linear" else x
+            return [(self.apply_padding(emit(dl.RoundOp, x)), None)]
+        # Cubic interpolation pads each tap by itself, so the position is not clamped first.
+        x = self.apply_padding(x) if mode == "linear" else x
         base = emit(dl.FloorOp, x)
-        part = emit(dl.SubOp, x, base)
+        fraction = emit(dl.SubOp, x, base)
         offsets, weight = ((0, 1), self.linear) if mode == "linear" else ((-1, 0, 1, 2), self.cubic)
-        return [(emit(dl.AddOp, base, emit.scalar(k, x)), weight(part, k)) for k in offsets]
+        return [(emit(dl.AddOp, base, emit.scalar(k, x)), weight(fraction, k)) for k in offsets]
 
-    def linear(self, part: Value, offset: int) -> Value:
-        return part if offset else self.node.emit(dl.SubOp, self.node.emit.scalar(1, part), part)
+    def linear(self, fraction: ImportedValue, offset: int) -> ImportedValue:
+        return fraction if offset else self.node.emit(dl.SubOp, self.node.emit.scalar(1, fraction), fraction)
 
-    def cubic(self, part: Value, offset: int) -> Value:
-        """Keys' kernel at the distance ``|part - offset|``, by Horner's rule."""
+    def cubic(self, fraction: ImportedValue, offset: int) -> ImportedValue:
+        """Return Keys' kernel at the distance ``|fraction - offset|``, by Horner's rule."""
         emit, a = self.node.emit, _CUBIC_A
-        d = emit(dl.SubOp, part, emit.scalar(offset, part)) if offset < 1 else emit(dl.SubOp, emit.scalar(offset, part), part)
+        d = (
+            emit(dl.SubOp, fraction, emit.scalar(offset, fraction))
+            if offset < 1
+            else emit(dl.SubOp, emit.scalar(offset, fraction), fraction)
+        )
         near = offset in (0, 1)
         first, *rest = (a + 2, -(a + 3), 0.0, 1.0) if near else (a, -5 * a, 8 * a, -4 * a)
-        total = emit.scalar(first, part)
+        total = emit.scalar(first, fraction)
         for coefficient in rest:
-            total = emit(dl.AddOp, emit(dl.MulOp, total, d), emit.scalar(coefficient, part))
+            total = emit(dl.AddOp, emit(dl.MulOp, total, d), emit.scalar(coefficient, fraction))
         return total
 
-    def inside(self, tap: Value) -> Value:
+    def inside(self, tap: ImportedValue) -> ImportedValue:
         emit = self.node.emit
         return emit(
             dl.AndOp,
@@ -107,46 +111,55 @@ class Places:
 
 
 @table("GridSample", since=16)
-def grid_sample(node: Node) -> Value:
+def grid_sample(node: OnnxNode) -> ImportedValue:
     emit, x, grid = node.emit, node[0], node[1]
     rank = x.rank - 2
     if rank < 1 or grid.rank != x.rank or not equal(grid.shape[-1], rank):
-        raise ModelError(f"{node.place}: a grid of shape {list(grid.shape)} for an operand of shape {list(x.shape)}")
+        raise ModelError(
+            f"{node.description}: the grid of shape {list(grid.shape)} does not match an operand of shape {list(x.shape)}"
+        )
     named = node.choice("mode", "linear", ("linear", "nearest", "cubic", "bilinear", "bicubic"))
     mode, aligned = named.removeprefix("bi"), node.flag("align_corners")
     padding = node.choice("padding_mode", "zeros", ("zeros", "border", "reflection"))
-    axes: list[Places] = []
-    taps: list[list[tuple[Value, Value | None]]] = []
+    axes: list[SamplePositions] = []
+    taps: list[list[tuple[ImportedValue, ImportedValue | None]]] = []
     for k in range(rank):
         size = int(x.shape[2 + k])
         ends = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
-        axes.append(Places(node, size, *ends, padding))
-        # Coordinates are x first: the last axis. -1 and 1 are the ends.
-        place = emit.slice(grid, rank + 1, rank - 1 - k, rank - k)
-        half = emit(dl.MulOp, emit(dl.AddOp, place, emit.scalar(1, place)), emit.scalar((ends[1] - ends[0]) / 2, place))
+        axes.append(SamplePositions(node, size, *ends, padding))
+        # Coordinates store x, the last axis, first; -1 and 1 are the ends.
+        coordinate = emit.slice(grid, rank + 1, rank - 1 - k, rank - k)
+        half = emit(
+            dl.MulOp, emit(dl.AddOp, coordinate, emit.scalar(1, coordinate)), emit.scalar((ends[1] - ends[0]) / 2, coordinate)
+        )
         taps.append(axes[k].taps(emit(dl.AddOp, half, emit.scalar(ends[0], half)), mode))
     source = channels_last(node, x)
-    return channels_first(node, _folded(node, dl.AddOp, [sampled(node, source, axes, c) for c in product(*taps)]))
+    return channels_first(node, _reduce(node, dl.AddOp, [sample(node, source, axes, c) for c in product(*taps)]))
 
 
-def sampled(node: Node, source: Value, axes: Sequence[Places], taps: Sequence[tuple[Value, Value | None]]) -> Value:
-    """The elements of a channels-last operand at one tap of every axis, times the taps' weights."""
+def sample(
+    node: OnnxNode,
+    source: ImportedValue,
+    axes: Sequence[SamplePositions],
+    taps: Sequence[tuple[ImportedValue, ImportedValue | None]],
+) -> ImportedValue:
+    """Gather the elements of a channels-last operand at one tap of every axis, times the weights of the taps."""
     emit = node.emit
     padding = axes[0].padding
-    found = [axis.reflected(tap) if padding == "reflection" else tap for axis, (tap, _) in zip(axes, taps, strict=True)]
-    clamped = [axis.clamped(tap) for axis, tap in zip(axes, found, strict=True)]
-    places = emit.cast(emit(dl.ConcatOp, *clamped, axis=clamped[0].rank - 1) if len(clamped) > 1 else clamped[0], i64)
-    y = emit(dl.GatherNdOp, source, places, batch_dims=1)
+    found = [axis.reflect(tap) if padding == "reflection" else tap for axis, (tap, _) in zip(axes, taps, strict=True)]
+    clamp = [axis.clamp(tap) for axis, tap in zip(axes, found, strict=True)]
+    indices = emit.cast(emit(dl.ConcatOp, *clamp, axis=clamp[0].rank - 1) if len(clamp) > 1 else clamp[0], i64)
+    y = emit(dl.GatherNdOp, source, indices, batch_dims=1)
     weights = [w for _, w in taps if w is not None]
     if weights:
-        y = emit(dl.MulOp, y, emit.cast(_folded(node, dl.MulOp, weights), y.element_type))
+        y = emit(dl.MulOp, y, emit.cast(_reduce(node, dl.MulOp, weights), y.element_type))
     if padding == "zeros":
-        inside = _folded(node, dl.AndOp, [axis.inside(tap) for axis, (tap, _) in zip(axes, taps, strict=True)])
+        inside = _reduce(node, dl.AndOp, [axis.inside(tap) for axis, (tap, _) in zip(axes, taps, strict=True)])
         y = emit(dl.SelectOp, inside, y, emit.scalar(0, y))
     return y
 
 
-def _folded(node: Node, op: type[DlOp], values: Sequence[Value]) -> Value:
+def _reduce(node: OnnxNode, op: type[DlOp], values: Sequence[ImportedValue]) -> ImportedValue:
     result = values[0]
     for value in values[1:]:
         result = node.emit(op, result, value)

@@ -1,4 +1,4 @@
-"""Dicts as rows of a table: an input of the model is one, whose keys and values are two vectors as long as a call has it."""
+"""Maps as rows of a table: a map input is two vectors, its keys and its values, whose length is known at run time."""
 
 from __future__ import annotations
 
@@ -7,67 +7,73 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators import text
-from dlc.frontend.onnx.operators.ml.labels import looked_up
-from dlc.frontend.onnx.registry import Table
-from dlc.frontend.onnx.values import MapValue, Text
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.operators import strings
+from dlc.frontend.onnx.operators.ml.labels import lookup
+from dlc.frontend.onnx.registry import ConverterTable
+from dlc.frontend.onnx.values import MapValue, StringTensor
 from dlc.frontend.problems import NodeProblem
 
-table = Table()
+table = ConverterTable()
 _TYPES = {"TO_FLOAT": ELEMENT_TYPES["float32"], "TO_INT64": ELEMENT_TYPES["int64"], "TO_STRING": None}
 
 
 @table("CastMap")
-def cast_map(node: Node) -> Value:
-    """The values of a dict by their keys, in order, or each where its key says, zeros (texts of no letter) elsewhere."""
-    emit, given = node.emit, _map(node)
+def cast_map(node: OnnxNode) -> ImportedValue:
+    """Return the values of a map in key order, or each at the index that is its key, zeros or empty strings elsewhere."""
+    emit, mapping = node.emit, _map(node)
     to = _TYPES[node.choice("cast_to", "TO_FLOAT", tuple(_TYPES))]
-    values = given.values
-    values = text.converted(node, values, to) if to is None or isinstance(values, Text) else emit.cast(values, to)
+    values = mapping.values
+    values = strings.cast_string(node, values, to) if to is None or isinstance(values, StringTensor) else emit.cast(values, to)
     count = node.integer("max_map", 1)
     if node.choice("map_form", "DENSE", ("DENSE", "SPARSE")) == "DENSE":
-        return _like(values, emit.reshape(values, (1, *values.shape)))
-    if isinstance(given.keys, Text):
-        raise NodeProblem("dtype", "keys of text are no places; expected integers")
-    low, high = emit.scalar(0, given.keys), emit.scalar(count, given.keys)
-    outside = emit(dl.OrOp, emit(dl.LessOp, given.keys, low), emit(dl.GreaterEqualOp, given.keys, high))
+        return _like_strings(values, emit.reshape(values, (1, *values.shape)))
+    if isinstance(mapping.keys, StringTensor):
+        raise NodeProblem("dtype", "string keys are not indices; expected integer keys")
+    low, high = emit.scalar(0, mapping.keys), emit.scalar(count, mapping.keys)
+    outside = emit(dl.OrOp, emit(dl.LessOp, mapping.keys, low), emit(dl.GreaterEqualOp, mapping.keys, high))
     outside = emit(dl.ReduceAnyOp, outside, axes=(0,))
-    emit.require(emit(dl.NotOp, outside), f"{node.place}: a key is no place in a row of {count}")
-    return _row(node, given.keys, values, count)
+    emit.require(emit(dl.NotOp, outside), f"{node.description}: a key is outside a row of size {count}")
+    return _row(node, mapping.keys, values, count)
 
 
 @table("DictVectorizer")
-def dict_vectorizer(node: Node) -> Value:
-    """The values of a dict in the order of a vocabulary of its keys; what is at others is left out."""
-    emit, given = node.emit, _map(node)
-    texts, numbers = node.texts("string_vocabulary", ()), node.integers("int64_vocabulary", ())
-    if bool(texts) == bool(numbers):
-        raise ModelError(f"{node.place}: it needs one vocabulary, of texts or of integers")
-    if bool(texts) != isinstance(given.keys, Text):
-        raise NodeProblem("dtype", "its vocabulary is text and the keys of its input are not, or the other way round")
-    count = len(texts) or len(numbers)
-    words = Text.known_as(emit, np.asarray(texts, object)) if texts else emit.constant(np.asarray(numbers, np.int64))
-    places, none = emit.constant(np.arange(count)), emit.constant(count, np.int64)
-    return _row(node, looked_up(node, given.keys, words, places, none), given.values, count)
+def dict_vectorizer(node: OnnxNode) -> ImportedValue:
+    """Return the values of a map in the order of a vocabulary of keys; other keys are dropped."""
+    emit, mapping = node.emit, _map(node)
+    strings_, numbers = node.strings("string_vocabulary", ()), node.integers("int64_vocabulary", ())
+    if bool(strings_) == bool(numbers):
+        raise ModelError(f"{node.description}: it needs one vocabulary, of strings or of integers")
+    if bool(strings_) != isinstance(mapping.keys, StringTensor):
+        raise NodeProblem("dtype", "its vocabulary and the keys of its input must both be strings or both be integers")
+    count = len(strings_) or len(numbers)
+    vocabulary = (
+        StringTensor.from_strings(emit, np.asarray(strings_, object))
+        if strings_
+        else emit.constant(np.asarray(numbers, np.int64))
+    )
+    indices, none = emit.constant(np.arange(count)), emit.constant(count, np.int64)
+    return _row(node, lookup(node, mapping.keys, vocabulary, indices, none), mapping.values, count)
 
 
-def _map(node: Node) -> MapValue:
-    given = node[0]
-    if not isinstance(given, MapValue):
-        raise NodeProblem("input", f"{given} is not supported here, only a dict")
-    return given
+def _map(node: OnnxNode) -> MapValue:
+    mapping = node[0]
+    if not isinstance(mapping, MapValue):
+        raise NodeProblem("input", f"{mapping} is not supported here, expected a map")
+    return mapping
 
 
-def _row(node: Node, places: Value, values: Value, count: int) -> Value:
-    """[1, count]: each value at its place, that of `count` nowhere."""
+def _row(node: OnnxNode, indices: ImportedValue, values: ImportedValue, count: int) -> ImportedValue:
+    """Scatter each value to its index in a row [1, count]; the index `count` drops it."""
     emit = node.emit
-    nothing = Text.known_as(emit, np.asarray("", object)) if isinstance(values, Text) else emit.scalar(0, values)
-    rows = emit.reshape(places, (*places.shape, 1))
-    filled = emit(dl.ScatterNdOp, emit.broadcast(nothing, (count + 1,)), rows, values, mode="none")
-    return _like(values, emit.reshape(emit.slice(filled, 0, 0, count), (1, count)))
+    fill = (
+        StringTensor.from_strings(emit, np.asarray("", object)) if isinstance(values, StringTensor) else emit.scalar(0, values)
+    )
+    rows = emit.reshape(indices, (*indices.shape, 1))
+    filled = emit(dl.ScatterNdOp, emit.broadcast(fill, (count + 1,)), rows, values, mode="none")
+    return _like_strings(values, emit.reshape(emit.slice(filled, 0, 0, count), (1, count)))
 
 
-def _like(values: Value, made: Value) -> Value:
-    return Text.of(made) if isinstance(values, Text) else made
+def _like_strings(values: ImportedValue, results: ImportedValue) -> ImportedValue:
+    return StringTensor.of(results) if isinstance(values, StringTensor) else results

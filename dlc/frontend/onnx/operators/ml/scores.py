@@ -1,4 +1,4 @@
-"""What classifiers make of scores: the label, and scores that are transformed."""
+"""Postprocessing of classifier scores: labels, and the post_transform."""
 
 from __future__ import annotations
 
@@ -11,80 +11,86 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.values import Text
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.values import StringTensor
 from dlc.frontend.problems import NodeProblem
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _I64 = ELEMENT_TYPES["int64"]
 
 
-class Case(Enum):
-    """What a column of scores is: a class's; the second of two classes' share of 1; or it speaks for that class above 0."""
+class ScoreCase(Enum):
+    """The meaning of a score column.
 
-    OF_CLASS = auto()
-    SHARE = auto()
-    SIGN = auto()
+    PER_CLASS: the score of its class; PROBABILITY: that of the second of two classes; MARGIN: selects the second class if
+    positive.
+    """
 
-
-def row_of(node: Node, numbers: Array, count: int, name: str) -> Value:
-    """Numbers as a row that one for each of so many columns is added by."""
-    if numbers.size not in (1, count):
-        raise ModelError(f"{node.place}: {name} has {numbers.size} numbers for {count} columns")
-    return node.emit.constant(numbers.reshape(-1), name=f"{node.proto.output[0]}.{name}")
+    PER_CLASS = auto()
+    PROBABILITY = auto()
+    MARGIN = auto()
 
 
-def classes_of(node: Node, integers: str, texts: str) -> Value | None:
-    """The labels that a node names, none if it names none."""
-    if labels := node.texts(texts, ()):
-        node.ignore(integers)
-        return Text.known_as(node.emit, np.asarray(labels, object))
-    numbers = node.integers(integers, ())
-    return node.emit.constant(np.asarray(numbers, np.int64)) if numbers else None
+def row_constant(node: OnnxNode, values: Array, count: int, name: str) -> ImportedValue:
+    """Return a constant row for `count` columns, or one value for all of them."""
+    if values.size not in (1, count):
+        raise ModelError(f"{node.description}: {name} has {values.size} elements for {count} columns")
+    return node.emit.constant(values.reshape(-1), name=f"{node.proto.output[0]}.{name}")
 
 
-def labelled(node: Node, place: Value, classes: Value | None) -> Value:
-    """The label at each place among the classes; the place itself if they have none."""
+def class_labels(node: OnnxNode, integer_attribute: str, string_attribute: str) -> ImportedValue | None:
+    """Return the class labels of a node; None if it has none."""
+    if labels := node.strings(string_attribute, ()):
+        node.ignore(integer_attribute)
+        return StringTensor.from_strings(node.emit, np.asarray(labels, object))
+    values = node.integers(integer_attribute, ())
+    return node.emit.constant(np.asarray(values, np.int64)) if values else None
+
+
+def labels_at(node: OnnxNode, index: ImportedValue, classes: ImportedValue | None) -> ImportedValue:
+    """Return the label at each class index; the index itself if there are no labels."""
     if classes is None:
-        return node.emit.cast(place, _I64)
-    found = node.emit(dl.GatherOp, classes, node.emit.cast(place, _I64), axis=0)
-    return Text.of(found) if isinstance(classes, Text) else found
+        return node.emit.cast(index, _I64)
+    found = node.emit(dl.GatherOp, classes, node.emit.cast(index, _I64), axis=0)
+    return StringTensor.of(found) if isinstance(classes, StringTensor) else found
 
 
-def best(node: Node, scores: Value) -> Value:
-    """The column of the largest score of each row, the first of equal ones."""
+def best_class(node: OnnxNode, scores: ImportedValue) -> ImportedValue:
+    """Return the index of the largest score of each row, the first one for ties."""
     return node.emit(dl.ArgmaxOp, scores, axis=1)
 
 
-def decided(node: Node, scores: Value, classes: Value | None, case: Case, transform: str) -> tuple[Value, Value]:
-    """The label of each row, and its scores: of one column that tells two classes apart, both."""
+def labels_and_scores(
+    node: OnnxNode, scores: ImportedValue, classes: ImportedValue | None, case: ScoreCase, transform: str
+) -> tuple[ImportedValue, ImportedValue]:
+    """Return the label and the scores of each row; a single column for two classes is expanded to two."""
     emit = node.emit
-    if case is Case.OF_CLASS:
-        return labelled(node, best(node, scores), classes), transformed(node, scores, transform)
-    positive = emit(dl.GreaterOp, scores, emit.scalar(0.5 if case is Case.SHARE else 0, scores))
+    if case is ScoreCase.PER_CLASS:
+        return labels_at(node, best_class(node, scores), classes), apply_post_transform(node, scores, transform)
+    positive = emit(dl.GreaterOp, scores, emit.scalar(0.5 if case is ScoreCase.PROBABILITY else 0, scores))
     label = emit.cast(emit.reshape(positive, scores.shape[:1]), _I64)
     if classes is None or classes.shape[0] == 1:
         return label, scores
-    return labelled(node, label, classes), of_both(node, scores, case, transform)
+    return labels_at(node, label, classes), two_class_scores(node, scores, case, transform)
 
 
-def of_both(node: Node, score: Value, case: Case, transform: str) -> Value:
-    """The scores of two classes by that of the second."""
+def two_class_scores(node: OnnxNode, score: ImportedValue, case: ScoreCase, transform: str) -> ImportedValue:
+    """Return the scores of two classes, given that of the second."""
     emit = node.emit
     if transform == "PROBIT":
         raise NodeProblem("attribute", "post_transform = 'PROBIT' of one score for two classes is not supported")
-    against = emit(dl.NegOp, score)
+    negative = emit(dl.NegOp, score)
     if transform == "LOGISTIC":
-        return emit(dl.SigmoidOp, emit(dl.ConcatOp, against, score, axis=1))
-    if case is Case.SHARE:
-        against = emit(dl.AddOp, against, emit.scalar(1, score))
-    # ONNX Runtime takes a softmax of them for done.
-    return emit(dl.ConcatOp, against, score, axis=1)
+        return emit(dl.SigmoidOp, emit(dl.ConcatOp, negative, score, axis=1))
+    if case is ScoreCase.PROBABILITY:
+        negative = emit(dl.AddOp, negative, emit.scalar(1, score))
+    # Like ONNX Runtime, apply no softmax to them.
+    return emit(dl.ConcatOp, negative, score, axis=1)
 
 
-def transformed(node: Node, scores: Value, transform: str) -> Value:
-    """Scores [n, columns] after a post_transform."""
+def apply_post_transform(node: OnnxNode, scores: ImportedValue, transform: str) -> ImportedValue:
+    """Apply a post_transform to scores [n, columns]."""
     emit = node.emit
     match transform:
         case "SOFTMAX":
@@ -99,25 +105,25 @@ def transformed(node: Node, scores: Value, transform: str) -> Value:
             return scores
 
 
-def _softmax_zero(node: Node, scores: Value) -> Value:
-    """A softmax in which what is zero stays so."""
+def _softmax_zero(node: OnnxNode, scores: ImportedValue) -> ImportedValue:
+    """Softmax that keeps zeros."""
     emit = node.emit
-    most = emit(dl.ReduceMaxOp, scores, axes=(1,), keepdims=True)
-    powers = emit(dl.ExpOp, emit(dl.SubOp, scores, most))
+    largest = emit(dl.ReduceMaxOp, scores, axes=(1,), keepdims=True)
+    powers = emit(dl.ExpOp, emit(dl.SubOp, scores, largest))
     is_zero = emit(dl.LessOp, emit(dl.AbsOp, scores), emit.scalar(1e-7, scores))
-    kept = emit(dl.SelectOp, is_zero, emit(dl.MulOp, scores, emit(dl.ExpOp, emit(dl.NegOp, most))), powers)
-    return emit(dl.DivOp, kept, emit(dl.ReduceSumOp, kept, axes=(1,), keepdims=True))
+    terms = emit(dl.SelectOp, is_zero, emit(dl.MulOp, scores, emit(dl.ExpOp, emit(dl.NegOp, largest))), powers)
+    return emit(dl.DivOp, terms, emit(dl.ReduceSumOp, terms, axes=(1,), keepdims=True))
 
 
-def _probit(node: Node, scores: Value) -> Value:
-    """√2 erf⁻¹(2p - 1), as all who implement the operator approximate it (Winitzki, 2008)."""
+def _probit(node: OnnxNode, scores: ImportedValue) -> ImportedValue:
+    """√2 erf⁻¹(2p - 1), in the approximation that other implementations use (Winitzki, 2008)."""
     emit = node.emit
 
-    def scaled(x: Value, factor: float, offset: float = 0.0) -> Value:
+    def scaled(x: ImportedValue, factor: float, offset: float = 0.0) -> ImportedValue:
         return emit(dl.AddOp, emit(dl.MulOp, x, emit.scalar(factor, x)), emit.scalar(offset, x))
 
     z = scaled(scores, 2, -1)
     log = emit(dl.LogOp, scaled(emit(dl.MulOp, z, z), -1, 1))
     v = scaled(log, 0.5, 2 / (math.pi * 0.147))
-    inside = emit(dl.SubOp, emit(dl.SqrtOp, emit(dl.SubOp, emit(dl.MulOp, v, v), scaled(log, 1 / 0.147))), v)
-    return scaled(emit(dl.MulOp, emit(dl.SignOp, z), emit(dl.SqrtOp, inside)), 1.41421356)
+    root = emit(dl.SubOp, emit(dl.SqrtOp, emit(dl.SubOp, emit(dl.MulOp, v, v), scaled(log, 1 / 0.147))), v)
+    return scaled(emit(dl.MulOp, emit(dl.SignOp, z), emit(dl.SqrtOp, root)), 1.41421356)

@@ -1,4 +1,4 @@
-"""Support vectors: how much each row is like each of them, and products with what they weigh.
+"""Support vector machines: kernels between rows and support vectors, and products with their weights.
 
 K[n, v] = kernel(x[n], vector[v])       scores = K · weights + rho      one score for each pair of classes
 """
@@ -14,94 +14,102 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.dialects.dl.dtypes import ELEMENT_TYPES
 from dlc.errors import ModelError
-from dlc.frontend.emit import Emitter, Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators.ml.linear import features_of, product
-from dlc.frontend.onnx.operators.ml.scores import TRANSFORMS, Case, best, classes_of, labelled, of_both, transformed
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import Emitter, ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.operators.ml.linear import affine_product, feature_rows
+from dlc.frontend.onnx.operators.ml.scores import (
+    TRANSFORMS,
+    ScoreCase,
+    apply_post_transform,
+    best_class,
+    class_labels,
+    labels_at,
+    two_class_scores,
+)
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
 
-table = Table()
+table = ConverterTable()
 _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 _F32 = ELEMENT_TYPES["float32"]
-# Steps of the probabilities of pairs towards those of classes, and when they are near enough (Wu, Lin and Weng, 2004).
-_MOST_STEPS, _NEAR = 100, 0.005
+# Iterations and tolerance of pairwise coupling of probabilities (Wu, Lin and Weng, 2004).
+_MAX_COUPLING_STEPS, _COUPLING_TOLERANCE = 100, 0.005
 
 
-def _alike(node: Node, x: Value, vectors: Array) -> Value:
-    """The kernel of each row and each vector."""
+def _kernel_matrix(node: OnnxNode, x: ImportedValue, vectors: Array) -> ImportedValue:
+    """Return the kernel of each row with each support vector."""
     emit, kernel = node.emit, node.choice("kernel_type", "LINEAR", _KERNELS)
     gamma, offset, degree = (*node.reals("kernel_params", (0.0, 0.0, 0.0)), 0.0, 0.0, 0.0)[:3]
-    dots = product(node, x, vectors, np.zeros(0), "vectors")
+    dots = affine_product(node, x, vectors, np.zeros(0), "vectors")
     if kernel == "LINEAR":
         return dots
     if kernel == "RBF":
         # |x - v|² = x·x - 2 x·v + v·v
-        own = emit(dl.ReduceSumOp, emit(dl.MulOp, x, x), axes=(1,), keepdims=True)
-        theirs = emit.constant(np.square(vectors, dtype=np.float32).sum(1))
-        apart = emit(dl.AddOp, emit(dl.SubOp, own, emit(dl.MulOp, dots, emit.scalar(2, dots))), theirs)
-        return emit(dl.ExpOp, emit(dl.MulOp, apart, emit.scalar(-gamma, apart)))
+        row_norms = emit(dl.ReduceSumOp, emit(dl.MulOp, x, x), axes=(1,), keepdims=True)
+        vector_norms = emit.constant(np.square(vectors, dtype=np.float32).sum(1))
+        squared_distance = emit(dl.AddOp, emit(dl.SubOp, row_norms, emit(dl.MulOp, dots, emit.scalar(2, dots))), vector_norms)
+        return emit(dl.ExpOp, emit(dl.MulOp, squared_distance, emit.scalar(-gamma, squared_distance)))
     inner = emit(dl.AddOp, emit(dl.MulOp, dots, emit.scalar(gamma, dots)), emit.scalar(offset, dots))
     return emit(dl.TanhOp, inner) if kernel == "SIGMOID" else emit(dl.PowOp, inner, emit.scalar(degree, inner))
 
 
-def _vectors(node: Node, count: int) -> Array:
+def _vectors(node: OnnxNode, count: int) -> Array:
     found = np.asarray(node.reals("support_vectors"), np.float32)
     if found.size % count:
-        raise ModelError(f"{node.place}: {found.size} numbers for {count} support vectors")
+        raise ModelError(f"{node.description}: {found.size} elements for {count} support vectors")
     return found.reshape(count, -1)
 
 
-def _reals(node: Node, name: str) -> Array:
+def _reals(node: OnnxNode, name: str) -> Array:
     return np.asarray(node.reals(name, ()), np.float32)
 
 
 @table("SVMRegressor")
-def svm_regressor(node: Node) -> Value:
-    x, count, rho = features_of(node), node.integer("n_supports", 0), _reals(node, "rho")[:1]
+def svm_regressor(node: OnnxNode) -> ImportedValue:
+    x, count, rho = feature_rows(node), node.integer("n_supports", 0), _reals(node, "rho")[:1]
     coefficients = _reals(node, "coefficients").reshape(1, -1)
     if count:
-        x = _alike(node, x, _vectors(node, count))
+        x = _kernel_matrix(node, x, _vectors(node, count))
     else:
         node.ignore("kernel_type", "kernel_params", "support_vectors")
-    y = product(node, x, coefficients, rho)
+    y = affine_product(node, x, coefficients, rho)
     if node.flag("one_class"):
         one = node.emit.scalar(1, y)
         return node.emit(dl.SelectOp, node.emit(dl.GreaterOp, y, node.emit.scalar(0, y)), one, node.emit(dl.NegOp, one))
-    return transformed(node, y, node.choice("post_transform", "NONE", TRANSFORMS))
+    return apply_post_transform(node, y, node.choice("post_transform", "NONE", TRANSFORMS))
 
 
 @table("SVMClassifier")
-def svm_classifier(node: Node) -> Sequence[Value]:
-    x, classes = features_of(node), classes_of(node, "classlabels_ints", "classlabels_strings")
-    transform, of_class = node.choice("post_transform", "NONE", TRANSFORMS), node.integers("vectors_per_class", ())
+def svm_classifier(node: OnnxNode) -> Sequence[ImportedValue]:
+    x, classes = feature_rows(node), class_labels(node, "classlabels_ints", "classlabels_strings")
+    transform, vectors_per_class = node.choice("post_transform", "NONE", TRANSFORMS), node.integers("vectors_per_class", ())
     rho, coefficients = _reals(node, "rho"), _reals(node, "coefficients")
     count = 1 if classes is None else int(classes.shape[0])
-    if not sum(of_class):
+    if not sum(vectors_per_class):
         node.ignore("kernel_type", "kernel_params", "support_vectors", "prob_a", "prob_b")
-        scores = product(node, x, coefficients.reshape(count, -1), np.repeat(rho[:1], count))
-        return labelled(node, best(node, scores), classes), transformed(node, scores, transform)
+        scores = affine_product(node, x, coefficients.reshape(count, -1), np.repeat(rho[:1], count))
+        return labels_at(node, best_class(node, scores), classes), apply_post_transform(node, scores, transform)
     pairs = list(combinations(range(count), 2))
-    if len(of_class) != count or len(rho) != len(pairs) or coefficients.size != (count - 1) * sum(of_class):
+    if len(vectors_per_class) != count or len(rho) != len(pairs) or coefficients.size != (count - 1) * sum(vectors_per_class):
         raise ModelError(
-            f"{node.place}: {coefficients.size} coefficients of {sum(of_class)} vectors and {len(rho)} numbers rho do not fit "
-            f"{count} classes"
+            f"{node.description}: {coefficients.size} coefficients of {sum(vectors_per_class)} vectors and "
+            f"{len(rho)} elements of rho do not match {count} classes"
         )
-    weights = _of_pairs(coefficients.reshape(count - 1, -1), of_class, pairs)
-    scores = product(node, _alike(node, x, _vectors(node, sum(of_class))), weights, rho)
-    label = labelled(node, best(node, _votes(node.emit, scores, count, pairs)), classes)
+    weights = _pair_weights(coefficients.reshape(count - 1, -1), vectors_per_class, pairs)
+    scores = affine_product(node, _kernel_matrix(node, x, _vectors(node, sum(vectors_per_class))), weights, rho)
+    label = labels_at(node, best_class(node, _votes(node.emit, scores, count, pairs)), classes)
     if node.has("prob_a") and node.reals("prob_a"):
         scores = _probabilities(node, scores, count, pairs)
     elif len(pairs) == 1:
         if transform not in ("NONE", "LOGISTIC"):
             raise NodeProblem("attribute", f"post_transform = '{transform}' of one score for two classes is not supported")
-        return label, of_both(node, scores, Case.SIGN, transform)
-    return label, transformed(node, scores, transform)
+        return label, two_class_scores(node, scores, ScoreCase.MARGIN, transform)
+    return label, apply_post_transform(node, scores, transform)
 
 
-def _of_pairs(coefficients: Array, of_class: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Array:
-    """What each vector weighs for each pair of classes: row j - 1 has the weights of vectors of i in the pair (i, j)."""
-    ends = np.cumsum([0, *of_class])
+def _pair_weights(coefficients: Array, vectors_per_class: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Array:
+    """Return the weight of each vector for each pair (i, j); coefficients row j - 1 holds those of vectors of class i."""
+    ends = np.cumsum([0, *vectors_per_class])
     weights = np.zeros((len(pairs), ends[-1]), np.float32)
     for pair, (i, j) in enumerate(pairs):
         of_i, of_j = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
@@ -109,8 +117,8 @@ def _of_pairs(coefficients: Array, of_class: Sequence[int], pairs: Sequence[tupl
     return weights
 
 
-def _votes(emit: Emitter, scores: Value, count: int, pairs: Sequence[tuple[int, int]]) -> Value:
-    """How many pairs each class wins."""
+def _votes(emit: Emitter, scores: ImportedValue, count: int, pairs: Sequence[tuple[int, int]]) -> ImportedValue:
+    """Count the pairs that each class wins."""
     first, second = (np.zeros((len(pairs), count), np.float32) for _ in range(2))
     for pair, (i, j) in enumerate(pairs):
         first[pair, i] = second[pair, j] = 1
@@ -120,34 +128,36 @@ def _votes(emit: Emitter, scores: Value, count: int, pairs: Sequence[tuple[int, 
     return emit(dl.AddOp, won, emit.constant(second.sum(0)))
 
 
-def _probabilities(node: Node, scores: Value, count: int, pairs: Sequence[tuple[int, int]]) -> Value:
-    """Probabilities of classes that agree best with those of pairs, which are sigmoids of scores."""
+def _probabilities(node: OnnxNode, scores: ImportedValue, count: int, pairs: Sequence[tuple[int, int]]) -> ImportedValue:
+    """Couple the pairwise probabilities, which are sigmoids of scores, into class probabilities."""
     emit, a, b = node.emit, _reals(node, "prob_a"), _reals(node, "prob_b")
     if a.shape != b.shape or len(a) != len(pairs):
-        raise ModelError(f"{node.place}: prob_a and prob_b have {len(a)} and {len(b)} numbers for {len(pairs)} pairs")
+        raise ModelError(f"{node.description}: prob_a and prob_b have {len(a)} and {len(b)} elements for {len(pairs)} pairs")
     # 1 - sigmoid(s·a + b)
     argument = emit(dl.NegOp, emit(dl.AddOp, emit(dl.MulOp, scores, emit.constant(a)), emit.constant(b)))
-    of_pair = emit(dl.MaximumOp, emit(dl.SigmoidOp, argument), emit.scalar(1e-7, scores))
-    of_pair = emit(dl.MinimumOp, of_pair, emit.scalar(1 - 1e-7, scores))
-    columns = [emit.slice(of_pair, 1, k, k + 1) for k in range(len(pairs))]
+    pairwise = emit(dl.MaximumOp, emit(dl.SigmoidOp, argument), emit.scalar(1e-7, scores))
+    pairwise = emit(dl.MinimumOp, pairwise, emit.scalar(1 - 1e-7, scores))
+    columns = [emit.slice(pairwise, 1, k, k + 1) for k in range(len(pairs))]
     one = emit.scalar(1, scores)
     r = {pair: column for pair, column in zip(pairs, columns, strict=True)}
     r.update({(j, i): emit(dl.SubOp, one, column) for (i, j), column in list(r.items())})
     # Q[t, t] = Σ r[j, t]², Q[t, j] = -r[j, t]·r[t, j]
-    q = [[_entry(emit, r, t, j, count) for j in range(count)] for t in range(count)]
+    q = [[_coupling_entry(emit, r, t, j, count) for j in range(count)] for t in range(count)]
     matrix = emit(dl.ConcatOp, *(column for row in q for column in row), axis=1)
     n = scores.shape[0]
     start = emit.full(1 / count, (n, count), scores)
-    going = emit.full(1, (n, 1), scores)
+    active = emit.full(1, (n, 1), scores)
 
-    def step(inner: Emitter, states: Sequence[Value], _: Sequence[Value]) -> tuple[Sequence[Value], Sequence[Value]]:
-        return _coupled(inner, matrix, *states, count=count), []
+    def step(
+        inner: Emitter, states: Sequence[ImportedValue], _: Sequence[ImportedValue]
+    ) -> tuple[Sequence[ImportedValue], Sequence[ImportedValue]]:
+        return _coupling_step(inner, matrix, *states, count=count), []
 
-    (p, _), _ = emit.scan([start, going], [], max(_MOST_STEPS, count), step)
+    (p, _), _ = emit.scan([start, active], [], max(_MAX_COUPLING_STEPS, count), step)
     return p
 
 
-def _entry(emit: Emitter, r: dict[tuple[int, int], Value], t: int, j: int, count: int) -> Value:
+def _coupling_entry(emit: Emitter, r: dict[tuple[int, int], ImportedValue], t: int, j: int, count: int) -> ImportedValue:
     if t != j:
         return emit(dl.NegOp, emit(dl.MulOp, r[j, t], r[t, j]))
     squares = [emit(dl.MulOp, r[k, t], r[k, t]) for k in range(count) if k != t]
@@ -157,35 +167,37 @@ def _entry(emit: Emitter, r: dict[tuple[int, int], Value], t: int, j: int, count
     return total
 
 
-def _coupled(emit: Emitter, matrix: Value, p: Value, going: Value, *, count: int) -> Sequence[Value]:
-    """One step for all rows; those that are near enough stay as they are."""
+def _coupling_step(
+    emit: Emitter, matrix: ImportedValue, p: ImportedValue, active: ImportedValue, *, count: int
+) -> Sequence[ImportedValue]:
+    """Run one iteration for all rows; converged rows are unchanged."""
 
-    def rows(k: int) -> Value:
+    def rows(k: int) -> ImportedValue:
         return emit.slice(matrix, 1, k * count, (k + 1) * count)
 
-    def column(x: Value, k: int) -> Value:
+    def column(x: ImportedValue, k: int) -> ImportedValue:
         return emit.slice(x, 1, k, k + 1)
 
-    def total(x: Value, y: Value) -> Value:
+    def total(x: ImportedValue, y: ImportedValue) -> ImportedValue:
         return emit(dl.ReduceSumOp, emit(dl.MulOp, x, y), axes=(1,), keepdims=True)
 
     before = p
     qp = emit(dl.ConcatOp, *(total(rows(k), p) for k in range(count)), axis=1)
     pqp = total(p, qp)
     error = emit(dl.ReduceMaxOp, emit(dl.AbsOp, emit(dl.SubOp, qp, pqp)), axes=(1,), keepdims=True)
-    far = emit(dl.GreaterEqualOp, error, emit.scalar(_NEAR / count, error))
-    going = emit(dl.MulOp, going, emit.cast(far, going.element_type))
+    not_converged = emit(dl.GreaterEqualOp, error, emit.scalar(_COUPLING_TOLERANCE / count, error))
+    active = emit(dl.MulOp, active, emit.cast(not_converged, active.element_type))
     one = emit.scalar(1, p)
     for t in range(count):
         qtt = column(rows(t), t)
         change = emit(dl.DivOp, emit(dl.SubOp, pqp, column(qp, t)), qtt)
-        whole = emit(dl.AddOp, change, one)
-        twice = emit(dl.AddOp, column(qp, t), column(qp, t))
-        grown = emit(dl.AddOp, pqp, emit(dl.MulOp, change, emit(dl.AddOp, emit(dl.MulOp, change, qtt), twice)))
-        pqp = emit(dl.DivOp, grown, emit(dl.MulOp, whole, whole))
+        scale = emit(dl.AddOp, change, one)
+        doubled = emit(dl.AddOp, column(qp, t), column(qp, t))
+        updated = emit(dl.AddOp, pqp, emit(dl.MulOp, change, emit(dl.AddOp, emit(dl.MulOp, change, qtt), doubled)))
+        pqp = emit(dl.DivOp, updated, emit(dl.MulOp, scale, scale))
         unit = np.zeros((1, count), np.float32)
         unit[0, t] = 1
-        p = emit(dl.DivOp, emit(dl.AddOp, p, emit(dl.MulOp, change, emit.constant(unit))), whole)
-        qp = emit(dl.DivOp, emit(dl.AddOp, qp, emit(dl.MulOp, change, rows(t))), whole)
-    moves = emit(dl.GreaterOp, going, emit.scalar(0, going))
-    return emit(dl.SelectOp, moves, p, before), going
+        p = emit(dl.DivOp, emit(dl.AddOp, p, emit(dl.MulOp, change, emit.constant(unit))), scale)
+        qp = emit(dl.DivOp, emit(dl.AddOp, qp, emit(dl.MulOp, change, rows(t))), scale)
+    is_active = emit(dl.GreaterOp, active, emit.scalar(0, active))
+    return emit(dl.SelectOp, is_active, p, before), active

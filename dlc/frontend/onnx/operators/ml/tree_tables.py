@@ -1,9 +1,9 @@
-"""Trees as the tables of `dl.forest`: whatever a node asks, it becomes `number <= threshold`, with two ways to go.
+"""Build the tables of `dl.tree_ensemble`: every comparison of a tree node becomes `value <= threshold` with two children.
 
-    x < t       x <= the number before t            x >= t      -x <= -t, in a column that `x` is given
-    x == t      x <= t, and if so -x <= -t          NaN         goes where the answer is no
+    x < t       x <= the largest value below t      x >= t      -x <= -t, in an extra column of negated features
+    x == t      x <= t, and if so -x <= -t          NaN         goes to the false child
 
-A node at which a missing number, NaN, goes the way of a yes is asked the contrary.
+A node that sends missing values, NaN, to the true child is negated.
 """
 
 from __future__ import annotations
@@ -15,61 +15,68 @@ from enum import IntEnum
 import numpy as np
 
 from dlc.dialects.dl.base import Array
-from dlc.dialects.dl.procedures.trees import TREES_AT_ONCE
+from dlc.dialects.dl.library_kernels.decision_trees import TREES_PER_GROUP
 from dlc.errors import ModelError
 
 
-class Ask(IntEnum):
-    """What a node asks of a number, as the operator TreeEnsemble counts it; and leaves."""
+class NodeMode(IntEnum):
+    """The comparison of a node, with the values of the operator TreeEnsemble; and LEAF."""
 
     LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
 
 
-# By what exporters call them before version 5.
+# Mode names before version 5.
 MODES = {
-    **{f"BRANCH_{ask.name}": ask for ask in (Ask.LEQ, Ask.LT, Ask.GTE, Ask.GT, Ask.EQ, Ask.NEQ)},
-    "LEAF": Ask.LEAF,
+    **{
+        f"BRANCH_{mode.name}": mode
+        for mode in (NodeMode.LEQ, NodeMode.LT, NodeMode.GTE, NodeMode.GT, NodeMode.EQ, NodeMode.NEQ)
+    },
+    "LEAF": NodeMode.LEAF,
 }
-_CONTRARY = {Ask.LEQ: Ask.GT, Ask.LT: Ask.GTE, Ask.GTE: Ask.LT, Ask.GT: Ask.LEQ}
+_NEGATED = {NodeMode.LEQ: NodeMode.GT, NodeMode.LT: NodeMode.GTE, NodeMode.GTE: NodeMode.LT, NodeMode.GT: NodeMode.LEQ}
 
 
 @dataclass(frozen=True)
-class Nodes:
-    """The nodes of all trees, one entry of each array for a node; `yes` and `no` are the numbers of nodes."""
+class TreeNodes:
+    """The nodes of all trees, one entry per node in each array; children are node indices."""
 
-    ask: Array
+    mode: Array
     feature: Array
     threshold: Array
-    yes: Array
-    no: Array
-    missing_is_yes: Array
+    true_child: Array
+    false_child: Array
+    missing_is_true: Array
 
     def __len__(self) -> int:
-        return len(self.ask)
+        return len(self.mode)
 
-    def with_members(self, members: Sequence[Sequence[float]]) -> Nodes:
-        """Each node that asks whether a number is one of several as a chain of nodes that ask about one."""
-        where = np.flatnonzero(self.ask == Ask.MEMBER)
+    def expand_membership(self, members: Sequence[Sequence[float]]) -> TreeNodes:
+        """Replace each membership node by a chain of equality nodes."""
+        where = np.flatnonzero(self.mode == NodeMode.MEMBER)
         added: list[tuple[int, int, float, int, int, bool]] = []
-        columns = [c.copy() for c in (self.ask, self.feature, self.threshold, self.yes, self.no, self.missing_is_yes)]
-        for node, several in zip(where, members, strict=True):
-            feature, yes, no, missing = (int(c[node]) for c in (self.feature, self.yes, self.no, self.missing_is_yes))
-            # Nothing is one of none; a missing number goes its way at the first.
-            questions = [(Ask.EQ, feature, t, yes, no, bool(missing)) for t in several] or [
-                (Ask.LT, feature, -np.inf, yes, no, bool(missing))
+        columns = [
+            c.copy() for c in (self.mode, self.feature, self.threshold, self.true_child, self.false_child, self.missing_is_true)
+        ]
+        for node, set_members in zip(where, members, strict=True):
+            feature, true_child, false_child, missing = (
+                int(c[node]) for c in (self.feature, self.true_child, self.false_child, self.missing_is_true)
+            )
+            # An empty set contains nothing; a missing value is handled by the first node.
+            chain = [(NodeMode.EQ, feature, t, true_child, false_child, bool(missing)) for t in set_members] or [
+                (NodeMode.LT, feature, -np.inf, true_child, false_child, bool(missing))
             ]
-            for k in range(len(questions) - 1):
-                questions[k] = (*questions[k][:4], len(self) + len(added) + k, questions[k][5])
-            for column, value in zip(columns, questions[0], strict=True):
+            for k in range(len(chain) - 1):
+                chain[k] = (*chain[k][:4], len(self) + len(added) + k, chain[k][5])
+            for column, value in zip(columns, chain[0], strict=True):
                 column[node] = value
-            added += questions[1:]
-        more = (np.asarray([node[k] for node in added], column.dtype) for k, column in enumerate(columns))
-        return Nodes(*(np.concatenate(pair) for pair in zip(columns, more, strict=True)))
+            added += chain[1:]
+        appended = (np.asarray([node[k] for node in added], column.dtype) for k, column in enumerate(columns))
+        return TreeNodes(*(np.concatenate(pair) for pair in zip(columns, appended, strict=True)))
 
 
 @dataclass(frozen=True)
-class Tables:
-    """What `dl.forest` walks by; where `mirrored`, the columns of -x stand behind those of x."""
+class ForestTables:
+    """The tables of `dl.tree_ensemble`; with `mirrored`, the features are followed by their negations."""
 
     nodes: Array
     roots: Array
@@ -77,63 +84,66 @@ class Tables:
     mirrored: bool
 
 
-def tables_of(where: str, nodes: Nodes, roots: Array, features: int) -> Tables:
-    """The tables of the trees with these roots, for rows of so many features.
+def build_forest_tables(where: str, nodes: TreeNodes, roots: Array, features: int) -> ForestTables:
+    """Build the tables of the trees with these roots, for rows of `features` columns.
 
-    Raises ModelError for nodes that lead outside of the tables, or around in a circle.
+    Raises ModelError for an index that is out of range, or a cycle.
     """
     count = len(nodes)
-    asking = nodes.ask != Ask.LEAF
-    for name, numbers, most in (
-        ("feature", nodes.feature[asking], features),
-        ("node", nodes.yes, count),
-        ("node", nodes.no, count),
+    is_inner = nodes.mode != NodeMode.LEAF
+    for name, indices, limit in (
+        ("feature", nodes.feature[is_inner], features),
+        ("node", nodes.true_child, count),
+        ("node", nodes.false_child, count),
         ("root", roots, count),
     ):
-        if numbers.size and not (numbers.min() >= 0 and numbers.max() < most):
-            wrong = int(numbers.min() if numbers.min() < 0 else numbers.max())
-            raise ModelError(f"{where}: a tree names {name} {wrong} of {most}")
-    asked = _without_equalities(nodes)
-    table = _asking_at_most(asked, features)
-    levels = _levels(where, table, asked.ask == Ask.LEAF, roots)
-    levels = np.pad(levels, (0, -len(levels) % TREES_AT_ONCE)).reshape(-1, TREES_AT_ONCE).max(1)
-    return Tables(table, roots.astype(np.int32), levels.astype(np.int32), bool((table[:, 0] >= features).any()))
+        if indices.size and not (indices.min() >= 0 and indices.max() < limit):
+            out_of_range = int(indices.min() if indices.min() < 0 else indices.max())
+            raise ModelError(f"{where}: {name} index {out_of_range} is out of range for {limit}")
+    expanded = _expand_equalities(nodes)
+    table = _less_equal_table(expanded, features)
+    levels = _levels(where, table, expanded.mode == NodeMode.LEAF, roots)
+    levels = np.pad(levels, (0, -len(levels) % TREES_PER_GROUP)).reshape(-1, TREES_PER_GROUP).max(1)
+    return ForestTables(table, roots.astype(np.int32), levels.astype(np.int32), bool((table[:, 0] >= features).any()))
 
 
-def _without_equalities(nodes: Nodes) -> Nodes:
-    """x == t as two questions, of which the second is a node of its own."""
-    where = np.flatnonzero((nodes.ask == Ask.EQ) | (nodes.ask == Ask.NEQ))
+def _expand_equalities(nodes: TreeNodes) -> TreeNodes:
+    """Replace x == t by two comparisons, of which the second is a new node."""
+    where = np.flatnonzero((nodes.mode == NodeMode.EQ) | (nodes.mode == NodeMode.NEQ))
     if not where.size:
         return nodes
-    equal = nodes.ask[where] == Ask.EQ
-    same, other = (np.where(equal, a[where], b[where]) for a, b in ((nodes.yes, nodes.no), (nodes.no, nodes.yes)))
-    # NaN differs from any number; where it counts as one that is equal, x < t and x > t are what is asked.
-    contrary = equal & nodes.missing_is_yes[where].astype(bool)
-    behind = len(nodes) + np.arange(len(where))
-    ask, yes, no = nodes.ask.copy(), nodes.yes.copy(), nodes.no.copy()
-    ask[where] = np.where(contrary, Ask.LT, Ask.LEQ)
-    yes[where], no[where] = np.where(contrary, other, behind), np.where(contrary, behind, other)
-    missing = nodes.missing_is_yes.copy()
+    equal = nodes.mode[where] == NodeMode.EQ
+    same, other = (
+        np.where(equal, a[where], b[where])
+        for a, b in ((nodes.true_child, nodes.false_child), (nodes.false_child, nodes.true_child))
+    )
+    # NaN compares unequal; where it must count as equal, test x < t and x > t instead.
+    negated = equal & nodes.missing_is_true[where].astype(bool)
+    second_node = len(nodes) + np.arange(len(where))
+    mode, true_child, false_child = nodes.mode.copy(), nodes.true_child.copy(), nodes.false_child.copy()
+    mode[where] = np.where(negated, NodeMode.LT, NodeMode.LEQ)
+    true_child[where], false_child[where] = np.where(negated, other, second_node), np.where(negated, second_node, other)
+    missing = nodes.missing_is_true.copy()
     missing[where] = False
-    return Nodes(
-        np.concatenate([ask, np.where(contrary, Ask.GT, Ask.GTE)]),
+    return TreeNodes(
+        np.concatenate([mode, np.where(negated, NodeMode.GT, NodeMode.GTE)]),
         np.concatenate([nodes.feature, nodes.feature[where]]),
         np.concatenate([nodes.threshold, nodes.threshold[where]]),
-        np.concatenate([yes, np.where(contrary, other, same)]),
-        np.concatenate([no, np.where(contrary, same, other)]),
+        np.concatenate([true_child, np.where(negated, other, same)]),
+        np.concatenate([false_child, np.where(negated, same, other)]),
         np.concatenate([missing, np.zeros(len(where), missing.dtype)]),
     )
 
 
-def _asking_at_most(nodes: Nodes, features: int) -> Array:
-    """The rows of the table: inequalities as `<=`."""
-    leaf, missing = nodes.ask == Ask.LEAF, nodes.missing_is_yes.astype(bool)
-    contrary = np.zeros(len(Ask), nodes.ask.dtype)
-    contrary[list(_CONTRARY)] = list(_CONTRARY.values())
-    ask = np.where(missing & ~leaf, contrary[nodes.ask], nodes.ask)
-    mirrored, strict = np.isin(ask, (Ask.GTE, Ask.GT)), np.isin(ask, (Ask.LT, Ask.GT))
+def _less_equal_table(nodes: TreeNodes, features: int) -> Array:
+    """Return the rows of the table: every comparison as `<=`."""
+    leaf, missing = nodes.mode == NodeMode.LEAF, nodes.missing_is_true.astype(bool)
+    negated = np.zeros(len(NodeMode), nodes.mode.dtype)
+    negated[list(_NEGATED)] = list(_NEGATED.values())
+    mode = np.where(missing & ~leaf, negated[nodes.mode], nodes.mode)
+    mirrored, strict = np.isin(mode, (NodeMode.GTE, NodeMode.GT)), np.isin(mode, (NodeMode.LT, NodeMode.GT))
     threshold = np.where(mirrored, -nodes.threshold, nodes.threshold)
-    # Nothing is below -inf: no number is at most NaN.
+    # Nothing is below -inf: comparisons with NaN are false.
     before = np.where(np.isneginf(threshold), np.nan, np.nextafter(threshold, threshold.dtype.type(-np.inf)))
     threshold = np.where(strict, before, threshold)
     here = np.arange(len(nodes))
@@ -141,24 +151,24 @@ def _asking_at_most(nodes: Nodes, features: int) -> Array:
     columns = (
         np.where(leaf, 0, nodes.feature + np.where(mirrored, features, 0)),
         threshold.astype(nodes.threshold.dtype).view(integer),
-        np.where(leaf, here, np.where(missing, nodes.no, nodes.yes)),
-        np.where(leaf, here, np.where(missing, nodes.yes, nodes.no)),
+        np.where(leaf, here, np.where(missing, nodes.false_child, nodes.true_child)),
+        np.where(leaf, here, np.where(missing, nodes.true_child, nodes.false_child)),
     )
     return np.ascontiguousarray(np.stack([c.astype(integer) for c in columns], 1))
 
 
 def _levels(where: str, table: Array, leaf: Array, roots: Array) -> Array:
-    """How many steps lead to the deepest leaf of each tree."""
+    """Return the depth of each tree."""
     levels = np.zeros(len(roots), np.int64)
-    at, tree = roots.astype(np.int64), np.arange(len(roots))
+    node, tree = roots.astype(np.int64), np.arange(len(roots))
     for level in range(1, len(table) + 1):
-        inner = ~leaf[at]
-        at, tree = at[inner], tree[inner]
-        if not at.size:
+        inner = ~leaf[node]
+        node, tree = node[inner], tree[inner]
+        if not node.size:
             return levels
         levels[tree] = level
-        reached = np.concatenate([table[at, k].astype(np.int64) * len(roots) + tree for k in (2, 3)])
-        at, tree = np.divmod(np.unique(reached), len(roots))
-    if (~leaf[at]).any():
-        raise ModelError(f"{where}: the nodes of a tree lead around in a circle")
+        reached = np.concatenate([table[node, k].astype(np.int64) * len(roots) + tree for k in (2, 3)])
+        node, tree = np.divmod(np.unique(reached), len(roots))
+    if (~leaf[node]).any():
+        raise ModelError(f"{where}: the nodes of a tree form a cycle")
     return levels

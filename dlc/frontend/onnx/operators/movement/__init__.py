@@ -1,1 +1,1 @@
-"""Operators that put elements in other places, choose them or order them."""
+"""Data movement: operators that move, index, select or sort elements."""

@@ -1,4 +1,4 @@
-"""Operators on shapes: they move no data, and their results are known at import wherever sizes are."""
+"""Shape operators: they move no data, and their results are known at import if the sizes are."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import broadcast_shapes, normalized_axes
 from dlc.dims import Dim, Size, UndecidableError, product
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
 
-table = Table()
+table = ConverterTable()
 
 
 @table("Shape")
-def shape(node: Node) -> Value:
+def shape(node: OnnxNode) -> ImportedValue:
     rank = node[0].rank
     # A Python slice clamps start and end just as the operator does.
     start, end = node.integer("start", 0), node.integer("end", rank)
@@ -24,63 +24,63 @@ def shape(node: Node) -> Value:
 
 
 @table("Size")
-def size(node: Node) -> Value:
+def size(node: OnnxNode) -> ImportedValue:
     return node.emit.sizes(product(node[0].shape))
 
 
 @table("Reshape")
-def reshape(node: Node) -> Value:
-    x, wanted = node[0], list(node.sizes(1, "shape"))
+def reshape(node: OnnxNode) -> ImportedValue:
+    x, target_shape = node[0], list(node.sizes(1, "shape"))
     if not node.flag("allowzero"):
-        if any(s == 0 for s in wanted[x.rank :]):
-            raise ModelError(f"{node.place}: the shape {wanted} copies a size that {list(x.shape)} does not have")
-        wanted = [x.shape[k] if s == 0 else s for k, s in enumerate(wanted)]
-    free = [k for k, s in enumerate(wanted) if s == -1]
-    if len(free) > 1:
-        raise ModelError(f"{node.place}: the shape {wanted} leaves more than one size open")
-    if free:
-        known = product(s for s in wanted if s != -1)
+        if any(s == 0 for s in target_shape[x.rank :]):
+            raise ModelError(f"{node.description}: the shape {target_shape} copies a size that {list(x.shape)} does not have")
+        target_shape = [x.shape[k] if s == 0 else s for k, s in enumerate(target_shape)]
+    inferred = [k for k, s in enumerate(target_shape) if s == -1]
+    if len(inferred) > 1:
+        raise ModelError(f"{node.description}: the shape {target_shape} has more than one -1")
+    if inferred:
+        known = product(s for s in target_shape if s != -1)
         total = product(x.shape)
         if known == 0 or (isinstance(total, int) and isinstance(known, int) and total % known):
-            raise ModelError(f"{node.place}: {total} elements do not fill the shape {wanted}")
-        wanted[free[0]] = total // known
-    return node.emit.reshape(x, wanted)
+            raise ModelError(f"{node.description}: {total} elements do not fill the shape {target_shape}")
+        target_shape[inferred[0]] = total // known
+    return node.emit.reshape(x, target_shape)
 
 
 @table("Flatten")
-def flatten(node: Node) -> Value:
+def flatten(node: OnnxNode) -> ImportedValue:
     x, axis = node[0], node.integer("axis", 1)
-    # The axis may be the rank itself, which no axis is.
+    # The axis may equal the rank.
     axis = x.rank if axis == x.rank else node.axis(axis, x.rank)
     return node.emit.reshape(x, (product(x.shape[:axis]), product(x.shape[axis:])))
 
 
-def _is_one(node: Node, size: Size) -> bool:
-    """Whether an axis of this size is dropped where all of size 1 are.
+def _is_one(node: OnnxNode, size: Size) -> bool:
+    """Return whether an axis of this size is squeezed when no axes are specified.
 
-    What data decides keeps its axis: one element is an error of the call. Raises UndecidableError for another open size.
+    A data-dependent size is not; size 1 is a run-time error. Raises UndecidableError for other symbolic sizes.
     """
     emit = node.emit
     if not isinstance(size, Dim):
         return size == 1
-    if not emit.is_by_data(size):
-        raise UndecidableError(f"whether there is an axis hangs on the size {size}")
+    if not emit.is_data_dependent(size):
+        raise UndecidableError(f"whether to squeeze an axis depends on the symbolic size {size}")
     number = emit.sizes(size)
-    several = emit(dl.NotEqualOp, number, emit.scalar(1, number))
-    emit.require(several, f"{node.place}: without axes, no axis is left of a size of {{}} that data decides", number)
+    is_not_one = emit(dl.NotEqualOp, number, emit.scalar(1, number))
+    emit.require(is_not_one, f"{node.description}: squeeze without axes got a data-dependent size {{}}; specify axes", number)
     return False
 
 
-def _squeezed(node: Node, axes: Sequence[int] | None) -> Value:
+def _squeeze(node: OnnxNode, axes: Sequence[int] | None) -> ImportedValue:
     x = node[0]
     ones = axes if axes is not None else [k for k, size in enumerate(x.shape) if _is_one(node, size)]
     dropped = normalized_axes(None, ones, x.rank)
     if any(isinstance(x.shape[a], int) and x.shape[a] != 1 for a in dropped):
-        raise ModelError(f"{node.place}: axes {list(dropped)} of shape {list(x.shape)} do not all have size 1")
+        raise ModelError(f"{node.description}: axes {list(dropped)} of shape {list(x.shape)} do not all have size 1")
     return node.emit.reshape(x, [s for k, s in enumerate(x.shape) if k not in dropped])
 
 
-def _unsqueezed(node: Node, axes: Sequence[int]) -> Value:
+def _unsqueeze(node: OnnxNode, axes: Sequence[int]) -> ImportedValue:
     x = node[0]
     rank = x.rank + len(axes)
     new, old = set(normalized_axes(None, axes, rank)), iter(x.shape)
@@ -89,53 +89,55 @@ def _unsqueezed(node: Node, axes: Sequence[int]) -> Value:
 
 
 @table("Squeeze", until=12)
-def squeeze_11(node: Node) -> Value:
-    return _squeezed(node, node.integers("axes", ()) or None)
+def squeeze_11(node: OnnxNode) -> ImportedValue:
+    return _squeeze(node, node.integers("axes", ()) or None)
 
 
 @table("Squeeze", since=13)
-def squeeze(node: Node) -> Value:
-    return _squeezed(node, node.integers_of(1, "axes") if node.get(1) is not None else None)
+def squeeze(node: OnnxNode) -> ImportedValue:
+    return _squeeze(node, node.integers_of(1, "axes") if node.get(1) is not None else None)
 
 
 @table("Unsqueeze", until=12)
-def unsqueeze_11(node: Node) -> Value:
-    return _unsqueezed(node, node.integers("axes"))
+def unsqueeze_11(node: OnnxNode) -> ImportedValue:
+    return _unsqueeze(node, node.integers("axes"))
 
 
 @table("Unsqueeze", since=13)
-def unsqueeze(node: Node) -> Value:
-    return _unsqueezed(node, node.integers_of(1, "axes"))
+def unsqueeze(node: OnnxNode) -> ImportedValue:
+    return _unsqueeze(node, node.integers_of(1, "axes"))
 
 
 @table("Expand")
-def expand(node: Node) -> Value:
-    emit, x, wanted = node.emit, node[0], node.decided(1, "shape")
-    for size, given in zip(x.shape[::-1], wanted[::-1], strict=False):
-        if isinstance(size, int) and size != 1 and isinstance(given, Dim):
-            number = emit.sizes(given)
+def expand(node: OnnxNode) -> ImportedValue:
+    emit, x, target_shape = node.emit, node[0], node.runtime_sizes(1, "shape")
+    for size, target_size in zip(x.shape[::-1], target_shape[::-1], strict=False):
+        if isinstance(size, int) and size != 1 and isinstance(target_size, Dim):
+            number = emit.sizes(target_size)
             fits = emit(dl.OrOp, *(emit(dl.EqualOp, number, emit.scalar(n, number)) for n in (1, size)))
-            emit.require(fits, f"{node.place}: a size of {{}} against {size}", number)
-    return emit.broadcast(x, broadcast_shapes(None, x.shape, wanted))
+            emit.require(fits, f"{node.description}: size {{}} does not broadcast with size {size}", number)
+    return emit.broadcast(x, broadcast_shapes(None, x.shape, target_shape))
 
 
 @table("Tile")
-def tile(node: Node) -> Value:
-    x, repeats = node[0], node.decided(1, "repeats")
+def tile(node: OnnxNode) -> ImportedValue:
+    x, repeats = node[0], node.runtime_sizes(1, "repeats")
     if len(repeats) != x.rank:
-        raise ModelError(f"{node.place}: {len(repeats)} repeats for a tensor of rank {x.rank}")
+        raise ModelError(f"{node.description}: expected {x.rank} repeats, got {len(repeats)}")
     return node.emit.tile(x, repeats)
 
 
-def _blocks(node: Node) -> tuple[Value, int, tuple[Size, ...]]:
+def _blocks(node: OnnxNode) -> tuple[ImportedValue, int, tuple[Size, ...]]:
     x, block = node[0], node.integer("blocksize")
     if x.rank != 4 or block < 1:
-        raise ModelError(f"{node.place}: expected a tensor of rank 4 and a positive blocksize, got rank {x.rank} and {block}")
+        raise ModelError(
+            f"{node.description}: expected a tensor of rank 4 and a positive blocksize, got rank {x.rank} and {block}"
+        )
     return x, block, x.shape
 
 
 @table("DepthToSpace")
-def depth_to_space(node: Node) -> Value:
+def depth_to_space(node: OnnxNode) -> ImportedValue:
     emit, (x, b, (n, c, h, w)) = node.emit, _blocks(node)
     depth = c // (b * b)
     if node.choice("mode", "DCR", ("DCR", "CRD")) == "DCR":
@@ -146,7 +148,7 @@ def depth_to_space(node: Node) -> Value:
 
 
 @table("SpaceToDepth")
-def space_to_depth(node: Node) -> Value:
+def space_to_depth(node: OnnxNode) -> ImportedValue:
     emit, (x, b, (n, c, h, w)) = node.emit, _blocks(node)
     split = emit.reshape(x, (n, c, h // b, b, w // b, b))
     order = (0, 3, 5, 1, 2, 4) if node.choice("mode", "DCR", ("DCR", "CRD")) == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -154,6 +156,6 @@ def space_to_depth(node: Node) -> Value:
 
 
 @table("Transpose")
-def transpose(node: Node) -> Value:
+def transpose(node: OnnxNode) -> ImportedValue:
     rank = node[0].rank
     return node.emit(dl.TransposeOp, node[0], permutation=node.integers("perm", tuple(range(rank))[::-1]))

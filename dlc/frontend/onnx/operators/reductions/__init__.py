@@ -1,1 +1,1 @@
-"""Operators that combine elements: reductions, normalisations, and products of matrices."""
+"""Reductions, normalizations, attention, matrix products and Fourier transforms."""

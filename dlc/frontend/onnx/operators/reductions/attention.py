@@ -1,4 +1,4 @@
-"""Attention and rotary position embedding, as the ops that they are made of."""
+"""Attention and rotary position embedding, composed of basic ops."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import element_type, is_bool
 from dlc.dims import Size
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
 from dlc.ir import i64
 
-table = Table()
+table = ConverterTable()
 
 
 @table("Attention", since=23)
-def attention(node: Node) -> list[Value]:
+def attention(node: OnnxNode) -> list[ImportedValue]:
     emit = node.emit
-    q, k, v = (heads_of(node, node[i], "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
+    q, k, v = (as_heads(node, node[i], "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
     past_length: Size = 0
     past_key, past_value = node.get(4), node.get(5)
     if past_key is not None and past_value is not None:
@@ -31,23 +31,23 @@ def attention(node: Node) -> list[Value]:
     present = k, v
     scale = node.real("scale", 0.0) or 1 / float(np.sqrt(_static(q.shape[3])))
     groups = _static(q.shape[1]) // _static(k.shape[1])
-    k, v = repeated(node, k, groups), repeated(node, v, groups)
+    k, v = repeat_heads(node, k, groups), repeat_heads(node, v, groups)
     scores = emit(dl.MatmulOp, emit(dl.MulOp, q, emit.scalar(scale, q)), emit.transpose(k, (0, 1, 3, 2)))
     stages = [scores]
     softcap = node.real("softcap", 0.0)
     if softcap:
         scores = emit(dl.MulOp, emit(dl.TanhOp, emit(dl.DivOp, scores, emit.scalar(softcap, q))), emit.scalar(softcap, q))
     stages.append(scores)
-    masked = _masked(node, scores, past_length)
+    masked = _mask_scores(node, scores, past_length)
     stages.append(masked)
     weights = _softmax(node, masked, masked is not scores)
     stages.append(weights)
     y = emit(dl.MatmulOp, weights, v)
     if node[0].rank == 3:
-        y = joined(node, y)
+        y = merge_heads(node, y)
     mode = node.integer("qk_matmul_output_mode", 0)
     if not 0 <= mode < len(stages):
-        raise ModelError(f"{node.place}: qk_matmul_output_mode must be 0 to 3, got {mode}")
+        raise ModelError(f"{node.description}: qk_matmul_output_mode must be 0 to 3, got {mode}")
     return [y, *present, stages[mode]]
 
 
@@ -56,25 +56,25 @@ def _static(size: Size) -> int:
     return int(size)
 
 
-def heads_of(node: Node, x: Value, attribute: str) -> Value:
-    """[B, S, H·D] or [B, H, S, D] as [B, H, S, D], where an attribute says H."""
+def as_heads(node: OnnxNode, x: ImportedValue, attribute: str) -> ImportedValue:
+    """Return [B, S, H·D] or [B, H, S, D] as [B, H, S, D], with H from an attribute."""
     if x.rank == 4:
         node.ignore(attribute)
         return x
     count = node.integer(attribute)
     if x.rank != 3 or count < 1:
-        raise ModelError(f"{node.place}: expected rank 3 with a positive {attribute}, or rank 4; got rank {x.rank}")
-    return split(node, x, count)
+        raise ModelError(f"{node.description}: expected rank 3 with a positive {attribute}, or rank 4; got rank {x.rank}")
+    return split_heads(node, x, count)
 
 
-def split(node: Node, x: Value, count: int) -> Value:
-    """[B, S, H·D] as [B, H, S, D]."""
+def split_heads(node: OnnxNode, x: ImportedValue, count: int) -> ImportedValue:
+    """Return [B, S, H·D] as [B, H, S, D]."""
     batch, length, width = x.shape
     return node.emit.transpose(node.emit.reshape(x, (batch, length, count, width // count)), (0, 2, 1, 3))
 
 
-def repeated(node: Node, x: Value, count: int) -> Value:
-    """[B, H, S, D] → [B, H·count, S, D], each head `count` times in a row: grouped queries share it."""
+def repeat_heads(node: OnnxNode, x: ImportedValue, count: int) -> ImportedValue:
+    """Repeat each head: [B, H, S, D] → [B, H·count, S, D], for grouped-query attention."""
     batch, heads, length, depth = x.shape
     if count == 1:
         return x
@@ -82,14 +82,14 @@ def repeated(node: Node, x: Value, count: int) -> Value:
     return node.emit.reshape(wide, (batch, heads * count, length, depth))
 
 
-def _masked(node: Node, scores: Value, past_length: Size) -> Value:
-    """Scores, -inf where a query does not attend a key: by the mask, by its place, and where keys are padding."""
+def _mask_scores(node: OnnxNode, scores: ImportedValue, past_length: Size) -> ImportedValue:
+    """Set scores to -inf where a query does not attend a key: by the mask, by position, and at padding."""
     emit, mask, lowest = node.emit, node.get(3), node.emit.scalar(-np.inf, scores)
     queries, keys = scores.shape[2:]
     if mask is not None:
         missing = keys - mask.shape[-1]
         if missing != 0:
-            # A mask for fewer keys hides the others.
+            # A mask for fewer keys masks the others.
             fill = emit.scalar(False if is_bool(mask.element_type) else -np.inf, mask)
             high = [0] * (mask.rank - 1) + [_static(missing)]
             mask = emit(dl.PadOp, mask, fill, low=(0,) * mask.rank, high=high, pad_mode="constant")
@@ -103,28 +103,28 @@ def _masked(node: Node, scores: Value, past_length: Size) -> Value:
         right = 0
     if max(left, right) < 0:
         return scores
-    # As ops, not as numbers: a kernel of attention sees that they are places, and has no mask to read.
-    places, key_places = (emit.unfolded(dl.IotaOp, size=(n,), to=i64, start=0, step=1)[0] for n in (queries, keys))
-    # The place of a query among the keys: those of the past, or those in the cache before the queries, come first.
-    place = emit.reshape(places, (queries, 1))
+    # Not constant-folded: fusion recognizes masks computed from positions and needs no mask tensor.
+    query_positions, key_positions = (emit.unfolded(dl.IotaOp, size=(n,), to=i64, start=0, step=1)[0] for n in (queries, keys))
+    # The position of a query among the keys, after those of the past or of the cache.
+    position = emit.reshape(query_positions, (queries, 1))
     if lengths is not None:
-        place = emit(dl.AddOp, emit(dl.SubOp, lengths, emit.sizes(queries)), place)
+        position = emit(dl.AddOp, emit(dl.SubOp, lengths, emit.sizes(queries)), position)
     elif past_length != 0:
-        place = emit(dl.AddOp, place, emit.sizes(past_length))
-    for reach, seen, sign in ((right, dl.LessEqualOp, 1), (left, dl.GreaterEqualOp, -1)):
+        position = emit(dl.AddOp, position, emit.sizes(past_length))
+    for reach, comparison, sign in ((right, dl.LessEqualOp, 1), (left, dl.GreaterEqualOp, -1)):
         if reach >= 0:
-            end = emit(dl.AddOp, place, emit.scalar(sign * reach, place)) if reach else place
-            scores = emit(dl.SelectOp, emit(seen, key_places, end), scores, lowest)
+            end = emit(dl.AddOp, position, emit.scalar(sign * reach, position)) if reach else position
+            scores = emit(dl.SelectOp, emit(comparison, key_positions, end), scores, lowest)
     return scores
 
 
-def _softmax(node: Node, scores: Value, some_hidden: bool) -> Value:
+def _softmax(node: OnnxNode, scores: ImportedValue, has_mask: bool) -> ImportedValue:
     emit = node.emit
     precision = node.integer("softmax_precision", 0)
     wide = emit.cast(scores, element_type(dtype_of(precision))) if precision else scores
     weights = emit(dl.SoftmaxOp, wide, axis=3)
-    if some_hidden:
-        # A query that attends no key has weights of zero, not 0/0.
+    if has_mask:
+        # A fully masked query gets weights of 0, not 0/0.
         best = emit(dl.ReduceMaxOp, wide, axes=(3,), keepdims=True)
         attends = emit(dl.GreaterOp, best, emit.scalar(-np.inf, wide))
         weights = emit(dl.SelectOp, attends, weights, emit.scalar(0.0, wide))
@@ -132,43 +132,45 @@ def _softmax(node: Node, scores: Value, some_hidden: bool) -> Value:
 
 
 @table("RotaryEmbedding", since=23)
-def rotary_embedding(node: Node) -> Value:
+def rotary_embedding(node: OnnxNode) -> ImportedValue:
     x, positions = node[0], node.get(3)
-    heads = heads_of(node, x, "num_heads")
+    heads = as_heads(node, x, "num_heads")
     width = node.integer("rotary_embedding_dim", 0) or _static(heads.shape[3])
     caches = [node[1], node[2]]
     if positions is not None:
         caches = [node.emit(dl.GatherOp, c, positions, axis=0) for c in caches]
-    y = rotated(node, heads, caches, width, node.flag("interleaved"))
-    return y if x.rank == 4 else joined(node, y)
+    y = rotate_embedding(node, heads, caches, width, node.flag("interleaved"))
+    return y if x.rank == 4 else merge_heads(node, y)
 
 
-def joined(node: Node, heads: Value) -> Value:
-    """[B, H, S, D] as [B, S, H·D]."""
+def merge_heads(node: OnnxNode, heads: ImportedValue) -> ImportedValue:
+    """Return [B, H, S, D] as [B, S, H·D]."""
     batch, count, length, depth = heads.shape
     return node.emit.reshape(node.emit.transpose(heads, (0, 2, 1, 3)), (batch, length, count * depth))
 
 
-def rotated(node: Node, heads: Value, caches: Sequence[Value], width: int, interleaved: bool) -> Value:
-    """[B, H, S, D] with the first `width` of D turned in pairs by the angles of each place.
+def rotate_embedding(
+    node: OnnxNode, heads: ImportedValue, caches: Sequence[ImportedValue], width: int, interleaved: bool
+) -> ImportedValue:
+    """Rotate pairs of the first `width` elements of D in [B, H, S, D] by the angles of each position.
 
     `caches` are cosines and sines, of B·S·width/2 elements each.
     """
     emit, (batch, _, length, depth) = node.emit, heads.shape
     half = width // 2
     cos, sin = (emit.reshape(c, (batch, 1, length, half)) for c in caches)
-    turned, rest = emit.slice(heads, 3, 0, width), emit.slice(heads, 3, width, depth)
+    rotary, rest = emit.slice(heads, 3, 0, width), emit.slice(heads, 3, width, depth)
     if interleaved:
-        # [..., 2·half] as [..., half, 2]: the parts of a pair lie side by side.
-        pairs = emit.reshape(turned, (*turned.shape[:3], half, 2))
-        first, second = (emit.reshape(emit.slice(pairs, 4, k, k + 1), (*turned.shape[:3], half)) for k in (0, 1))
+        # [..., 2·half] as [..., half, 2]: the elements of a pair are adjacent.
+        pairs = emit.reshape(rotary, (*rotary.shape[:3], half, 2))
+        first, second = (emit.reshape(emit.slice(pairs, 4, k, k + 1), (*rotary.shape[:3], half)) for k in (0, 1))
     else:
-        first, second = emit.slice(turned, 3, 0, half), emit.slice(turned, 3, half, width)
+        first, second = emit.slice(rotary, 3, 0, half), emit.slice(rotary, 3, half, width)
     real = emit(dl.SubOp, emit(dl.MulOp, cos, first), emit(dl.MulOp, sin, second))
     imaginary = emit(dl.AddOp, emit(dl.MulOp, sin, first), emit(dl.MulOp, cos, second))
     if interleaved:
         parts = [emit.reshape(p, (*p.shape, 1)) for p in (real, imaginary)]
-        turned = emit.reshape(emit(dl.ConcatOp, *parts, axis=4), turned.shape)
+        rotary = emit.reshape(emit(dl.ConcatOp, *parts, axis=4), rotary.shape)
     else:
-        turned = emit(dl.ConcatOp, real, imaginary, axis=3)
-    return turned if rest.shape[3] == 0 else emit(dl.ConcatOp, turned, rest, axis=3)
+        rotary = emit(dl.ConcatOp, real, imaginary, axis=3)
+    return rotary if rest.shape[3] == 0 else emit(dl.ConcatOp, rotary, rest, axis=3)

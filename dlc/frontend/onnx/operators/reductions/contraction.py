@@ -1,4 +1,4 @@
-"""Matrix products: MatMul, Gemm, Einsum; and what a matrix does to volumes, Det."""
+"""Matrix products: MatMul, Gemm, Einsum; and determinants."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import numpy as np
 
 from dlc.dialects import dl
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
 from dlc.ir import bf16, f16, f32
 
-table = Table()
+table = ConverterTable()
 
 
 @table("MatMul")
-def matmul(node: Node) -> Value:
+def matmul(node: OnnxNode) -> ImportedValue:
     return node.emit(dl.MatmulOp, node[0], node[1])
 
 
 @table("Gemm")
-def gemm(node: Node) -> Value:
+def gemm(node: OnnxNode) -> ImportedValue:
     emit, a, b, c = node.emit, node[0], node[1], node.get(2)
     if a.rank != 2 or b.rank != 2:
-        raise ModelError(f"{node.place}: expected two matrices, got ranks {a.rank} and {b.rank}")
+        raise ModelError(f"{node.description}: expected two matrices, got ranks {a.rank} and {b.rank}")
     if node.flag("transA"):
         a = emit.transpose(a, (1, 0))
     if node.flag("transB"):
@@ -32,50 +32,54 @@ def gemm(node: Node) -> Value:
     to, alpha, beta = a.element_type, node.real("alpha", 1.0), node.real("beta", 1.0)
     result = _scaled(node, emit(dl.MatmulOp, a, b, result=f32 if to in (f16, bf16) else None), alpha)
     if c is not None:
-        result = emit(dl.AddOp, result, _scaled(node, emit.wide(c), beta))
+        result = emit(dl.AddOp, result, _scaled(node, emit.widen(c), beta))
     return emit.cast(result, to)
 
 
-def _scaled(node: Node, x: Value, factor: float) -> Value:
+def _scaled(node: OnnxNode, x: ImportedValue, factor: float) -> ImportedValue:
     return x if factor == 1.0 else node.emit(dl.MulOp, x, node.emit.scalar(factor, x))
 
 
 @table("Einsum")
-def einsum(node: Node) -> Value:
-    terms, wanted = _einsum_terms(node)
+def einsum(node: OnnxNode) -> ImportedValue:
+    terms, result_labels = _einsum_terms(node)
     operands = [node[k] for k in range(len(node.inputs))]
     if len(operands) != len(terms) or any(len(t) != v.rank for t, v in zip(terms, operands, strict=False)):
-        raise ModelError(f"{node.place}: the equation '{node.text('equation')}' does not fit its {len(operands)} inputs")
+        raise ModelError(
+            f"{node.description}: the equation '{node.string('equation')}' does not match its {len(operands)} inputs"
+        )
     for k in range(len(operands)):
         operands[k], terms[k] = _diagonals(node, operands[k], terms[k])
-    long = {c for v, t in zip(operands, terms, strict=True) for c, size in zip(t, v.shape, strict=True) if size != 1}
+    nontrivial_labels = {
+        c for v, t in zip(operands, terms, strict=True) for c, size in zip(t, v.shape, strict=True) if size != 1
+    }
     for k in range(len(operands)):
-        operands[k], terms[k] = _broadcast(node, operands[k], terms[k], long)
+        operands[k], terms[k] = _broadcast(node, operands[k], terms[k], nontrivial_labels)
     value, labels = operands[0], terms[0]
     for k in range(1, len(operands)):
-        needed = set(wanted).union(*terms[k + 1 :])
-        value, labels = _contracted(node, (value, labels), (operands[k], terms[k]), needed)
-    value, labels = _summed(node, value, labels, set(wanted))
-    return node.emit.transpose(value, [labels.index(name) for name in wanted])
+        needed = set(result_labels).union(*terms[k + 1 :])
+        value, labels = _contract(node, (value, labels), (operands[k], terms[k]), needed)
+    value, labels = _reduce_labels(node, value, labels, set(result_labels))
+    return node.emit.transpose(value, [labels.index(name) for name in result_labels])
 
 
-def _einsum_terms(node: Node) -> tuple[list[str], str]:
-    """The labels of each operand and of the result; an ellipsis becomes Greek letters, which ONNX does not allow as labels."""
-    equation = node.text("equation").replace(" ", "")
-    left, arrow, wanted = equation.partition("->")
-    terms = left.split(",")
+def _einsum_terms(node: OnnxNode) -> tuple[list[str], str]:
+    """Return the labels of each operand and of the result; an ellipsis becomes Greek letters, which are not valid labels."""
+    equation = node.string("equation").replace(" ", "")
+    operand_labels, arrow, result_labels = equation.partition("->")
+    terms = operand_labels.split(",")
     ranks = {k: node[k].rank - len(t) + 3 for k, t in enumerate(terms) if "..." in t and k < len(node.inputs)}
     dots = "".join(chr(ord("α") + k) for k in range(max(ranks.values(), default=0)))
-    # Those of an ellipsis are counted from its last axis, as shapes are that broadcast.
+    # The axes of an ellipsis are aligned at the last one, like broadcast shapes.
     terms = [t.replace("...", dots[len(dots) - ranks.get(k, 0) :]) for k, t in enumerate(terms)]
     if not arrow:
         once = sorted(c for c in set("".join(terms)) if "".join(terms).count(c) == 1 and c not in dots)
-        wanted = "..." + "".join(once) if dots else "".join(once)
-    return terms, wanted.replace("...", dots)
+        result_labels = "..." + "".join(once) if dots else "".join(once)
+    return terms, result_labels.replace("...", dots)
 
 
-def _diagonals(node: Node, x: Value, labels: str) -> tuple[Value, str]:
-    """A tensor whose repeated labels are one axis each: the elements with equal indices."""
+def _diagonals(node: OnnxNode, x: ImportedValue, labels: str) -> tuple[ImportedValue, str]:
+    """Extract the diagonals of repeated labels."""
     emit = node.emit
     for k, label in reversed(list(enumerate(labels))):
         first = labels.index(label)
@@ -87,17 +91,19 @@ def _diagonals(node: Node, x: Value, labels: str) -> tuple[Value, str]:
     return x, labels
 
 
-def _broadcast(node: Node, x: Value, labels: str, long: set[str]) -> tuple[Value, str]:
-    """A tensor without the axes of one element whose labels are `long` in other operands."""
-    kept = [k for k, (c, size) in enumerate(zip(labels, x.shape, strict=True)) if size != 1 or c not in long]
-    return node.emit.reshape(x, [x.shape[k] for k in kept]), "".join(labels[k] for k in kept)
+def _broadcast(node: OnnxNode, x: ImportedValue, labels: str, nontrivial_labels: set[str]) -> tuple[ImportedValue, str]:
+    """Drop the size-1 axes of a tensor whose labels have other sizes in other operands (`long`)."""
+    kept_axes = [k for k, (c, size) in enumerate(zip(labels, x.shape, strict=True)) if size != 1 or c not in nontrivial_labels]
+    return node.emit.reshape(x, [x.shape[k] for k in kept_axes]), "".join(labels[k] for k in kept_axes)
 
 
-def _contracted(node: Node, lhs: tuple[Value, str], rhs: tuple[Value, str], needed: set[str]) -> tuple[Value, str]:
-    """The product of two labelled tensors, summed over the labels that nobody needs."""
+def _contract(
+    node: OnnxNode, lhs: tuple[ImportedValue, str], rhs: tuple[ImportedValue, str], needed: set[str]
+) -> tuple[ImportedValue, str]:
+    """Contract two labelled tensors over the labels that are not in `needed`."""
     (a, a_labels), (b, b_labels) = lhs, rhs
-    a, a_labels = _summed(node, a, a_labels, needed | set(b_labels))
-    b, b_labels = _summed(node, b, b_labels, needed | set(a_labels))
+    a, a_labels = _reduce_labels(node, a, a_labels, needed | set(b_labels))
+    b, b_labels = _reduce_labels(node, b, b_labels, needed | set(a_labels))
     shared = [c for c in a_labels if c in b_labels]
     batch, summed = [c for c in shared if c in needed], [c for c in shared if c not in needed]
     product = node.emit(
@@ -113,7 +119,7 @@ def _contracted(node: Node, lhs: tuple[Value, str], rhs: tuple[Value, str], need
     return product, "".join((*batch, *free))
 
 
-def _summed(node: Node, value: Value, labels: str, needed: set[str]) -> tuple[Value, str]:
+def _reduce_labels(node: OnnxNode, value: ImportedValue, labels: str, needed: set[str]) -> tuple[ImportedValue, str]:
     axes = [k for k, c in enumerate(labels) if c not in needed]
     if not axes:
         return value, labels
@@ -121,13 +127,13 @@ def _summed(node: Node, value: Value, labels: str, needed: set[str]) -> tuple[Va
 
 
 @table("Det", since=11)
-def det(node: Node) -> Value:
-    """The product of the pivots of L·U, with the sign of the exchanges of rows."""
+def det(node: OnnxNode) -> ImportedValue:
+    """Return the product of the pivots of the LU decomposition, with the sign of the row exchanges."""
     emit, x = node.emit, node[0]
     factors, _, sign, _ = emit.all(dl.LuOp, x)
     n = factors.shape[-1]
     if not isinstance(n, int):
-        raise NodeProblem("value", f"the size {n} of its matrices must be known; give the model's input shapes")
+        raise NodeProblem("value", f"the size {n} of its matrices must be static; give the model's input shapes")
     diagonal = emit(dl.SelectOp, emit.constant(np.eye(n, dtype=bool)), factors, emit.scalar(0, factors))
     pivots = emit(dl.ReduceSumOp, diagonal, axes=(x.rank - 1,))
     return emit(dl.MulOp, emit(dl.ReduceProdOp, pivots, axes=(x.rank - 2,)), emit.cast(sign, x.element_type))

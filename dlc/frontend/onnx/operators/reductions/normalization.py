@@ -1,4 +1,4 @@
-"""Normalisations."""
+"""Normalizations: batch, layer, group, instance and Lp norms."""
 
 from __future__ import annotations
 
@@ -10,44 +10,49 @@ from dlc.dialects import dl
 from dlc.dialects.dl.dtypes import numpy_dtype
 from dlc.dims import Size, product
 from dlc.errors import ModelError
-from dlc.frontend.emit import Emitter, Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import Emitter, ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.problems import NodeProblem
-from dlc.frontend.symbolic import equal
+from dlc.frontend.symbolic_arithmetic import equal
 from dlc.ir import f32
 
-table = Table()
+table = ConverterTable()
 
 
 @table("BatchNormalization")
-def batch_normalization(node: Node) -> Sequence[Value]:
+def batch_normalization(node: OnnxNode) -> Sequence[ImportedValue]:
     if node.opset < 9 and not node.flag("spatial", True):
-        return _of_each_element(node)
+        return _normalize_elements(node)
     x, kind = node[0], node[0].element_type
-    # From opset 15 on the statistics may be wider than the data.
+    # From opset 15 on the statistics may have a wider type than the data.
     parameters = [node.emit.cast(node[k], kind) for k in range(1, 5)]
-    axis, momentum, running = min(1, x.rank - 1), node.real("momentum", 0.9), list[Value]()
+    axis, momentum, running_statistics = min(1, x.rank - 1), node.real("momentum", 0.9), list[ImportedValue]()
     if any(v.rank != 1 or not equal(v.shape[0], x.shape[axis]) for v in parameters):
-        given = ", ".join(str(list(v.shape)) for v in parameters)
-        raise ModelError(f"{node.place}: statistics of shapes {given} for axis {axis} of x {list(x.shape)}; expected its size")
+        shapes = ", ".join(str(list(v.shape)) for v in parameters)
+        raise ModelError(
+            f"{node.description}: statistics of shapes {shapes} do not match the size of axis {axis} of x {list(x.shape)}"
+        )
     if node.flag("training_mode"):
-        # The batch has statistics of its own, towards which those of the model move.
+        # Normalize by the statistics of the batch, and update the running statistics.
         axes = [a for a in range(x.rank) if a != axis]
-        batch = [node.emit.reshape(v, (x.shape[axis],)) for v in _moments(node, node.emit.wide(x), axes)[1:]]
-        running = [
-            _mixed(node, node[k], node.emit.cast(v, node[k].element_type), momentum) for k, v in zip((3, 4), batch, strict=True)
+        batch = [node.emit.reshape(v, (x.shape[axis],)) for v in _moments(node, node.emit.widen(x), axes)[1:]]
+        running_statistics = [
+            _interpolate(node, node[k], node.emit.cast(v, node[k].element_type), momentum)
+            for k, v in zip((3, 4), batch, strict=True)
         ]
         parameters[2:] = [node.emit.cast(v, kind) for v in batch]
-    return [_normalized(node.emit, x, parameters, axis, node.real("epsilon", 1e-5)), *running]
+    return [_normalize(node.emit, x, parameters, axis, node.real("epsilon", 1e-5)), *running_statistics]
 
 
-def _normalized(emit: Emitter, x: Value, parameters: Sequence[Value], axis: int, epsilon: float) -> Value:
-    """`dl.batch_norm`; of statistics that are known, the product and the sum that it decomposes into."""
+def _normalize(
+    emit: Emitter, x: ImportedValue, parameters: Sequence[ImportedValue], axis: int, epsilon: float
+) -> ImportedValue:
+    """Emit `dl.batch_norm`; with known statistics, the scale and shift that it decomposes into."""
     known = [v.known for v in parameters if v.known is not None]
     if len(known) < len(parameters):
         return emit(dl.BatchNormOp, x, *parameters, axis=axis, epsilon=epsilon)
-    wide = emit.wide(x)
+    wide = emit.widen(x)
     along = (-1, *(1,) * (x.rank - 1 - axis))
     scale, bias, centre, variance = (v.astype(numpy_dtype(wide.element_type)).reshape(along) for v in known)
     with np.errstate(all="ignore"):
@@ -57,55 +62,55 @@ def _normalized(emit: Emitter, x: Value, parameters: Sequence[Value], axis: int,
     return emit.cast(emit(dl.AddOp, scaled, emit.constant(offset, name=parameters[1].name)), x.element_type)
 
 
-def _of_each_element(node: Node) -> Sequence[Value]:
-    """Every element of an image has statistics of its own: it is a channel."""
+def _normalize_elements(node: OnnxNode) -> Sequence[ImportedValue]:
+    """Normalize with statistics per element instead of per channel (`spatial = 0`)."""
     emit, x, shape = node.emit, node[0], node[0].shape
     count = product(shape[1:])
     node.ignore("momentum")
     flat, *parameters = emit.reshape(x, (shape[0], count)), *(emit.reshape(node[k], (count,)) for k in range(1, 5))
     node.ignore("momentum")
-    y = _normalized(emit, flat, parameters, 1, node.real("epsilon", 1e-5))
+    y = _normalize(emit, flat, parameters, 1, node.real("epsilon", 1e-5))
     return [emit.reshape(y, shape)]
 
 
-def _mixed(node: Node, x: Value, y: Value, part: float) -> Value:
-    """`part·x + (1 - part)·y`."""
+def _interpolate(node: OnnxNode, x: ImportedValue, y: ImportedValue, fraction: float) -> ImportedValue:
+    """Return `part·x + (1 - part)·y`."""
     emit = node.emit
-    return emit(dl.AddOp, emit(dl.MulOp, x, emit.scalar(part, x)), emit(dl.MulOp, y, emit.scalar(1 - part, y)))
+    return emit(dl.AddOp, emit(dl.MulOp, x, emit.scalar(fraction, x)), emit(dl.MulOp, y, emit.scalar(1 - fraction, y)))
 
 
 @table("LayerNormalization", since=17)
-def layer_normalization(node: Node) -> list[Value]:
-    node.ignore("stash_type")  # 16-bit floats are always computed in f32
+def layer_normalization(node: OnnxNode) -> list[ImportedValue]:
+    node.ignore("stash_type")  # half precision is always computed in f32
     x, bias, epsilon = node[0], node.get(2), node.real("epsilon", 1e-5)
     axis = node.axis(node.integer("axis", -1), x.rank)
     operands = [x, _row(node, node[1], axis)] + ([_row(node, bias, axis)] if bias is not None else [])
     results = [node.emit(dl.LayerNormOp, *operands, axis=axis, epsilon=epsilon)]
-    if node.wants(1) or node.wants(2):
+    if node.is_output_used(1) or node.is_output_used(2):
         mean, variance = _moments(node, node.emit.cast(x, f32), range(axis, x.rank))[1:]
         results += [mean, node.emit(dl.RsqrtOp, node.emit(dl.AddOp, variance, node.emit.scalar(epsilon, variance)))]
     return results
 
 
 @table("RMSNormalization", since=23)
-def rms_normalization(node: Node) -> Value:
+def rms_normalization(node: OnnxNode) -> ImportedValue:
     node.ignore("stash_type")
     axis = node.axis(node.integer("axis", -1), node[0].rank)
     scale = _row(node, node[1], axis)
     return node.emit(dl.RmsNormOp, node[0], scale, axis=axis, epsilon=node.real("epsilon", 1e-5))
 
 
-def _row(node: Node, parameter: Value, axis: int) -> Value:
-    """A parameter that broadcasts to a row, as a row."""
+def _row(node: OnnxNode, parameter: ImportedValue, axis: int) -> ImportedValue:
+    """Broadcast a parameter to the normalized axes."""
     row = node[0].shape[axis:]
     if parameter.rank > len(row):
-        message = f"a scale or bias of shape {list(parameter.shape)} for rows of shape {list(row)} is not supported"
+        message = f"a scale or bias of shape {list(parameter.shape)} for normalized axes of shape {list(row)} is not supported"
         raise NodeProblem("input", message)
     return node.emit.broadcast(parameter, row)
 
 
 @table("LRN")
-def lrn(node: Node) -> Value:
+def lrn(node: OnnxNode) -> ImportedValue:
     return node.emit(
         dl.LrnOp,
         node[0],
@@ -117,69 +122,71 @@ def lrn(node: Node) -> Value:
     )
 
 
-def _moments(node: Node, x: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
-    """`x - mean`, the mean and the variance along `axes`, which stay with size 1."""
+def _moments(node: OnnxNode, x: ImportedValue, axes: Sequence[int]) -> tuple[ImportedValue, ImportedValue, ImportedValue]:
+    """Return `x - mean`, the mean and the variance along `axes`, which are kept with size 1."""
     emit = node.emit
     mean = emit(dl.ReduceMeanOp, x, axes=axes, keepdims=True)
-    centred = emit(dl.SubOp, x, mean)
-    return centred, mean, emit(dl.ReduceMeanOp, emit(dl.MulOp, centred, centred), axes=axes, keepdims=True)
+    centered = emit(dl.SubOp, x, mean)
+    return centered, mean, emit(dl.ReduceMeanOp, emit(dl.MulOp, centered, centered), axes=axes, keepdims=True)
 
 
-def _standardised(node: Node, x: Value, axes: Sequence[int]) -> Value:
-    """`(x - mean) / √(variance + epsilon)` along `axes`."""
+def _standardize(node: OnnxNode, x: ImportedValue, axes: Sequence[int]) -> ImportedValue:
+    """Return `(x - mean) / √(variance + epsilon)` along `axes`."""
     emit = node.emit
-    centred, _, variance = _moments(node, x, axes)
-    return emit(dl.MulOp, centred, emit(dl.RsqrtOp, emit(dl.AddOp, variance, emit.scalar(node.real("epsilon", 1e-5), x))))
+    centered, _, variance = _moments(node, x, axes)
+    return emit(dl.MulOp, centered, emit(dl.RsqrtOp, emit(dl.AddOp, variance, emit.scalar(node.real("epsilon", 1e-5), x))))
 
 
-def _scaled_channels(node: Node, x: Value, scale: Value, bias: Value) -> Value:
-    def along_channels(v: Value) -> Value:
-        return node.emit.wide(node.emit.reshape(v, (*v.shape, *(1,) * (x.rank - 2))))
+def _scaled_channels(node: OnnxNode, x: ImportedValue, scale: ImportedValue, bias: ImportedValue) -> ImportedValue:
+    def along_channels(v: ImportedValue) -> ImportedValue:
+        return node.emit.widen(node.emit.reshape(v, (*v.shape, *(1,) * (x.rank - 2))))
 
     scaled = node.emit(dl.AddOp, node.emit(dl.MulOp, x, along_channels(scale)), along_channels(bias))
     return node.emit.cast(scaled, scale.element_type)
 
 
 @table("InstanceNormalization")
-def instance_normalization(node: Node) -> Value:
-    x = node.emit.wide(node[0])
-    return _scaled_channels(node, _standardised(node, x, range(2, x.rank)), node[1], node[2])
+def instance_normalization(node: OnnxNode) -> ImportedValue:
+    x = node.emit.widen(node[0])
+    return _scaled_channels(node, _standardize(node, x, range(2, x.rank)), node[1], node[2])
 
 
 @table("GroupNormalization", since=18)
-def group_normalization(node: Node) -> Value:
+def group_normalization(node: OnnxNode) -> ImportedValue:
     node.ignore("stash_type")
-    emit, x, scale, bias, groups = node.emit, node.emit.wide(node[0]), node[1], node[2], node.integer("num_groups")
+    emit, x, scale, bias, groups = node.emit, node.emit.widen(node[0]), node[1], node[2], node.integer("num_groups")
     if x.rank < 2 or groups < 1:
-        raise ModelError(f"{node.place}: expected [N, C, ...] and a positive num_groups, got {list(x.shape)} and {groups}")
+        raise ModelError(
+            f"{node.description}: expected [N, C, ...] and a positive num_groups, got {list(x.shape)} and {groups}"
+        )
     batch, channels, *spatial = x.shape
     if node.opset < 21:
-        # Scale and bias of a group, each for all of its channels.
+        # One scale and bias per group, repeated for its channels.
         scale, bias = (
             emit.reshape(emit.broadcast(emit.reshape(v, (groups, 1)), (groups, channels // groups)), (channels,))
             for v in (scale, bias)
         )
     rows: tuple[Size, ...] = (batch, groups, channels // groups * product(spatial))
-    normal = emit.reshape(_standardised(node, emit.reshape(x, rows), (2,)), x.shape)
+    normal = emit.reshape(_standardize(node, emit.reshape(x, rows), (2,)), x.shape)
     return _scaled_channels(node, normal, scale, bias)
 
 
 @table("MeanVarianceNormalization", since=13)
-def mean_variance_normalization(node: Node) -> Value:
-    emit, x, axes = node.emit, node.emit.wide(node[0]), node.integers("axes", (0, 2, 3))
-    centred, _, variance = _moments(node, x, axes)
+def mean_variance_normalization(node: OnnxNode) -> ImportedValue:
+    emit, x, axes = node.emit, node.emit.widen(node[0]), node.integers("axes", (0, 2, 3))
+    centered, _, variance = _moments(node, x, axes)
     deviation = emit(dl.SqrtOp, variance)
-    made = emit(dl.DivOp, centred, emit(dl.AddOp, deviation, emit.scalar(1e-9, x)))
-    return emit.cast(made, node[0].element_type)
+    result = emit(dl.DivOp, centered, emit(dl.AddOp, deviation, emit.scalar(1e-9, x)))
+    return emit.cast(result, node[0].element_type)
 
 
 @table("LpNormalization")
-def lp_normalization(node: Node) -> Value:
-    emit, x, order = node.emit, node.emit.wide(node[0]), node.integer("p", 2)
+def lp_normalization(node: OnnxNode) -> ImportedValue:
+    emit, x, order = node.emit, node.emit.widen(node[0]), node.integer("p", 2)
     if order not in (1, 2):
         raise NodeProblem("attribute", f"p = {order}; supported: 1, 2")
     axis = node.axis(node.integer("axis", -1), x.rank)
     norm = emit(dl.ReduceL1Op if order == 1 else dl.ReduceL2Op, x, axes=(axis,), keepdims=True)
-    # What has no length stays as it is.
+    # Zero vectors are unchanged.
     divisor = emit(dl.SelectOp, emit(dl.EqualOp, norm, emit.scalar(0.0, x)), emit.scalar(1.0, x), norm)
     return emit.cast(emit(dl.DivOp, x, divisor), node[0].element_type)

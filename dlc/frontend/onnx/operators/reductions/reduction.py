@@ -5,16 +5,16 @@ from __future__ import annotations
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, normalized_axes
 from dlc.dialects.dl.dtypes import is_float
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.registry import Converter, Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import Converter, ConverterTable
 from dlc.ir import f64
 
-table = Table()
+table = ConverterTable()
 
 
-def _axes(node: Node, as_input: bool) -> tuple[int, ...]:
-    """The reduced axes: all where none are given, or none where the operator says so."""
+def _axes(node: OnnxNode, as_input: bool) -> tuple[int, ...]:
+    """Return the reduced axes: all if none are specified, or none with noop_with_empty_axes."""
     axes: tuple[int, ...] = ()
     if not as_input:
         axes = node.integers("axes", ())
@@ -28,10 +28,10 @@ def _axes(node: Node, as_input: bool) -> tuple[int, ...]:
 
 
 def _reduce(op: type[DlOp], as_input: bool) -> Converter:
-    def convert(node: Node) -> Value:
+    def convert(node: OnnxNode) -> ImportedValue:
         keepdims = node.flag("keepdims", True)
         axes = _axes(node, as_input)
-        # Without axes what is done to each element is done all the same: |x|, x², log eˣ.
+        # Without axes the elementwise part still applies: |x|, x², log eˣ.
         if not axes and op in (dl.ReduceSumOp, dl.ReduceMaxOp, dl.ReduceMinOp, dl.ReduceProdOp, dl.ReduceMeanOp):
             return node[0]
         x, emit = node[0], node.emit
@@ -54,7 +54,7 @@ for _name, _op in {
 
 
 def _arg(op: type[DlOp]) -> Converter:
-    def convert(node: Node) -> Value:
+    def convert(node: OnnxNode) -> ImportedValue:
         axis = node.axis(node.integer("axis", 0), node[0].rank)
         return node.emit(
             op, node[0], axis=axis, keepdims=node.flag("keepdims", True), select_last=node.flag("select_last_index")

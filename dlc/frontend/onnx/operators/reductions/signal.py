@@ -1,4 +1,4 @@
-"""Fourier transforms; the matrix of mel bands, made at import."""
+"""Fourier transforms, and the mel weight matrix, which is computed at import."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from onnx import TensorProto
 from dlc.dialects import dl
 from dlc.dialects.dl.base import Array
 from dlc.errors import ModelError
-from dlc.frontend.emit import Value
-from dlc.frontend.onnx.node import Node
-from dlc.frontend.onnx.operators.movement.joining import padded
-from dlc.frontend.onnx.registry import Table
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.operators.movement.slicing import pad_tensor
+from dlc.frontend.onnx.registry import ConverterTable
 from dlc.frontend.onnx.tensors import dtype_of
 
-table = Table()
+table = ConverterTable()
 
 
-def _transformed(node: Node, x: Value, axis: int, length: int, inverse: bool = False, onesided: bool = False) -> Value:
-    """The transform of [..., parts] along an axis, its result with the parts of numbers last, too."""
-    emit, parts = node.emit, _parts(node, x)
+def _fourier_transform(
+    node: OnnxNode, x: ImportedValue, axis: int, length: int, inverse: bool = False, onesided: bool = False
+) -> ImportedValue:
+    """Transform [..., components] along an axis; the last axis holds real and imaginary components."""
+    emit, components = node.emit, _components(node, x)
     order = [a for a in range(x.rank) if a not in (axis, x.rank - 1)] + [x.rank - 1, axis]
-    # The bins of complex numbers are no mirror images: it takes all to have the first of them.
-    half = onesided and (parts == 1 or inverse)
+    # The spectrum of complex input is not symmetric: compute all bins, then slice.
+    half = onesided and (components == 1 or inverse)
     rows = emit.transpose(x, order)
     y = emit(dl.DftOp, rows, length=length, inverse=inverse or None, onesided=half or None)
     if onesided and not half:
@@ -30,51 +32,53 @@ def _transformed(node: Node, x: Value, axis: int, length: int, inverse: bool = F
     return emit.transpose(y, [order.index(a) for a in range(x.rank)])
 
 
-def _parts(node: Node, x: Value) -> int:
-    parts = x.shape[-1] if x.rank > 1 else None
-    if parts not in (1, 2):
-        raise ModelError(f"{node.place}: expected [..., 1] (real) or [..., 2] (complex), got {list(x.shape)}")
-    return int(parts)
+def _components(node: OnnxNode, x: ImportedValue) -> int:
+    components = x.shape[-1] if x.rank > 1 else None
+    if components not in (1, 2):
+        raise ModelError(f"{node.description}: expected [..., 1] (real) or [..., 2] (complex), got {list(x.shape)}")
+    return int(components)
 
 
 @table("DFT", since=17)
-def dft(node: Node) -> Value:
-    x, parts = node[0], _parts(node, node[0])
+def dft(node: OnnxNode) -> ImportedValue:
+    x, components = node[0], _components(node, node[0])
     inverse, onesided = node.flag("inverse"), node.flag("onesided")
-    given = node.number(2, "axis") if node.get(2) is not None else -2
-    axis = node.axis(node.integer("axis", 1) if node.opset < 20 else int(given), x.rank)
+    axis_input = node.number(2, "axis") if node.get(2) is not None else -2
+    axis = node.axis(node.integer("axis", 1) if node.opset < 20 else int(axis_input), x.rank)
     size, real_result = int(x.shape[axis]), onesided and inverse
     default = 2 * (size - 1) if real_result else size
     length = int(node.number(1, "dft_length")) if node.get(1) is not None else default
-    if length < 1 or axis == x.rank - 1 or (real_result and parts == 1):
-        raise ModelError(f"{node.place}: no transform of length {length} along axis {axis} of {list(x.shape)}")
+    if length < 1 or axis == x.rank - 1 or (real_result and components == 1):
+        raise ModelError(f"{node.description}: cannot transform length {length} along axis {axis} of shape {list(x.shape)}")
     high = [0] * x.rank
     high[axis] = (length // 2 + 1 if real_result else length) - size
-    return _transformed(node, padded(node, x, [0] * x.rank, high), axis, length, inverse, onesided)
+    return _fourier_transform(node, pad_tensor(node, x, [0] * x.rank, high), axis, length, inverse, onesided)
 
 
 @table("STFT", since=17)
-def stft(node: Node) -> Value:
+def stft(node: OnnxNode) -> ImportedValue:
     emit, x, step, window = node.emit, node[0], int(node.number(1, "frame_step")), node.get(2)
     if x.rank == 2:
         x = emit.reshape(x, (*x.shape, 1))
-    given = node.get(3)
-    length = int(node.number(3, "frame_length")) if given is not None else int(window.shape[0] if window else 0)
+    axis_input = node.get(3)
+    length = int(node.number(3, "frame_length")) if axis_input is not None else int(window.shape[0] if window else 0)
     total = int(x.shape[1])
     if x.rank != 3 or not 0 < length <= total or step < 1:
-        raise ModelError(f"{node.place}: no frames of {length}, {step} apart, in a signal of shape {list(x.shape)}")
+        raise ModelError(
+            f"{node.description}: frames of length {length} with step {step} do not fit a signal of shape {list(x.shape)}"
+        )
     places = np.arange(0, total - length + 1, step)[:, np.newaxis] + np.arange(length)
     frames = emit(dl.GatherOp, x, emit.constant(places, np.int64, f"{node.proto.output[0]}_places"), axis=1)
     if window is not None:
         frames = emit(dl.MulOp, frames, emit.reshape(window, (length, 1)))
-    return _transformed(node, frames, 2, length, onesided=node.flag("onesided", True))
+    return _fourier_transform(node, frames, 2, length, onesided=node.flag("onesided", True))
 
 
 @table("MelWeightMatrix", since=17)
-def mel_weight_matrix(node: Node) -> Value:
+def mel_weight_matrix(node: OnnxNode) -> ImportedValue:
     bands, length, rate = (int(node.number(k, what)) for k, what in enumerate(("num_mel_bins", "dft_length", "sample_rate")))
     low, high = (2595 * float(np.log10(1 + node.number(k, "edges") / 700)) for k in (3, 4))
-    # The edges of the bands lie at equal distances in mel; each band rises from its first to its second and falls to its third.
+    # Band edges are equidistant in mel; each band rises from its first edge to its second and falls to its third.
     edges = 700 * (10 ** ((low + np.arange(bands + 2) * (high - low) / (bands + 2)) / 2595) - 1)
     places = ((length + 1) * edges // rate).astype(np.int64)
     first, middle, last = places[:-2], places[1:-1], places[2:]

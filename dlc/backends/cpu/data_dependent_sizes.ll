@@ -1,0 +1,202 @@
+; Execution of programs with data-dependent sizes, in calls from Python (sizing.py): when a size becomes known, the numbers that
+; depend on it are recomputed here; Python is involved only if memory is too small.
+;
+; Operations and fills are those of call.ll. Structures, in memory order:
+;
+;   decision    {i64 code, slot, offset, on, low, high, same}: when the records end with this code, the i64 at
+;               slots[slot] + offset is the next data-dependent size, and execution resumes `on` bytes from the first record.
+;               The size must be in `low` … `high`, and equal to size number `same` unless that is negative.
+;   room        {i64 number, bytes}: a result takes #number bytes; `bytes` are allocated for it
+
+%Sizing = type {
+  ptr,         ;  0 operations
+  i64,         ;  1 number of operations
+  ptr,         ;  2 fills
+  i64,         ;  3 number of fills
+  ptr,         ;  4 decisions
+  i64,         ;  5 number of decisions
+  i64,         ;  6 number of size arguments
+  ptr,         ;  7 the values of data-dependent sizes that are not known yet
+  i64,         ;  8 index of the number that is the arena size in bytes
+  i64,         ;  9 number of results
+  ptr,         ; 10 records
+  ptr,         ; 11 the size arguments, then the data-dependent sizes; negative: not known
+  ptr,         ; 12 the numbers of the call
+  ptr,         ; 13 a room for each result
+  i64          ; 14 allocated bytes of the arena
+}
+
+; Like dlc_execute, but handles decisions. It returns the code of a decision if Python must handle it: the memory is too small, or
+; the program does not support the size. The size is -1 then.
+define i64 @dlc_execute_deciding(ptr %sizing, ptr %from, i64 %limit, ptr %slots, ptr %pool) {
+entry:
+  %decisions.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 4
+  %decision.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 5
+  %records.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 10
+  %decisions = load ptr, ptr %decisions.at
+  %decision.count = load i64, ptr %decision.count.at
+  %records = load ptr, ptr %records.at
+  br label %run
+
+run:
+  %record = phi ptr [ %from, %entry ], [ %following, %on ]
+  %ended = call i64 @dlc_execute(ptr %record, i64 %limit, ptr %slots, ptr %pool)
+  br label %look
+
+look:
+  %k = phi i64 [ 0, %run ], [ %k.next, %another ]
+  %none = icmp eq i64 %k, %decision.count
+  br i1 %none, label %end, label %compare
+
+compare:
+  %decision = getelementptr [7 x i64], ptr %decisions, i64 %k
+  %code = load i64, ptr %decision
+  %k.next = add i64 %k, 1
+  %is.it = icmp eq i64 %code, %ended
+  br i1 %is.it, label %decide, label %another
+
+another:
+  br label %look
+
+decide:
+  %decided = call i1 @decided(ptr %sizing, ptr %decision, i64 %k, ptr %slots)
+  br i1 %decided, label %on, label %end
+
+on:
+  %on.at = getelementptr i64, ptr %decision, i64 3
+  %distance = load i64, ptr %on.at
+  %following = getelementptr i8, ptr %records, i64 %distance
+  br label %run
+
+end:
+  ret i64 %ended
+}
+
+; Updates the slots after a size has become known; returns whether it succeeded.
+define private i1 @decided(ptr %sizing, ptr %decision, i64 %k, ptr %slots) {
+entry:
+  %failed = alloca i64
+  %slot.at = getelementptr i64, ptr %decision, i64 1
+  %offset.at = getelementptr i64, ptr %decision, i64 2
+  %low.at = getelementptr i64, ptr %decision, i64 4
+  %high.at = getelementptr i64, ptr %decision, i64 5
+  %same.at = getelementptr i64, ptr %decision, i64 6
+  %given.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 6
+  %sizes.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 11
+  %slot = load i64, ptr %slot.at
+  %offset = load i64, ptr %offset.at
+  %low = load i64, ptr %low.at
+  %high = load i64, ptr %high.at
+  %same = load i64, ptr %same.at
+  %given = load i64, ptr %given.at
+  %sizes = load ptr, ptr %sizes.at
+  %base.at = getelementptr ptr, ptr %slots, i64 %slot
+  %base = load ptr, ptr %base.at
+  %count.at = getelementptr i8, ptr %base, i64 %offset
+  %count = load i64, ptr %count.at
+  %place = add i64 %given, %k
+  %size.at = getelementptr i64, ptr %sizes, i64 %place
+  %before = load i64, ptr %size.at
+  %is.known = icmp eq i64 %count, %before
+  br i1 %is.known, label %yes, label %range
+
+range:
+  store i64 -1, ptr %size.at
+  %under = icmp slt i64 %count, %low
+  %over = icmp sgt i64 %count, %high
+  %outside = or i1 %under, %over
+  br i1 %outside, label %no, label %equal
+
+equal:
+  %free = icmp slt i64 %same, 0
+  br i1 %free, label %forget, label %twin
+
+twin:
+  %twin.at = getelementptr i64, ptr %sizes, i64 %same
+  %other = load i64, ptr %twin.at
+  %is.same = icmp eq i64 %other, %count
+  br i1 %is.same, label %forget, label %no
+
+forget:
+  %undecided.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 7
+  %decision.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 5
+  %undecided = load ptr, ptr %undecided.at
+  %decision.count = load i64, ptr %decision.count.at
+  store i64 %count, ptr %size.at
+  %first = add i64 %k, 1
+  br label %forget.one
+
+forget.one:
+  %later = phi i64 [ %first, %forget ], [ %later.next, %forgotten ]
+  %all.forgotten = icmp eq i64 %later, %decision.count
+  br i1 %all.forgotten, label %settle, label %forgotten
+
+forgotten:
+  %assumed.at = getelementptr i64, ptr %undecided, i64 %later
+  %later.place = add i64 %given, %later
+  %later.at = getelementptr i64, ptr %sizes, i64 %later.place
+  %assumed = load i64, ptr %assumed.at
+  store i64 %assumed, ptr %later.at
+  %later.next = add i64 %later, 1
+  br label %forget.one
+
+settle:
+  %operation.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 1
+  %numbers.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 12
+  %operations = load ptr, ptr %sizing
+  %operation.count = load i64, ptr %operation.count.at
+  %numbers = load ptr, ptr %numbers.at
+  %code = call i64 @compute(ptr %operations, i64 %operation.count, ptr %numbers, ptr %sizes, ptr %failed)
+  %computed = icmp eq i64 %code, 0
+  br i1 %computed, label %room, label %forget.it
+
+room:
+  %arena.number.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 8
+  %result.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 9
+  %rooms.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 13
+  %arena.room.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 14
+  %arena.number = load i64, ptr %arena.number.at
+  %result.count = load i64, ptr %result.count.at
+  %rooms = load ptr, ptr %rooms.at
+  %arena.room = load i64, ptr %arena.room.at
+  %arena.bytes.at = getelementptr i64, ptr %numbers, i64 %arena.number
+  %arena.bytes = load i64, ptr %arena.bytes.at
+  %arena.fits = icmp ule i64 %arena.bytes, %arena.room
+  br i1 %arena.fits, label %next.result, label %forget.it
+
+next.result:
+  %r = phi i64 [ 0, %room ], [ %r.next, %result ]
+  %all.fit = icmp eq i64 %r, %result.count
+  br i1 %all.fit, label %fill, label %result
+
+result:
+  %number.at = getelementptr [2 x i64], ptr %rooms, i64 %r
+  %room.at = getelementptr [2 x i64], ptr %rooms, i64 %r, i64 1
+  %number = load i64, ptr %number.at
+  %bytes.there = load i64, ptr %room.at
+  %bytes.at = getelementptr i64, ptr %numbers, i64 %number
+  %bytes = load i64, ptr %bytes.at
+  %r.next = add i64 %r, 1
+  %fits = icmp ule i64 %bytes, %bytes.there
+  br i1 %fits, label %next.result, label %forget.it
+
+fill:
+  %fills.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 2
+  %fill.count.at = getelementptr %Sizing, ptr %sizing, i64 0, i32 3
+  %arena.at = getelementptr ptr, ptr %slots, i64 1
+  %fills = load ptr, ptr %fills.at
+  %fill.count = load i64, ptr %fill.count.at
+  %arena = load ptr, ptr %arena.at
+  call void @fill(ptr %fills, i64 %fill.count, ptr %numbers, ptr %slots, ptr %arena)
+  br label %yes
+
+forget.it:
+  store i64 -1, ptr %size.at
+  br label %no
+
+yes:
+  ret i1 true
+
+no:
+  ret i1 false
+}

@@ -1,0 +1,192 @@
+"""Run blocks: each op is evaluated by the rule of its class, which the other files in this folder register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from dlc.backends.reference.values import Array, MemrefView, Value, describe, rank
+from dlc.errors import UnsupportedError
+from dlc.ir import Attribute, Block, Operation, SSAValue
+
+# (op, frame) → results of the op; a rule for an op without results returns ().
+Rule: TypeAlias = "Callable[[Any, Frame], Sequence[Value]]"
+# Called with an op that has run, its frame and its results.
+OpObserver: TypeAlias = "Callable[[Operation, Frame, Sequence[Value]], None]"
+ValueAdapter: TypeAlias = Callable[[Value, Attribute], Value]
+T = TypeVar("T")
+
+_RULES: dict[type[Operation], Rule] = {}
+
+
+def rule(*ops: type[Operation]) -> Callable[[Rule], Rule]:
+    """Register the decorated function as the rule of these op classes and their subclasses."""
+
+    def register(function: Rule) -> Rule:
+        for op in ops:
+            _RULES[op] = function
+        return function
+
+    return register
+
+
+def elementwise(table: Mapping[type[Operation], Callable[..., Any]]) -> None:
+    """Register NumPy functions as rules of ops with one result."""
+
+    def make(function: Callable[..., Any]) -> Rule:
+        return lambda op, frame: (function(*(frame.array(v) for v in op.operands)),)
+
+    for op, function in table.items():
+        _RULES[op] = make(function)
+
+
+def rule_of(op: Operation) -> Rule:
+    """Return the rule of an op; raises UnsupportedError if there is none."""
+    for cls in type(op).__mro__:
+        if cls in _RULES:
+            return _RULES[cls]
+    raise UnsupportedError(f"{describe(op)}: no evaluation rule; add one in dlc/backends/reference")
+
+
+class EvaluationContext:
+    """State that all frames of one evaluation share: functions, weights, cached facts about ops, and data-dependent sizes.
+
+    `rules` override the registered rules; `observer` is called after each op.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, Operation],
+        weights: Mapping[str, Array],
+        rules: Mapping[type[Operation], Rule] | None = None,
+        observer: OpObserver | None = None,
+    ) -> None:
+        self.functions = functions
+        self.weights = weights
+        self.rules = rules or {}
+        self.observer = observer
+        self.arenas: dict[Operation, Array] = {}
+        self.sizes: dict[str, int] = {}
+        self._steps: dict[Block, tuple[list[tuple[Operation, Rule]], Operation | None]] = {}
+        self._facts: dict[Hashable, Any] = {}
+
+    def steps(self, block: Block) -> tuple[list[tuple[Operation, Rule]], Operation | None]:
+        """Return the ops of a block with their rules, and its terminator."""
+        if block not in self._steps:
+            *ops, last = block.ops
+            self._steps[block] = [(op, self._observed(self.rules.get(type(op)) or rule_of(op))) for op in ops], last
+        return self._steps[block]
+
+    def _observed(self, rule: Rule) -> Rule:
+        """Wrap a rule so that the observer is called after it."""
+        observer = self.observer
+        if observer is None:
+            return rule
+
+        def run(op: Operation, frame: Frame) -> Sequence[Value]:
+            results = rule(op, frame)
+            observer(op, frame, results)
+            return results
+
+        return run
+
+    def derived(self, op: Operation, derive: Callable[..., T], *details: Hashable) -> T:
+        """Return `derive(op, *details)`, memoized, since an op in a loop is evaluated many times."""
+        key = (op, derive, details)
+        if key not in self._facts:
+            self._facts[key] = derive(op, *details)
+        return cast(T, self._facts[key])
+
+
+class Frame:
+    """Values by SSA name, for code that runs for the same points.
+
+    `points` is the number of points in lockstep, None outside a grid. `adapt` converts a value of the enclosing frame to this
+    frame, for example to a subset of its points.
+    """
+
+    def __init__(
+        self,
+        context: EvaluationContext,
+        points: int | None = None,
+        outer: Frame | None = None,
+        adapt: ValueAdapter | None = None,
+    ):
+        self.context = context
+        self.points = points
+        self.outer = outer
+        self.adapt = adapt
+        self.values: dict[SSAValue, Value] = {}
+        # If the points are work-items: the work-group of each, and the number of work-items per group.
+        self.groups: Array | None = None
+        self.items = 1
+
+    def __getitem__(self, name: SSAValue) -> Value:
+        value = self.values.get(name)
+        if value is None:
+            if self.outer is None:
+                raise KeyError(name)
+            value = self.outer[name]
+            if self.adapt is not None:
+                value = self.adapt(value, name.type)
+            self.values[name] = value
+        return value
+
+    def __setitem__(self, name: SSAValue, value: Value) -> None:
+        self.values[name] = value
+
+    def array(self, name: SSAValue) -> Array:
+        """Return the value of a scalar, vector or tensor."""
+        return cast(Array, self[name])
+
+    def view(self, name: SSAValue) -> MemrefView:
+        """Return the value of a memref."""
+        return cast(MemrefView, self[name])
+
+    def run(self, block: Block, arguments: Sequence[Value] = (), skip: frozenset[Operation] = frozenset()) -> list[Value]:
+        """Run a block except for the ops in `skip`; return the operands of its terminator."""
+        for name, value in zip(block.args, arguments, strict=True):
+            self.values[name] = value
+        steps, last = self.context.steps(block)
+        for op, execute in steps:
+            if op in skip:
+                continue
+            results = execute(op, self)
+            for name, value in zip(op.results, results, strict=True):
+                self.values[name] = value
+        if last is None or last in skip:
+            return []
+        return [self[v] for v in last.operands]
+
+    def subset(self, points: Array) -> Frame:
+        """Return a frame for some of this frame's points, given by index."""
+        inner = Frame(self.context, len(points), self, lambda value, t: select_points(value, t, points))
+        if self.groups is not None:
+            inner.groups, inner.items = self.groups[points], self.items
+        return inner
+
+    def items_of(self, groups: int, items: int) -> Frame:
+        """Return a frame for the work-items of this frame's points, each of which is a work-group."""
+        group_indices = np.repeat(np.arange(groups), items)
+        inner = self.subset(group_indices)
+        inner.groups, inner.items = group_indices, items
+        return inner
+
+    @property
+    def has_whole_groups(self) -> bool:
+        """Return whether the points consist of complete work-groups."""
+        return self.groups is None or len(self.groups) == self.items * len(np.unique(self.groups))
+
+
+def varies(value: Value, t: Attribute) -> bool:
+    """Return whether a value has one entry per point in lockstep."""
+    return np.ndim(value.offset) > 0 or np.ndim(value.origin) > 0 if isinstance(value, MemrefView) else value.ndim > rank(t)
+
+
+def select_points(value: Value, t: Attribute, points: Array) -> Value:
+    """Return the entries of some points."""
+    if not varies(value, t):
+        return value
+    return value.per_point(lambda x: x[points]) if isinstance(value, MemrefView) else value[points]

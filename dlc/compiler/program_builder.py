@@ -1,0 +1,156 @@
+"""Build an executable program: compile its kernels and plan its host program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+from dlc.backends.base import Executable, KernelBackend, ProgramParts
+from dlc.backends.cpu.backend import ObjectBackend
+from dlc.backends.read_host import is_dynamic, read_dynamic_host, read_host
+from dlc.compiler.compilation import Compilation
+from dlc.compiler.kernels import CompiledKernel, all_kernels, compile_kernels, require_supported_dtypes, symbol_of
+from dlc.compiler.lowering import Lowering, plan
+from dlc.compiler.tuning import Tuner, with_variant
+from dlc.errors import DeviceError, TooLargeError
+from dlc.instrument.operation_counts import flops, runs
+from dlc.instrument.provenance import dispatches, header, results_of
+from dlc.ir import ModuleOp, Operation, release_op
+from dlc.options import thread_count
+from dlc.passes.base import Stage
+from dlc.pipelines import KERNEL_STAGES
+from dlc.runtime.load import CompiledProgram
+from dlc.runtime.program.bounds import check_program
+from dlc.runtime.program.dynamic_program import DynamicProgram
+from dlc.runtime.program.host_program import HostProgram
+
+
+def build_program(
+    c: Compilation, backend: KernelBackend[Any, Any], rebuild_module: Callable[[], ModuleOp] | None = None
+) -> CompiledProgram | Executable:
+    """Compile the program now; `rebuild_module` imports its module again if a failed pass has to be reproduced.
+
+    Kernels that the device cannot hold are compiled again for a smaller variant of the target. Raises DeviceError, naming the
+    kernels, if these are too large as well, and UnsupportedError for dtypes that the target does not support.
+    """
+    return _ProgramBuilder(c, backend, rebuild_module).run()
+
+
+class _ProgramBuilder:
+    def __init__(
+        self, c: Compilation, backend: KernelBackend[Any, Any], rebuild_module: Callable[[], ModuleOp] | None = None
+    ) -> None:
+        self.c, self.backend = c, backend
+        self.lowering = Lowering(c, rebuild_module=rebuild_module)
+        self.lowering.to_kernels()
+        module = self.lowering.module
+        require_supported_dtypes(c, module)
+        self.layers, self.results, self.flops = dispatches(module), results_of(module), flops(module)
+        # The kernels before their stages. With dump_ir they are lowered in the module itself, so that dumps show all of it.
+        self.kernels = all_kernels(module if self.lowering.dump is None else module.clone())
+        # Set by plan_host.
+        self.program: HostProgram | DynamicProgram | None = None
+
+    def run(self) -> CompiledProgram | Executable:
+        lowering, backend = self.lowering, self.backend
+        compiled = self.compiled()
+        if self.c.recorder is not None:
+            self.c.recorder.modules["end"] = lowering.module
+        assert self.program is not None
+        made, compiled = self.assemble_program(self.program, compiled)
+        if self.c.recorder is not None:
+            self.c.recorder.result = made
+        counts = self.program.runs
+        for kernel in compiled:
+            kernel.note(self.c.report, backend, counts[kernel.name])
+            if self.c.recorder is not None and kernel.record is not None:
+                self.c.recorder.kernels[kernel.name] = kernel.record
+            if lowering.dump is not None:
+                headers = {kernel.name: header(kernel.name, self.layers.get(kernel.name, []))}
+                text = backend.show(backend.listing_formats[0], {kernel.name: kernel.text}, headers)
+                lowering.dump.kernel(kernel.name, backend.suffix, text)
+        if self.c.recorder is None:
+            release_op(lowering.module)
+        return made
+
+    def compiled(self) -> list[CompiledKernel]:
+        """Compile all kernels for the target itself, and plan the host program meanwhile: it does not depend on their code."""
+        lowering, stages = self.lowering, self.lowering.stages(kernels=True)
+        if lowering.dump is not None:
+            lowering.run(stages)
+            return self.code_of(all_kernels(lowering.module), self.backend, (), meanwhile=self.plan_host)
+        return self.code_of(self.kernels, self.backend, stages, self.variants(stages), self.plan_host)
+
+    def code_of(
+        self,
+        kernels: Sequence[Operation],
+        backend: KernelBackend[Any, Any],
+        stages: Sequence[Stage],
+        variants: dict[str, int] | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> list[CompiledKernel]:
+        self.c.tell("kernels")
+        chosen = {name: with_variant(stages, variant) for name, variant in (variants or {}).items()}
+        context = self.lowering.context
+        return compile_kernels(self.c, backend, kernels, lambda name: chosen.get(name, stages), context, meanwhile)
+
+    def variants(self, stages: Sequence[Stage]) -> dict[str, int]:
+        """Return the tile-plan variants that measurements choose, by kernel."""
+        c, backend = self.c, self.backend
+        # Only kernels that are compiled to objects can be measured one at a time.
+        if not c.options.tune or not stages or not isinstance(backend, ObjectBackend):
+            return {}
+        threads, counts = thread_count(c.options.num_threads), runs(self.lowering.module)
+        tuner = Tuner(stages, backend.for_local_device(), self.lowering.context, threads, counts)
+        with c.report.timed("tuning"):
+            c.report.tuned += tuner.tune(self.lowering.module, c.options.tune, c.progress)
+        return {tuned.name: tuned.variant for tuned in c.report.tuned}
+
+    def assemble_program(
+        self, program: HostProgram | DynamicProgram, compiled: list[CompiledKernel]
+    ) -> tuple[CompiledProgram | Executable, list[CompiledKernel]]:
+        """Assemble the program; return it with the kernels that it was finally made of.
+
+        Kernels that the device cannot hold are compiled again for a smaller target. The size limit of a kernel can depend on
+        those
+        that are built with it, so that others may turn out to be too large afterwards.
+        """
+        c, backend = self.c, self.backend
+        smaller: KernelBackend[Any, Any] | None = None
+        reduced = set[str]()
+        while True:
+            c.tell(backend.compiler, f"{len(compiled)} kernels")
+            try:
+                with c.report.timed(backend.compiler):
+                    return backend.assemble(self.parts(program, compiled)), compiled
+            except TooLargeError as error:
+                smaller = smaller or self.backend.reduced_backend()
+                if smaller is None or reduced.issuperset(error.kernels):
+                    raise self.cannot_hold(error) from error
+                backend = smaller
+                rebuild_module = [k for k in self.kernels if symbol_of(k) in error.kernels]
+                reduced.update(map(symbol_of, rebuild_module))
+                stages = [s for s in plan(c.on(backend)) if s.name in KERNEL_STAGES]
+                compiled = [k for k in compiled if k.name not in error.kernels] + self.code_of(rebuild_module, backend, stages)
+
+    def parts(self, program: HostProgram | DynamicProgram, compiled: Sequence[CompiledKernel]) -> ProgramParts[Any]:
+        if isinstance(program, HostProgram):
+            check_program(program, {k.name for k in compiled})
+        origins = {k.name: tuple(dict.fromkeys(chain(*self.layers.get(k.name, ())))) for k in compiled}
+        # The FLOPs of kernels that were lowered before this compilation are unknown.
+        work = {k.name: self.flops.get(k.name, 0) for k in compiled}
+        codes = [k.code for k in compiled]
+        results = {k.name: self.results.get(k.name, ()) for k in compiled}
+        return ProgramParts(self.c.program.name, program, codes, self.lowering.weights, origins, results, work, self.c.options)
+
+    def plan_host(self) -> None:
+        self.lowering.host()
+        module = self.lowering.module
+        self.program = read_dynamic_host(module) if is_dynamic(module) else read_host(module)
+
+    def cannot_hold(self, error: TooLargeError) -> DeviceError:
+        lines = [
+            f"kernel {name} ({', '.join(self.layers.get(name, [()])[0])}): {reason}" for name, reason in error.kernels.items()
+        ]
+        return DeviceError(f"{self.c.program.name}: {self.backend} cannot hold\n  " + "\n  ".join(lines))

@@ -1,0 +1,91 @@
+"""Check programs with data-dependent sizes segment by segment, for the sizes that given inputs determine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dlc.backends.reference import evaluate
+from dlc.compiler.compilation import Compilation
+from dlc.compiler.segments import HostControlFlow, Segment, Segments, split
+from dlc.dialects.dl.base import Array, shape_of
+from dlc.dialects.dl.data_dependent.selection import BindSizeOp
+from dlc.dialects.dl.programs.binding import bound_op
+from dlc.dialects.dl.programs.size_ranges import equal_sizes, size_ranges
+from dlc.dialects.entry import entry_of
+from dlc.dims import SizeRange, bind_sizes, substitute
+from dlc.ir import Block, ModuleOp, SSAValue
+from dlc.passes.dl.programs.selection_counts import decompose_selections
+from dlc.passes.transformations.expand_transformations import expand_for_evaluation
+from dlc.runtime.program.dynamic_program import OutOfDomainError
+
+# Checks the compilation of a segment on its inputs.
+CheckSegment = Callable[[Compilation, Sequence[Array]], object]
+
+
+def check_segments(c: Compilation, arrays: Sequence[Array], check: CheckSegment) -> list[Array]:
+    """Return the outputs of a program for these inputs; each segment is checked on its own inputs first."""
+    module = decompose_selections(expand_for_evaluation(c.program.module))
+    return _SegmentChecker(c, module, check).run(split(replace(c.program, module=module)), arrays)
+
+
+class _SegmentChecker:
+    def __init__(self, c: Compilation, module: ModuleOp, check: CheckSegment) -> None:
+        self.c, self.check = c, check
+        self.ranges, self.equal = size_ranges(module), equal_sizes(module)
+        self.sizes: dict[str, int] = {}
+        self.seen: set[Segment] = set()
+
+    def run(self, segments: Segments, arrays: Sequence[Array]) -> list[Array]:
+        main = entry_of(segments.program.module).body.block
+        values: dict[SSAValue, Array] = {}
+        self.bind(values, main.args, arrays)
+        for step in segments.steps:
+            inputs = [values[v] for v in step.inputs]
+            match step:
+                case Segment():
+                    self.bind(values, step.outputs, self.segment(step, inputs))
+                case HostControlFlow():
+                    self.bind(values, step.outputs, self.control(step, inputs, values))
+                case _ if isinstance(step.op, BindSizeOp):
+                    self.set_size(step.op.symbol, int(inputs[0]))
+                case _:
+                    self.bind(values, step.outputs, step.op.evaluate(*inputs))
+        assert main.last_op is not None
+        return [values[v] for v in main.last_op.operands]
+
+    def bind(self, values: dict[SSAValue, Array], names: Sequence[SSAValue], arrays: Sequence[Array]) -> None:
+        """Bind values to arrays, and their symbolic dimensions to sizes."""
+        for name, array in zip(names, arrays, strict=True):
+            values[name] = np.asarray(array)
+            bind_sizes(shape_of(name), values[name].shape, self.sizes)
+            expected = tuple(substitute(size, self.sizes) for size in shape_of(name))
+            if values[name].shape != expected:
+                raise OutOfDomainError(f"{self.c.program.name}: a value of shape {values[name].shape}, expected {expected}")
+
+    def set_size(self, symbol: str, number: int) -> None:
+        """Bind a data-dependent size. Raises OutOfDomainError for a size that the program does not support."""
+        self.sizes[symbol] = number
+        if number not in self.ranges.get(symbol, SizeRange()) or number != self.sizes[self.equal.get(symbol, symbol)]:
+            raise OutOfDomainError(
+                f"{self.c.program.name}: the data-dependent size {symbol} is {number}, outside of its domain"
+            )
+
+    def segment(self, segment: Segment, inputs: Sequence[Array]) -> Sequence[Array]:
+        known = segment.program.with_sizes(self.sizes)
+        if segment not in self.seen:
+            self.seen.add(segment)
+            self.check(self.c.of(known, self.c.options), inputs)
+        return evaluate(known.module, inputs, known.weights)
+
+    def control(self, step: HostControlFlow, inputs: Sequence[Array], values: dict[SSAValue, Array]) -> Sequence[Array]:
+        own = bound_op(step.op, [a.shape for a in inputs], self.sizes)
+        bodies = dict(zip(own.blocks, step.op.blocks, strict=True))
+
+        def run(block: Block, arguments: Sequence[Array]) -> Sequence[Array]:
+            segments, captured = step.bodies[bodies[block]]
+            return self.run(segments, [*map(np.asarray, arguments), *(values[v] for v in captured)])
+
+        return own.execute(inputs, run)

@@ -1,0 +1,102 @@
+"""Cumulative sums and products along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dlc.dialects.dl.arithmetic.activation import cast_to, widen_floats
+from dlc.dialects.dl.base import Array, Tensor, element_type_of, flag, normalized_axes, number, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import is_bool
+from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.library_kernels.axis_scans import AccumulateOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp
+from dlc.dialects.dl.reductions.composite import in_wide_type
+from dlc.dims import product
+from dlc.errors import DTypeError
+from dlc.ir import (
+    BoolAttr,
+    IntegerAttr,
+    SSAValue,
+    TensorType,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
+
+
+class CumulativeOp(Composite):
+    """A cumulative reduction along `axis`, from the end if `reverse`; the element itself is not included if `exclusive`.
+
+    (C1) `axis` is an axis of `x`; (C2) `x` is of floats or integers. Float operations are reassociated;
+    16-bit floats are computed in f32, integers wrap around.
+    """
+
+    # The combination, its NumPy function, and its identity element.
+    KIND: ClassVar[str]
+    UFUNC: ClassVar[Callable[..., Any]]
+    IDENTITY: ClassVar[int]
+
+    x = operand_def(TensorType)
+    axis = prop_def(IntegerAttr)
+    exclusive = opt_prop_def(BoolAttr)
+    reverse = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    @property
+    def cumulative_axis(self) -> int:
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
+
+    def infer(self) -> Sequence[Tensor]:
+        _ = self.cumulative_axis
+        if is_bool(element_type_of(self.x)):
+            raise DTypeError(f"{self.name}: element type i1; expected integers or floats, cast the operand (C2)")
+        return [tensor_type(shape_of(self.x), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        axis = self.cumulative_axis
+
+        def compute(x: Array) -> Array:
+            x = np.flip(x, axis) if flag(self.reverse) else x
+            if flag(self.exclusive) and x.shape[axis]:
+                first = np.full_like(x.take([0], axis), self.IDENTITY)
+                x = np.concatenate([first, x.take(range(x.shape[axis] - 1), axis)], axis)
+            total = type(self).UFUNC(x, axis, dtype=x.dtype)
+            return np.flip(total, axis) if flag(self.reverse) else total
+
+        return in_wide_type(self, compute, operands)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, axis = Build(self), self.cumulative_axis
+        x = widen_floats(b, operands[0])
+        size = shape_of(x)[axis]
+        outer_size, inner_size = (product(sizes) for sizes in (shape_of(x)[:axis], shape_of(x)[axis + 1 :]))
+        rows = b(ReshapeOp, x, shape=(outer_size, size, inner_size))
+        settings = {"exclusive": flag(self.exclusive), "reverse": flag(self.reverse)}
+        total = b(ReshapeOp, b(AccumulateOp, rows, kind=self.KIND, **settings), shape=shape_of(x))
+        return [cast_to(b, total, element_type_of(operands[0]))]
+
+
+@irdl_op_definition
+class CumsumOp(CumulativeOp):
+    """`y[…, j, …] = Σ x[…, k, …]` for `k ≤ j` along `axis`; `k < j` if `exclusive`, from the other end if `reverse`."""
+
+    name = "dl.cumsum"
+    KIND: ClassVar[str] = "add"
+    UFUNC: ClassVar[Callable[..., Any]] = np.cumsum
+    IDENTITY: ClassVar[int] = 0
+
+
+@irdl_op_definition
+class CumprodOp(CumulativeOp):
+    """`y[…, j, …] = Π x[…, k, …]` for `k ≤ j` along `axis`; `k < j` if `exclusive`, from the other end if `reverse`."""
+
+    name = "dl.cumprod"
+    KIND: ClassVar[str] = "mul"
+    UFUNC: ClassVar[Callable[..., Any]] = np.cumprod
+    IDENTITY: ClassVar[int] = 1

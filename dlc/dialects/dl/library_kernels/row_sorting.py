@@ -1,0 +1,261 @@
+"""Sorting kernels for rows of integers: sorting networks for many short rows, radix sort for long ones, and selection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import Array, DimsAttr, Tensor, element_type_of, flag, ints, rank_of, shape_of, sizes, tensor_type
+from dlc.dialects.dl.dtypes import is_integer
+from dlc.dialects.dl.interfaces import RowwiseKernel, is_unsigned
+from dlc.dialects.dl.movement.shaping import is_known_less
+from dlc.dims import Size
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import (
+    Attribute,
+    BoolAttr,
+    DenseArrayBase,
+    SSAValue,
+    TensorType,
+    f32,
+    f64,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
+
+# A network sorts several rows at once, one per SIMD lane: one vector of rows, or two if the L1 cache holds them, so that
+# independent comparisons overlap.
+_VECTOR_BYTES, _L1_BYTES = 64, 1 << 15
+
+
+def rows_per_network(n: int, element: Attribute) -> int:
+    """Return the number of rows of n elements that a sorting network sorts at once."""
+    vectors = 2 if 2 * n * _VECTOR_BYTES <= _L1_BYTES else 1
+    return vectors * _VECTOR_BYTES * 8 // scalar.bits(element)
+
+
+def _require(name: str, x: SSAValue, rank: int) -> tuple[Size, ...]:
+    """Return the shape of an operand of signed integers of this rank; raise DTypeError or ShapeError for any other."""
+    element = element_type_of(x)
+    if not is_integer(element) or is_unsigned(element):
+        raise DTypeError(f"{name}: x of {element}; expected signed integers")
+    shape = shape_of(x)
+    if rank_of(x) != rank:
+        raise ShapeError(f"{name}: x of shape {shape}; expected rank {rank}")
+    return shape
+
+
+@irdl_op_definition
+class NetworkSortOp(RowwiseKernel):
+    """Sorts `x` [a, n, c] along its middle axis with a sorting network, Batcher's merge exchange (Knuth, 5.2.2 M).
+
+    Ascending, or descending; NaN counts as the largest, -0 as below 0: see Note [Sorting integers]. The network sorts several
+    columns at once and takes n·log²(n)/4 comparisons, regardless of the data.
+    (C1) `x` is of signed integers, or floats of 32 or 64 bits, of rank 3; (C2) n is not 0, and static in a kernel.
+    """
+
+    name = "dl.network_sort"
+    x = operand_def(TensorType)
+    descending = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    @staticmethod
+    def takes(element: Attribute) -> bool:
+        """Return whether elements of a type are sorted without conversion to keys."""
+        return (is_integer(element) and not is_unsigned(element)) or element in (f32, f64)
+
+    def infer(self) -> Sequence[Tensor]:
+        element, shape = element_type_of(self.x), shape_of(self.x)
+        if not self.takes(element):
+            raise DTypeError(f"{self.name}: x of {element}; expected signed integers or floats of 32 or 64 bits")
+        if rank_of(self.x) != 3 or shape[1] == 0:
+            raise ShapeError(f"{self.name}: x of shape {shape}; expected rank 3 and a middle size other than 0 (C1, C2)")
+        return [tensor_type(shape, element)]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,) = operands
+        keys = x
+        if x.dtype.kind == "f":
+            bits = x.view(f"i{x.itemsize}")
+            keys = np.where(np.isnan(x), np.iinfo(bits.dtype).max, _ordered_bits(bits))
+        keys = np.sort(keys, axis=1)
+        keys = np.flip(keys, 1) if flag(self.descending) else keys
+        return _ordered_bits(keys).view(x.dtype) if x.dtype.kind == "f" else keys
+
+
+def _ordered_bits(bits: Array) -> Array:
+    """Convert the bits of floats to integers in the order of the floats, or back: the function is its own inverse."""
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+
+
+@dataclass(frozen=True)
+class RadixDigit:
+    """A range of bits of an integer; `flip` is XORed to make the digit of a signed integer ordered."""
+
+    shift: int
+    bits: int
+    flip: int = 0
+
+    def of(self, x: Array) -> Array:
+        return ((x.astype(np.int64) >> self.shift) & ((1 << self.bits) - 1)) ^ self.flip
+
+
+@irdl_op_definition
+class RadixSortOp(RowwiseKernel):
+    """Stable radix sort of the rows of `x` [a, n] by a range of bits; results: the sorted rows, and those before the last pass.
+
+    Digit k consists of the bits from `ends[k]` to `ends[k + 1]`; the lowest digit is sorted first. With `signed` the highest
+    bit is a sign. If it is also the sign of the elements, digits are those of the distance from the smallest element, from bit
+    `ends[0]` on. One pass counts all digits, and one more pass per digit in which elements differ permutes them.
+    (C1) `x` is of signed integers, of rank 2; (C2) `ends` ascend, by at most 16, within the width of the elements.
+    """
+
+    name = "dl.radix_sort"
+    x = operand_def(TensorType)
+    ends = prop_def(DenseArrayBase)
+    signed = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+    before = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        element, ends = element_type_of(self.x), ints(self.ends)
+        shape = _require(self.name, self.x, 2)
+        ascend = [0 < high - low <= 16 for low, high in pairwise(ends)]
+        if not ascend or not all(ascend) or min(ends) < 0 or max(ends) > scalar.bits(element):
+            raise ShapeError(f"dl.radix_sort: ends {list(ends)} for {element}; expected ascending bits, at most 16 apart (C2)")
+        return [tensor_type(shape, element)] * 2
+
+    @property
+    def digits(self) -> list[RadixDigit]:
+        *other_digits, last = (RadixDigit(low, high - low) for low, high in pairwise(ints(self.ends)))
+        return [*other_digits, replace(last, flip=1 << (last.bits - 1)) if flag(self.signed) else last]
+
+    @property
+    def by_distance(self) -> bool:
+        """Return whether digits are those of the distance from the smallest element."""
+        return flag(self.signed) and ints(self.ends)[-1] == scalar.bits(element_type_of(self.x))
+
+    def reference(self, *operands: Array) -> tuple[Array, ...]:
+        (x,) = (previous_order,) = operands
+        digits, minimum = self.digits, x.dtype.type(0)
+        if self.by_distance and x.size:
+            digits = [replace(digit, flip=0) for digit in digits]
+            minimum = x.min(axis=1, keepdims=True) >> digits[0].shift << digits[0].shift
+        for digit in digits:
+            previous_order, x = x, np.take_along_axis(x, np.argsort(digit.of(x - minimum), axis=1, kind="stable"), axis=1)
+        return x, previous_order
+
+
+@irdl_op_definition
+class SmallestKOp(RowwiseKernel):
+    """The `size` smallest elements of each row of `x` [a, n], ascending: [a, `size`].
+
+    A max-heap holds the smallest elements so far, so that most elements are compared with its root only if `size` is small.
+    (C1) `x` is of signed integers, of rank 2; (C2) `size` is at most n.
+    """
+
+    name = "dl.smallest_k"
+    x = operand_def(TensorType)
+    size = prop_def(DenseArrayBase | DimsAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        (rows, n), (size,) = _require(self.name, self.x, 2), sizes(self.size)
+        if is_known_less(size, 0) or is_known_less(n, size):
+            raise ShapeError(f"{self.name}: size {size} for rows of {n} elements; expected at most {n} (C2)")
+        return [tensor_type((rows, size), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.sort(operands[0], axis=1)[:, : int(sizes(self.size)[0])]
+
+
+@irdl_op_definition
+class OrderStatisticsOp(RowwiseKernel):
+    """The elements of each row of `x` [a, n] at given ranks of the sorted row: `y[a, k] = sorted(x[a])[ranks[k]]`.
+
+    Radix selection: elements are counted by the digits of their distance from the smallest, highest digit first; later digits
+    count only elements that share the digits of a searched element.
+    (C1) `x` is of signed integers, of rank 2; (C2) `ranks` are indices of a row, whose size is static in a kernel.
+    """
+
+    name = "dl.order_statistics"
+    x = operand_def(TensorType)
+    ranks = prop_def(DenseArrayBase)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        (rows, n), ranks = _require(self.name, self.x, 2), ints(self.ranks)
+        if any(rank < 0 or is_known_less(n, rank + 1) for rank in ranks):
+            raise ShapeError(f"{self.name}: ranks {list(ranks)} for rows of {n} elements (C2)")
+        return [tensor_type((rows, len(ranks)), element_type_of(self.x))]
+
+    @property
+    def digit_bits(self) -> int:
+        """The number of bits of a digit."""
+        # Each rank scans the counts of all digit values, which long rows amortize.
+        return _LONG_DIGIT_BITS if int(shape_of(self.x)[1]) >= 4 * _LONG_ROW_ELEMENTS else _DIGIT_BITS
+
+    def reference(self, *operands: Array) -> Array:
+        return np.sort(operands[0], axis=1)[:, list(ints(self.ranks))]
+
+
+# The counts of a digit stay in the L1 cache and are no longer than a row: 8 bits, or 11 for rows from 2^13 elements. Rows from
+# 2^19 elements exceed the caches: each digit value writes to a cache line and a page of its own then, and the misses of more
+# values cost more than another pass.
+_DIGIT_BITS, _LONG_DIGIT_BITS, _LONG_ROW_ELEMENTS, _UNCACHED_ROW_ELEMENTS = 8, 11, 1 << 13, 1 << 19
+
+
+def digit_ends(low: int, high: int, n: Size) -> list[int]:
+    """Divide the bits from `low` to `high` into digits of nearly equal width for rows of n elements; return their ends."""
+    is_long = isinstance(n, int) and _LONG_ROW_ELEMENTS <= n < _UNCACHED_ROW_ELEMENTS
+    count = -(-(high - low) // (_LONG_DIGIT_BITS if is_long else _DIGIT_BITS))
+    return [low + (high - low) * k // count for k in range(count + 1)]
+
+
+# The maximum size of the local buffer in which a network sorts its columns.
+_MAX_LOCAL_BYTES = 1 << 16
+
+
+def is_network_sort_faster(outer_size: Size, n: int, inner_size: Size, element: Attribute, bits: int) -> bool:
+    """Return whether a network sorts columns [outer, n, inner] faster than a radix sort by `bits` bits, by estimated cycles.
+
+    Symbolic sizes count as 1, so that columns are estimated to be sorted sequentially.
+    """
+    outer_size, inner_size = (size if isinstance(size, int) else 1 for size in (outer_size, inner_size))
+    if n * _VECTOR_BYTES > _MAX_LOCAL_BYTES:
+        return False
+    lanes = rows_per_network(n, element)
+    tiles = -(-outer_size // lanes) if inner_size == 1 else outer_size * -(-inner_size // lanes)
+    levels = (n - 1).bit_length()
+    exchanges = n * levels * (levels + 1) // 4
+    # 64-bit exchanges are a compare and two selects, since vectors lack 64-bit minimum and maximum.
+    network = tiles * exchanges * (10 if scalar.bits(element) == 64 else 5)
+    by_digits = outer_size * inner_size * sum(6 * n + (4 << high - low) for low, high in pairwise(digit_ends(0, bits, n)))
+    return network <= by_digits
+
+
+# Rank selection is used for at most this many ranks, in rows of at least this many elements.
+_MAX_SELECTED_RANKS, _MIN_SELECTION_ROW_ELEMENTS = 8, 512
+
+
+def is_rank_selection_faster(outer_size: Size, n: Size, inner_size: Size, element: Attribute, ranks: int) -> bool:
+    """Return whether selecting `ranks` order statistics is faster than sorting columns [outer, n, inner]."""
+    if not isinstance(n, int) or n < _MIN_SELECTION_ROW_ELEMENTS or ranks > _MAX_SELECTED_RANKS:
+        return False
+    return not is_network_sort_faster(outer_size, n, inner_size, element, scalar.bits(element))
+
+
+# The minimum ratio of elements to selected elements for which partial sorting is faster than sorting.
+_MIN_PARTIAL_SORT_RATIO = 8
+
+
+def is_partial_sort_faster(n: Size, size: Size) -> bool:
+    """Return whether selecting the smallest `size` of n elements is faster than sorting all; assumed for a symbolic size."""
+    return not isinstance(size, int) or _MIN_PARTIAL_SORT_RATIO * size <= (n if isinstance(n, int) else _LONG_ROW_ELEMENTS)

@@ -1,0 +1,147 @@
+"""Search in sorted rows, by comparison or binary search; and stable argsort for NumPy references."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.arithmetic.activation import cast_to
+from dlc.dialects.dl.arithmetic.logic import LessEqualOp, LessOp
+from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, flag, shape_of, tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contractions.contraction import is_known_different
+from dlc.dialects.dl.dtypes import is_bool, is_float
+from dlc.dialects.dl.interfaces import Body, Composite, GatherLike
+from dlc.dialects.dl.library_kernels.sort_keys import to_comparison_keys
+from dlc.dialects.dl.movement.shaping import ReshapeOp
+from dlc.dialects.dl.reductions.reduction import ReduceSumOp
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import (
+    Attribute,
+    BoolAttr,
+    SSAValue,
+    TensorType,
+    arith,
+    i1,
+    i32,
+    i64,
+    index,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    result_def,
+)
+
+
+def stable_order(x: Array, axis: int, descending: bool) -> Array:
+    """Return the stable argsort along an axis by NumPy; NaN counts as the largest."""
+    x = x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind not in "iu" else x
+    if not descending:
+        return np.argsort(x, axis, kind="stable")
+    # A stable argsort of the flipped array, flipped back, keeps the order of equal elements.
+    return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
+
+
+def _emit_is_before(body: Body, x: SSAValue, y: SSAValue, element: Attribute, descending: bool) -> SSAValue:
+    """Emit whether `x` precedes `y` in the sort order; NaN is the largest."""
+    is_less = scalar.compare(body, "gt" if descending else "lt", x, y, element)
+    if not is_float(element):
+        return is_less
+    largest, other = (x, y) if descending else (y, x)
+    is_only_first_nan = scalar.bit_and(
+        body, body(arith.CmpfOp(largest, largest, "uno")), body(arith.CmpfOp(other, other, "ord"))
+    )
+    return scalar.bit_or(body, is_less, is_only_first_nan)
+
+
+class SortedSearch(DlOp, ABC):
+    """A search of `values` in sorted rows of `x`.
+
+    (C1) `x` and `values` have one element type, not bool; (C2) they have equal axes except the last.
+    """
+
+    x = operand_def(TensorType)
+    values = operand_def(TensorType)
+    right = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    def infer(self) -> Sequence[Tensor]:
+        x, values, element = shape_of(self.x), shape_of(self.values), element_type_of(self.x)
+        if element != element_type_of(self.values) or is_bool(element):
+            types = f"x of {element}, values of {element_type_of(self.values)}"
+            raise DTypeError(f"{self.name}: {types}; expected one element type, not bool (C1)")
+        if not x or len(x) != len(values) or any(is_known_different(n, m) for n, m in zip(x[:-1], values[:-1], strict=True)):
+            raise ShapeError(f"{self.name}: shapes of values {values} and x {x}; expected equal axes except the last (C2)")
+        return [tensor_type(values, i64)]
+
+    def reference(self, *operands: Array) -> Array:
+        x, values = (a.astype(np.float32) if a.dtype.kind == "V" else a for a in operands)
+        result = np.empty(values.shape, np.int64)
+        for row in np.ndindex(*x.shape[:-1]):
+            result[row] = np.searchsorted(x[row], values[row], "right" if flag(self.right) else "left")
+        return result
+
+
+# Values are compared with all elements of rows up to this size, which is faster than a binary search.
+_MAX_COMPARED_ROW_BYTES = 512
+
+
+@irdl_op_definition
+class SearchsortedOp(SortedSearch, Composite):
+    """The insertion positions of `values` [.., n] in the ascending rows of `x` [.., m], as i64: NumPy's `searchsorted` per row.
+
+    The position is the number of elements that come before the value, or with `right` are equal as well. NaN counts as the
+    largest. The result for a row that is not sorted is unspecified. Short rows are compared with each value, long ones
+    searched.
+    (C1) `x` and `values` have one element type, not bool; (C2) they have equal axes except the last.
+    """
+
+    name = "dl.searchsorted"
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, (x, values) = Build(self), operands
+        *rows, size = shape_of(x)
+        if not isinstance(size, int) or size * scalar.bits(element_type_of(x)) > 8 * _MAX_COMPARED_ROW_BYTES:
+            return [b(BinarySearchOp, x, values, right=flag(self.right))]
+        row_keys = to_comparison_keys(b, b(ReshapeOp, x, shape=(*rows, 1, size)))
+        value_keys = to_comparison_keys(b, b(ReshapeOp, values, shape=(*shape_of(values), 1)))
+        comes_first = b(LessEqualOp if flag(self.right) else LessOp, row_keys, value_keys)
+        counts = b(ReduceSumOp, cast_to(b, comes_first, i32), axes=(len(rows) + 1,), keepdims=False)
+        return [cast_to(b, counts, i64)]
+
+
+@irdl_op_definition
+class BinarySearchOp(SortedSearch, GatherLike):
+    """`dl.searchsorted` by binary search, with unrolled steps.
+
+    (C1) `x` and `values` have one element type, not bool; (C2) they have equal axes except the last.
+    """
+
+    name = "dl.binary_search"
+
+    def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
+        """Emit Shar's binary search (Knuth, 6.2.1 C), whose steps are powers of two."""
+        *rows, _ = indices
+        size, element = int(shape_of(self.x)[-1]), element_type_of(self.x)
+        value = scalar.extract(body, sources[1], list(indices))
+        if size == 0:
+            return scalar.constant(body, 0, i64)
+
+        def comes_before(position: SSAValue) -> SSAValue:
+            sorted_element = scalar.extract(body, sources[0], [*rows, body(arith.IndexCastOp(position, index))])
+            if not flag(self.right):
+                return _emit_is_before(body, sorted_element, value, element, False)
+            is_after = _emit_is_before(body, value, sorted_element, element, False)
+            return body(arith.XOrIOp(is_after, scalar.constant(body, 1, i1)))
+
+        step = 1 << (size.bit_length() - 1)
+        first = comes_before(scalar.constant(body, step - 1, i64))
+        low = scalar.select(body, first, scalar.constant(body, size - step + 1, i64), scalar.constant(body, 0, i64))
+        while step := step // 2:
+            further = scalar.add(body, low, scalar.constant(body, step, i64))
+            position = scalar.add(body, low, scalar.constant(body, step - 1, i64))
+            low = scalar.select(body, comes_before(position), further, low)
+        return low

@@ -1,0 +1,225 @@
+"""Sorting and argsort along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.arithmetic.activation import cast_to
+from dlc.dialects.dl.arithmetic.logic import (
+    BitwiseAndOp,
+    BitwiseOrOp,
+    BitwiseXorOp,
+    ShiftLeftOp,
+    ShiftRightOp,
+)
+from dlc.dialects.dl.base import (
+    Array,
+    DimsAttr,
+    Tensor,
+    element_type_of,
+    flag,
+    normalized_axes,
+    number,
+    rank_of,
+    shape_of,
+    sizes,
+    tensor_type,
+)
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.creation import IotaOp
+from dlc.dialects.dl.dtypes import is_bool, is_float
+from dlc.dialects.dl.interfaces import Composite
+from dlc.dialects.dl.library_kernels.row_sorting import (
+    NetworkSortOp,
+    OrderStatisticsOp,
+    RadixSortOp,
+    SmallestKOp,
+    digit_ends,
+    is_network_sort_faster,
+    is_partial_sort_faster,
+    is_rank_selection_faster,
+)
+from dlc.dialects.dl.library_kernels.searchsorted import stable_order
+from dlc.dialects.dl.library_kernels.sort_keys import from_sort_keys, to_comparison_keys, to_sort_keys
+from dlc.dialects.dl.movement.indexing import GatherElementsOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp, SliceOp, TransposeOp, is_known_less
+from dlc.dims import Size, product
+from dlc.errors import ShapeError
+from dlc.ir import (
+    BoolAttr,
+    DenseArrayBase,
+    IntegerAttr,
+    IntegerType,
+    SSAValue,
+    TensorType,
+    i64,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
+
+
+class _Order(Composite):
+    """An op that orders elements along `axis`.
+
+    (C1) `axis` is an axis of `x`.
+    """
+
+    x = operand_def(TensorType)
+    axis = prop_def(IntegerAttr)
+    descending = opt_prop_def(BoolAttr)
+    result = result_def(TensorType)
+
+    @property
+    def sorted_axis(self) -> int:
+        return normalized_axes(self.name, [number(self.axis)], rank_of(self.x))[0]
+
+    @property
+    def is_descending(self) -> bool:
+        return flag(self.descending)
+
+
+@irdl_op_definition
+class SortOp(_Order):
+    """Sorts the elements along `axis`, ascending, or descending if `descending`; NaN counts as the largest, -0 as below 0.
+
+    (C1) `axis` is an axis of `x`. See Note [Sorting integers].
+    """
+
+    name = "dl.sort"
+
+    def infer(self) -> Sequence[Tensor]:
+        _ = self.sorted_axis
+        return [tensor_type(shape_of(self.x), element_type_of(self.x))]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,), axis = operands, self.sorted_axis
+        if is_float(element_type_of(self.x)):
+            # -0 and 0 compare equal and the sort is stable, so that a first sort by sign orders zeros.
+            by_sign = stable_order(np.where(np.signbit(x), 0, 1), axis, self.is_descending)
+            x = np.take_along_axis(x, by_sign, axis)
+        return np.take_along_axis(x, stable_order(x, axis, self.is_descending), axis)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, axis, (x,) = Build(self), self.sorted_axis, operands
+        shape = shape_of(x)
+        if 0 in shape or shape[axis] == 1:
+            return [b(ReshapeOp, x, shape=shape)]
+        n, element = shape[axis], element_type_of(x)
+        outer_size, inner_size, bits = product(shape[:axis]), product(shape[axis + 1 :]), scalar.bits(element)
+        has_network = isinstance(n, int) and NetworkSortOp.takes(element)
+        if has_network and is_network_sort_faster(outer_size, int(n), inner_size, element, bits):
+            columns = b(ReshapeOp, x, shape=(outer_size, n, inner_size))
+            return [b(ReshapeOp, b(NetworkSortOp, columns, descending=self.is_descending), shape=shape)]
+        keys = _sort_ascending(b, to_sort_keys(b, x, self.is_descending), axis)
+        return [from_sort_keys(b, keys, element, self.is_descending)]
+
+
+@irdl_op_definition
+class ArgsortOp(_Order):
+    """The stable argsort along `axis`, ascending, or descending if `descending`, as i64.
+
+    Equal elements keep their order; NaN counts as the largest. With `count`, only the first `count` indices.
+    (C1) `axis` is an axis of `x`; (C2) `count` is not negative and at most the size of the axis. See Note [Sorting integers].
+    """
+
+    name = "dl.argsort"
+    count = opt_prop_def(DenseArrayBase | DimsAttr)
+
+    @property
+    def result_size(self) -> Size:
+        """The size of the sorted axis of the result."""
+        return shape_of(self.x)[self.sorted_axis] if self.count is None else sizes(self.count)[0]
+
+    def infer(self) -> Sequence[Tensor]:
+        shape, axis, count = list(shape_of(self.x)), self.sorted_axis, self.result_size
+        if is_known_less(count, 0) or is_known_less(shape[axis], count):
+            raise ShapeError(f"dl.argsort: count {count} for an axis of {shape[axis]} elements (C2)")
+        shape[axis] = count
+        return [tensor_type(shape, i64)]
+
+    def reference(self, *operands: Array) -> Array:
+        (x,), axis = operands, self.sorted_axis
+        return stable_order(x, axis, self.is_descending).take(range(int(self.result_size)), axis).astype(np.int64)
+
+    def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
+        b, axis, (x,) = Build(self), self.sorted_axis, operands
+        shape, count = shape_of(x), self.result_size
+        first = (*shape[:axis], count, *shape[axis + 1 :])
+        if 0 in first or shape[axis] == 1:
+            return [b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=first)]
+        keys = to_comparison_keys(b, x, self.is_descending)
+        if scalar.bits(element_type_of(keys)) == 64:
+            half = b.scalar(32, like=keys)
+            # The lower half is unsigned: with its highest bit flipped, it is ordered as a signed integer.
+            sign = b.scalar(1 << 31, like=keys)
+            low = b(BitwiseXorOp, b(BitwiseAndOp, keys, b.scalar((1 << 32) - 1, like=keys)), sign)
+            by_low = _argsort(b, b(ShiftRightOp, b(ShiftLeftOp, low, half), half), 32, axis)
+            high = b(ShiftRightOp, b(GatherElementsOp, keys, by_low, axis=axis), half)
+            order = b(GatherElementsOp, by_low, _argsort(b, high, 32, axis), axis=axis)
+        else:
+            order = _argsort(b, cast_to(b, keys, i64), scalar.bits(element_type_of(keys)), axis, count)
+        ends = dict(starts=(0,) * len(shape), limits=first, strides=(1,) * len(shape))
+        return [order if count == shape_of(order)[axis] else b(SliceOp, order, **ends)]
+
+
+def select_order_statistics(sort: SortOp, ranks: Sequence[int]) -> SSAValue | None:
+    """Return the elements at these positions of the sorted axis without sorting it; None if sorting is faster."""
+    b, axis, shape, element = Build(sort), sort.sorted_axis, shape_of(sort.x), element_type_of(sort.x)
+    outer_size, inner_size = product(shape[:axis]), product(shape[axis + 1 :])
+    bits = IntegerType(8 if is_bool(element) else scalar.bits(element))
+    if 0 in shape or not is_rank_selection_faster(outer_size, shape[axis], inner_size, bits, len(ranks)):
+        return None
+    order = [*(a for a in range(len(shape)) if a != axis), axis]
+    keys = b(TransposeOp, to_sort_keys(b, sort.x, sort.is_descending), permutation=order)
+    rows = b(OrderStatisticsOp, b(ReshapeOp, keys, shape=(product((outer_size, inner_size)), shape[axis])), ranks=ranks)
+    selected = b(ReshapeOp, rows, shape=(*(shape[a] for a in order[:-1]), len(ranks)))
+    selected = b(TransposeOp, selected, permutation=[order.index(a) for a in range(len(shape))])
+    return from_sort_keys(b, selected, element, sort.is_descending)
+
+
+def _argsort(b: Build, keys: SSAValue, bits: int, axis: int, count: Size | None = None) -> SSAValue:
+    """Return the first `count` indices, by default all, of the stable argsort of i64 keys with values of `bits` ≤ 32 bits."""
+    shape = shape_of(keys)
+    positions = b(IotaOp, size=(shape[axis],), to=i64, start=0, step=1)
+    positions = b(ReshapeOp, positions, shape=tuple(s if a == axis else 1 for a, s in enumerate(shape)))
+    keys_with_positions = b(BitwiseOrOp, b(ShiftLeftOp, keys, b.scalar(32, like=keys)), positions)
+    if count is not None and count != shape[axis] and is_partial_sort_faster(shape[axis], count):
+        smallest = _select_smallest(b, keys_with_positions, axis, count)
+    else:
+        smallest = _sort_ascending(b, keys_with_positions, axis, (32, 32 + bits))
+    return b(BitwiseAndOp, smallest, b.scalar((1 << 32) - 1, like=keys))
+
+
+def _select_smallest(b: Build, x: SSAValue, axis: int, count: Size) -> SSAValue:
+    """Return the `count` smallest signed integers along an axis, ascending."""
+    shape = shape_of(x)
+    if product(shape[axis + 1 :]) != 1:
+        order = list(range(len(shape)))
+        order[axis], order[-1] = order[-1], order[axis]
+        transposed = b(TransposeOp, x, permutation=order)
+        return b(TransposeOp, _select_smallest(b, transposed, len(shape) - 1, count), permutation=order)
+    rows = b(SmallestKOp, b(ReshapeOp, x, shape=(product(shape[:axis]), shape[axis])), size=(count,))
+    return b(ReshapeOp, rows, shape=(*shape[:axis], count, *shape[axis + 1 :]))
+
+
+def _sort_ascending(b: Build, x: SSAValue, axis: int, bits: tuple[int, int] | None = None) -> SSAValue:
+    """Return signed integers sorted along an axis; `bits` are the bits of i64 values by which they are not sorted yet."""
+    shape, element = shape_of(x), element_type_of(x)
+    n, outer_size, inner_size = shape[axis], product(shape[:axis]), product(shape[axis + 1 :])
+    low, high = bits or (0, scalar.bits(element))
+    if isinstance(n, int) and is_network_sort_faster(outer_size, n, inner_size, element, high - low):
+        sorted_ = b(NetworkSortOp, b(ReshapeOp, x, shape=(outer_size, n, inner_size)))
+        return b(ReshapeOp, sorted_, shape=shape)
+    if inner_size != 1:
+        order = list(range(len(shape)))
+        order[axis], order[-1] = order[-1], order[axis]
+        return b(TransposeOp, _sort_ascending(b, b(TransposeOp, x, permutation=order), len(shape) - 1, bits), permutation=order)
+    rows = b(ReshapeOp, x, shape=(outer_size, n))
+    rows = b(RadixSortOp, rows, ends=digit_ends(low, high, n), signed=True)
+    return b(ReshapeOp, rows, shape=shape)

@@ -1,0 +1,1 @@
+"""Low precision: quantization, weight-only products and packed dot-product operands."""

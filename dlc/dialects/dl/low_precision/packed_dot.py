@@ -1,0 +1,124 @@
+"""Packed dot-product operands (VNNI layout): 32-bit words of low-precision elements, and their dot products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import Array, DlOp, Tensor, element_type_of, is_storage_only, shape_of, tensor_type
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_float, is_integer, numpy_dtype
+from dlc.dialects.dl.interfaces import Body, is_unsigned
+from dlc.errors import DTypeError, ShapeError
+from dlc.ir import Attribute, SSAValue, TensorType, arith, bf16, f16, f32, i16, i32, irdl_op_definition, operand_def, result_def
+
+WORD_BITS = 32
+
+
+@dataclass(frozen=True)
+class PackedDot:
+    """The dot product of two words, `Σⱼ aⱼ · bⱼ` of the elements packed in them; the first is in the lowest bits.
+
+    An integer sum is exact except that it wraps as i32. A float sum is f32: the last product is added to the total first, then
+    the one before it, each rounded once.
+    """
+
+    data: Attribute
+    weights: Attribute
+
+    @property
+    def count(self) -> int:
+        """The number of elements per word."""
+        return WORD_BITS // scalar.bits(self.data)
+
+    @property
+    def total(self) -> Attribute:
+        """The element type of the sum."""
+        return f32 if is_float(self.data) else i32
+
+    def accumulate(self, body: Body, total: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
+        """Emit `total` plus the dot product of two i32 words."""
+        pairs = [(unpack_element(body, a, self.data, j), unpack_element(body, b, self.weights, j)) for j in range(self.count)]
+        if is_float(self.data):
+            return reduce(lambda t, pair: scalar.multiply_add(body, *pair, t), reversed(pairs), total)
+        terms = (scalar.multiply(body, *pair) for pair in pairs)
+        return scalar.add(body, reduce(lambda x, y: scalar.add(body, x, y), terms), total)
+
+
+# Dot products by name: element types of data and of weights. CPUs multiply pairs of i16 (vpmaddwd) or bf16 (vdpbf16ps), or
+# groups of four bytes (vpdpbusd); the matrix units of GPUs multiply pairs of bf16 or f16 (mma.sync).
+PACKED_DOTS: Mapping[str, PackedDot] = {
+    "i16": PackedDot(ELEMENT_TYPES["int16"], ELEMENT_TYPES["int16"]),
+    "u8i8": PackedDot(ELEMENT_TYPES["uint8"], ELEMENT_TYPES["int8"]),
+    "bf16": PackedDot(bf16, bf16),
+    "f16": PackedDot(f16, f16),
+}
+
+
+def unpack_shifts(element_type: Attribute, j: int) -> tuple[int, int]:
+    """Return the left shift that aligns element `j` of a word with the top bit, and the right shift that extends it."""
+    bits = scalar.bits(element_type)
+    return WORD_BITS - bits * (j + 1), WORD_BITS - bits
+
+
+def unpack_element(body: Body, word: SSAValue, element_type: Attribute, j: int) -> SSAValue:
+    """Emit element `j` of a word: an integer as i32, a float as f32; the bits of a bf16 are the upper half of an f32."""
+    left_shift, right_shift = unpack_shifts(element_type, j)
+    if element_type == f16:
+        low = word if left_shift else body(arith.ShRUIOp(word, scalar.like(body, right_shift, word)))
+        return body(arith.ExtFOp(body(arith.BitcastOp(body(arith.TruncIOp(low, i16)), f16)), f32))
+    if is_float(element_type):
+        upper = scalar.like(body, -1 << right_shift, word)
+        bits = arith.ShLIOp(word, scalar.like(body, left_shift, word)) if left_shift else arith.AndIOp(word, upper)
+        return body(arith.BitcastOp(body(bits), f32))
+    if left_shift:
+        word = body(arith.ShLIOp(word, scalar.like(body, left_shift, word)))
+    shift = arith.ShRUIOp if is_unsigned(element_type) else arith.ShRSIOp
+    return body(shift(word, scalar.like(body, right_shift, word)))
+
+
+def unpack_words(words: Array, axis: int, element_type: Attribute) -> Array:
+    """Unpack i32 words; the elements of a word are consecutive along `axis`."""
+    dtype, axis = numpy_dtype(element_type), axis % words.ndim
+    if is_float(element_type):
+        return np.moveaxis(np.ascontiguousarray(np.moveaxis(words, axis, -1)).view(dtype), -1, axis)
+    ups, downs = zip(*(unpack_shifts(element_type, j) for j in range(WORD_BITS // scalar.bits(element_type))), strict=True)
+    wide = words.view(np.uint32 if is_unsigned(element_type) else np.int32)[..., None]
+    elements = (wide << np.array(ups, wide.dtype) >> np.array(downs, wide.dtype)).astype(dtype)
+    return np.moveaxis(elements, -1, axis + 1).reshape(
+        *words.shape[:axis], len(ups) * words.shape[axis], *words.shape[axis + 1 :]
+    )
+
+
+@irdl_op_definition
+class ViewAsI32Op(DlOp):
+    """The elements along the last axis of `x` packed to i32 words: NumPy's `x.view(numpy.int32)`.
+
+    `[…, n·r]` becomes `[…, n]`, the first of r elements in the lowest bits: a view of the same buffer.
+
+    (C1) `x` has 8- or 16-bit integers or 16-bit floats; (C2) it has an axis, and the size of its last axis is a multiple of r.
+    """
+
+    name = "dl.view_as_i32"
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    @property
+    def count(self) -> int:
+        """The number of elements per word."""
+        return WORD_BITS // scalar.bits(element_type_of(self.x))
+
+    def infer(self) -> Sequence[Tensor]:
+        element, shape = element_type_of(self.x), shape_of(self.x)
+        is_packable_integer = is_integer(element) and not is_storage_only(element) and scalar.bits(element) in (8, 16)
+        if not is_packable_integer and element not in (f16, bf16):
+            raise DTypeError(f"dl.view_as_i32: element type {element}; expected 8- or 16-bit integers or 16-bit floats (C1)")
+        if not shape or (isinstance(shape[-1], int) and shape[-1] % self.count):
+            raise ShapeError(f"dl.view_as_i32: x {shape}; expected a last axis whose size is a multiple of {self.count} (C2)")
+        return [tensor_type((*shape[:-1], shape[-1] // self.count), i32)]
+
+    def reference(self, *operands: Array) -> Array:
+        return np.ascontiguousarray(operands[0]).view(np.int32)

@@ -1,1 +1,0 @@
-"""Numbers of a few bits: quantised, several to a word, and their products."""

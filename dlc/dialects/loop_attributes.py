@@ -1,0 +1,3 @@
+"""Attributes of `scf.for` for code generation: unroll the loop, or keep it rolled."""
+
+UNROLLED, ROLLED = "unrolled", "rolled"

@@ -1,0 +1,1 @@
+"""The language-independent emitter that LLVM IR and C share."""

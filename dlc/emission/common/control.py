@@ -1,0 +1,139 @@
+"""Structured control flow.
+
+Loops that run at most once and branches on a constant become straight-line code here. Every other loop or branch is emitted
+by the language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from dlc.dialects.loop_attributes import ROLLED, UNROLLED
+from dlc.dialects.sizes import size_of
+from dlc.dims import Size
+from dlc.emission.common.emitter import EmissionScope, Handlers, KernelEmitter
+from dlc.emission.common.records import LoopRecord, Values
+from dlc.emission.common.registers import Register
+from dlc.errors import CompileError, UnsupportedError
+from dlc.ir import IndexType, Operation, SSAValue, scf
+
+
+class GridAxis(NamedTuple):
+    """One induction variable of a parallel loop: `size` iterations that begin at `start` and advance by `step`."""
+
+    induction: SSAValue
+    start: int
+    step: int
+    size: Size
+
+
+def grid_axes(e: KernelEmitter, op: Operation) -> list[GridAxis]:
+    """Return the axes of a parallel loop over the points of a grid or over the work-items of a work-group."""
+    assert isinstance(op, scf.ParallelOp)
+    axes: list[GridAxis] = []
+    for induction, *bounds in zip(op.body.block.args, op.lowerBound, op.upperBound, op.step, strict=True):
+        low, high, step = map(size_of, bounds)
+        if not isinstance(low, int) or not isinstance(step, int):
+            raise CompileError(f"kernel @{e.kernel}: a grid needs a constant lower bound and step")
+        size = -(-(high - low) // step)
+        axes.append(GridAxis(induction, low, step, max(0, size) if isinstance(size, int) else size))
+    return axes
+
+
+def register_types(e: KernelEmitter, values: Values) -> list[Register]:
+    """Return the types of all registers of `values`, in order."""
+    return list(chain.from_iterable(e.layout(v.type) for v in values))
+
+
+def value_registers(e: KernelEmitter, values: Values) -> list[str]:
+    """Return the names of all registers of `values`, in order."""
+    return list(chain.from_iterable(map(e.regs, values)))
+
+
+def bind_values(e: KernelEmitter, values: Values, names: Sequence[str]) -> None:
+    """Bind `values` to register names, which are consumed in order."""
+    start = 0
+    for value in values:
+        size = len(e.layout(value.type))
+        e.bind(value, names[start : start + size])
+        start += size
+
+
+def _alias(e: KernelEmitter, values: Values, sources: Values) -> None:
+    """Bind each value to the registers or linear expression of its source, because the control flow is straight-line."""
+    for value, source in zip(values, sources, strict=True):
+        if isinstance(value.type, IndexType):
+            e.linear_expressions[value] = e.linear(source)
+        else:
+            e.registers[value] = e.regs(source)
+
+
+def emit_region(e: KernelEmitter, visit: Callable[[], list[str]], label: str = "") -> tuple[EmissionScope, list[str]]:
+    """Run `visit` and collect its text in a new scope; return the scope and the results of `visit`.
+
+    The scope begins with the basic block `label`. The caller inserts it into the surrounding scope when it is complete, so that
+    addresses can still be hoisted above a loop while its body is being emitted.
+    """
+    scope = EmissionScope(label)
+    e.scopes.append(scope)
+    results = visit()
+    e.scopes.pop()
+    return scope, results
+
+
+def _write(e: KernelEmitter, loop: LoopRecord) -> None:
+    """Emit a loop, or only its body if the bounds imply at most one iteration."""
+    if loop.has_static_bounds and loop.low.constant >= loop.high.constant:
+        _alias(e, loop.results, loop.initial_values)
+    elif loop.has_static_bounds and not loop.step.terms and loop.low.constant + loop.step.constant >= loop.high.constant:
+        e.linear_expressions[loop.induction] = loop.low
+        _alias(e, loop.body_arguments, loop.initial_values)
+        _alias(e, loop.results, loop.visit())
+    else:
+        e.write_loop(loop)
+
+
+def emit_for(e: KernelEmitter, op: Operation) -> None:
+    """Emit `scf.for`."""
+    assert isinstance(op, scf.ForOp)
+    block = op.body.block
+    induction, *iter_args = block.args
+    if not isinstance(induction.type, IndexType):
+        raise UnsupportedError(f"kernel @{e.kernel}: scf.for over {induction.type} cannot be emitted; use index")
+    low, high, step = map(e.linear, (op.lb, op.ub, op.step))
+    hints = UNROLLED in op.attributes, ROLLED in op.attributes
+    _write(e, LoopRecord(low, high, step, induction, lambda: e.visit_block(block), op.iter_args, iter_args, op.res, *hints))
+
+
+def emit_sequential_parallel(e: KernelEmitter, op: Operation) -> None:
+    """Emit `scf.parallel` inside a grid point as a nest of sequential loops."""
+    assert isinstance(op, scf.ParallelOp)
+    block, ranges = op.body.block, [[e.linear(v) for v in vs] for vs in (op.lowerBound, op.upperBound, op.step)]
+    if op.initVals:
+        raise UnsupportedError(f"kernel @{e.kernel}: scf.parallel with reductions cannot be emitted; use scf.for")
+
+    def emit_loops(depth: int) -> Values:
+        if depth == len(block.args):
+            e.visit_block(block)
+        else:
+            low, high, step = (r[depth] for r in ranges)
+            _write(e, LoopRecord(low, high, step, block.args[depth], lambda: emit_loops(depth + 1)))
+        return ()
+
+    emit_loops(0)
+
+
+def emit_if(e: KernelEmitter, op: Operation) -> None:
+    """Emit `scf.if`; a constant condition selects one branch at compile time."""
+    assert isinstance(op, scf.IfOp)
+    condition = e.scalar(op.cond)
+    if condition in ("0", "1"):
+        taken_region = op.true_region if condition == "1" else op.false_region
+        _alias(e, op.output, e.visit_block(taken_region.block) if taken_region.blocks else ())
+    else:
+        e.write_if(op, condition)
+
+
+HANDLERS: Handlers = {"scf.for": emit_for, "scf.parallel": emit_sequential_parallel, "scf.if": emit_if}

@@ -1,0 +1,57 @@
+"""Split a kernel at the end of the loops stage into grids; each grid becomes one function."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.sizes import sizes_of
+from dlc.dims import Size, product
+from dlc.errors import CompileError
+from dlc.ir import Attribute, Block, MemRefType, Operation, SSAValue, StringAttr, func, scf
+
+
+def is_grid(op: Operation) -> bool:
+    """Return whether a top-level op is a parallel loop over the points of a grid."""
+    return isinstance(op, scf.ParallelOp) and op.attributes.get("level") in (None, StringAttr("grid"))
+
+
+def split_grids(kernel: func.FuncOp) -> list[list[Operation]]:
+    """Return the top-level ops with side effects in groups: each parallel loop alone, and the ops between two of them together.
+
+    Raises CompileError if two groups use the same local buffer, since a local buffer is private to one grid point.
+    """
+    block, groups, serial = kernel.body.block, list[list[Operation]](), False
+    for op in block.ops:
+        if op is block.last_op or (op.results and not op.regions):
+            continue
+        if is_grid(op) or not serial:
+            groups.append([])
+        groups[-1].append(op)
+        serial = not is_grid(op)
+    for op in block.ops:
+        if op.name != "memref.alloca":
+            continue
+        users = {_top_level(use.operation, block) for use in op.results[0].uses}
+        if len({u for u in users if u.regions}) > 1:
+            raise CompileError(
+                f"kernel @{kernel.sym_name.data}: a local buffer {op.results[0].type} is used by two grids; pass it as an "
+                "argument"
+            )
+    return groups
+
+
+def buffer_bytes(kernel: func.FuncOp) -> tuple[Size, ...]:
+    """Return the size in bytes of each buffer argument, in terms of the kernel's symbolic sizes."""
+    arguments = kernel.body.block.args
+    buffers = [cast("SSAValue[MemRefType[Attribute]]", a) for a in arguments if isinstance(a.type, MemRefType)]
+    return tuple(product(sizes_of(a)) * numpy_dtype(a.type.element_type).itemsize for a in buffers)
+
+
+def _top_level(op: Operation, block: Block) -> Operation:
+    """Return the ancestor of `op` (or `op` itself) that is directly in `block`."""
+    while op.parent is not block:
+        parent = op.parent_op()
+        assert parent is not None
+        op = parent
+    return op

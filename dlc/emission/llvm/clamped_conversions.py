@@ -1,0 +1,69 @@
+"""Recognize float-to-integer conversions whose operand is already clamped, and rounding that the conversion performs anyway."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from dlc.dialects.dl.scalar import limits
+from dlc.emission.common.constants import splat_constant
+from dlc.ir import Attribute, IntegerAttr, Operation, SSAValue, VectorType, arith, math
+
+# Predicate numbers of `arith.cmpf ogt` and `arith.cmpf olt`.
+_GREATER, _LESS = 2, 4
+
+
+def is_clamped_conversion(op: Operation) -> bool:
+    """Return whether the operand of a conversion to integers is known to be in the range of the result type."""
+    result = op.results[0].type
+    integers = cast("VectorType[Attribute]", result).element_type if isinstance(result, VectorType) else result
+    return is_clamped(op.operands[0], integers)
+
+
+def is_clamped(value: SSAValue, integers: Attribute) -> bool:
+    """Return whether a float is clamped, `x = x > low ? x : low;  x = x < high ? x : high`, to limits of the integer type."""
+    lowest, highest = limits(integers)
+    high = _limit(value, _LESS)
+    if high is None or not high <= highest:
+        return False
+    assert isinstance(value.owner, arith.SelectOp)
+    low = _limit(value.owner.lhs, _GREATER)
+    return low is not None and lowest <= low
+
+
+def deferrable_rounding(value: SSAValue) -> math.RoundEvenOp | None:
+    """Return the rounding of a converted float if the conversion can perform it (`is_rounded_by_conversion`), else None."""
+    while isinstance(value.owner, arith.SelectOp):
+        value = value.owner.lhs
+    op = value.owner
+    return op if isinstance(op, math.RoundEvenOp) and is_rounded_by_conversion(op) else None
+
+
+def is_rounded_by_conversion(op: math.RoundEvenOp) -> bool:
+    """Return whether a rounded float is converted to an integer, after clamps at most, so that the conversion can round it."""
+    value = op.result
+    while True:
+        users = {use.operation for use in value.uses}
+        selects = [user for user in users if isinstance(user, arith.SelectOp)]
+        if not selects:
+            return bool(users) and all(isinstance(user, arith.FPToSIOp) and is_clamped_conversion(user) for user in users)
+        (select, *more), tests = selects, [user for user in users if isinstance(user, arith.CmpfOp)]
+        limit = splat_constant(select.rhs)
+        if more or select.lhs is not value or limit is None or not float(limit).is_integer() or len(users) != len(tests) + 1:
+            return False
+        if any(use.operation is not select for test in tests for use in test.result.uses):
+            return False
+        value = select.result
+
+
+def _limit(value: SSAValue, predicate: int) -> float | None:
+    """Return the constant c of `x if x <predicate> c else c`, or None."""
+    select = value.owner
+    if not isinstance(select, arith.SelectOp) or not isinstance(select.cond.owner, arith.CmpfOp):
+        return None
+    compare = select.cond.owner
+    predicate_attribute = compare.properties["predicate"]
+    if not isinstance(predicate_attribute, IntegerAttr) or predicate_attribute.value.data != predicate:
+        return None
+    if (compare.lhs, compare.rhs) != (select.lhs, select.rhs):
+        return None
+    return splat_constant(select.rhs)

@@ -1,0 +1,214 @@
+"""Dot products of packed operands (VNNI layout): one instruction instead of the arithmetic that defines them.
+
+A kernel expresses the product by its definition, in shifts, multiplications and additions, so that every stage can be
+evaluated and every language can emit it:
+
+    Σⱼ ((a << up) >> down) · ((b << up) >> down) + c                    for integers, and
+    f32(a << 16) · f32(b << 16) + (f32(a & upper) · f32(b & upper) + c)    for pairs of bf16, by their bits
+
+If the target has an instruction for it, the instruction replaces the last addition and the other ops are not emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.interfaces import is_unsigned
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, unpack_shifts
+from dlc.emission.common.constants import splat_constant
+from dlc.emission.common.emitter import Handlers
+from dlc.emission.common.registers import Register
+from dlc.emission.llvm.core import LlvmWriter, llvm_type
+from dlc.emission.llvm.instruction_order import InsertionPoint
+from dlc.emission.llvm.value_widths import ValueWidths
+from dlc.ir import Attribute, Operation, SSAValue, VectorType, arith, func, vector
+from dlc.target import Target
+
+# The intrinsics of an architecture by the register width in 32-bit words. All but those of i16 also add an accumulator.
+_INTRINSICS = {
+    ("x86_64", "i16"): {4: "x86.sse2.pmadd.wd", 8: "x86.avx2.pmadd.wd", 16: "x86.avx512.pmaddw.d.512"},
+    ("x86_64", "u8i8"): {4: "x86.avx512.vpdpbusd.128", 8: "x86.avx512.vpdpbusd.256", 16: "x86.avx512.vpdpbusd.512"},
+    ("x86_64", "bf16"): {w: f"x86.avx512bf16.dpbf16ps.{32 * w}" for w in (4, 8, 16)},
+    ("aarch64", "i16"): {4: "aarch64.neon.smull.v4i32"},
+    ("aarch64", "u8i8"): {4: "aarch64.neon.usdot.v4i32.v16i8"},
+}
+# The LLVM type of the elements that are packed in a word.
+_ELEMENT_TYPES = {"i16": "i16", "u8i8": "i8", "bf16": "bfloat"}
+
+
+@dataclass(frozen=True)
+class DotProduct:
+    """`dot(a, b) + c` at an op of a kernel, and the ops that define the product."""
+
+    dot: str
+    a: SSAValue
+    b: SSAValue
+    c: SSAValue
+    inner: frozenset[Operation]
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """Facts about a kernel that its grids share: the widths of its values, and the additions that end a dot product."""
+
+    widths: ValueWidths
+    products: Mapping[Operation, DotProduct]
+
+    @staticmethod
+    def of(kernel: func.FuncOp, target: Target) -> KernelFacts:
+        """Analyze a kernel for a target."""
+        products = _products(kernel, target)
+        return KernelFacts(ValueWidths.of(kernel, target, has_dots=bool(products)), products)
+
+
+def _products(kernel: func.FuncOp, target: Target) -> dict[Operation, DotProduct]:
+    """Find the additions that end a dot product for which the target has an instruction."""
+    products: dict[Operation, DotProduct] = {}
+    for op in kernel.walk() if target.dot_products else ():
+        if isinstance(op, arith.AddiOp | vector.FMAOp) and isinstance(kind := op.results[0].type, VectorType):
+            names = [name for name in target.dot_products if PACKED_DOTS[name].total == kind.element_type]
+            if (product := next((p for p in (_match_product(op, name) for name in names) if p is not None), None)) is not None:
+                products[op] = product
+    return products
+
+
+def _match_product(op: arith.AddiOp | vector.FMAOp, name: str) -> DotProduct | None:
+    """Match a dot product of the given kind that ends at `op`."""
+    if isinstance(op, vector.FMAOp):
+        return _match_float_product(op, name)
+    return _match_integer_product(op, op.lhs, op.rhs, name) or _match_integer_product(op, op.rhs, op.lhs, name)
+
+
+def _match_integer_product(op: Operation, total: SSAValue, c: SSAValue, name: str) -> DotProduct | None:
+    """Match `total + c` with `total = Σⱼ aⱼ · bⱼ`."""
+    dot, inner, terms = PACKED_DOTS[name], list[Operation](), list[SSAValue]()
+    for _ in range(dot.count - 1):
+        if not isinstance(total.owner, arith.AddiOp):
+            return None
+        inner.append(total.owner)
+        terms.insert(0, total.owner.rhs)
+        total = total.owner.lhs
+    terms.insert(0, total)
+    factors: list[Sequence[SSAValue]] = []
+    for term in terms:
+        if not isinstance(term.owner, arith.MuliOp):
+            return None
+        inner.append(term.owner)
+        factors.append(term.owner.operands)
+    return _match_packed_operands(op, factors, c, inner, name)
+
+
+def _match_float_product(op: vector.FMAOp, name: str) -> DotProduct | None:
+    """Match `a₀ · b₀ + (a₁ · b₁ + c)`."""
+    inner, factors, last = list[Operation](), [op.operands[:2]], op
+    for _ in range(PACKED_DOTS[name].count - 1):
+        if not isinstance(last.acc.owner, vector.FMAOp):
+            return None
+        last = last.acc.owner
+        inner.append(last)
+        factors.append(last.operands[:2])
+    return _match_packed_operands(op, factors, last.acc, inner, name)
+
+
+def _match_packed_operands(
+    op: Operation, factors: Sequence[Sequence[SSAValue]], c: SSAValue, inner: list[Operation], name: str
+) -> DotProduct | None:
+    """Match factors that are the elements 0, 1, … of two packed words; `inner` are the ops before `op`."""
+    dot, pairs = PACKED_DOTS[name], set[tuple[SSAValue | None, SSAValue | None]]()
+    for j, (x, y) in enumerate(factors):
+        pairs.add((_match_packed_operand(x, dot.data, j, inner), _match_packed_operand(y, dot.weights, j, inner)))
+    (a, b), ops = pairs.pop(), frozenset(inner)
+    if pairs or a is None or b is None:
+        return None
+    # Intermediate results with other uses must still be computed.
+    if any(use.operation not in ops and use.operation is not op for o in ops for use in o.results[0].uses):
+        return None
+    return DotProduct(name, a, b, c, ops)
+
+
+def _match_packed_operand(element: SSAValue, kind: Attribute, j: int, inner: list[Operation]) -> SSAValue | None:
+    """Return the packed word whose element `j` this is, or None."""
+    left_shift, right_shift = unpack_shifts(kind, j)
+    if is_float(kind):
+        # No shift down is needed: the bits below a bf16 in an f32 are zero.
+        if not isinstance(element.owner, arith.BitcastOp):
+            return None
+        inner.append(element.owner)
+        return (
+            _match_shift(element.owner.input, arith.ShLIOp, left_shift, inner)
+            if left_shift
+            else _match_mask(element.owner.input, -1 << right_shift, inner)
+        )
+    word = _match_shift(element, arith.ShRUIOp if is_unsigned(kind) else arith.ShRSIOp, right_shift, inner)
+    return _match_shift(word, arith.ShLIOp, left_shift, inner) if left_shift and word is not None else word
+
+
+def _match_shift(x: SSAValue, shift: type[Operation], by: int, inner: list[Operation]) -> SSAValue | None:
+    """Return the value that `x` shifts by `by` bits, or None."""
+    if not isinstance(x.owner, shift) or splat_constant(x.owner.operands[1]) != by:
+        return None
+    inner.append(x.owner)
+    return x.owner.operands[0]
+
+
+def _match_mask(x: SSAValue, mask: int, inner: list[Operation]) -> SSAValue | None:
+    """Return the value that `x` masks with `mask`, or None."""
+    if not isinstance(x.owner, arith.AndIOp) or splat_constant(x.owner.rhs) != mask:
+        return None
+    inner.append(x.owner)
+    return x.owner.lhs
+
+
+class LlvmDotProductWriter(LlvmWriter):
+    """Emit dot products of packed operands."""
+
+    def __init__(self, kernel: func.FuncOp, target: Target, facts: KernelFacts, handlers: Handlers) -> None:
+        super().__init__(kernel, target, facts.widths, handlers)
+        products = facts.products.items()
+        self.names = {dot: _INTRINSICS[target.architecture, dot] for dot in target.dot_products}
+        self.products = {
+            op: p for op, p in products if all(t.width in self.names[p.dot] for t in self.layout(op.results[0].type))
+        }
+        self.unwritten = {op for p in self.products.values() for op in p.inner}
+
+    def visit(self, op: Operation) -> None:
+        if op in self.unwritten:
+            return
+        if (product := self.products.get(op)) is None:
+            super().visit(op)
+            return
+        words = map(self.regs, (product.a, product.b, product.c))
+        registers = zip(self.layout(op.results[0].type), *words, strict=True)
+        self.bind(op.results[0], [self.dot(product.dot, *register) for register in registers])
+
+    def dot(self, name: str, t: Register, a: str, b: str, c: str) -> str:
+        """Emit `dot(a, b) + c`."""
+        packed_type, count = llvm_type(t.with_kind("i32")), PACKED_DOTS[name].count * t.width
+        vector_type, split = llvm_type(t), f"<{count} x {_ELEMENT_TYPES[name]}>"
+        a, b = (
+            self.define_once(f"bitcast {packed_type} {x} to {split}", x, insertion_point=InsertionPoint.MOVABLE) for x in (a, b)
+        )
+        function = f"call {vector_type} @llvm.{self.names[name][t.width]}"
+        if name != "i16":
+            return self.define(f"{function}({vector_type} {c}, {split} {a}, {split} {b})", c, a, b)
+        if self.target.architecture == "aarch64":
+            return self.compute("add", t, self._added_pairs(function, Register("i16", count), a, b), c)
+        return self.compute("add", t, self.define(f"{function}({split} {a}, {split} {b})", a, b), c)
+
+    def _added_pairs(self, multiply: str, parts: Register, a: str, b: str) -> str:
+        """Multiply each half of the integers and add neighbouring products."""
+        width, split = parts.width // 2, llvm_type(parts)
+        half = llvm_type(parts.with_width(width))
+        products: list[str] = []
+        for start in (0, width):
+            lanes = ", ".join(f"i32 {lane}" for lane in range(start, start + width))
+            x, y = (
+                self.define_once(f"shufflevector {split} {v}, {split} poison, <{width} x i32> <{lanes}>", v) for v in (a, b)
+            )
+            products.append(self.define(f"{multiply}({half} {x}, {half} {y})", x, y))
+        vector_type = f"<{width} x i32>"
+        first, second = products
+        call = f"call {vector_type} @llvm.aarch64.neon.addp.v{width}i32({vector_type} {first}, {vector_type} {second})"
+        return self.define(call, first, second)

@@ -1,1 +1,0 @@
-"""The visit over a kernel's loops that all languages share."""

@@ -1,0 +1,433 @@
+"""Values during import, and the emitter that builds `dl` ops from them.
+
+A value may be *known* at import: an initializer, or the result of an op on known values. An op on small known values is
+constant-folded instead of emitted, so that the shape arithmetic of exporters (Shape, Gather, Concat, Reshape) leaves no ops. A
+known value becomes a constant or a weight of the program only when an emitted op reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import count
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import (
+    Array,
+    DlOp,
+    PropertyValue,
+    Tensor,
+    element_type_of,
+    rank_of,
+    shape_of,
+    tensor_of,
+    tensor_type,
+)
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import element_type as element_type_for
+from dlc.dialects.dl.dtypes import is_bool, is_integer, numpy_dtype
+from dlc.dims import Dim, Size, is_nonnegative, is_static, product
+from dlc.errors import DTypeError, ShapeError
+from dlc.frontend import symbolic_arithmetic
+from dlc.frontend.shape_tensors import ComputedElement, shape_tensor_elements
+from dlc.frontend.value_numbering import ValueNumbering
+from dlc.ir import (
+    Attribute,
+    Block,
+    LocationAttr,
+    NameLoc,
+    NoneAttr,
+    Operation,
+    SSAValue,
+    StringAttr,
+    SymbolRefAttr,
+    bf16,
+    f16,
+    f32,
+    i64,
+)
+from dlc.weights import WeightStore
+
+# Larger than any shape arithmetic or scalar, smaller than weight tables, which the compiler preprocesses as expressions.
+MAX_FOLDED_ELEMENTS = 1024
+# Integer constants with up to this many elements are literals in the IR; larger ones are weights.
+MAX_LITERAL_ELEMENTS = 64
+
+
+class ImportedValue:
+    """A tensor during import: its type, its elements if they are known, and its SSA value once an op reads it.
+
+    Known elements are an array of the element type, or of objects if there are symbolic sizes among them.
+    """
+
+    # Whether its elements are indices into the string pool.
+    is_string = False
+
+    def __init__(self, type: Tensor, *, known: Array | None = None, ssa: SSAValue | None = None, name: str = "") -> None:
+        self.type = type
+        self.known = known
+        self.ssa = ssa
+        self.name = name
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return shape_of(self.type)
+
+    @property
+    def rank(self) -> int:
+        return rank_of(self.type)
+
+    @property
+    def element_type(self) -> Attribute:
+        return element_type_of(self.type)
+
+    def __str__(self) -> str:
+        return f"{self.name or 'a value'} of type {self.type}"
+
+
+def location(name: str) -> LocationAttr:
+    """Return the location of ops imported from the node or initializer `name`."""
+    return NameLoc(StringAttr(name), NoneAttr())
+
+
+# The body of a scan: (emitter, states, elements of the input sequences) -> (next states, elements of the output sequences).
+_Values: TypeAlias = "Sequence[ImportedValue]"
+LoopStep: TypeAlias = "Callable[[Emitter, _Values, _Values], tuple[_Values, _Values]]"
+
+
+class Emitter:
+    """Build ops at the end of `block`: `emit(op, x, y, axis=1)` returns the result of a new op, or its constant-folded value.
+
+    `outer` is the emitter of the enclosing block, if `block` is the body of an op: known values are materialized there.
+    """
+
+    def __init__(self, block: Block, weights: WeightStore, outer: Emitter | None = None) -> None:
+        self.block = block
+        self.build = Build(block, outer.build.location if outer is not None else None)
+        self.weights = weights
+        self.outer = outer
+        # The string pool of the whole program: each string with its index.
+        self.strings: dict[str, int] = {} if outer is None else outer.strings
+        # Indices of the random ops without a seed, in the whole program.
+        self.random_op_indices: Iterator[int] = count() if outer is None else outer.random_op_indices
+        # The symbols of the whole program, and those defined inside `block` only.
+        self._symbols: set[str] = set() if outer is None else outer._symbols
+        self._local_symbols: set[str] = set()
+        # Inequalities of symbolic sizes that the import assumed; they are checked when the sizes are bound.
+        self.assumptions: list[str] = [] if outer is None else outer.assumptions
+        # The data-dependent symbols of the whole program.
+        self._data_dependent_symbols: set[str] = set() if outer is None else outer._data_dependent_symbols
+        # Sizes read from data in `block`, by the value number of the integer that holds them.
+        self._runtime_sizes: dict[Hashable, Size] = {}
+        self._probe_operands: dict[Tensor, SSAValue] = {} if outer is None else outer._probe_operands
+        self._value_numbering: ValueNumbering = ValueNumbering() if outer is None else outer._value_numbering
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Return whether `block` may run repeatedly: the body of a loop has arguments, a branch has none."""
+        return self.outer is not None and (bool(self.block.args) or self.outer.is_in_loop)
+
+    def argument(self, type: Tensor) -> SSAValue:
+        """Add an argument to the program."""
+        self._symbols |= {str(size) for size in shape_of(type) if isinstance(size, Dim)}
+        return self.block.insert_arg(type, len(self.block.args))
+
+    def new_size(self, name: str) -> Size:
+        """Create a data-dependent size named `name_0`, `name_1`, …"""
+        symbol = next(s for s in (f"{name}_{k}" for k in count()) if s not in self._symbols)
+        self._symbols.add(symbol)
+        self._local_symbols.add(symbol)
+        self._data_dependent_symbols.add(symbol)
+        return Dim.symbol(symbol)
+
+    def is_data_dependent(self, size: Size) -> bool:
+        """Return whether a size depends on data."""
+        return isinstance(size, Dim) and not self._data_dependent_symbols.isdisjoint(size.symbols())
+
+    def as_size(self, number: Size | ComputedElement, largest: Size | None = None) -> Size:
+        """Convert an integer to a size; a run-time integer becomes a data-dependent size, clamped to 0 from below.
+
+        `largest` is an upper bound that the program guarantees, if there is one.
+        """
+        if not isinstance(number, ComputedElement):
+            return number
+        if largest == 0:
+            return 0
+        key = self._value_numbering.of(number.value)[0], number.index
+        scope: Emitter | None = self
+        while scope is not None:
+            if key in scope._runtime_sizes:
+                return scope._runtime_sizes[key]
+            scope = scope.outer
+        size = self._runtime_sizes[key] = self.new_size("number")
+        self(dl.DynamicIotaOp, self.size_scalar(number), size=(size,), max_number=None if largest is None else (largest,))
+        return size
+
+    def scalar_as_size(self, number: ImportedValue, largest: Size | None = None) -> Size:
+        """Convert a rank-0 integer to a size like `as_size`, including a symbolic size that may be negative."""
+        element = shape_tensor_elements(self.ssa(number)).item()
+        if isinstance(element, Dim) and not is_nonnegative(element):
+            # A Dim is assumed to be nonnegative; the difference of two sizes need not be.
+            element = ComputedElement(self.ssa(number), 0)
+        return self.as_size(element, largest)
+
+    def size_scalar(self, of: Size | ComputedElement) -> ImportedValue:
+        """Return a size or a computed element as a rank-0 i64."""
+        if not isinstance(of, ComputedElement):
+            return self.sizes(of)
+        flat = self.reshape(ImportedValue(tensor_of(of.value), ssa=of.value), (product(shape_of(of.value)),))
+        return self.cast(self.reshape(self.slice(flat, 0, of.index, of.index + 1), ()), i64)
+
+    def require(self, condition: ImportedValue, message: str, *numbers: ImportedValue) -> None:
+        """Emit a check that fails with `message` unless a condition holds.
+
+        `numbers`, rank-0 i64, fill the last `{}` of the message.
+        """
+        otherwise = Block([dl.FailOp(message, [self.ssa(number) for number in numbers])])
+        self.if_(condition, self.body((), lambda inner, _: ()), otherwise, ())
+
+    def __call__(self, op: type[DlOp], *operands: ImportedValue, **properties: PropertyValue | None) -> ImportedValue:
+        return self.all(op, *operands, **properties)[0]
+
+    def all(self, op: type[DlOp], *operands: ImportedValue, **properties: PropertyValue | None) -> tuple[ImportedValue, ...]:
+        """Return all results of a new op."""
+        known = [v.known for v in operands if v.known is not None and v.known.size <= MAX_FOLDED_ELEMENTS]
+        if len(known) == len(operands):
+            probe = op.make(*[self._probe_operand(v.type) for v in operands], **properties)
+            folded = _fold(probe, known)
+            probe.erase()
+            if folded is not None:
+                return folded
+        return self.unfolded(op, *operands, **properties)
+
+    def _probe_operand(self, type: Tensor) -> SSAValue:
+        """Return a value of a type outside of any program, to infer the result types of an op."""
+        known = self._probe_operands.get(type)
+        if known is None:
+            known = self._probe_operands[type] = Block(arg_types=[type]).args[0]
+        return known
+
+    def unfolded(
+        self, op: type[DlOp], *operands: ImportedValue, **properties: PropertyValue | None
+    ) -> tuple[ImportedValue, ...]:
+        """Return all results of a new op without constant folding, for ops that the compiler itself can treat better."""
+        new_op = self.build.insert(op.make(*map(self.ssa, operands), **properties))
+        return tuple(ImportedValue(r.type, ssa=r) for r in new_op.results)  # pyright: ignore[reportArgumentType]
+
+    def constant(self, array: Array | Sequence[Any] | float, dtype: Any = None, name: str = "") -> ImportedValue:
+        """Return a known value."""
+        if dtype is None:
+            known = np.asarray(array)
+        else:
+            with np.errstate(over="ignore"):  # values out of range of the dtype become infinite
+                known = np.asarray(array, dtype)
+        return ImportedValue(tensor_type(known.shape, element_type_for(known.dtype)), known=known, name=name)
+
+    def sizes(self, entries: Sequence[Size] | Size) -> ImportedValue:
+        """Return a known i64 value that holds sizes, symbolic ones included."""
+        known = symbolic_arithmetic.object_array(entries)
+        return ImportedValue(
+            tensor_type(known.shape, i64), known=symbolic_arithmetic.without_symbols(known, np.dtype(np.int64))
+        )
+
+    def scalar(self, number: int | float | bool, like: ImportedValue | Attribute) -> ImportedValue:
+        """Return a known rank-0 value with the element type of `like`, a value or an element type."""
+        return self.constant(np.asarray(number), numpy_dtype(like.element_type if isinstance(like, ImportedValue) else like))
+
+    def full(self, number: int | float | bool, shape: Sequence[Size], like: ImportedValue | Attribute) -> ImportedValue:
+        """Return a tensor filled with one value."""
+        return self.broadcast(self.scalar(number, like), shape)
+
+    def broadcast(self, x: ImportedValue, shape: Sequence[Size]) -> ImportedValue:
+        """Broadcast `x` to exactly `shape`."""
+        return x if x.shape == tuple(shape) else self(dl.BroadcastToOp, x, shape=tuple(shape))
+
+    def tile(self, x: ImportedValue, repeats: Sequence[Size]) -> ImportedValue:
+        """Repeat `x` the given number of times along each axis."""
+        # [a, b] → [1, a, 1, b] → [r, a, s, b] → [r·a, s·b]
+        split = [s for size in x.shape for s in (1, size)]
+        wide = [s for repeat, size in zip(repeats, x.shape, strict=True) for s in (repeat, size)]
+        tiled = self.broadcast(self.reshape(x, split), wide)
+        return self.reshape(tiled, [repeat * size for repeat, size in zip(repeats, x.shape, strict=True)])
+
+    def iota(self, size: Size, element_type: Attribute = i64, start: int | float = 0, step: int | float = 1) -> ImportedValue:
+        """Return the vector `start, start + step, …`."""
+        return self(dl.IotaOp, size=(size,), to=element_type, start=start, step=step)
+
+    def reshape(self, x: ImportedValue, shape: Sequence[Size]) -> ImportedValue:
+        return x if x.shape == tuple(shape) else self(dl.ReshapeOp, x, shape=tuple(shape))
+
+    def transpose(self, x: ImportedValue, permutation: Sequence[int]) -> ImportedValue:
+        identity = list(permutation) == list(range(x.rank))
+        return x if identity else self(dl.TransposeOp, x, permutation=tuple(permutation))
+
+    def cast(self, x: ImportedValue, to: Attribute) -> ImportedValue:
+        return x if x.element_type == to else self(dl.CastOp, x, to=to)
+
+    def widen(self, x: ImportedValue) -> ImportedValue:
+        """Cast f16 and bf16 to f32, so that a computation of several ops rounds once, at its end."""
+        return self.cast(x, f32) if x.element_type in (f16, bf16) else x
+
+    def slice(self, x: ImportedValue, axis: int, start: Size, limit: Size) -> ImportedValue:
+        """Return the elements `start` to `limit` of one axis."""
+        if start == 0 and limit == x.shape[axis]:
+            return x
+        starts, limits = [0 if a != axis else start for a in range(x.rank)], list(x.shape)
+        limits[axis] = limit
+        return self(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * x.rank)
+
+    def scan(
+        self,
+        states: Sequence[ImportedValue],
+        sequences: Sequence[ImportedValue],
+        length: Size,
+        step: LoopStep,
+        reverse: bool = False,
+    ) -> tuple[list[ImportedValue], list[ImportedValue]]:
+        """Emit a scan of `length` iterations; return the last states and the output sequences.
+
+        Each iteration reads one element of each of `sequences` along axis 0; with `reverse` from the last to the first.
+        Raises ShapeError or DTypeError if an iteration changes the type of a state.
+        """
+        elements = [tensor_type(s.shape[1:], s.element_type) for s in sequences]
+        count = len(states)
+
+        def run(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
+            next_states, outputs = step(inner, arguments[:count], arguments[count:])
+            return [*_require_equal_types(states, next_states), *outputs]
+
+        body = self.body([*(s.type for s in states), *elements], run)
+        results = self.results(dl.ScanOp.of([*map(self.ssa, (*states, *sequences))], body, count, length, reverse))
+        return results[:count], results[count:]
+
+    def while_(
+        self,
+        condition: ImportedValue,
+        states: Sequence[ImportedValue],
+        step: Callable[[Emitter, Sequence[ImportedValue]], Sequence[ImportedValue]],
+    ) -> list[ImportedValue]:
+        """Emit a while loop; return the last states. `step` returns the condition for the next iteration and the next states.
+
+        Raises ShapeError or DTypeError if an iteration changes the type of a state.
+        """
+
+        def run(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
+            cond, *next_states = step(inner, arguments)
+            return [inner.reshape(cond, ()), *_require_equal_types(states, next_states)]
+
+        body = self.body([s.type for s in states], run)
+        return self.results(dl.WhileOp.of(self.ssa(self.reshape(condition, ())), [*map(self.ssa, states)], body))
+
+    def if_(self, condition: ImportedValue, then: Block, otherwise: Block, types: Sequence[Tensor]) -> list[ImportedValue]:
+        """Emit a conditional with results of these types: `then` runs if the condition holds, else `otherwise`."""
+        return self.results(dl.IfOp.of(self.ssa(self.reshape(condition, ())), then, otherwise, types))
+
+    def body(
+        self, types: Sequence[Tensor], run: Callable[[Emitter, Sequence[ImportedValue]], Sequence[ImportedValue]]
+    ) -> Block:
+        """Build a block that yields the results of `run` for the arguments of the block."""
+        body = Block(arg_types=types)
+        inner = Emitter(body, self.weights, self)
+        try:
+            results = run(inner, [ImportedValue(t, ssa=a) for t, a in zip(types, body.args, strict=True)])
+            if any(value.is_string for value in results):
+                raise DTypeError(
+                    "a string tensor as the result of a loop, or of a branch with a run-time condition, is not supported"
+                )
+            body.add_op(dl.YieldOp([inner.ssa(v) for v in results]))
+        except BaseException:
+            discard_block(body)
+            raise
+        return body
+
+    def results(self, op: Operation) -> list[ImportedValue]:
+        """Insert an op at the end of the block and return its results."""
+        return [ImportedValue(tensor_of(r), ssa=r) for r in self.build.insert(op).results]
+
+    def ssa(self, value: ImportedValue) -> SSAValue:
+        """Return the SSA value of `value`, materializing a known value in the program."""
+        if value.ssa is None and self.outer is not None and self._local_symbols.isdisjoint(_symbols_in(value)):
+            return self.outer.ssa(value)
+        if value.ssa is None:
+            assert value.known is not None
+            value.ssa = self._materialize(value, value.known)
+        return value.ssa
+
+    def _materialize(self, value: ImportedValue, known: Array) -> SSAValue:
+        if known.dtype == object:
+            return self._materialize_sizes(value, known)
+        if _is_splat(known) or (_is_literal(value.element_type) and known.size <= MAX_LITERAL_ELEMENTS):
+            return self.build.constant(known, value.element_type)
+        # Long names differ at their ends; the weight store derives file names from them.
+        symbol = self.weights.add(known, value.name[-60:] or "constant")
+        origin = location(value.name) if value.name else self.build.location
+        with self.build.at(origin) if origin is not None else self.build.at(location(symbol)):
+            return self.build(dl.WeightOp, symbol=SymbolRefAttr(symbol), type=value.type)
+
+    def _materialize_sizes(self, value: ImportedValue, known: Array) -> SSAValue:
+        def one(size: Size) -> ImportedValue:
+            if not isinstance(size, Dim):
+                return self.constant(np.asarray([size], np.int64))
+            return self.reshape(self.unfolded(dl.SizeOp, size=(size,), to=i64)[0], (1,))
+
+        entries = [one(size) for size in known.reshape(-1)]
+        flat = entries[0] if len(entries) == 1 else self(dl.ConcatOp, *entries, axis=0)
+        return self.ssa(self.cast(self.reshape(flat, known.shape), value.element_type))
+
+
+def discard_block(body: Block) -> None:
+    """Erase a block that does not become part of the program, with its uses of other values."""
+    body.erase(safe_erase=False)
+
+
+def erase_producer(value: ImportedValue) -> None:
+    """Erase the op that defines a value without users."""
+    if value.ssa is not None and isinstance(owner := value.ssa.owner, Operation):
+        owner.detach()
+        owner.erase()
+
+
+def _symbols_in(value: ImportedValue) -> set[str]:
+    """Return the symbols of the sizes among the known elements of a value."""
+    entries = value.known.reshape(-1) if value.known is not None and value.known.dtype == object else ()
+    return {symbol for size in entries if isinstance(size, Dim) for symbol in size.symbols()}
+
+
+def _require_equal_types(states: Sequence[ImportedValue], next_states: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
+    """Return the next states; raise ShapeError or DTypeError if their types differ from those of the states."""
+    for old, new in zip(states, next_states, strict=True):
+        if old.type != new.type:
+            error_type = ShapeError if old.element_type == new.element_type else DTypeError
+            raise error_type(
+                f"an iteration changes a state of type {old.type} to type {new.type}; the types of states must not change"
+            )
+    return next_states
+
+
+def _is_literal(element_type: Attribute) -> bool:
+    return is_integer(element_type) or is_bool(element_type)
+
+
+def _is_splat(array: Array) -> bool:
+    if array.size < 2:
+        return array.size == 1
+    # Comparing two elements rules out most weights without reading them all.
+    first = array.flat[0]
+    return bool(array.flat[1] == first) and bool((array == first).all())
+
+
+def _fold(op: DlOp, operands: Sequence[Array]) -> tuple[ImportedValue, ...] | None:
+    """Constant-fold `op` over known operands; None if the results are large or depend on the value of a symbol."""
+    types = [r.type for r in op.results]
+    if not all(is_static(shape_of(t)) and product(shape_of(t)) <= MAX_FOLDED_ELEMENTS for t in types):
+        return None
+    if any(o.dtype == object for o in operands):
+        result = symbolic_arithmetic.evaluate(op, operands)
+        results = None if result is None else (result,)
+    else:
+        results = op.evaluate(*operands)
+    if results is None:
+        return None
+    return tuple(ImportedValue(t, known=r) for t, r in zip(types, results, strict=True))  # pyright: ignore[reportArgumentType]

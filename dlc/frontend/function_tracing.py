@@ -1,0 +1,121 @@
+"""Trace a function into a program: run it on tracers for its arguments, and return its results from `@main`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dlc.argument_validation import require_call_signature
+from dlc.arrays import ShapeDtype, to_numpy
+from dlc.dialects.dl.base import Array, tensor_type
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dialects.dl.programs.size_ranges import set_size_ranges
+from dlc.dims import Dim, Size, SizeRange, UndecidableError, bind_sizes
+from dlc.errors import DlcError, DTypeError
+from dlc.frontend.entry import entry_function
+from dlc.frontend.pytree import Tree, flatten, is_array_like, unflatten
+from dlc.frontend.size_guards import SizeCondition, SizeGuards
+from dlc.frontend.trace import Trace, Tracer, is_python_scalar, tracing
+from dlc.ir import ModuleOp
+from dlc.source_locations import format_error_line
+from dlc.weights import WeightStore
+
+# A symbolic size, and its declared range.
+SymbolicSize: TypeAlias = "tuple[Size, SizeRange | None]"
+
+
+@dataclass(frozen=True)
+class TracedFunction:
+    """The program of a function: `@main` over the leaves of its arguments, and the structure and leaves of its result.
+
+    It is valid for symbolic sizes that satisfy the `conditions`.
+    """
+
+    module: ModuleOp
+    weights: WeightStore
+    results: Tree
+    returned: Sequence[Tracer]
+    weak_argument_dtypes: Mapping[int, set[np.dtype[Any]]]
+    conditions: tuple[SizeCondition, ...] = ()
+
+
+def trace(
+    function: Callable[..., Any],
+    leaves: Sequence[Array],
+    tree: Tree,
+    names: Sequence[str],
+    static: Mapping[str, Any],
+    symbolic_sizes: Sequence[Mapping[int, SymbolicSize]] = (),
+    result_names: Sequence[str] | None = None,
+    into: Trace | None = None,
+    record_guards: bool = False,
+) -> TracedFunction:
+    """Trace `function`, called with the (args, kwargs) pytree of these leaves and with static keyword arguments.
+
+    Only the shapes and dtypes of the leaves matter. Axes with an entry in `symbolic_sizes` are symbolic; with `record_guards`,
+    comparisons of these sizes are decided by the shapes of the leaves and recorded as `conditions`.
+    Results without `result_names` are named by their paths. `into` is a trace of another kind that already has the arguments.
+    Raises what the function raises; ShapeError and DTypeError name the line.
+    """
+    current = into or Trace()
+    arguments: list[Any] = []
+    for k, (leaf, name) in enumerate(zip(leaves, names, strict=True)):
+        array = leaf if isinstance(leaf, ShapeDtype) else to_numpy(leaf)
+        symbolic_axes: Mapping[int, SymbolicSize] = symbolic_sizes[k] if symbolic_sizes else {}
+        shape = tuple(symbolic_axes[axis][0] if axis in symbolic_axes else size for axis, size in enumerate(array.shape))
+        try:
+            element = element_type(array.dtype)
+        except DTypeError as error:
+            problem = f"Python integer {leaf} out of bounds for 64 bits" if is_python_scalar(leaf) else error
+            raise DTypeError(f"argument {name}: {problem}") from None
+        argument = current.block.insert_arg(tensor_type(shape, element), len(current.block.args))
+        arguments.append(Tracer(current, argument, weak=is_python_scalar(leaf)))
+        argument.name_hint = ssa_name(name)
+    args, kwargs = unflatten(tree, iter(arguments))
+    declared_ranges = {str(size): range_ for axes in symbolic_sizes for size, range_ in axes.values() if range_ is not None}
+    sizes: dict[str, int] = {}
+    for leaf, axes in zip(leaves, symbolic_sizes, strict=False) if record_guards else ():
+        bind_sizes([size for size, _ in axes.values()], [leaf.shape[axis] for axis in axes], sizes)
+    guards = SizeGuards(declared_ranges, sizes if record_guards else None)
+    with tracing(current, guards):
+        try:
+            results, result_tree = flatten(function(*args, **kwargs, **static))
+        except DlcError as error:
+            line = format_error_line(error) if isinstance(error, UndecidableError) else ""
+            message = str(error) if str(error).startswith(line) else f"{line}: {error}"
+            error.args = (current.data_dependent_sizes.explain(message), *error.args[1:])
+            raise
+        except TypeError:
+            require_call_signature(function, tuple(args), {**kwargs, **static})
+            raise
+        except ValueError as error:
+            # NumPy wraps the error that a Tracer raises for `array[i] = x`.
+            if isinstance(error.__cause__, DlcError):
+                raise error.__cause__ from None
+            if current.snapshots.any_frozen and "read-only" in str(error):
+                problem = "a large array that the function captured is modified in place during tracing"
+                raise DlcError(f"{format_error_line(error)}: {problem}; modify a copy of it") from error
+            raise
+        returned = [_result(current, r) for r in results]
+    values = [r.value for r in returned]
+    main = entry_function(current.block, names, values, result_tree.paths("result") if result_names is None else result_names)
+    set_size_ranges(main, declared_ranges)
+    return TracedFunction(
+        ModuleOp([main]), current.weights, result_tree, returned, current.weak_argument_dtypes, guards.conditions
+    )
+
+
+def ssa_name(name: str) -> str | None:
+    """Return the path of a leaf as an SSA name."""
+    text = "".join(c if c.isalnum() else "_" for c in name).strip("_")
+    return text if text and not text[0].isdigit() else None
+
+
+def _result(current: Trace, value: object) -> Tracer:
+    if not is_array_like(value) and not isinstance(value, Dim):
+        got = type(value).__name__
+        raise DTypeError(f"the traced function returned a {got}; expected arrays, numbers and containers of them")
+    return current.value(value)

@@ -1,0 +1,281 @@
+"""Operators that concatenate, split, slice and pad."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import trunc
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import normalized_axes
+from dlc.dialects.dl.dtypes import is_bool
+from dlc.dims import Size, UndecidableError, is_static
+from dlc.errors import ModelError
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.onnx.node import OnnxNode
+from dlc.frontend.onnx.registry import ConverterTable
+from dlc.frontend.shape_tensors import ComputedElement
+
+table = ConverterTable()
+
+# Exporters write "to the end" as a value beyond any size: the maximum of an integer type, or 10^9.
+_UNBOUNDED_END = 10**9
+_MAX_STEP = 2**63 - 1
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+@table("Concat")
+def concat(node: OnnxNode) -> ImportedValue:
+    values = [node[k] for k in range(len(node.inputs))]
+    axis = node.axis(node.integer("axis"), node[0].rank)
+    return node[0] if len(values) == 1 else node.emit(dl.ConcatOp, *values, axis=axis)
+
+
+def _split(node: OnnxNode, sizes: tuple[Size, ...], axis: int) -> list[ImportedValue]:
+    x, start, pieces = node[0], 0, list[ImportedValue]()
+    for size in sizes:
+        pieces.append(node.emit.slice(x, axis, start, start + size))
+        start = start + size
+    if start != x.shape[axis] and isinstance(start - x.shape[axis], int):
+        raise ModelError(f"{node.description}: the sizes {list(sizes)} do not sum to the size {x.shape[axis]} of axis {axis}")
+    return pieces
+
+
+def _equal_sizes(node: OnnxNode, count: int, axis: int) -> tuple[Size, ...]:
+    # Equal parts; the last one is smaller if the size is not a multiple.
+    size = node[0].shape[axis]
+    part = -(-size // count)
+    return (*(part for _ in range(count - 1)), size - part * (count - 1))
+
+
+@table("Split", until=12)
+def split_11(node: OnnxNode) -> list[ImportedValue]:
+    axis = node.axis(node.integer("axis", 0), node[0].rank)
+    sizes = node.integers("split", ()) or _equal_sizes(node, len(node.proto.output), axis)
+    return _split(node, sizes, axis)
+
+
+@table("Split", since=13)
+def split(node: OnnxNode) -> list[ImportedValue]:
+    axis = node.axis(node.integer("axis", 0), node[0].rank)
+    if node.get(1) is not None:
+        return _split(node, node.sizes(1, "split"), axis)
+    return _split(node, _equal_sizes(node, node.integer("num_outputs", len(node.proto.output)), axis), axis)
+
+
+@table("Slice", until=9)
+def slice_9(node: OnnxNode) -> ImportedValue:
+    starts = node.integers("starts")
+    axes = node.integers("axes", tuple(range(len(starts))))
+    return _slice(node, starts, node.integers("ends"), axes, (1,) * len(starts))
+
+
+@table("Slice", since=10)
+def slice_(node: OnnxNode) -> ImportedValue:
+    begins, ends = node.elements(1, "starts"), node.elements(2, "ends")
+    axes = node.integers_of(3, "axes") if node.get(3) is not None else tuple(range(len(begins)))
+    steps = node.integers_of(4, "steps") if node.get(4) is not None else (1,) * len(begins)
+    return _slice(node, begins, ends, axes, steps)
+
+
+def _slice(
+    node: OnnxNode,
+    begins: Sequence[Size | ComputedElement],
+    ends: Sequence[Size | ComputedElement],
+    axes: Sequence[int],
+    steps: Sequence[int],
+) -> ImportedValue:
+    emit, x = node.emit, node[0]
+    if not len(begins) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise ModelError(f"{node.description}: starts, ends, axes and steps must have equal lengths and steps must not be 0")
+    axes = normalized_axes(None, axes, x.rank)
+    # The minimum int64 has no absolute value; any step of this magnitude selects one element.
+    steps = [max(step, -_MAX_STEP) for step in steps]
+    backward: list[int] = []
+    starts: list[Size] = [0] * x.rank
+    limits, strides = list(x.shape), [1] * x.rank
+    for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
+        size = x.shape[axis]
+        if isinstance(begin, ComputedElement) or isinstance(end, ComputedElement):
+            x = _runtime_slice(node, x, axis, begin, end, step)
+            limits[axis] = x.shape[axis]
+            continue
+        first, last = _normalized_bounds(begin, end, step, size)
+        if not is_static((first, last, size)) and not _is_always_in_bounds(first, last, size):
+            if any(map(emit.is_data_dependent, (first, last, size))):
+                x = _runtime_slice(node, x, axis, begin, end, step)
+                limits[axis] = x.shape[axis]
+                continue
+            emit.assumptions.append(f"0 <= {first} <= {last} <= {size}")
+        if step < 0:
+            backward.append(axis)
+        count = last - first
+        starts[axis], limits[axis], strides[axis] = first, first if isinstance(count, int) and count < 0 else last, abs(step)
+    if backward:
+        x = emit(dl.ReverseOp, x, axes=tuple(sorted(backward)))
+    if starts == [0] * x.rank and limits == list(x.shape) and strides == [1] * x.rank:
+        return x
+    return emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+
+
+def _normalized_bounds(begin: Size, end: Size, step: int, size: Size) -> tuple[Size, Size]:
+    """Return the begin and end of a slice, counted from the end where iteration starts."""
+    if step > 0:
+        return _from_front(begin, size, 0, size), _from_front(end, size, 0, size)
+    # A backward slice is a forward slice of the reversed axis; an end before the first element includes it.
+    return size - 1 - _from_front(begin, size, 0, size - 1), size - 1 - _from_front(end, size, -1, size - 1)
+
+
+def _is_always_in_bounds(first: Size, last: Size, size: Size) -> bool:
+    """Return whether a slice is inside an axis for every value of the symbols."""
+    try:
+        return 0 <= first <= last <= size
+    except UndecidableError:
+        return False
+
+
+def _runtime_slice(
+    node: OnnxNode, x: ImportedValue, axis: int, begin: Size | ComputedElement, end: Size | ComputedElement, step: int
+) -> ImportedValue:
+    """Slice from `begin` to `end`, one of which is computed at run time: clamp both to the axis, then count the elements."""
+    emit, size = node.emit, x.shape[axis]
+
+    def clamped(bound: Size | ComputedElement, low: Size, high: Size) -> ImportedValue:
+        number = emit.size_scalar(bound)
+        negative = emit(dl.LessOp, number, emit.scalar(0, number))
+        number = emit(dl.SelectOp, negative, emit(dl.AddOp, number, emit.sizes(size)), number)
+        return emit(dl.MinimumOp, emit(dl.MaximumOp, number, emit.sizes(low)), emit.sizes(high))
+
+    if step > 0:
+        first, last = clamped(begin, 0, size), clamped(end, 0, size)
+        span = emit(dl.SubOp, last, first)
+        if isinstance(begin, int) and begin >= 0 and isinstance(end, int) and (end < 0 or end >= _UNBOUNDED_END):
+            # Equal sizes for x[1:] and x[:-1].
+            span = emit.sizes(_normalized_bounds(begin, end, step, size)[1] - begin)
+    else:
+        first, last = clamped(begin, 0, size - 1), clamped(end, -1, size - 1)
+        span = emit(dl.SubOp, first, last)
+    if step == 1:
+        start = emit.scalar_as_size(first, size)
+        return emit.slice(x, axis, start, start + emit.scalar_as_size(span, size - start))
+    # ⌈span / step⌉ = ⌊(span - 1) / step⌋ + 1, which cannot overflow.
+    one = emit.scalar(1, span)
+    steps = emit(dl.FloordivOp, emit(dl.SubOp, span, one), emit.scalar(abs(step), span))
+    count = emit.scalar_as_size(emit(dl.AddOp, steps, one), -(-size // abs(step)))
+    indices = emit(dl.AddOp, first, emit.iota(count, step=step))
+    return emit(dl.GatherOp, x, indices, axis=axis)
+
+
+def _from_front(bound: Size, size: Size, low: Size, high: Size) -> Size:
+    """Return a slice bound counted from the front and clamped to [low, high].
+
+    If a size is symbolic, the bound is assumed to be in range; binding the sizes checks that.
+    """
+    if isinstance(bound, int):
+        if bound >= _UNBOUNDED_END:
+            return high
+        if bound <= -_UNBOUNDED_END:
+            return low
+        if bound < 0:
+            bound = bound + size
+    if all(isinstance(s, int) for s in (bound, low, high)):
+        return min(max(bound, low), high)
+    return bound
+
+
+@table("Pad", until=10)
+def pad_10(node: OnnxNode) -> ImportedValue:
+    x, amounts = node[0], node.integers("pads")
+    mode, fill = node.choice("mode", "constant", PAD_MODES[:3]), node.emit.scalar(node.real("value", 0.0), x)
+    if len(amounts) != 2 * x.rank:
+        raise ModelError(f"{node.description}: {len(amounts)} pads for {x.rank} axes; expected two each")
+    return pad_tensor(node, x, list(amounts[: x.rank]), list(amounts[x.rank :]), fill, mode)
+
+
+@table("Pad", since=11)
+def pad(node: OnnxNode) -> ImportedValue:
+    x, amounts = node[0], node.runtime_sizes(1, "pads")
+    mode = node.choice("mode", "constant", PAD_MODES)
+    fill = node.get(2)
+    axes = normalized_axes(None, node.integers_of(3, "axes"), x.rank) if node.get(3) is not None else range(x.rank)
+    if len(amounts) != 2 * len(axes):
+        raise ModelError(f"{node.description}: {len(amounts)} pads for {len(axes)} axes; expected two each")
+    low, high = [0] * x.rank, [0] * x.rank
+    value = node.emit.reshape(fill, ()) if fill is not None else None
+    for k, axis in enumerate(axes):
+        before, after = amounts[k], amounts[k + len(axes)]
+        if isinstance(before, int) and isinstance(after, int):
+            low[axis], high[axis] = before, after
+        else:
+            x = _pad_axis(node, x, axis, before, after, value, mode)
+    return pad_tensor(node, x, low, high, value, mode)
+
+
+def _pad_axis(
+    node: OnnxNode, x: ImportedValue, axis: int, low: Size, high: Size, fill: ImportedValue | None, mode: str
+) -> ImportedValue:
+    """Pad one axis of `x` by symbolic amounts."""
+    emit, size = node.emit, x.shape[axis]
+    if mode == "constant":
+        outside = fill if fill is not None else emit.scalar(False if is_bool(x.element_type) else 0, x)
+        padding = [emit.broadcast(outside, [n if a == axis else s for a, s in enumerate(x.shape)]) for n in (low, high)]
+        return emit(dl.ConcatOp, padding[0], x, padding[1], axis=axis)
+    indices, last = emit(dl.SubOp, emit.iota(low + size + high), emit.sizes(low)), emit.sizes(size - 1)
+
+    def repeated(period: ImportedValue) -> ImportedValue:
+        return emit(dl.SubOp, indices, emit(dl.MulOp, emit(dl.FloordivOp, indices, period), period))
+
+    if mode == "edge":
+        indices = emit(dl.MinimumOp, emit(dl.MaximumOp, indices, emit.scalar(0, indices)), last)
+    elif mode == "wrap":
+        indices = repeated(emit.sizes(size))
+    else:
+        period = emit(dl.MaximumOp, emit.sizes(2 * size - 2), emit.scalar(1, indices))
+        mirrored = repeated(period)
+        indices = emit(dl.MinimumOp, mirrored, emit(dl.SubOp, period, mirrored))
+    return emit(dl.GatherOp, x, indices, axis=axis)
+
+
+@table("CenterCropPad", since=18)
+def center_crop_pad(node: OnnxNode) -> ImportedValue:
+    x, target_sizes = node[0], node.integers_of(1, "shape")
+    axes = normalized_axes(None, node.integers("axes", range(x.rank)), x.rank)
+    if len(target_sizes) != len(axes):
+        raise ModelError(f"{node.description}: {len(target_sizes)} sizes for {len(axes)} axes")
+    low, high = [0] * x.rank, [0] * x.rank
+    for axis, size in zip(axes, target_sizes, strict=True):
+        extra = size - int(x.shape[axis])  # a symbolic size raises UndecidableError, which names it
+        low[axis] = trunc(extra / 2)
+        high[axis] = extra - low[axis]
+    return pad_tensor(node, x, low, high)
+
+
+def pad_tensor(
+    node: OnnxNode, x: ImportedValue, low: list[int], high: list[int], fill: ImportedValue | None = None, mode: str = "constant"
+) -> ImportedValue:
+    """Pad `x` with `fill` (default 0); negative amounts trim."""
+    emit = node.emit
+    if min(*low, *high, 0) < 0:
+        starts = [max(-p, 0) for p in low]
+        limits: list[Size] = [s - max(-p, 0) for s, p in zip(x.shape, high, strict=True)]
+        x = emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=(1,) * x.rank)
+        low, high = [max(p, 0) for p in low], [max(p, 0) for p in high]
+    if not any(low) and not any(high):
+        return x
+    if fill is None:
+        fill = emit.scalar(False if is_bool(x.element_type) else 0, x)
+    return emit(dl.PadOp, x, fill, low=tuple(low), high=tuple(high), pad_mode=mode)
+
+
+@table("Trilu")
+def trilu(node: OnnxNode) -> ImportedValue:
+    emit, x = node.emit, node[0]
+    if x.rank < 2:
+        raise ModelError(f"{node.description}: expected a matrix or a stack of them, got rank {x.rank}")
+    offset = node.get(1)
+    diagonal = emit.reshape(offset, ()) if offset is not None else emit.constant(0, "int64")
+    comparison = dl.GreaterEqualOp if node.flag("upper", True) else dl.LessEqualOp
+    # The upper part: column - row >= k.
+    rows, columns = x.shape[-2:]
+    from_diagonal = emit(dl.SubOp, emit.iota(columns), emit.reshape(emit.iota(rows), (rows, 1)))
+    mask = emit(comparison, from_diagonal, diagonal)
+    return emit(dl.SelectOp, mask, x, emit.scalar(False if is_bool(x.element_type) else 0, x))

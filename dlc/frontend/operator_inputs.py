@@ -1,0 +1,79 @@
+"""The inputs of one operator, as its converter reads them: values, and integers that must be known at import."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array, normalized_axes
+from dlc.dims import Dim, Size, is_nonnegative
+from dlc.errors import ModelError
+from dlc.frontend.emitter import Emitter, ImportedValue
+from dlc.frontend.problems import NodeProblem
+from dlc.frontend.shape_tensors import ComputedElement, may_be_shape_tensor, shape_tensor_elements
+
+
+class OperatorInputs:
+    """The inputs of the operator `description`: `node[0]` is the first one; `names` are the names of the inputs."""
+
+    def __init__(self, description: str, inputs: Sequence[ImportedValue | None], names: Sequence[str], emit: Emitter) -> None:
+        self.description, self.inputs, self.emit = description, inputs, emit
+        self._names = names
+
+    def __getitem__(self, k: int) -> ImportedValue:
+        """Return a required input."""
+        value = self.get(k)
+        if value is None:
+            raise ModelError(f"{self.description}: input {k} is missing; it has {len(self.inputs)}")
+        return value
+
+    def get(self, k: int) -> ImportedValue | None:
+        """Return an optional input."""
+        return self.inputs[k] if k < len(self.inputs) else None
+
+    def known(self, k: int, what: str) -> Array:
+        """Return the elements of an input that must be known at import."""
+        value = self[k]
+        if value.known is None:
+            raise NodeProblem(
+                "value",
+                f"its {what} (input '{self._names[k]}') is computed from data or from symbolic sizes; "
+                "give the model's input shapes, or make it a constant",
+                (value,),
+            )
+        return value.known
+
+    def sizes(self, k: int, what: str) -> tuple[Size, ...]:
+        """Return the sizes, axes or bounds that a known integer input holds."""
+        return tuple(s if isinstance(s, Dim) else int(s) for s in self.known(k, what).reshape(-1))
+
+    def elements(self, k: int, what: str) -> tuple[Size | ComputedElement, ...]:
+        """Return the sizes, axes or bounds that an integer input holds; those computed at run time as ComputedElement."""
+        value = self[k]
+        if value.ssa is None or not may_be_shape_tensor(value.ssa):
+            return self.sizes(k, what)
+        return tuple(shape_tensor_elements(value.ssa).flat)
+
+    def runtime_sizes(self, k: int, what: str) -> tuple[Size, ...]:
+        """Return the sizes that an integer input holds; those computed from data become data-dependent sizes.
+
+        A negative size is an error at run time.
+        """
+        emit, found = self.emit, self.elements(k, what)
+        for element in found:
+            if isinstance(element, ComputedElement) or (emit.is_data_dependent(element) and not is_nonnegative(element)):
+                number = emit.size_scalar(element)
+                is_valid = emit(dl.GreaterEqualOp, number, emit.scalar(0, number))
+                emit.require(is_valid, f"{self.description}: negative size {{}} in its {what}", number)
+        return tuple(map(emit.as_size, found))
+
+    def integers_of(self, k: int, what: str) -> tuple[int, ...]:
+        """Return the elements of a known integer input that must not contain symbolic sizes."""
+        entries = self.sizes(k, what)
+        if any(isinstance(e, Dim) for e in entries):
+            raise NodeProblem("value", f"its {what} {list(entries)} depends on symbolic sizes; give the input shapes")
+        return tuple(e for e in entries if isinstance(e, int))
+
+    def axis(self, axis: int, rank: int) -> int:
+        """Return an axis counted from the front."""
+        return normalized_axes(None, [axis], rank)[0]

@@ -1,0 +1,58 @@
+"""Operators that run subgraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects.dl.base import Tensor
+from dlc.frontend.emitter import Emitter, ImportedValue
+from dlc.frontend.problems import NodeProblem
+from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
+from dlc.ir import Block
+
+table = TfliteConverterTable()
+
+
+@table("WHILE", options="condition.i32 body.i32")
+def while_(node: TfliteNode) -> Sequence[ImportedValue]:
+    condition, body = node.integer("condition"), node.integer("body")
+    states = [node[k] for k in range(len(node.inputs))]
+
+    def step(inner: Emitter, arguments: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
+        next_states = node.inline(body, arguments, inner)
+        return [*node.inline(condition, next_states, inner), *next_states]
+
+    (begin,) = node.inline(condition, states, node.emit)
+    return node.emit.while_(begin, states, step)
+
+
+@table("IF", options="then.i32 otherwise.i32")
+def if_(node: TfliteNode) -> Sequence[ImportedValue]:
+    """Inline the branch that is taken if the condition is known; else convert both branches into a conditional."""
+    condition, arguments = node[0], [node[k] for k in range(1, len(node.inputs))]
+    then, otherwise = node.integer("then"), node.integer("otherwise")
+    if condition.known is not None:
+        return node.inline(then if condition.known.all() else otherwise, arguments, node.emit)
+    (first, types), (second, others) = (_branch(node, subgraph, arguments) for subgraph in (then, otherwise))
+    if types != others:
+        raise NodeProblem(
+            "shape", f"its branches return different types: {', '.join(map(str, types))} and {', '.join(map(str, others))}"
+        )
+    return node.emit.if_(condition, first, second, types)
+
+
+def _branch(node: TfliteNode, subgraph: int, arguments: Sequence[ImportedValue]) -> tuple[Block, list[Tensor]]:
+    types: list[Tensor] = []
+
+    def run(inner: Emitter, _: Sequence[ImportedValue]) -> Sequence[ImportedValue]:
+        results = node.inline(subgraph, arguments, inner)
+        types.extend(r.type for r in results)
+        return results
+
+    return node.emit.body((), run), types
+
+
+@table("STABLEHLO_COMPOSITE", options="name.i32 decomposition.i32")
+def composite(node: TfliteNode) -> Sequence[ImportedValue]:
+    """Inline the decomposition of a composite operator."""
+    return node.inline(node.integer("decomposition"), [node[k] for k in range(len(node.inputs))], node.emit)

@@ -1,0 +1,276 @@
+"""Data movement operators; they move the stored values, which assumes equal quantization of operand and result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import normalized_axes
+from dlc.dialects.dl.dtypes import is_bool
+from dlc.dims import Size
+from dlc.errors import ModelError
+from dlc.frontend.emitter import ImportedValue
+from dlc.frontend.problems import NodeProblem
+from dlc.frontend.tflite.node import TfliteConverterTable, TfliteNode
+from dlc.ir import i64
+
+table = TfliteConverterTable()
+
+_SLICE_OPTIONS = "begin_mask.i32 end_mask.i32 ellipsis_mask.i32 new_axis_mask.i32 shrink_axis_mask.i32 is_offset.bool"
+
+
+@table("TRANSPOSE")
+def transpose(node: TfliteNode) -> ImportedValue:
+    x = node[0]
+    return node.emit.transpose(x, [node.axis(axis, x.rank) for axis in node.integers_of(1, "permutation")])
+
+
+@table("REVERSE_V2")
+def reverse(node: TfliteNode) -> ImportedValue:
+    x = node[0]
+    return node.emit(dl.ReverseOp, x, axes=tuple(sorted(normalized_axes(None, node.integers_of(1, "axes"), x.rank))))
+
+
+@table("SLICE")
+def slice_(node: TfliteNode) -> ImportedValue:
+    x, begins, sizes = node[0], node.sizes(1, "begins"), node.sizes(2, "sizes")
+    limits = [end if size == -1 else begin + size for begin, size, end in zip(begins, sizes, x.shape, strict=True)]
+    return node.emit(dl.SliceOp, x, starts=begins, limits=tuple(limits), strides=(1,) * x.rank)
+
+
+@table("STRIDED_SLICE", options=_SLICE_OPTIONS)
+def strided_slice(node: TfliteNode) -> ImportedValue:
+    """NumPy slicing: masks mark entries without a begin or end, new axes, single indices, and the ellipsis."""
+    emit, x = node.emit, node[0]
+    begins, ends, steps = node.sizes(1, "begins"), node.sizes(2, "ends"), node.integers_of(3, "steps")
+    masks = {name: node.integer(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    if not len(begins) == len(ends) == len(steps) or 0 in steps or node.flag("is_offset"):
+        raise NodeProblem(
+            "attribute", "offset = true, steps of 0, and begins, ends and steps of different lengths are not supported"
+        )
+
+    def has_flag(name: str, k: int) -> bool:
+        return bool(masks[name] >> k & 1)
+
+    count, new_axes = len(begins), sum(has_flag("new_axis", k) for k in range(len(begins)))
+    has_ellipsis = any(has_flag("ellipsis", k) for k in range(count))
+    between = x.rank - (count - new_axes - has_ellipsis)
+    if between < 0:
+        raise ModelError(f"{node.description}: {count} slices for a tensor of rank {x.rank}")
+    starts: list[Size] = [0] * x.rank
+    limits, strides = list(x.shape), [1] * x.rank
+    backward: list[int] = []
+    # The axes of the result: None is a new one.
+    result_axes: list[int | None] = []
+    axis = 0
+    for k in range(count):
+        if has_flag("ellipsis", k):
+            result_axes += range(axis, axis + between)
+            axis += between
+            continue
+        if has_flag("new_axis", k):
+            result_axes.append(None)
+            continue
+        size, step = x.shape[axis], steps[k]
+        if has_flag("shrink_axis", k):
+            starts[axis] = 0 if has_flag("begin", k) else _normalized_bound(begins[k], size, 0, size)
+            limits[axis] = starts[axis] + 1
+        else:
+            first, last = (0, size) if step > 0 else (size - 1, -1)
+            bounds = (0, size) if step > 0 else (-1, size - 1)
+            begin = first if has_flag("begin", k) else _normalized_bound(begins[k], size, *bounds)
+            end = last if has_flag("end", k) else _normalized_bound(ends[k], size, *bounds)
+            if step < 0:
+                # A backward slice is a forward slice of the reversed axis.
+                backward.append(axis)
+                begin, end = size - 1 - begin, size - 1 - end
+            both = isinstance(begin, int) and isinstance(end, int)
+            starts[axis], limits[axis], strides[axis] = begin, max(begin, end) if both else end, abs(step)
+            result_axes.append(axis)
+        axis += 1
+    result_axes += range(axis, x.rank)
+    if backward:
+        x = emit(dl.ReverseOp, x, axes=tuple(backward))
+    if (starts, limits, strides) != ([0] * x.rank, list(x.shape), [1] * x.rank):
+        x = emit(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+    return emit.reshape(x, [1 if axis is None else x.shape[axis] for axis in result_axes])
+
+
+def _normalized_bound(bound: Size, size: Size, low: Size, high: Size) -> Size:
+    """Return a bound counted from the front and clamped; a symbolic one is assumed in range, which binding the sizes checks."""
+    if isinstance(bound, int) and bound < 0:
+        bound = bound + size
+    if isinstance(bound, int) and isinstance(low, int) and isinstance(high, int):
+        return min(max(bound, low), high)
+    return bound
+
+
+def _amounts(node: TfliteNode, k: int, what: str, axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the amounts for both ends of each axis."""
+    amounts = node.integers_of(k, what)
+    if len(amounts) != 2 * axes or min(amounts, default=0) < 0:
+        raise ModelError(f"{node.description}: {what} {list(amounts)} for {axes} axes; expected two sizes each")
+    return amounts[::2], amounts[1::2]
+
+
+@table("PAD", "PADV2")
+def pad(node: TfliteNode) -> ImportedValue:
+    emit, x = node.emit, node[0]
+    low, high = _amounts(node, 1, "paddings", x.rank)
+    if node.get(2) is not None:
+        value = emit.reshape(node[2], ())
+    else:
+        value = emit.scalar(False if is_bool(x.element_type) else _zero(node), x)
+    return emit(dl.PadOp, x, value, low=low, high=high, pad_mode="constant")
+
+
+def _zero(node: TfliteNode) -> int:
+    """Return the stored value for 0 of the first output."""
+    quantization = node.results[0].quantization
+    return 0 if quantization is None else int(quantization.zeros[0])
+
+
+@table("MIRROR_PAD", options="mode.i8")
+def mirror_pad(node: TfliteNode) -> ImportedValue:
+    """Mode 0 (reflect) does not repeat the outermost elements, mode 1 (symmetric) does."""
+    emit, x = node.emit, node[0]
+    low, high = _amounts(node, 1, "paddings", x.rank)
+    if not node.integer("mode"):
+        return emit(dl.PadOp, x, emit.scalar(0, x), low=low, high=high, pad_mode="reflect")
+    for axis in range(x.rank):
+        size = x.shape[axis]
+        before, after = (
+            [emit(dl.ReverseOp, emit.slice(x, axis, *end), axes=(axis,))] if amount else []
+            for amount, end in ((low[axis], (0, low[axis])), (high[axis], (size - high[axis], size)))
+        )
+        x = emit(dl.ConcatOp, *before, x, *after, axis=axis) if before or after else x
+    return x
+
+
+@table("GATHER", options="axis.i32 batch_dims.i32")
+def gather(node: TfliteNode) -> ImportedValue:
+    emit, x, indices = node.emit, node[0], node[1]
+    axis, batch = node.axis(node.integer("axis"), x.rank), node.integer("batch_dims")
+    batch = batch + indices.rank if batch < 0 else batch
+    if not batch:
+        return emit(dl.GatherOp, x, indices, axis=axis)
+    if not 0 <= batch <= min(axis, indices.rank):
+        raise ModelError(f"{node.description}: batch_dims {batch} with axis {axis} and indices of rank {indices.rank}")
+    # Move the axes between batch and gathered axis back: [B, …, n, …] → [B, n, …, …] → [B, *I, …, …] → [B, …, *I, …]
+    between, index_rank = axis - batch, indices.rank - batch
+    axis_first = emit.transpose(x, (*range(batch), axis, *range(batch, axis), *range(axis + 1, x.rank)))
+    y = emit(dl.GatherNdOp, axis_first, emit.reshape(indices, (*indices.shape, 1)), batch_dims=batch)
+    between_axes = range(batch + index_rank, batch + index_rank + between)
+    return emit.transpose(
+        y, (*range(batch), *between_axes, *range(batch, batch + index_rank), *range(between_axes.stop, y.rank))
+    )
+
+
+@table("EMBEDDING_LOOKUP")
+def embedding_lookup(node: TfliteNode) -> ImportedValue:
+    """Inputs: indices, rows."""
+    rows = node[1]
+    return node.emit(dl.GatherOp, rows, node[0], axis=0)
+
+
+@table("GATHER_ND")
+def gather_nd(node: TfliteNode) -> ImportedValue:
+    return node.emit(dl.GatherNdOp, node[0], node[1])
+
+
+@table("SCATTER_ND")
+def scatter_nd(node: TfliteNode) -> ImportedValue:
+    """Inputs: indices, updates, the shape of the result. Updates at equal indices are added."""
+    updates = node[1]
+    zeros = node.emit.full(0, node.sizes(2, "shape"), updates)
+    return node.emit(dl.ScatterNdOp, zeros, node[0], updates, mode="add")
+
+
+@table("TOPK_V2")
+def top_k(node: TfliteNode) -> list[ImportedValue]:
+    emit, x = node.emit, node[0]
+    order = emit(dl.ArgsortOp, x, axis=x.rank - 1, descending=True, count=(node.number(1, "k"),))
+    return [emit(dl.GatherElementsOp, x, order, axis=x.rank - 1), emit.cast(order, node.element(1))]
+
+
+def _blocks(node: TfliteNode) -> tuple[ImportedValue, int, tuple[Size, ...]]:
+    x, block = node[0], node.integer("block")
+    if x.rank != 4 or block < 1:
+        raise ModelError(f"{node.description}: expected a tensor of rank 4 and a positive block, got rank {x.rank} and {block}")
+    return x, block, x.shape
+
+
+@table("SPACE_TO_DEPTH", options="block.i32")
+def space_to_depth(node: TfliteNode) -> ImportedValue:
+    emit, (x, b, (n, h, w, c)) = node.emit, _blocks(node)
+    split = emit.reshape(x, (n, h // b, b, w // b, b, c))
+    return emit.reshape(emit.transpose(split, (0, 1, 3, 2, 4, 5)), (n, h // b, w // b, c * b * b))
+
+
+@table("DEPTH_TO_SPACE", options="block.i32")
+def depth_to_space(node: TfliteNode) -> ImportedValue:
+    emit, (x, b, (n, h, w, c)) = node.emit, _blocks(node)
+    split = emit.reshape(x, (n, h, w, b, b, c // (b * b)))
+    return emit.reshape(emit.transpose(split, (0, 1, 3, 2, 4, 5)), (n, h * b, w * b, c // (b * b)))
+
+
+def _batch_blocks(node: TfliteNode) -> tuple[int, ...]:
+    """Return the block sizes of the axes after the first one."""
+    blocks = node.integers_of(1, "blocks")
+    if not 0 < len(blocks) < node[0].rank or min(blocks) < 1:
+        raise ModelError(f"{node.description}: blocks {list(blocks)} for a tensor of rank {node[0].rank}")
+    return blocks
+
+
+def _interleaved(a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
+    return [s for pair in zip(a, b, strict=True) for s in pair]
+
+
+@table("SPACE_TO_BATCH_ND")
+def space_to_batch(node: TfliteNode) -> ImportedValue:
+    """Pad, then [N, H, W, C] → [b · c · N, H / b, W / c, C] for blocks [b, c]."""
+    emit, x, blocks = node.emit, node[0], _batch_blocks(node)
+    count = len(blocks)
+    rest = (0,) * (x.rank - 1 - count)
+    low, high = ((0, *amounts, *rest) for amounts in _amounts(node, 2, "paddings", count))
+    x = emit(dl.PadOp, x, emit.scalar(_zero(node), x), low=low, high=high, pad_mode="constant")
+    batch, sizes, result_axes = x.shape[0], x.shape[1 : count + 1], x.shape[count + 1 :]
+    inner = [size // b for size, b in zip(sizes, blocks, strict=True)]
+    split = emit.reshape(x, (batch, *_interleaved(inner, blocks), *result_axes))
+    order = (*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count, 2), *range(2 * count + 1, split.rank))
+    factor = int(np.prod(blocks))
+    return emit.reshape(emit.transpose(split, order), (batch * factor, *inner, *result_axes))
+
+
+@table("BATCH_TO_SPACE_ND")
+def batch_to_space(node: TfliteNode) -> ImportedValue:
+    """[b · c · N, H, W, C] → [N, H · b, W · c, C] for blocks [b, c], then trim."""
+    emit, x, blocks = node.emit, node[0], _batch_blocks(node)
+    count = len(blocks)
+    low, high = _amounts(node, 2, "crops", count)
+    batch, sizes, result_axes = x.shape[0] // int(np.prod(blocks)), x.shape[1 : count + 1], x.shape[count + 1 :]
+    split = emit.reshape(x, (*blocks, batch, *sizes, *result_axes))
+    order = [count, *(a for k in range(count) for a in (count + 1 + k, k)), *range(2 * count + 1, split.rank)]
+    wide = [size * b for size, b in zip(sizes, blocks, strict=True)]
+    y = emit.reshape(emit.transpose(split, order), (batch, *wide, *result_axes))
+    for k in range(count):
+        y = emit.slice(y, k + 1, low[k], wide[k] - high[k])
+    return y
+
+
+@table("DYNAMIC_UPDATE_SLICE")
+def dynamic_update_slice(node: TfliteNode) -> ImportedValue:
+    """Inputs: operand, update, start; the start is clamped so that the update fits."""
+    emit, x, update = node.emit, node[0], node[1]
+    starts = emit.cast(node[2], i64)
+    indices: ImportedValue | None = None
+    for axis, (size, inner) in enumerate(zip(x.shape, update.shape, strict=True)):
+        start = emit.reshape(emit.slice(starts, 0, axis, axis + 1), ())
+        start = emit(dl.MaximumOp, emit(dl.MinimumOp, start, emit.sizes(size - inner)), emit.scalar(0, i64))
+        along = emit.reshape(emit(dl.AddOp, emit.iota(inner), start), [inner if a == axis else 1 for a in range(x.rank + 1)])
+        along = emit.broadcast(along, (*update.shape, 1))
+        indices = along if indices is None else emit(dl.ConcatOp, indices, along, axis=x.rank)
+    assert indices is not None
+    return emit(dl.ScatterNdOp, x, indices, update, mode="none")

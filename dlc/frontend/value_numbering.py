@@ -1,0 +1,40 @@
+"""Value numbering: find values of a traced function that are computed in the same way from the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, cast
+
+from dlc.dialects.dl.base import DlOp
+from dlc.ir import Block, OpResult, SSAValue
+
+
+class ValueNumbering:
+    """Assign equal numbers to equal computations, and find the blocks that each value depends on."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[SSAValue, tuple[int, frozenset[Block | None]]] = {}
+
+    def of(self, value: SSAValue) -> tuple[int, frozenset[Block | None]]:
+        """Return the value number of a value and the blocks that it depends on."""
+        # Iterative, because an unrolled Python loop makes chains deeper than the recursion limit.
+        missing = [value]
+        while missing:
+            current = missing[-1]
+            op = current.owner
+            operands = op.operands if isinstance(op, DlOp) and not op.regions else ()
+            unknown = [v for v in operands if v not in self._known]
+            missing += unknown
+            if unknown:
+                continue
+            missing.pop()
+            text: Hashable = current
+            blocks = frozenset([op if isinstance(op, Block) else op.parent])
+            if isinstance(op, DlOp) and not op.regions:
+                properties = tuple(sorted(op.properties.items(), key=lambda entry: entry[0]))
+                numbers = tuple(self._known[v][0] for v in operands)
+                text = op.name, properties, numbers, cast("OpResult[Any]", current).index
+                blocks = frozenset[Block | None]().union(*(self._known[v][1] for v in operands))
+            self._known[current] = self._numbers.setdefault(text, len(self._numbers)), blocks
+        return self._known[value]

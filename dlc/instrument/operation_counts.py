@@ -1,0 +1,41 @@
+"""Count the operations of a kernel, and its runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dlc.dialects.dl.interfaces import Contraction
+from dlc.dialects.dl.programs.control import ScanOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
+from dlc.dims import Size, product
+from dlc.ir import ModuleOp, Operation, walk_ops
+
+
+def runs(module: ModuleOp) -> Counter[str]:
+    """Count the runs of each kernel, as far as sizes are static: a body that repeats depending on data counts once."""
+    counts = Counter[str]()
+    for op in walk_ops(module, DispatchOp):
+        counts[op.symbol] += _times(op)
+    return counts
+
+
+def _times(op: Operation) -> int:
+    times, outer = 1, op.parent_op()
+    while outer is not None:
+        if isinstance(outer, ScanOp) and isinstance(outer.steps, int):
+            times *= outer.steps
+        outer = outer.parent_op()
+    return times
+
+
+def flops(module: ModuleOp) -> dict[str, Size]:
+    """Return the floating-point operations of the contractions of each kernel, in its sizes; a multiply-add counts as two."""
+    return {op.symbol: _flops(op) for op in module.ops if isinstance(op, KernelOp)}
+
+
+def _flops(kernel: KernelOp) -> Size:
+    total: Size = 0
+    for op in kernel.body.block.ops:
+        if isinstance(op, Contraction):
+            total = total + 2 * product(op.structure().extents)
+    return total

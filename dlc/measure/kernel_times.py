@@ -1,0 +1,125 @@
+"""Measure the time of each kernel of a model: its share of the total, and its ratio to the limits of the machine."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import cycle
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc.backends.cpu import limits as of_processor
+from dlc.backends.limits import Limits
+from dlc.backends.opencl import limits as of_device
+from dlc.dims import substitute
+from dlc.measure.device_run import DeviceRun
+from dlc.measure.timeline import TaskSpan, TimedRun, TimelineRecorder, thread_names
+from dlc.runtime.load import CompiledProgram
+from dlc.runtime.opencl.artifact import DeviceArtifact
+from dlc.runtime.opencl.dynamic_program import DynamicOpenCLProgram
+from dlc.runtime.program.dynamic_program import DynamicProgram
+from dlc.runtime.program.host_program import BufferRef, DynamicLaunch, HostProgram, Launch, kernel_sizes, walk
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """The launches of one kernel in one call of a model: total seconds, floating-point operations and bytes.
+
+    `min_seconds` is the minimum according to the limits of the machine; the kernel `copy` is a memory copy.
+    """
+
+    name: str
+    origins: tuple[str, ...]
+    runs: int
+    seconds: float
+    flops: int
+    bytes: int
+    min_seconds: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Measured runs of a compiled model, and the limits of the machine or device; `host` is the program that ran."""
+
+    artifact: CompiledProgram
+    host: HostProgram | DynamicProgram
+    threads: int
+    limits: Limits
+    runs: Sequence[TimedRun | DeviceRun]
+
+    @property
+    def seconds(self) -> float:
+        """The median of all runs."""
+        return median(run.seconds for run in self.runs)
+
+    @cached_property
+    def kernels(self) -> list[KernelTime]:
+        """The kernels by descending time; medians of all runs."""
+        kernels = {kernel.name: kernel for kernel in self.artifact.kernels}
+        times: dict[str, KernelTime] = {}
+        for k, launch in enumerate(self.runs[0].launches):
+            name = launch.kernel or "copy"
+            kernel, earlier_times = kernels.get(name), times.get(name)
+            flops = int(substitute(kernel.flops, kernel_sizes(launch.numbers))) if kernel else 0
+            times[name] = KernelTime(
+                name,
+                kernel.origins if kernel else (),
+                (earlier_times.runs if earlier_times else 0) + 1,
+                (earlier_times.seconds if earlier_times else 0) + median(run.launch_seconds[k] for run in self.runs),
+                (earlier_times.flops if earlier_times else 0) + flops,
+                (earlier_times.bytes if earlier_times else 0) + launch.bytes,
+                (earlier_times.min_seconds if earlier_times else 0) + self.limits.seconds(flops, launch.bytes),
+            )
+        return sorted(times.values(), key=lambda t: -t.seconds)
+
+    @cached_property
+    def timeline(self) -> tuple[TaskSpan, ...]:
+        """The spans of the fastest run."""
+        run = min(self.runs, key=lambda run: run.seconds)
+        return tuple(run.spans(launch_numbers(self.host, run.launches)))
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The names of the rows (threads) of the timeline."""
+        if isinstance(self.artifact, DeviceArtifact):
+            return (str(self.artifact.builder.device),)
+        return thread_names(self.timeline)
+
+
+def launch_numbers(host: HostProgram | DynamicProgram, launches: Sequence[Launch]) -> list[int]:
+    """Return the index of each launch in the program's text; equal launches are assigned in turn; -1 for a copy."""
+    kernels = [i for i, _ in walk(host.instructions) if isinstance(i, Launch | DynamicLaunch) and i.kernel is not None]
+    indices_by_launch = defaultdict[tuple[str | None, tuple[BufferRef, ...]], list[int]](list)
+    for k, launch in enumerate(kernels):
+        indices_by_launch[launch.kernel, launch.arguments].append(k)
+    turns = {key: cycle(indices) for key, indices in indices_by_launch.items()}
+    return [next(turns[launch.kernel, launch.arguments]) if launch.kernel is not None else -1 for launch in launches]
+
+
+def measure(
+    artifact: CompiledProgram, inputs: Sequence[NDArray[Any]], threads: int, rounds: int = 15, seconds: float = 3.0
+) -> Measurement:
+    """Run a compiled model up to `rounds` times, for about `seconds`, after a warm-up run.
+
+    If the warm-up run takes longer than `seconds`, it is the only one. On a device the time of a launch includes waiting for
+    its completion.
+    """
+    host = artifact.host
+    if isinstance(artifact, DeviceArtifact):
+        program = artifact.program
+        limits, run = of_device.measured_limits(program.session), lambda: DeviceRun(program.profile(inputs))
+        host = program.at(inputs)[0] if isinstance(program, DynamicOpenCLProgram) else program.host
+    else:
+        limits, run = of_processor.measured_limits(artifact.target, threads), TimelineRecorder(artifact, inputs, threads).run
+    first = run()
+    if first.seconds > seconds:
+        return Measurement(artifact, host, threads, limits, [first])
+    runs, began = list[TimedRun | DeviceRun](), perf_counter()
+    while not runs or (len(runs) < rounds and perf_counter() < began + seconds):
+        runs.append(run())
+    return Measurement(artifact, host, threads, limits, runs)

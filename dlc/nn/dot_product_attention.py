@@ -1,0 +1,62 @@
+"""Attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+
+from dlc.dims import Size
+from dlc.errors import DTypeError
+from dlc.nn.activations import softmax
+from dlc.numpy import add, expand_dims, greater_equal, matmul, multiply, swapaxes, where
+from dlc.numpy.apply import ArrayLike, convert, iota, operand, promote_to_float, refuse
+
+__all__ = ["attention"]
+
+
+def attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    /,
+    *,
+    mask: ArrayLike | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Any:
+    """Return softmax(query · keyᵀ · scale) · value for query [..., T, D], key [..., S, D], value [..., S, E]: [..., T, E].
+
+    `scale` is 1 / √D by default. `mask` broadcasts to [..., T, S] and is true where a query attends to a key; `causal` masks
+    the keys after query t, where the last query is aligned with the last key. A fully masked query gives zeros, and zero
+    gradients. Raises DTypeError for a float mask, which other libraries add to the scores.
+    """
+    if mask is not None and (dtype := operand(mask).dtype).kind not in "bui":
+        # Converted to bool, an additive mask would be inverted: 0 would mask, and -inf would unmask.
+        refuse(
+            DTypeError(
+                f"dlc.nn.attention: mask of dtype {dtype}; expected bool, true where a query attends to a key; "
+                "for an additive mask of 0 and -inf, pass `mask >= 0`"
+            )
+        )
+    q, k, v = promote_to_float(query, key, value)
+    scores = multiply(matmul(q, swapaxes(k, -1, -2)), 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    masks: list[Any] = [] if mask is None else [convert(mask, np.bool_)]
+    if causal:
+        masks.append(_causal(q.shape[-2], k.shape[-2]))
+    if not masks:
+        return matmul(softmax(scores), v)
+    unmasked = masks[0] if len(masks) == 1 else masks[0] & masks[1]
+    has_unmasked_key = mask is None and q.shape[-2] <= k.shape[-2]
+    # A fully masked row of infinities would give NaN, also in gradients; use a finite score where that may happen.
+    lowest = -math.inf if has_unmasked_key else float(cast(Any, ml_dtypes.finfo)(q.dtype).min) / 2
+    weights = softmax(where(unmasked, scores, lowest))
+    return matmul(weights if has_unmasked_key else where(unmasked, weights, 0), v)
+
+
+def _causal(queries: Size, keys: Size) -> Any:
+    """Return the causal mask: query t attends to the keys up to t, where the last query is aligned with the last key."""
+    # Computed by ops: the fused attention kernel evaluates the mask from positions instead of loading an array.
+    return greater_equal(add(expand_dims(iota(queries), -1), keys - queries), iota(keys))

@@ -1,0 +1,377 @@
+"""Matrix decompositions, solvers and determinants with custom JVP rules: the implementation of `dlc.numpy.linalg`.
+
+Operands have one float dtype, float32 or wider. The JVP rules are closed formulas in terms of the factors; the algorithms that
+compute the factors are not differentiated. Source of the formulas: Giles, "Collected matrix derivative results for forward and
+reverse mode" (2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.numpy.apply import Operand, apply, apply_all, convert, in_float32_or_wider
+from dlc.numpy.custom_derivatives import with_jvp_rule
+from dlc.numpy.functions.comparison import equal, greater, greater_equal
+from dlc.numpy.functions.creation import tril
+from dlc.numpy.functions.elementwise import abs, add, divide, log, multiply, negative, sign, subtract, where
+from dlc.numpy.functions.indexing import getitem, take_along_axis
+from dlc.numpy.functions.joining import concat
+from dlc.numpy.functions.matrix_products import matmul, trace
+from dlc.numpy.functions.reductions import max, prod, sum
+from dlc.numpy.functions.shape_manipulation import diagonal, expand_dims, matrix_transpose
+
+Operands = Sequence[Operand]
+
+
+# LU
+
+
+def lu_factors(x: Operand) -> tuple[Any, Any, Any]:
+    """Return the LU factors, the row permutation and the pivots of matrices [.., m, n] of any shape, from `dl.lu`.
+
+    The factors have the shape of `x`: L is [.., m, k], U is [.., k, n] and there are k pivots, where k = min(m, n). `dl.lu`
+    takes square matrices, so `x` is padded with zeros: zero columns need no elimination, zero rows are never pivots.
+    """
+    (rows, columns), (threshold, size) = x.shape[-2:], sorted(x.shape[-2:])
+    square: Any = x
+    if rows != columns:
+        zero, high = np.zeros((), x.dtype), [*[0] * (x.ndim - 2), size - rows, size - columns]
+        square = apply(dl.PadOp, x, zero, low=[0] * x.ndim, high=high, pad_mode="constant")
+    factors, order, _, pivots = apply_all(dl.LuOp, square)
+    factors = getitem(factors, (..., slice(rows), slice(columns)))
+    return factors, getitem(order, (..., slice(rows))), getitem(pivots, (..., slice(threshold)))
+
+
+# Linear systems
+
+
+def _by_lu(a: Operand, permuted: Callable[[Any], Any]) -> Any:
+    """Solve a·x = b, where `permuted(order)` returns the rows of b in the row order of the LU factors of `a`."""
+    factors, order, _, _ = apply_all(dl.LuOp, a)
+    half = apply(dl.TriangularSolveOp, factors, permuted(order), lower=True, unit=True)
+    return apply(dl.TriangularSolveOp, factors, half)
+
+
+def _solved_tangent(x: Operand, operands: Operands, tangents: Operands) -> Any:
+    """Return a⁻¹·(db - da·x)."""
+    return solve(operands[0], subtract(tangents[1], matmul(tangents[0], x)))
+
+
+@in_float32_or_wider
+@with_jvp_rule(_solved_tangent)
+def solve(a: Operand, columns: Operand) -> Any:
+    def take_rows(order: Any) -> Any:
+        return take_along_axis(columns, expand_dims(order, -1), -2)
+
+    return _by_lu(a, take_rows)
+
+
+@in_float32_or_wider
+@with_jvp_rule(lambda y, _, tangents: negative(matmul(matmul(y, tangents[0]), y)))
+def inverse(x: Operand) -> Any:
+    def ones(order: Any) -> Any:
+        """Return the permuted rows of the identity matrix."""
+        return convert(equal(expand_dims(order, -1), _row_indices(x.shape[-1])), x.dtype)
+
+    return _by_lu(x, ones)
+
+
+@lru_cache(maxsize=256)
+def _row_indices(size: int) -> Array:
+    """Return 0, 1, … size - 1, cached so that a program contains the constant once."""
+    return np.arange(size)
+
+
+# Determinants
+
+
+def _pivots(x: Operand) -> tuple[Any, Any]:
+    factors, _, flips, _ = apply_all(dl.LuOp, x)
+    return diagonal(factors, 0, -2, -1), flips
+
+
+@in_float32_or_wider
+@with_jvp_rule(lambda _, operands, tangents: sum(multiply(_cofactors(operands[0]), tangents[0]), (-2, -1)))
+def determinant(x: Operand) -> Any:
+    pivots, flips = _pivots(x)
+    return multiply(prod(pivots, -1), flips)
+
+
+def _cofactors_tangent(y: Operand, operands: Operands, tangents: Operands) -> Any:
+    """Return the tangent of y = det(x)·x⁻ᵀ: y·tr(x⁻¹·dx) - y·(x⁻¹·dx)ᵀ."""
+    once = matmul(inverse(operands[0]), tangents[0])
+    share = expand_dims(trace(once, 0, -2, -1), (-2, -1))
+    return subtract(multiply(y, share), matmul(y, matrix_transpose(once)))
+
+
+@with_jvp_rule(_cofactors_tangent)
+def _cofactors(x: Operand) -> Any:
+    """Return det(x)·x⁻ᵀ, also for singular matrices: each singular value is replaced by the product of the others."""
+    left, values, right = reduced_svd(x)
+    left_products, right_products = (
+        apply(dl.CumprodOp, values, axis=values.ndim - 1, exclusive=True, reverse=r) for r in (False, True)
+    )
+    cofactor_values = multiply(
+        multiply(left_products, right_products), expand_dims(multiply(determinant(left), determinant(right)), -1)
+    )
+    return matmul(multiply(left, expand_dims(cofactor_values, -2)), right)
+
+
+@in_float32_or_wider
+@with_jvp_rule(lambda y, _, __: np.zeros(y.shape, y.dtype))
+def determinant_sign(x: Operand) -> Any:
+    """Return the sign of the determinant, whose derivative is zero."""
+    pivots, flips = _pivots(x)
+    return multiply(prod(sign(pivots), -1), flips)
+
+
+@in_float32_or_wider
+@with_jvp_rule(lambda _, operands, tangents: trace(solve(operands[0], tangents[0]), 0, -2, -1))
+def log_abs_determinant(x: Operand) -> Any:
+    """Return ln |det(x)|."""
+    return sum(log(abs(_pivots(x)[0])), -1)
+
+
+# Cholesky
+
+
+@in_float32_or_wider
+def upper_cholesky(x: Operand) -> Any:
+    """Return the upper triangular U with Uᵀ·U = x for positive definite matrices, of which the upper triangle is read."""
+    return apply(dl.CholeskyOp, x)
+
+
+# QR
+
+
+def _reflections(x: Operand) -> Sequence[Any]:
+    """Return the columns of R, and the Householder vectors and scales that define Q."""
+    return apply_all(dl.HouseholderOp, matrix_transpose(x))
+
+
+@in_float32_or_wider
+def r_factor(x: Operand, rows: int) -> Any:
+    """Return the first `rows` rows of R in x = Q·R."""
+    return matrix_transpose(getitem(_reflections(x)[0], (..., slice(rows))))
+
+
+@in_float32_or_wider
+def complete_qr(x: Operand) -> Any:
+    """Return (Q, R) with a square Q. Not differentiable: the columns of Q beyond the rank of R are arbitrary."""
+    columns, vectors, scales = _reflections(x)
+    q = apply(dl.OrthogonalOp, vectors, scales, count=x.shape[-2])
+    return matrix_transpose(q), matrix_transpose(columns)
+
+
+def _columns_tangent(factors: tuple[Any, Any], _: Operands, tangents: Operands) -> Any:
+    """Return (dQ, dR) = (dx·R⁻¹ + Q·(w - s), (s - w)·R), with s = Qᵀ·dx·R⁻¹ and w = tril(s, -1) - tril(s, -1)ᵀ."""
+    (q, r), (dx,) = factors, tangents
+    quotient = matrix_transpose(apply(dl.TriangularSolveOp, matrix_transpose(r), matrix_transpose(dx), lower=True))
+    s = matmul(matrix_transpose(q), quotient)
+    below = tril(s, k=-1)
+    upper_term = subtract(subtract(below, matrix_transpose(below)), s)
+    return add(quotient, matmul(q, upper_term)), negative(matmul(upper_term, r))
+
+
+@in_float32_or_wider
+@with_jvp_rule(_columns_tangent)
+def reduced_qr(x: Operand) -> Any:
+    """Return (Q, R) of matrices with at least as many rows as columns; Q has the shape of `x`."""
+    reflected, vectors, scales = _reflections(x)
+    count = x.shape[-1]
+    q = apply(dl.OrthogonalOp, vectors, scales, count=count)
+    return matrix_transpose(q), matrix_transpose(getitem(reflected, (..., slice(count))))
+
+
+# Eigenvalues and singular values
+
+
+def _reciprocal(x: Any) -> Any:
+    """Return 1/x, and 0 where x is 0: the vectors of equal values may rotate into each other, so their derivative is
+    undefined.
+    """
+    zero = equal(x, 0)
+    return where(zero, 0, divide(1, where(zero, 1, x)))
+
+
+def _gaps(x: Any) -> Any:
+    """Return x_j - x_i as a matrix."""
+    return subtract(expand_dims(x, -2), expand_dims(x, -1))
+
+
+def _project(left: Any, dx: Any, right: Any) -> Any:
+    return matmul(matmul(matrix_transpose(left), dx), right)
+
+
+def _eigenvectors_tangent(results: tuple[Any, Any], _: Operands, tangents: Operands) -> Any:
+    """Return (dw, dV) = (diag(s), V·(s_ij / (w_j - w_i))), with s = Vᵀ·dx·V."""
+    w, v = results
+    s = _project(v, tangents[0], v)
+    return diagonal(s, 0, -2, -1), matmul(v, multiply(s, _reciprocal(_gaps(w))))
+
+
+@in_float32_or_wider
+@with_jvp_rule(_eigenvectors_tangent)
+def symmetric_eigen(x: Operand) -> Any:
+    """Return the eigenvalues w and the eigenvectors V of symmetric matrices."""
+    w, rows = apply_all(dl.EighOp, x, vectors=True)
+    return w, matrix_transpose(rows)
+
+
+def _eigenvalues_tangent(_: Operand, operands: Operands, tangents: Operands) -> Any:
+    v = symmetric_eigen(operands[0])[1]
+    return sum(multiply(v, matmul(tangents[0], v)), -2)
+
+
+@in_float32_or_wider
+@with_jvp_rule(_eigenvalues_tangent)
+def symmetric_eigenvalues(x: Operand) -> Any:
+    return apply_all(dl.EighOp, x, vectors=False)[0]
+
+
+def _singular_tangent(results: tuple[Any, Any, Any], _: Operands, tangents: Operands) -> Any:
+    """Return (dU, ds, dVᵀ), with p = Uᵀ·dx·V and f_ij = 1/(s_j² - s_i²):
+
+    ds = diag(p), dU = U·(f∘(p·s + s·pᵀ)) + (1 - U·Uᵀ)·dx·V/s, dV = V·(f∘(s·p + pᵀ·s)) + (1 - V·Vᵀ)·dxᵀ·U/s.
+    """
+    (u, s, vt), (dx,) = results, tangents
+    v = matrix_transpose(vt)
+    p = _project(u, dx, v)
+    pt, row, column = matrix_transpose(p), expand_dims(s, -2), expand_dims(s, -1)
+    f, inverse_s = _reciprocal(_gaps(multiply(s, s))), _reciprocal(row)
+
+    def tangent(vectors: Any, rotation: Any, product: Any) -> Any:
+        """Return the rotation of the vectors within their span, plus the change orthogonal to it."""
+        within = matmul(vectors, multiply(f, rotation))
+        if vectors.shape[-2] == vectors.shape[-1]:
+            return within
+        orthogonal = subtract(product, matmul(vectors, matmul(matrix_transpose(vectors), product)))
+        return add(within, multiply(orthogonal, inverse_s))
+
+    du = tangent(u, add(multiply(p, row), multiply(column, pt)), matmul(dx, v))
+    dv = tangent(v, add(multiply(column, p), multiply(pt, row)), matmul(matrix_transpose(dx), u))
+    return du, diagonal(p, 0, -2, -1), matrix_transpose(dv)
+
+
+@in_float32_or_wider
+@with_jvp_rule(_singular_tangent)
+def reduced_svd(x: Operand) -> Any:
+    """Return (U, s, Vᵀ), where U and V have one column for each singular value."""
+    return _by_rotations(x, full_matrices=False)
+
+
+@in_float32_or_wider
+def full_svd(x: Operand) -> Any:
+    """Return (U, s, Vᵀ) with square U and V. Not differentiable: the columns beyond the singular values are arbitrary."""
+    return _by_rotations(x, full_matrices=True)
+
+
+def _by_rotations(x: Operand, *, full_matrices: bool) -> tuple[Any, Any, Any]:
+    """Compute the SVD by QR and one-sided Jacobi: x = Q·R and rotations·R = diag(s)·Vᵀ, so that U = Q·rotationsᵀ.
+
+    Rows of length 0 have no direction, so V is the orthogonal factor of the rotated rows, up to signs.
+    """
+    rows, count = x.shape[-2:]
+    if rows < count:
+        v, s, ut = _by_rotations(matrix_transpose(x), full_matrices=full_matrices)
+        return matrix_transpose(ut), s, matrix_transpose(v)
+    reflected, vectors, scales = _reflections(x)
+    q = apply(dl.OrthogonalOp, vectors, scales, count=rows if full_matrices else count)
+    r = matrix_transpose(getitem(reflected, (..., slice(count))))
+    s, rotated, rotations = _jacobi_svd(r)
+    lengths, vectors, scales = apply_all(dl.HouseholderOp, rotated)
+    directions = apply(dl.OrthogonalOp, vectors, scales, count=count)
+    signs = where(greater_equal(diagonal(lengths, 0, -2, -1), 0), np.ones((), x.dtype), -1)
+    vt = multiply(directions, expand_dims(signs, -1))
+    u = matmul(rotations, getitem(q, (..., slice(count), slice(None))) if full_matrices else q)
+    if full_matrices:
+        u = concat([u, getitem(q, (..., slice(count, None), slice(None)))], axis=-2)
+    return matrix_transpose(u), s, vt
+
+
+# From this many rows on, rotating by the eigenvectors of x·xᵀ first is faster.
+_MIN_PRECONDITIONED_ROWS = 32
+
+
+def _jacobi_svd(x: Operand) -> tuple[Any, Any, Any]:
+    """Return (s, rows, rotations): rotations·x = rows, which are orthogonal, with lengths s in descending order.
+
+    The eigenvectors of x·xᵀ are nearly such rotations, except for those of small values, so the Jacobi iteration that follows
+    has little left to do. `x` is scaled to a largest element of 1, so that the squares do not overflow.
+    """
+    if x.shape[-2] < _MIN_PRECONDITIONED_ROWS:
+        svd_results = apply_all(dl.SvdOp, x)
+        return svd_results[0], svd_results[1], svd_results[2]
+    largest = max(abs(x), (-2, -1), keepdims=True)
+    unit = divide(x, where(equal(largest, 0), 1, largest))
+    first = apply_all(dl.EighOp, matmul(unit, matrix_transpose(unit)), vectors=True)[1]
+    s, rows, rotations = apply_all(dl.SvdOp, matmul(first, x))
+    return s, rows, matmul(rotations, first)
+
+
+def _singular_values_tangent(_: Operand, operands: Operands, tangents: Operands) -> Any:
+    u, _, vt = reduced_svd(operands[0])
+    return sum(multiply(u, matmul(tangents[0], matrix_transpose(vt))), -2)
+
+
+@in_float32_or_wider
+@with_jvp_rule(_singular_values_tangent)
+def singular_values(x: Operand) -> Any:
+    rows, count = x.shape[-2:]
+    if rows < count:
+        return singular_values(matrix_transpose(x))
+    return _jacobi_svd(matrix_transpose(getitem(_reflections(x)[0], (..., slice(count)))))[0]
+
+
+def _truncated_reciprocal(s: Any, threshold: Any) -> Any:
+    """Return 1/s for the values above `threshold` times the largest one, and 0 for the others."""
+    is_significant = greater(s, multiply(expand_dims(threshold, -1), getitem(s, (..., slice(1)))))
+    return where(is_significant, divide(1, where(is_significant, s, 1)), 0)
+
+
+def _pseudo_inverse_tangent(y: Operand, operands: Operands, tangents: Operands) -> Any:
+    """Return -y·dx·y + y·yᵀ·dxᵀ·(1 - x·y) + (1 - y·x)·dxᵀ·yᵀ·y.
+
+    Source: Golub and Pereyra, "The differentiation of pseudo-inverses" (1973).
+    """
+    (x, _), (dx, _) = operands, tangents
+    yt, dxt = matrix_transpose(y), matrix_transpose(dx)
+    first, last = matmul(matmul(y, yt), dxt), matmul(dxt, matmul(yt, y))
+    change = add(subtract(first, matmul(first, matmul(x, y))), subtract(last, matmul(y, matmul(x, last))))
+    return subtract(change, matmul(matmul(y, dx), y))
+
+
+@in_float32_or_wider
+@with_jvp_rule(_pseudo_inverse_tangent)
+def pseudo_inverse(x: Operand, threshold: Operand) -> Any:
+    """Return V·s⁻¹·Uᵀ without the singular values of at most `threshold` times the largest one."""
+    u, s, vt = reduced_svd(x)
+    return matmul(matrix_transpose(vt), multiply(matrix_transpose(u), expand_dims(_truncated_reciprocal(s, threshold), -1)))
+
+
+def _least_squares_tangent(x: Operand, operands: Operands, tangents: Operands) -> Any:
+    """Return y·(db - da·x) + y·yᵀ·daᵀ·(b - a·x) + (1 - y·a)·daᵀ·yᵀ·x, where y is the pseudo-inverse of `a`."""
+    (a, b, threshold), (da, db, _) = operands, tangents
+    y = pseudo_inverse(a, threshold)
+    yt, dat = matrix_transpose(y), matrix_transpose(da)
+    residual_term = matmul(dat, subtract(b, matmul(a, x)))
+    null_space_term = matmul(dat, matmul(yt, x))
+    change = matmul(y, add(subtract(db, matmul(da, x)), matmul(yt, residual_term)))
+    return add(change, subtract(null_space_term, matmul(y, matmul(a, null_space_term))))
+
+
+@in_float32_or_wider
+@with_jvp_rule(_least_squares_tangent)
+def least_squares(a: Operand, b: Operand, threshold: Operand) -> Any:
+    """Return the minimum-norm least-squares solution of a·x = b, ignoring singular values of at most `threshold` times the
+    largest.
+    """
+    u, s, vt = reduced_svd(a)
+    coefficients = multiply(matmul(matrix_transpose(u), b), expand_dims(_truncated_reciprocal(s, threshold), -1))
+    return matmul(matrix_transpose(vt), coefficients)

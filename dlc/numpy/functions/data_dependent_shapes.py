@@ -1,0 +1,238 @@
+"""Data-dependent shapes: selection, unique elements, set operations and counts.
+
+For a traced array, the size of the result is a data-dependent size: it is known once the compiled function has computed the
+elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.errors import ShapeError
+from dlc.frontend.trace import Tracer
+from dlc.numpy.apply import (
+    ArrayLike,
+    Operand,
+    apply,
+    call_numpy,
+    convert,
+    has_tracer,
+    normalize_axis,
+    operand,
+    promote,
+    promote_to_float,
+    refuse,
+    with_axis_or_flattened,
+)
+from dlc.numpy.data_dependent import constant_if_empty, dynamic_arange, true_indices
+from dlc.numpy.functions.comparison import equal, greater, greater_equal, less, less_equal, logical_and, maximum
+from dlc.numpy.functions.creation import linspace, ones, zeros
+from dlc.numpy.functions.cumulative import cumsum
+from dlc.numpy.functions.elementwise import add, multiply, subtract, where
+from dlc.numpy.functions.indexed_updates import At
+from dlc.numpy.functions.indexing import getitem, take
+from dlc.numpy.functions.joining import append, stack
+from dlc.numpy.functions.reductions import max, min
+from dlc.numpy.functions.shape_manipulation import flip, ravel, reshape
+from dlc.numpy.functions.sorting import isin, searchsorted, sort
+
+__all__ = [
+    "argwhere", "bincount", "compress", "extract", "flatnonzero", "histogram", "intersect1d", "nonzero", "setdiff1d",
+    "setxor1d", "trim_zeros", "union1d", "unique", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+]  # fmt: skip
+
+
+class UniqueAll(NamedTuple):
+    """Result of unique_all: unique values, first indices, inverse indices and counts."""
+
+    values: Array
+    indices: Array
+    inverse_indices: Array
+    counts: Array
+
+
+class UniqueCounts(NamedTuple):
+    """Result of unique_counts: unique values and counts."""
+
+    values: Array
+    counts: Array
+
+
+class UniqueInverse(NamedTuple):
+    """Result of unique_inverse: unique values and inverse indices."""
+
+    values: Array
+    inverse_indices: Array
+
+
+def nonzero(x: ArrayLike, /) -> tuple[Any, ...]:
+    """Return the indices of the nonzero elements, one array for each axis."""
+    x = operand(x)
+    if not x.ndim:
+        refuse(ShapeError("nonzero of an array of rank 0, which has no axes to index; use atleast_1d"))
+    return tuple(true_indices(convert(x, np.bool_)))
+
+
+def flatnonzero(x: ArrayLike, /) -> Any:
+    """Return the indices of the nonzero elements of the flattened array."""
+    return true_indices(convert(ravel(x), np.bool_))[0]
+
+
+def argwhere(x: ArrayLike, /) -> Any:
+    """Return the indices of the nonzero elements, one row for each element."""
+    x = operand(x)
+    return stack(nonzero(x), 1) if x.ndim else reshape(flatnonzero(x), (-1, 1))[:, :0]
+
+
+def extract(condition: ArrayLike, x: ArrayLike, /) -> Any:
+    """Return the elements of the flattened array where the condition is true."""
+    return compress(ravel(condition), x)
+
+
+def compress(condition: ArrayLike, x: ArrayLike, /, axis: int | None = None) -> Any:
+    """Return the slices along an axis where a vector is true; axis None: of the flattened array."""
+    mask = operand(condition)
+    if mask.ndim != 1:
+        refuse(ShapeError(f"compress: condition of shape {mask.shape}; expected a vector"))
+    x, axis = with_axis_or_flattened("compress", x, axis)
+    return take(x, flatnonzero(mask), axis=axis)
+
+
+def unique(
+    x: ArrayLike,
+    /,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+) -> Any:
+    """Return the unique elements in ascending order and, if requested, first indices, inverse indices and counts."""
+    x = constant_if_empty(operand(x))
+    if not isinstance(x, Tracer):
+        if axis is not None:
+            axis = normalize_axis("unique", x, axis)
+        find = cast("Callable[..., Any]", np.unique)
+        return find(x, return_index, return_inverse, return_counts, axis, equal_nan=equal_nan)
+    rows, along_axis = with_axis_or_flattened("unique", x, axis)
+    # The derivative is that of the selected elements; the selection itself is constant.
+    constant_rows: Tracer = apply(dl.StopGradientOp, rows)
+    # As in NumPy, slices that contain NaN are never equal.
+    unique_axis, differs = (None, not equal_nan) if axis is None else (along_axis, True)
+    _, first, inverse, counts = constant_rows.owner.select(
+        dl.UniqueOp, constant_rows, axis=unique_axis, nan_differs=differs or None
+    )
+    values = apply(dl.GatherOp, rows, first, axis=along_axis)
+    inverse = reshape(inverse, x.shape) if axis is None else inverse
+    optional = [(return_index, first), (return_inverse, inverse), (return_counts, counts)]
+    results = (values, *(result for is_requested, result in optional if is_requested))
+    return results if len(results) > 1 else values
+
+
+def unique_all(x: ArrayLike, /) -> UniqueAll:
+    """Return the unique elements, first indices, inverse indices and counts; every NaN is unique."""
+    values, first, inverse, counts = unique(x, True, True, True, equal_nan=False)
+    return UniqueAll(values, first, inverse.reshape(operand(x).shape), counts)
+
+
+def unique_counts(x: ArrayLike, /) -> UniqueCounts:
+    """Return the unique elements and their counts; every NaN is unique."""
+    return UniqueCounts(*unique(x, return_counts=True, equal_nan=False))
+
+
+def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
+    """Return the unique elements and the inverse indices; every NaN is unique."""
+    values, inverse = unique(x, return_inverse=True, equal_nan=False)
+    return UniqueInverse(values, inverse.reshape(operand(x).shape))
+
+
+def unique_values(x: ArrayLike, /) -> Array:
+    """Return the unique elements; every NaN is unique."""
+    return unique(x, equal_nan=False)
+
+
+def union1d(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """Return the sorted unique elements of either array."""
+    return unique(append(x, y))
+
+
+def intersect1d(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """Return the sorted unique elements that are in both arrays."""
+    x, y = promote(x, y)
+    values = unique(x)
+    return getitem(values, isin(values, y))
+
+
+def setdiff1d(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """Return the sorted unique elements of the first array that are not in the second."""
+    values = unique(x)
+    return getitem(values, isin(values, y, invert=True))
+
+
+def setxor1d(x: ArrayLike, y: ArrayLike, /) -> Any:
+    """Return the sorted unique elements that are in exactly one of the arrays."""
+    x, y = promote(x, y)
+    return sort(append(setdiff1d(x, y), setdiff1d(y, x)))
+
+
+def trim_zeros(x: ArrayLike, /, trim: str = "fb") -> Any:
+    """Trim leading ("f") or trailing ("b") zeros of a vector, or both."""
+    x = operand(x)
+    if x.ndim != 1:
+        refuse(ShapeError(f"trim_zeros: array of shape {x.shape}; expected a vector"))
+    counts = convert(convert(x, np.bool_), np.int64)
+    keep_mask = ones(x.shape, np.bool_)
+    if "f" in trim.lower():
+        keep_mask = logical_and(keep_mask, greater(cumsum(counts), 0))
+    if "b" in trim.lower():
+        keep_mask = logical_and(keep_mask, flip(greater(cumsum(flip(counts)), 0)))
+    return compress(keep_mask, x)
+
+
+def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, minlength: int = 0) -> Any:
+    """Count the occurrences of each integer ≥ 0 in a vector, or sum their weights. A negative element is an error."""
+    x = constant_if_empty(operand(x))
+    if x.ndim != 1 or (x.dtype.kind not in "iub" and x.size):
+        refuse(ShapeError(f"bincount: array of shape {x.shape} and dtype {x.dtype}; expected a vector of integers"))
+    if not has_tracer([x, weights]):
+        return call_numpy(
+            "bincount", np.bincount, cast(Array, x).astype(np.int64), None if weights is None else operand(weights), minlength
+        )
+    x = convert(x, np.int64)
+    end = operand(maximum(add(max(x, initial=-1), 1), minlength))
+    added = operand(1) if weights is None else convert(operand(weights), np.float64)
+    # One more element, so that there is at least one. A negative element is mapped out of bounds, not wrapped.
+    empty = zeros(operand(dynamic_arange(end)).shape[0] + 1, np.int64 if weights is None else np.float64)
+    bins = where(less(x, 0), subtract(x, add(end, 1)), x)
+    return getitem(At(empty)[bins].add(added), slice(None, -1))
+
+
+def histogram(x: ArrayLike, /, bins: int | Sequence[float] = 10, range: tuple[float, float] | None = None) -> Any:
+    """Return the number of elements in each bin, and the bin edges; the last bin includes its upper edge."""
+    x = constant_if_empty(operand(x))
+    if not has_tracer([x, bins, range]):
+        return call_numpy(
+            "histogram", np.histogram, x, bins if isinstance(bins, int) else operand(cast("ArrayLike", bins)), range
+        )
+    x = ravel(x)
+    edges = _edges(operand(x), bins, range) if isinstance(bins, int) else operand(cast("ArrayLike", bins))
+    last = getitem(edges, -1)
+    indices = subtract(searchsorted(edges, x, side="right"), 1)
+    indices = where(equal(x, last), edges.shape[0] - 2, indices)
+    is_in_range = logical_and(greater_equal(x, getitem(edges, 0)), less_equal(x, last))
+    counts = At(zeros(edges.shape[0] - 1, np.int64))[where(is_in_range, indices, 0)].add(convert(is_in_range, np.int64))
+    return counts, edges
+
+
+def _edges(x: Operand, bins: int, range: tuple[float, float] | None) -> Operand:
+    """Return the edges of equally wide bins from the smallest to the largest element; of total width 1 if these are equal."""
+    dtype = promote_to_float(x)[0].dtype
+    low, high = (min(x), max(x)) if range is None else (np.asarray(end, dtype) for end in range)
+    around = multiply(convert(equal(low, high), dtype), 0.5)
+    return operand(linspace(subtract(low, around), add(high, around), bins + 1))

@@ -1,0 +1,106 @@
+"""Updates of slices with symbolic sizes or traced bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dims import Size, is_static
+from dlc.errors import ShapeError
+from dlc.numpy.apply import Operand, apply, convert, has_tracer, iota, operand, refuse
+from dlc.numpy.functions.comparison import equal, greater_equal, less, logical_and
+from dlc.numpy.functions.elementwise import floor_divide, multiply, remainder, subtract, where
+from dlc.numpy.functions.indexing import dynamic_slice_range, has_dynamic_length, slice_step, symbolic_slice_bounds
+from dlc.numpy.functions.shape_manipulation import reshape
+
+__all__: list[str] = []
+
+
+@dataclass(frozen=True)
+class _AxisSelection:
+    """The elements of an axis that a key selects: `count` of them, the mask `inside`, and the index of each in the value.
+
+    The mask and the indices `source` are None if the whole axis is selected.
+    """
+
+    count: Size
+    inside: Operand | None = None
+    source: Operand | None = None
+
+
+def has_dynamic_slices(x: Operand, keys: Sequence[Any]) -> bool:
+    """Return whether a key has slices of dynamic length, and otherwise only slices with positive steps and integers of static
+    axes.
+    """
+    axis_keys = [k for k in keys if k is not None]
+    if not all(isinstance(k, slice) or type(k) is int for k in axis_keys):
+        return False
+    axes = list(zip(axis_keys, x.shape, strict=True))
+    slices = [(cast("slice[Any, Any, Any]", k), size) for k, size in axes if isinstance(k, slice)]
+    supported = is_static([size for k, size in axes if type(k) is int]) and all(slice_step(k) > 0 for k, _ in slices)
+    return supported and any(has_dynamic_length(size, k) for k, size in slices)
+
+
+def update_dynamic_slices(x: Operand, keys: Sequence[Any], value: Operand, combine: Callable[[Any, Any], Any]) -> Any:
+    """Return `x` with the selected elements replaced by `combine(x, value)`.
+
+    Each element of `x` gathers along each axis the element of the value that belongs to it, if any.
+    """
+    axis_keys = [k for k in keys if k is not None]
+    selections = [_select(k, axis, x) for axis, k in enumerate(axis_keys)]
+    value = _align_value(value, keys, [selection.count for selection in selections])
+    update_mask: Any = None
+    for axis, selection in enumerate(selections):
+        if selection.inside is None or selection.source is None:
+            continue
+        if value.shape[axis] != 1:
+            # Append an element, which is gathered if the slice is empty.
+            shape = [1 if a == axis else size for a, size in enumerate(value.shape)]
+            extra = apply(dl.BroadcastToOp, np.zeros((), value.dtype), shape=shape)
+            value = apply(dl.GatherOp, apply(dl.ConcatOp, value, extra, axis=axis), selection.source, axis=axis)
+        is_selected = reshape(selection.inside, [x.shape[axis] if a == axis else 1 for a in range(x.ndim)])
+        update_mask = is_selected if update_mask is None else logical_and(update_mask, is_selected)
+    return where(update_mask, convert(combine(x, value), x.dtype), x)
+
+
+def _select(key: Any, axis: int, x: Operand) -> _AxisSelection:
+    size = x.shape[axis]
+    positions = operand(iota(size))
+    if isinstance(key, int):
+        if not -size <= key < size:
+            refuse(ShapeError(f"index {key} is out of bounds for axis {axis} of shape {x.shape}"))
+        return _AxisSelection(1, operand(equal(positions, key % size)), operand(multiply(positions, 0)))
+    if not has_tracer(key) and key == slice(None):
+        return _AxisSelection(size)
+    step, first, count = slice_step(key), 0, 0
+    if not has_dynamic_length(size, key):
+        first, last, step = key.indices(size)
+        count = len(range(first, last, step))
+    elif (between := symbolic_slice_bounds(size, key.start, key.stop)) is not None:
+        first, last = between
+        count = (last - first + step - 1) // step
+    else:
+        first, indices = dynamic_slice_range(size, key)
+        count = indices.shape[0]
+    distance = subtract(positions, first)
+    is_selected = logical_and(greater_equal(distance, 0), less(distance, multiply(count, step)))
+    is_selected = is_selected if step == 1 else logical_and(is_selected, equal(remainder(distance, step), 0))
+    return _AxisSelection(count, operand(is_selected), operand(where(is_selected, floor_divide(distance, step), 0)))
+
+
+def _align_value(value: Operand, keys: Sequence[Any], counts: Sequence[Size]) -> Operand:
+    """Reshape `value` to the rank of the array; each axis has size 1 or the number of updated elements."""
+    remaining = iter(counts)
+    selected = [(k, 1 if k is None else next(remaining)) for k in keys]
+    target = [count for k, count in selected if not isinstance(k, int)]
+    while value.ndim > len(target) and value.shape[0] == 1:
+        value = operand(reshape(value, value.shape[1:]))
+    if value.ndim > len(target) or any(n not in (1, m) for n, m in zip(value.shape[::-1], target[::-1], strict=False)):
+        refuse(ShapeError(f"a value of shape {value.shape} does not broadcast to the selected shape {tuple(target)}"))
+    sizes = iter([1] * (len(target) - value.ndim) + list(value.shape))
+    key_sizes = [(k, 1 if isinstance(k, int) else next(sizes)) for k in keys]
+    return operand(reshape(value, [size for k, size in key_sizes if k is not None]))

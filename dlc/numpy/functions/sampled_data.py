@@ -1,0 +1,129 @@
+"""Sampled data: gradients, differences, phase unwrapping, polynomials and covariances."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dlc.errors import ShapeError
+from dlc.numpy.apply import (
+    ArrayLike,
+    Axes,
+    Operand,
+    convert,
+    normalize_axes,
+    normalize_axis,
+    operand,
+    promote,
+    promote_to_float,
+    refuse,
+)
+from dlc.numpy.functions.comparison import equal, greater, less, logical_and, maximum, minimum
+from dlc.numpy.functions.cumulative import cumsum, diff
+from dlc.numpy.functions.elementwise import abs, add, divide, multiply, remainder, sqrt, square, subtract, where
+from dlc.numpy.functions.joining import concat
+from dlc.numpy.functions.matrix_products import matmul
+from dlc.numpy.functions.reductions import average, mean, sum
+from dlc.numpy.functions.shape_manipulation import diagonal, expand_dims, matrix_transpose, ravel, reshape, slice_axis
+
+__all__ = ["corrcoef", "cov", "ediff1d", "gradient", "polyval", "unwrap"]
+
+
+def gradient(f: ArrayLike, /, *spacing: ArrayLike, axis: Axes = None, edge_order: int = 1) -> Any:
+    """Return the gradient along each axis by central differences, one-sided at the ends; a tuple for several axes.
+
+    `spacing` is the distance of the samples: one value for all axes, or one for each. Only `edge_order` 1 is supported.
+    """
+    (f,) = promote_to_float(f)
+    axes = normalize_axes("gradient", f, axis)
+    if edge_order != 1:
+        refuse(ShapeError(f"gradient: edge_order {edge_order}; expected 1, first-order differences at the ends"))
+    if len(spacing) not in (0, 1, len(axes)) or any(operand(s).ndim for s in spacing):
+        refuse(ShapeError(f"gradient: {len(spacing)} spacings for {len(axes)} axes; expected one scalar, or one for each axis"))
+    steps = spacing if len(spacing) == len(axes) else [*spacing, 1.0][:1] * len(axes)
+    gradients = [_gradient_along_axis(f, a, step) for a, step in zip(axes, steps, strict=True)]
+    return gradients[0] if len(gradients) == 1 else tuple(gradients)
+
+
+def _gradient_along_axis(f: Operand, axis: int, step: ArrayLike) -> Any:
+    size = f.shape[axis]
+    if size < 2:
+        refuse(ShapeError(f"gradient: size {size} of axis {axis} of shape {f.shape}; expected at least 2"))
+    first, last = (subtract(slice_axis(f, axis, k + 1, k + 2), slice_axis(f, axis, k, k + 1)) for k in (0, size - 2))
+    interior = multiply(subtract(slice_axis(f, axis, 2, size), slice_axis(f, axis, 0, size - 2)), 0.5)
+    return divide(concat([first, interior, last], axis=axis), convert(step, f.dtype))
+
+
+def ediff1d(x: ArrayLike, /, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Any:
+    """Return the differences of consecutive elements of the flattened array, between `to_begin` and `to_end`."""
+    differences = diff(ravel(x))
+    boundary_arrays = [ravel(convert(e, differences.dtype)) if e is not None else None for e in (to_begin, to_end)]
+    return concat([e for e in (boundary_arrays[0], differences, boundary_arrays[1]) if e is not None], axis=0)
+
+
+def unwrap(x: ArrayLike, /, discont: float | None = None, axis: int = -1, *, period: float = 2 * math.pi) -> Any:
+    """Unwrap phases: reduce jumps of more than half a `period`, or `discont`, by adding multiples of the period."""
+    (x,) = promote_to_float(x)
+    axis = normalize_axis("unwrap", x, axis)
+    step, half = diff(x, axis=axis), period / 2
+    wrapped_step = subtract(remainder(add(step, half), period), half)
+    wrapped_step = where(logical_and(equal(wrapped_step, -half), greater(step, 0)), half, wrapped_step)
+    change = where(less(abs(step), half if discont is None else max(discont, half)), 0, subtract(wrapped_step, step))
+    return concat([slice_axis(x, axis, 0, 1), add(slice_axis(x, axis, 1, x.shape[axis]), cumsum(change, axis=axis))], axis=axis)
+
+
+def polyval(p: ArrayLike, x: ArrayLike, /) -> Any:
+    """Evaluate the polynomial with coefficients `p`, highest power first, at `x` by Horner's rule."""
+    coefficients, x = promote(p, x)
+    if coefficients.ndim != 1:
+        refuse(ShapeError(f"polyval: p of shape {coefficients.shape}; expected a vector"))
+    value: Any = multiply(x, 0)
+    for k in range(coefficients.shape[0]):
+        value = add(multiply(value, x), reshape(slice_axis(coefficients, 0, k, k + 1), ()))
+    return value
+
+
+def cov(
+    m: ArrayLike,
+    y: ArrayLike | None = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    *,
+    aweights: ArrayLike | None = None,
+) -> Any:
+    """Return the covariance matrix of the variables in the rows of `m` (columns unless `rowvar`) and of `y`.
+
+    The divisor is the number of samples minus `ddof`, by default 1, or 0 if `bias`. `aweights`: a weight for each sample.
+    """
+    rows = [_variables(v, rowvar) for v in (m, y) if v is not None]
+    x = operand(concat(promote(*rows), axis=0))
+    correction = (0 if bias else 1) if ddof is None else ddof
+    if aweights is None:
+        x = subtract(x, mean(x, axis=1, keepdims=True))
+        weighted, count = x, max(x.shape[1] - correction, 0)
+    else:
+        weights = convert(aweights, x.dtype)
+        total = sum(weights)
+        x = subtract(x, expand_dims(average(x, 1, weights), 1))
+        weighted = multiply(x, weights)
+        count = subtract(total, divide(multiply(sum(square(weights)), correction), total)) if correction else total
+    product: Any = divide(matmul(weighted, matrix_transpose(x)), convert(count, x.dtype))
+    return product[0, 0] if 1 <= product.shape[0] < 2 else product
+
+
+def _variables(v: ArrayLike, rowvar: bool) -> Operand:
+    (v,) = promote_to_float(v)
+    if v.ndim > 2:
+        refuse(ShapeError(f"cov: array of shape {v.shape}; expected at most two axes, variables and samples"))
+    rows: Operand = v if v.ndim == 2 else reshape(v, (1, -1))
+    return rows if rowvar or v.ndim < 2 else matrix_transpose(rows)
+
+
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True) -> Any:
+    """Return the correlation matrix: covariances divided by both standard deviations, from -1 to 1."""
+    c = cov(x, y, rowvar)
+    if c.ndim == 0:
+        return divide(c, c)
+    deviations = sqrt(diagonal(c))
+    return minimum(maximum(divide(divide(c, expand_dims(deviations, 1)), deviations), -1), 1)

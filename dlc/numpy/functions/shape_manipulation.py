@@ -1,0 +1,331 @@
+"""Shape manipulation: reshape, transpose, broadcast, reorder and repeat elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.base import broadcast_shapes as _broadcast
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import Size, is_nonnegative
+from dlc.errors import ShapeError, UnsupportedError
+from dlc.frontend.trace import Tracer, errors_at_user_line
+from dlc.numpy.apply import (
+    ArrayLike,
+    Axes,
+    Operand,
+    apply,
+    as_shape,
+    convert,
+    iota,
+    normalize_axes,
+    normalize_axis,
+    operand,
+    refuse,
+    with_axis_or_flattened,
+)
+from dlc.numpy.componentwise import componentwise
+from dlc.numpy.data_dependent import dynamic_arange
+
+__all__ = [
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "diag", "diagonal",
+    "expand_dims", "flip", "fliplr", "flipud", "matrix_transpose", "moveaxis", "ndim", "permute_dims", "ravel", "repeat",
+    "reshape", "roll", "rot90", "shape", "size", "squeeze", "swapaxes", "tile", "transpose",
+]  # fmt: skip
+
+
+@componentwise("x")
+def reshape(x: ArrayLike, /, shape: int | Sequence[int], order: str = "C", *, copy: bool | None = None) -> Any:
+    """Return the elements of `x`, in row-major order, in another shape; one size may be -1."""
+    x = operand(x)
+    if order != "C":
+        refuse(UnsupportedError(f"reshape: order {order!r}; expected 'C' (transpose before and after)"))
+    if _holds_tracer(shape):
+        refuse(
+            UnsupportedError("reshape: a size is a traced value; sizes must be static: name the argument in static_argnames")
+        )
+    # A symbolic size is compared with the sizes of `x` as an expression.
+    sizes = list(as_shape("reshape", shape, -1))
+    known_size = prod(s for s in sizes if s != -1)
+    if sizes.count(-1) == 1 and known_size and x.size % known_size == 0:
+        sizes[sizes.index(-1)] = x.size // known_size
+    if -1 in sizes or prod(sizes) != x.size:
+        refuse(ShapeError(f"reshape: {x.size} elements of shape {x.shape} do not fill shape {tuple(sizes)}"))
+    return x if tuple(sizes) == x.shape else apply(dl.ReshapeOp, x, shape=tuple(sizes))
+
+
+def _holds_tracer(shape: Any) -> bool:
+    return any(isinstance(s, Tracer) for s in (cast("Sequence[Any]", shape) if isinstance(shape, Sequence) else [shape]))
+
+
+@componentwise("x")
+def ravel(x: ArrayLike, /) -> Any:
+    """Return the elements of `x`, in row-major order, as a vector."""
+    return with_axis_or_flattened("ravel", x, None)[0]
+
+
+def shape(x: ArrayLike, /) -> tuple[int, ...]:
+    """Return the shape of `x`."""
+    return operand(x).shape
+
+
+def ndim(x: ArrayLike, /) -> int:
+    """Return the number of axes of `x`."""
+    return operand(x).ndim
+
+
+def size(x: ArrayLike, /, axis: int | None = None) -> int:
+    """Return the number of elements of `x`, or its size along `axis`."""
+    x = operand(x)
+    return x.size if axis is None else x.shape[normalize_axis("size", x, axis)]
+
+
+@componentwise("x")
+def permute_dims(x: ArrayLike, /, axes: Sequence[int]) -> Any:
+    """Permute the axes of `x`."""
+    x = operand(x)
+    order = normalize_axes("permute_dims", x, tuple(axes))
+    if len(order) != x.ndim:
+        refuse(ShapeError(f"permute_dims: axes {tuple(axes)} for shape {x.shape}; expected each of its {x.ndim} axes once"))
+    return x if order == tuple(range(x.ndim)) else apply(dl.TransposeOp, x, permutation=order)
+
+
+@componentwise("x")
+def transpose(x: ArrayLike, /, axes: Sequence[int] | None = None) -> Any:
+    """Permute the axes of `x`; reverse them if `axes` is None."""
+    x = operand(x)
+    return permute_dims(x, tuple(reversed(range(x.ndim))) if axes is None else axes)
+
+
+@componentwise("x")
+def matrix_transpose(x: ArrayLike, /) -> Any:
+    """Swap the last two axes."""
+    x = operand(x)
+    if x.ndim < 2:
+        refuse(ShapeError(f"matrix_transpose: array of shape {x.shape}; expected a matrix, at least two axes"))
+    return swapaxes(x, -1, -2)
+
+
+@componentwise("x")
+def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> Any:
+    """Swap two axes."""
+    x = operand(x)
+    a, b = (normalize_axis("swapaxes", x, axis) for axis in (axis1, axis2))
+    axes = list(range(x.ndim))
+    axes[a], axes[b] = b, a
+    return permute_dims(x, axes)
+
+
+@componentwise("x")
+def moveaxis(x: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int], /) -> Any:
+    """Move axes to new positions; the other axes keep their order."""
+    x = operand(x)
+    sources, destinations = normalize_axes("moveaxis", x, source), normalize_axes("moveaxis", x, destination)
+    if len(sources) != len(destinations):
+        refuse(ShapeError(f"moveaxis: {len(sources)} source axes, {len(destinations)} destination axes; expected as many"))
+    order = [a for a in range(x.ndim) if a not in sources]
+    for position, axis in sorted(zip(destinations, sources, strict=True)):
+        order.insert(position, axis)
+    return permute_dims(x, order)
+
+
+@componentwise("x")
+def expand_dims(x: ArrayLike, /, axis: int | Sequence[int] = 0) -> Any:
+    """Insert axes of size 1 at these positions of the result."""
+    x = operand(x)
+    count = len(axis) if isinstance(axis, Sequence) else 1
+    new_axes = normalize_axes("expand_dims", np.empty((1,) * (x.ndim + count)), axis)
+    sizes = list(x.shape)
+    for new_axis in sorted(new_axes):
+        sizes.insert(new_axis, 1)
+    return reshape(x, sizes)
+
+
+@componentwise("x")
+def squeeze(x: ArrayLike, /, axis: Axes = None) -> Any:
+    """Remove axes of size 1: those that `axis` names, or all if None."""
+    x = operand(x)
+    gone = [a for a, s in enumerate(x.shape) if s == 1] if axis is None else normalize_axes("squeeze", x, axis)
+    if any(x.shape[a] != 1 for a in gone):
+        refuse(ShapeError(f"squeeze: axes {sorted(gone)} of shape {x.shape}; expected axes of size 1"))
+    return reshape(x, [s for a, s in enumerate(x.shape) if a not in gone])
+
+
+@componentwise("x")
+def atleast_1d(x: ArrayLike, /) -> Any:
+    """Return `x` with at least one axis."""
+    x = operand(x)
+    return x if x.ndim else reshape(x, 1)
+
+
+@componentwise("x")
+def atleast_2d(x: ArrayLike, /) -> Any:
+    """Return `x` with at least two axes; new axes come first."""
+    x = operand(x)
+    return x if x.ndim >= 2 else reshape(x, (1,) * (2 - x.ndim) + x.shape)
+
+
+@componentwise("x")
+def atleast_3d(x: ArrayLike, /) -> Any:
+    """Return `x` with at least three axes: a vector becomes 1 × n × 1, a matrix m × n × 1."""
+    x = operand(atleast_1d(x))
+    return x if x.ndim >= 3 else reshape(x, (*((1,) if x.ndim == 1 else ()), *x.shape, 1))
+
+
+@componentwise("x")
+def broadcast_to(x: ArrayLike, /, shape: int | Sequence[int]) -> Any:
+    """Broadcast `x` to a shape."""
+    x, sizes = operand(x), as_shape("broadcast_to", shape)
+    return x if x.shape == sizes else apply(dl.BroadcastToOp, x, shape=sizes)
+
+
+def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the shape that these shapes broadcast to."""
+    with errors_at_user_line():
+        sizes = _broadcast("broadcast_shapes", *((s,) if isinstance(s, int) else tuple(s) for s in shapes))
+    return cast("tuple[int, ...]", sizes)
+
+
+def broadcast_arrays(*arrays: ArrayLike) -> list[Any]:
+    """Broadcast arrays to their common shape."""
+    operands = [operand(x) for x in arrays]
+    sizes = broadcast_shapes(*(x.shape for x in operands))
+    return [broadcast_to(x, sizes) for x in operands]
+
+
+@componentwise("x")
+def flip(x: ArrayLike, /, axis: Axes = None) -> Any:
+    """Reverse the order of elements along axes; along all axes if None."""
+    x = operand(x)
+    axes = normalize_axes("flip", x, axis)
+    return apply(dl.ReverseOp, x, axes=axes) if axes else x
+
+
+@componentwise("x")
+def flipud(x: ArrayLike, /) -> Any:
+    """Reverse the order of elements along the first axis."""
+    return flip(x, 0)
+
+
+@componentwise("x")
+def fliplr(x: ArrayLike, /) -> Any:
+    """Reverse the order of elements along the second axis."""
+    return flip(x, 1)
+
+
+@componentwise("x")
+def rot90(x: ArrayLike, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
+    """Rotate `x` by k · 90° in the plane of two axes, from the first toward the second."""
+    x = operand(x)
+    a, b = normalize_axes("rot90", x, axes)
+    if k % 4 == 2:
+        return flip(x, axes)
+    rotated = flip(x, b) if k % 4 == 1 else x
+    rotated = swapaxes(rotated, a, b) if k % 2 else rotated
+    return flip(rotated, b) if k % 4 == 3 else rotated
+
+
+def slice_axis(x: Operand, axis: int, start: Size, stop: Size, step: int = 1) -> Any:
+    """Slice one axis from `start` to before `stop` by `step`."""
+    starts, limits = list[Size]([0]) * x.ndim, list[Size](x.shape)
+    starts[axis], limits[axis] = start, stop
+    strides = [step if a == axis else 1 for a in range(x.ndim)]
+    return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=strides)
+
+
+@componentwise("x")
+def roll(x: ArrayLike, /, shift: int | Sequence[int] | Tracer, axis: Axes = None) -> Any:
+    """Shift elements along `axis`, wrapping around at the ends; axis None: of the flattened array."""
+    x = operand(x)
+    if axis is None:
+        return reshape(roll(ravel(x), shift, 0), x.shape)
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    shifts = tuple(shift) if isinstance(shift, Sequence) else (shift,) * len(axes)
+    if len(shifts) != len(axes):
+        refuse(ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes; expected one for each"))
+    for axis_shift, a in zip(shifts, axes, strict=True):
+        x = operand(_roll_axis(x, axis_shift, normalize_axis("roll", x, a)))
+    return x
+
+
+def _roll_axis(x: Operand, shift: int | Tracer, axis: int) -> Any:
+    size = x.shape[axis]
+    if isinstance(shift, Tracer):
+        indices = apply(dl.SubOp, np.arange(size), apply(dl.CastOp, shift, to=element_type(np.int64)))
+        return apply(dl.GatherOp, x, apply(dl.ModOp, indices, np.asarray(max(size, 1))), axis=axis)
+    cut = size - shift % size if size else 0
+    if cut == size:
+        return x
+    return apply(dl.ConcatOp, *(slice_axis(x, axis, start, stop) for start, stop in ((cut, size), (0, cut))), axis=axis)
+
+
+@componentwise("x")
+def repeat(x: ArrayLike, repeats: int | Sequence[int] | Array, /, axis: int | None = None) -> Any:
+    """Repeat each element along `axis`: a common count, or one for each element; axis None: of the flattened array."""
+    x, axis = with_axis_or_flattened("repeat", x, axis)
+    if isinstance(repeats, Tracer):
+        # Traced counts give a data-dependent size; negative counts are treated as 0.
+        counts = apply(dl.MaximumOp, convert(broadcast_to(repeats, (x.shape[axis],)), np.int64), np.zeros((), np.int64))
+        output_indices = dynamic_arange(apply(dl.ReduceSumOp, counts, axes=(0,)))
+        ends = apply(dl.CumsumOp, counts, axis=0, exclusive=False, reverse=False)
+        return apply(dl.GatherOp, x, apply(dl.SearchsortedOp, ends, output_indices, right=True), axis=axis)
+    counts = np.asarray(repeats)
+    if counts.size != 1:
+        if counts.shape != (x.shape[axis],):
+            refuse(
+                ShapeError(
+                    f"repeat: {counts.size} repeats for size {x.shape[axis]} of axis {axis}; expected one for each element"
+                )
+            )
+        return apply(dl.GatherOp, x, np.repeat(np.arange(x.shape[axis]), counts), axis=axis)
+    before, after, count = x.shape[: axis + 1], x.shape[axis + 1 :], int(counts.reshape(()))
+    repeated = broadcast_to(reshape(x, (*before, 1, *after)), (*before, count, *after))
+    return reshape(repeated, (*before[:-1], before[-1] * count, *after))
+
+
+@componentwise("x")
+def tile(x: ArrayLike, repetitions: int | Sequence[int], /) -> Any:
+    """Repeat `x` along each of its last axes."""
+    x = operand(x)
+    counts = [int(n) for n in np.atleast_1d(repetitions)]
+    if any(n < 0 for n in counts):
+        refuse(ShapeError(f"tile: repetitions {repetitions}; expected integers ≥ 0"))
+    counts = [1] * (x.ndim - len(counts)) + counts
+    sizes = (1,) * (len(counts) - x.ndim) + x.shape
+    tiled = broadcast_to(
+        reshape(x, [n for s in sizes for n in (1, s)]),
+        [size for n, s in zip(counts, sizes, strict=True) for size in (n, s)],
+    )
+    return reshape(tiled, [n * s for n, s in zip(counts, sizes, strict=True)])
+
+
+@componentwise("x")
+def diagonal(x: ArrayLike, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """Return the elements of equal index along two axes, offset by `offset` along the second, as a new last axis."""
+    x = operand(moveaxis(x, (axis1, axis2), (-2, -1)))
+    *batch_shape, rows, columns = x.shape
+    first = -offset * columns if offset < 0 else offset
+    count = min(rows + min(offset, 0), columns - max(offset, 0))
+    count = count if is_nonnegative(count) else max(0, count)
+    diagonal_indices = apply(dl.AddOp, apply(dl.MulOp, operand(iota(count)), operand(columns + 1)), operand(first))
+    return apply(dl.GatherOp, reshape(x, (*batch_shape, rows * columns)), diagonal_indices, axis=len(batch_shape))
+
+
+@componentwise("x")
+def diag(x: ArrayLike, /, k: int = 0) -> Any:
+    """Return the k-th diagonal of a matrix; for a vector, the matrix with the vector as its k-th diagonal."""
+    x = operand(x)
+    if x.ndim != 1:
+        return diagonal(x, k)
+    size = x.size + abs(k)
+    # Element i of the vector is in row i, or in row i - k below the main diagonal.
+    zeros = np.zeros(abs(k), x.dtype)
+    rows = apply(dl.ConcatOp, *((x, zeros) if k > 0 else (zeros, x)), axis=0) if k else x
+    indices = operand(iota(size))
+    is_diagonal = apply(dl.EqualOp, apply(dl.AddOp, reshape(indices, (size, 1)), operand(k)), indices)
+    return apply(dl.SelectOp, is_diagonal, reshape(rows, (size, 1)), np.zeros((), x.dtype))

@@ -1,0 +1,149 @@
+"""Names of NumPy, SciPy and the Array API that dlc does not have, each with the reason and the alternative to use.
+
+A test checks these tables against the Array API's list of functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from dlc.errors import AbsentError
+
+_COMPLEX = "arrays are real; x + 1j * y and dlc.numpy.fft make complex arrays (a pair of float32 or float64 arrays)"
+_IN_PLACE = "it modifies an array in place; use x.at[…].set(value), or dlc.numpy.where"
+_TEXT = "a compiled function does not read or write strings or files; call NumPy's outside of it"
+
+UNSUPPORTED_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("complex64", "complex128"), _COMPLEX),
+    **dict.fromkeys(("put", "put_along_axis", "place", "putmask", "copyto", "fill_diagonal"), _IN_PLACE),
+    **dict.fromkeys(
+        (
+            "save",
+            "savez",
+            "savez_compressed",
+            "load",
+            "loadtxt",
+            "savetxt",
+            "genfromtxt",
+            "fromregex",
+            "fromfile",
+            "fromstring",
+            "array2string",
+            "array_str",
+            "array_repr",
+            "base_repr",
+            "binary_repr",
+            "format_float_positional",
+            "format_float_scientific",
+            "typename",
+        ),
+        _TEXT,
+    ),
+    **dict.fromkeys(
+        (
+            "get_printoptions",
+            "set_printoptions",
+            "printoptions",
+            "getbufsize",
+            "setbufsize",
+            "geterr",
+            "seterr",
+            "geterrcall",
+            "seterrcall",
+            "get_include",
+            "show_config",
+            "show_runtime",
+            "info",
+            "test",
+        ),
+        "it configures or describes NumPy itself; call NumPy's",
+    ),
+    **dict.fromkeys(
+        ("busday_count", "busday_offset", "is_busday", "datetime_as_string", "datetime_data", "isnat"),
+        "datetime dtypes are not supported; call NumPy's before, and pass numbers",
+    ),
+    **dict.fromkeys(
+        ("bartlett", "blackman", "hamming", "hanning", "kaiser", "einsum_path", "nested_iters", "iterable", "isscalar"),
+        "it takes no array arguments; call NumPy's, which also works in a traced function",
+    ),
+    **dict.fromkeys(
+        ("diag_indices", "diag_indices_from", "tril_indices_from", "triu_indices_from", "mask_indices", "ix_"),
+        "the indices depend on the shape only; call NumPy's with an array of that shape, and index with the result",
+    ),
+    **dict.fromkeys(
+        ("may_share_memory", "shares_memory", "isfortran", "asfortranarray", "ascontiguousarray", "require", "frombuffer"),
+        "a traced array has no memory of its own; call NumPy's outside of the traced function",
+    ),
+    **dict.fromkeys(("asanyarray", "asarray_chkfinite"), "use asarray"),
+    **dict.fromkeys(("asmatrix", "bmat"), "use an array with two axes"),
+    **dict.fromkeys(("common_type", "mintypecode", "min_scalar_type"), "use result_type"),
+    "issubdtype": "use isdtype",
+    **dict.fromkeys(("iscomplex", "iscomplexobj", "isreal", "isrealobj", "real_if_close", "sort_complex"), _COMPLEX),
+    **dict.fromkeys(("polyadd", "polysub"), "use add and subtract on coefficient vectors of equal length"),
+    "polymul": "use convolve",
+    "polydiv": "use a Python loop over the coefficients, whose number is static",
+    **dict.fromkeys(("polyder", "polyint"), "multiply or divide the coefficients by an arange of the exponents"),
+    "polyfit": "use linalg.lstsq with a vander matrix",
+    **dict.fromkeys(("poly", "roots"), "roots are complex; call NumPy's outside of the traced function"),
+    **dict.fromkeys(("packbits", "unpackbits", "bitwise_count"), "use shifts and &, and sum"),
+    "ravel_multi_index": "use strides: rows * columns + column",
+    "unravel_index": "use divmod by the number of columns",
+    **dict.fromkeys(("histogram2d", "histogramdd", "histogram_bin_edges"), "use digitize, and x.at[bins].add(1)"),
+    "piecewise": "use select",
+    "diagflat": "use diag(ravel(x))",
+    "rollaxis": "use moveaxis",
+    "row_stack": "use vstack",
+    "fabs": "use abs",
+    "spacing": "use nextafter(x, inf) - x",
+    "i0": "use dlc.special.i0",
+    "apply_over_axes": "reduce along several axes at once: axis takes a tuple",
+    "random": "a compiled function is deterministic; dlc.random draws random numbers from an explicit key",
+    **dict.fromkeys(("gcd", "lcm"), "write Euclid's algorithm as a dlc.lax.while_loop, or call NumPy's before"),
+    "frexp": "use floor(log2(abs(x)))",
+    "ldexp": "use x * exp2(n)",
+    "partition": "use sort",
+    "argpartition": "use argsort, or top_k",
+    "insert": "use concat on the slices before and after",
+    "delete": "use take with the indices to keep",
+    "resize": "use tile, or pad",
+    "block": "use concat along the columns, then along the rows",
+    **dict.fromkeys(
+        ("apply_along_axis", "vectorize", "frompyfunc"),
+        "write the function for whole arrays, or use dlc.vmap, or dlc.lax.map for a loop over rows",
+    ),
+    "matrix": "use an array with two axes",
+    "fromiter": "a traced array cannot be iterated element by element; build the array with NumPy before",
+    "fromfunction": "call the function on dlc.numpy.indices(shape)",
+}
+
+UNSUPPORTED_LINALG_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("eig", "eigvals"), "eigenvalues of non-symmetric matrices are complex; use eigh for symmetric matrices"),
+    **dict.fromkeys(("tensorsolve", "tensorinv"), "use solve and inv on the array reshaped to a matrix"),
+}
+
+_BY_LOGARITHM = "it overflows for moderately large arguments; use exp of a sum of gammaln"
+_BY_NUMPY = "use dlc.numpy's"
+
+UNSUPPORTED_SPECIAL_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("gamma", "beta", "binom", "comb", "perm", "factorial", "poch"), _BY_LOGARITHM),
+    "betaln": "use gammaln(a) + gammaln(b) - gammaln(a + b)",
+    "psi": "use dlc.special.digamma",
+    "loggamma": "its result is complex; gammaln is its real part",
+    **dict.fromkeys(("softmax", "log_softmax"), "use dlc.nn's, which reduces one axis, by default the last one"),
+    **dict.fromkeys(("cbrt", "exp2", "expm1", "log1p", "sinc", "round"), _BY_NUMPY),
+    "exp10": "use dlc.numpy.power(10.0, x)",
+    "ndtri": "use erfinv(2 * p - 1) * sqrt(2), where p is not next to 0",
+    "erfcinv": "use erfinv(1 - x), where x is not next to 0",
+    "rel_entr": "use xlogy(x, x / y)",
+    "kl_div": "use xlogy(x, x / y) - x + y",
+    "huber": "use dlc.numpy.where(abs(r) < d, r * r / 2, d * (abs(r) - d / 2))",
+    "exprel": "use expm1(x) / x, and 1 at 0",
+    "boxcox": "use expm1(p * log(x)) / p, and log(x) for p of 0",
+}
+
+
+def raise_unsupported_name(module: str, name: str, reasons: Mapping[str, str]) -> NoReturn:
+    """Raise AbsentError for a name that `module` does not have, with the reason from `reasons` if there is one."""
+    reason = f": {reasons[name]}" if name in reasons else "; docs/numpy.md lists the available functions"
+    raise AbsentError(f"{module} has no {name!r}{reason}")

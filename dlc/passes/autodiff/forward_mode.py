@@ -1,0 +1,98 @@
+"""Forward mode (jvp): computes tangents next to the values of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects.dl.base import DlOp, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.programs.control import Control
+from dlc.ir import Block, Operation, SSAValue
+from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded
+from dlc.passes.autodiff.control_flow_rules import FORWARD
+from dlc.passes.autodiff.jvp_rules import JVP_RULES
+from dlc.passes.autodiff.partials import ELEMENTWISE, partial
+from dlc.passes.autodiff.rules import derivative_location, is_differentiable, mark_active
+from dlc.passes.autodiff.shapes import zeros
+from dlc.passes.autodiff.term import Term, where
+from dlc.passes.autodiff.transpose_rules import JOINTLY_LINEAR, NONDIFFERENTIABLE_OPERANDS, transpose_of
+
+
+class ForwardMode:
+    """The tangents of the values of a block and its nested blocks; a value without one has tangent 0."""
+
+    def __init__(self) -> None:
+        self.tangents: dict[SSAValue, SSAValue] = {}
+
+    def walk(self, block: Block) -> None:
+        """Insert the tangent of each result after its op."""
+        active = mark_active(block, self.tangents)
+        for op in list(block.ops):
+            if not active.isdisjoint(op.results):
+                assert op.next_op is not None
+                b = Build(op.next_op, derivative_location(op.location))
+                if isinstance(op, Control):
+                    FORWARD[type(op)](op, self)
+                elif isinstance(op, DlOp):
+                    tangent = self._tangent(op, b)
+                    if tangent is not None:
+                        self.tangents[op.results[0]] = tangent.broadcast(*shape_of(op.results[0])).value
+
+    def tangent(self, value: SSAValue, b: Build) -> SSAValue:
+        """Return the tangent of a value, zeros if it has none."""
+        return self.tangents[value] if value in self.tangents else zeros(b, value).value
+
+    def _tangent(self, op: DlOp, b: Build) -> Term | None:
+        tangents = [Term(b, self.tangents[v]) if v in self.tangents else None for v in op.operands]
+        if not any(tangents):
+            return None
+        result, operands = Term(b, op.results[0]), [Term(b, v) for v in op.operands]
+        if type(op) in ELEMENTWISE:
+            return self._by_partials(op, [result, *operands], tangents)
+        if transpose_of(op, self.tangents) is None:
+            return JVP_RULES[type(op)](op, result, operands, tangents)
+        if isinstance(op, JOINTLY_LINEAR):
+            # Operands that are not differentiable, such as indices, stay as they are.
+            tangent_operands = [
+                (t or zeros(b, v)).value if is_differentiable(v) else v for t, v in zip(tangents, op.operands, strict=True)
+            ]
+            return _clone_with(op, b, tangent_operands)
+        total: Term | None = None
+        for i, tangent in enumerate(tangents):
+            if tangent is not None and i not in NONDIFFERENTIABLE_OPERANDS.get(type(op), ()):
+                summand = _clone_with(op, b, [*op.operands[:i], tangent.value, *op.operands[i + 1 :]])
+                total = summand if total is None else total + summand
+        return total
+
+    def _by_partials(self, op: DlOp, terms: Sequence[Term], tangents: Sequence[Term | None]) -> Term | None:
+        """Return Σ ∂r/∂xᵢ·dxᵢ."""
+        total: Term | None = None
+        for i, tangent in enumerate(tangents):
+            if tangent is None:
+                continue
+            slope = partial(op, i, terms)
+            if isinstance(slope, Term):
+                summand = where(slope, tangent, 0) if slope.is_bool else slope * tangent
+            elif slope == 0:
+                continue
+            else:
+                summand = tangent if slope == 1 else -tangent if slope == -1 else tangent * slope
+            total = summand if total is None else total + summand
+        return total
+
+
+def _clone_with(op: Operation, b: Build, operands: Sequence[SSAValue]) -> Term:
+    """Insert the same op on other operands of the same types."""
+    copy = type(op).create(operands=operands, result_types=[r.type for r in op.results], properties=dict(op.properties))
+    return Term(b, b.insert(copy).results[0])
+
+
+def add_tangents(block: Block, wrt: Sequence[int]) -> None:
+    """Make a block take tangents of its arguments `wrt`, last, and yield those of its float results, last."""
+    forward = ForwardMode()
+    for i in wrt:
+        argument = block.args[i]
+        forward.tangents[argument] = block.insert_arg(argument.type, len(block.args))
+    forward.walk(block)
+    last, b = yielded(block), builder_at_end(block)
+    replace_yield(block, [*last, *(forward.tangent(v, b) for v in last if is_differentiable(v))])

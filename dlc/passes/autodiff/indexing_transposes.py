@@ -1,0 +1,152 @@
+"""Transpose rules of gathers, scatters and non-constant padding: cotangent rows are scatter-added at the gathered indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import flag, ints, rank_of, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dims import Size, product
+from dlc.ir import i64
+from dlc.passes.autodiff.shapes import require_static_shape
+from dlc.passes.autodiff.term import Term, where
+from dlc.passes.dl.rewriting import inverse
+
+
+def first_in_windows(op: dl.MaxPoolOp | dl.MaxPoolGradientOp, x: Term, y: Term, values: Term) -> Term:
+    """Return, for each window of `x` with maximum `y`, the element of `values` at the position of the first maximum.
+
+    In a window with NaN that is the first element, as for `dl.max_pool_gradient`.
+    """
+    kernel = ints(op.kernel)
+    window_extents = [(k - 1) * d + 1 for k, d in zip(kernel, ints(op.dilations), strict=True)]
+    taps = prod(kernel)
+
+    def windows_of(value: Term) -> Term:
+        """Return the windows, with their elements along the first axis."""
+        windows = value.op(
+            dl.SlidingWindowsOp, axes=tuple(range(1, len(kernel) + 1)), sizes=window_extents, strides=ints(op.strides)
+        )
+        steps = (*ints(op.dilations), *(1 for _ in value.shape))
+        if any(step > 1 for step in steps):
+            windows = windows.op(dl.SliceOp, starts=(0,) * len(steps), limits=windows.shape, strides=steps)
+        return windows.reshape(taps, *y.shape)
+
+    linear_indices = Term(x.b, x.b(dl.IotaOp, size=(taps,), to=i64, start=0, step=1)).reshape(taps, *(1 for _ in y.shape))
+    missed = where(y.equals(y), taps, linear_indices.like(0))
+    first = where(windows_of(x).equals(y), linear_indices, missed).op(dl.ReduceMinOp, axes=(0,), keepdims=True)
+    return where(linear_indices.equals(first), windows_of(values), 0).op(dl.ReduceSumOp, axes=(0,))
+
+
+def max_pool_gradient(op: dl.MaxPoolGradientOp, ct: Term, index: int) -> Term:
+    return first_in_windows(op, Term(ct.b, op.x), Term(ct.b, op.y), ct)
+
+
+def gather(op: dl.GatherOp, ct: Term, index: int) -> Term:
+    axis, shape, depth = op.indexed_axis, shape_of(op.x), rank_of(op.indices)
+    permutation = [*range(axis, axis + depth), *range(axis), *range(axis + depth, len(ct.shape))]
+    rows = ct.transpose(*permutation)
+    back = [axis, *(a for a in range(len(shape)) if a != axis)]
+    empty = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(*(shape[a] for a in back))
+    return _scatter_add(empty, Term(ct.b, op.indices), rows).transpose(*inverse(back))
+
+
+def gather_nd(op: dl.GatherNdOp, ct: Term, index: int) -> Term:
+    """Flatten batch and indexed axes to one axis with linear indices, and scatter-add rows."""
+    shape, indices_shape, batch, depth = shape_of(op.x), shape_of(op.indices), op.batch, op.num_indexed_axes
+    indices = Term(ct.b, op.indices).op(dl.CastOp, to=i64)
+    flat = _linear_indices(ct.b, indices_shape[:batch], len(indices_shape) - 1) if batch else indices.like(0)
+    for k in range(depth):
+        starts, limits = [0] * len(indices_shape), list(indices_shape)
+        starts[-1], limits[-1] = k, k + 1
+        one = indices.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(indices_shape)).reshape(
+            *indices_shape[:-1]
+        )
+        flat = flat * _size_term(ct.b, shape[batch + k]) + _normalize_indices(one, shape[batch + k])
+    flat = flat.broadcast(*indices_shape[:-1])
+    rows, row_shape = product(shape[: batch + depth]), shape[batch + depth :]
+    empty = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(rows, *row_shape)
+    return _scatter_add(empty, flat, ct).reshape(*shape)
+
+
+def gather_elements(op: dl.GatherElementsOp, ct: Term, index: int) -> Term:
+    """Flatten to one axis with linear indices, and scatter-add single elements."""
+    shape, indices_shape, axis = shape_of(op.x), shape_of(op.indices), op.indexed_axis
+    gathered = _normalize_indices(Term(ct.b, op.indices).op(dl.CastOp, to=i64), shape[axis])
+    flat = gathered.like(0)
+    for a, size in enumerate(shape):
+        axis_index = gathered if a == axis else _linear_indices(ct.b, indices_shape[a : a + 1], len(indices_shape) - a)
+        flat = flat * _size_term(ct.b, size) + axis_index
+    empty = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(product(shape))
+    return _scatter_add(empty, flat.broadcast(*indices_shape), ct).reshape(*shape)
+
+
+def _size_term(b: Build, size: Size) -> Term | int:
+    """Return a size as an int, or a symbolic size as an i64 term."""
+    return size if isinstance(size, int) else Term(b, b(dl.SizeOp, size=(size,), to=i64))
+
+
+def _normalize_indices(indices: Term, size: Size) -> Term:
+    """Normalize indices like a gather: negative ones count from the end, the rest is clamped."""
+    counted = where(indices < 0, indices + _size_term(indices.b, size), indices)
+    return counted.op(dl.MinimumOp, _size_term(indices.b, size - 1)).op(dl.MaximumOp, 0)
+
+
+def _linear_indices(b: Build, shape: Sequence[Size], rank: int) -> Term:
+    """Return the linear index of each element of an array of this shape, with trailing unit axes up to `rank`."""
+    count = product(shape)
+    linear_indices = Term(b, b(dl.IotaOp, size=(count,), to=i64, start=0, step=1))
+    return linear_indices.reshape(*shape, *(1 for _ in range(rank - len(shape))))
+
+
+def _scatter_add(x: Term, indices: Term, rows: Term) -> Term:
+    """Scatter-add rows into `x` at the indices that a gather reads."""
+    return x.op(dl.ScatterRowsOp, indices, rows, mode="add", clamped=True)
+
+
+def scatter_rows(op: dl.ScatterRowsOp, ct: Term, index: int) -> Term:
+    """For `x`: rows that were not replaced. For the updates: those in bounds and not replaced by a later one."""
+    b, replaces, indices = ct.b, op.mode.data == "none", Term(ct.b, op.indices)
+    zeros = Term(b, b.scalar(0, like=ct.value)).broadcast(*shape_of(op.updates))
+    if index == 0:
+        return ct.op(dl.ScatterRowsOp, indices, zeros, mode="none", clamped=op.clamped) if replaces else ct
+    if shape_of(op.x)[0] == 0:
+        return zeros
+    if replaces or not flag(op.clamped):
+        return where(_is_update_kept(op, indices), ct.op(dl.GatherOp, indices, axis=0), 0)
+    return ct.op(dl.GatherOp, indices, axis=0)
+
+
+def _is_update_kept(op: dl.ScatterRowsOp, indices: Term) -> Term:
+    """Return a mask of the updates that are in the result, with the axes of the updates."""
+    rows, linear_indices = shape_of(op.x)[0], _linear_indices(indices.b, indices.shape, len(indices.shape))
+    # With mode add every update in bounds counts; with mode none, each row records the linear index of its last update.
+    if op.mode.data == "add":
+        indices_i64 = indices.op(dl.CastOp, to=i64)
+        is_kept = ~(indices_i64 > _size_term(indices.b, rows - 1)) & ~(indices_i64 < _size_term(indices.b, -rows))
+    else:
+        last = (
+            linear_indices.like(-1)
+            .broadcast(rows)
+            .op(dl.ScatterRowsOp, indices, linear_indices, mode="none", clamped=op.clamped)
+        )
+        is_kept = last.op(dl.GatherOp, indices, axis=0).equals(linear_indices)
+    return is_kept.reshape(*indices.shape, *(1 for _ in shape_of(op.x)[1:]))
+
+
+def nonconstant_pad(op: dl.PadOp, ct: Term) -> Term:
+    """Scatter-add, along one axis after the other, the padding to the elements that it copies."""
+    shape = require_static_shape(op, op.x)
+    for axis, size in reversed(list(enumerate(shape))):
+        low, high = op.padding[axis]
+        if low == 0 == high:
+            continue
+        linear_indices = dl.padding_source_indices(op.mode, size, size + low + high, low)
+        indices = ct.b.constant(linear_indices, i64)
+        permutation = [axis, *(a for a in range(len(shape)) if a != axis)]
+        rows = ct.transpose(*permutation)
+        empty = Term(ct.b, ct.b.scalar(0, like=ct.value)).broadcast(size, *rows.shape[1:])
+        ct = _scatter_add(empty, Term(ct.b, indices), rows).transpose(*inverse(permutation))
+    return ct

@@ -1,0 +1,225 @@
+"""Jvp rules of ops that are neither elementwise nor linear, as linear ops on the tangents.
+
+A rule returns the tangent of the result from those of the operands, None where one is zero. Reverse mode transposes the ops
+that a rule emits, so that each rule is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, element_type_of, flag, rank_of, shape_of
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.location_text import location_prefix
+from dlc.dims import Size
+from dlc.errors import UnsupportedError
+from dlc.ir import i64
+from dlc.passes.autodiff.indexing_transposes import first_in_windows
+from dlc.passes.autodiff.term import Term, exp, where
+from dlc.passes.dl.rewriting import inverse
+
+# Returns the tangent of the first result, from the op, that result and the operands as terms, and the operands' tangents. Other
+# results have tangent 0.
+Rule: TypeAlias = "Callable[[Any, Term, Sequence[Term], Sequence[Term | None]], Term]"
+
+
+def _single_tangent(tangents: Sequence[Term | None]) -> Term:
+    (tangent,) = [t for t in tangents if t is not None]
+    return tangent
+
+
+def _select(op: dl.SelectOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """The tangent of the selected operand."""
+    chosen = where(x[0], 0 if t[1] is None else t[1], 0 if t[2] is None else t[2])
+    return chosen.broadcast(*r.shape)
+
+
+def _with_reduced_axes(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> Term:
+    """Reshape a reduction's result to keep the reduced axes, with size 1."""
+    return value.reshape(*(1 if a in op.reduction_axes else s for a, s in enumerate(shape_of(op.x))))
+
+
+def _reduce_like(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> Term:
+    return value.op(dl.ReduceSumOp, axes=op.reduction_axes, keepdims=op.keeps_axes)
+
+
+def _extremum(
+    op: dl.ReduceMaxOp | dl.ReduceMinOp | dl.NanIgnoringReduction, r: Term, x: Sequence[Term], t: Sequence[Term | None]
+) -> Term:
+    """The mean of the tangents of all extreme elements; 0 of an empty reduction."""
+    if 0 in shape_of(op.x):
+        return r.like(0).broadcast(*r.shape)
+    is_extreme = x[0].equals(_with_reduced_axes(r, op))
+    share = _reduce_like(is_extreme.op(dl.CastOp, to=element_type_of(op.x)), op)
+    return _reduce_like(where(is_extreme, _single_tangent(t), 0), op) / share
+
+
+def _nan_extremum(op: dl.NanIgnoringReduction, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """The mean of the tangents of all extreme elements; 0 if all are NaN."""
+    return where(r.equals(r), _extremum(op, r, x, t), 0)
+
+
+def _product(op: dl.ReduceProdOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Σ of each tangent times all other factors, as the product of those before and after it, so that a factor may be 0."""
+    axes, shape = op.reduction_axes, shape_of(op.x)
+    order = [*(a for a in range(len(shape)) if a not in axes), *axes]
+    count: Size = 1
+    for a in axes:
+        count = shape[a] * count
+    factors = x[0].transpose(*order).reshape(*(shape[a] for a in order[: len(order) - len(axes)]), count)
+    last = rank_of(factors.value) - 1
+    other_factors = factors.op(dl.CumprodOp, axis=last, exclusive=True) * factors.op(
+        dl.CumprodOp, axis=last, exclusive=True, reverse=True
+    )
+    other_factors = other_factors.reshape(*(shape[a] for a in order)).transpose(*inverse(order))
+    return _reduce_like(_single_tangent(t) * other_factors, op)
+
+
+def _cumprod(op: dl.CumprodOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Compute the tangent by doubling: dy·y' + y·dy', with y the product of the nearest n elements, y' of the n before."""
+    axis, (y,), dy = op.cumulative_axis, x, _single_tangent(t)
+    size = y.shape[axis]
+    if not isinstance(size, int):
+        problem = f"has no derivative along a symbolic dimension, axis {axis} of size {size}; make it static"
+        raise UnsupportedError(f"{location_prefix(op.location)}{op.name} {problem}")
+    if flag(op.exclusive) and size:
+        y, dy = (_shifted(op, v, 1, identity) for v, identity in ((y, 1), (dy, 0)))
+    distance = 1
+    while distance < size:
+        other = _shifted(op, y, distance, 1)
+        y, dy = y * other, dy * other + y * _shifted(op, dy, distance, 0)
+        distance *= 2
+    return dy
+
+
+def _shifted(op: dl.CumprodOp, x: Term, distance: int, identity: int) -> Term:
+    """Shift the elements by `distance` in scan direction; fill with `identity`."""
+    axis, limits = op.cumulative_axis, list(x.shape)
+    starts: list[Size] = [0 for _ in limits]
+    low, high = [0 for _ in limits], [0 for _ in limits]
+    if flag(op.reverse):
+        starts[axis], high[axis] = distance, distance
+    else:
+        limits[axis], low[axis] = limits[axis] - distance, distance
+    return x.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(limits)).op(dl.PadOp, identity, low=low, high=high)
+
+
+def _softmax(op: dl.SoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """y·(dx - Σ y·dx)"""
+    dx = _single_tangent(t)
+    return r * (dx - (r * dx).sum(*op.row_axes))
+
+
+def _log_softmax(op: dl.LogSoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """dx - Σ exp(y)·dx"""
+    dx = _single_tangent(t)
+    return dx - (exp(r) * dx).sum(*op.row_axes)
+
+
+def _log_sum_exp(op: dl.ReduceLogSumExpOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Σ exp(x - y)·dx; where all x are -inf, y is, and every share is 0."""
+    lowest = -float(np.finfo(numpy_dtype(element_type_of(op.x))).max)
+    shares = exp(x[0] - _with_reduced_axes(r, op).op(dl.MaximumOp, lowest))
+    return _reduce_like(shares * _single_tangent(t), op)
+
+
+def _norm(op: dl.ReduceL2Op, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Σ x·dx / y, 0 where y is 0."""
+    length = _with_reduced_axes(r, op)
+    zero = length.equals(0)
+    return _reduce_like(where(zero, 0, x[0]) / where(zero, 1, length) * _single_tangent(t), op)
+
+
+def _max_pool(op: dl.MaxPoolOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """The tangent of the first maximum of each window."""
+    return first_in_windows(op, x[0], r, _single_tangent(t))
+
+
+def _sort(op: dl.SortOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """The tangents, permuted like the elements."""
+    order = x[0].op(dl.ArgsortOp, axis=op.sorted_axis, descending=op.is_descending)
+    return _single_tangent(t).op(dl.GatherElementsOp, order, axis=op.sorted_axis)
+
+
+def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """For max and min: the mean of the tangents of all elements equal to the result."""
+    rows, indices, updates = x
+    if op.mode.data == "mul":
+        problem = "with mode 'mul' has no derivative; multiply by a product of the updates instead"
+        raise UnsupportedError(f"{location_prefix(op.location)}{op.name} {problem}")
+
+    def scatter_add(into: Term, parts: Term) -> Term:
+        return into.op(dl.ScatterRowsOp, indices, parts, mode="add", clamped=op.clamped)
+
+    if rows.shape[0] == 0:
+        return rows.like(0).broadcast(*rows.shape)
+    is_from_x, is_from_updates = rows.equals(r), updates.equals(r.op(dl.GatherOp, indices, axis=0))
+    ones = [is_extreme.op(dl.CastOp, to=element_type_of(op.x)) for is_extreme in (is_from_x, is_from_updates)]
+    dx, dy = (v if v is not None else of.like(0).broadcast(*of.shape) for v, of in ((t[0], rows), (t[2], updates)))
+    return scatter_add(where(is_from_x, dx, 0), where(is_from_updates, dy, 0)) / scatter_add(*ones)
+
+
+def _triangle(x: Term, *, upper: bool, diagonal: bool = True) -> Term:
+    """Return the upper or lower triangle of square matrices, with or without the diagonal; 0 elsewhere."""
+    n = x.shape[-1]
+    columns = Term(x.b, x.b(dl.IotaOp, size=(n,), to=i64, start=0, step=1))
+    rows = columns.reshape(n, 1)
+    first, last = (rows, columns) if upper else (columns, rows)
+    return where(~(first > last) if diagonal else first < last, x, 0)
+
+
+def _triangular_solve(op: dl.TriangularSolveOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """T⁻¹·(db - dT·x)"""
+    da, db = t
+    assert da is not None
+    change = _triangle(da, upper=not flag(op.lower), diagonal=not flag(op.unit)).op(dl.MatmulOp, r)
+    right = -change if db is None else db - change
+    return x[0].op(dl.TriangularSolveOp, right, lower=op.lower, unit=op.unit)
+
+
+def _cholesky(op: dl.CholeskyOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """Φ(U⁻ᵀ·dx·U⁻¹)·U, where Φ is the upper triangle with half the diagonal; dx is symmetrized from its upper triangle.
+
+    Source: Murray, "Differentiation of the Cholesky decomposition" (arXiv:1602.07527).
+    """
+    dx, lower = _single_tangent(t), r.matrix_transpose()
+    dx = _triangle(dx, upper=True) + _triangle(dx, upper=True, diagonal=False).matrix_transpose()
+    half = lower.op(dl.TriangularSolveOp, dx, lower=True).matrix_transpose()
+    inner = lower.op(dl.TriangularSolveOp, half, lower=True)
+    return ((_triangle(inner, upper=True) + _triangle(inner, upper=True, diagonal=False)) * 0.5).op(dl.MatmulOp, r)
+
+
+def _lu(op: dl.LuOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
+    """L·tril(F, -1) + triu(F)·U, with F = L⁻¹·(rows `order` of dx)·U⁻¹."""
+    dx, order = _single_tangent(t), Term(r.b, op.order)
+    rows = order.reshape(*order.shape, 1).broadcast(*r.shape)
+    half = r.op(dl.TriangularSolveOp, dx.op(dl.GatherElementsOp, rows, axis=len(r.shape) - 2), lower=True, unit=True)
+    f = r.matrix_transpose().op(dl.TriangularSolveOp, half.matrix_transpose(), lower=True).matrix_transpose()
+    below = _triangle(f, upper=False, diagonal=False)
+    inner = _triangle(r, upper=False, diagonal=False).op(dl.MatmulOp, below)
+    return below + inner + _triangle(f, upper=True).op(dl.MatmulOp, _triangle(r, upper=True))
+
+
+JVP_RULES: dict[type[DlOp], Rule] = {
+    dl.SelectOp: _select,
+    dl.ReduceMaxOp: _extremum,
+    dl.ReduceMinOp: _extremum,
+    dl.ReduceNanmaxOp: _nan_extremum,
+    dl.ReduceNanminOp: _nan_extremum,
+    dl.ReduceProdOp: _product,
+    dl.CumprodOp: _cumprod,
+    dl.SoftmaxOp: _softmax,
+    dl.LogSoftmaxOp: _log_softmax,
+    dl.ReduceLogSumExpOp: _log_sum_exp,
+    dl.ReduceL2Op: _norm,
+    dl.MaxPoolOp: _max_pool,
+    dl.ScatterRowsOp: _scatter_rows,
+    dl.TriangularSolveOp: _triangular_solve,
+    dl.CholeskyOp: _cholesky,
+    dl.LuOp: _lu,
+    dl.SortOp: _sort,
+}

@@ -1,0 +1,200 @@
+"""Reverse mode (vjp): computes the cotangents of a block's inputs from those of its results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of, sizes
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.programs.control import Control
+from dlc.dialects.location_text import location_prefix
+from dlc.dims import is_static
+from dlc.errors import UnsupportedError
+from dlc.ir import Block, Operation, SSAValue
+from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded
+from dlc.passes.autodiff.control_flow_rules import REVERSE
+from dlc.passes.autodiff.cotangents import Cotangent, SliceCotangent, sum_cotangents, sum_slices
+from dlc.passes.autodiff.jvp_rules import JVP_RULES
+from dlc.passes.autodiff.partials import ELEMENTWISE, partial
+from dlc.passes.autodiff.rules import derivative_location, mark_active, values_read
+from dlc.passes.autodiff.shapes import unbroadcast, zeros
+from dlc.passes.autodiff.term import Term
+from dlc.passes.autodiff.transpose_rules import NONDIFFERENTIABLE_OPERANDS, transpose_of
+
+
+class ReverseMode:
+    """The cotangents of a block's values during the walk from its last op to its first; new ops are appended to the block."""
+
+    def __init__(self, block: Block, active: set[SSAValue]) -> None:
+        self.block = block
+        self.active = active
+        assert block.last_op is not None
+        self.b = Build(block.last_op)
+        self._parts: dict[SSAValue, list[Cotangent | SliceCotangent]] = {}
+
+    def add(self, value: SSAValue, cotangent: Cotangent | SliceCotangent | Term | None) -> None:
+        """Accumulate into the cotangent of a value, if it is active."""
+        if cotangent is not None and value in self.active:
+            term = Cotangent(cotangent) if isinstance(cotangent, Term) else cotangent
+            self._parts.setdefault(value, []).append(term)
+
+    def take(self, value: SSAValue) -> Term | None:
+        """Return the cotangent of a value, None if it is zero."""
+        return self._pop_cotangent(value).term() if value in self._parts else None
+
+    def _pop_cotangent(self, value: SSAValue) -> Cotangent:
+        """Remove and return the sum of a value's accumulated cotangents."""
+        terms = self._parts.pop(value)
+        cotangents = [term for term in terms if isinstance(term, Cotangent)]
+        slices = [term for term in terms if isinstance(term, SliceCotangent)]
+        if slices:
+            cotangents.append(Cotangent(sum_slices(slices, cast("tuple[int, ...]", shape_of(value)))))
+        return sum_cotangents(cotangents)
+
+    def pull_back_block(self, block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:
+        """Run `pull_back` on another block."""
+        return pull_back(block, wrt, seeds)
+
+    def walk(self, ops: Sequence[Operation]) -> None:
+        """Pull cotangents back through ops, the last one first."""
+        for op in reversed(ops):
+            if not self.active.isdisjoint(op.results) and any(r in self._parts for r in op.results):
+                with self.b.at(derivative_location(op.location)):
+                    if isinstance(op, Control):
+                        REVERSE[type(op)](op, self)
+                    elif isinstance(op, DlOp):
+                        self._pull(op, self._pop_cotangent(op.results[0]))
+
+    def _pull(self, op: DlOp, ct: Cotangent) -> None:
+        if type(op) in ELEMENTWISE:
+            self._pull_through_partials(op, ct)
+        elif isinstance(op, dl.SelectOp):
+            condition = Term(self.b, op.condition)
+            self._add_broadcast(op.x, ct.masked(condition), op)
+            self._add_broadcast(op.y, ct.masked(~condition), op)
+        elif isinstance(op, dl.SliceOp) and all(step == 1 for step in ints(op.strides)) and is_static(shape_of(op.x)):
+            self.add(op.x, SliceCotangent(ct.term(), cast("tuple[int, ...]", sizes(op.starts))))
+        elif isinstance(op, dl.CastOp):
+            self.add(op.x, Cotangent(ct.value.op(dl.CastOp, to=element_type_of(op.x)), ct.mask))
+        elif isinstance(op, dl.MaxPoolOp):
+            window = {"kernel": op.kernel, "strides": op.strides, "dilations": op.dilations}
+            self.add(op.x, Term(self.b, op.x).op(dl.MaxPoolGradientOp, Term(self.b, op.result), ct.term(), **window))
+        elif (transpose := transpose_of(op, self.active)) is not None:
+            term = ct.term()
+            for i, operand in enumerate(op.operands):
+                if operand in self.active and i not in NONDIFFERENTIABLE_OPERANDS.get(type(op), ()):
+                    self.add(operand, transpose(op, term, i))
+        else:
+            self._pull_through_jvp(op, ct.term())
+
+    def _pull_through_partials(self, op: DlOp, ct: Cotangent) -> None:
+        """Add x̄ᵢ = r̄·∂r/∂xᵢ, summed over broadcast axes."""
+        terms = [Term(self.b, v) for v in (op.results[0], *op.operands)]
+        for i, operand in enumerate(op.operands):
+            if operand not in self.active:
+                continue
+            slope = partial(op, i, terms)
+            if isinstance(slope, Term):
+                pulled = ct.masked(slope) if slope.is_bool else Cotangent(ct.value * slope, ct.mask)
+            elif slope == 0:
+                continue
+            else:
+                scaled = ct.value if slope == 1 else -ct.value if slope == -1 else ct.value * slope
+                pulled = Cotangent(scaled, ct.mask)
+            self._add_broadcast(operand, pulled, op)
+
+    def _add_broadcast(self, operand: SSAValue, pulled: Cotangent, op: DlOp) -> None:
+        if operand in self.active:
+            same = shape_of(operand) == shape_of(op.results[0])
+            self.add(operand, pulled if same else unbroadcast(pulled.term(), shape_of(operand)))
+
+    def _pull_through_jvp(self, op: DlOp, ct: Term) -> None:
+        """Emit the jvp rule into a scratch block, and transpose that."""
+        differentiated = [v for v in op.operands if v in self.active]
+        scratch = Block(arg_types=[v.type for v in differentiated])
+        b = Build(scratch)
+        arguments = iter(scratch.args)
+        tangents = [Term(b, next(arguments)) if v in self.active else None for v in op.operands]
+        tangent = JVP_RULES[type(op)](op, Term(b, op.results[0]), [Term(b, v) for v in op.operands], tangents)
+        self.transpose(scratch, differentiated, {tangent.value: ct})
+
+    def transpose(self, scratch: Block, values: Sequence[SSAValue], cotangents: Mapping[SSAValue, Term]) -> None:
+        """Pull cotangents back through a block that computes tangents from those of `values`, its arguments.
+
+        Ops of the block that do not depend on a tangent move into the program; the rest is linear, see Note [Loops in rules].
+        Raises UnsupportedError where it is not.
+        """
+        active = mark_active(scratch, scratch.args)
+        linear: list[Operation] = []
+        undefined: dict[Operation, dict[SSAValue, SSAValue]] = {}
+        for op in list(scratch.ops):
+            differentiated = [v for v in dict.fromkeys(values_read(op)) if v in active]
+            if differentiated:
+                linear.append(op)
+            if isinstance(op, Control):
+                undefined[op] = self._replace_tangents(op, differentiated)
+            if op in undefined or not differentiated:
+                op.detach()
+                self.b.insert(op)
+        # The coefficients of the tangents are constants here.
+        outside, self.active = self.active, active.union(*undefined.values())
+        for value, ct in cotangents.items():
+            self.add(value, ct)
+        for op in reversed(linear):
+            self.walk([op])
+            for stand_in, tangent in undefined.get(op, {}).items():
+                self.add(tangent, self.take(stand_in))
+        pulled = [self.take(a) for a in scratch.args]
+        self.active = outside
+        for value, term in zip(values, pulled, strict=True):
+            self.add(value, term)
+        plain = [op for op in linear if op not in undefined]
+        for use in (use for v in (*scratch.args, *(r for op in plain for r in op.results)) for use in v.uses):
+            if use.operation not in plain:
+                where = location_prefix(use.operation.location)
+                raise UnsupportedError(f"{where}the jvp rule is not linear in the tangents")
+        for op in reversed(plain):
+            op.detach()
+            op.erase(safe_erase=False)
+
+    def _replace_tangents(self, op: Control, tangents: Sequence[SSAValue]) -> dict[SSAValue, SSAValue]:
+        """Make an op with bodies read stand-ins instead of tangents; return the tangent of each stand-in."""
+        stand_ins = {v: (zeros(self.b, v) + math.nan).value for v in tangents}
+        for inner in op.walk():
+            inner.operands = [stand_ins.get(v, v) for v in inner.operands]
+        return {stand_in: v for v, stand_in in stand_ins.items()}
+
+
+# Note [Loops in rules]
+#
+# The reverse of a loop begins with the loop itself, which saves the residuals. Where a jvp rule computes tangents by a loop,
+# that forward loop runs with NaN stand-ins for the tangents: if the rule is linear nothing reads them, otherwise NaN shows.
+
+
+def pull_back(block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:
+    """Append to a block, before its terminator, the cotangents of `wrt`; in order, None where one is zero.
+
+    `seeds` are the cotangents of the values that it yields, by index.
+    """
+    last = block.last_op
+    assert isinstance(last, dl.YieldOp)
+    reverse = ReverseMode(block, mark_active(block, wrt))
+    for i, seed in seeds.items():
+        reverse.add(last.values[i], Term(reverse.b, seed))
+    reverse.walk([op for op in block.ops if op is not last])
+    cotangents = [reverse.take(v) for v in wrt]
+    return [None if ct is None else ct.value for ct in cotangents]
+
+
+def add_cotangents(block: Block, wrt: Sequence[int], of: Sequence[int]) -> None:
+    """Make a block take cotangents of its results `of`, last, and yield those of its arguments `wrt`, last."""
+    last = block.last_op
+    assert isinstance(last, dl.YieldOp)
+    arguments = [block.args[i] for i in wrt]
+    seeds = {i: block.insert_arg(last.values[i].type, len(block.args)) for i in of}
+    pulled, b = pull_back(block, arguments, seeds), builder_at_end(block)
+    cotangents = [zeros(b, v).value if ct is None else ct for v, ct in zip(arguments, pulled, strict=True)]
+    replace_yield(block, [*yielded(block), *cotangents])

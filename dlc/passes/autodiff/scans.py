@@ -1,0 +1,279 @@
+"""Derivatives of scans, which are scans too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, ints
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.programs.control import captured, has_effect
+from dlc.ir import Block, BlockArgument, Operation, SSAValue
+from dlc.passes.autodiff.bodies import (
+    ForwardModeContext,
+    ReverseModeContext,
+    builder_at_end,
+    clone_body,
+    detach_bodies,
+    insert_before,
+    replace_and_erase,
+    replace_yield,
+    yielded,
+)
+from dlc.passes.autodiff.rules import is_differentiable, values_read
+from dlc.passes.autodiff.shapes import zeros
+from dlc.passes.autodiff.term import Term
+
+
+def scan_forward(op: dl.ScanOp, context: ForwardModeContext) -> None:
+    """Build the forward-mode scan: its additional states and sequences are the tangents of states and sequences."""
+    b, count, arguments = Build(op), op.state_count, list(op.arguments)
+    states = [i for i in range(count) if is_differentiable(arguments[i])]
+    sequences = [i for i in range(count, len(arguments)) if arguments[i] in context.tangents]
+    outputs = [i for i in range(count, len(op.results)) if is_differentiable(op.results[i])]
+    initial_tangents = [context.tangent(arguments[i], b) for i in states]
+    sequence_tangents = [context.tangents[arguments[i]] for i in sequences]
+    (body,) = detach_bodies(op)
+    parameters = list(body.args)
+    for k, i in enumerate(states):
+        context.tangents[parameters[i]] = body.insert_arg(parameters[i].type, count + k)
+    for i in sequences:
+        context.tangents[parameters[i]] = body.insert_arg(parameters[i].type, len(body.args))
+    context.walk(body)
+    last, b = yielded(body), builder_at_end(body)
+    state_tangents, output_tangents = ([context.tangent(last[i], b) for i in indices] for indices in (states, outputs))
+    replace_yield(body, [*last[:count], *state_tangents, *last[count:], *output_tangents])
+    total = count + len(states)
+    new_arguments = [*arguments[:count], *initial_tangents, *arguments[count:], *sequence_tangents]
+    new = dl.ScanOp.of(new_arguments, body, total, op.steps, op.is_reverse)
+    insert_before(op, new)
+    values = [*new.results[:count], *new.results[total : len(op.results) + len(states)]]
+    tangents = [*new.results[count:total], *new.results[len(op.results) + len(states) :]]
+    replace_and_erase(op, values)
+    context.tangents |= {values[i]: tangent for i, tangent in zip((*states, *outputs), tangents, strict=True)}
+
+
+# Note [Reverse of a scan]
+#
+# One step and its reverse are derived in one body: it takes the cotangents of the next states and of the step's outputs, and
+# computes those of the previous states, of the sequence elements, and of captured values. The ops that the step's results
+# need form the forward loop, the others the backward loop, which runs from the last step to the first. The forward loop stacks
+# the values that the backward loop reads: the residuals. Loop-invariant ops are hoisted before both. The cotangent of a
+# captured value is a sum over the steps, a state of the backward loop. Where a step adds a product of two factors (the
+# cotangent of a weight matrix), both factors are stacked, and a single contraction over all steps and rows follows the loop.
+
+
+@dataclass
+class _CapturedCotangent:
+    """The cotangent that one step adds to a captured value: products of factors, and the remaining summands."""
+
+    products: list[dl.DotGeneralOp] = field(default_factory=list[dl.DotGeneralOp])
+    summands: list[SSAValue] = field(default_factory=list[SSAValue])
+
+    @classmethod
+    def of(cls, total: SSAValue, body: Block, backward: Sequence[Operation]) -> _CapturedCotangent:
+        """Split a sum of the backward ops into products of two values that vary from step to step, and the rest."""
+        cotangent, pending = cls(), [total]
+        body_values = {*body.args, *(r for o in body.ops for r in o.results)}
+        while pending:
+            value = pending.pop()
+            match value.owner:
+                case dl.AddOp() as op if op in backward and op.x.type == op.y.type:
+                    pending += op.operands
+                case dl.DotGeneralOp() as op if op in backward and body_values.issuperset(op.operands):
+                    cotangent.products.append(op)
+                case _:
+                    cotangent.summands.append(value)
+        return cotangent
+
+
+@dataclass
+class _DifferentiatedStep:
+    """A step and its reverse in one body.
+
+    `states`, `sequences` and `outputs` are the indices of the states, sequences and outputs that have cotangents.
+    """
+
+    op: dl.ScanOp
+    body: Block
+    states: list[int]
+    sequences: list[int]
+    outputs: list[int]
+    # The cotangents of captured values.
+    captured: dict[SSAValue, _CapturedCotangent]
+    # The cotangents that the body takes, of next states and outputs; and those that it computes, of states and elements.
+    seeds: list[SSAValue]
+    state_cotangents: list[SSAValue]
+    element_cotangents: list[SSAValue]
+
+    @classmethod
+    def of(cls, op: dl.ScanOp, context: ReverseModeContext) -> _DifferentiatedStep:
+        """Clone the body of a scan and append its reverse."""
+        count, results = op.state_count, op.results
+        states = [i for i in range(count) if is_differentiable(results[i])]
+        sequences = [i for i in range(count, len(op.arguments)) if op.arguments[i] in context.active]
+        outputs = [i for i in range(count, len(results)) if is_differentiable(results[i])]
+        active_captures = [v for v in captured(op.block) if v in context.active]
+        body = clone_body(op.block)
+        seeded = [*states, *outputs]
+        seeds: list[SSAValue] = [body.insert_arg(yielded(body)[i].type, len(body.args)) for i in seeded]
+        wrt = [*(body.args[i] for i in (*states, *sequences)), *active_captures]
+        gradients = context.pull_back_block(body, wrt, dict(zip(seeded, seeds, strict=True)))
+        b = builder_at_end(body)
+        total = len(states) + len(sequences)
+        argument_cotangents = [g if g is not None else zeros(b, v).value for v, g in zip(wrt[:total], gradients, strict=False)]
+        _hoist(body, op)
+        backward = _backward_ops(body, seeds)
+        captured_cotangents = {
+            v: _CapturedCotangent.of(g, body, backward)
+            for v, g in zip(active_captures, gradients[total:], strict=True)
+            if g is not None
+        }
+        state_cotangents, element_cotangents = argument_cotangents[: len(states)], argument_cotangents[len(states) :]
+        return cls(op, body, states, sequences, outputs, captured_cotangents, seeds, state_cotangents, element_cotangents)
+
+    @property
+    def factors(self) -> list[SSAValue]:
+        """The operands of all products, each once."""
+        return list(dict.fromkeys(v for s in self.captured.values() for product in s.products for v in product.operands))
+
+    @property
+    def summand_lists(self) -> list[list[SSAValue]]:
+        """The summands that are accumulated from step to step."""
+        return [s.summands for s in self.captured.values() if s.summands]
+
+    def split(self) -> tuple[Block, list[SSAValue], list[SSAValue]]:
+        """Detach the backward body; return it, its residuals (forward values that it reads), and its outputs.
+
+        The backward body takes the cotangents of states, the sums so far, the residuals, and the cotangents of the scan's
+        outputs. It yields the updated cotangents and sums, then its own outputs: cotangents of sequence elements, and factors,
+        each once.
+        """
+        backward_results = [
+            *self.state_cotangents,
+            *(v for summands in self.summand_lists for v in summands),
+            *self.element_cotangents,
+        ]
+        forward = _needed(yielded(self.body), list(self.body.ops))
+        backward = [o for o in self.body.ops if o not in forward and not isinstance(o, dl.YieldOp)]
+        backward_values = {*self.seeds, *(v for o in backward for v in o.results)}
+        forward_values = {*self.body.args, *(v for o in forward for v in o.results)} - backward_values
+        needed = _needed([*backward_results, *self.factors], backward)
+        used = dict.fromkeys([*(v for o in needed for v in values_read(o)), *backward_results, *self.factors])
+        residuals = [v for v in used if v in forward_values]
+        outputs = list(dict.fromkeys([*self.element_cotangents, *(v for v in self.factors if v in backward_values)]))
+        count = len(self.states)
+        state_cotangents, output_cotangents = self.seeds[:count], self.seeds[count:]
+        block = Block(
+            arg_types=[
+                v.type
+                for v in (*state_cotangents, *(summands[0] for summands in self.summand_lists), *residuals, *output_cotangents)
+            ]
+        )
+        sums_so_far = block.args[count : count + len(self.summand_lists)]
+        block_arguments = [*block.args[:count], *block.args[count + len(self.summand_lists) :]]
+        renamed = dict(zip([*state_cotangents, *residuals, *output_cotangents], block_arguments, strict=True))
+        for o in backward:
+            o.detach()
+        for o in needed:
+            block.add_op(o)
+            for inner in o.walk():
+                inner.operands = [renamed.get(v, v) for v in inner.operands]
+        # Erase the sums that were split into products and summands.
+        for o in reversed(backward):
+            if o.parent is None:
+                o.erase(safe_erase=False)
+        b, sums = Build(block), list[SSAValue]()
+        for total, summands in zip(sums_so_far, self.summand_lists, strict=True):
+            for summand in summands:
+                total = b(dl.AddOp, total, renamed.get(summand, summand))
+            sums.append(total)
+        state_cotangents, values = ([renamed.get(v, v) for v in vs] for vs in (self.state_cotangents, outputs))
+        block.add_op(dl.YieldOp([*state_cotangents, *sums, *values]))
+        return block, residuals, outputs
+
+
+def _backward_ops(body: Block, seeds: Sequence[SSAValue]) -> list[Operation]:
+    """Return the ops of a body that depend on these values, in order."""
+    backward_values, ops = set(seeds), list[Operation]()
+    for op in body.ops:
+        if not isinstance(op, dl.YieldOp) and not backward_values.isdisjoint(values_read(op)):
+            backward_values.update(op.results)
+            ops.append(op)
+    return ops
+
+
+def _needed(values: Sequence[SSAValue], ops: Sequence[Operation]) -> list[Operation]:
+    """Return the ops that the values depend on, in order, and those with side effects."""
+    needed_values, needed = set(values), list[Operation]()
+    for op in reversed(ops):
+        if not needed_values.isdisjoint(op.results) or has_effect(op):
+            needed_values.update(values_read(op))
+            needed.insert(0, op)
+    return needed
+
+
+def _hoist(body: Block, anchor: Operation) -> None:
+    """Move ops that read nothing of a body before the op that owns it."""
+    body_values = {*body.args, *(r for o in body.ops for r in o.results)}
+    for op in list(body.ops):
+        if isinstance(op, DlOp) and body_values.isdisjoint(op.operands):
+            op.detach()
+            insert_before(anchor, op)
+            body_values.difference_update(op.results)
+
+
+def scan_reverse(op: dl.ScanOp, context: ReverseModeContext) -> None:
+    """Build the forward and the backward loop of a scan; see Note [Reverse of a scan]."""
+    step, b, arguments, count = _DifferentiatedStep.of(op, context), context.b, list(op.arguments), len(op.results)
+    cotangents = [(context.take(op.results[i]) or zeros(b, op.results[i])).value for i in (*step.states, *step.outputs)]
+    products = {v: [(_axes(p), *p.operands) for p in s.products] for v, s in step.captured.items()}
+    backward, residuals, outputs = step.split()
+    for seed in reversed(step.seeds):
+        step.body.erase_arg(cast("BlockArgument", seed))
+    # The sequence elements that the scan reads are stacked already.
+    stacked: dict[SSAValue, SSAValue] = dict(zip(step.body.args[op.state_count :], arguments[op.state_count :], strict=True))
+    new = [v for v in residuals if v not in stacked]
+    replace_yield(step.body, [*yielded(step.body), *new])
+    forward = dl.ScanOp.of(arguments, step.body, op.state_count, op.steps, op.is_reverse)
+    insert_before(op, forward)
+
+    stacked |= zip(new, forward.results[count:], strict=True)
+    states = [*cotangents[: len(step.states)], *(zeros(b, summands[0]).value for summands in step.summand_lists)]
+    sequences = [*(stacked[v] for v in residuals), *cotangents[len(step.states) :]]
+    loop = list(b.insert(dl.ScanOp.of([*states, *sequences], backward, len(states), op.steps, not op.is_reverse)).results)
+    replace_and_erase(op, forward.results[:count])
+
+    first, sums = loop[: len(step.states)], iter(loop[len(step.states) : len(states)])
+    steps = dict(zip(outputs, loop[len(states) :], strict=True)) | stacked
+    for i, ct in zip(step.states, first, strict=True):
+        context.add(arguments[i], Term(b, ct))
+    for i, value in zip(step.sequences, step.element_cotangents, strict=True):
+        context.add(arguments[i], Term(b, steps[value]))
+    for value, s in step.captured.items():
+        if s.summands:
+            context.add(value, Term(b, next(sums)))
+        for axes, lhs, rhs in products[value]:
+            context.add(value, _contract_over_steps(b, axes, steps[lhs], steps[rhs]))
+
+
+def _axes(product: dl.DotGeneralOp) -> tuple[tuple[int, ...], ...]:
+    """Return the batch axes of both factors, then the contracted ones."""
+    return tuple(map(ints, (product.lhs_batch, product.rhs_batch, product.lhs_contract, product.rhs_contract)))
+
+
+def _contract_over_steps(b: Build, factor_axes: tuple[tuple[int, ...], ...], lhs: SSAValue, rhs: SSAValue) -> Term:
+    """Sum a product over all steps, by one contraction of the stacked factors."""
+    lhs_batch, rhs_batch, lhs_contract, rhs_contract = (tuple(a + 1 for a in axes) for axes in factor_axes)
+    product = b(
+        dl.DotGeneralOp,
+        lhs,
+        rhs,
+        lhs_batch=lhs_batch,
+        rhs_batch=rhs_batch,
+        lhs_contract=(0, *lhs_contract),
+        rhs_contract=(0, *rhs_contract),
+    )
+    return Term(b, product)

@@ -1,0 +1,179 @@
+"""Transpose rules of linear ops: the cotangent of an operand from that of the result.
+
+An op here is linear in each active float operand while the others are constant. Where it is linear in several operands
+jointly (concat, pad, scatter_rows), each is transposed with the others set to zero. Contractions and indexing have files of
+their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from itertools import product as cartesian_product
+from typing import Any, TypeAlias
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, element_type_of, flag, ints, rank_of, shape_of, sizes
+from dlc.dims import Size
+from dlc.ir import SSAValue
+from dlc.passes.autodiff.contraction_transposes import contraction, conv
+from dlc.passes.autodiff.indexing_transposes import (
+    gather,
+    gather_elements,
+    gather_nd,
+    max_pool_gradient,
+    nonconstant_pad,
+    scatter_rows,
+)
+from dlc.passes.autodiff.shapes import padded, require_static_sizes, unbroadcast, zeros
+from dlc.passes.autodiff.term import Term
+from dlc.passes.dl.rewriting import inverse
+
+# Returns the cotangent of the operand with this index, from the op and the cotangent of its result.
+Transpose: TypeAlias = Callable[[Any, Term, int], Term]
+
+
+# ── movement ──
+
+
+def _cast(op: dl.CastOp, ct: Term, index: int) -> Term:
+    return ct.op(dl.CastOp, to=element_type_of(op.x))
+
+
+def _reshape(op: dl.ReshapeOp, ct: Term, index: int) -> Term:
+    return ct.reshape(*shape_of(op.x))
+
+
+def _transpose(op: dl.TransposeOp, ct: Term, index: int) -> Term:
+    return ct.transpose(*inverse(op.axes))
+
+
+def _broadcast_to(op: dl.BroadcastToOp, ct: Term, index: int) -> Term:
+    return unbroadcast(ct, shape_of(op.x))
+
+
+def _reverse(op: dl.ReverseOp, ct: Term, index: int) -> Term:
+    return ct.op(dl.ReverseOp, axes=op.reversed_axes)
+
+
+def _slice(op: dl.SliceOp, ct: Term, index: int) -> Term:
+    starts, strides, interior = sizes(op.starts), ints(op.strides), shape_of(op.result)
+    if 0 in interior:
+        return zeros(ct.b, op.x)
+    ends = [s + (n - 1) * k + 1 for s, n, k in zip(starts, interior, strides, strict=True)]
+    high = [n - e for n, e in zip(shape_of(op.x), ends, strict=True)]
+    return padded(ct, require_static_sizes(op, starts), require_static_sizes(op, high), [k - 1 for k in strides])
+
+
+def _windows(op: dl.SlidingWindowsOp, ct: Term, index: int) -> Term:
+    """Sum the windows at the positions they were taken from."""
+    shape, slides, count = shape_of(op.x), op.slides, len(ints(op.axes))
+    window_positions = shape_of(op.result)[count:]
+    total: Term | None = None
+    for tap in cartesian_product(*(range(window) for window, _ in slides.values())):
+        starts = dict(zip(slides, tap, strict=True))
+        one = ct.op(
+            dl.SliceOp,
+            starts=(*tap, *(0 for _ in shape)),
+            limits=(*(t + 1 for t in tap), *window_positions),
+            strides=(1,) * len(ct.shape),
+        )
+        strides = [slides[a][1] if a in slides else 1 for a in range(len(shape))]
+        low = [starts.get(a, 0) for a in range(len(shape))]
+        high = [n - first - ((m - 1) * s + 1) for n, first, m, s in zip(shape, low, window_positions, strides, strict=True)]
+        placed = padded(one.reshape(*window_positions), low, require_static_sizes(op, high), [s - 1 for s in strides])
+        total = placed if total is None else total + placed
+    return total if total is not None else zeros(ct.b, op.x)
+
+
+def _concat(op: dl.ConcatOp, ct: Term, index: int) -> Term:
+    axis = op.joined_axis
+    start: Size = sum((shape_of(v)[axis] for v in op.operands[:index]), 0)
+    starts: list[Size] = [0] * len(ct.shape)
+    limits = list(ct.shape)
+    starts[axis], limits[axis] = start, start + shape_of(op.operands[index])[axis]
+    return ct.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(starts))
+
+
+def _transposed_pad(op: dl.PadOp, ct: Term, index: int) -> Term:
+    if op.mode != "constant":
+        return nonconstant_pad(op, ct) if index == 0 else ct.like(0)
+    interior = padded(ct, [-n for n in ints(op.low)], [-n for n in ints(op.high)], [0] * rank_of(op.x))
+    return interior if index == 0 else _total(ct) - _total(interior)
+
+
+def _dilate(op: dl.DilateOp, ct: Term, index: int) -> Term:
+    interior = ct.op(dl.SliceOp, starts=(0,) * len(ct.shape), limits=ct.shape, strides=[k + 1 for k in ints(op.interior)])
+    return interior if index == 0 else _total(ct) - _total(interior)
+
+
+def _total(x: Term) -> Term:
+    """Sum all elements."""
+    return x.op(dl.ReduceSumOp, axes=tuple(range(len(x.shape))))
+
+
+# ── sums ──
+
+
+def _reduce_sum(op: dl.ReduceSumOp, ct: Term, index: int) -> Term:
+    interior = [1 if a in op.reduction_axes else s for a, s in enumerate(shape_of(op.x))]
+    return ct.reshape(*interior).broadcast(*shape_of(op.x))
+
+
+def _cumsum(op: dl.CumsumOp, ct: Term, index: int) -> Term:
+    return ct.op(dl.CumsumOp, axis=op.cumulative_axis, exclusive=flag(op.exclusive), reverse=not flag(op.reverse))
+
+
+def _sum_pool(op: dl.SumPoolOp, ct: Term, index: int) -> Term:
+    """A sum pool with stride 1 of the dilated, padded cotangent: each element is in the windows that cover it."""
+    kernel, strides, dilations = ints(op.kernel), ints(op.strides), ints(op.dilations)
+    window_reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
+    begins = [(m - 1) * s + 1 for m, s in zip(shape_of(op.result)[1:-1], strides, strict=True)]
+    high = require_static_sizes(op, [p - q for p, q in zip(shape_of(op.x)[1:-1], begins, strict=True)])
+    dilated = padded(ct, (0, *window_reach, 0), (0, *high, 0), (0, *(s - 1 for s in strides), 0))
+    return dilated.op(dl.SumPoolOp, kernel=kernel, strides=(1,) * len(kernel), dilations=dilations)
+
+
+def _triangular_solve(op: dl.TriangularSolveOp, ct: Term, index: int) -> Term:
+    """T⁻ᵀ·ct, for constant T."""
+    other_triangle = {"lower": not flag(op.lower), "unit": op.unit}
+    return Term(ct.b, op.a).matrix_transpose().op(dl.TriangularSolveOp, ct, **other_triangle)
+
+
+TRANSPOSE_RULES: dict[type[DlOp], Transpose] = {
+    dl.AddDependencyOp: lambda op, ct, index: ct,
+    dl.CastOp: _cast,
+    dl.ReshapeOp: _reshape,
+    dl.TransposeOp: _transpose,
+    dl.BroadcastToOp: _broadcast_to,
+    dl.ReverseOp: _reverse,
+    dl.SliceOp: _slice,
+    dl.SlidingWindowsOp: _windows,
+    dl.ConcatOp: _concat,
+    dl.PadOp: _transposed_pad,
+    dl.DilateOp: _dilate,
+    dl.ReduceSumOp: _reduce_sum,
+    dl.CumsumOp: _cumsum,
+    dl.SumPoolOp: _sum_pool,
+    dl.MatmulOp: contraction,
+    dl.DotGeneralOp: contraction,
+    dl.ConvOp: conv,
+    dl.GatherOp: gather,
+    dl.GatherNdOp: gather_nd,
+    dl.GatherElementsOp: gather_elements,
+    dl.ScatterRowsOp: scatter_rows,
+    dl.MaxPoolGradientOp: max_pool_gradient,
+    dl.TriangularSolveOp: _triangular_solve,
+}
+# Ops that are linear in their float operands jointly, not in each separately.
+JOINTLY_LINEAR: tuple[type[DlOp], ...] = (dl.ConcatOp, dl.PadOp, dl.DilateOp, dl.ScatterRowsOp)
+# Float operands that have no cotangent, by index: they only select elements, or order execution.
+NONDIFFERENTIABLE_OPERANDS: dict[type[DlOp], tuple[int, ...]] = {dl.MaxPoolGradientOp: (0, 1), dl.AddDependencyOp: (1,)}
+
+
+def transpose_of(op: DlOp, differentiated: Container[SSAValue]) -> Transpose | None:
+    """Return the transpose rule of an op, None if it is not linear in its active operands."""
+    if isinstance(op, dl.ScatterRowsOp) and op.mode.data not in ("none", "add"):
+        return None
+    if isinstance(op, dl.TriangularSolveOp) and op.a in differentiated:
+        return None
+    return TRANSPOSE_RULES.get(type(op))

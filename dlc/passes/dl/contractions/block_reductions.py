@@ -1,0 +1,222 @@
+"""Split long reductions into reductions of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.elementwise import AddOp
+from dlc.dialects.dl.base import element_type_of, rank_of, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contractions.contraction import DotGeneralOp, MatmulOp
+from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.interfaces import Elementwise, Movement
+from dlc.dialects.dl.movement.shaping import ReshapeOp, SliceOp, SlidingWindowsOp, TransposeOp
+from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
+from dlc.dialects.dl.reductions.reduction import AxisReduction, ReduceProdOp, ReduceSumOp
+from dlc.dims import is_static
+from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, bf16, f16, f32
+from dlc.passes.dl.contractions.matrix_products import Pair, blocked_product, build_dot_general, paired_axes, split_axis
+from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, users
+
+# Terms per block, and the longest sum that stays whole: along the innermost axis, where a vector of accumulators shares the
+# terms, and along outer axes.
+_INNER_AXIS_TERMS, _OUTER_AXIS_TERMS = (1024, 4096), (512, 16384)
+# Shorter blocks do not pay for another pass over memory.
+_MIN_BLOCK_TERMS = 16
+# From this many elements on a reduction is bound by memory bandwidth, which takes this many parallel tasks to saturate.
+_MIN_MEMORY_BOUND_ELEMENTS, _MIN_TASKS = 1 << 20, 4
+# Maximum rows of a skinny (GEMV-like) product, and the terms per block of its contracted dimension.
+_MAX_SKINNY_ROWS, _SKINNY_BLOCK_TERMS = 4, 512
+# Terms per block of a matrix product, and the longest contraction that stays whole: no model layer exceeds it. Results rounded
+# to 16 bits show f32 accumulation errors only at greater lengths.
+_MATMUL_BLOCK_TERMS, _MAX_MATMUL_TERMS, _MAX_HALF_PRECISION_MATMUL_TERMS = 4096, 32768, 1 << 18
+
+
+@dataclass(frozen=True)
+class BlockReductionsPass(ModulePass):
+    """`block-reductions`: splits a long reduction into reductions of blocks, recursively.
+
+        %s = dl.reduce_sum %x : [1000000]
+    →   %b = dl.reshape %x : [250, 4000];  %p = dl.reduce_sum %b along 1;  %s = dl.reduce_sum %p
+
+    With one accumulator the rounding error grows linearly with the length, and a sum stops growing after 2^24 equal terms in
+    f32. With blocks the error grows with the logarithm of the length, and the blocks become parallel tasks. Sums of f16 and
+    bf16 accumulate in f32 and are rounded once, at the end. Reductions over symbolic dimensions stay as they are.
+
+    Elementwise producers that only the reduction reads are reshaped with it, since a reshape would end their kernel.
+
+    Any reduction (a maximum, for example) over very many elements is blocked if it would otherwise have too few parallel
+    tasks; blocks follow the memory order, in whole rows.
+
+    Matrix products with a very long contracted dimension are blocked too: [m, k] · [k, n] becomes a sum of products over
+    blocks of k. Those of f16 and bf16 become products of f32 first. A product of a few rows with a large computed matrix,
+    which is read only once, is split along k for parallelism.
+    """
+
+    name = "block-reductions"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        weights = WeightExpressions()
+
+        def rule(op: MatmulOp | DotGeneralOp | AxisReduction) -> Sequence[SSAValue] | None:
+            return _block_reduction(op) if isinstance(op, AxisReduction) else _block_matmul(op, weights)
+
+        for block in program_blocks(op):
+            rewrite_forward(block, rule, MatmulOp, DotGeneralOp, AxisReduction)
+
+
+def _block_matmul(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) -> Sequence[SSAValue] | None:
+    pairs, element = paired_axes(op), element_type_of(op.result)
+    if not is_float(element) or pairs is None:
+        return None
+    batch, contracted = pairs
+    shape = shape_of(op.lhs)
+    if not is_static((*shape, *shape_of(op.rhs))):
+        return None
+    terms = prod(int(shape[i]) for i, _ in contracted)
+    is_half_precision = element in (f16, bf16)
+    is_skinny = not is_half_precision and _is_skinny_matmul(op, batch, contracted) and op.rhs not in weights
+    longest = _MAX_HALF_PRECISION_MATMUL_TERMS if is_half_precision else _MAX_MATMUL_TERMS
+    if terms <= (_MIN_TASKS * _MIN_BLOCK_TERMS if is_skinny else longest):
+        return None
+    b = Build(op)
+    if is_half_precision:
+        f32_result = b(type(op), *(b(CastOp, v, to=f32) for v in op.operands), **op.properties)
+        return [b(CastOp, f32_result, to=element)]
+    i, j = max(contracted, key=lambda pair: shape[pair[0]])
+    size = int(shape[i])
+    # The other contracted axes stay whole in a block.
+    other_terms = terms // size
+    max_block = min(_SKINNY_BLOCK_TERMS, size // _MIN_TASKS) if is_skinny else max(_MATMUL_BLOCK_TERMS // other_terms, 1)
+    block_size = next((p for p in range(max_block, 0, -1) if size % p == 0 and p * other_terms >= _MIN_BLOCK_TERMS), None)
+    if block_size is None and terms <= longest and not is_skinny:
+        return None
+    if block_size is None:
+        # No suitable block size divides the axis: the remainder is a separate product.
+        whole = size - size % max_block
+        first = _slice_axis(b, op.lhs, i, 0, whole)
+        remainder_operands = _slice_axis(b, op.lhs, i, whole, size), _slice_axis(b, op.rhs, j, whole, size)
+        remainder = build_dot_general(b, *remainder_operands, batch, contracted, element)
+        if not is_skinny:
+            return [
+                b(
+                    AddOp,
+                    build_dot_general(b, first, _slice_axis(b, op.rhs, j, 0, whole), batch, contracted, element),
+                    remainder,
+                )
+            ]
+        # Windows view the matrix in place, without a copy.
+        blocks = b(SlidingWindowsOp, op.rhs, axes=(0,), sizes=(max_block,), strides=(max_block,))
+        sums = build_dot_general(b, split_axis(b, first, i, max_block), blocks, [(i, 1)], [(i + 1, 0)], element)
+        return [b(AddOp, b(ReduceSumOp, sums, axes=(0,), keepdims=False), remainder)]
+    sums = blocked_product(b, op, batch, contracted, (i, j), block_size, element)
+    return [b(ReduceSumOp, sums, axes=(0,), keepdims=False)]
+
+
+def _is_skinny_matmul(op: MatmulOp | DotGeneralOp, batch: Sequence[Pair], contracted: Sequence[Pair]) -> bool:
+    """Return whether the op multiplies a few rows with a large row-major matrix."""
+    rows = shape_of(op.lhs)[:-1]
+    is_single_matmul = not batch and list(contracted) == [(len(rows), 0)] and rank_of(op.rhs) == 2
+    return (
+        is_single_matmul
+        and prod(map(int, shape_of(op.rhs))) >= _MIN_MEMORY_BOUND_ELEMENTS
+        and prod(rows) <= _MAX_SKINNY_ROWS
+        and defining_op(op.rhs, TransposeOp) is None
+    )
+
+
+def _block_reduction(op: AxisReduction) -> Sequence[SSAValue] | None:
+    x, shape, axes, kind = op.x, shape_of(op.x), op.reduction_axes, type(op)
+    if not axes or not is_static(shape):
+        return None
+    block, limit = _INNER_AXIS_TERMS if rank_of(x) - 1 in axes else _OUTER_AXIS_TERMS
+    is_memory_bound = prod(map(int, shape)) >= _MIN_MEMORY_BOUND_ELEMENTS and prod(map(int, shape[: axes[0]])) < _MIN_TASKS
+    terms = prod(int(shape[a]) for a in axes)
+    needs_accuracy = kind is ReduceSumOp and is_float(op.element) and terms > limit
+    if not needs_accuracy and not (is_memory_bound and terms > block):
+        return None
+    b, element = Build(op), op.element
+    if element in (f16, bf16) and kind in (ReduceSumOp, ReduceProdOp):
+        f32_result = b(kind, b(CastOp, x, to=f32), axes=axes, keepdims=op.keeps_axes)
+        return [b(CastOp, f32_result, to=element)]
+    # A block holds the last axes whole; the first axis that does not fit is split.
+    split, max_block = len(axes) - 1, block
+    while int(shape[axes[split]]) <= max_block:
+        max_block //= int(shape[axes[split]])
+        split -= 1
+    axis, inner = axes[split], axes[split + 1 :]
+    size = int(shape[axis])
+    block_size = next(p for p in range(max_block, 0, -1) if size % p == 0)
+    if block_size < _MIN_BLOCK_TERMS and inner:
+        sums = b(kind, x, axes=inner, keepdims=True)
+        total = b(kind, sums, axes=axes[: split + 1], keepdims=True)
+        return [b(ReshapeOp, total, shape=shape_of(op.result))]
+    if block_size >= _MIN_BLOCK_TERMS:
+        blocks = _blocked_operand(op, axis, block_size)
+        sums = b(kind, blocks, axes=[axis + 1, *(a + 1 for a in inner)], keepdims=True)
+        sums = b(
+            ReshapeOp, sums, shape=[size // block_size if a == axis else 1 if a in inner else n for a, n in enumerate(shape)]
+        )
+        total = b(kind, sums, axes=axes[: split + 1], keepdims=True)
+        return [b(ReshapeOp, total, shape=shape_of(op.result))]
+    if not needs_accuracy:
+        return None
+    # No suitable block size divides the axis: the remainder is a separate sum.
+    segments = (
+        _slice_axis(b, x, axis, low, high) for low, high in ((0, size - size % max_block), (size - size % max_block, size))
+    )
+    return [b(AddOp, *(b(kind, v, axes=axes, keepdims=op.keeps_axes) for v in segments))]
+
+
+def _blocked_operand(op: AxisReduction, axis: int, block_size: int) -> SSAValue:
+    """Return the reduction's operand with `axis` split into blocks of `block_size` elements.
+
+    Elementwise producers that only the reduction reads are recomputed on reshaped operands; otherwise their result would be
+    written to memory first.
+    """
+    b, shape, blocked = Build(op), shape_of(op.x), dict[SSAValue, SSAValue]()
+    trailing = len(shape) - axis
+
+    def blocks(value: SSAValue) -> SSAValue:
+        sizes = shape_of(value)
+        if value not in blocked and len(sizes) >= trailing:
+            blocked_axis = len(sizes) - trailing
+            halves = (1, 1) if sizes[blocked_axis] == 1 else (int(sizes[blocked_axis]) // block_size, block_size)
+            blocked[value] = b(ReshapeOp, value, shape=(*sizes[:blocked_axis], *halves, *sizes[blocked_axis + 1 :]))
+        return blocked.get(value, value)
+
+    for producer in _fusible_producers(op):
+        clone = type(producer).make(*map(blocks, producer.operands), **producer.properties)
+        blocked[producer.results[0]] = b.insert(clone).results[0]
+    return blocks(op.x)
+
+
+def _fusible_producers(op: AxisReduction) -> list[Elementwise]:
+    """Return the same-shape elementwise producers that only this reduction reads, in program order."""
+    producers: dict[Operation, Elementwise] = {}
+    pending, before = {op.x.owner}, op.prev_op
+    while pending and before is not None:
+        if before in pending:
+            pending.remove(before)
+            # Data movement folds into its reader's indexing map only without a reshape between them.
+            reads_movement = any(isinstance(v.owner, Movement) for v in before.operands)
+            if isinstance(before, Elementwise) and not reads_movement and _is_private_producer(before, op, producers):
+                producers[before] = before
+                pending |= {v.owner for v in before.operands}
+        before = before.prev_op
+    return list(reversed(producers.values()))
+
+
+def _is_private_producer(producer: Elementwise, op: AxisReduction, others: Mapping[Operation, Elementwise]) -> bool:
+    """Return whether only the reduction or its other fused producers read an op's result, of the reduction's operand shape."""
+    return shape_of(producer.results[0]) == shape_of(op.x) and users(producer.results[0]) <= {op, *others}
+
+
+def _slice_axis(b: Build, x: SSAValue, axis: int, low: int, high: int) -> SSAValue:
+    shape = shape_of(x)
+    starts = [low if a == axis else 0 for a in range(len(shape))]
+    limits = [high if a == axis else size for a, size in enumerate(shape)]
+    return b(SliceOp, x, starts=starts, limits=limits, strides=[1] * len(shape))

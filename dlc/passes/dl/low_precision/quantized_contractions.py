@@ -1,0 +1,205 @@
+"""Compute contractions of int8-quantized operands in integer arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
+from dlc.dialects.dl.base import element_type_of, number, rank_of, shape_of, tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.contractions.contraction import MatmulOp
+from dlc.dialects.dl.contractions.convolution import ConvOp
+from dlc.dialects.dl.dtypes import ELEMENT_TYPES, is_integer
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS
+from dlc.dialects.dl.low_precision.quantization import DequantizeOp, DynamicQuantizeLinearOp, QuantizeOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp
+from dlc.dialects.dl.programs.weight_expressions import WeightExpressions
+from dlc.dialects.dl.reductions.reduction import ReduceSumOp
+from dlc.ir import Attribute, Block, Context, ModuleOp, Operation, SSAValue, f32, i32
+from dlc.passes.base import TargetPass
+from dlc.passes.dl.low_precision.quantized_values import QuantizedValue
+from dlc.passes.dl.rewriting import defining_op, erase_unused, program_blocks, replace, rewrite_forward, splat
+
+_I8, _UI8, _I16 = (ELEMENT_TYPES[name] for name in ("int8", "uint8", "int16"))
+_I32_SCALAR = tensor_type((), i32)
+# The shift from int8 to uint8.
+_SIGN_OFFSET = 128
+
+
+@dataclass(frozen=True)
+class QuantizedContractionsPass(TargetPass):
+    """`quantized-contractions{target="cpu"}`: Σ (x - zˣ) · (w - zʷ)  =  Σ x · (w - zʷ) - zˣ · Σ (w - zʷ), in integers.
+
+        %a = dl.dequantize %x, %s, %zx;  %b = dl.dequantize %w, %t, %zw;  %y = dl.matmul %a, %b
+    →   %c = dl.matmul %x, %centered {result = i32};  %d = dl.sub %c, %offset
+        %y = dl.mul (dl.cast %d), %scale
+
+    The centered weights, their sums times the zero point, and the product of the scales are weight expressions, evaluated
+    once. Data movement between the ops is kept: padding uses the zero point. For integers centered at their zero points, as
+    in `ConvInteger`, the result is `%d`.
+
+    Operands have the types of the target's packed dot products (`pack-dot-operands`). Data is stored in the type that these
+    read: i16, or ui8 (i8 is shifted by 128). Other consumers dequantize the same integers, so that a kernel stores them once.
+
+    Quantizing a dequantized value again with the same scale and zero point, after data movement or max pooling, is removed.
+
+    Requires composite ops that are not decomposed yet, and folded constants. The sums are exact.
+    """
+
+    name = "quantized-contractions"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for block in program_blocks(op):
+            _QuantizedContractionRewriter(block, self.target.dot_products).run()
+
+
+class _QuantizedContractionRewriter:
+    """Rewrites the contractions of a block, and the other readers of their quantized operands."""
+
+    def __init__(self, block: Block, dots: Sequence[str]) -> None:
+        self.block, self.dots = block, dots
+        self.constant = WeightExpressions()
+        # Maps stored integers to their conversions, by element type.
+        self.data: dict[SSAValue, dict[Attribute, SSAValue]] = {}
+
+    def run(self) -> None:
+        rewrite_forward(self.block, self.rewrite, DynamicQuantizeLinearOp, QuantizeOp, ConvOp, MatmulOp)
+        for stored, conversions in self.data.items():
+            data = next(iter(conversions.values()))
+            if data is not stored:
+                _redirect_readers(data, stored)
+
+    def rewrite(self, op: DynamicQuantizeLinearOp | QuantizeOp | ConvOp | MatmulOp) -> Sequence[SSAValue] | None:
+        match op:
+            case DynamicQuantizeLinearOp():
+                return op.decompose(*op.operands)
+            case QuantizeOp():
+                return _cancel_requantization(op)
+            case _:
+                return self.rewrite_contraction(op)
+
+    def rewrite_contraction(self, op: ConvOp | MatmulOp) -> Sequence[SSAValue] | None:
+        element = element_type_of(op.results[0])
+        if element not in (f32, i32) or op.dot is not None or (isinstance(op, MatmulOp) and not _has_matrix_rhs(op)):
+            return None
+        x, w = (QuantizedValue.of(v) for v in op.operands)
+        if x is None or w is None or x.stored in self.constant or w.stored not in self.constant or not x.is_per_tensor():
+            return None
+        b = Build(op)
+        if element == i32:
+            return [self.integer_contraction(b, op, x, w)] if x.scale is None and w.scale is None else None
+        if x.scale is None or w.scale is None or (scale := w.per_channel(b, w.scale)) is None:
+            return None
+        return [b(MulOp, b(CastOp, self.integer_contraction(b, op, x, w), to=f32), b(MulOp, x.scale, scale))]
+
+    def integer_contraction(self, b: Build, op: ConvOp | MatmulOp, x: QuantizedValue, w: QuantizedValue) -> SSAValue:
+        """Return the sum of products of centered integers, as i32."""
+        weights = _centered_weights(b, w)
+        dot = next((PACKED_DOTS[d] for d in self.dots if _weights_fit(w, PACKED_DOTS[d].weights)), None)
+        data = self.stored_as(x.stored, element_type_of(x.stored) if dot is None else dot.data)
+        zero = _zero_point(b, x.stored, x.zero, data)
+        values = x.apply_movements(b, data, lambda: _cast_scalar(b, zero, data))
+        sums = b(ReduceSumOp, weights, axes=tuple(range(rank_of(weights) - 1)), keepdims=False)
+        # Grouped convolutions multiply single elements, not packed dot-product operands.
+        is_grouped = isinstance(op, ConvOp) and number(op.groups) != 1
+        to = (_I8 if _weights_fit(w, _I8) else _I16) if dot is None or is_grouped else dot.weights
+        total = b(type(op), values, b(CastOp, weights, to=to), **{**op.properties, "result": i32})
+        return total if splat(zero) == 0 else b(SubOp, total, b(MulOp, zero, sums))
+
+    def stored_as(self, stored: SSAValue, to: Attribute) -> SSAValue:
+        """Return stored integers as type `to`, converted at their producer, once per type."""
+        conversions = self.data.setdefault(stored, {})
+        if to not in conversions:
+            conversions[to] = _convert_stored(stored, to)
+        return conversions[to]
+
+
+def _has_matrix_rhs(op: MatmulOp) -> bool:
+    return rank_of(op.rhs) == 2 and rank_of(op.lhs) >= 2
+
+
+def _cancel_requantization(op: QuantizeOp) -> Sequence[SSAValue] | None:
+    """Rewrite quantize(movements(dequantize(x, s, z)), s, z) to movements(x)."""
+    x, scale, zero = QuantizedValue.of(op.x, windows=True), splat(op.scale), splat(op.zero_point)
+    if x is None or x.scale is None or not x.is_per_tensor() or scale is None or not scale > 0 or zero is None:
+        return None
+    if splat(x.scale) != scale or x.constant_zero_point != zero or element_type_of(x.stored) != element_type_of(op.result):
+        return None
+    return [x.apply_movements(Build(op), x.stored, lambda: op.zero_point)]
+
+
+def _convert_stored(stored: SSAValue, to: Attribute) -> SSAValue:
+    """Convert stored bytes to type `to`, shifting signed ones to unsigned; a quantize op quantizes to the type directly."""
+    if element_type_of(stored) == to:
+        return stored
+    b, shifted = Build(_first_reader(stored)), to == _UI8
+    op = defining_op(stored, QuantizeOp)
+    if op is not None and not shifted:
+        return b(QuantizeOp, op.x, op.scale, op.zero_point, axis=op.axis, to=to)
+    if op is not None and (zero := splat(op.zero_point)) is not None:
+        return b(QuantizeOp, op.x, op.scale, b.scalar(zero + _SIGN_OFFSET, like=tensor_type((), to)), axis=op.axis)
+    if not shifted:
+        return b(CastOp, stored, to=to)
+    widened = b(CastOp, stored, to=_I16)
+    return b(CastOp, b(AddOp, widened, b.scalar(_SIGN_OFFSET, like=widened)), to=to)
+
+
+def _redirect_readers(data: SSAValue, stored: SSAValue) -> None:
+    """Make all other readers of stored integers read `data` instead."""
+    for op in [use.operation for use in stored.uses]:
+        if isinstance(op, DequantizeOp) and not rank_of(op.zero_point):
+            b = Build(op)
+            zero = _cast_scalar(b, _zero_point(b, stored, op.zero_point, data), data)
+            replace(op, [b(DequantizeOp, data, op.scale, zero, axis=op.axis)])
+    # Remaining readers get the original values converted back from `data`, unless `data` was computed from them.
+    op = defining_op(stored, QuantizeOp)
+    if op is None or not stored.first_use or not isinstance(data.owner, QuantizeOp):
+        erase_unused([op] if op is not None else [])
+        return
+    b = Build(_first_reader(data))
+    shift = _SIGN_OFFSET if element_type_of(data) == _UI8 else 0
+    widened = b(CastOp, data, to=_I16)
+    back = b(CastOp, b(SubOp, widened, b.scalar(shift, like=widened)) if shift else data, to=element_type_of(stored))
+    replace(op, [back])
+
+
+def _first_reader(value: SSAValue) -> Operation:
+    """Return the first op that may read `value`."""
+    following = value.owner.first_op if isinstance(value.owner, Block) else value.owner.next_op
+    assert following is not None
+    return following
+
+
+def _zero_point(b: Build, stored: SSAValue, zero: SSAValue | None, data: SSAValue) -> SSAValue:
+    """Return the zero point of stored integers, relative to the type of `data`, as i32."""
+    shift = _SIGN_OFFSET if element_type_of(stored) == _I8 and element_type_of(data) == _UI8 else 0
+    constant_value = 0 if zero is None else splat(zero)
+    if constant_value is not None:
+        return b.scalar(constant_value + shift, like=_I32_SCALAR)
+    assert zero is not None
+    widened = zero if element_type_of(zero) == i32 else b(CastOp, zero, to=i32)
+    return b(AddOp, widened, b.scalar(shift, like=widened)) if shift else widened
+
+
+def _cast_scalar(b: Build, number: SSAValue, like: SSAValue) -> SSAValue:
+    """Cast an i32 scalar to the element type of `like`."""
+    constant_value = splat(number)
+    return b.scalar(constant_value, like=like) if constant_value is not None else b(CastOp, number, to=element_type_of(like))
+
+
+def _weights_fit(w: QuantizedValue, to: Attribute) -> bool:
+    """Return whether the centered weights fit type `to`."""
+    return is_integer(to) and (to != _I8 or w.constant_zero_point == (0 if element_type_of(w.stored) == _I8 else _SIGN_OFFSET))
+
+
+def _centered_weights(b: Build, w: QuantizedValue) -> SSAValue:
+    """Return the weights minus their zero point, as i32."""
+    widened = b(CastOp, w.stored, to=i32)
+    if w.zero is not None and w.constant_zero_point != 0:
+        zero = w.zero if element_type_of(w.zero) == i32 else b(CastOp, w.zero, to=i32)
+        if rank_of(zero):
+            zero = b(ReshapeOp, zero, shape=(*shape_of(zero), *(1,) * (rank_of(widened) - 1 - w.axis)))
+        widened = b(SubOp, widened, zero)
+    return w.apply_movements(b, widened, lambda: b.scalar(0, like=widened))

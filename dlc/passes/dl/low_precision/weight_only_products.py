@@ -1,0 +1,118 @@
+"""Products with weight-only quantized matrices (int4, int8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.elementwise import AbsOp, DivOp, MulOp, SelectOp
+from dlc.dialects.dl.arithmetic.functions import RoundOp
+from dlc.dialects.dl.arithmetic.logic import EqualOp
+from dlc.dialects.dl.base import element_type_of, is_storage_only, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.low_precision.packed_dot import PACKED_DOTS, WORD_BITS, ViewAsI32Op
+from dlc.dialects.dl.low_precision.weight_only import MatmulWeightOnlyOp, PackNibblesOp
+from dlc.dialects.dl.low_precision.weight_only_dot import MatmulWeightOnlyDotOp
+from dlc.dialects.dl.movement.shaping import ReshapeOp, TransposeOp
+from dlc.dialects.dl.programs.size_ranges import representative
+from dlc.dialects.dl.reductions.reduction import ReduceMaxOp, ReduceSumOp
+from dlc.dialects.dl.scalar import bits
+from dlc.dims import SizeRange
+from dlc.ir import Attribute, SSAValue, f32
+from dlc.target import Target
+
+# Up to this many rows the sums are scaled, in additional accumulators; with more rows the registers do not suffice.
+_MAX_ROWS_SCALING_SUMS = 2
+# The largest magnitude of a quantized row element, by packed dot product.
+_MAX_MAGNITUDE = {"i16": 32767, "u8i8": 127}
+# Weight words accumulated per step: i32 holds the sum of their products, for int8 weights too.
+_WORDS_PER_STEP = {"i16": 4, "u8i8": 8}
+
+
+@dataclass(frozen=True)
+class BlockQuantizedWeights:
+    """Quantized weights: int4 or int8 [B, g, N] in B blocks of g, with scales and optional zero points [B, N]."""
+
+    integers: SSAValue
+    scale: SSAValue
+    zero: SSAValue | None
+
+    @property
+    def of(self) -> Attribute:
+        return element_type_of(self.integers)
+
+    @property
+    def count(self) -> int:
+        """The number of integers per 32-bit word."""
+        return WORD_BITS // bits(self.of)
+
+    @property
+    def parameters(self) -> tuple[SSAValue, ...]:
+        return (self.scale,) if self.zero is None else (self.scale, self.zero)
+
+    def step(self, dot: str) -> int:
+        """Return the number of words that `matmul_quantized_rows` accumulates in i32 before it converts the sum to float."""
+        words = int(shape_of(self.integers)[1]) // self.count
+        return next(step for step in range(min(_WORDS_PER_STEP[dot], words), 0, -1) if words % step == 0)
+
+    def words(self, b: Build, interleave: int = 1) -> SSAValue:
+        """Pack the weights into words [B, W, N] of consecutive integers, or `interleave`-fold interleaved ones."""
+        blocks, size, columns = map(int, shape_of(self.integers))
+        split = b(ReshapeOp, self.integers, shape=(blocks, size // self.count, self.count // interleave, interleave, columns))
+        x = b(TransposeOp, split, permutation=(0, 1, 4, 3, 2))
+        x = b(ReshapeOp, x, shape=(blocks, size // self.count, columns, self.count))
+        words = b(ViewAsI32Op, b(PackNibblesOp, x) if is_storage_only(self.of) else x)
+        return b(ReshapeOp, words, shape=shape_of(words)[:-1])
+
+
+def matmul_float_rows(b: Build, x: SSAValue, weights: BlockQuantizedWeights, ranges: Mapping[str, SizeRange]) -> SSAValue:
+    """Multiply float rows `x` with the weights, scaling sums for few rows and weights for more."""
+    scale_weights = None if representative_rows(x, ranges) <= _MAX_ROWS_SCALING_SUMS else True
+    return b(MatmulWeightOnlyOp, x, weights.words(b), *weights.parameters, of=weights.of, scale_weights=scale_weights)
+
+
+def matmul_quantized_rows(b: Build, x: SSAValue, weights: BlockQuantizedWeights, dot: str) -> SSAValue:
+    """Multiply `x` with the weights by packed integer dot products.
+
+    Each row segment that meets a block of weights is quantized to multiples of 1/32,767 of its largest magnitude, or of 1/127
+    of it, as `dot` requires.
+    """
+    *leading, k = shape_of(x)
+    blocks, size, columns = map(int, shape_of(weights.integers))
+    rows = b(ReshapeOp, b(CastOp, x, to=f32), shape=(*leading, blocks, size))
+    scale = nonzero_step(b, b(ReduceMaxOp, b(AbsOp, rows), axes=(-1,), keepdims=True), _MAX_MAGNITUDE[dot])
+    multiples = b(RoundOp, b(DivOp, rows, scale))
+    words = b(ViewAsI32Op, b(ReshapeOp, b(CastOp, multiples, to=PACKED_DOTS[dot].weights), shape=(*leading, k)))
+    words_of_step = weights.step(dot)
+    elements_of_step = words_of_step * weights.count
+    sums = b(ReshapeOp, multiples, shape=(*leading, blocks, size // elements_of_step, elements_of_step))
+    sums = b(MulOp, b(ReduceSumOp, sums, axes=(-1,), keepdims=False), scale)
+    row_scale = b(ReshapeOp, scale, shape=(*leading, blocks))
+    integers = weights.words(b, interleave=PACKED_DOTS[dot].count)
+    integers = b(ReshapeOp, integers, shape=(blocks, size // elements_of_step, words_of_step, columns))
+    y = b(MatmulWeightOnlyDotOp, words, integers, row_scale, sums, *weights.parameters, of=weights.of, dot=dot)
+    return b(CastOp, y, to=element_type_of(x))
+
+
+def choose_row_dot(x: SSAValue, target: Target, ranges: Mapping[str, SizeRange], least_bits: int) -> str | None:
+    """Return the fastest packed dot product for rows quantized to at least `least_bits` bits; None without one.
+
+    i16 pairs pay for a limited number of rows; bytes for any, since int4 weights are unpacked to bytes quickly.
+    """
+    for dot in target.dot_products:
+        if dot in _MAX_MAGNITUDE and bits(PACKED_DOTS[dot].weights) >= least_bits:
+            return dot if dot != "i16" or representative_rows(x, ranges) <= target.costs.max_packed_pair_rows else None
+    return None
+
+
+def representative_rows(x: SSAValue, ranges: Mapping[str, SizeRange]) -> int:
+    """Return the representative number of rows of `x`."""
+    return prod(representative(s, ranges) for s in shape_of(x)[:-1])
+
+
+def nonzero_step(b: Build, span: SSAValue, count: int) -> SSAValue:
+    """Return `span / count`, 1 where that is 0."""
+    quotient = b(DivOp, span, b.scalar(float(count), like=span))
+    return b(SelectOp, b(EqualOp, quotient, b.scalar(0.0, like=quotient)), b.scalar(1.0, like=quotient), quotient)

@@ -1,0 +1,73 @@
+"""Decompose selections with data-dependent sizes into a count, the size that it defines, and an op of that size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from dlc.dialects.dl.base import DimsAttr, DlOp, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.data_dependent.selection import BindSizeOp, SelectionOp
+from dlc.dialects.dl.movement.shaping import BroadcastToOp
+from dlc.dialects.dl.programs.size_ranges import set_equal_sizes, set_size_ranges, size_ranges
+from dlc.dialects.entry import entry_of
+from dlc.dims import Dim, SizeRange
+from dlc.ir import ModuleOp, SSAValue
+from dlc.passes.dl.rewriting import program_blocks, rewrite_forward
+
+
+def decompose_selections(module: ModuleOp) -> ModuleOp:
+    """Return a copy of a module in which each selection is decomposed.
+
+        %p = dl.nonzero %m {size = #dl.dims<"k">}
+    →
+        %c = dl.reduce_sum (dl.cast %m);  dl.bind_size %c {size = #dl.dims<"k">}
+        %p = … dl.true_indices %m {size = #dl.dims<"k">}
+    """
+    copy = module.clone()
+    made_by: dict[BindSizeOp, str] = {}
+    for block in program_blocks(copy):
+        rewrite_forward(block, lambda op: _decompose(op, made_by))
+    _rename_repeated_sizes(copy, made_by)
+    return copy
+
+
+def _rename_repeated_sizes(module: ModuleOp, made_by: Mapping[BindSizeOp, str]) -> None:
+    """Give a data-dependent size that is already known its own symbol, named after the op in `made_by`, and state which known
+    size it must equal.
+    """
+    main, ranges = entry_of(module), size_ranges(module)
+    known_symbols = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
+    decisions = [op for op in main.walk() if isinstance(op, BindSizeOp)]
+    used_symbols = known_symbols | {op.symbol for op in decisions}
+    equal: dict[str, str] = {}
+    for op in decisions:
+        (size,) = op.size.sizes
+        if isinstance(size, int):
+            new_symbol = next(name for k in count() if (name := f"{made_by[op]}_{k}") not in used_symbols)
+            used_symbols.add(new_symbol)
+            ranges[new_symbol] = SizeRange(size, size)
+            op.size = DimsAttr.of((Dim.symbol(new_symbol),))
+        elif op.symbol in known_symbols:
+            new_symbol = f"{op.symbol}_again{len(equal)}"
+            equal[new_symbol] = op.symbol
+            op.size = DimsAttr.of((Dim.symbol(new_symbol),))
+        known_symbols.add(op.symbol)
+    set_equal_sizes(main, equal)
+    set_size_ranges(main, ranges)
+
+
+def _decompose(op: DlOp, made_by: dict[BindSizeOp, str]) -> Sequence[SSAValue] | None:
+    if not isinstance(op, SelectionOp):
+        return None
+    results = op.decompose(*op.operands)
+    previous = op.prev_op
+    while not isinstance(previous, BindSizeOp):
+        assert previous is not None, f"{op.name} decides no size"
+        previous = previous.prev_op
+    made_by[previous] = op.name.removeprefix("dl.")
+    if op.count != 0:
+        return results
+    # An empty selection computes nothing, but its count must still be checked.
+    build = Build(op)
+    return [build(BroadcastToOp, build.scalar(0, like=r), shape=shape_of(r)) for r in op.results]

@@ -1,0 +1,63 @@
+"""Recognize attention products: sums of rows, weighted by values derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dlc.dialects.dl.arithmetic.elementwise import MulOp, SelectOp
+from dlc.dialects.dl.base import DlOp, element_type_of, rank_of, shape_of
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.interfaces import Contraction, Reduction, RowComposite
+from dlc.dialects.dl.reductions.normalization import SoftmaxOp
+from dlc.dialects.dl.reductions.reduction import ReduceMaxOp
+from dlc.ir import AffineDimExpr, AffineExpr, SSAValue
+from dlc.passes.dl.rewriting import splat
+
+
+def is_attention_product(op: Contraction, value: SSAValue) -> bool:
+    """Return whether a contraction reduces only the last axis of `value`, its first operand, and keeps all other axes."""
+    structure = op.structure()
+    reduced = [d for d, r in enumerate(structure.reductions) if r]
+    *outer, last = structure.maps[0].results
+    return (
+        op.operands[0] is value
+        and op.operands[1] is not value
+        and structure.views[0] == shape_of(value)
+        and [last] == [AffineExpr.dimension(d) for d in reduced]
+        and all(isinstance(e, AffineDimExpr) for e in outer)
+    )
+
+
+def allows_online_softmax(second: Contraction, members: Iterable[DlOp]) -> bool:
+    """Return whether the weights are a softmax that an online softmax can compute: only their maximum needs whole rows.
+
+    Scaling or masking whole rows after the softmax is allowed. Requires weights of 32 bits or more: they are rescaled
+    once per block.
+    """
+    value = second.operands[0]
+    while (match_ := row_scaled_weights(value)) is not None:
+        value = match_[2]
+    softmax = value.owner
+    if not isinstance(softmax, SoftmaxOp) or numpy_dtype(element_type_of(value)).itemsize < 4:
+        return False
+    scores = softmax.operands[0]
+    row_ops = [op for op in members if isinstance(op, RowComposite | Reduction) and op is not softmax]
+    return all(isinstance(op, ReduceMaxOp) and op.operands[0] is scores for op in row_ops)
+
+
+def row_scaled_weights(value: SSAValue) -> tuple[DlOp, int, SSAValue] | None:
+    """Return an op that scales or masks whole rows of weights, the weights' operand index, and the weights; else None."""
+    op = value.owner
+    if not value.has_one_use():
+        return None
+    if isinstance(op, MulOp):
+        pairs = [(0, op.operands[1]), (1, op.operands[0])]
+    elif isinstance(op, SelectOp) and splat(op.y) == 0:
+        pairs = [(1, op.condition)]
+    else:
+        return None
+    for k, factor in pairs:
+        weights = op.operands[k]
+        if weights.type == value.type and rank_of(factor) == rank_of(value) and shape_of(factor)[-1] == 1:
+            return op, k, weights
+    return None

@@ -1,0 +1,98 @@
+"""Rewrite the operands of dispatches: look through the kernels that compute them, and replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dlc.dialects.dl.arithmetic.elementwise import MulOp
+from dlc.dialects.dl.base import rank_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.creation import ConstantOp
+from dlc.dialects.dl.movement.shaping import TransposeOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp, YieldOp, empty_kernel
+from dlc.ir import BlockArgument, FunctionType, ModuleOp, NameLoc, NoneAttr, Operation, SSAValue, StringAttr
+from dlc.passes.dl.rewriting import splat
+
+
+class DispatchArguments:
+    """The arguments of a kernel with a single dispatch, and the module's kernels by name.
+
+    The kernels that compute the operands may have other dispatches.
+    """
+
+    def __init__(self, module: ModuleOp, kernels: dict[str, KernelOp], dispatch: DispatchOp) -> None:
+        self.module = module
+        self.kernels = kernels
+        self.dispatch = dispatch
+        self.kernel = kernels[dispatch.symbol]
+
+    def operand_of(self, argument: BlockArgument) -> SSAValue:
+        """Return the dispatch's operand for an argument of the kernel."""
+        return self.dispatch.arguments[argument.index]
+
+    def strip_transpose(self, argument: BlockArgument) -> tuple[SSAValue, tuple[int, ...]]:
+        """Return the value that a kernel transposes into the operand, and the permutation; the operand itself if none does."""
+        value = self.operand_of(argument)
+        producer = value.owner
+        if isinstance(producer, DispatchOp):
+            transpose, *rest = self.kernels[producer.symbol].body.block.ops
+            if isinstance(transpose, TransposeOp) and len(rest) == 1:
+                return producer.arguments[0], transpose.axes
+        return value, tuple(range(rank_of(value)))
+
+    def strip_scale(self, argument: BlockArgument) -> tuple[SSAValue, float]:
+        """Return the value that a kernel scales by a constant into the operand, and the constant; (operand, 1) if none does.
+
+        The operand must have no other reader.
+        """
+        value = self.operand_of(argument)
+        producer = value.owner
+        if isinstance(producer, DispatchOp) and value.has_one_use() and len(producer.arguments) == len(producer.outputs) == 1:
+            match list(self.kernels[producer.symbol].body.block.ops):
+                case [ConstantOp() as constant, MulOp() as product, YieldOp()] if constant.result in product.operands:
+                    factor = splat(constant.result)
+                    return (value, 1.0) if factor is None else (producer.arguments[0], float(factor))
+                case _:
+                    pass
+        return value, 1.0
+
+    def replace(self, argument: BlockArgument, value: SSAValue, read: Callable[[SSAValue], SSAValue]) -> SSAValue:
+        """Pass `value` for an argument; the kernel reads the result of `read` on the new argument, which is returned."""
+        k, unused, block = argument.index, self.operand_of(argument).owner, self.kernel.body.block
+        self.dispatch.operands[k] = value
+        if isinstance(unused, DispatchOp) and not any(r.first_use for r in unused.results):
+            name = unused.symbol
+            _erase(unused)
+            if not any(isinstance(op, DispatchOp) and op.symbol == name for op in self.module.walk()):
+                _erase(self.kernels.pop(name))
+        inner = block.insert_arg(value.type, k)
+        inner.name_hint = argument.name_hint
+        result = read(inner)
+        argument.replace_all_uses_with(result)
+        block.erase_arg(argument)
+        self.kernel.function_type = FunctionType.from_lists(block.arg_types, self.kernel.function_type.outputs.data)
+        return result
+
+    def insert_kernel(self, stem: str, source: SSAValue, body: Callable[[Build, SSAValue], SSAValue]) -> SSAValue:
+        """Insert a kernel with the given body, and its dispatch on `source` before this one; return the result."""
+        symbols = {k.symbol for k in self.module.ops if isinstance(k, KernelOp)}
+        name = next(n for n in (f"{stem}_{k}" for k in range(len(symbols) + 1)) if n not in symbols)
+        kernel = empty_kernel(name, [source.type], [])
+        result = body(Build(kernel.body.block, NameLoc(StringAttr("#0"), NoneAttr())), kernel.body.block.args[0])
+        kernel.body.block.add_op(YieldOp([result]))
+        kernel.function_type = FunctionType.from_lists([source.type], [result.type])
+        self.module.body.block.add_op(kernel)
+        self.kernels[name] = kernel
+        dispatch = DispatchOp(name, [source], [result.type])
+        Build(self.dispatch).insert(dispatch)
+        return dispatch.outputs[0]
+
+
+def transposed(b: Build, value: SSAValue, order: Sequence[int]) -> SSAValue:
+    """Return a value with its axes permuted."""
+    return value if tuple(order) == tuple(range(len(order))) else b(TransposeOp, value, permutation=tuple(order))
+
+
+def _erase(op: Operation) -> None:
+    op.detach()
+    op.erase()

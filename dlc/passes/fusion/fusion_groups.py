@@ -1,0 +1,306 @@
+"""Decide which ops are fused into a kernel.
+
+A group grows from a root, in program order, by the users of its values, and stops at the first user that cannot
+join. So the kernel can run at the position of its last op: all operands are available there and all readers come
+later. No cycle can arise.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Container, Iterable, Sequence
+from math import prod
+
+from dlc.dialects.dl.base import DlOp, element_type_of, ints, shape_of
+from dlc.dialects.dl.dtypes import is_float, is_integer, numpy_dtype
+from dlc.dialects.dl.interfaces import Contraction, Elementwise, LibraryKernel, Movement, Window
+from dlc.dialects.dl.movement.padding import PadOp
+from dlc.dialects.dl.movement.shaping import ConcatOp, TransposeOp
+from dlc.dims import Size, is_static
+from dlc.ir import Block, Operation, SSAValue
+from dlc.passes.dl.rewriting import splat, users
+from dlc.passes.fusion.attention_patterns import allows_online_softmax, is_attention_product
+from dlc.passes.fusion.candidates import MAX_KERNEL_OPS, Candidates
+from dlc.passes.fusion.fusion_refusals import GroupEnd, refusal_reason
+from dlc.passes.fusion.iteration_spaces import (
+    IterationSpace,
+    can_absorb_movement,
+    fuses_producers,
+    has_long_code,
+    is_fusion_root,
+    row_axes,
+    space_of,
+)
+from dlc.passes.fusion.producers import producers
+from dlc.target import Target
+
+# The cache must hold at least this many rows of scores (a register tile).
+MIN_CACHED_ROWS = 8
+
+
+class FusionGrouper:
+    """Choose groups of candidates; `end` is where the last group ended, and why."""
+
+    def __init__(self, candidates: Candidates, target: Target, exact: bool) -> None:
+        self.candidates = candidates
+        # Whether sums must be computed exactly as the ops define them.
+        self.exact = exact
+        self.max_row_elements = target.costs.max_row_elements
+        self.target = target
+        self.end = GroupEnd(None, "")
+
+    def should_wait(self, root: DlOp) -> bool:
+        """Return whether `root` should not start a group yet: its users will fuse it, or a heavier root may."""
+        if isinstance(root, Movement):
+            return all(can_absorb_movement(use.operation, use.index, root) for r in root.results for use in r.uses)
+        if not isinstance(root, Elementwise):
+            return False
+        last, reader = root, self._single_consumer(root)
+        for _ in range(MAX_KERNEL_OPS):
+            if not isinstance(reader, Elementwise) or shape_of(reader.results[0]) != shape_of(root.results[0]):
+                return fuses_producers(reader, self.max_row_elements)
+            if any(self._follows_pending_root(v, last) for v in reader.operands):
+                return True
+            last, reader = reader, self._single_consumer(reader)
+        return False
+
+    def _single_consumer(self, op: Elementwise) -> Operation | None:
+        """Return the only reader of an elementwise op's result, or the op where all paths from it join; else None.
+
+        The ops on these paths must be elementwise, of the same shape.
+        """
+        shape = shape_of(op.results[0])
+        pending = {reader: self.candidates.position_of(reader) for reader in users(op.results[0])}
+        for _ in range(MAX_KERNEL_OPS):
+            if len(pending) < 2:
+                return next(iter(pending), None)
+            first = min(pending, key=pending.__getitem__)
+            if not isinstance(first, Elementwise) or shape_of(first.results[0]) != shape or first not in self.candidates:
+                return None
+            del pending[first]
+            pending |= {reader: self.candidates.position_of(reader) for reader in users(first.results[0])}
+        return None
+
+    def _follows_pending_root(self, value: SSAValue, excluded: Operation) -> bool:
+        """Return whether `value` is computed elementwise from a contraction or similar op that has no kernel yet."""
+        op = value.owner
+        while isinstance(op, DlOp) and op is not excluded and op in self.candidates and single_user(value) is not None:
+            if is_fusion_root(op, self.max_row_elements):
+                return True
+            chain = [v for v in op.operands if isinstance(op, Elementwise) and shape_of(v) == shape_of(value)]
+            if not chain:
+                return False
+            value = chain[0]
+            op = value.owner
+        return False
+
+    def grow(self, root: DlOp) -> list[DlOp]:
+        """Return the ops of the group that starts with `root`, in program order."""
+        group = self._attention_group(root)
+        if not group:
+            space = space_of(root, self.max_row_elements)
+            group = self._grow_in_space(root, space)
+            if not space.rows and not isinstance(root, LibraryKernel):
+                group += self._with_epilogue(root, group)
+        return sorted(group, key=lambda op: self.candidates.position[op])
+
+    def _attention_group(self, root: DlOp) -> list[DlOp]:
+        """Return the ops of softmax(q·kᵀ)·v: the contraction to scores, the softmax of their rows, and the contraction with v.
+
+        Empty for other ops, or if separate kernels are better.
+        """
+        if not isinstance(root, Contraction) or not self._rows_fit_cache(shape_of(root.results[0])):
+            return []
+        space = IterationSpace(shape_of(root.results[0]), accepts_row_ops=True)
+        weights = self._grow_in_space(root, space)
+        results = results_of(weights)
+        second = single_user(results[0]) if space.rows and len(results) == 1 else None
+        if not isinstance(second, Contraction) or second not in self.candidates or not is_attention_product(second, results[0]):
+            return []
+        if any(c.operands[1] in self.candidates.constant for c in (root, second)):
+            return []
+        if shape_of(results[0])[-1] * MIN_CACHED_ROWS > self.max_row_elements and (
+            self.exact or not allows_online_softmax(second, weights)
+        ):
+            return []
+        group = [*weights, *self._grow_in_space(second, space_of(second, self.max_row_elements))]
+        return [*group, *self._with_epilogue(second, group)]
+
+    def _rows_fit_cache(self, shape: Sequence[Size]) -> bool:
+        """Return whether a cache holds the scores of a register tile of rows, and there are enough rows for parallel tasks.
+
+        For longer rows the cache holds key blocks, if an online softmax applies.
+        """
+        costs = self.target.costs
+        if not costs.row_tiles or len(shape) < 2 or not is_static(shape) or shape[-2] == 1:
+            return False
+        *outer, length = (int(size) for size in shape)
+        min_rows = costs.min_tiles_per_panel * self.target.vector_registers
+        return 0 < length <= self.max_row_elements and prod(outer) >= min_rows
+
+    def _grow_in_space(self, root: DlOp, space: IterationSpace) -> list[DlOp]:
+        """Return `root` and those of its transitive users that fit its iteration space."""
+        members: dict[DlOp, None] = {root: None}
+        if fuses_producers(root, self.max_row_elements):
+            producer_groups = (
+                producers(self.candidates, [value], root, (), IterationSpace(shape_of(value))) for value in root.operands
+            )
+            members = dict.fromkeys([*(op for group in producer_groups for op in group), root])
+        # The group's current results, in order, and those of the longest legal group so far.
+        stored = dict.fromkeys(results_of(members))
+        best_size, best_results = len(members), list(stored)
+        queue: list[tuple[int, int, Operation]] = []
+        queued: set[Operation] = set()
+        # Operands that only members read. Their producers join once all other readers of the producers are members.
+        deferred: list[SSAValue] = []
+        refusal: GroupEnd | None = None
+        self._enqueue(root, queue, queued)
+        while queue and not space.closed and len(members) < MAX_KERNEL_OPS:
+            user = heapq.heappop(queue)[-1]
+            if user in members:
+                continue
+            joining = self._joining_ops(user, members, space, deferred)
+            if joining is None:
+                refusal = GroupEnd(user, refusal_reason(self.candidates, user, space))
+                break
+            for op in joining:
+                members[op] = None
+                self._enqueue(op, queue, queued)
+                for value in (*op.operands, *op.results):
+                    if value.owner in members:
+                        if is_stored(value, members):
+                            stored[value] = None
+                        else:
+                            stored.pop(value, None)
+            read = (*deferred, *(v for op in joining for v in op.operands))
+            deferred = [v for v in read if v.owner not in members and all(use.operation in members for use in v.uses)]
+            if not space.holds([shape_of(r) for r in stored]):
+                continue
+            if not self._only_widens_integers(best_results, list(stored), list(members)[best_size:], members, space):
+                best_size, best_results = len(members), list(stored)
+        self.end = self._end(list(members), best_size, space, refusal, queue)
+        return list(members)[:best_size]
+
+    def _with_epilogue(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
+        """Return the transpose and pad through which the group's only result is stored, and record why the group ends there."""
+        epilogue = self._epilogue(root, group)
+        if epilogue:
+            reader = min(users(epilogue[-1].results[0]), key=self.candidates.position_of, default=None)
+            self.end = GroupEnd(reader, "the result is stored in the layout that its readers use")
+        return epilogue
+
+    def _end(
+        self,
+        members: Sequence[DlOp],
+        num_members: int,
+        space: IterationSpace,
+        refusal: GroupEnd | None,
+        queue: Sequence[tuple[int, int, Operation]],
+    ) -> GroupEnd:
+        """Return why a group ends after its first `num_members` members."""
+        if num_members < len(members):
+            if space.max_results > 1:
+                return GroupEnd(
+                    members[num_members], f"the kernel would have more than {space.max_results} results of one shape"
+                )
+            return GroupEnd(
+                members[num_members], "other ops read the value before it, and a kernel of this kind has one result"
+            )
+        next_op = queue[0][-1] if queue else None
+        if refusal is not None:
+            return refusal
+        if space.closed and next_op is not None:
+            return GroupEnd(next_op, f"a kernel of {members[0].name} fuses no other ops")
+        if next_op is not None:
+            return GroupEnd(next_op, f"a kernel has at most {MAX_KERNEL_OPS} ops")
+        return GroupEnd(None, "no other op reads the result")
+
+    def _only_widens_integers(
+        self,
+        before: Sequence[SSAValue],
+        after: Sequence[SSAValue],
+        added: Sequence[DlOp],
+        members: Container[object],
+        space: IterationSpace,
+    ) -> bool:
+        """Return whether the added ops only convert the group's integers to wider floats, which readers can do themselves."""
+        if not all(is_integer(element_type_of(v)) for v in before) or _widest(after) <= _widest(before):
+            return False
+        read = (v for op in added for v in op.operands if v.owner not in members and v not in self.candidates.constant)
+        return is_float(element_type_of(after[-1])) and not any(shape_of(v) == space.shape for v in read)
+
+    def _enqueue(self, op: Operation, queue: list[tuple[int, int, Operation]], queued: set[Operation]) -> None:
+        for result in op.results:
+            for user in users(result) - queued:
+                queued.add(user)
+                heapq.heappush(queue, (self.candidates.position[user], len(queued), user))
+
+    def _joining_ops(
+        self, user: Operation, members: Container[Operation | Block], space: IterationSpace, deferred: Iterable[SSAValue]
+    ) -> list[DlOp] | None:
+        """Return `user`, preceded by producers that join with it (also of `deferred` operands); None if it cannot join."""
+        if not isinstance(user, DlOp) or user not in self.candidates:
+            return None
+        rows = row_axes(user, self.max_row_elements)
+        if rows and space.accepts_row_ops and rows == (space.rows or rows) and shape_of(user.operands[0]) == space.shape:
+            if user.operands[0].owner not in members:
+                return None
+            space.rows = rows
+            return [user]
+        if not isinstance(user, Elementwise) or shape_of(user.results[0]) not in space.shapes:
+            return None
+        joining = [*producers(self.candidates, [*deferred, *user.operands], user, members, space), user]
+        return joining if space.accepts_long_code or not any(map(has_long_code, joining)) else None
+
+    def _epilogue(self, root: DlOp, group: Sequence[DlOp]) -> list[DlOp]:
+        """Return a transpose and a pad of the group's only result."""
+        results = results_of(group)
+        if len(results) != 1:
+            return []
+        value, epilogue = results[0], list[DlOp]()
+        reader = single_user(value)
+        if isinstance(reader, TransposeOp) and not isinstance(root, Movement | ConcatOp | PadOp):
+            epilogue.append(reader)
+            value = reader.result
+        pads = [u for u in users(value) if isinstance(u, PadOp) and is_constant_pad(u, value)]
+        pad = min(pads, key=lambda u: self.candidates.position[u], default=None)
+        if pad is not None and all(
+            _can_read_padded_slice(u.operation, u.index, self.max_row_elements) for u in value.uses if u.operation is not pad
+        ):
+            epilogue.append(pad)
+        return epilogue
+
+
+def single_user(value: SSAValue) -> Operation | None:
+    """Return the op that reads `value` if there is exactly one."""
+    readers = users(value)
+    return next(iter(readers)) if len(readers) == 1 else None
+
+
+def results_of(members: Iterable[DlOp]) -> list[SSAValue]:
+    """Return the values of a group that other ops read, in the group's order; a library kernel stores all of its results."""
+    inside = dict.fromkeys(members)
+    return [r for op in inside for r in op.results if is_stored(r, inside)]
+
+
+def is_stored(value: SSAValue, inside: Container[Operation]) -> bool:
+    """Return whether ops outside of a group read one of its values."""
+    return isinstance(value.owner, LibraryKernel) or any(use.operation not in inside for use in value.uses)
+
+
+def _widest(values: Iterable[SSAValue]) -> int:
+    """Return the maximum element size in bytes."""
+    return max(numpy_dtype(element_type_of(v)).itemsize for v in values)
+
+
+def is_constant_pad(pad: PadOp, value: SSAValue) -> bool:
+    """Return whether a pad surrounds `value` with a constant."""
+    is_constant = pad.mode == "constant" and splat(pad.value) is not None
+    return pad.x is value and is_constant and min(*ints(pad.low), *ints(pad.high)) >= 0
+
+
+def _can_read_padded_slice(user: Operation, index: int, max_row_elements: int) -> bool:
+    """Return whether the kernel of `user` can read operand `index` as a slice of a padded tensor."""
+    if isinstance(user, Elementwise | Movement | Contraction | Window | PadOp | ConcatOp):
+        return True
+    return index == 0 and bool(row_axes(user, max_row_elements))

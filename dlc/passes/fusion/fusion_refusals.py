@@ -1,0 +1,67 @@
+"""Reasons why a kernel is not larger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.base import DlOp, shape_of
+from dlc.dialects.dl.interfaces import Contraction, Elementwise, Movement, Window
+from dlc.dialects.dl.programs.control import Control, PrintOp
+from dlc.dialects.dl.programs.program import DispatchOp
+from dlc.dims import Size
+from dlc.ir import Operation, func
+from dlc.passes.dl.rewriting import users
+from dlc.passes.fusion.candidates import Candidates
+from dlc.passes.fusion.iteration_spaces import IterationSpace, has_long_code, row_axes
+
+# The reason of a group whose result is a result of the program.
+RETURNED = "the program returns it"
+
+
+@dataclass(frozen=True)
+class GroupEnd:
+    """The end of a group: the next op, which was not fused (None: no reader), and the reason."""
+
+    op: Operation | None
+    reason: str
+
+
+def refusal_reason(candidates: Candidates, user: Operation, space: IterationSpace) -> str:
+    """Return why an op does not join a group that iterates over `space`."""
+    if isinstance(user, func.ReturnOp):
+        return RETURNED
+    if isinstance(user, DispatchOp):
+        return "it is already a kernel, formed before this one"
+    if isinstance(user, PrintOp):
+        return "dlc.debug.print prints it"
+    if isinstance(user, Control):
+        return "it is a loop or a branch; its body has separate kernels"
+    if not isinstance(user, DlOp):
+        return "it ends the body of a loop or a branch"
+    if user in candidates.fused_concats:
+        return "it is a concatenation; kernels write its operands directly into the result"
+    if user not in candidates:
+        if not candidates.is_view(user):
+            return "it already has a kernel, or is a weight expression"
+        reader = min(users(user.results[0]), key=candidates.position_of, default=None)
+        view = "it is a view of a buffer and costs nothing"
+        return view if reader is None else f"{view}; {reader.name} after it: {refusal_reason(candidates, reader, space)}"
+    if isinstance(user, Contraction | Window):
+        return "it reads each element many times: its operands are stored in memory, and it begins a kernel"
+    if isinstance(user, Elementwise):
+        if not space.accepts_long_code and has_long_code(user):
+            return "its code is long, and a dynamic shape needs many tile sizes, each with a copy of it"
+        shapes = f"its shape is {_shape(shape_of(user.results[0]))}, this kernel's is {_shape(space.shape)}"
+        return f"{shapes}; fusion needs equal shapes"
+    if row_axes(user, candidates.max_row_elements):
+        return (
+            "it reduces other axes than this kernel" if space.accepts_row_ops else "it reduces rows, which this kernel does not"
+        )
+    if isinstance(user, Movement):
+        return "it is a movement: its readers fuse it"
+    return "it iterates in another order"
+
+
+def _shape(sizes: Sequence[Size]) -> str:
+    return "×".join(map(str, sizes)) or "scalar"

@@ -1,0 +1,113 @@
+"""Masks that depend on positions alone, such as causal masks: attention kernels recompute them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlc.dialects.dl.arithmetic.conversion import CastOp
+from dlc.dialects.dl.arithmetic.elementwise import AddOp, MulOp, SubOp
+from dlc.dialects.dl.base import element_type_of, number, shape_of, sizes, tensor_type
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.creation import IotaOp
+from dlc.dialects.dl.dtypes import is_bool, is_integer
+from dlc.dialects.dl.interfaces import Contraction, Elementwise, Movement
+from dlc.dialects.dl.movement.shaping import BroadcastToOp, ReshapeOp
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
+from dlc.dialects.dl.scalar import limits
+from dlc.ir import Context, FunctionType, ModuleOp, ModulePass, Operation, SSAValue, i32, ops_of
+from dlc.passes.dl.index_ranges import interval_of
+from dlc.passes.dl.rewriting import erase_unused, program_blocks, splat
+
+
+class MasksByPositionPass(ModulePass):
+    """`masks-by-position`: rematerialize masks that depend on positions alone inside attention kernels.
+
+        %seen = dl.less_equal (dl.iota 0..9), (dl.reshape (dl.iota 0..9) to [9, 1])
+        dl.dispatch @attention(%q, %k, %seen, %v)
+      →
+        dl.dispatch @attention(%q, %k, %v)
+        dl.kernel @attention(%q, %k, %v) { %seen = dl.less_equal …;  … dl.select %seen, %scores, -∞ … }
+
+    Such a mask is as large as all scores of a head, and would be read again for each head. Index arithmetic has 32 bits
+    in kernels, since masks are combined with scores of that size. Requires kernels with one dispatch each.
+    """
+
+    name = "masks-by-position"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp) and _is_attention(k)}
+        for block in program_blocks(op) if kernels else ():
+            for dispatch in ops_of(block, DispatchOp):
+                if (kernel := kernels.get(dispatch.symbol)) is not None:
+                    _rematerialize_masks(dispatch, kernel)
+
+
+def _is_attention(kernel: KernelOp) -> bool:
+    """Return whether a kernel has two contractions."""
+    return sum(isinstance(inner, Contraction) for inner in kernel.body.block.ops) == 2
+
+
+def _rematerialize_masks(dispatch: DispatchOp, kernel: KernelOp) -> None:
+    """Copy the computation of a kernel's positional masks into the kernel."""
+    block, first = kernel.body.block, kernel.body.block.first_op
+    assert first is not None
+    for k, value in reversed(list(enumerate(dispatch.arguments))):
+        if (
+            not is_bool(element_type_of(value))
+            or sum(size != 1 for size in shape_of(value)) < 2
+            or not _is_computed_from_indices(value)
+        ):
+            continue
+        argument = block.args[k]
+        rebuilt = _rebuild(value, Build(first), {})
+        rebuilt.name_hint = argument.name_hint
+        argument.replace_all_uses_with(rebuilt)
+        block.erase_arg(argument)
+        dispatch.operands = [v for i, v in enumerate(dispatch.operands) if i != k]
+        if isinstance(value.owner, Operation):
+            erase_unused([value.owner])
+    kernel.function_type = FunctionType.from_lists(block.arg_types, kernel.function_type.outputs.data)
+
+
+def _is_computed_from_indices(value: SSAValue) -> bool:
+    """Return whether a value is computed from iotas and constants alone, all of which fit 32 bits."""
+    op, element = value.owner, element_type_of(value)
+    if not is_bool(element):
+        low, high = limits(i32)
+        first, last = interval_of(value) if is_integer(element) else (low - 1, high)
+        if not low <= first <= last <= high:
+            return False
+    if isinstance(op, IotaOp) or splat(value) is not None:
+        return True
+    if isinstance(op, ReshapeOp):
+        # Other reshapes are copies.
+        is_supported = [s for s in shape_of(op.x) if s != 1] == [s for s in shape_of(value) if s != 1]
+    else:
+        is_supported = isinstance(op, Movement | AddOp | SubOp | MulOp | CastOp) or (
+            isinstance(op, Elementwise) and is_bool(element)
+        )
+    return isinstance(op, Operation) and is_supported and all(map(_is_computed_from_indices, op.operands))
+
+
+def _rebuild(value: SSAValue, b: Build, rebuilt: dict[SSAValue, SSAValue]) -> SSAValue:
+    """Rebuild a value with 32-bit integers at the insertion point of `b`."""
+    if value in rebuilt:
+        return rebuilt[value]
+    op, element = value.owner, element_type_of(value)
+    if (constant := splat(value)) is not None:
+        result = b.constant(np.asarray(constant), element if is_bool(element) else i32)
+        result = result if not shape_of(value) else b(BroadcastToOp, result, shape=shape_of(value))
+    elif isinstance(op, IotaOp):
+        result = b(IotaOp, size=sizes(op.size), to=i32, start=number(op.start), step=number(op.step))
+    elif isinstance(op, CastOp) and not is_bool(element):
+        result = _rebuild(op.x, b, rebuilt)
+    else:
+        assert isinstance(op, Operation)
+        copy = type(op).create(
+            operands=[_rebuild(v, b, rebuilt) for v in op.operands],
+            result_types=[tensor_type(shape_of(value), element if is_bool(element) else i32)],
+            properties=op.properties,
+        )
+        result = b.insert(copy).results[0]
+    rebuilt[value] = result
+    return result

@@ -1,0 +1,120 @@
+"""Prepare attention kernels: pack keys (and values), and scale after the second product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.dialects.dl.arithmetic.functions import ExpOp
+from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.build import Build
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.dl.interfaces import Composite, Contraction
+from dlc.dialects.dl.programs.program import DispatchOp, KernelOp
+from dlc.dialects.dl.reductions.reduction import ReduceSumOp
+from dlc.ir import BlockArgument, BoolAttr, Context, ModuleOp, SSAValue, ops_of
+from dlc.passes.base import TargetPass
+from dlc.passes.dl.rewriting import erase_unused, program_blocks, rewrite_forward, users
+from dlc.passes.dl.simplification.cse import merge_equal_ops
+from dlc.passes.fusion.assign_layouts import panel_axis
+from dlc.passes.fusion.attention_patterns import row_scaled_weights
+from dlc.passes.fusion.dispatch_arguments import DispatchArguments
+from dlc.passes.fusion.pack_arguments import has_set_conflicts, pack_argument
+from dlc.passes.fusion.query_vectorization import QueryVectorization
+
+# The width of a panel, which is a row of the register tile, in vectors.
+PANEL_VECTORS = 2
+
+
+@dataclass(frozen=True)
+class PrepareAttentionPass(TargetPass):
+    """`prepare-attention`: scale the attention product instead of the weights, and pack keys in panels.
+
+        dl.kernel @attention(%q, %kt, %v) { %s = dl.matmul %q, %kt;  %p = dl.softmax %s;  dl.matmul %p, %v }
+      →
+        %keys = dl.dispatch @pack(%k)
+        dl.kernel @attention(%q, %keys, %v) {
+          %kt = dl.unpack (dl.transpose %keys);  %s = dl.matmul %q, %kt
+          %e = dl.exp …;  %t = dl.reduce_sum %e;  %y = dl.matmul %e, %v;  dl.mul %y, (dl.div 1, %t) }
+
+    (Σⱼ wⱼ·vⱼ)·r = Σⱼ (wⱼ·r)·vⱼ. Each row of the first product streams all of its second operand, which therefore should
+    be stored in reading order. If queries fill the SIMD lanes, queries are vectorized along lanes and keys are read in
+    place:
+
+        dl.kernel @attention(%q, %k, %v) {
+          %s = dl.matmul %k, (dl.cast (dl.transpose %q));  …;  %y = dl.matmul (dl.transpose %e), %v; … }
+
+    `exact`: nothing moves across a sum, and nothing is transposed. Requires that such kernels, with static shapes, and
+    those that transpose their operands have one dispatch each.
+    """
+
+    name = "prepare-attention"
+
+    exact: bool = False
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        kernels = {k.symbol: k for k in op.ops if isinstance(k, KernelOp)}
+        contractions_of = {name: [c for c in k.body.block.ops if isinstance(c, Contraction)] for name, k in kernels.items()}
+        pairs = {name: contractions for name, contractions in contractions_of.items() if len(contractions) == 2}
+        for block in program_blocks(op) if pairs else ():
+            for dispatch in [d for d in ops_of(block, DispatchOp) if d.symbol in pairs]:
+                kernel = kernels[dispatch.symbol]
+                first, second = pairs[dispatch.symbol]
+                if not self.exact:
+                    rewrite_forward(kernel.body.block, _decomposed)
+                    # Merge the row maximum that tests for fully masked rows with the softmax's own.
+                    merge_equal_ops(kernel.body.block)
+                    _scale_after_sum(second)
+                    _mark_relative_error(second)
+                first, second = (c for c in kernel.body.block.ops if isinstance(c, Contraction))
+                arguments = DispatchArguments(op, kernels, dispatch)
+                if not self.exact and QueryVectorization(self.target, arguments, first, second).apply_if_profitable():
+                    continue
+                self._pack(arguments, first)
+                if self._should_pack_values(arguments, second):
+                    self._pack(arguments, second)
+
+    def _should_pack_values(self, arguments: DispatchArguments, second: Contraction) -> bool:
+        """Return whether to pack values too: they are copied anyway, or the L1 cache does not hold them."""
+        values = second.operands[1]
+        if isinstance(values, BlockArgument) and arguments.strip_transpose(values)[0] is not arguments.operand_of(values):
+            return True
+        rows, width = map(int, shape_of(values)[-2:])
+        return has_set_conflicts(self.target, element_type_of(values), rows, width, PANEL_VECTORS)
+
+    def _pack(self, arguments: DispatchArguments, contraction: Contraction) -> None:
+        """Pack the second operand of a kernel's contraction in panels."""
+        argument, axis = contraction.operands[1], panel_axis(contraction, 1)
+        if isinstance(argument, BlockArgument) and argument.has_one_use() and axis is not None and 0 not in shape_of(argument):
+            width = max(4, numpy_dtype(element_type_of(contraction.results[0])).itemsize)
+            pack_argument(arguments, argument, axis, PANEL_VECTORS * self.target.lanes(width), contraction)
+
+
+def _decomposed(op: DlOp) -> Sequence[SSAValue] | None:
+    return op.decompose(*op.operands) if isinstance(op, Composite) else None
+
+
+def _scale_after_sum(second: Contraction) -> None:
+    """Move ops that scale all weights of a row equally after the contraction."""
+    while (match_ := row_scaled_weights(second.operands[0])) is not None:
+        op, k, weights = match_
+        following = second.next_op
+        assert following is not None
+        b = Build(following, op.location)
+        total = second.results[0]
+        copy = type(op).create(
+            operands=[total if j == k else v for j, v in enumerate(op.operands)],
+            result_types=[total.type],
+            properties=op.properties,
+        )
+        b.insert(copy)
+        total.replace_uses_with_if(copy.results[0], lambda use, copy=copy: use.operation is not copy)
+        second.operands[0] = weights
+        erase_unused([op])
+
+
+def _mark_relative_error(second: Contraction) -> None:
+    """Mark an exp whose errors count relative to the row's largest weight, 1, if only sums read it."""
+    weights = second.operands[0]
+    if isinstance(weights.owner, ExpOp) and all(isinstance(reader, ReduceSumOp | Contraction) for reader in users(weights)):
+        weights.owner.properties["absolute_accuracy"] = BoolAttr.from_bool(True)

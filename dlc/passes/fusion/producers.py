@@ -1,0 +1,79 @@
+"""Producers: ops whose results a kernel reads, and which may be fused into it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Container, Iterable
+from typing import TypeGuard
+
+from dlc.dialects.dl.base import DlOp, shape_of
+from dlc.dialects.dl.interfaces import Elementwise, Movement
+from dlc.ir import Block, Operation, SSAValue, func
+from dlc.passes.dl.rewriting import users
+from dlc.passes.fusion.candidates import MAX_KERNEL_OPS, Candidates
+from dlc.passes.fusion.iteration_spaces import IterationSpace, row_axes, space_of
+
+
+def producers(
+    candidates: Candidates, values: Iterable[SSAValue], user: DlOp, members: Container[Operation | Block], space: IterationSpace
+) -> list[DlOp]:
+    """Return the ops that compute `values` for a group and `user` alone, in program order.
+
+    It is the largest set whose results only the set, the group and `user` read, and that reads nothing which another
+    kernel of elementwise ops, or a heavier one, computes. Values that the program returns are stored by whichever
+    kernel computes them.
+    """
+    fused: dict[Operation | Block, None] = {}
+
+    def read_elsewhere(op: DlOp) -> bool:
+        for result in op.results:
+            for use in result.uses:
+                reader = use.operation
+                if reader is user or reader in fused or reader in members:
+                    continue
+                if space.max_results == 1 or not isinstance(reader, func.ReturnOp):
+                    return True
+        return False
+
+    # In reverse program order: the readers of an op are visited before it.
+    queue: list[tuple[int, int, Operation]] = []
+    queued: set[Operation] = set()
+    pending = [value.owner for value in values]
+    while (queue or pending) and len(fused) < MAX_KERNEL_OPS:
+        for op in pending:
+            if isinstance(op, Operation) and op not in queued:
+                queued.add(op)
+                heapq.heappush(queue, (-candidates.position_of(op), len(queued), op))
+        pending = []
+        if queue:
+            op = heapq.heappop(queue)[-1]
+            if op not in members and _fits(op, candidates, space) and not read_elsewhere(op):
+                fused[op] = None
+                pending = [value.owner for value in op.operands]
+    pending = list(fused)
+    while pending:
+        op = pending.pop()
+        if op not in fused or not isinstance(op, DlOp):
+            continue
+        if read_elsewhere(op) or any(v.owner not in fused and not _is_there(candidates, v, members) for v in op.operands):
+            del fused[op]
+            pending += [*(r for result in op.results for r in users(result)), *(v.owner for v in op.operands)]
+    return sorted((op for op in fused if isinstance(op, DlOp)), key=candidates.position_of)
+
+
+def _fits(op: Operation | Block, candidates: Candidates, space: IterationSpace) -> TypeGuard[DlOp]:
+    """Return whether an op's result may be computed in a kernel that iterates over `space`."""
+    if isinstance(op, Elementwise):
+        shape = shape_of(op.results[0])
+        return bool(shape) and shape in space.shapes and op in candidates
+    if not space.rows or not isinstance(op, DlOp) or row_axes(op, candidates.max_row_elements) != space.rows:
+        return False
+    return shape_of(op.operands[0]) == space.shape and op in candidates
+
+
+def _is_there(candidates: Candidates, value: SSAValue, members: Container[Operation | Block]) -> bool:
+    """Return whether a kernel can read a value without computing it, and its producer does not belong to this kernel."""
+    op = value.owner
+    if op in members or not isinstance(op, DlOp) or op not in candidates or not shape_of(value):
+        return True
+    return isinstance(op, Movement) or space_of(op, candidates.max_row_elements).closed

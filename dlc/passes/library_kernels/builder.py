@@ -1,0 +1,299 @@
+"""An embedded language for hand-written loops: Python's `with` and subscripts insert `scf`, `memref`, `vector` ops.
+
+    with builder.loop(0, n) as i:                      scf.for %i = 0 to n {
+        total.value += x[i] * y[i]              →        … memref.load; arith.mulf; arith.addf; memref.store … }
+    with builder.when(total.value > 0.0): …            scf.if (arith.cmpf ogt, …) { … }
+
+A `Cell` is a mutable variable: later passes keep it in a register. Arithmetic is in `values.py`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.sizes import sizes_of
+from dlc.dims import Size
+from dlc.ir import AffineExpr, AffineMap, Attribute, DenseIntOrFPElementsAttr, SSAValue, arith, i64, memref, scf
+from dlc.passes.library_kernels.values import Index, KernelValue, ValueBuilder, element_of, fma, maximum, shape_of_vector, ssa
+from dlc.passes.structured import OpBuilder
+from dlc.passes.types import memref_of, vector_type
+
+_CACHE_LINE_BYTES = 64
+# Minimum work of a task.
+_TASK_MULTIPLY_ADDS = 1 << 16
+
+
+def split_extent(extent: Size, width: int) -> list[tuple[int, int, Size]]:
+    """Split an extent into (start, width, count) parts: tiles of `width`, then the remainder as one more part.
+
+    A symbolic extent is split into tiles of width 1.
+    """
+    if not isinstance(extent, int):
+        return [(0, 1, extent)]
+    num_tiles, remainder = divmod(extent, width)
+    return [part for part in ((0, width, num_tiles), (extent - remainder, remainder, 1)) if part[1] and part[2]]
+
+
+class KernelBuilder(ValueBuilder):
+    """Inserts ops at the end of the innermost open block. `element` is the element type of the kernel's computation."""
+
+    def __init__(self, op_builder: OpBuilder, element: Attribute) -> None:
+        super().__init__(op_builder)
+        self.element = element
+
+    @property
+    def smallest(self) -> float:
+        """The smallest normal number."""
+        return float(np.finfo(numpy_dtype(self.element)).tiny)
+
+    @property
+    def epsilon(self) -> float:
+        """The distance from 1 to the next larger number."""
+        return float(np.finfo(numpy_dtype(self.element)).eps)
+
+    @property
+    def lanes(self) -> int:
+        """The elements of a row that are computed at once: a cache line, in one or a few registers."""
+        return _CACHE_LINE_BYTES // (cast(Any, self.element).bitwidth // 8)
+
+    # Control flow
+
+    @contextmanager
+    def loop(self, low: Index, high: Index, step: Index = 1, name: str = "i") -> Generator[KernelValue]:
+        """`for i in range(low, high, step)`."""
+        outer = self.op_builder
+        loop_op = outer.loop(ssa(low), ssa(high), ssa(step), name=name)
+        self.op_builder = outer.inside(loop_op.body.block)
+        yield KernelValue(self, loop_op.body.block.args[0])
+        self.op_builder.yield_()
+        self.op_builder = outer
+
+    @contextmanager
+    def when(self, condition: KernelValue) -> Generator[None]:
+        """`if condition`."""
+        outer = self.op_builder
+        self.op_builder = outer.branch(condition.ssa)
+        yield
+        self.op_builder = outer
+
+    @contextmanager
+    def _tasks(self, count: Size, share: int) -> Generator[KernelValue]:
+        """Open a grid over `count` independent iterations in tasks of `share`; yield a task's first iteration."""
+        outer = self.op_builder
+        points = outer.parallel("grid", [(count, share)], ["task"])
+        self.op_builder = outer.inside(points.body.block)
+        yield KernelValue(self, points.body.block.args[0])
+        self.op_builder.insert(scf.ReduceOp())
+        self.op_builder = outer
+
+    @contextmanager
+    def parallel_ranges(self, count: Size, share: int) -> Generator[tuple[KernelValue, KernelValue]]:
+        """Open a grid over `count` independent iterations in tasks of `share`; yield a task's first iteration and its end."""
+        with self._tasks(count, share) as first:
+            end = first + share
+            if not isinstance(count, int) or count % share:
+                end = self.minimum_index(end, self.size(count))
+            yield first, end
+
+    @contextmanager
+    def grid(self, count: Size, work: Size) -> Generator[KernelValue]:
+        """Open a parallel loop over `count` independent iterations of `work` multiply-adds each; yield the iteration index.
+
+        Iterations with little static work are grouped into tasks.
+        """
+        share = max(1, _TASK_MULTIPLY_ADDS // max(1, work)) if isinstance(work, int) else 1
+        share = min(share, count) if isinstance(count, int) and count else share
+        if share == 1:
+            with self._tasks(count, 1) as iteration:
+                yield iteration
+        else:
+            with self.parallel_ranges(count, share) as (first, end), self.loop(first, end) as iteration:
+                yield iteration
+
+    def tiles(self, low: Index, high: int, size: int, body: Callable[[Index, int], None]) -> None:
+        """Call `body(start, size)` for tiles of [low, high) that start at multiples of `size`; the last one is the remainder.
+
+        The first tile starts at or before `low`.
+        """
+        tiled_end = high - high % size
+        start = low // size * size
+        if tiled_end and (not isinstance(start, int) or start < tiled_end):
+            with self.loop(start, tiled_end, size, name="j") as tile_start:
+                body(tile_start, size)
+        if high > tiled_end and (not isinstance(start, int) or start <= tiled_end):
+            body(tiled_end, high - tiled_end)
+
+    def columns(self, low: Index, high: int, body: Callable[[Index, int], None]) -> None:
+        """Call `body(start, width)` for vectors of columns, like `tiles`."""
+        self.tiles(low, high, self.lanes, body)
+
+    def groups(self, low: Index, high: Index, size: int, body: Callable[[list[Index]], None]) -> None:
+        """Call `body([i, i + 1, …])` for [low, high), `size` indices at a time from `low`; the remainder one at a time."""
+        first, last = self.index(low), self.index(high)
+        end = first + (last - first) // size * size
+        with self.loop(first, end, size) as i:
+            body([i + k for k in range(size)])
+        with self.loop(end, last) as i:
+            body([i])
+
+    def sums(self, low: Index, high: int, count: int, products: Products) -> list[KernelValue]:
+        """Return `count` dot products over columns; `products(start, width)` returns the two factors of each as vectors."""
+
+        def add(start: Index, width: int, totals: Sequence[KernelValue]) -> list[KernelValue]:
+            return [fma(x, y, total) for (x, y), total in zip(products(start, width), totals, strict=True)]
+
+        return self._fold("add", low, high, count, add)
+
+    def largest(self, low: Index, high: int, elements: Callable[[Index, int], KernelValue]) -> KernelValue:
+        """Return the maximum of non-negative elements over columns, 0 if there are none; NaN if one is NaN."""
+
+        def update_maximum(start: Index, width: int, totals: Sequence[KernelValue]) -> list[KernelValue]:
+            return [maximum(elements(start, width), totals[0])]
+
+        return self._fold("maximumf", low, high, 1, update_maximum)[0]
+
+    def _fold(self, kind: str, low: Index, high: int, count: int, step: Step) -> list[KernelValue]:
+        """Reduce `count` values over columns with `step(start, width, so far)`, starting at 0; combine the lanes at the end."""
+        combine: Callable[[KernelValue, KernelValue], KernelValue] = operator.add if kind == "add" else maximum
+
+        def zeros(width: int) -> KernelValue:
+            return self.number(0.0, vector_type((width,), self.element))
+
+        wide = [self.cell(zeros(self.lanes)) for _ in range(count if high >= self.lanes else 0)]
+        narrow: list[KernelValue] = []
+
+        def body(start: Index, width: int) -> None:
+            if width < self.lanes:
+                narrow.extend(v.reduce_lanes(kind) for v in step(start, width, [zeros(width)] * count))
+            else:
+                for cell, value in zip(wide, step(start, width, [cell.value for cell in wide]), strict=True):
+                    cell.value = value
+
+        self.columns(low, high, body)
+        totals = [cell.value.reduce_lanes(kind) for cell in wide] or narrow
+        return [combine(a, b) for a, b in zip(totals, narrow, strict=True)] if wide and narrow else totals
+
+    # Values
+
+    def number(self, value: float, like: Attribute | None = None) -> KernelValue:
+        """Return a constant in every element of a type (default: the kernel's element type)."""
+        return self.constant(value, self.element if like is None else like)
+
+    def index(self, value: Index) -> KernelValue:
+        return value if isinstance(value, KernelValue) else KernelValue(self, self.op_builder.value(value))
+
+    def size(self, size: Size) -> Index:
+        """Return a size of the kernel, static or symbolic."""
+        value = self.op_builder.size(size)
+        return value if isinstance(value, int) else KernelValue(self, value)
+
+    def split_index(self, number: KernelValue, count: Size) -> tuple[KernelValue, KernelValue]:
+        """Return quotient and remainder of an index by a group size `count`."""
+        size = self.size(count)
+        return (number, self.index(0)) if size == 1 else (number // size, number % size)
+
+    def minimum_index(self, a: Index, b: Index) -> KernelValue:
+        """Return the smaller of two indices."""
+        return self.op(arith.MinUIOp(self.index(a).ssa, self.index(b).ssa))
+
+    def iota(self, start: Index, width: int, element: Attribute = i64) -> KernelValue:
+        """Return start, start + 1, … as a vector of integers."""
+        t = vector_type((width,), element)
+        counted = KernelValue(
+            self, self.op_builder.constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), range(width)), t)
+        )
+        return counted + self.index(start).as_integer(element)
+
+    # Memory
+
+    def cell(self, value: KernelValue) -> Cell:
+        """Return a new mutable variable with an initial value."""
+        shape = shape_of_vector(value.type) or (1,)
+        cell = Cell(Buffer(self, self.op_builder.alloca(element_of(value.type), shape), value.signed), value.type)
+        cell.value = value
+        return cell
+
+    def scratch(self, *shape: int, element: Attribute | None = None) -> Buffer:
+        """Allocate an uninitialized private buffer (default element type: the kernel's)."""
+        return Buffer(self, self.op_builder.alloca(self.element if element is None else element, shape))
+
+
+Products: TypeAlias = "Callable[[Index, int], Sequence[tuple[KernelValue, KernelValue]]]"
+Step: TypeAlias = "Callable[[Index, int, Sequence[KernelValue]], Sequence[KernelValue]]"
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """A memref: `x[i, j]` is one element, `row` and `block` are vectors; `signed` is the signedness of its integers."""
+
+    builder: KernelBuilder
+    memref: SSAValue
+    signed: bool = True
+
+    def __getitem__(self, indices: Index | tuple[Index, ...]) -> KernelValue:
+        load_op = memref.LoadOp.create(
+            operands=[self.memref, *self._indices(indices)], result_types=[memref_of(self.memref).element_type]
+        )
+        return self.builder.op(load_op, signed=self.signed)
+
+    def __setitem__(self, at: Index | tuple[Index, ...], value: KernelValue) -> None:
+        self.builder.op_builder.insert(memref.StoreOp.create(operands=[value.ssa, self.memref, *self._indices(at)]))
+
+    def row(self, *at: Index, width: int) -> KernelValue:
+        """Load `width` consecutive elements starting at `at`."""
+        return self.block(at, (width,), (len(at) - 1,))
+
+    def set_row(self, *at: Index, row: KernelValue) -> None:
+        """Store a vector to consecutive elements starting at `at`."""
+        self.set_block(at, (len(at) - 1,), row)
+
+    def block(self, at: Sequence[Index], shape: tuple[int, ...], axes: tuple[int, ...]) -> KernelValue:
+        """Load an n-D vector starting at `at`, whose dimensions run along `axes`."""
+        read = self.builder.op_builder.transfer_read(self.memref, [ssa(i) for i in at], shape, _along(len(at), axes))
+        return KernelValue(self.builder, read, self.signed)
+
+    def set_block(self, at: Sequence[Index], axes: tuple[int, ...], block: KernelValue) -> None:
+        """Store an n-D vector where `block` would load it."""
+        self.builder.op_builder.transfer_write(block.ssa, self.memref, [ssa(i) for i in at], _along(len(at), axes))
+
+    def part(self, at: Index) -> Buffer:
+        """Return the subview at one index of the first axis."""
+        sizes = sizes_of(self.memref)
+        offsets = [ssa(at), *(0 for _ in sizes[1:])]
+        subview = self.builder.op_builder.subview(self.memref, offsets, (1, *sizes[1:]), drop=(0,))
+        return Buffer(self.builder, subview, self.signed)
+
+    def _indices(self, at: Index | tuple[Index, ...]) -> Sequence[SSAValue]:
+        return [self.builder.index(i).ssa for i in (at if isinstance(at, tuple) else (at,))]
+
+
+@lru_cache(maxsize=64)
+def _along(rank: int, axes: tuple[int, ...]) -> AffineMap:
+    return AffineMap(rank, 0, tuple(AffineExpr.dimension(axis) for axis in axes))
+
+
+class Cell:
+    """A mutable variable; later passes keep it in a register."""
+
+    def __init__(self, buffer: Buffer, type: Attribute) -> None:
+        self.buffer = buffer
+        self.type = type
+
+    @property
+    def value(self) -> KernelValue:
+        return self.buffer.row(0, width=shape_of_vector(self.type)[0]) if shape_of_vector(self.type) else self.buffer[0]
+
+    @value.setter
+    def value(self, value: KernelValue) -> None:
+        if shape_of_vector(self.type):
+            self.buffer.set_row(0, row=value)
+        else:
+            self.buffer[0] = value

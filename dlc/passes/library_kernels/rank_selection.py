@@ -1,0 +1,167 @@
+"""Select elements by rank from rows of integers, with a radix search from the most significant digit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl import scalar
+from dlc.dialects.dl.base import element_type_of, ints, shape_of
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.ir import i32
+from dlc.passes.library_kernels.builder import Buffer, Cell, KernelBuilder
+from dlc.passes.library_kernels.values import KernelValue, maximum, minimum, select
+from dlc.passes.types import vector_type
+
+# Consecutive elements use different histograms: equal digits would wait for each other's store.
+_NUM_HISTOGRAMS = 2
+
+
+def select_ranks(builder: KernelBuilder, op: dl.OrderStatisticsOp, x: Buffer, y: Buffer) -> None:
+    """Narrow down each rank digit by digit: its base distance from the minimum, and the elements left to skip there."""
+    (rows, n), bits = shape_of(op.x), scalar.bits(element_type_of(op.x))
+    ranks = ints(op.ranks)
+    if not ranks:
+        return
+    with builder.grid(rows, 3 * int(n)) as row:
+        search = _RankSearch(builder, x, row, int(n), op.digit_bits, ranks)
+        search.by_first_digit()
+        for _ in range(-(-bits // op.digit_bits) - 1):
+            with builder.when(search.shift.value.differs(0)):
+                search.by_next_digit()
+        for k, rank in enumerate(search.ranks):
+            y[row, k] = search.minimum + rank.base.value
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """A searched rank: its base as a distance from the minimum, and how many elements from there come before it."""
+
+    base: Cell
+    left: Cell
+
+
+class _RankSearch:
+    """The search in one row; `shift` is the number of bits that are still unknown."""
+
+    def __init__(self, builder: KernelBuilder, x: Buffer, row: KernelValue, n: int, bits: int, ranks: tuple[int, ...]) -> None:
+        self.builder, self.x, self.row, self.n, self.bits = builder, x, row, n, bits
+        self.width = min(builder.lanes, 1 << (n.bit_length() - 1))
+        self.counts = builder.scratch(max(_NUM_HISTOGRAMS, len(ranks)), 1 << bits, element=i32)
+        self.minimum, max_distance = self._minimum_and_spread()
+        # The first digit starts at the most significant bit in which distances differ.
+        self.shift = builder.cell(builder.number(0))
+        for k in range(bits, scalar.bits(builder.element)):
+            self.shift.value = select((max_distance >> k).equals(0), self.shift.value, builder.number(k - bits + 1))
+        self.ranks = [_Rank(builder.cell(builder.number(0)), builder.cell(builder.number(rank, i32))) for rank in ranks]
+
+    def _minimum_and_spread(self) -> tuple[KernelValue, KernelValue]:
+        """Return the minimum and its distance to the maximum."""
+        builder, t = self.builder, vector_type((self.width,), self.builder.element)
+        limits = np.iinfo(numpy_dtype(builder.element))
+        low, high = builder.cell(builder.number(limits.max, t)), builder.cell(builder.number(limits.min, t))
+
+        def update_limits(at: KernelValue) -> None:
+            elements = self.x.row(self.row, at, width=self.width)
+            low.value, high.value = minimum(low.value, elements), maximum(high.value, elements)
+
+        with builder.loop(0, self.n, self.width) as counted:
+            # Elements that are visited twice change nothing.
+            update_limits(builder.minimum_index(counted, self.n - self.width))
+        lowest = low.value.reduce_lanes("minsi")
+        return lowest, (high.value.reduce_lanes("maxsi") - lowest).unsigned
+
+    def by_first_digit(self) -> None:
+        """Count all elements, for all ranks, by their first digit."""
+        self._clear(_NUM_HISTOGRAMS)
+        shift, vectorized_end = self.shift.value, self.n - self.n % _NUM_HISTOGRAMS
+        with self.builder.loop(0, vectorized_end, _NUM_HISTOGRAMS) as i:
+            for k in range(_NUM_HISTOGRAMS):
+                self._count(k, self._distance(self.x[self.row, i + k]) >> shift)
+        for i in range(vectorized_end, self.n):
+            self._count(0, self._distance(self.x[self.row, i]) >> shift)
+        self._descend([[*range(_NUM_HISTOGRAMS)]] * len(self.ranks))
+
+    def by_next_digit(self) -> None:
+        """Count, for each rank, the elements that begin with its known digits.
+
+        These are few: a vector is first tested for any such element.
+        """
+        builder, before = self.builder, self.shift.value
+        self._clear(len(self.ranks))
+        self.shift.value = select(before > self.bits, before - self.bits, 0)
+        shift = self.shift.value
+        bases = [rank.base.value for rank in self.ranks]
+        vectorized_end = self.n - self.n % self.width
+
+        def count(i: KernelValue) -> None:
+            distance = self._distance(self.x[self.row, i])
+            for k, base in enumerate(bases):
+                offset = (distance - base).unsigned
+                with builder.when((offset >> before).equals(0)):
+                    self._count(k, offset >> shift)
+
+        with builder.loop(0, vectorized_end, self.width) as first:
+            distances = self._distance(self.x.row(self.row, first, width=self.width))
+            has_candidate = None
+            for base in bases:
+                matches = ((distances - base).unsigned >> before).equals(0)
+                has_candidate = matches if has_candidate is None else has_candidate | matches
+            assert has_candidate is not None
+            with builder.when(has_candidate.reduce_lanes("or")), builder.loop(first, first + self.width) as i:
+                count(i)
+        with builder.loop(vectorized_end, self.n) as i:
+            count(i)
+        self._descend([[k] for k in range(len(self.ranks))])
+
+    def _distance(self, element: KernelValue) -> KernelValue:
+        return (element - self.minimum).unsigned
+
+    def _count(self, k: int, digit: KernelValue) -> None:
+        position = digit.as_index()
+        self.counts[k, position] = self.counts[k, position] + 1
+
+    def _clear(self, count: int) -> None:
+        with self.builder.loop(0, 1 << self.bits, name="d") as d:
+            for k in range(count):
+                self.counts[k, d] = self.builder.number(0, i32)
+
+    def _descend(self, counts: list[list[int]]) -> None:
+        """Append the next digit to each rank, given the histograms."""
+        builder, searches = self.builder, [_DigitSearch.begun(self.builder, rank) for rank in self.ranks]
+        with builder.loop(0, 1 << self.bits, name="d") as d:
+            for search_digit, own in zip(searches, counts, strict=True):
+                count = self.counts[own[0], d]
+                for k in own[1:]:
+                    count = count + self.counts[k, d]
+                search_digit.consider(d, count)
+        for search_digit, rank in zip(searches, self.ranks, strict=True):
+            rank.left.value = search_digit.left - search_digit.found.value
+            rank.base.value = rank.base.value + (search_digit.digit.value.as_integer(builder.element) << self.shift.value)
+
+
+@dataclass(frozen=True)
+class _DigitSearch:
+    """The search for a rank's next digit: `digit`, elements before it (`found`), elements before the next one (`before`).
+
+    `left` is the number of elements to skip.
+    """
+
+    left: KernelValue
+    digit: Cell
+    found: Cell
+    before: Cell
+
+    @staticmethod
+    def begun(builder: KernelBuilder, rank: _Rank) -> _DigitSearch:
+        found, before = (builder.cell(builder.number(0, i32)) for _ in range(2))
+        return _DigitSearch(rank.left.value, builder.cell(builder.index(0)), found, before)
+
+    def consider(self, digit: KernelValue, count: KernelValue) -> None:
+        """Take a digit with elements if at most `left` elements come before it: the last such digit is the result."""
+        is_candidate = (self.before.value <= self.left) & count.differs(0)
+        self.digit.value = select(is_candidate, digit, self.digit.value)
+        self.found.value = select(is_candidate, self.before.value, self.found.value)
+        self.before.value = self.before.value + count

@@ -1,0 +1,279 @@
+"""Values of hand-written loops: Python's operators on scalars and vectors insert `arith`, `math` and `vector` ops.
+
+    x * y + 1.0                                →        %p = arith.mulf %x, %y;  arith.addf %p, %one
+
+A Python number combined with a value has the value's type; a scalar combined with a vector is broadcast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+from dlc.dialects.dl.dtypes import is_float
+from dlc.dialects.dl.scalar import PREDICATES
+from dlc.ir import (
+    Attribute,
+    DenseIntOrFPElementsAttr,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    Operation,
+    SSAValue,
+    VectorType,
+    arith,
+    i64,
+    index,
+    math,
+    vector,
+)
+from dlc.passes.structured import OpBuilder
+from dlc.passes.types import vector_type
+
+# The predicates of negated comparisons; negated float comparisons hold for NaN.
+_FAILURES = {
+    "lt": ("uge", "sge", "uge"), "le": ("ugt", "sgt", "ugt"),
+    "gt": ("ule", "sle", "ule"), "ge": ("ult", "slt", "ult"),
+}  # fmt: skip
+
+
+def element_of(t: Attribute) -> Attribute:
+    """Return the element type of a vector type; a scalar type itself."""
+    return cast(Any, t).element_type if isinstance(t, VectorType) else t
+
+
+def shape_of_vector(t: Attribute) -> tuple[int, ...]:
+    """Return the shape of a vector type, () for a scalar type."""
+    return t.get_shape() if isinstance(t, VectorType) else ()
+
+
+def of_element(t: Attribute, element: Attribute) -> Attribute:
+    """Return the type with the same shape and another element type."""
+    return vector_type(shape, element) if (shape := shape_of_vector(t)) else element
+
+
+class ValueBuilder:
+    """Inserts ops at the end of the innermost open block."""
+
+    def __init__(self, op_builder: OpBuilder) -> None:
+        self.op_builder = op_builder
+
+    def op(self, made: Operation, *, signed: bool = True) -> KernelValue:
+        return KernelValue(self, self.op_builder.op(made), signed)
+
+    def constant(self, value: float, t: Attribute, *, signed: bool = True) -> KernelValue:
+        """Return a constant in every element of a type; integers wrap around."""
+        e = element_of(t)
+        attribute: Any
+        if is_float(e):
+            attribute = FloatAttr(value, cast(Any, e))
+        else:
+            bits = cast(IntegerType, e).width.data if isinstance(e, IntegerType) else 64
+            attribute = IntegerAttr(_wrapped(int(value), bits), cast(Any, e))
+        if shape_of_vector(t):
+            attribute = DenseIntOrFPElementsAttr.from_list(cast(Any, t), [attribute.value.data])
+        return KernelValue(self, self.op_builder.constants.get(attribute, t), signed)
+
+
+def _wrapped(value: int, bits: int) -> int:
+    """Wrap an integer to `bits` bits, signed."""
+    return (value + (1 << bits >> 1)) % (1 << bits) - (1 << bits >> 1) if bits > 1 else value % 2
+
+
+@dataclass(frozen=True, eq=False)
+class KernelValue:
+    """A scalar or vector of floats, integers, indices or booleans; `signed` is the signedness of integers."""
+
+    builder: ValueBuilder
+    ssa: SSAValue
+    signed: bool = True
+
+    @property
+    def type(self) -> Attribute:
+        return self.ssa.type
+
+    @property
+    def is_float(self) -> bool:
+        return is_float(element_of(self.type))
+
+    @property
+    def unsigned(self) -> KernelValue:
+        """The same bits as an unsigned integer."""
+        return replace(self, signed=False)
+
+    def like(self, other: Operand) -> KernelValue:
+        """Return a Python number or a scalar as a value of this value's type."""
+        if not isinstance(other, KernelValue):
+            return self.builder.constant(other, self.type, signed=self.signed)
+        if shape_of_vector(self.type) and not shape_of_vector(other.type):
+            return other.splat(shape_of_vector(self.type))
+        return other
+
+    def splat(self, shape: tuple[int, ...]) -> KernelValue:
+        """Broadcast a scalar to a vector."""
+        return KernelValue(self.builder, self.builder.op_builder.splat(self.ssa, shape), self.signed)
+
+    def _binary(self, other: Operand, floats: Any, integers: Any) -> KernelValue:
+        a, b = self._matched(other)
+        return self.builder.op((floats if self.is_float else integers)(a.ssa, b.ssa), signed=self.signed)
+
+    def _matched(self, other: Operand) -> tuple[KernelValue, KernelValue]:
+        if isinstance(other, KernelValue) and shape_of_vector(other.type) and not shape_of_vector(self.type):
+            return other.like(self), other
+        return self, self.like(other)
+
+    def __add__(self, other: Operand) -> KernelValue:
+        return self._binary(other, arith.AddfOp, arith.AddiOp)
+
+    def __sub__(self, other: Operand) -> KernelValue:
+        return self._binary(other, arith.SubfOp, arith.SubiOp)
+
+    def __mul__(self, other: Operand) -> KernelValue:
+        return self._binary(other, arith.MulfOp, arith.MuliOp)
+
+    def __truediv__(self, other: Operand) -> KernelValue:
+        return self._binary(other, arith.DivfOp, None)
+
+    def __floordiv__(self, other: Operand) -> KernelValue:
+        return self._binary(other, None, arith.DivUIOp)
+
+    def __mod__(self, other: Operand) -> KernelValue:
+        return self._binary(other, None, arith.RemUIOp)
+
+    def __rshift__(self, other: Operand) -> KernelValue:
+        """Logical shift right."""
+        return self._binary(other, None, arith.ShRUIOp)
+
+    def __lshift__(self, other: Operand) -> KernelValue:
+        return self._binary(other, None, arith.ShLIOp)
+
+    def __and__(self, other: Operand) -> KernelValue:
+        return self._binary(other, None, arith.AndIOp)
+
+    def __or__(self, other: Operand) -> KernelValue:
+        return self._binary(other, None, arith.OrIOp)
+
+    def __xor__(self, other: Operand) -> KernelValue:
+        return self._binary(other, None, arith.XOrIOp)
+
+    def __rsub__(self, other: float) -> KernelValue:
+        return self.like(other) - self
+
+    def __rtruediv__(self, other: float) -> KernelValue:
+        return self.like(other) / self
+
+    def __neg__(self) -> KernelValue:
+        return self.builder.op(arith.NegfOp(self.ssa))
+
+    def _compare(self, other: Operand, predicates: tuple[str, str, str]) -> KernelValue:
+        a, b = self._matched(other)
+        floats, with_sign, without = predicates
+        if self.is_float:
+            return self.builder.op(arith.CmpfOp(a.ssa, b.ssa, floats))
+        return self.builder.op(arith.CmpiOp(a.ssa, b.ssa, with_sign if self.signed else without))
+
+    def __lt__(self, other: Operand) -> KernelValue:
+        return self._compare(other, PREDICATES["lt"])
+
+    def __le__(self, other: Operand) -> KernelValue:
+        return self._compare(other, PREDICATES["le"])
+
+    def __gt__(self, other: Operand) -> KernelValue:
+        return self._compare(other, PREDICATES["gt"])
+
+    def __ge__(self, other: Operand) -> KernelValue:
+        return self._compare(other, PREDICATES["ge"])
+
+    def equals(self, other: Operand) -> KernelValue:
+        return self._compare(other, PREDICATES["eq"])
+
+    def differs(self, other: Operand) -> KernelValue:
+        return self._compare(other, PREDICATES["ne"])
+
+    def fails(self, relation: str, other: Operand) -> KernelValue:
+        """Return whether a comparison (`lt`, `le`, `gt`, `ge`) does not hold; true for NaN."""
+        return self._compare(other, _FAILURES[relation])
+
+    def as_integer(self, element: Attribute = i64) -> KernelValue:
+        """Convert an index to an integer."""
+        return self.builder.op(arith.IndexCastOp(self.ssa, element))
+
+    def as_index(self) -> KernelValue:
+        """Convert an integer to an index."""
+        return self.builder.op(arith.IndexCastOp((self if self.signed else self.widened(i64)).ssa, index))
+
+    def widened(self, element: Attribute) -> KernelValue:
+        """Extend an integer to a type that is at least as wide."""
+        t = of_element(self.type, element)
+        if t == self.type:
+            return self
+        widen = arith.ExtSIOp if self.signed else arith.ExtUIOp
+        return self.builder.op(widen.create(operands=[self.ssa], result_types=[t]), signed=self.signed)
+
+    def bits_as(self, element: Attribute) -> KernelValue:
+        """Bitcast each element to another type of the same width."""
+        return self.builder.op(arith.BitcastOp(self.ssa, of_element(self.type, element)))
+
+    def extreme(self, *, smallest: bool) -> KernelValue:
+        """Return the minimum or the maximum element of a vector; NaN if one is NaN."""
+        name = "min" if smallest else "max"
+        return self.reduce_lanes(f"{name}imumf" if self.is_float else name + ("si" if self.signed else "ui"))
+
+    def reduce_lanes(self, kind: str) -> KernelValue:
+        """Reduce all elements of a vector: `kind` is `add`, or an extremum as `vector.kind` names it."""
+        properties = {
+            "kind": vector.CombiningKindAttr(vector.CombiningKindFlag(kind)),
+            "fastmath": arith.FastMathFlagsAttr("none"),
+        }
+        t = element_of(self.type)
+        reduction = vector.ReductionOp.create(operands=[self.ssa], result_types=[t], properties=properties)
+        return self.builder.op(reduction, signed=self.signed)
+
+
+Operand: TypeAlias = "KernelValue | float"
+Index: TypeAlias = "KernelValue | int"
+
+
+def ssa(i: Index) -> Any:
+    """Return an index as ops take it that fold constants."""
+    return i.ssa if isinstance(i, KernelValue) else i
+
+
+def fma(a: KernelValue, b: KernelValue, c: KernelValue) -> KernelValue:
+    """Return a·b + c, rounded once if the target has FMA; c has the type of the result."""
+    kind = vector.FMAOp if shape_of_vector(c.type) else math.FmaOp
+    return c.builder.op(kind.create(operands=[c.like(a).ssa, c.like(b).ssa, c.ssa], result_types=[c.type]))
+
+
+def select(condition: KernelValue, x: Operand, y: Operand) -> KernelValue:
+    """Return `x` if the condition holds, else `y`; one of them has the type of the result."""
+    like = x if isinstance(x, KernelValue) and (not isinstance(y, KernelValue) or shape_of_vector(x.type)) else y
+    assert isinstance(like, KernelValue)
+    return like.builder.op(arith.SelectOp(condition.ssa, like.like(x).ssa, like.like(y).ssa), signed=like.signed)
+
+
+def maximum(x: KernelValue, y: KernelValue) -> KernelValue:
+    """Return the larger value; NaN if one is NaN."""
+    if x.is_float:
+        return x.builder.op(arith.MaximumfOp(x.ssa, y.ssa))
+    return x.builder.op((arith.MaxSIOp if x.signed else arith.MaxUIOp)(x.ssa, y.ssa), signed=x.signed)
+
+
+def minimum(x: KernelValue, y: KernelValue) -> KernelValue:
+    """Return the smaller value; NaN if one is NaN."""
+    if x.is_float:
+        return x.builder.op(arith.MinimumfOp(x.ssa, y.ssa))
+    return x.builder.op((arith.MinSIOp if x.signed else arith.MinUIOp)(x.ssa, y.ssa), signed=x.signed)
+
+
+def sqrt(x: KernelValue) -> KernelValue:
+    return x.builder.op(math.SqrtOp(x.ssa))
+
+
+def absolute(x: KernelValue) -> KernelValue:
+    return x.builder.op(math.AbsFOp(x.ssa))
+
+
+def with_sign_of(x: KernelValue, sign: KernelValue) -> KernelValue:
+    """Return the magnitude of x with the sign of `sign`."""
+    return x.builder.op(math.CopySignOp(x.ssa, sign.ssa))

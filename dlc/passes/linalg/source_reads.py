@@ -1,0 +1,97 @@
+"""Reads of kernel values through data movement, which costs nothing: the indexing maps of the readers absorb it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from dlc import dims
+from dlc.dims import Size, UndecidableError
+from dlc.ir import AffineDimExpr, AffineExpr, AffineMap, Attribute, SSAValue, TensorType
+
+
+@dataclass(frozen=True)
+class SourceRead:
+    """A `dl` value as `source[map(index)]`; a scalar source is the value of every element."""
+
+    source: SSAValue
+    map: AffineMap
+
+    @staticmethod
+    def of(source: SSAValue) -> SourceRead:
+        """Read a tensor in place."""
+        return SourceRead(source, AffineMap.identity(len(cast("TensorType[Attribute]", source.type).get_shape())))
+
+    @property
+    def is_scalar(self) -> bool:
+        return not isinstance(self.source.type, TensorType)
+
+    @property
+    def is_tensor(self) -> bool:
+        """True if the value is its source, with an identity map."""
+        return not self.is_scalar and self.map == AffineMap.identity(len(self.map.results))
+
+    def through(self, map_: AffineMap) -> SourceRead:
+        """Return the value whose element at `index` is this value's at `map_(index)`."""
+        return SourceRead(self.source, AffineMap(map_.num_dims, 0, ()) if self.is_scalar else self.map.compose(map_))
+
+
+def standalone_dims(maps: Iterable[AffineMap]) -> set[int]:
+    """Return the iterators that are a result of a map by themselves: operands with these maps determine their extents."""
+    return {e.position for m in maps for e in m.results if isinstance(e, AffineDimExpr)}
+
+
+def reshape_groups(source: Sequence[Size], to: Sequence[Size]) -> list[tuple[range, range]]:
+    """Return the finest pairs of adjacent axes of two shapes that hold the same elements in row-major order.
+
+    No side of a pair is empty, unless a shape is.
+    """
+    groups: list[tuple[range, range]] = []
+    i = j = 0
+    while i < len(source) and j < len(to):
+        first, second = i, j
+        i, j = i + 1, j + 1
+        a, b = source[first], to[second]
+        while a != b:
+            if _is_less(a, b):
+                a, i = a * source[i], i + 1
+            else:
+                b, j = b * to[j], j + 1
+        groups.append((range(first, i), range(second, j)))
+    if groups:
+        # Remaining unit axes belong to the last pair.
+        source_axes, result_axes = groups.pop()
+        groups.append((range(source_axes.start, len(source)), range(result_axes.start, len(to))))
+    return groups
+
+
+def _is_less(a: Size, b: Size) -> bool:
+    """Return whether product `a` must grow to become `b`; symbolic products are compared by division."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    if dims.quotient(b, a) is not None:
+        return True
+    if dims.quotient(a, b) is not None:
+        return False
+    raise UndecidableError(f"cannot match the axes of a reshape: sizes {a} and {b} are not comparable")
+
+
+def reshape_map(source: Sequence[Size], to: Sequence[Size], *, units_only: bool) -> AffineMap | None:
+    """Map an index in shape `to` to the index of the same element in shape `source`; None if that takes a division.
+
+    With `units_only`, also None where an axis is split: only unit axes may be added or removed.
+    """
+    expressions: list[AffineExpr] = [AffineExpr.constant(0)] * len(source)
+    for source_axes, result_axes in reshape_groups(source, to):
+        axes = [a for a in source_axes if source[a] != 1]
+        target_axes = [a for a in result_axes if to[a] != 1]
+        if len(axes) > 1 or (units_only and len(target_axes) > 1):
+            return None
+        for axis in axes:
+            for target_axis in target_axes:
+                step = dims.product(to[target_axis + 1 : result_axes.stop])
+                if not isinstance(step, int):
+                    return None
+                expressions[axis] = expressions[axis] + AffineExpr.dimension(target_axis) * step
+    return AffineMap(len(to), 0, tuple(expressions))

@@ -1,0 +1,119 @@
+"""Payne-Hanek argument reduction: x·2/π modulo 4 for any finite x, in integer arithmetic.
+
+|x| = m·2^q with an integer m. Of the digits of 2/π, in limbs of 32 bits, only those matter whose product with m·2^q is neither
+a multiple of 4 nor negligible. Their exact integer product with m has the quadrant in its first two bits, followed by the
+fraction, to 2⁻⁷⁰ in f32 and 2⁻¹³⁷ in f64. No float of these formats is closer to a multiple of π/2 than 2⁻³³ and 2⁻⁶².
+
+M. Payne and R. Hanek: Radian reduction for trigonometric functions. SIGNUM Newsletter 18 (1983).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, cast
+
+from dlc.ir import AffineMap, DenseIntOrFPElementsAttr, IndexType, VectorType, arith, f32, i32, i64, memref
+from dlc.passes.loops.formula import Bits, Float, fma, select
+from dlc.passes.structured import ConstantPool, OpBuilder
+
+# ⌊2/π · 2^1280⌋: enough for the greatest f64.
+TWO_OVER_PI = int(
+    "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e0"
+    "06492eea09d1921cfe1deb1cb129a73ee88235f52ebb4484e99c7026b45f7e413991d639835339f4"
+    "9c845f8bbdf9283b1ff897ffde05980fef2f118b5a0a6d1f6d367ecf27cb09b74f463f669e5fea2d"
+    "7527bac7ebe5f17b3d0739f78a5292ea6bfb5fb11f8d5d0856033046fc7b6babf0cfbc209af4361d",
+    16,
+)
+TWO_OVER_PI_BITS = 1280
+_LIMB_BITS = 32
+_LIMB_MASK = (1 << _LIMB_BITS) - 1
+
+
+def reduce(x: Float) -> tuple[Bits, Float]:
+    """Return n, of which only the low two bits are valid, and r with x = n·π/2 + r, |r| ≤ π/4; NaN for infinities.
+
+    For a scalar with |x| ≥ 2⁹ in f32 and 2²² in f64.
+    """
+    f = x.format
+    single = f.float_type == f32
+    bits = _zero_extend(abs(x).bits())
+    mantissa = (bits & ((1 << f.mantissa) - 1)) | (1 << f.mantissa)
+    # 2^(q − 2): whole turns are multiples of 4. A limb of zeros before the digits keeps the bit position non-negative.
+    first = f.bias + f.mantissa + 2 - _LIMB_BITS
+    position = bits.unsigned_shift(f.mantissa) - first
+    mantissa_limbs = [mantissa] if single else [mantissa & _LIMB_MASK, mantissa.unsigned_shift(_LIMB_BITS)]
+    count = 3 * len(mantissa_limbs)
+    digits = _load_limbs(position.unsigned_shift(5), count + 1, (2 * f.bias + 1 - first) // _LIMB_BITS)
+    shift = position & (_LIMB_BITS - 1)
+    # Shift within 64 bits, so that a shift by 0 needs no special case.
+    aligned = [(((a << _LIMB_BITS) | b) << shift).unsigned_shift(_LIMB_BITS) for a, b in pairwise(digits)]
+    limbs = _product(mantissa_limbs, aligned)
+    # As a signed integer this is the distance from the nearest multiple, which is the next quadrant's if it is negative.
+    fraction = (limbs[0] << _LIMB_BITS + 2) | (limbs[1] << 2) | limbs[2].unsigned_shift(_LIMB_BITS - 2)
+    n = limbs[0].unsigned_shift(_LIMB_BITS - 2) + fraction.unsigned_shift(63)
+    total = fraction.to_float()
+    rounding_error = (fraction - total.to_bits()).to_float()
+    if not single:
+        following_limbs = [((a << 2) & _LIMB_MASK) | b.unsigned_shift(_LIMB_BITS - 2) for a, b in pairwise(limbs[2:5])]
+        rounding_error = rounding_error + (
+            following_limbs[0].to_float() * 2.0**-_LIMB_BITS + following_limbs[1].to_float() * 2.0 ** (-2 * _LIMB_BITS)
+        )
+    high = total + rounding_error
+    low = (total - high) + rounding_error
+    high, low = (Float(x.builder, f, limb.value) for limb in (high, low))
+    # The high parts of both factors are so short that their product is exact, so that r is rounded once even without FMA.
+    bits, pi_2_head, pi_2_tail = x.by_format(
+        (12, 1.5703125, 0.00048382679489661926), (31, 1.5707963267341256, 6.077100506506192e-11)
+    )
+    unit = 2.0 ** (-2 * _LIMB_BITS)
+    head = (high.bits() & -(1 << bits)).as_float()
+    tail = (high - head) + low
+    r = fma(head, pi_2_head * unit, fma(head, pi_2_tail * unit, tail * ((pi_2_head + pi_2_tail) * unit)))
+    # x − x is 0, or NaN if x is not finite.
+    r = r + (x - x)
+    narrow, negative = _truncate(n, x), x < 0.0
+    return (0 - narrow).choose(negative, narrow), select(negative, -r, r)
+
+
+def _zero_extend(bits: Bits) -> Bits:
+    """Zero-extend bits to 64-bit integers."""
+    f = bits.format
+    if f.width == 64:
+        return bits
+    return Bits(bits.builder, replace(f, bits_type=i64), bits.builder.insert(arith.ExtUIOp, [bits.value], i64))
+
+
+def _truncate(wide: Bits, x: Float) -> Bits:
+    """Truncate 64-bit integers to the width of `x`."""
+    narrow = wide.value if x.format.width == 64 else x.builder.insert(arith.TruncIOp, [wide.value], i32)
+    return Bits(x.builder, x.format, narrow)
+
+
+def _load_limbs(first: Bits, count: int, greatest: int) -> list[Bits]:
+    """Load `count` limbs of 2/π from index `first` ≤ `greatest` on, from a local table."""
+    ends = range(TWO_OVER_PI_BITS, TWO_OVER_PI_BITS - _LIMB_BITS * (greatest + count), -_LIMB_BITS)
+    limb_values = [(TWO_OVER_PI >> end) & _LIMB_MASK if 0 <= end < TWO_OVER_PI_BITS else 0 for end in ends]
+    builder, t = first.builder, VectorType(i64, [len(limb_values)])
+    constants = ConstantPool(builder.constants.function)
+    ops = OpBuilder(constants, builder.block, builder.anchor.location, builder.anchor)
+    array = ops.alloca(i64, (len(limb_values),))
+    table = constants.get(DenseIntOrFPElementsAttr.from_list(cast(Any, t), limb_values), t)
+    ops.transfer_write(table, array, [0], AffineMap.identity(1))
+    start = builder.insert(arith.IndexCastOp, [first.value], IndexType())
+    positions = (ops.value(ops.add(start, k)) for k in range(count))
+    loads = (ops.op(memref.LoadOp.create(operands=[array, position], result_types=[i64])) for position in positions)
+    return [Bits(builder, first.format, word) for word in loads]
+
+
+def _product(mantissa_limbs: Sequence[Bits], factors: Sequence[Bits]) -> list[Bits]:
+    """Return the fractional limbs of (… + part₁·2³² + part₀) · 0.f₀f₁f₂…; a product, a limb and a carry fit 64 bits."""
+    total = [mantissa_limbs[0].constant(0)] * len(factors)
+    for k, limb in enumerate(mantissa_limbs):
+        carry = limb.constant(0)
+        for j in reversed(range(k, len(factors))):
+            sum = factors[j] * limb + total[j - k] + carry
+            total[j - k] = sum & _LIMB_MASK
+            carry = sum.unsigned_shift(_LIMB_BITS)
+    return total

@@ -1,0 +1,83 @@
+"""Views of buffers with named dimensions, and the ops that fill, copy and combine them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from dlc.ir import AffineDimExpr, AffineMap, ArrayAttr, Block, Operation, Region, SSAValue, linalg
+from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.tiling.loop_nests import NestStage, combiner_of
+from dlc.passes.types import iterator_types, map_attribute, memref_of, segments
+
+# A subview of a buffer, and the nest dimension of each of its axes.
+BufferView: TypeAlias = tuple[SSAValue, Sequence[int]]
+
+
+def slice_at(builder: OpBuilder, window: BufferView, d: int, index: Index) -> BufferView:
+    """Return the slice of a view at one index along a dimension that it may have."""
+    buffer, axes = window
+    if d not in axes:
+        return window
+    axis, shape = list(axes).index(d), memref_of(buffer).get_shape()
+    offsets: list[Index] = [index if k == axis else 0 for k in range(len(shape))]
+    sizes = [1 if k == axis else size for k, size in enumerate(shape)]
+    return builder.subview(buffer, offsets, sizes, [axis]), [a for a in axes if a != d]
+
+
+def combine(builder: OpBuilder, stage: NestStage, source: BufferView, target: BufferView) -> None:
+    """Combine partial results into others with the reduction's combiner: reduce the axes that only `source` has."""
+    combiner = combiner_of(stage)
+    assert combiner is not None
+    (partial, axes), (result, result_axes) = source, target
+    maps = [
+        AffineMap.identity(len(axes)),
+        AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in result_axes)),
+    ]
+    region = Region(Block(arg_types=[memref_of(partial).element_type] * 2))
+    block = region.block
+    value = combiner.clone(dict(zip(combiner.operands, block.args, strict=True)))
+    block.add_op(value)
+    block.add_op(linalg.YieldOp(value.results[0]))
+    generic(builder, [partial, result], maps, [d not in result_axes for d in axes], region)
+
+
+def copy(builder: OpBuilder, source: BufferView, target: BufferView) -> None:
+    """Copy a view into another one, whose axes are the same dimensions in some order."""
+    (read, axes), (written, written_axes) = source, target
+    t = memref_of(read).element_type
+    body = Block(arg_types=[t, t])
+    body.add_op(linalg.YieldOp(body.args[0]))
+    maps = [
+        AffineMap.identity(len(axes)),
+        AffineMap(len(axes), 0, tuple(AffineDimExpr(list(axes).index(d)) for d in written_axes)),
+    ]
+    generic(builder, [read, written], maps, [False] * len(axes), Region(body))
+
+
+def drop_unit_dims(builder: OpBuilder, view: SSAValue) -> SSAValue:
+    """Return a rank-reduced view without the dimensions of size 1."""
+    shape = memref_of(view).get_shape()
+    return builder.subview(view, [0] * len(shape), shape, [i for i, size in enumerate(shape) if size == 1])
+
+
+def fill(builder: OpBuilder, value: SSAValue, target: SSAValue) -> None:
+    body = Block(arg_types=[value.type, value.type])
+    body.add_op(linalg.YieldOp(body.args[0]))
+    builder.insert(linalg.FillOp.create(operands=[value, target], properties=segments(1, 1), regions=[Region(body)]))
+
+
+def generic(
+    builder: OpBuilder, operands: Sequence[SSAValue], maps: Sequence[AffineMap], reduced: Sequence[bool], region: Region
+) -> Operation:
+    return builder.insert(
+        linalg.GenericOp.create(
+            operands=operands,
+            properties={
+                "indexing_maps": ArrayAttr([map_attribute(m) for m in maps]),
+                "iterator_types": iterator_types(tuple(reduced)),
+                **segments(len(operands) - 1, 1),
+            },
+            regions=[region],
+        )
+    )

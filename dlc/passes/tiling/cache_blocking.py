@@ -1,0 +1,250 @@
+"""Cache blocking: a task's reduction runs block by block (kc); all register tiles use a block while it is in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from dlc.ir import SSAValue
+from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.tiling.buffer_views import BufferView, copy
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, steps
+from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest
+from dlc.passes.tiling.plan import TilePlan, leading_reduction
+from dlc.passes.tiling.prefetch import NextBlockPrefetcher
+from dlc.passes.tiling.structured_ops import operand_maps
+from dlc.passes.tiling.tile_body import LocalBuffer, TileBody, axis_range
+from dlc.passes.tiling.zero_blocks import NonzeroSpans, branch_unless_masked
+from dlc.passes.types import memref_of
+
+# Yields a builder and the ranges of each register tile of a macro tile.
+Tiles = Callable[[OpBuilder, Tile], Iterator[tuple[OpBuilder, Tile]]]
+# Contiguous elements of each lane that are transposed in registers at once.
+_TRANSPOSED_ELEMENTS = 8
+# f32 elements of a cache line; the maximum number of elements copied at once.
+_CACHE_LINE_ELEMENTS, _MAX_COPIED_ELEMENTS = 16, 64
+
+
+class TaskBuffers:
+    """The buffers of a task with `blocks` or `panels`: packed panels of operands, and accumulators that later stages read.
+
+    `sizes` are those of a full task; a task at the end of a ragged dimension, which has separate code, uses less of
+    them.
+    """
+
+    def __init__(self, nest: StaticLoopNest, plan: TilePlan, builder: OpBuilder, sizes: Mapping[int, int]) -> None:
+        reduction = leading_reduction(nest)
+        assert reduction is not None
+        self.reduction = reduction
+        self.panels = {k: _PackedPanel(nest, plan, reduction, k, {**sizes, **plan.macro_tile}, builder) for k in plan.panels}
+        self.sums: dict[SSAValue, LocalBuffer] = {}
+        root = reduction.output.root
+        if plan.blocks and root in nest.local_buffers():
+            dims = tuple(d for d in TileBody(nest, plan, {}).axes_of(root) if sizes[d] > 1)
+            buffer = builder.alloca(memref_of(root).element_type, tuple(sizes[d] for d in dims), root.name_hint)
+            self.sums[root] = LocalBuffer(buffer, dims, shared=True)
+
+
+class BlockedTask:
+    """One task of a plan with cache blocks or panels: fill accumulators, add block after block, run the epilogue.
+
+    Accumulators are stored in the destination, or in a buffer of the task if later stages transform them. With a single
+    block a register tile goes through all stages at once, and accumulators stay in registers.
+    """
+
+    def __init__(
+        self, nest: StaticLoopNest, plan: TilePlan, builder: OpBuilder, tile: Tile, tiles: Tiles, buffers: TaskBuffers
+    ) -> None:
+        self.nest = nest
+        self.plan = plan
+        self.builder = builder
+        self.tile = tile
+        self.tiles = tiles
+        self.reduction = buffers.reduction
+        self.panels = buffers.panels
+        # Operands packed for each macro tile; the others are packed once per block.
+        self.packed_per_part = [k for k, panel in self.panels.items() if plan.macro_tile.keys() & panel.shared]
+        self.packed_once = [k for k in self.panels if k not in self.packed_per_part]
+        self.sums = buffers.sums
+        self.prefetch = [NextBlockPrefetcher(nest, plan, self.reduction, k) for k in plan.prefetch]
+        self.spans = (
+            None
+            if plan.zero_trimmed_operand is None
+            else NonzeroSpans(self.reduction, plan.zero_trimmed_operand, plan, tile, builder)
+        )
+
+    def run(self) -> None:
+        if self.plan.blocks:
+            self.run_blocked()
+        else:
+            self.run_unblocked()
+
+    def run_unblocked(self) -> None:
+        """Run all stages on each register tile, with the whole reduction as one block."""
+        reduction_ranges = {d: IterationRange(0, self.nest.extents[d]) for d in self.reduction.reductions}
+        for body_builder, tile_body in self.packed_tile_bodies(self.builder, reduction_ranges):
+            tile_body.run(
+                body_builder
+                if self.plan.mask_operand is None
+                else branch_unless_masked(body_builder, tile_body, self.plan.mask_operand)
+            )
+
+    def find_spans(self, builder: OpBuilder, block: Tile) -> None:
+        """Find the nonzero spans of a block, if the plan trims zeros."""
+        if self.spans is not None:
+            self.spans.find_spans(
+                builder, block[self.spans.reduced], lambda part: self.tile_body({**self.tile, **part}, self.packed_once)
+            )
+
+    def run_blocked(self) -> None:
+        """Initialize the accumulators, add all blocks, then run the following stages."""
+        init_stage, _, *following_stages = self.nest.stages
+        for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}):
+            tile_body.stages(body_builder, [init_stage], tile_body.tile)
+        self.blocks(self.builder, [d for d in self.reduction.dims if d in self.reduction.reductions], {})
+        for body_builder, tile_body in self.tile_bodies(self.builder, self.tile, {}) if following_stages else ():
+            for other in tile_body.local_roots():
+                if other not in self.sums:
+                    tile_body.make_local(body_builder, other, {d: r.size for d, r in tile_body.tile.items()})
+            tile_body.stages(body_builder, following_stages, tile_body.tile)
+
+    def blocks(self, builder: OpBuilder, dims: Sequence[int], block: Tile) -> None:
+        """Loop over the blocks of the reduction, dimension by dimension."""
+        if dims:
+            d, *inner_dims = dims
+            extent = self.nest.extents[d]
+            for body_builder, step_range in steps(builder, IterationRange(0, extent), self.plan.blocks.get(d, extent), f"k{d}"):
+                self.blocks(body_builder, inner_dims, {**block, d: IterationRange(step_range.offset, step_range.size)})
+            return
+        stage = self.reduction
+        for body_builder, tile_body in self.packed_tile_bodies(builder, block):
+            tile_body.stage(
+                body_builder.with_location(stage.op.location), stage, {d: tile_body.tile[d] for d in stage.dims if d >= 0}
+            )
+
+    def packed_tile_bodies(self, builder: OpBuilder, block: Tile) -> Iterator[tuple[OpBuilder, TileBody]]:
+        """Yield each register tile of the task for one block, after packing and prefetching the operands it reads."""
+        for k in self.packed_once:
+            self.panels[k].pack(builder, self.tile, block)
+        self.find_spans(builder, block)
+        for macro_builder, tile in self.parts(builder, self.tile, [d for d in self.plan.order if d in self.plan.macro_tile]):
+            for k in self.packed_per_part:
+                self.panels[k].pack(macro_builder, tile, block)
+            for tile_builder, tile_body in self.tile_bodies(macro_builder, tile, block):
+                for operand in self.prefetch:
+                    operand.prefetch_share(tile_builder, tile, tile_body.tile, block)
+                yield tile_builder, tile_body
+
+    def parts(self, builder: OpBuilder, tile: Tile, dims: Sequence[int]) -> Iterator[tuple[OpBuilder, Tile]]:
+        """Yield the macro tiles of the task, which go through a block one after the other."""
+        if not dims:
+            yield builder, tile
+            return
+        d, *inner_dims = dims
+        for body_builder, step_range in steps(builder, tile[d], self.plan.macro_tile[d], f"p{d}"):
+            yield from self.parts(body_builder, {**tile, d: step_range}, inner_dims)
+
+    def tile_bodies(self, builder: OpBuilder, tile: Tile, block: Tile) -> Iterator[tuple[OpBuilder, TileBody]]:
+        """Yield each register tile of a macro tile, with its range of the reduced dimensions."""
+        for body_builder, ranges in self.tiles(builder, tile):
+            tile_body = self.tile_body(
+                {**{d: IterationRange(r.offset, r.size, 0, r.tile_offset) for d, r in ranges.items()}, **block}, self.panels
+            )
+            if self.spans is not None and block:
+                tile_body.spans = self.spans.of(body_builder, tile_body.tile)
+            yield body_builder, tile_body
+
+    def tile_body(self, tile: Tile, copied: Collection[int]) -> TileBody:
+        """Return the body of a register tile that reads the operands `copied` from their panels."""
+        tile_body = TileBody(self.nest, self.plan, tile)
+        tile_body.local_buffers |= self.sums
+        tile_body.copies |= {(self.reduction.op, k): self.panels[k].window for k in copied}
+        return tile_body
+
+
+class _PackedPanel:
+    """A task's packed copy of an operand's block, in reading order: [tile, reduced, position in the tile]."""
+
+    def __init__(
+        self, nest: StaticLoopNest, plan: TilePlan, stage: NestStage, k: int, sizes: Mapping[int, int], builder: OpBuilder
+    ) -> None:
+        self.plan = plan
+        self.stage = stage
+        self.k = k
+        self.source = stage.op.operands[k]
+        full_ranges = {d: IterationRange(0, e) for d, e in nest.extents.items()}
+        self.axes = [axis_range(None, e, stage.dims, full_ranges)[0] for e in operand_maps(stage.op)[k].results]
+        access = stage.accesses[k]
+        assert access is not None
+        self.shared = [d for d in self.axes if d not in stage.reductions]
+        self.reduced = [d for d in stage.dims if d in self.axes and d in stage.reductions]
+        # The reduced dimension that is contiguous in memory, if the lanes are not.
+        contiguous = [d for d in self.reduced if access.stride(d) == 1]
+        self.transposed_dim = contiguous[0] if contiguous else None
+        # Operands read as vectors are packed as wide as a tile. Operands that are broadcast element by element keep their
+        # rows, padded to an odd number of cache lines: along the reduction, or all in one panel.
+        has_lanes = any(stage.output.stride(d) == 1 for d in self.shared)
+        self.in_rows = self.transposed_dim is not None and not has_lanes
+        row = next((d for d in self.axes if access.stride(d) == 1 and not has_lanes), None)
+        self.sizes = {d: sizes[d] for d in self.shared}
+        self.widths = {d: 1 if self.in_rows else sizes[d] if d == row else plan.tile(d) for d in self.shared}
+        reduced = {d: plan.blocks.get(d, nest.extents[d]) for d in self.reduced}
+        shape = (
+            *(-(-sizes[d] // self.widths[d]) for d in self.shared),
+            *(_odd_number_of_lines(size) if d == row else size for d, size in reduced.items()),
+            *(_odd_number_of_lines(self.widths[d]) if d == row else self.widths[d] for d in self.shared),
+        )
+        self.buffer = builder.alloca(memref_of(self.source).element_type, shape, "panel")
+        # The offset in the task of the packed macro tile.
+        self.origin: Mapping[int, Index] = {}
+
+    def pack(self, builder: OpBuilder, tile: Tile, block: Tile) -> None:
+        """Pack the part of a block that a macro tile needs, in memory order unless lanes are transposed."""
+        self.origin = {d: tile[d].tile_offset for d in self.shared}
+        dims = [*self.reduced, *self.shared] if self.transposed_dim is None else [*self.shared, *self.reduced]
+        self._pack(builder, {**tile, **block}, {}, dims)
+
+    def _pack(self, builder: OpBuilder, whole: Tile, part: Tile, dims: Sequence[int]) -> None:
+        if dims:
+            d, *inner_dims = dims
+            transposed_step = (
+                (_MAX_COPIED_ELEMENTS if self.in_rows else _TRANSPOSED_ELEMENTS) if d == self.transposed_dim else 1
+            )
+            step = min(self.widths[d], _MAX_COPIED_ELEMENTS) if d in self.shared else transposed_step
+            block_range = whole[d]
+            for body_builder, step_range in steps(
+                builder, IterationRange(block_range.offset, block_range.size), min(step, block_range.size), f"c{d}"
+            ):
+                self._pack(body_builder, whole, {**part, d: step_range}, inner_dims)
+            return
+        axis_ranges = [(d, part[d]) for d in self.axes]
+        offsets, sizes = [r.offset for _, r in axis_ranges], [r.size for _, r in axis_ranges]
+        drop = [i for i, size in enumerate(sizes) if size == 1]
+        source = builder.subview(self.source, offsets, sizes, drop), [d for d, r in axis_ranges if r.size > 1]
+        copy(builder, source, self._window(builder, {d: (r.tile_offset, r.size) for d, r in part.items()}))
+
+    def window(self, builder: OpBuilder, tile: Tile) -> BufferView:
+        """Return the view of the panel that a register tile, or part of its reduction, reads."""
+        ranges = {d: (builder.subtract(tile[d].group_offset, self.origin[d]), tile[d].size) for d in self.shared}
+        return self._window(builder, ranges | {d: (tile[d].tile_offset, tile[d].size) for d in self.reduced})
+
+    def _window(self, builder: OpBuilder, ranges: dict[int, tuple[Index, int]]) -> BufferView:
+        panels: list[tuple[Index, int]] = []
+        interior: list[tuple[Index, int]] = []
+        for d in self.shared:
+            start, size = ranges[d]
+            width = self.widths[d]
+            is_single_panel = width == self.sizes[d]
+            panels.append((start, size) if width == 1 else (0 if is_single_panel else builder.floordiv(start, width), 1))
+            interior.append((0, 1) if width == 1 else (start if is_single_panel else 0, size))
+        axis_ranges = [*panels, *(ranges[d] for d in self.reduced), *interior]
+        dims = [*self.shared, *self.reduced, *self.shared]
+        drop = [i for i, (_, size) in enumerate(axis_ranges) if size == 1]
+        view = builder.subview(self.buffer, [o for o, _ in axis_ranges], [size for _, size in axis_ranges], drop)
+        return view, [d for d, (_, size) in zip(dims, axis_ranges, strict=True) if size > 1]
+
+
+def _odd_number_of_lines(size: int) -> int:
+    """Pad a row to an odd number of cache lines, so that adjacent rows map to different cache sets."""
+    return (
+        size + _CACHE_LINE_ELEMENTS + -size % _CACHE_LINE_ELEMENTS + (size // _CACHE_LINE_ELEMENTS % 2) * _CACHE_LINE_ELEMENTS
+    )

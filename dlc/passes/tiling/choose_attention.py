@@ -1,0 +1,233 @@
+"""Choose the plan of an attention kernel, softmax(QKᵀ)·V.
+
+The nest has two contractions; the second one reduces the lanes of the first.
+
+The scores of some rows, and the weights computed from them, stay in a cache: as many rows as it holds, several
+register tiles, so that each panel of an operand serves all of them while it is in the L1 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from dlc.ir import BlockArgument, SSAValue, linalg
+from dlc.passes.tiling.loop_nests import MaskedSelect, NestStage, StaticLoopNest, can_split, find_masked_select
+from dlc.passes.tiling.masked_softmax import has_zero_masked_weights
+from dlc.passes.tiling.online_softmax import match_online_softmax
+from dlc.passes.tiling.plan import FusedLoop
+from dlc.target import Target
+
+# Maximum width of a register tile's rows, in vectors.
+_MAX_PANEL_VECTORS = 2
+# Registers per vector of a transcendental function, with its share of the constants.
+_REGISTERS_PER_FORMULA_VECTOR = 8
+# With this many rows a register tile hides the latency of loading an operand from the L2 cache.
+_MIN_LATENCY_HIDING_ROWS = 8
+
+
+@dataclass(frozen=True)
+class AttentionStages:
+    """The two contractions of attention, by position: `second` reduces `key_dim` and has its lanes along `value_dim`.
+
+    The lanes of `first` are along `key_dim`, or along the query rows if it `is_transposed`.
+    """
+
+    first: int
+    second: int
+    key_dim: int
+    value_dim: int
+    is_transposed: bool
+
+
+def match_attention(nest: StaticLoopNest) -> AttentionStages | None:
+    """Return the two contractions of attention, or None.
+
+    A reduction of the first one's result, such as a row maximum, must be between them.
+    """
+    contractions = [k for k, s in enumerate(nest.stages) if s.is_contraction]
+    if len(contractions) != 2 or nest.dynamic_dims:
+        return None
+    a, b = contractions
+    first, second = nest.stages[a], nest.stages[b]
+    key = next((d for d in second.reductions if first.output.uses(d)), None)
+    lane = next((d for d in first.dims if first.output.stride(d) == 1), None)
+    value_dim = next((d for d in second.dims if second.output.stride(d) == 1), None)
+    reductions_between = [s for s in nest.stages[a + 1 : b] if key in s.reductions]
+    if key is None or lane not in (key, *nest.shared) or value_dim is None or not reductions_between:
+        return None
+    return AttentionStages(a, b, key, value_dim, lane != key) if all(can_split(s, nest) for s in reductions_between) else None
+
+
+@dataclass(frozen=True)
+class AttentionChooser:
+    """Choose the fused loops over tiles of `rows` rows of dimension `row`, in vectors of `lanes` elements.
+
+    Masked scores are not computed, nor products with zero weights, unless sums must be `exact` (0·∞ is NaN). Long rows
+    go through key blocks with an online softmax.
+    """
+
+    nest: StaticLoopNest
+    target: Target
+    attention: AttentionStages
+    row: int
+    rows: int
+    lanes: int
+    exact: bool = False
+
+    def online_softmax(self) -> tuple[int, int] | None:
+        """Return the dimension and size of the key blocks if a cache cannot hold the rows of a few tiles; else None.
+
+        Blocks are as long as the cache holds; or short, with many rows, so that keys and values are read from memory less
+        often, unless each row has its own mask row. A divisor of the extent is preferred: it needs no remainder code.
+        """
+        lane, costs = self.attention.key_dim, self.target.costs
+        extent, resident = self.nest.extents[lane], costs.max_row_elements // self._rows_sharing_reads()
+        if extent <= resident or match_online_softmax(self.nest, lane) is None:
+            return None
+        max_size, period = resident if self.reads_mask else 2 * costs.block_steps, self.nest.panel_sizes.get(lane, self.lanes)
+        sizes = range(max(max_size - max_size % period, period), max_size // 2, -period)
+        return lane, next((size for size in sizes if extent % size == 0), sizes[0])
+
+    def _rows_sharing_reads(self) -> int:
+        """Return the number of rows that a cache should hold whole, so that they share keys and values."""
+        return self.target.costs.row_tiles * self.rows
+
+    @cached_property
+    def resident_row_elements(self) -> int:
+        """The elements of a row whose weights are computed at once: the row, or a key block."""
+        online_softmax = self.online_softmax()
+        return self.nest.extents[self.attention.key_dim] if online_softmax is None else online_softmax[1]
+
+    @cached_property
+    def is_masked(self) -> bool:
+        """Return whether a mask selects the valid scores."""
+        return self._masked_select is not None
+
+    @cached_property
+    def reads_mask(self) -> bool:
+        """Return whether each row reads its own mask row; a mask computed from indices costs no reads."""
+        if self._masked_select is None:
+            return False
+        stage, choice = self._masked_select
+        read = [stage.accesses[c.index] for c in choice.conditions if isinstance(c, BlockArgument)]
+        return any(a is not None and a.uses(self.row) for a in read)
+
+    @cached_property
+    def _masked_select(self) -> tuple[NestStage, MaskedSelect] | None:
+        """The stage that selects between scores and the masked value, and its select."""
+        first, last = next((a, b) for a, b in self._fusable_stage_runs(self.attention.key_dim) if a <= self.attention.first < b)
+        return find_masked_select(self.nest.stages[first:last])
+
+    def height(self) -> int:
+        """Return the rows of a task's tile: the number of register tiles whose weights fit a cache.
+
+        With key blocks, the cache must also hold their keys and values.
+        """
+        costs, extents = self.target.costs, self.nest.extents
+        if self.reads_mask or self.online_softmax() is None:
+            shared = 1 if self._is_single_tile_enough() else costs.row_tiles
+            max_tiles = min(max(1, costs.max_row_elements // (self.resident_row_elements * self.rows)), shared)
+        else:
+            max_tiles = max(1, costs.max_row_elements // (2 * self.resident_row_elements * self.rows))
+        tiles = -(-extents[self.row] // self.rows)
+        parts = -(-tiles // max_tiles)
+        return min(extents[self.row], -(-tiles // parts) * self.rows)
+
+    def _is_single_tile_enough(self) -> bool:
+        """Return whether a register tile needs no other tiles to share its reads.
+
+        It has enough rows, and the L2 cache holds all that the rows of one product read, such as a head's keys and values.
+        """
+        stages, extents = (self.nest.stages[k] for k in (self.attention.first, self.attention.second)), self.nest.extents
+        read = (
+            stage.reductions | {lane}
+            for stage, lane in zip(stages, (self.attention.key_dim, self.attention.value_dim), strict=True)
+        )
+        fits_l2 = sum(prod(extents[d] for d in dims) for dims in read) <= self.target.costs.block_elements
+        return fits_l2 and self.rows >= _MIN_LATENCY_HIDING_ROWS
+
+    def fused_loops(self) -> Iterator[FusedLoop]:
+        """Return the fused loops; they end at the last unmasked key if masked scores provably get zero weight."""
+        fused_loops = list(self._fused_loops())
+        size, lane = self._key_block(), self.attention.key_dim
+        steps = [step for fused_loop in fused_loops for d, step in fused_loop.steps if d == lane]
+        if (
+            self._masked_select is None
+            or self.exact
+            or self.resident_row_elements <= size
+            or any(size % step for step in steps)
+        ):
+            return iter(fused_loops)
+        stages = self.nest.stages[self.nest.stages.index(self._masked_select[0]) : self.attention.second]
+        if not has_zero_masked_weights(stages, self.nest.stages[self.attention.second], lane):
+            return iter(fused_loops)
+        return (replace(s, unmasked=(lane, size)) for s in fused_loops)
+
+    def _key_block(self) -> int:
+        """Return the keys per step of the second contraction: fewer with a mask, so that more blocks can be skipped."""
+        parts = 1 if not self.is_masked else 4 if self._is_single_tile_enough() else 2
+        return min(self.target.costs.block_steps // parts, self.resident_row_elements)
+
+    def _fused_loops(self) -> Iterator[FusedLoop]:
+        second, value_dim = self.attention.second, self.attention.value_dim
+        yield from self._loops_before_product(self.attention.key_dim)
+        columns, wide = self._panel(value_dim, _MAX_PANEL_VECTORS), self._row_vector_elements(value_dim)
+        yield FusedLoop(second - 1, second, ((self.row, 1), (value_dim, wide)))
+        steps = (self.attention.key_dim, self._key_block()), (value_dim, columns), (self.row, self.rows)
+        yield FusedLoop(second, second + 1, steps, skips=self.is_masked and not self.exact)
+        if second + 1 < len(self.nest.stages):
+            yield FusedLoop(second + 1, len(self.nest.stages), ((self.row, 1), (value_dim, wide)))
+
+    def _loops_before_product(self, dim: int) -> Iterator[FusedLoop]:
+        """Yield the fused loops of the stages before the second contraction along a dimension."""
+        for first, last in self._fusable_stage_runs(dim):
+            run = self.nest.stages[first:last]
+            skips = any(s.is_contraction for s in run) and find_masked_select(run) is not None
+            yield FusedLoop(first, last, self._steps(dim, run), skips=skips)
+
+    def _fusable_stage_runs(self, dim: int) -> Iterator[tuple[int, int]]:
+        """Yield (first, end) of the longest runs of stages that can share a loop along a dimension.
+
+        A stage that needs the complete result of a reduction along it begins another loop.
+        """
+        stages, last = self.nest.stages, self.attention.second - 1
+        needed_whole: set[SSAValue] = set()
+        begin = 0
+        for k in range(last + 1):
+            stage = stages[k]
+            is_outside = dim not in stage.dims and not (
+                isinstance(stage.op, linalg.FillOp) and self._can_share_loop(stages[begin:k])
+            )
+            if k == last or is_outside or any(a.root in needed_whole for a in stage.inputs):
+                if begin < k:
+                    yield begin, k
+                is_separate = is_outside and not isinstance(stage.op, linalg.FillOp)
+                begin = k + is_separate
+                needed_whole.clear()
+            if dim in stage.reductions:
+                needed_whole.add(stage.output.root)
+
+    def _can_share_loop(self, stages: Sequence[NestStage]) -> bool:
+        """Return whether a fill may share the loop of a contraction, without spilling its register tiles."""
+        return not any(s.is_contraction for s in stages)
+
+    def _steps(self, dim: int, stages: Sequence[NestStage]) -> tuple[tuple[int, int], ...]:
+        if any(s.is_contraction for s in stages):
+            return (dim, self._panel(dim, _MAX_PANEL_VECTORS)), (self.row, self.rows)
+        return (self.row, 1), (dim, self._row_vector_elements(dim, any(s.has_transcendental_math for s in stages)))
+
+    def _panel(self, d: int, vectors: int) -> int:
+        """Return the number of lanes computed at once, within one panel if an operand is packed."""
+        max_width = min(vectors * self.lanes, self.nest.extents[d])
+        period = self.nest.panel_sizes.get(d, max_width)
+        return next(size for size in range(min(max_width, period), 0, -1) if period % size == 0)
+
+    def _row_vector_elements(self, d: int, is_long_formula: bool = False) -> int:
+        """Return the number of elements of a row computed at once; long formulas also need registers for constants."""
+        max_vectors = (
+            self.target.vector_registers // _REGISTERS_PER_FORMULA_VECTOR if is_long_formula else self.target.costs.vectors
+        )
+        return min(max_vectors * self.lanes, self.nest.extents[d])

@@ -1,0 +1,337 @@
+"""Choose a tile plan on a device with work-groups (GPU).
+
+The rules follow published GPU practice, with constants measured on an H100 and an H200: adjacent items access
+adjacent memory, four elements at a time; a contraction keeps a tile of accumulators in each item's registers and
+reads operands from local memory; reductions along contiguous memory are computed cooperatively by several items;
+and there should be enough items to occupy the whole device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.passes.tiling.affine_access import AffineAccess
+from dlc.passes.tiling.choose_matrix_unit_tiles import choose_matrix_unit_tiles
+from dlc.passes.tiling.contraction_cost import cost_of_contraction
+from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, can_split, lane_dim
+from dlc.passes.tiling.plan import TilePlan, divisor_tile, fitting_tile, promoted_stage, vector_divisor_tile
+from dlc.passes.types import memref_of
+from dlc.target import Target, WorkGroups
+
+# The smallest group that amortizes its launch, in items; group sizes are multiples of it.
+_MIN_GROUP_ITEMS = 32
+# Elements that an item loads at once along contiguous memory.
+_VECTOR_ELEMENTS = 4
+# Adjacent items whose loads cover one memory line.
+_ITEMS_PER_MEMORY_LINE = 8
+# The shortest reduction that is worth cooperating items, in steps; items of a group of cooperating items; groups that are
+# resident on a compute unit at once.
+_MIN_COOPERATIVE_STEPS = 64
+_COOPERATIVE_GROUP_ITEMS = 128
+_RESIDENT_GROUPS_PER_UNIT = 4
+# Candidate register tiles of a contraction (rows, columns), and items of a group along both.
+_REGISTER_TILES = ((8, 8), (8, 4), (4, 8), (4, 4), (2, 4), (1, 4))
+_GROUP_SHAPES = ((16, 16), (8, 16), (16, 8), (8, 8), (4, 16), (4, 8))
+# Rows of an item that share the weights of a sliding window.
+_WINDOW_ROWS_PER_ITEM = (4, 2)
+# Elements that a cooperating item may keep in private memory.
+_MAX_PRIVATE_ELEMENTS = 64
+# Steps of a reduction whose operands are in local memory at a time.
+_REDUCTION_CHUNK_STEPS = (8, 16, 32)
+# Unrolled multiply-adds of an item per chunk; more of them were slower on the measured GPUs.
+_MAX_UNROLLED_MULTIPLY_ADDS = 1024
+# Matrix rows per cooperating item that make it worth its cost.
+_MIN_MATRIX_ROWS_PER_ITEM = 8
+# The group limits for a naive plan if the target defines none.
+_DEFAULT_GROUPS = WorkGroups(64, 0)
+
+
+def choose_group_tiles(nest: StaticLoopNest, target: Target) -> TilePlan:
+    """Return the plan for a nest on a target with work-groups."""
+    assert target.groups is not None
+    return choose_matrix_unit_tiles(nest, target) or _GroupTileChooser(nest, target, target.groups).plan()
+
+
+def naive_group_tiles(nest: StaticLoopNest, target: Target) -> TilePlan:
+    """Return the plan without tiles: one item per element of the result."""
+    return _GroupTileChooser(nest, target, target.groups or _DEFAULT_GROUPS).naive()
+
+
+@dataclass(frozen=True)
+class _GroupTileChooser:
+    nest: StaticLoopNest
+    target: Target
+    groups: WorkGroups
+
+    def plan(self) -> TilePlan:
+        """Return the plan for the nest: contraction, cooperative reduction or elementwise."""
+        nest = self.nest
+        if any(s.has_indirect_loads for s in nest.stages):
+            return self.naive()
+        contraction = next((s for s in nest.stages if s.is_contraction), None)
+        if contraction is not None and (tiled := self.contraction(contraction)) is not None:
+            return tiled
+        return self.cooperative_plan() or self.elementwise()
+
+    @property
+    def resident_items(self) -> int:
+        """Return the number of items that occupy the whole device."""
+        return _RESIDENT_GROUPS_PER_UNIT * self.groups.units * self.groups.items
+
+    @property
+    def few_rows(self) -> int:
+        """Return the number of contraction rows up to which sharing the other operand does not pay."""
+        return self.target.costs.groups.few_rows
+
+    # Components of a plan
+
+    def steps(self, d: int, tile: int = 1) -> int:
+        return -(-self.nest.extents[d] // tile)
+
+    def fitting(self, d: int, wanted: int) -> int:
+        """Return the largest legal tile up to `wanted`; 1 for a dynamic dimension, of which an item has at most one index."""
+        return fitting_tile(self.nest, d, 1 if d in self.nest.dynamic_dims else wanted)
+
+    def innermost_first(self, dims: Sequence[int]) -> list[int]:
+        """Sort dimensions by their stride in the nest's output, contiguous ones first."""
+        stage = self.nest.stages[-1]
+        return sorted(dims, key=lambda d: stage.output.stride(d) or 1 << 62)
+
+    def assign_items(self, dims: Sequence[int], register: dict[int, int], limit: int) -> dict[int, int]:
+        """Assign up to `limit` items to dimensions, the first ones first, so that equal shares cover each.
+
+        The result is ordered from the outermost dimension to the innermost.
+        """
+        items: dict[int, int] = {}
+        for d in dims:
+            steps = self.steps(d, register.get(d, 1))
+            items[d] = -(-steps // -(-steps // max(1, limit)))
+            limit //= items[d]
+        return {d: n for d, n in reversed(items.items()) if n > 1}
+
+    def with_grid(self, plan: TilePlan) -> TilePlan:
+        """Return the plan with a grid: one group for each part that its items cover at once."""
+        order = tuple(reversed(self.innermost_first(self.nest.shared)))
+        grid = {
+            d: plan.group_tile(d) if d in self.nest.dynamic_dims else min(plan.group_tile(d), self.nest.extents[d])
+            for d in order
+        }
+        return replace(plan, grid=grid, order=order)
+
+    def max_group_items(self, num_tiles: int) -> int:
+        """Return the maximum items per group so that every compute unit gets work, in multiples of the smallest group."""
+        tiles_per_unit = num_tiles // self.groups.units
+        return min(self.groups.items, max(_MIN_GROUP_ITEMS, tiles_per_unit - tiles_per_unit % _MIN_GROUP_ITEMS))
+
+    # Plans
+
+    def naive(self) -> TilePlan:
+        items = self.assign_items(self.innermost_first(self.nest.shared), {}, self.max_group_items(1 << 30))
+        unit_sizes = {d: 1 for d in self.nest.extents if d not in self.nest.shared}
+        return self.with_grid(TilePlan(items=items, chunks={d: 1 for d in unit_sizes if not self.is_reduced(d)}))
+
+    def elementwise(self) -> TilePlan:
+        """Return a plan with a few contiguous elements per item; a small square tile if an operand is transposed."""
+        nest = self.nest
+        shared = self.innermost_first(nest.shared)
+        lane = lane_dim(nest, nest.stages[-1])
+        register: dict[int, int] = {}
+        if lane in shared:
+            register[lane] = self.fitting(lane, _VECTOR_ELEMENTS)
+            shared.sort(key=lambda d: d != lane)
+        transposed_dims = [d for s in nest.stages for a in s.inputs for d in shared if d != lane and a.stride(d) == 1]
+        max_group_items = self.max_group_items(prod(self.steps(d, register.get(d, 1)) for d in shared))
+        if lane in shared and transposed_dims:
+            transposed_dim = transposed_dims[0]
+            register[transposed_dim] = self.fitting(transposed_dim, _VECTOR_ELEMENTS)
+            lane_items = self.assign_items([lane], register, max(1, int(max_group_items**0.5)))
+            shared.remove(lane)
+            shared.sort(key=lambda d: d != transposed_dim)
+            items = {**self.assign_items(shared, register, max_group_items // lane_items.get(lane, 1)), **lane_items}
+        else:
+            register |= self.window_rows_per_item(lane, register)
+            items = self.assign_items(shared, register, max_group_items)
+        return self.with_grid(TilePlan(register=register, items=items, chunks=self.chunks(())))
+
+    def window_rows_per_item(self, lane: int | None, register: dict[int, int]) -> dict[int, int]:
+        """Return a few output rows per item that share the weights of a sliding window, if enough items remain."""
+        nest = self.nest
+        shared = [d for d in self.innermost_first(nest.shared) if d != lane and d not in nest.dynamic_dims]
+        shared_dims = (d for d in shared if any(not a.uses(d) for s in nest.stages if s.reductions for a in s.inputs))
+        d = next(shared_dims, None)
+        if d is None:
+            return {}
+        tiles_per_item = prod(self.steps(x, register.get(x, 1)) for x in nest.shared)
+        candidates = (
+            n
+            for n in _WINDOW_ROWS_PER_ITEM
+            if nest.extents[d] % n == 0 and self.fitting(d, n) == n and tiles_per_item // n >= self.resident_items
+        )
+        n = next(candidates, None)
+        return {d: n} if n is not None else {}
+
+    def chunks(self, cooperative: Sequence[int]) -> dict[int, int]:
+        """Return the steps along the dimensions of single stages."""
+        chunks: dict[int, int] = {}
+        for stage in self.nest.stages:
+            for d in stage.dims:
+                contiguous = any(a.stride(d) == 1 for a in (*stage.inputs, stage.output))
+                if d not in self.nest.shared and (d in cooperative or not self.is_reduced(d)):
+                    lanes = (
+                        1 if d in cooperative and d in self.nest.dynamic_dims else min(self.nest.extents[d], _VECTOR_ELEMENTS)
+                    )
+                    chunks[d] = max(chunks.get(d, 1), lanes if contiguous else 1)
+        return chunks
+
+    def is_reduced(self, d: int) -> bool:
+        return any(d in s.reductions for s in self.nest.stages)
+
+    def cooperative_plan(self) -> TilePlan | None:
+        """Return a plan in which several items share each row, for long rows or few rows; None if it does not pay."""
+        nest = self.nest
+        dims = self.cooperative_dims()
+        if not dims:
+            return None
+        shared = self.innermost_first(nest.shared)
+        # The largest input decides which items are adjacent.
+        read = max((a for s in nest.stages if s.reductions for a in s.inputs), key=lambda a: self.size(a), default=None)
+        lane = next((d for d in shared if read is not None and read.stride(d) == 1), None)
+        register = {lane: self.fitting(lane, _VECTOR_ELEMENTS)} if lane is not None else {}
+        # A few rows that share the largest input are kept in registers.
+        row_dims = [d for d in shared if read is not None and not read.uses(d) and nest.extents[d] <= self.few_rows]
+        register |= {d: self.fitting(d, nest.extents[d]) for d in row_dims}
+        rows = prod(self.steps(d, register.get(d, 1)) for d in shared)
+        # If the reduction is contiguous, adjacent items coalesce their loads only when they cooperate on it.
+        min_steps = 2 * _ITEMS_PER_MEMORY_LINE if lane is None else _MIN_COOPERATIVE_STEPS
+        if nest.extents[dims[0]] < min_steps or (lane is not None and rows >= self.resident_items):
+            return None
+        # Enough items to occupy the device, and for adjacent items to read whole memory lines.
+        lane_items = min(self.steps(lane, register[lane]), _ITEMS_PER_MEMORY_LINE) if lane is not None else 1
+        private_elements = max(nest.extents[d] if self.is_kept_per_item(d) else 1 for d in dims)
+        wanted_items = min(
+            max(
+                self.resident_items // rows,
+                private_elements // _MAX_PRIVATE_ELEMENTS,
+                2 * _ITEMS_PER_MEMORY_LINE if lane is None else 1,
+            ),
+            self.groups.max_cooperating_items // lane_items,
+        )
+        chunks = self.chunks(dims)
+        num_chunks = max(self.steps(d, chunks.get(d, 1)) for d in dims)
+        if lane is not None:
+            # The reduction is strided: an item iterates over rows.
+            chunks |= dict.fromkeys(dims, 1)
+            num_chunks = max(2 * _ITEMS_PER_MEMORY_LINE, nest.extents[dims[0]] // _MIN_MATRIX_ROWS_PER_ITEM)
+        cooperating = 1 << (max(1, min(wanted_items, num_chunks)).bit_length() - 1)
+        while cooperating > 1:
+            max_group_items = max(lane_items, min(self.groups.items, _COOPERATIVE_GROUP_ITEMS) // cooperating)
+            items = self.assign_items(shared, register, max_group_items)
+            private_items = {d: cooperating for d in dims}
+            # Items that access adjacent memory are adjacent in the group.
+            items = {**items, **private_items} if lane is None else {**private_items, **items}
+            plan = self.with_grid(TilePlan(register=register, chunks=chunks, items=items))
+            if self.cooperative_local_bytes(plan) <= self.groups.local_bytes:
+                return plan
+            cooperating //= 2
+        return None
+
+    def is_kept_per_item(self, d: int) -> bool:
+        """Return whether an item keeps its results along a dimension for a later stage."""
+        roots = self.nest.local_buffers()
+        return any(s.output.root in roots and s.output.uses(d) for s in self.nest.stages)
+
+    def cooperative_local_bytes(self, plan: TilePlan) -> int:
+        """Return the local memory, in bytes, of the results that cooperating items exchange."""
+        nest, cooperative = self.nest, plan.cooperative_dims(self.nest)
+        sizes = {d: plan.group_tile(d) if d in plan.order else extent for d, extent in nest.extents.items()}
+        total = 0
+        for stage in nest.stages:
+            if not any(stage.output.uses(d) for d in cooperative):
+                elements = prod(sizes[t.iterator] for t in stage.output.terms)
+                copies = 1 + (plan.num_cooperating_items(nest) if stage.reductions.intersection(cooperative) else 0)
+                total += copies * elements * numpy_dtype(memref_of(stage.op.operands[-1]).element_type).itemsize
+        return total
+
+    def size(self, a: AffineAccess) -> int:
+        """Return the number of elements that an access touches."""
+        return prod(self.nest.extents[d] for d in {t.iterator for t in a.terms})
+
+    def cooperative_dims(self) -> list[int]:
+        """Return for each stage one private dimension that items can share, the longest first.
+
+        Empty if a reduction has none.
+        """
+        nest = self.nest
+        scatter_dims = {s.scatter_dim for s in nest.stages}
+        private_dims = [d for d in nest.extents if d not in nest.shared and d not in scatter_dims]
+        chosen: list[int] = []
+        covered_stages: set[int] = set()
+        for d in sorted(private_dims, key=lambda d: -nest.extents[d]):
+            stages = {k for k, s in enumerate(nest.stages) if d in s.dims}
+            if not stages & covered_stages and all(can_split(s, nest) for s in nest.stages if d in s.reductions):
+                chosen.append(d)
+                covered_stages |= stages
+        splits = all(set(chosen) & set(s.reductions) for s in nest.stages if s.reductions)
+        # A dynamic number of sums would need a dynamic number of partial results in local memory.
+        dynamic_sums = [
+            d for s in nest.stages if s.reductions for d in nest.dynamic_dims.intersection(private_dims) if s.output.uses(d)
+        ]
+        return chosen if splits and not dynamic_sums else []
+
+    def contraction(self, stage: NestStage) -> TilePlan | None:
+        """Return the cheapest plan with operands in local memory; None if operands have no reuse."""
+        nest = self.nest
+        lane = lane_dim(nest, stage)
+        if promoted_stage(nest) is None or lane is None or lane not in nest.shared or nest.dynamic_dims & stage.reductions:
+            return None
+        rows = [d for d in self.innermost_first(nest.shared) if d != lane and stage.output.uses(d)]
+        reused_dims = [d for a in stage.inputs for d in (lane, *rows) if not a.uses(d) and nest.extents[d] > self.few_rows]
+        if lane not in reused_dims or not set(rows).intersection(reused_dims):
+            return None
+        plans = [p for p in self.candidates(stage, rows, lane) if self.local_bytes(p, stage) <= self.groups.local_bytes]
+        return min(plans, key=lambda p: cost_of_contraction(p, nest, stage, self.target), default=None)
+
+    def candidates(self, stage: NestStage, rows: list[int], lane: int) -> Iterator[TilePlan]:
+        """Yield the candidate plans of a contraction."""
+        nest = self.nest
+        reduced = [d for d in stage.dims if d in stage.reductions]
+        inner = min(reduced, key=lambda d: (min(a.stride(d) or 1 << 62 for a in stage.inputs), -nest.extents[d]))
+        # Dimensions that all operands depend on are a batch of independent products.
+        blocked = [d for d in rows if any(not a.uses(d) for a in stage.inputs)]
+        for (height, width), (down, across), chunk, cut in product(
+            _REGISTER_TILES, _GROUP_SHAPES, _REDUCTION_CHUNK_STEPS, (divisor_tile, min)
+        ):
+            if down * across > self.groups.items:
+                continue
+            # Adjacent items access a few adjacent columns each; an item's next columns are after those of all items.
+            columns = min(_VECTOR_ELEMENTS, nest.extents[lane])
+            tile = {lane: (columns, max(1, min(width, nest.extents[lane]) // columns))}
+            if blocked:
+                tile[blocked[0]] = cut(nest.extents[blocked[0]], height), 1
+            # Along a dynamic dimension an item has several tiles of size 1.
+            tile |= {d: (1, min(height if d != lane else width, nest.extents[d])) for d in nest.dynamic_dims.intersection(tile)}
+            item_extents = {d: size * count for d, (size, count) in tile.items()}
+            if prod(item_extents.values()) * chunk > _MAX_UNROLLED_MULTIPLY_ADDS:
+                continue
+            plan = TilePlan(
+                register={d: size for d, (size, _) in tile.items()},
+                items={**self.assign_items(blocked, item_extents, down), **self.assign_items([lane], item_extents, across)},
+                promote={inner: vector_divisor_tile(nest.extents[inner], chunk)},
+                tiles_per_item={d: count for d, (_, count) in tile.items() if count > 1},
+                chunks=self.chunks(()),
+            )
+            yield self.with_grid(plan)
+
+    def local_bytes(self, plan: TilePlan, stage: NestStage) -> int:
+        """Return the local memory of the promoted operands in bytes, with some room for padding."""
+        (chunk,) = plan.promote.values()
+        total = 0
+        for operand, a in zip(stage.op.operands[:-1], stage.accesses, strict=False):
+            if a is not None:
+                size = prod(plan.group_tile(d) for d in plan.order if a.uses(d)) + _VECTOR_ELEMENTS
+                total += chunk * size * numpy_dtype(memref_of(operand).element_type).itemsize
+        return total

@@ -1,0 +1,83 @@
+"""Choose a tile plan for a contraction of packed operands on a device with matrix units.
+
+Each compute unit processes its groups, a few at once, step by step of the reduction. The time of a step grows with
+the reads from local memory, of which large warp tiles need fewer, and is never less than the latency of fetching,
+synchronizing and multiplying one part. The constants are the device's (`MatrixUnitCosts`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from dlc.dialects.matrix_multiply import TILE_WORDS
+from dlc.passes.tiling.loop_nests import StaticLoopNest
+from dlc.passes.tiling.matrix_products import MatrixProduct, has_even_loads, matrix_product
+from dlc.passes.tiling.plan import MatrixUnitTile, TilePlan, promoted_stage
+from dlc.target import Target
+
+# Candidate tiles: rows and columns of a group's tile, then of the part that one warp (32 items) multiplies.
+MATRIX_UNIT_TILES = (
+    (64, 64, 32, 32),
+    (128, 64, 32, 32),
+    (64, 128, 32, 32),
+    (128, 256, 64, 64),
+    (128, 128, 64, 64),
+    (32, 64, 16, 32),
+    (64, 32, 16, 32),
+    (32, 32, 16, 32),
+    (16, 64, 16, 32),
+)
+
+
+def choose_matrix_unit_tiles(nest: StaticLoopNest, target: Target) -> TilePlan | None:
+    """Return the plan for a contraction on matrix units; None if the nest is none, or the target has none."""
+    stage = promoted_stage(nest)
+    if stage is None or target.groups is None or not target.dot_products:
+        return None
+    product = matrix_product(stage, nest)
+    if product is None or product.dot not in target.dot_products:
+        return None
+    has_few_rows = prod(nest.extents[d] for d in product.rows) <= target.costs.groups.few_rows
+    return None if has_few_rows else _MatrixUnitChooser(nest, target, product).plan()
+
+
+@dataclass(frozen=True)
+class _MatrixUnitChooser:
+    nest: StaticLoopNest
+    target: Target
+    product: MatrixProduct
+
+    def plan(self) -> TilePlan | None:
+        plans = [self.planned(*tile) for tile in MATRIX_UNIT_TILES if self.fits(*tile)]
+        return min(plans, key=self.cost, default=None)
+
+    def fits(self, rows: int, columns: int, warp_rows: int, warp_columns: int) -> bool:
+        """Return whether a group may be this large and its items can load equal shares of both operands."""
+        groups = self.target.groups
+        assert groups is not None
+        m = MatrixUnitTile(self.product.rows, self.product.column, rows, columns, warp_rows, warp_columns)
+        local = 4 * TILE_WORDS * (rows + columns)
+        return m.items <= groups.items and local <= groups.local_bytes and has_even_loads(m)
+
+    def planned(self, rows: int, columns: int, warp_rows: int, warp_columns: int) -> TilePlan:
+        """Return the plan for one tile: its rows are the innermost row dimensions, then several of the outer ones."""
+        product, extents = self.product, self.nest.extents
+        matrices, remaining_rows = MatrixUnitTile(product.rows, product.column, rows, columns, warp_rows, warp_columns), rows
+        grid = {d: 1 for d in self.nest.shared} | {product.column: min(columns, extents[product.column])}
+        for d in reversed(product.rows):
+            grid[d] = min(remaining_rows, extents[d])
+            remaining_rows //= grid[d]
+        order = (*(d for d in self.nest.shared if d not in (*product.rows, product.column)), *product.rows, product.column)
+        items, promote = {product.column: matrices.items}, {product.words: TILE_WORDS}
+        return TilePlan(grid={d: grid[d] for d in order}, order=order, items=items, promote=promote, matrix_tile=matrices)
+
+    def cost(self, plan: TilePlan) -> float:
+        """Return the relative time that one step takes for all groups."""
+        m, groups, of = plan.matrix_tile, self.target.groups, self.target.costs.groups.matrix_units
+        assert m is not None and groups is not None
+        count = prod(-(-self.nest.extents[d] // size) for d, size in plan.grid.items())
+        groups_per_unit, sums, tile = -(-count // groups.units), m.warp_rows * m.warp_columns, m.rows * m.columns
+        resident_groups = max(1, min(of.max_resident_tiles, of.max_accumulators // sums) * sums // tile)
+        multiply_time = groups_per_unit * tile * (1 + of.operand_load / m.warp_rows + of.operand_load / m.warp_columns)
+        return multiply_time + -(-groups_per_unit // resident_groups) * (of.min_step + of.min_per_accumulator * sums)

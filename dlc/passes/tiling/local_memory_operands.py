@@ -1,0 +1,181 @@
+"""An operand of a contraction in local memory: items fetch a chunk into registers, then store it for all items.
+
+Other work between the two hides the latency of the global loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from dlc.dialects.sizes import strides_of
+from dlc.dims import Size
+from dlc.ir import SSAValue
+from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.tiling.buffer_views import BufferView, copy
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
+from dlc.passes.tiling.loop_nests import NestStage
+from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.structured_ops import operand_maps
+from dlc.passes.tiling.tile_body import LocalBuffer, axis_range
+from dlc.passes.types import memref_of
+
+# Numbers of contiguous elements that an item may fetch at once.
+_FETCH_WIDTHS = (1, 2, 4)
+_PADDING_ELEMENTS = 4
+
+
+@dataclass(frozen=True)
+class FetchingItems:
+    """The items of a group that fetch together: their count, and the index of the current one.
+
+    `shared(key, like, shape, name)` returns a buffer of the group, one per key, with the element type of `like`.
+    """
+
+    num_items: int
+    linear_index: Index
+    shared: Callable[[object, SSAValue, tuple[int, ...], str | None], SSAValue]
+
+
+@dataclass(frozen=True)
+class _FetchShare:
+    """One fetch of an item: `widths` elements at `source_offsets`, stored to local memory at `local_offsets`.
+
+    Along the reduced dimension source offsets count from the start of a chunk. The first `items` items of the group
+    have this share.
+    """
+
+    source_offsets: Mapping[int, Index]
+    local_offsets: Mapping[int, Index]
+    widths: Mapping[int, int]
+    items: int
+    registers: SSAValue
+
+
+class LocalMemoryOperand:
+    """The part of operand `k` that a group needs, some iterations of the reduced dimension `d` at a time.
+
+    `origin` is the group's offset along shared dimensions. Along dimensions in `ends` fewer elements may exist than the
+    group covers: fetches beyond the extent read the last elements instead, which enter no sum that is stored.
+    """
+
+    def __init__(
+        self,
+        plan: TilePlan,
+        stage: NestStage,
+        k: int,
+        d: int,
+        origin: Mapping[int, Index],
+        ends: Mapping[int, Size],
+        items: FetchingItems,
+    ) -> None:
+        self.items = items
+        self.origin = origin
+        self.ends = ends
+        self.source = stage.op.operands[k]
+        unit_ranges = {x: IterationRange(0, 1) for x in stage.dims if x >= 0}
+        self.axes = [axis_range(None, e, stage.dims, unit_ranges)[0] for e in operand_maps(stage.op)[k].results]
+        self.sizes = {x: plan.group_tile(x) if x in plan.order else 1 for x in self.axes}
+        # The reduced dimension is first, so that a register tile reads adjacent elements. Items that fetch along it store
+        # columns: padded rows avoid bank conflicts. Dimensions of size 1 are no axes, so that there is no padding alone.
+        dims = (*(x for x in self.axes if x == d), *(x for x in self.axes if x in plan.order and self.sizes[x] > 1))
+        shape = tuple(plan.promote[d] if x == d else self.sizes[x] for x in dims)
+        is_transposed = self.axes[-1] == d and len(dims) > 1
+        padded = (*shape[:-1], shape[-1] + _PADDING_ELEMENTS) if is_transposed else shape
+        self.local = LocalBuffer(items.shared((stage.op, k), self.source, padded, self.source.name_hint), dims, shared=True)
+        self.reduced = d
+        self._shares: dict[int, list[_FetchShare]] = {}
+
+    def prepare(self, builder: OpBuilder, size: int) -> None:
+        """Compute the fetch offsets of the items, for chunks of `size` iterations; call it before any of these."""
+        self._shares[size] = list(self._split_into_shares(builder, {**self.sizes, self.reduced: size}))
+
+    def fetch(self, builder: OpBuilder, part: Tile) -> None:
+        """Fetch each item's share of a chunk into registers; adjacent items read adjacent memory."""
+        for share_builder, share in self._own_shares(builder, part[self.reduced].size):
+            reduced = {
+                x: share_builder.add(r.offset, share.source_offsets[x]) for x, r in part.items() if x in share.source_offsets
+            }
+            offsets = {**share.source_offsets, **reduced}
+            source = _view(share_builder, self.source, [(x, IterationRange(offsets[x], share.widths[x])) for x in self.axes])
+            copy(share_builder, source, (share.registers, source[1]))
+
+    def store(self, builder: OpBuilder, size: int) -> None:
+        """Store each item's fetched share of a chunk of `size` iterations to local memory."""
+        for share_builder, share in self._own_shares(builder, size):
+            target = _view(
+                share_builder,
+                self.local.buffer,
+                [(x, IterationRange(share.local_offsets[x], share.widths[x])) for x in self.local.dims],
+            )
+            copy(share_builder, (share.registers, target[1]), target)
+
+    def window(self, builder: OpBuilder, tile: Tile) -> BufferView:
+        """Return the local-memory view that a register tile reads; the reduced dimension counts from the start of the chunk."""
+        return _view(
+            builder, self.local.buffer, [(x, IterationRange(tile[x].group_offset, tile[x].size)) for x in self.local.dims]
+        )
+
+    def _own_shares(self, builder: OpBuilder, size: int) -> Iterator[tuple[OpBuilder, _FetchShare]]:
+        """Yield the shares of an item, each with a builder that is guarded unless all items have such a share."""
+        for share in self._shares[size]:
+            share_builder = builder
+            if share.items < self.items.num_items:
+                share_builder = share_builder.branch(share_builder.compare(self.items.linear_index, "ult", share.items))
+            yield share_builder, share
+
+    def _split_into_shares(self, builder: OpBuilder, sizes: Mapping[int, int]) -> Iterator[_FetchShare]:
+        """Yield the shares of a chunk of these sizes, of a few adjacent elements each."""
+        lanes = self._fetch_width(sizes)
+        widths = {x: lanes if x == self.axes[-1] else 1 for x in self.axes}
+        counts = [sizes[x] // widths[x] for x in self.axes]
+        element = memref_of(self.source).element_type
+        for first in range(0, prod(counts), self.items.num_items):
+            coordinates = zip(self.axes, delinearize(builder, self.items.linear_index, first, counts), strict=True)
+            local_offsets = {x: builder.multiply(coordinate, widths[x]) for x, coordinate in coordinates}
+            source_offsets = {x: self._clamped_offset(builder, x, start, widths[x]) for x, start in local_offsets.items()}
+            name = f"{self.source.name_hint or 'x'}_next"
+            registers = builder.alloca(element, (lanes,) if lanes > 1 else (), name)
+            yield _FetchShare(source_offsets, local_offsets, widths, min(self.items.num_items, prod(counts) - first), registers)
+
+    def _clamped_offset(self, builder: OpBuilder, x: int, start: Index, width: int) -> Index:
+        """Return the operand offset of a fetch at `start` of the group's tile, clamped to the extent."""
+        offset = builder.add(self.origin.get(x, 0), start)
+        if x not in self.ends:
+            return offset
+        return builder.minimum(offset, builder.subtract(builder.size(self.ends[x]), width))
+
+    def _fetch_width(self, sizes: Mapping[int, int]) -> int:
+        """Return the number of contiguous elements per fetch: a divisor of all rows, so that fetches are aligned."""
+        *outer_strides, last = strides_of(self.source)
+        inner = self.axes[-1]
+        divisible = [sizes[inner], *outer_strides, *([self.ends[inner]] if inner in self.ends else [])]
+        if last != 1 or not all(isinstance(size, int) for size in divisible):
+            return 1
+        return max(n for n in _FETCH_WIDTHS if all(int(size) % n == 0 for size in divisible))
+
+
+def delinearize(builder: OpBuilder, linear_index: Index, offset: int, counts: Sequence[int]) -> list[Index]:
+    """Return the coordinates of index number + offset in a row-major shape `counts`; the index is in bounds."""
+    coordinates: list[Index] = []
+    stride = prod(counts)
+    for count in reversed(counts):
+        stride //= count
+        if stride == 1:
+            # The most significant coordinate that may be more than 0.
+            coordinates.insert(0, builder.add(linear_index, offset))
+            linear_index, offset = 0, 0
+            continue
+        if offset % count:
+            linear_index, offset = builder.add(linear_index, offset), 0
+        coordinates.insert(0, builder.remainder(linear_index, count))
+        linear_index, offset = builder.floordiv(linear_index, count), offset // count
+    return coordinates
+
+
+def _view(builder: OpBuilder, buffer: SSAValue, axis_ranges: Sequence[tuple[int, IterationRange]]) -> BufferView:
+    """Return the subview that covers a range of each axis; axes of size 1 are dropped."""
+    sizes = [r.size for _, r in axis_ranges]
+    drop = [i for i, size in enumerate(sizes) if size == 1]
+    return builder.subview(buffer, [r.offset for _, r in axis_ranges], sizes, drop), [x for x, r in axis_ranges if r.size > 1]

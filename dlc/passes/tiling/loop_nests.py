@@ -1,0 +1,291 @@
+"""Loop nests: the ops of a kernel that run in one grid, with a common naming of their iterators.
+
+Ops are linked if one reads what another stored in a local buffer. The iterators with which two linked ops traverse
+that buffer are the same *dimension* of the nest: they have equal strides in it. A convolution with its epilogue is
+a nest whose dimensions (h, w, o) both ops share and whose (kh, k) belong to the convolution alone; the softmax of a
+row is a nest of five ops that share the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import gcd
+from typing import cast
+
+from dlc.dialects.remainder import RemFOp
+from dlc.dims import Size, substitute
+from dlc.errors import UnsupportedError
+from dlc.ir import Block, IntegerType, Operation, SSAValue, arith, i1, linalg, math, memref
+from dlc.passes.structured import INDEX_ARITHMETIC_OPS
+from dlc.passes.tiling.affine_access import AffineAccess
+from dlc.passes.tiling.scatter_tiles import scatter_of
+from dlc.passes.tiling.structured_ops import StructuredOp, contiguous_load_iterator, has_indirect_loads_in_body, is_read
+
+# Minimum representative length of a one-dimensional nest with a symbolic extent: enough elements for several tasks.
+_MIN_DYNAMIC_VECTOR_ELEMENTS = 1 << 16
+
+# Ops that expand to a dozen instructions or more.
+_TRANSCENDENTAL_OPS = (
+    math.ExpOp, math.Exp2Op, math.ExpM1Op, math.LogOp, math.Log2Op, math.Log10Op, math.Log1pOp, math.TanhOp, math.ErfOp,
+    math.SinOp, math.CosOp, math.TanOp, math.AsinOp, math.AcosOp, math.AtanOp, math.Atan2Op, math.SinhOp, math.CoshOp,
+    math.AsinhOp, math.AcoshOp, math.AtanhOp, math.PowFOp, math.CbrtOp, RemFOp,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NestStage:
+    """One structured op of a nest, described in the nest's dimensions.
+
+    `dims`: the dimension of each of the op's iterators (-1: none). `accesses`: one per operand, the output last; None
+    for a scalar.
+    """
+
+    op: StructuredOp
+    dims: tuple[int, ...]
+    reductions: frozenset[int]
+    accesses: tuple[AffineAccess | None, ...]
+
+    @property
+    def output(self) -> AffineAccess:
+        out = self.accesses[-1]
+        assert out is not None
+        return out
+
+    @cached_property
+    def inputs(self) -> tuple[AffineAccess, ...]:
+        """The accesses of the operands that the body reads."""
+        return tuple(a for k, a in enumerate(self.accesses[:-1]) if a is not None and is_read(self.op, k))
+
+    @cached_property
+    def is_contraction(self) -> bool:
+        """True if it sums products and reuses all operands, so that none is read only once, contiguously along a reduction."""
+        has_products = bool(self.reductions) and len(self.inputs) >= 2 and self.scatter_dim is None
+        return has_products and not any(self._is_read_once_in_rows(a) for a in self.inputs)
+
+    @cached_property
+    def num_accumulators(self) -> int:
+        """The number of float sums per element: two if the body adds several products before the accumulator."""
+        additions = [o for o in self.op.regions[0].block.ops if isinstance(o, arith.AddfOp)]
+        return 2 if any(o not in _combining_ops(self) for o in additions) else 1
+
+    def _is_read_once_in_rows(self, a: AffineAccess) -> bool:
+        is_read_once = all(t.is_plain for t in a.terms) and all(a.uses(d) for d in self.dims if d >= 0)
+        return is_read_once and any(a.stride(d) == 1 for d in self.reductions)
+
+    @cached_property
+    def scatter_dim(self) -> int | None:
+        """The dimension along which a data-dependent index selects the element that the body writes."""
+        scatter = scatter_of(self.op)
+        return None if scatter is None else self.dims[scatter.iterator]
+
+    @property
+    def has_indirect_loads(self) -> bool:
+        return has_indirect_loads_in_body(self.op)
+
+    @cached_property
+    def contiguous_load_dim(self) -> int | None:
+        """The dimension along which all indirect loads read contiguous elements."""
+        d = contiguous_load_iterator(self.op)
+        return None if d is None else self.dims[d]
+
+    def is_batch_dim(self, d: int) -> bool:
+        """Return whether a dimension is a batch of products: all inputs depend on it, and none is contiguous along it."""
+        return all(a.uses(d) and a.stride(d) != 1 for a in self.inputs)
+
+    @property
+    def has_transcendental_math(self) -> bool:
+        """Return whether the body calls functions that expand to polynomials."""
+        return any(isinstance(o, _TRANSCENDENTAL_OPS) for o in self.op.regions[0].block.ops)
+
+    @property
+    def indexed_dims(self) -> set[int]:
+        """The dimensions whose index the body reads."""
+        return {self.dims[o.dim.value.data] for o in self.op.regions[0].block.ops if isinstance(o, linalg.IndexOp)}
+
+
+@dataclass(frozen=True)
+class DynamicLoopNest:
+    """Stages in program order, and the extent of each dimension: an int, or a polynomial in the kernel's sizes.
+
+    `zeros` are the buffers that may have blocks of zeros.
+    """
+
+    stages: Sequence[NestStage]
+    extents: Mapping[int, Size]
+    zeros: frozenset[SSAValue] = field(default=frozenset(), kw_only=True)
+
+    @property
+    def symbolic_dims(self) -> list[int]:
+        """The dimensions with symbolic extents."""
+        return [d for d, extent in self.extents.items() if not isinstance(extent, int)]
+
+    def specialize(self, sizes: Mapping[str, int]) -> StaticLoopNest:
+        """Return the nest for these sizes."""
+
+        def substituted(a: AffineAccess | None) -> AffineAccess | None:
+            if a is None:
+                return None
+            terms = tuple(t._replace(stride=substitute(t.stride, sizes)) for t in a.terms)
+            return a._replace(offset=substitute(a.offset, sizes), terms=terms)
+
+        stages = [replace(s, accesses=tuple(map(substituted, s.accesses))) for s in self.stages] if sizes else self.stages
+        extents = {d: int(substitute(extent, sizes)) for d, extent in self.extents.items()}
+        # Representative sizes may be 0, or sizes that cannot occur. A one-dimensional elementwise nest is expensive only if
+        # it is long.
+        minimum = _MIN_DYNAMIC_VECTOR_ELEMENTS if len(extents) == 1 and not any(s.reductions for s in self.stages) else 1
+        extents |= {d: max(extents[d], minimum) for d in self.symbolic_dims}
+        return StaticLoopNest(stages, extents, frozenset(self.symbolic_dims), zeros=self.zeros)
+
+    @cached_property
+    def shared(self) -> list[int]:
+        """The dimensions along which all stages can be tiled: parallel in the last stage, reduced in none.
+
+        A reduction without the dimension would be recomputed for each tile of it, and so would a scatter along it.
+        """
+        reductions = [s for s in self.stages if s.reductions or s.scatter_dim is not None]
+        reduced = {d for s in reductions for d in (*s.reductions, s.scatter_dim)}
+        return [d for d in self.stages[-1].dims if d not in reduced and all(d in s.dims for s in reductions)]
+
+    @cached_property
+    def panel_sizes(self) -> Mapping[int, int]:
+        """Dimensions along which an operand is packed in panels, and the panel size, which tiles must divide."""
+        sizes_by_dim: dict[int, int] = {}
+        for t in (t for s in self.stages for a in s.accesses if a is not None for t in a.terms if t.modulus):
+            # 0, for a dimension not yet seen, divides nothing: gcd(0, n) = n.
+            sizes_by_dim[t.iterator] = gcd(sizes_by_dim.get(t.iterator, 0), t.modulus)
+        return sizes_by_dim
+
+    @cached_property
+    def repeat_counts(self) -> Mapping[int, int]:
+        """Dimensions along which an operand repeats each element, and how often.
+
+        A tile size must be a multiple of the count, or divide it.
+        """
+        terms = (t for s in self.stages for a in s.accesses if a is not None for t in a.terms)
+        return {t.iterator: t.divisor for t in terms if t.divisor > 1 and t.iterator not in self.panel_sizes}
+
+    def local_buffers(self) -> set[SSAValue]:
+        """Return the buffers that are local to the nest."""
+        return {s.output.root for s in self.stages if isinstance(s.output.root.owner, memref.AllocaOp)}
+
+
+@dataclass(frozen=True)
+class StaticLoopNest(DynamicLoopNest):
+    """A nest with static extents; those of `dynamic_dims` are representative."""
+
+    extents: Mapping[int, int]
+    dynamic_dims: frozenset[int] = frozenset()
+
+    @cached_property
+    def element_bytes(self) -> int:
+        """The element size that fills a vector register: 4 bytes, or less if all values of the ops are narrower integers."""
+        values = (v for s in self.stages for v in (*_body(s).args, *(r for o in _body(s).ops for r in o.results)))
+        types = {v.type for v in values} - {i1}
+        widths = [int(cast(IntegerType, t).width.data) // 8 for t in types if isinstance(t, IntegerType)]
+        return min(4, max(widths)) if widths and len(widths) == len(types) else 4
+
+
+def _body(stage: NestStage) -> Block:
+    return stage.op.regions[0].block
+
+
+def combiner_of(stage: NestStage) -> Operation | None:
+    """Return the op that combines the accumulator with an element, if the body ends in one (or only in additions)."""
+    steps = _combining_ops(stage)
+    if not steps or (len(steps) > 1 and not all(isinstance(s, arith.AddfOp) for s in steps)):
+        return None
+    # Its operands are in the order (accumulator, element), as the final reduction passes them.
+    return steps[-1]
+
+
+def _combining_ops(stage: NestStage) -> list[Operation]:
+    """Return the binary ops that lead from the accumulator to the yielded value; empty if they are not a chain."""
+    body, steps = stage.op.regions[0].block, list[Operation]()
+    value: SSAValue = body.args[-1]
+    while (use := value.get_user_of_unique_use()) is not body.last_op:
+        if use is None or len(use.operands) != 2 or len(use.results) != 1:
+            return []
+        steps.append(use)
+        value = use.results[0]
+    return steps
+
+
+def initial_fill(stage: NestStage, nest: DynamicLoopNest) -> NestStage | None:
+    """Return the stage that fills the accumulator."""
+    fills = (s for s in nest.stages if isinstance(s.op, linalg.FillOp) and s.output.root is stage.output.root)
+    return next(fills, None)
+
+
+def can_split(stage: NestStage, nest: StaticLoopNest) -> bool:
+    """Return whether partial results of a reduction can be computed from its identity and combined."""
+    return combiner_of(stage) is not None and initial_fill(stage, nest) is not None
+
+
+def identity_of(stage: NestStage, nest: StaticLoopNest) -> SSAValue:
+    """Return the scalar that the accumulator is filled with.
+
+    Raises UnsupportedError for a reduction that cannot be split.
+    """
+    initial = initial_fill(stage, nest)
+    if initial is None or combiner_of(stage) is None:
+        raise UnsupportedError("a reduction has no combiner or no identity to split it with")
+    return initial.op.operands[0]
+
+
+@dataclass(frozen=True)
+class MaskedSelect:
+    """A select that ends a stage: the computed value if all `conditions` hold, else the constant `otherwise`.
+
+    Each condition is an argument of the body or depends on indices alone.
+    """
+
+    conditions: tuple[SSAValue, ...]
+    otherwise: SSAValue
+
+
+def masked_select_of(stage: NestStage) -> MaskedSelect | None:
+    """Return the masked select that ends a stage, if there is one."""
+    body = stage.op.regions[0].block
+    last = body.last_op
+    producer = last.operands[0].owner if last is not None and last.operands else None
+    conditions: list[SSAValue] = []
+    otherwise: SSAValue | None = None
+    while isinstance(producer, arith.SelectOp) and (otherwise is None or producer.rhs is otherwise):
+        if producer.rhs.owner is body or (isinstance(producer.rhs.owner, Operation) and producer.rhs.owner.parent is body):
+            break
+        if not is_index_computation(producer.cond) and producer.cond.owner is not body:
+            break
+        conditions.append(producer.cond)
+        otherwise, producer = producer.rhs, producer.lhs.owner
+    return None if otherwise is None else MaskedSelect(tuple(conditions), otherwise)
+
+
+def find_masked_select(stages: Sequence[NestStage]) -> tuple[NestStage, MaskedSelect] | None:
+    """Return the stage of a fused loop that ends in a masked select, and the select; reductions of its result may follow."""
+    producers = (s for s in reversed(stages) if s.is_contraction or not (s.reductions or isinstance(s.op, linalg.FillOp)))
+    last = next(producers, None)
+    select = None if last is None else masked_select_of(last)
+    return None if last is None or select is None else (last, select)
+
+
+def is_index_computation(value: SSAValue) -> bool:
+    """Return whether a value in a body is computed from indices and constants alone."""
+    return isinstance(value.owner, INDEX_ARITHMETIC_OPS) and all(map(is_index_computation, value.owner.operands))
+
+
+def lane_dim(nest: StaticLoopNest, stage: NestStage) -> int | None:
+    """Return the dimension that is contiguous in memory: in the output, else in most inputs."""
+    candidates = [d for d in stage.dims if d >= 0]
+    votes = {d: 0 for d in candidates}
+    for weight, accesses in ((2, (stage.output,)), (1, stage.inputs)):
+        for a in accesses:
+            for d in candidates:
+                votes[d] += weight * (a.stride(d) == 1)
+    if stage.reductions and not any(votes[d] >= 2 for d in candidates):
+        # A reduction to few elements is vectorized along the inputs' contiguous dimension, if that is reduced.
+        contiguous = [d for d in stage.reductions if any(a.stride(d) == 1 for a in stage.inputs)]
+        return max(contiguous, key=lambda d: nest.extents[d], default=None)
+    best = max(candidates, key=lambda d: (votes[d], nest.extents[d]), default=None)
+    return best if best is not None and votes[best] else None

@@ -1,0 +1,126 @@
+"""Memory effects of loop nests: whether two nests of a kernel are independent, so that they may run concurrently."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from dlc.dims import Size
+from dlc.ir import SSAValue, memref
+from dlc.passes.tiling.affine_access import AffineAccess, root_of
+from dlc.passes.tiling.loop_nests import DynamicLoopNest
+
+# Sets of up to this many elements are compared exactly, larger ones by their bounds.
+_MAX_ENUMERATED_ELEMENTS = 1 << 12
+
+
+class StridedRange(NamedTuple):
+    """`size` offsets with distance `stride`; None if the size is known only at run time."""
+
+    stride: int
+    size: int | None
+
+
+class StridedElements(NamedTuple):
+    """Elements of a buffer: `offset + Σ stride · i` for i < size."""
+
+    offset: int
+    steps: tuple[StridedRange, ...]
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The smallest and the largest offset, if they are static."""
+        low = high = self.offset
+        for stride, size in self.steps:
+            if size is None:
+                return None
+            low, high = min(low, low + stride * (size - 1)), max(high, high + stride * (size - 1))
+        return low, high
+
+    def delinearize(self, base: int) -> tuple[StridedElements, StridedElements] | None:
+        """Return the offsets as `base · high + low`, low < base; None if `high` and `low` are not independent strided sets."""
+        high = [StridedRange(stride // base, size) for stride, size in self.steps if stride % base == 0]
+        low = StridedElements(self.offset % base, tuple(s for s in self.steps if s.stride % base))
+        if (bounds := low.bounds) is None or bounds[0] < 0 or bounds[1] >= base:
+            return None
+        return StridedElements(self.offset // base, tuple(high)), low
+
+    def offset_set(self) -> set[int] | None:
+        """Return all offsets, or None if there are too many or their number is not static."""
+        counts = [s.size for s in self.steps]
+        static = [c for c in counts if c is not None]
+        if len(static) < len(counts) or prod(static) > _MAX_ENUMERATED_ELEMENTS:
+            return None
+        return {
+            self.offset + sum(s.stride * i for s, i in zip(self.steps, indices, strict=True))
+            for indices in product(*map(range, static))
+        }
+
+
+@dataclass(frozen=True)
+class MemoryEffects:
+    """The elements of each buffer that a nest reads and writes; None means any element."""
+
+    reads: Sequence[tuple[SSAValue, StridedElements | None]]
+    writes: Sequence[tuple[SSAValue, StridedElements | None]]
+
+    @staticmethod
+    def of(nest: DynamicLoopNest) -> MemoryEffects:
+        """Return the memory effects of a nest."""
+        reads: list[tuple[SSAValue, StridedElements | None]] = []
+        writes: list[tuple[SSAValue, StridedElements | None]] = []
+        for stage in nest.stages:
+            reads += [(a.root, _strided_elements(a, nest)) for a in stage.accesses[:-1] if a is not None]
+            loads = (o for o in stage.op.regions[0].walk() if isinstance(o, memref.LoadOp))
+            reads += [(root_of(o.memref)[0], None) for o in loads]
+            written = stage.output
+            # A stage also reads the elements that it accumulates into, at the offsets that it writes.
+            writes.append((written.root, None if stage.scatter_dim is not None else _strided_elements(written, nest)))
+        return MemoryEffects(reads, writes)
+
+    def is_independent(self, other: MemoryEffects) -> bool:
+        """Return whether two nests may run in any order, or concurrently."""
+        return not any(
+            may_overlap(a, b)
+            for own_accesses, other_accesses in ((self.writes, [*other.reads, *other.writes]), (other.writes, self.reads))
+            for (root, a), (other_root, b) in product(own_accesses, other_accesses)
+            if root is other_root
+        )
+
+
+def may_overlap(a: StridedElements | None, b: StridedElements | None) -> bool:
+    """Return whether two sets of elements of one buffer may intersect."""
+    if a is None or b is None:
+        return True
+    for base in sorted({abs(s.stride) for s in (*a.steps, *b.steps)}, reverse=True):
+        if base > 1 and (first := a.delinearize(base)) is not None and (second := b.delinearize(base)) is not None:
+            if _are_disjoint(first[0], second[0]):
+                return False
+            a, b = first[1], second[1]
+    return not _are_disjoint(a, b)
+
+
+def _are_disjoint(a: StridedElements, b: StridedElements) -> bool:
+    """Return whether two sets of elements provably do not intersect."""
+    offsets, other_offsets = a.offset_set(), b.offset_set()
+    if offsets is not None and other_offsets is not None:
+        return not offsets & other_offsets
+    bounds, other_bounds = a.bounds, b.bounds
+    return bounds is not None and other_bounds is not None and (bounds[1] < other_bounds[0] or other_bounds[1] < bounds[0])
+
+
+def _strided_elements(a: AffineAccess, nest: DynamicLoopNest) -> StridedElements | None:
+    """Return the elements of an access; None for symbolic strides or offsets."""
+    steps: list[StridedRange] = []
+    for t in a.terms:
+        extent: Size = nest.extents[t.iterator]
+        count = -(-extent // t.divisor) if isinstance(extent, int) else None
+        if t.modulus:
+            count = t.modulus if count is None else min(count, t.modulus)
+        if not isinstance(t.stride, int):
+            return None
+        steps.append(StridedRange(t.stride, count))
+    return StridedElements(a.offset, tuple(steps)) if isinstance(a.offset, int) else None

@@ -1,0 +1,76 @@
+"""Software prefetch by register tiles: each fetches its share of a contraction's next cache block or batch entry."""
+
+from __future__ import annotations
+
+from itertools import chain, product
+from math import prod
+
+from dlc.arrays import ALIGNMENT_BYTES
+from dlc.dialects.dl.dtypes import numpy_dtype
+from dlc.dialects.prefetch import L2_READ_HINTS, PrefetchOp
+from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile
+from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest
+from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.structured_ops import operand_maps
+from dlc.passes.tiling.tile_body import axis_range
+from dlc.passes.types import memref_of
+
+
+class NextBlockPrefetcher:
+    """Prefetch an operand's next cache block, whose rows are contiguous for each step of the reduction.
+
+    If the reduction is one block, the rows of the next product of the batch are prefetched instead.
+
+    All register tiles that read the same columns of the operand share its rows: tile t of n prefetches ⌈rows / n⌉ of
+    them, starting at row t · ⌈rows / n⌉.
+    """
+
+    def __init__(self, nest: StaticLoopNest, plan: TilePlan, stage: NestStage, k: int) -> None:
+        access = stage.accesses[k]
+        assert access is not None
+        self.plan = plan
+        self.source = stage.op.operands[k]
+        full_ranges = {d: IterationRange(0, e) for d, e in nest.extents.items()}
+        self.axes = [axis_range(None, e, stage.dims, full_ranges)[0] for e in operand_maps(stage.op)[k].results]
+        self.line_elements = ALIGNMENT_BYTES // numpy_dtype(memref_of(self.source).element_type).itemsize
+        self.reduced_dims = [d for d in stage.dims if d in self.axes and d in stage.reductions]
+        self.row_dim = next(d for d in self.axes if access.stride(d) == 1 and d not in self.reduced_dims)
+        self.sharing_dims = [d for d in plan.order if d not in self.axes]
+        # The dimension of the innermost loop over blocks, or over batch entries.
+        blocks = (d for d in reversed(stage.dims) if d in plan.blocks and plan.blocks[d] < nest.extents[d])
+        self.advancing_dim = next(chain(blocks, (d for d in reversed(plan.order) if stage.is_batch_dim(d))))
+
+    def prefetch_share(self, builder: OpBuilder, part: Tile, tile: Tile, block: Tile) -> None:
+        """Prefetch one register tile's share of the block after this one; `part` is the macro tile that `tile` belongs to."""
+        share: Index = 0
+        count = 1
+        for d in self.sharing_dims:
+            tiles = -(-part[d].size // self.plan.tile(d))
+            tile_index = builder.floordiv(builder.subtract(tile[d].group_offset, part[d].tile_offset), self.plan.tile(d))
+            share = builder.add(builder.multiply(share, tiles), tile_index)
+            count *= tiles
+        rows = -(-prod(block[d].size for d in self.reduced_dims) // count)
+        first = builder.multiply(share, rows)
+        other_ranges = [range(tile[d].size) for d in self.axes if d not in (*self.reduced_dims, self.row_dim)]
+        for n, *other_indices, column in product(
+            range(rows), *other_ranges, range(0, tile[self.row_dim].size, self.line_elements)
+        ):
+            coordinates = self.step(builder, builder.add(first, n), block)
+            remaining = iter(other_indices)
+            for d in self.axes:
+                if d not in coordinates:
+                    position = column if d == self.row_dim else next(remaining)
+                    coordinates[d] = builder.add(tile[d].offset, position + 1 if d == self.advancing_dim else position)
+            indices = [builder.value(coordinates[d]) for d in self.axes]
+            builder.insert(PrefetchOp.create(operands=[self.source, *indices], properties=L2_READ_HINTS))
+
+    def step(self, builder: OpBuilder, n: Index, block: Tile) -> dict[int, Index]:
+        """Return the coordinates of step n of the next block along the reduced dimensions."""
+        coordinates: dict[int, Index] = {}
+        for d in reversed(self.reduced_dims):
+            r: IterationRange = block[d]
+            inner = n if d == self.reduced_dims[0] else builder.remainder(n, r.size)
+            n = builder.floordiv(n, r.size)
+            coordinates[d] = builder.add(builder.add(r.offset, r.size if d == self.advancing_dim else 0), inner)
+        return coordinates

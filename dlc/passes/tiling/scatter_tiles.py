@@ -1,0 +1,101 @@
+"""Scatter: structured ops that update one row of their output, whose index is data-dependent.
+
+    linalg.generic (r, i, s): (i), (i, s) → (r, s)  ins(%indices, %updates) outs(%y) {
+      %hit = arith.cmpi eq, (linalg.index 0), %row(indices)
+      linalg.yield (arith.select %hit, (%y + %update), %y) }
+  →
+    scf.for %i { %row = …;  linalg.generic (s): (s) → (s)  ins(%updates[%i]) outs(%y[%row]) { %y + %update } }
+
+Only the row with the given index changes: the code updates it directly instead of searching all r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from dlc.ir import Block, IteratorTypeAttr, Region, SSAValue, arith, linalg
+from dlc.passes.structured import OpBuilder
+
+# arith.cmpi eq
+_EQUAL = 0
+
+
+@dataclass(frozen=True)
+class ScatterTile:
+    """A scattering op: `iterator` counts the rows, `row` is the updated index, `element` its new value."""
+
+    iterator: int
+    row: SSAValue
+    element: SSAValue
+
+
+def scatter_of(op: linalg.GenericOp | linalg.FillOp) -> ScatterTile | None:
+    """Return the scatter loop structure of an op, or None if it does not scatter."""
+    if not isinstance(op, linalg.GenericOp):
+        return None
+    body = op.body.block
+    accumulated, last = body.args[-1], body.last_op
+    select = last.operands[0].owner if last is not None and last.operands else None
+    if not isinstance(select, arith.SelectOp) or select.rhs is not accumulated:
+        return None
+    hit = select.cond.owner
+    if not isinstance(hit, arith.CmpiOp) or hit.predicate.value.data != _EQUAL or not isinstance(hit.lhs.owner, linalg.IndexOp):
+        return None
+    iterator = hit.lhs.owner.dim.value.data
+    is_parallel = op.iterator_types.data[iterator] == IteratorTypeAttr.parallel()
+    return ScatterTile(iterator, hit.rhs, select.lhs) if is_parallel and _is_uniform(op, hit.rhs) else None
+
+
+def _is_uniform(op: linalg.GenericOp, value: SSAValue) -> bool:
+    """Return whether a value of the body is the same for all elements that one step of the reduction writes."""
+    if isinstance(value.owner, Block):
+        if value.owner is not op.body.block or value is op.body.block.args[-1]:
+            return value.owner is not op.body.block
+        used = op.indexing_maps.data[op.body.block.args.index(value)].data.used_dims()
+        return all(op.iterator_types.data[d] == IteratorTypeAttr.reduction() for d in used)
+    if value.owner.parent is not op.body.block:
+        return True
+    return not isinstance(value.owner, linalg.IndexOp) and all(_is_uniform(op, v) for v in value.owner.operands)
+
+
+def split(
+    op: linalg.GenericOp, scatter: ScatterTile, builder: OpBuilder, load: Callable[[int], SSAValue]
+) -> tuple[SSAValue, Region]:
+    """Return the row index of one step of a scatter, computed by `builder`, and a body that computes the new elements.
+
+    `load` returns the element of an operand, by position, that the step reads.
+    """
+    region = op.body.clone()
+    body = region.block
+    copies = dict(zip((*op.body.block.args, *_results(op.body.block)), (*body.args, *_results(body)), strict=True))
+    computed_outside: dict[SSAValue, SSAValue] = {}
+
+    def computed(value: SSAValue) -> SSAValue:
+        if value not in copies:
+            return value
+        if value not in computed_outside:
+            if isinstance(value.owner, Block):
+                computed_outside[value] = load(op.body.block.args.index(value))
+            else:
+                operands = {v: computed(v) for v in value.owner.operands}
+                computed_outside[value] = builder.op(value.owner.clone(operands), value.name_hint)
+        return computed_outside[value]
+
+    row = computed(scatter.row)
+    last = body.last_op
+    assert last is not None
+    # An element that is the same everywhere may be defined outside of the body.
+    last.operands = [copies.get(scatter.element, scatter.element)]
+    for value, copy in copies.items():
+        if copy.first_use and not isinstance(value.owner, linalg.IndexOp) and _is_uniform(op, value):
+            copy.replace_all_uses_with(computed(value))
+    for dead in reversed(list(body.ops)):
+        if dead.results and not any(r.first_use for r in dead.results):
+            dead.detach()
+            dead.erase()
+    return row, region
+
+
+def _results(block: Block) -> Collection[SSAValue]:
+    return [r for op in block.ops for r in op.results]

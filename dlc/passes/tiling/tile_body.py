@@ -1,0 +1,433 @@
+"""The body of a register tile: the stages of a nest as structured ops on subviews of their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, TypeAlias
+
+from dlc.dialects.loop_attributes import UNROLLED
+from dlc.dialects.sizes import strides_of
+from dlc.dims import Size, is_multiple
+from dlc.errors import UnsupportedError
+from dlc.ir import (
+    AffineBinaryOpExpr,
+    AffineBinaryOpKind,
+    AffineConstantExpr,
+    AffineDimExpr,
+    AffineExpr,
+    AffineMap,
+    MemRefType,
+    Operation,
+    Region,
+    SSAValue,
+    UnitAttr,
+    arith,
+    linalg,
+    memref,
+)
+from dlc.passes.structured import Index, OpBuilder
+from dlc.passes.tiling.buffer_views import BufferView, combine, copy, drop_unit_dims, fill, generic, slice_at
+from dlc.passes.tiling.constant_matrix_products import (
+    ConstantMatrixProduct,
+    LinearCombination,
+    factor_common_terms,
+    linear_combination_body,
+    match_constant_matrix_product,
+)
+from dlc.passes.tiling.iteration_ranges import IterationRange, Tile, dynamic_steps, steps, steps_between
+from dlc.passes.tiling.loop_nests import NestStage, StaticLoopNest, can_split, identity_of
+from dlc.passes.tiling.plan import TilePlan
+from dlc.passes.tiling.scatter_tiles import scatter_of
+from dlc.passes.tiling.scatter_tiles import split as split_scatter
+from dlc.passes.tiling.structured_ops import ONE_STEP, TWO_ACCUMULATORS, operand_maps
+from dlc.passes.types import memref_of
+
+# Reductions of an item with up to this many steps are unrolled.
+_MAX_UNROLLED_REDUCTION_STEPS = 64
+
+
+@dataclass(frozen=True)
+class LocalBuffer:
+    """A local buffer of a tile body and the dimensions of its axes; `shared` by the items of a group, or private."""
+
+    buffer: SSAValue
+    dims: tuple[int, ...]
+    shared: bool = False
+
+    def start(self, r: IterationRange) -> Index:
+        return r.group_offset if self.shared else r.tile_offset
+
+
+Continuation: TypeAlias = Callable[[OpBuilder, Tile], None]
+
+
+class TileBody:
+    """All stages on one register tile, with local buffers of the tile's size.
+
+    `dynamic_extents` are the symbolic extents of dimensions of single stages.
+    """
+
+    def __init__(
+        self, nest: StaticLoopNest, plan: TilePlan, tile: Tile, dynamic_extents: Mapping[int, Size] | None = None
+    ) -> None:
+        self.nest = nest
+        self.plan = plan
+        self.dynamic_extents = dynamic_extents or {}
+        full_ranges = {d: IterationRange(0, e) for d, e in nest.extents.items()}
+        self.tile: Tile = {**full_ranges, **tile}
+        self.local_buffers: dict[SSAValue, LocalBuffer] = {}
+        # Operands (op, position) that are read from a packed copy, and the function that returns its view.
+        self.copies: dict[tuple[Operation, int], Callable[[OpBuilder, Tile], BufferView]] = {}
+        self.views: dict[tuple[Any, ...], SSAValue] = {}
+        # Dimensions of which reductions need only a part: first index, end, step.
+        self.spans: Mapping[int, tuple[Index, Index, int]] = {}
+        # Reductions whose accumulator is filled right before them, and the initial value.
+        self.initial_values: dict[Operation, SSAValue] = {}
+
+    def run(self, builder: OpBuilder) -> None:
+        self.allocate(builder)
+        self.stages(builder, self.nest.stages, self.tile)
+
+    def allocate(self, builder: OpBuilder) -> None:
+        """Allocate the local buffers of the nest; with an online softmax they hold one key block."""
+        online_softmax = () if self.plan.online_softmax is None else (self.plan.online_softmax,)
+        for root in self.local_roots():
+            if (source := self.reusable_buffer(root)) is not None:
+                self.local_buffers[root] = self.local_buffers[source]
+            else:
+                self.make_local(builder, root, {d: r.size for d, r in self.tile.items()} | dict(online_softmax))
+
+    def stages(self, builder: OpBuilder, stages: Sequence[NestStage], tile: Tile) -> None:
+        for stage, following in zip(stages, [*stages, None][1:], strict=True):
+            if following is not None and self.is_fill_of(stage, following, tile):
+                self.initial_values[following.op] = stage.op.operands[0]
+            else:
+                self.stage(builder.with_location(stage.op.location), stage, {d: tile[d] for d in stage.dims if d >= 0})
+
+    def is_fill_of(self, stage: NestStage, following: NestStage, tile: Tile) -> bool:
+        """Return whether a stage only fills the accumulator of the following one, so that both run in the same steps."""
+        if not isinstance(stage.op, linalg.FillOp) or following.output.root is not stage.output.root:
+            return False
+        return following.scatter_dim is None and following.reductions.isdisjoint(
+            [*self.requested_steps(following, tile), *self.spans]
+        )
+
+    def requested_steps(self, stage: NestStage, tile: Tile) -> dict[int, int]:
+        """Return the steps that the plan requests for a stage on a tile."""
+        stage_steps = self.plan.steps.get(self.nest.stages.index(stage), {})
+        single_steps = dict.fromkeys(self.dynamic_extents, 1)
+        requested = {**single_steps, **self.plan.chunks, **stage_steps}
+        stage_dims = [d for d in requested if d in stage.dims and d != stage.scatter_dim]
+        # A row that is computed at once has partial results, too.
+        partial = {d for d in stage_dims if d in stage.reductions and requested[d] > 1}
+        return {d: requested[d] for d in stage_dims if requested[d] < tile[d].size or d in self.dynamic_extents or d in partial}
+
+    def parts(self, builder: OpBuilder, tile: Tile, d: int, step: int) -> Iterator[tuple[OpBuilder, IterationRange]]:
+        """Yield each part of `step` iterations along a dimension of a stage, and the remainder."""
+        if d not in self.dynamic_extents:
+            return steps(builder, tile[d], step, f"j{d}")
+        extent = self.dynamic_extents[d]
+        return dynamic_steps(builder, tile[d], builder.size(extent), step, is_multiple(extent, step), f"j{d}")
+
+    def stage(self, builder: OpBuilder, stage: NestStage, tile: Tile) -> None:
+        """Emit a stage on a tile, in the steps that the plan requests."""
+        requested_steps = self.requested_steps(stage, tile)
+        if stage.scatter_dim is not None:
+            self.scatter(builder, stage, tile, [d for d in stage.dims if d in stage.reductions])
+            return
+        spanned = next((d for d in self.spans if d in stage.reductions), None)
+        split = next((d for d in requested_steps if d in stage.reductions), None)
+        if spanned is not None:
+            target = self.operand(builder, stage, len(stage.op.operands) - 1, tile)
+            first, end, step = self.spans[spanned]
+            step_ranges = steps_between(builder, tile[spanned], step, first, end, f"k{spanned}")
+            self.split_reduction(builder, stage, tile, spanned, target, step_ranges)
+        elif any(d in self.dynamic_extents for d in stage.reductions):
+            in_order = sorted(requested_steps.items(), key=lambda w: (w[0] in stage.reductions, w[1]))
+            self.reduce_dynamic_extents(builder, stage, tile, in_order)
+        elif split is not None:
+            target = self.operand(builder, stage, len(stage.op.operands) - 1, tile)
+            self.split_reduction(
+                builder, stage, tile, split, target, steps(builder, tile[split], requested_steps[split], f"j{split}")
+            )
+        else:
+            self.loop_over_steps(builder, stage, tile, list(requested_steps.items()))
+
+    def loop_over_steps(
+        self, builder: OpBuilder, stage: NestStage, tile: Tile, requested_steps: Sequence[tuple[int, int]]
+    ) -> None:
+        """Loop over parts of the tile that are computed at once."""
+        if not requested_steps:
+            self.emit(builder, stage, tile)
+            return
+        (d, step), *inner_steps = requested_steps
+        for body_builder, step_range in self.parts(builder, tile, d, step):
+            self.loop_over_steps(body_builder, stage, {**tile, d: step_range}, inner_steps)
+
+    def reduce_dynamic_extents(
+        self, builder: OpBuilder, stage: NestStage, tile: Tile, requested_steps: Sequence[tuple[int, int]]
+    ) -> None:
+        """Emit a reduction with dynamic extents: loop over parallel dimensions, then reduce the last one in partial results."""
+        (d, step), *inner_steps = requested_steps
+        if not inner_steps and can_split(stage, self.nest):
+            target = self.operand(builder, stage, len(stage.op.operands) - 1, tile)
+            self.split_reduction(builder, stage, tile, d, target, self.parts(builder, tile, d, step))
+            return
+        for body_builder, step_range in self.parts(builder, tile, d, step):
+            if inner_steps:
+                self.reduce_dynamic_extents(body_builder, stage, {**tile, d: step_range}, inner_steps)
+            else:
+                self.emit(body_builder, stage, {**tile, d: step_range})
+
+    def split_reduction(
+        self,
+        builder: OpBuilder,
+        stage: NestStage,
+        tile: Tile,
+        d: int,
+        target: BufferView,
+        parts: Iterator[tuple[OpBuilder, IterationRange]],
+    ) -> None:
+        """Emit a reduction along contiguous memory with `chunk` partial results, combined at the end.
+
+        p = identity : [chunk];  for k: p[j] = combine(p[j], x[k + j]);  y = reduce(p)
+
+        A remainder has partial results of its own: vectors of a full chunk, written in part, would be read as a whole.
+        """
+        width = min(self.num_partial_results(d), tile[d].size)
+        result_dims = [t for t in target[1] if tile[t].size > 1]
+        partial = self.partial(builder, stage, tile, result_dims, width)
+        for body_builder, step_range in parts:
+            if body_builder.block is builder.block and 1 < step_range.size < width:
+                remainder_partial = self.partial(body_builder, stage, tile, result_dims, step_range.size)
+                self.emit(
+                    body_builder,
+                    stage,
+                    {**tile, d: step_range},
+                    {len(stage.op.operands) - 1: (remainder_partial, [*result_dims, d])},
+                )
+                combine(body_builder, stage, (remainder_partial, [*result_dims, d]), target)
+                continue
+            window, axes = partial, result_dims
+            if width > 1:
+                sizes = (*(tile[t].size for t in result_dims), step_range.size)
+                window = drop_unit_dims(body_builder, body_builder.subview(partial, [0] * len(sizes), sizes))
+                axes = [*result_dims, d] if step_range.size > 1 else result_dims
+            self.emit(body_builder, stage, {**tile, d: step_range}, {len(stage.op.operands) - 1: (window, axes)})
+        combine(builder, stage, (partial, [*result_dims, d] if width > 1 else result_dims), target)
+
+    def num_partial_results(self, d: int) -> int:
+        """Return the number of partial results per result along a reduced dimension."""
+        return self.plan.chunks.get(d, 1)
+
+    def partial(self, builder: OpBuilder, stage: NestStage, tile: Tile, result_dims: Sequence[int], width: int) -> SSAValue:
+        """Allocate and initialize partial results: `width` for each element along the dimensions `result_dims`."""
+        shape = (*(tile[t].size for t in result_dims), *([width] if width > 1 else []))
+        partial = builder.alloca(memref_of(stage.op.operands[-1]).element_type, shape, "partial")
+        fill(builder, identity_of(stage, self.nest), partial)
+        return partial
+
+    def scatter(self, builder: OpBuilder, stage: NestStage, tile: Tile, dims: Sequence[int]) -> None:
+        """Emit a scatter step by step, each on the row that its index selects."""
+        for d in dims[:1]:
+            for body_builder, step_range in self.parts(builder, tile, d, 1):
+                self.scatter(body_builder, stage, {**tile, d: step_range}, dims[1:])
+            return
+        scatter, rows = scatter_of(stage.op), stage.scatter_dim
+        assert isinstance(stage.op, linalg.GenericOp) and scatter is not None and rows is not None
+
+        def load(k: int) -> SSAValue:
+            window, _ = self.operand(builder, stage, k, tile)
+            return builder.op(memref.LoadOp.get(window, []))
+
+        row, body = split_scatter(stage.op, scatter, builder, load)
+        op = linalg.GenericOp.create(operands=stage.op.operands, properties=stage.op.properties, regions=[body])
+        self.emit(builder, replace(stage, op=op, reductions=frozenset()), {**tile, rows: IterationRange(row, 1, row, row)})
+        op.erase()
+
+    def emit(self, builder: OpBuilder, stage: NestStage, tile: Tile, windows: Mapping[int, BufferView] | None = None) -> None:
+        """Emit the stage's op on the subviews of its operands under the tile; `windows` replace operands, by position."""
+        windows = windows or {}
+        dims = [d for d in stage.dims if d >= 0 and tile[d].size > 1]
+        operands: list[SSAValue] = []
+        maps: list[AffineMap] = []
+        output: Sequence[int] = ()
+        for k, operand in enumerate(stage.op.operands):
+            view, output = operand, list[int]()
+            if isinstance(operand.type, MemRefType):
+                view, output = windows[k] if k in windows else self.operand(builder, stage, k, tile)
+            operands.append(view)
+            sizes = memref_of(view).get_shape() if isinstance(view.type, MemRefType) else ()
+            repeated = (tile[d].size // size for d, size in zip(output, sizes, strict=True))
+            maps.append(
+                AffineMap(len(dims), 0, tuple(_repeated_index(dims.index(d), n) for d, n in zip(output, repeated, strict=True)))
+            )
+        lane = output[-1] if output else None
+        if lane is not None and any(_has_dynamic_stride(v, m, dims.index(lane)) for v, m in zip(operands, maps, strict=True)):
+            for body_builder, index in steps(builder, IterationRange(0, tile[lane].size), 1, f"j{lane}"):
+                element_windows = {k: slice_at(body_builder, window, lane, index.offset) for k, window in windows.items()}
+                self.emit(body_builder, stage, {**tile, lane: tile[lane].part(body_builder, index.offset, 1)}, element_windows)
+            return
+        if isinstance(stage.op, linalg.FillOp):
+            fill(builder, operands[0], operands[1])
+            return
+        product = None if windows else match_constant_matrix_product(stage, self.nest)
+        if product is not None and product.shape == (tile[product.row].size, tile[product.column].size):
+            self.emit_constant_matrix_product(builder, stage, tile, product, [d for d in output if d != product.row])
+            return
+        if stage.op in self.initial_values:
+            fill(builder, self.initial_values[stage.op], operands[-1])
+        # A dimension along which the output has partial results is not reduced here.
+        reduced = [d in stage.reductions and d not in output for d in dims]
+        body = _clone_body(builder, stage, tile, dims)
+        op, last = generic(builder, operands, maps, reduced, body), body.block.last_op
+        if stage.reductions and all(tile[d].size == 1 for d in stage.reductions):
+            op.attributes[ONE_STEP] = UnitAttr()
+        adds = last is not None and isinstance(last.operands[0].owner, arith.AddfOp)
+        # A stage may have none of these dimensions, such as a copy of weights.
+        rows = prod(tile[d].size for d in self.plan.register if d in self.nest.dynamic_dims and d in tile)
+        if adds and stage.is_contraction and rows < self.plan.balance_threshold:
+            op.attributes[TWO_ACCUMULATORS] = UnitAttr()
+        read = [k for k in windows if k < len(stage.op.operands) - 1]
+        if (
+            self.plan.items is not None
+            and not read
+            and 1 < prod(tile[d].size for d in stage.reductions) <= _MAX_UNROLLED_REDUCTION_STEPS
+        ):
+            # Unrolled global loads are issued together.
+            op.attributes[UNROLLED] = UnitAttr()
+
+    def emit_constant_matrix_product(
+        self, builder: OpBuilder, stage: NestStage, tile: Tile, product: ConstantMatrixProduct, dims: Sequence[int]
+    ) -> None:
+        """Emit a product with a constant matrix for all elements of `dims`, with shared subexpressions first.
+
+        Their buffers have the tile's size; store forwarding turns them into values.
+        """
+        subexpressions, rows = factor_common_terms(product.matrix)
+        shape, identity = tuple(tile[d].size for d in dims), AffineMap.identity(len(dims))
+        read = {k for terms in (*subexpressions, *rows) for k, _ in terms}
+        values: dict[int, SSAValue] = {}
+
+        def add_up(terms: LinearCombination, window: BufferView) -> None:
+            operands = [*(values[k] for k, _ in terms), window[0]]
+            maps = [*(identity for _ in terms), AffineMap(len(dims), 0, tuple(AffineDimExpr(dims.index(d)) for d in window[1]))]
+            generic(
+                builder, operands, maps, [False] * len(dims), linear_combination_body(terms, product.element, builder.constants)
+            )
+
+        def buffer(k: int) -> BufferView:
+            values[k] = builder.alloca(product.element, shape, f"x{k}")
+            return values[k], dims
+
+        for k in range(product.shape[1]):
+            if k in read:
+                product_tile = {**tile, product.column: tile[product.column].part(builder, k, 1)}
+                copy(builder, self.operand(builder, stage, 0, product_tile), buffer(k))
+        for k, terms in enumerate(subexpressions, product.shape[1]):
+            add_up(terms, buffer(k))
+        for r, terms in enumerate(rows):
+            product_tile = {**tile, product.row: tile[product.row].part(builder, r, 1)}
+            add_up(terms, self.operand(builder, stage, len(stage.op.operands) - 1, product_tile))
+
+    def operand(self, builder: OpBuilder, stage: NestStage, k: int, tile: Tile) -> BufferView:
+        """Return the subview of an operand under the tile, and the dimension of each of its axes of size > 1."""
+        if (stage.op, k) in self.copies:
+            return self.copies[stage.op, k](builder, tile)
+        a = stage.accesses[k]
+        assert a is not None
+        operand = stage.op.operands[k]
+        axis_ranges = [axis_range(builder, expr, stage.dims, tile) for expr in operand_maps(stage.op)[k].results]
+        if a.root in self.local_buffers:
+            local = self.local_buffers[a.root]
+            operand = local.buffer
+            axis_ranges = [(d, IterationRange(local.start(r), r.size)) for d, r in axis_ranges if d in local.dims]
+        return self.window(builder, operand, axis_ranges)
+
+    def window(self, builder: OpBuilder, buffer: SSAValue, parts: Sequence[tuple[int, IterationRange]]) -> BufferView:
+        """Return the subview of a buffer that covers a range of each axis; axes of size 1 are dropped."""
+        offsets = [r.offset for _, r in parts]
+        sizes = [r.size for _, r in parts]
+        key = (buffer, *offsets, *sizes, builder.block)
+        if key not in self.views:
+            drop = [i for i, size in enumerate(sizes) if size == 1]
+            self.views[key] = builder.subview(buffer, offsets, sizes, drop)
+        return self.views[key], [d for d, r in parts if r.size > 1]
+
+    def local_roots(self) -> list[SSAValue]:
+        """Return the buffers that are local to the nest, in the order of their first writes."""
+        roots = self.nest.local_buffers()
+        return list(dict.fromkeys(s.output.root for s in self.nest.stages if s.output.root in roots))
+
+    def make_local(self, builder: OpBuilder, root: SSAValue, sizes: Mapping[int, int]) -> None:
+        """Allocate a local buffer for one tile; it has no axis along which the tile's size is 1."""
+        dims = tuple(d for d in self.axes_of(root) if sizes[d] > 1)
+        shape = tuple(sizes[d] for d in dims)
+        self.local_buffers[root] = LocalBuffer(builder.alloca(memref_of(root).element_type, shape, root.name_hint), dims)
+
+    def reusable_buffer(self, root: SSAValue) -> SSAValue | None:
+        """Return a buffer of an earlier fused loop that `root`, computed elementwise from it, may overwrite; else None."""
+        stages = self.nest.stages
+        stage = next(s for s in stages if s.output.root is root)
+        fused_loop = next((s for s in self.plan.fused_loops if stage in stages[s.first : s.last]), None)
+        if fused_loop is None or stage.reductions or any(d not in stage.dims for d, _ in fused_loop.steps):
+            return None
+        earlier = stages[: fused_loop.first]
+        for read in stage.inputs:
+            users = [s for s in stages if any(a is not None and a.root is read.root for a in s.accesses)]
+            is_equal = read._replace(root=root) == stage.output and read.root.type == root.type
+            if read.root in self.local_buffers and is_equal and all(s is stage or s in earlier for s in users):
+                return read.root
+        return None
+
+    def axes_of(self, root: SSAValue) -> list[int]:
+        """Return the dimensions along which a buffer of the nest is written."""
+        stage = next(s for s in self.nest.stages if s.output.root is root)
+        return [axis_range(None, e, stage.dims, self.tile)[0] for e in operand_maps(stage.op)[-1].results]
+
+
+def _has_dynamic_stride(operand: SSAValue, map_: AffineMap, iterator: int) -> bool:
+    """Return whether an operand's stride along an iterator is known only at run time."""
+    if not isinstance(operand.type, MemRefType):
+        return False
+    strides = zip(map_.results, strides_of(operand), strict=True)
+    return any(e == AffineDimExpr(iterator) and not isinstance(stride, int) for e, stride in strides)
+
+
+def _repeated_index(iterator: int, times: int) -> AffineExpr:
+    """Return the index expression of an operand that repeats each element `times` along an iterator."""
+    expr = AffineDimExpr(iterator)
+    return expr if times == 1 else AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, expr, AffineConstantExpr(times))
+
+
+def axis_range(builder: OpBuilder | None, expr: AffineExpr, dims: Sequence[int], tile: Tile) -> tuple[int, IterationRange]:
+    """Return the dimension of a map result, and the range of the operand's axis that the tile covers."""
+    match expr:
+        case AffineDimExpr(i):
+            return dims[i], tile[dims[i]]
+        case AffineBinaryOpExpr(AffineBinaryOpKind.FloorDiv, AffineDimExpr(i), AffineConstantExpr(panel)) if builder:
+            # A tile is inside one panel, or covers whole panels (see TilePlan.check).
+            r = tile[dims[i]]
+            return dims[i], IterationRange(builder.floordiv(r.offset, panel), max(1, r.size // panel))
+        case AffineBinaryOpExpr(AffineBinaryOpKind.Mod, AffineDimExpr(i), AffineConstantExpr(panel)) if builder:
+            r = tile[dims[i]]
+            return dims[i], IterationRange(builder.remainder(r.offset, panel) if r.size < panel else 0, r.size)
+        case _:
+            raise UnsupportedError(f"tile-kernels: access by {expr}; run collapse-iterators first")
+
+
+def _clone_body(builder: OpBuilder, stage: NestStage, tile: Tile, dims: Sequence[int]) -> Region:
+    """Clone the op's scalar body; its iteration indices are offset by the tile."""
+    region = stage.op.regions[0].clone()
+    for op in list(region.block.ops):
+        if not isinstance(op, linalg.IndexOp):
+            continue
+        d = stage.dims[op.dim.value.data]
+        inner = OpBuilder(builder.constants, region.block, op.location, anchor=op)
+        index: Index = inner.op(linalg.IndexOp(dims.index(d))) if d in dims else 0
+        op.result.replace_all_uses_with(inner.value(inner.add(tile[d].offset, index)))
+        op.detach()
+        op.erase()
+    return region

@@ -1,0 +1,154 @@
+"""Exported programs: `dlc.from_torch` and files of torch.export.save."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from dlc.backends.base import Backend
+from dlc.compiler import Program
+from dlc.dims import UndecidableError, is_static
+from dlc.errors import ModelError, ShapeError, UnsupportedError
+from dlc.frontend.problems import SpecializationRequiredError
+from dlc.instrument.report import Progress
+from dlc.options import Options
+from dlc.pytorch.archive import checked_archive, example_inputs
+from dlc.pytorch.fx_conversion import (
+    convert_nodes,
+    decompositions,
+    erase_assertions,
+    symbol_ranges,
+    tensor_info,
+    tensor_to_array,
+)
+from dlc.pytorch.fx_graph import FxGraph, ValueRef
+from dlc.pytorch.graph_compilation import build_model, build_program, with_requested_shapes
+from dlc.pytorch.torch_import import torch
+from dlc.runtime.models.model import Model
+from dlc.shape_specs import ShapeSpecs
+
+
+def exported_model(
+    module: Any,
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+    dynamic_shapes: Any,
+    target: str | Backend,
+    options: Options,
+    progress: Progress | None = None,
+) -> Model:
+    """Implement `dlc.from_torch`. Raises what it raises."""
+    exported, name = module, type(module).__name__
+    if not isinstance(module, torch.export.ExportedProgram):
+        try:
+            with torch.no_grad():
+                exported = torch.export.export(module, tuple(args), dict(keywords), dynamic_shapes=dynamic_shapes)
+        except Exception as error:
+            raise ModelError(f"{name}: torch.export.export: {error}") from error
+    return build_model(convert_exported_program(exported, name), name, target, options, progress)
+
+
+def load_exported_program(path: Path, shapes: ShapeSpecs) -> Program:
+    """Return the program in a file of torch.export.save, specialized to these input shapes where the file has symbolic dims.
+
+    Raises ModelError for a file that is not an archive of torch.export.save or contains more than a graph and tensors (see
+    `archive`), SpecializationRequiredError for a graph that can only be compiled for static sizes, and what `from_torch`
+    raises.
+    """
+    archive = checked_archive(path)
+    try:
+        # torch.export.load unpickles example inputs without restrictions; reject those that need them.
+        for pickled in example_inputs(archive):
+            torch.load(io.BytesIO(pickled), weights_only=True)
+        exported = torch.export.load(archive)
+    except Exception as error:
+        problem = str(error).strip().partition("\n")[0]
+        raise ModelError(f"{path}: torch.export.load: {problem or type(error).__name__}") from error
+    graph = with_requested_shapes(convert_exported_program(exported, path.stem), shapes)
+    try:
+        return build_program(graph, path.stem)
+    except (UndecidableError, ShapeError) as error:
+        if all(is_static(info.shape) for info in graph.inputs):
+            raise
+        raise SpecializationRequiredError(UnsupportedError(str(error)), graph.inputs, graph.outputs, ()) from error
+
+
+_InputKind = torch.export.graph_signature.InputKind
+_OutputKind = torch.export.graph_signature.OutputKind
+
+
+def convert_exported_program(exported: Any, name: str) -> FxGraph:
+    """Convert an ExportedProgram after decomposing the operators that have no rule.
+
+    Raises UnsupportedError for a module that mutates its buffers or returns something else than tensors, and ModelError for one
+    that torch cannot decompose.
+    """
+    try:
+        exported = exported.run_decompositions(decompositions())
+    except Exception as error:
+        raise ModelError(f"{name}: torch.export, run_decompositions: {error}") from error
+    # Decomposition functionalizes in-place ops, so what remains are mutations of buffers and inputs.
+    _require_stateless(exported, name)
+    erase_assertions(exported.graph)
+    values = {n.name: n.meta.get("val") for n in exported.graph.nodes if n.op == "placeholder"}
+    inputs: list[Any] = []
+    constants: dict[str, Any] = {}
+    constant_names: dict[str, str] = {}
+    constant_inputs: dict[str, Any] = {}
+    for spec in exported.graph_signature.input_specs:
+        argument, target = spec.arg.name, spec.target
+        if spec.kind is _InputKind.TOKEN:
+            continue
+        if spec.kind is _InputKind.USER_INPUT:
+            if isinstance(values[argument], torch.Tensor):
+                inputs.append(argument)
+            else:
+                constant_inputs[argument] = getattr(spec.arg, "value", None)
+            continue
+        stored = exported.state_dict if target in exported.state_dict else exported.constants
+        tensor = stored.get(target)
+        if not isinstance(tensor, torch.Tensor):
+            raise UnsupportedError(f"{name}: {target}: a {type(tensor).__name__}; expected a tensor")
+        # A copy, since the module may be trained further.
+        constants[argument], constant_names[argument] = (
+            tensor_to_array(tensor.cpu()).copy(),
+            cast(str, target).replace(".", "_"),
+        )
+    results = [s.arg for s in exported.graph_signature.output_specs if s.kind is _OutputKind.USER_OUTPUT]
+    outputs_by_name = dict(zip(_output_names(exported.call_spec.out_spec), results, strict=True))
+    outputs_by_name = {name: arg for name, arg in outputs_by_name.items() if getattr(arg, "value", ...) is not None}
+    meta = {n.name: n.meta.get("val") for n in exported.graph.nodes}
+    if non_tensor_outputs := [
+        name for name, arg in outputs_by_name.items() if not isinstance(meta.get(arg.name), torch.Tensor)
+    ]:
+        raise UnsupportedError(f"{name}: its results {', '.join(non_tensor_outputs)} are not tensors; expected tensors only")
+    return FxGraph(
+        [tensor_info(name, values[name]) for name in inputs],
+        list(convert_nodes(exported.graph)),
+        [ValueRef(arg.name) for arg in outputs_by_name.values()],
+        [tensor_info(name, meta[arg.name]) for name, arg in outputs_by_name.items()],
+        constants,
+        constant_names,
+        constant_inputs,
+        symbol_ranges([values[name] for name in inputs], exported.range_constraints),
+    )
+
+
+def _output_names(spec: Any) -> list[str]:
+    """Return a name for each output array, derived from its path in the result's pytree."""
+    tree = torch.utils._pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    paths = [path for path, _ in torch.utils._pytree.tree_flatten_with_path(tree)[0]]
+    steps = [[str(getattr(key, "key", getattr(key, "idx", key))) for key in path] for path in paths]
+    return ["output" + "_".join(path) if not path or path[0].isdigit() else ".".join(path) for path in steps]
+
+
+def _require_stateless(exported: Any, name: str) -> None:
+    """Raise UnsupportedError for a module whose call mutates its buffers or its inputs."""
+    kinds = (_OutputKind.BUFFER_MUTATION, _OutputKind.USER_INPUT_MUTATION)
+    if changed := [s.target for s in exported.graph_signature.output_specs if s.kind in kinds]:
+        raise UnsupportedError(
+            f"{name}: the call mutates {', '.join(changed)}, and a compiled model has no state; return the new values, "
+            "or call .eval() before, for example for batch norm"
+        )

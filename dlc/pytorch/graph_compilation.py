@@ -1,0 +1,115 @@
+"""Compilation of FX graphs: a graph is traced like a function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dlc.arrays import ShapeDtype, TensorInfo
+from dlc.backends.base import Backend
+from dlc.compiler import Program, compile
+from dlc.dims import Dim, Size, UndecidableError, bind_sizes, is_static, is_symbol, parse, substitute
+from dlc.errors import ShapeError
+from dlc.frontend.function_tracing import SymbolicSize, trace
+from dlc.frontend.pytree import flatten
+from dlc.instrument.report import Progress
+from dlc.options import Options
+from dlc.pytorch.fx_graph import FxGraph
+from dlc.pytorch.interpreter import draws_random_numbers, interpret, raise_unsupported_nodes, unsupported_nodes
+from dlc.runtime.models.model import Model
+from dlc.runtime.models.variants import Shapes, Values, Variants
+from dlc.shape_specs import ShapeSpecs, split_ranges, tensor_shape
+
+# The additional last input of a program that draws random numbers.
+SEED = TensorInfo("seed", (), np.dtype(np.int64))
+
+
+def build_program(graph: FxGraph, name: str) -> Program:
+    """Trace a graph into a program; symbolic sizes of the graph are symbolic in the program.
+
+    Raises UnsupportedError with every operator that has no rule, and UndecidableError for a graph that can only be traced with
+    static sizes.
+    """
+    raise_unsupported_nodes(name, unsupported_nodes(graph))
+    infos = [*graph.inputs, SEED] if draws_random_numbers(graph) else graph.inputs
+    placeholders = [ShapeDtype([1 if isinstance(s, Dim) else s for s in info.shape], info.dtype) for info in infos]
+    symbolic_axes = [_symbolic_axes(graph, info) for info in infos]
+    no_keywords: dict[str, Any] = {}
+    leaves, tree = flatten((tuple(placeholders), no_keywords))
+
+    inputs, outputs = ([info.name for info in infos] for infos in (infos, graph.outputs))
+    traced = trace(lambda *arrays: interpret(graph, arrays), leaves, tree, inputs, {}, symbolic_axes, outputs)
+    return Program(
+        traced.module, traced.weights, name, read_for=lambda shapes: build_program(with_input_shapes(graph, shapes), name)
+    )
+
+
+def _symbolic_axes(graph: FxGraph, info: TensorInfo) -> dict[int, SymbolicSize]:
+    return {axis: (s, graph.ranges.get(str(s))) for axis, s in enumerate(info.shape) if isinstance(s, Dim)}
+
+
+def build_model(graph: FxGraph, name: str, target: str | Backend, options: Options, progress: Progress | None = None) -> Model:
+    """Compile a graph; one that can only be traced with static sizes is specialized for each set of input shapes.
+
+    Raises what `build_program` and `compile` raise.
+    """
+    try:
+        return compile(build_program(graph, name), target, options, progress=progress)
+    except (UndecidableError, ShapeError, TypeError):
+        if all(is_static(info.shape) for info in graph.inputs):
+            raise
+
+    def variant(shapes: Shapes, values: Values) -> Model:
+        return compile(build_program(with_input_shapes(graph, shapes), name), target, options)
+
+    inputs = [*graph.inputs, SEED] if draws_random_numbers(graph) else graph.inputs
+    return Variants(name, inputs, graph.outputs, (), variant).model()
+
+
+def with_input_shapes(graph: FxGraph, shapes: Mapping[str, Sequence[int]]) -> FxGraph:
+    """Return the graph with its symbolic sizes replaced by those of these input shapes."""
+    sizes: dict[str, int] = {}
+    for info in graph.inputs:
+        if info.name in shapes:
+            bind_sizes(info.shape, shapes[info.name], sizes)
+    return substitute_sizes(graph, sizes)
+
+
+def with_requested_shapes(graph: FxGraph, shapes: ShapeSpecs) -> FxGraph:
+    """Return the graph with the shapes, or sizes by symbol name, that a user requests.
+
+    Raises ShapeError for an unknown input, and for a size that contradicts the graph.
+    """
+    plain_shapes, ranges = split_ranges(shapes)
+    infos, sizes = {info.name: info for info in graph.inputs}, dict[str, Size]()
+    symbols = {str(s) for info in graph.inputs for s in info.shape if is_symbol(s)}
+    for name, shape in ((name, tensor_shape(name, shape)) for name, shape in plain_shapes.items()):
+        if name not in infos and (name not in symbols or len(shape) != 1):
+            raise ShapeError(f"input_shapes: no input is named {name!r}; the inputs are {', '.join(map(str, graph.inputs))}")
+        current = infos[name].shape if name in infos else (Dim.symbol(name),)
+        requested_sizes = [parse(entry) if isinstance(entry, str) else entry for entry in shape]
+        pairs = [(size, entry) for size, entry in zip(current, requested_sizes, strict=False) if entry is not None]
+        sizes |= {str(size): entry for size, entry in pairs if is_symbol(size)}
+        if len(shape) != len(current) or any(substitute(size, sizes) != entry for size, entry in pairs):
+            raise ShapeError(f"input_shapes: {infos.get(name, name)}: {list(shape)} contradicts it")
+    return substitute_sizes(replace(graph, ranges={**graph.ranges, **ranges}), sizes)
+
+
+def substitute_sizes(graph: FxGraph, sizes: Mapping[str, Size]) -> FxGraph:
+    """Return the graph with symbolic sizes substituted."""
+
+    def substituted(infos: Sequence[TensorInfo]) -> list[TensorInfo]:
+        return [replace(info, shape=tuple(substitute(s, sizes) for s in info.shape)) for info in infos]
+
+    scalar_inputs = {name: substitute(v, sizes) if isinstance(v, Dim) else v for name, v in graph.scalar_inputs.items()}
+    return replace(graph, inputs=substituted(graph.inputs), outputs=substituted(graph.outputs), scalar_inputs=scalar_inputs)
+
+
+def unbound_symbols(graph: FxGraph) -> list[str]:
+    """Return the symbols of the graph that are not the size of an input dim by themselves."""
+    bound_symbols = {str(size) for info in graph.inputs for size in info.shape}
+    everywhere = [*graph.scalar_inputs.values(), *(s for info in graph.inputs for s in info.shape)]
+    return sorted({name for s in everywhere if isinstance(s, Dim) for name in s.symbols()} - bound_symbols)

@@ -1,0 +1,311 @@
+"""Pooling, padding and im2col."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import dlc.numpy as dnp
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.errors import UnsupportedError
+from dlc.numpy.apply import apply, convert, is_floating, refuse
+from dlc.pytorch.rules.contractions import channels_first, channels_last, per_spatial_axis
+from dlc.pytorch.rules.rule_table import RuleTable
+
+table = RuleTable()
+
+Sizes = int | Sequence[int]
+
+
+class PoolWindows:
+    """Parameters of a sliding window over the last axes of an operand, with the end padding that ceil_mode adds."""
+
+    def __init__(self, x: Any, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, rank: int):
+        self.rank = rank
+        self.kernel, self.low, self.dilations = (per_spatial_axis(v, rank) for v in (kernel, padding, dilation))
+        self.strides = per_spatial_axis(stride, rank) if stride not in ((), []) else self.kernel
+        self.spatial = x.shape[x.ndim - rank :]
+        self.high = self.low
+        if ceil_mode:
+            self.high = tuple(map(self._reached, range(rank)))
+
+    def _reached(self, axis: int) -> int:
+        """Return the end padding that ceil_mode requires: the last window starts inside the operand or the start padding."""
+        size, low, stride = int(self.spatial[axis]), self.low[axis], self.strides[axis]
+        extent = (self.kernel[axis] - 1) * self.dilations[axis] + 1
+        last = min(-(-(size + 2 * low - extent) // stride) * stride, (size + low - 1) // stride * stride)
+        return max(low, last + extent - size - low)
+
+    def padded(self, x: Any, fill: float | int) -> Any:
+        """Pad a channels-last operand."""
+        if not any(self.low) and not any(self.high):
+            return x
+        return dnp.pad(x, [(0, 0), *zip(self.low, self.high, strict=True), (0, 0)], constant_values=fill)
+
+    def counts(self, low: Sequence[int], high: Sequence[int]) -> Array:
+        """Return the number of elements of each window, including this much of the padding."""
+        counts = np.ones(())
+        for axis, size in enumerate(map(int, self.spatial)):
+            padded = size + self.low[axis] + self.high[axis]
+            starts = np.arange(0, padded - self.kernel[axis] + 1, self.strides[axis]) - self.low[axis]
+            positions = starts[:, np.newaxis] + np.arange(self.kernel[axis])
+            counts = np.multiply.outer(counts, ((positions >= -low[axis]) & (positions < size + high[axis])).sum(1))
+        return np.maximum(counts, 1)
+
+
+def _add_batch_axis(x: Any, rank: int) -> Any:
+    return x if x.ndim == rank + 2 else dnp.expand_dims(x, 0)
+
+
+def _max_pooled(x: Any, w: PoolWindows) -> tuple[Any, Any]:
+    """Return the padded channels-last operand and the maximum of each window."""
+    lowest = -np.inf if is_floating(x.dtype) else int(np.iinfo(x.dtype).min)
+    padded = w.padded(channels_last(x), lowest)
+    return padded, apply(dl.MaxPoolOp, padded, kernel=w.kernel, strides=w.strides, dilations=w.dilations)
+
+
+def _max_pool(rank: int) -> Any:
+    def pool(
+        x: Any, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
+    ) -> Any:
+        batch = _add_batch_axis(x, rank)
+        w = PoolWindows(batch, kernel_size, stride, padding, dilation, ceil_mode, rank)
+        y = channels_first(_max_pooled(batch, w)[1])
+        return y if batch is x else dnp.squeeze(y, 0)
+
+    return pool
+
+
+def _max_pool_with_indices(rank: int) -> Any:
+    def pool(
+        x: Any, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
+    ) -> Any:
+        batch = _add_batch_axis(x, rank)
+        w = PoolWindows(batch, kernel_size, stride, padding, dilation, ceil_mode, rank)
+        padded, y = _max_pooled(batch, w)
+        pooled = channels_first(y), channels_first(_max_indices(padded, w))
+        return pooled if batch is x else tuple(dnp.squeeze(v, 0) for v in pooled)
+
+    return pool
+
+
+def _max_indices(padded: Any, w: PoolWindows) -> Any:
+    """Return the flat index of the first maximum of each window in its image without padding."""
+    window_axes: list[tuple[Array, Array]] = []
+    for axis in range(w.rank):
+        size = w.spatial[axis] + w.low[axis] + w.high[axis]
+        extent = (w.kernel[axis] - 1) * w.dilations[axis] + 1
+        starts: Array = np.arange(0, int(size) - extent + 1, w.strides[axis])
+        positions: Array = starts[:, np.newaxis] + np.arange(w.kernel[axis]) * w.dilations[axis]
+        # A window inside the padding has no element in the image: use the nearest one.
+        window_axes.append((positions, np.clip(positions - w.low[axis], 0, w.spatial[axis] - 1)))
+    return _first_max_indices(padded, window_axes, w.spatial)
+
+
+def _first_max_indices(x: Any, window_axes: Sequence[tuple[Array, Array]], spatial: Sequence[Any]) -> Any:
+    """Return the flat image index of the first maximum of each window of a channels-last operand.
+
+    `window_axes` has for each spatial axis the positions [windows, kernel] in the operand, and the corresponding indices in an
+    image of the sizes `spatial`.
+    """
+    windows: Any = x
+    flat_indices: Array = np.zeros((), np.int64)
+    for axis, (positions, image_indices) in enumerate(window_axes):
+        # [N, …, o·k, …, C]
+        windows = dnp.take(windows, positions, axis=1 + 2 * axis)
+        flat_indices = flat_indices[..., np.newaxis, np.newaxis] * spatial[axis] + image_indices
+    rank = len(window_axes)
+    order = [0, *range(1, 2 * rank + 1, 2), 2 * rank + 1, *range(2, 2 * rank + 1, 2)]
+    counts, kernel = ([positions.shape[k] for positions, _ in window_axes] for k in range(2))
+    windows = dnp.permute_dims(windows, order)
+    windows = dnp.reshape(windows, (*windows.shape[: rank + 2], math.prod(kernel)))
+    first = dnp.argmax(windows, -1)
+    flat_indices = flat_indices.transpose([a - 1 for a in order if 0 < a < 2 * rank + 1]).reshape(-1)
+    offsets = (np.arange(math.prod(counts)) * math.prod(kernel)).reshape(*counts, 1)
+    return dnp.take(flat_indices, dnp.add(first, offsets), axis=0)
+
+
+for _rank in (1, 2, 3):
+    table(f"max_pool{_rank}d")(_max_pool(_rank))
+    table(f"max_pool{_rank}d_with_indices")(_max_pool_with_indices(_rank))
+
+
+@table("max_pool2d_with_indices_backward max_pool3d_with_indices_backward")
+def max_pool_backward(
+    g: Any, x: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, ceil_mode: bool, indices: Any
+) -> Any:
+    w = PoolWindows(x, kernel_size, stride, padding, dilation, ceil_mode, x.ndim - 2)
+    padded, y = _max_pooled(x, w)
+    settings = {"kernel": w.kernel, "strides": w.strides, "dilations": w.dilations}
+    padded_gradient = apply(dl.MaxPoolGradientOp, padded, y, channels_last(g), **settings)
+    starts, limits = (
+        (0, *w.low, 0),
+        [padded_gradient.shape[0], *(p + s for p, s in zip(w.low, w.spatial, strict=True)), padded_gradient.shape[-1]],
+    )
+    return channels_first(apply(dl.SliceOp, padded_gradient, starts=starts, limits=limits, strides=(1,) * x.ndim))
+
+
+def _avg_pool(rank: int) -> Any:
+    def pool(
+        x: Any,
+        kernel_size: Sizes,
+        stride: Sizes = (),
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Any:
+        # Sum in float32: half precision may overflow, and the mean of integers needs a division.
+        batch = _add_batch_axis(convert(x, np.promote_types(x.dtype, np.float32)), rank)
+        w = PoolWindows(batch, kernel_size, stride, padding, 1, ceil_mode, rank)
+        total = apply(
+            dl.SumPoolOp, w.padded(channels_last(batch), 0), kernel=w.kernel, strides=w.strides, dilations=(1,) * rank
+        )
+        counted_padding = w.low if count_include_pad else (0,) * rank
+        if divisor_override is not None:
+            divisor = np.asarray(divisor_override)
+        elif counted_padding == w.low == w.high:
+            divisor = np.asarray(math.prod(w.kernel))
+        else:
+            divisor = w.counts(counted_padding, counted_padding)[..., np.newaxis]
+        if is_floating(x.dtype):
+            y = dnp.multiply(total, (1 / divisor).astype(batch.dtype))
+        else:
+            y = dnp.trunc(dnp.divide(total, divisor.astype(batch.dtype)))
+        y = convert(channels_first(y), x.dtype)
+        return y if x.ndim == batch.ndim else dnp.squeeze(y, 0)
+
+    return pool
+
+
+for _rank in (1, 2, 3):
+    table(f"avg_pool{_rank}d")(_avg_pool(_rank))
+
+
+def _adaptive(rank: int, average: bool) -> Any:
+    """Define adaptive pooling: window k of an axis of n elements, reduced to m, spans ⌊k·n/m⌋ to ⌈(k + 1)·n/m⌉."""
+
+    def pool(x: Any, output_size: Sequence[int | None]) -> Any:
+        for axis, requested_size in enumerate(output_size, start=x.ndim - rank):
+            size = x.shape[axis]
+            count = size if requested_size is None else requested_size
+            if count == 1:
+                x = (dnp.mean if average else dnp.max)(x, axis, keepdims=True)
+            elif count != size:
+                x = (
+                    _average_windows(x, axis, int(size), int(count))
+                    if average
+                    else _max_windows(x, axis, int(size), int(count))
+                )
+        return x
+
+    return pool
+
+
+def _window_bounds(size: int, num_windows: int) -> list[tuple[int, int]]:
+    return [(k * size // num_windows, -(-(k + 1) * size // num_windows)) for k in range(num_windows)]
+
+
+def _average_windows(x: Any, axis: int, size: int, num_windows: int) -> Any:
+    weights = np.zeros((size, num_windows), x.dtype)
+    for k, (low, high) in enumerate(_window_bounds(size, num_windows)):
+        weights[low:high, k] = 1 / (high - low)
+    return dnp.moveaxis(dnp.matmul(dnp.moveaxis(x, axis, -1), weights), -1, axis)
+
+
+def _max_windows(x: Any, axis: int, size: int, num_windows: int) -> Any:
+    return dnp.concat(
+        [
+            dnp.max(dnp.take(x, np.arange(low, high), axis=axis), axis, keepdims=True)
+            for low, high in _window_bounds(size, num_windows)
+        ],
+        axis=axis,
+    )
+
+
+for _rank in (1, 2, 3):
+    table(f"adaptive_avg_pool{_rank}d _adaptive_avg_pool{_rank}d")(_adaptive(_rank, average=True))
+
+
+def _adaptive_with_indices(rank: int) -> Any:
+    def pool(x: Any, output_size: Sequence[int]) -> Any:
+        batch = _add_batch_axis(x, rank)
+        sizes = [int(s) for s in batch.shape[2:]]
+        window_axes: list[tuple[Array, Array]] = []
+        for size, count in zip(sizes, output_size, strict=True):
+            low, high = (np.array(bounds, np.int64) for bounds in zip(*_window_bounds(size, count), strict=True))
+            # Windows of equal size: a smaller one repeats its last element.
+            indices: Array = np.minimum(low[:, np.newaxis] + np.arange(int((high - low).max())), high[:, np.newaxis] - 1)
+            window_axes.append((indices, indices))
+        pooled = (
+            _adaptive(rank, average=False)(batch, output_size),
+            channels_first(_first_max_indices(channels_last(batch), window_axes, sizes)),
+        )
+        return pooled if batch is x else tuple(dnp.squeeze(v, 0) for v in pooled)
+
+    return pool
+
+
+for _rank in (2, 3):
+    table(f"adaptive_max_pool{_rank}d")(_adaptive_with_indices(_rank))
+
+
+def _edge(mode: str, rank: int) -> Any:
+    def pad(x: Any, padding: Sequence[int]) -> Any:
+        if min(padding) < 0:
+            refuse(UnsupportedError(f"{mode} padding {list(padding)}; expected non-negative sizes"))
+        widths = [(padding[2 * k], padding[2 * k + 1]) for k in reversed(range(rank))]
+        return dnp.pad(x, [(0, 0)] * (x.ndim - rank) + widths, mode=mode)
+
+    return pad
+
+
+for _rank in (1, 2, 3):
+    table(f"reflection_pad{_rank}d")(_edge("reflect", _rank))
+    table(f"replication_pad{_rank}d")(_edge("edge", _rank))
+
+
+@table("im2col")
+def im2col(x: Any, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Any:
+    w = PoolWindows(x, kernel_size, stride, padding, dilation, False, 2)
+    y = dnp.pad(x, [(0, 0), (0, 0), *zip(w.low, w.high, strict=True)])
+    for axis in range(2):
+        extent = (w.kernel[axis] - 1) * w.dilations[axis] + 1
+        starts = np.arange(0, int(y.shape[2 + 2 * axis]) - extent + 1, w.strides[axis])
+        y = dnp.take(y, np.arange(w.kernel[axis])[:, np.newaxis] * w.dilations[axis] + starts, axis=2 + 2 * axis)
+    # [N, C, kh, h, kw, w] → [N, C·kh·kw, h·w]
+    n, c, kh, h, kw, width = y.shape
+    return dnp.reshape(dnp.permute_dims(y, (0, 1, 2, 4, 3, 5)), (n, c * kh * kw, h * width))
+
+
+@table("col2im")
+def col2im(x: Any, output_size: Sequence[int], kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Any:
+    """Sum overlapping windows, the adjoint of im2col: [N, C·kh·kw, h·w] → [N, C, *output_size].
+
+    Each axis is a product with the 0/1 matrix that maps position k of window o to a pixel.
+    """
+    kernel, dilations, low, steps = (per_spatial_axis(v, 2) for v in (kernel_size, dilation, padding, stride))
+    counts = [
+        (size + 2 * p - (k - 1) * d - 1) // s + 1
+        for size, p, k, d, s in zip(output_size, low, kernel, dilations, steps, strict=True)
+    ]
+    y = dnp.reshape(x, (x.shape[0], -1, *kernel, *counts))
+    for axis, size in enumerate(output_size):
+        pixels = np.arange(kernel[axis])[:, np.newaxis] * dilations[axis] + np.arange(counts[axis]) * steps[axis] - low[axis]
+        matrix = (pixels.reshape(-1, 1) == np.arange(size)).astype(x.dtype)
+        # [N, C, k, …, o, …] with this axis' k and o moved to the end.
+        y = dnp.moveaxis(y, (2, 4 - axis), (-2, -1))
+        y = dnp.matmul(dnp.reshape(y, (*y.shape[:-2], matrix.shape[0])), matrix)
+    return y
+
+
+@table("max_unpool2d")
+def max_unpool(x: Any, indices: Any, output_size: Sequence[int]) -> Any:
+    flat = dnp.reshape(indices, (*x.shape[:-2], -1))
+    zeros = np.zeros((*x.shape[:-2], math.prod(output_size)), x.dtype)
+    y = apply(dl.ScatterElementsOp, zeros, flat, dnp.reshape(x, flat.shape), axis=x.ndim - 2, mode="none", checked=True)
+    return convert(dnp.reshape(y, (*x.shape[:-2], *output_size)), x.dtype)

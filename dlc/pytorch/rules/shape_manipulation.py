@@ -1,0 +1,287 @@
+"""Shape manipulation: views, slices, joins and their scatter counterparts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import dlc.numpy as dnp
+from dlc.dialects import dl
+from dlc.dialects.dl.base import Array
+from dlc.dialects.dl.dtypes import element_type
+from dlc.dims import Size, is_static
+from dlc.errors import UnsupportedError
+from dlc.numpy.apply import apply, convert, refuse
+from dlc.pytorch.rules.rule_table import RuleTable, at_least_1d, is_tensor, joined_dtype
+
+table = RuleTable()
+
+
+@table("view reshape _unsafe_view view_copy _reshape_copy")
+def view(x: Any, size: Sequence[Any]) -> Any:
+    return dnp.reshape(x, tuple(size))
+
+
+@table("flatten.using_ints")
+def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    start, end = start_dim % max(x.ndim, 1), end_dim % max(x.ndim, 1)
+    return dnp.reshape(x, (*x.shape[:start], -1, *x.shape[end + 1 :]))
+
+
+@table("permute permute_copy")
+def permute(x: Any, dims: Sequence[int]) -> Any:
+    return dnp.permute_dims(x, tuple(dims))
+
+
+@table("transpose.int transpose_copy.int")
+def transpose(x: Any, dim0: int, dim1: int) -> Any:
+    return dnp.swapaxes(x, dim0, dim1) if x.ndim else x
+
+
+@table("t t_copy numpy_T")
+def t(x: Any) -> Any:
+    return dnp.transpose(x)
+
+
+@table("unsqueeze unsqueeze_copy")
+def unsqueeze(x: Any, dim: int) -> Any:
+    return dnp.expand_dims(x, dim)
+
+
+@table("squeeze.dim squeeze.dims squeeze squeeze_copy.dim squeeze_copy.dims")
+def squeeze(x: Any, dim: int | Sequence[int] | None = None) -> Any:
+    """Remove the named axes of size 1; other sizes are ignored."""
+    requested_dims = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    axes = tuple(a for a in {d % max(x.ndim, 1) for d in requested_dims} if x.ndim and x.shape[a] == 1)
+    return dnp.squeeze(x, axes) if axes else x
+
+
+@table("expand expand_copy")
+def expand(x: Any, size: Sequence[Any], implicit: bool = False) -> Any:
+    """Broadcast; -1 keeps the size of an axis."""
+    padded_shape = (*[1] * (len(size) - x.ndim), *x.shape)
+    return dnp.broadcast_to(
+        x, tuple(o if isinstance(s, int) and s == -1 else s for s, o in zip(size, padded_shape, strict=True))
+    )
+
+
+@table("repeat")
+def repeat(x: Any, repeats: Sequence[int]) -> Any:
+    return dnp.tile(x, tuple(repeats))
+
+
+@table("repeat_interleave.self_int")
+def repeat_interleave(x: Any, repeats: int, dim: int | None = None, output_size: int | None = None) -> Any:
+    return dnp.repeat(x, repeats, axis=dim)
+
+
+@table("flip")
+def flip(x: Any, dims: Sequence[int]) -> Any:
+    return dnp.flip(x, tuple(dims)) if dims else x
+
+
+@table("roll")
+def roll(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    return dnp.roll(x, tuple(shifts), tuple(dims)) if dims else dnp.roll(x, shifts[0])
+
+
+@table("cat concat")
+def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+    # PyTorch ignores empty vectors, whatever the rank of the other tensors.
+    nonempty = [x for x in tensors if x.shape != (0,)] or list(tensors[:1])
+    return dnp.concat([convert(x, joined_dtype([x.dtype for x in tensors])) for x in nonempty], axis=dim)
+
+
+@table("stack")
+def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+    return dnp.stack([convert(x, joined_dtype([x.dtype for x in tensors])) for x in tensors], axis=dim)
+
+
+def slice_axis(x: Any, axis: int, start: Size, end: Size, step: int = 1) -> Any:
+    """Slice one axis from `start` to before `end`, which must be within it."""
+    starts, limits, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], limits[axis], steps[axis] = start, end, step
+    return apply(dl.SliceOp, x, starts=starts, limits=limits, strides=steps)
+
+
+def slice_bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
+    """Return the non-negative bounds of a slice, clamped to the axis."""
+    low = _inside(size, 0 if start is None else start)
+    high = size if end is None or end == _UNBOUNDED_END else _inside(size, end)
+    return low, high if not is_static((low, high)) or high >= low else low
+
+
+# The end of a slice without an end, in PyTorch.
+_UNBOUNDED_END = 2**63 - 1
+
+
+def _inside(size: Size, bound: Size) -> Size:
+    if bound == size:
+        return size
+    if isinstance(bound, int) and bound <= 0 and (bound == 0 or not isinstance(size, int)):
+        return size + bound if bound else 0
+    if isinstance(size, int) and isinstance(bound, int):
+        return max(0, size + bound) if bound < 0 else min(bound, size)
+    # Not clamped: a guard of the program excludes sizes for which the bound is out of range.
+    return bound
+
+
+@table("slice.Tensor slice_copy.Tensor")
+def slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    """Slice an axis; the bounds may be integers, symbolic sizes or traced values."""
+    axis = dim % x.ndim
+    if is_tensor(start) or is_tensor(end):
+        return x[(*[np.s_[:]] * axis, np.s_[start:end:step])]
+    low, high = slice_bounds(x.shape[axis], start, end)
+    return x if (low, high, step) == (0, x.shape[axis], 1) else slice_axis(x, axis, low, high, step)
+
+
+@table("narrow narrow_copy")
+def narrow(x: Any, dim: int, start: Size, length: Size) -> Any:
+    return slice(x, dim, start, start + length)
+
+
+@table("select.int select_copy.int")
+def select(x: Any, dim: int, index: Any) -> Any:
+    axis = dim % x.ndim
+    if is_tensor(index):
+        return dnp.take(x, index, axis=axis)
+    position = x.shape[axis] + index if isinstance(index, int) and index < 0 else index
+    return dnp.squeeze(slice_axis(x, axis, position, position + 1), axis)
+
+
+@table("split_with_sizes split_with_sizes_copy")
+def split_with_sizes(x: Any, split_sizes: Sequence[Size], dim: int = 0) -> Any:
+    axis, start = dim % x.ndim, 0
+    segments: list[Any] = []
+    for size in split_sizes:
+        segments.append(slice_axis(x, axis, start, start + size))
+        start = start + size
+    return segments
+
+
+@table("split.Tensor split_copy.Tensor")
+def split(x: Any, split_size: int, dim: int = 0) -> Any:
+    total = int(x.shape[dim])
+    return split_with_sizes(x, [min(split_size, total - k) for k in range(0, total, split_size)], dim)
+
+
+@table("chunk")
+def chunk(x: Any, chunks: int, dim: int = 0) -> Any:
+    return split(x, -(-int(x.shape[dim]) // chunks), dim)
+
+
+@table("unbind.int unbind_copy.int")
+def unbind(x: Any, dim: int = 0) -> Any:
+    return [select(x, dim, k) for k in range(int(x.shape[dim]))]
+
+
+@table("unfold")
+def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
+    if x.ndim == 0:
+        return unfold(at_least_1d(x), 0, size, step)[0]
+    axis = dimension % x.ndim
+    starts: Any = dnp.arange((x.shape[axis] - size) // step + 1)
+    indices = dnp.add(dnp.multiply(dnp.expand_dims(starts, axis=1), step), np.arange(size))
+    return dnp.moveaxis(dnp.take(x, indices, axis=axis), axis + 1, -1)
+
+
+@table("diagonal diagonal_copy")
+def diagonal(x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    return dnp.diagonal(x, offset, dim1, dim2)
+
+
+@table("tril")
+def tril(x: Any, diagonal: int = 0) -> Any:
+    return dnp.tril(x, k=diagonal)
+
+
+@table("triu")
+def triu(x: Any, diagonal: int = 0) -> Any:
+    return dnp.triu(x, k=diagonal)
+
+
+@table("constant_pad_nd")
+def constant_pad(x: Any, pad: Sequence[int], value: float = 0) -> Any:
+    """Pad; pads are (before, after) pairs, the last axis first; negative pads trim."""
+    for k in range(len(pad) // 2):
+        axis, (low, high) = x.ndim - 1 - k, (pad[2 * k], pad[2 * k + 1])
+        size = x.shape[axis]
+        x = slice(x, axis, max(-low, 0), size - max(-high, 0)) if low < 0 or high < 0 else x
+    widths = [(0, 0)] * (x.ndim - len(pad) // 2)
+    widths += [(max(pad[2 * k], 0), max(pad[2 * k + 1], 0)) for k in reversed(range(len(pad) // 2))]
+    return dnp.pad(x, widths, constant_values=value)
+
+
+def strided_indices(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> Array:
+    """Return the flat indices of the elements of a strided view; dlc's arrays are contiguous and row-major."""
+    if not is_static((*x.shape, *size, *stride)):
+        refuse(UnsupportedError("as_strided with symbolic sizes or strides is not supported; expected static ones"))
+    indices = np.asarray(storage_offset or 0)
+    for s, step in zip(size, stride, strict=True):
+        indices = indices[..., np.newaxis] + np.arange(s) * step
+    return indices
+
+
+@table("as_strided as_strided_copy")
+def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
+    return dnp.take(dnp.ravel(x), strided_indices(x, size, stride, storage_offset), axis=0)
+
+
+def _scatter_slice(x: Any, axis: int, low: Size, source: Any, step: int) -> Any:
+    if step != 1:
+        indices = np.arange(int(low), int(low) + int(source.shape[axis]) * step, step)
+        key = (*[np.s_[:]] * axis, indices)
+        return dnp.at(x)[key].set(source)
+    high = low + source.shape[axis]
+    sections = [slice_axis(x, axis, 0, low), source, slice_axis(x, axis, high, x.shape[axis])]
+    return dnp.concat([section for section in sections if section.shape[axis] != 0], axis=axis)
+
+
+@table("slice_scatter")
+def slice_scatter(x: Any, source: Any, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1) -> Any:
+    axis = dim % x.ndim
+    low, _ = slice_bounds(x.shape[axis], start, end)
+    return _scatter_slice(x, axis, low, convert(source, x.dtype), step) if 0 not in source.shape else x
+
+
+@table("select_scatter")
+def select_scatter(x: Any, source: Any, dim: int, index: int) -> Any:
+    axis = dim % x.ndim
+    position = x.shape[axis] + index if index < 0 else index
+    return _scatter_slice(x, axis, position, convert(dnp.expand_dims(source, axis), x.dtype), 1)
+
+
+@table("diagonal_scatter")
+def diagonal_scatter(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    matrices = dnp.moveaxis(x, (dim1, dim2), (-2, -1))
+    rows = np.arange(int(source.shape[-1]))
+    updated = dnp.at(matrices)[..., rows + max(-offset, 0), rows + max(offset, 0)].set(convert(source, x.dtype))
+    return dnp.moveaxis(updated, (-2, -1), (dim1, dim2))
+
+
+@table("as_strided_scatter")
+def as_strided_scatter(
+    x: Any, source: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Any:
+    indices = strided_indices(x, size, stride, storage_offset).reshape(-1)
+    updated = dnp.at(dnp.ravel(x))[indices].set(dnp.ravel(convert(source, x.dtype)))
+    return dnp.reshape(updated, x.shape)
+
+
+@table("view.dtype view_copy.dtype")
+def view_as(x: Any, dtype: Any) -> Any:
+    if x.dtype.itemsize != np.dtype(dtype).itemsize or np.bool_ in (x.dtype, np.dtype(dtype)):
+        refuse(UnsupportedError(f"view of dtype {x.dtype} as {np.dtype(dtype)}; expected dtypes of equal width"))
+    return apply(dl.BitcastOp, x, to=element_type(np.dtype(dtype)))
+
+
+@table("pixel_shuffle")
+def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
+    *batch, channels, height, width = x.shape
+    r, n = upscale_factor, len(batch)
+    blocks = dnp.reshape(x, (*batch, channels // (r * r), r, r, height, width))
+    interleaved = dnp.permute_dims(blocks, (*range(n), n, n + 3, n + 1, n + 4, n + 2))
+    return dnp.reshape(interleaved, (*batch, channels // (r * r), height * r, width * r))

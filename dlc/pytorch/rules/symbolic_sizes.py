@@ -1,0 +1,91 @@
+"""Symbolic sizes: integer arithmetic that is evaluated during tracing, and assertions, which are dropped."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import dlc.numpy as dnp
+from dlc.dims import Dim, Size, product
+from dlc.frontend.trace import Tracer
+from dlc.numpy.data_dependent import dynamic_arange
+from dlc.pytorch.rules.rule_table import Rule, RuleTable
+
+table = RuleTable()
+
+
+@table("sym_size.int size.int")
+def size(x: Any, dim: int) -> Size:
+    return x.shape[dim]
+
+
+@table("sym_numel numel")
+def numel(x: Any) -> Size:
+    return product(x.shape)
+
+
+@table("operator.getitem")
+def getitem(x: Any, index: int) -> Any:
+    return x[index]
+
+
+_ARITHMETIC: dict[str, Rule] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
+    "neg": operator.neg, "pow": operator.pow, "truediv": operator.truediv, "eq": operator.eq, "ne": operator.ne,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "not_": operator.not_,
+    "and_": operator.and_, "or_": operator.or_,
+}  # fmt: skip
+
+for _name, _function in _ARITHMETIC.items():
+    table(f"operator.{_name}")(_function)
+
+
+@table("operator.sym_min")
+def sym_min(a: Size, b: Size) -> Size:
+    return a if a <= b else b
+
+
+@table("operator.sym_max")
+def sym_max(a: Size, b: Size) -> Size:
+    return a if a >= b else b
+
+
+@table("operator.sym_float")
+def sym_float(a: Size) -> Any:
+    return a if isinstance(a, Dim) else float(a)
+
+
+@table("operator.sym_int operator.trunc")
+def sym_int(a: Any) -> Any:
+    return a if isinstance(a, Dim) else math.trunc(a)
+
+
+@table("operator.sym_not")
+def sym_not(a: Any) -> bool:
+    return not a
+
+
+# Operators that read the only element of an array: as a size if PyTorch knows that it is a non-negative integer.
+SCALAR_READ_OPS = ("_local_scalar_dense", "item")
+
+
+@table(" ".join(SCALAR_READ_OPS))
+def item(x: Any, *, counts: bool = False) -> Any:
+    """Return the only element: as a data-dependent size if `counts`, else as an array of rank 0."""
+    if not isinstance(x, Tracer):
+        return x.item()
+    element = dnp.reshape(x, ())
+    return dynamic_arange(element).shape[0] if counts else element
+
+
+# Assertions of PyTorch about the sizes a graph was exported for; dlc checks the sizes of each call by its own guards.
+ASSERTION_OPS = (
+    *("_assert_async.msg", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"),
+    *("_functional_assert_async.msg", "_functional_sym_constrain_range", "operator._assert", "_linalg_check_errors"),
+)
+
+
+@table(" ".join(ASSERTION_OPS))
+def checked(*_: Any, **__: Any) -> None:
+    """Do nothing."""

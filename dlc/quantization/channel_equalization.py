@@ -1,0 +1,139 @@
+"""Channel equalization: scale activation channels to similar ranges and fold the inverse factors into the weights.
+
+    conv(x, w)  =  conv(x · 1/e, w · e),  with e for each channel
+
+One scale serves all channels of a tensor, so that channels of small values have few quantization steps. (Xiao and others,
+SmoothQuant, 2023.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import helper
+
+from dlc.quantization.calibration import FloatModel
+from dlc.quantization.graph import QuantizationGraph, replace_input
+from dlc.quantization.layer_selection import Layer, quantized_tensors
+from dlc.weights import Array
+
+# Data movement that preserves channels and commutes with positive factors.
+_CHANNEL_PRESERVING_OPS = ("MaxPool", "Pad", "Identity")
+# Bounds the factors, because channels with small calibration values may be larger in other data.
+_MIN_FACTOR = 1 / 8
+# Equalization is worth its multiplication if it leaves at most this share of the rounding noise.
+_MAX_NOISE_RATIO = 0.6
+
+
+@dataclass(frozen=True)
+class _TensorGroup:
+    """A tensor and its copies after data movement, the layers that read them, and the channel axis."""
+
+    tensors: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    axis: int
+
+
+def equalize_channels(graph: QuantizationGraph, layers: Sequence[Layer], floats: FloatModel) -> dict[str, tuple[str, Array]]:
+    """Equalize the channel ranges of layer inputs where this removes enough rounding noise.
+
+    Returns the tensors that are now another tensor times a factor.
+    """
+    groups = _tensor_groups(graph, layers)
+    max_magnitudes: dict[str, NDArray[np.float64]] = {}
+    for run in floats.runs("measuring channel ranges"):
+        for name, group in groups.items():
+            channels = np.moveaxis(np.abs(run[name]), group.axis, 0)
+            max_magnitudes[name] = np.maximum(
+                max_magnitudes.get(name, 0), channels.reshape(len(channels), -1).max(1, initial=0)
+            )
+    scaled_tensors: dict[str, tuple[str, Array]] = {}
+    for name, group in groups.items():
+        factors = _channel_factors(max_magnitudes[name], group)
+        if factors is not None:
+            scaled_tensors |= _apply(graph, name, group, factors)
+    return scaled_tensors
+
+
+def _tensor_groups(graph: QuantizationGraph, layers: Sequence[Layer]) -> dict[str, _TensorGroup]:
+    """Return the groups by the tensor that all others are moved from."""
+    producers, readers = graph.producers, graph.readers
+    by_source: dict[str, list[str]] = {}
+    for name, source in quantized_tensors(graph, layers).items():
+        by_source.setdefault(source, []).append(name)
+    groups: dict[str, _TensorGroup] = {}
+    for source, names in by_source.items():
+        members = tuple(layer for layer in layers if layer.data in names)
+        convolutions = {layer.op == "Conv" for layer in members}
+        inner_producers = [producers[name] for name in names if name != source]
+        allowed = _CHANNEL_PRESERVING_OPS if convolutions == {True} else ("Identity",)
+        # Outputs, and tensors that subgraphs read, must keep their values.
+        visible = [n for n in names if n != source and (n in graph.outputs or any(n not in r.input for r in readers[n]))]
+        if len(convolutions) == 1 and all(node.op_type in allowed for node in inner_producers) and not visible:
+            groups[source] = _TensorGroup(tuple(names), members, 1 if convolutions == {True} else -1)
+    return groups
+
+
+def _channel_factors(ranges: NDArray[np.float64], group: _TensorGroup) -> NDArray[np.float32] | None:
+    """Return the divisor of each channel, or None if equalization is not worthwhile."""
+    # Non-finite values are reported when ranges are chosen.
+    if not 0 < ranges.max() < np.inf:
+        return None
+    shares = ranges / ranges.max()
+    # Rounding noise is proportional to the squared step; channels of zeros have none.
+    if np.mean(shares[ranges > 0] ** 2) > _MAX_NOISE_RATIO:
+        return None
+    all_depthwise = all(layer.op == "Conv" and layer.groups == len(ranges) for layer in group.layers)
+    # Weights of summed channels share a scale and lose as much precision as activations gain: split the factor evenly.
+    factors = shares if all_depthwise else np.sqrt(shares)
+    return np.where(ranges > 0, np.maximum(factors, _MIN_FACTOR), 1).astype(np.float32)
+
+
+def _apply(
+    graph: QuantizationGraph, source: str, group: _TensorGroup, factors: NDArray[np.float32]
+) -> dict[str, tuple[str, Array]]:
+    layers = {layer.node.output[0]: layer for layer in group.layers}
+    within = {*layers, *group.tensors}
+    # Broadcastable shapes: [C], or [C, 1, …].
+    aligned_factors = (
+        factors.reshape(-1, *(1,) * (graph.constants[group.layers[0].weights].ndim - 2)) if group.axis == 1 else factors
+    )
+    factor, inverse = (
+        graph.constant(f"{source}_factor", aligned_factors),
+        graph.constant(f"{source}_inverse", 1 / aligned_factors),
+    )
+    equalized = graph.unique_name(f"{source}_even")
+    scaled_tensors: dict[str, tuple[str, Array]] = {}
+    for name in group.tensors:
+        readers = [node for node in graph.nodes if name in node.input]
+        current = equalized if name == source else name
+        scaled_tensors[current] = name, 1 / aligned_factors
+        for node in readers:
+            if node.output[0] in within:
+                replace_input(node, name, current)
+        outside_readers = [node for node in readers if node.output[0] not in within]
+        new_nodes = [helper.make_node("Mul", [source, inverse], [equalized], name=equalized)] if name == source else []
+        if outside_readers:
+            restored = graph.unique_name(f"{name}_back")
+            scaled_tensors[restored] = name, np.ones((), np.float32)
+            new_nodes.append(helper.make_node("Mul", [current, factor], [restored], name=restored))
+            for node in outside_readers:
+                replace_input(node, name, restored)
+        graph.insert_after(name, new_nodes)
+    for layer in group.layers:
+        weights = graph.constants[layer.weights] * _weight_factors(layer, graph.constants[layer.weights], factors)
+        layer.node.input[1] = graph.constant(f"{layer.weights}_even", weights)
+    return scaled_tensors
+
+
+def _weight_factors(layer: Layer, weights: NDArray[Any], factors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the factors of the weights, broadcastable to their shape."""
+    if layer.op != "Conv":
+        return factors if layer.axis == 0 else factors[:, None]
+    # [groups, 1, entries of a group], repeated for each output of the group
+    by_group = np.repeat(factors.reshape(layer.groups, 1, -1), weights.shape[0] // layer.groups, axis=1)
+    return by_group.reshape(*weights.shape[:2], *(1,) * (weights.ndim - 2))

@@ -1,0 +1,160 @@
+"""Distributions.
+
+The default dtypes are float32 and int32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.dtypes import element_type
+from dlc.errors import DTypeError
+from dlc.frontend.trace import is_python_scalar
+from dlc.numpy import (
+    add,
+    bitwise_or,
+    bitwise_right_shift,
+    broadcast_shapes,
+    clip,
+    divide,
+    equal,
+    less,
+    less_equal,
+    log,
+    maximum,
+    multiply,
+    negative,
+    nextafter,
+    remainder,
+    subtract,
+    where,
+)
+from dlc.numpy.apply import AnyDType, ArrayLike, Operand, apply, convert, is_floating, operand, refuse
+from dlc.numpy.functions.creation import Shape
+from dlc.random.keys import as_int_shape, checked_key, derive_keys, random_bits
+
+__all__ = ["bernoulli", "bits", "gumbel", "normal", "randint", "truncated_normal", "uniform"]
+
+
+def bits(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.uint32, *, reuse: bool = False) -> Any:
+    """Draw uniformly distributed unsigned integers."""
+    if np.dtype(dtype).kind != "u":
+        refuse(DTypeError(f"dlc.random.bits: dtype {np.dtype(dtype)}; expected an unsigned integer"))
+    return random_bits(checked_key("bits", key, reuse), as_int_shape(shape), dtype)
+
+
+def uniform(
+    key: ArrayLike,
+    shape: Shape = (),
+    dtype: AnyDType = np.float32,
+    minval: ArrayLike = 0.0,
+    maxval: ArrayLike = 1.0,
+    *,
+    reuse: bool = False,
+) -> Any:
+    """Draw floats uniformly from [minval, maxval); the bounds broadcast to `shape`."""
+    return uniform_from_key(checked_key("uniform", key, reuse), as_int_shape(shape), dtype, minval, maxval)
+
+
+def normal(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.float32, *, reuse: bool = False) -> Any:
+    """Draw floats from the standard normal distribution."""
+    one = np.ones((), dtype)
+    return _normal(checked_key("normal", key, reuse), as_int_shape(shape), dtype, np.nextafter(-one, np.zeros((), dtype)), one)
+
+
+def truncated_normal(
+    key: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    shape: Shape | None = None,
+    dtype: AnyDType = np.float32,
+    *,
+    reuse: bool = False,
+) -> Any:
+    """Draw floats from the standard normal distribution truncated to [lower, upper]; the bounds broadcast to `shape`."""
+    low, high = convert(lower, dtype), convert(upper, dtype)
+    root = np.asarray(math.sqrt(2), dtype)
+    below, above = (apply(dl.ErfOp, divide(limit, root)) for limit in (low, high))
+    size = broadcast_shapes(low.shape, high.shape) if shape is None else as_int_shape(shape)
+    samples = _normal(checked_key("truncated_normal", key, reuse), size, dtype, below, above)
+    return clip(samples, nextafter(low, np.asarray(np.inf, dtype)), nextafter(high, np.asarray(-np.inf, dtype)))
+
+
+def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Shape | None = None, *, reuse: bool = False) -> Any:
+    """Draw bools that are true with probability `p`, which broadcasts to `shape`; the default shape is that of `p`."""
+    p = convert(p, np.float32) if is_python_scalar(p) else operand(p)
+    return less(
+        uniform_from_key(checked_key("bernoulli", key, reuse), p.shape if shape is None else as_int_shape(shape), p.dtype), p
+    )
+
+
+def gumbel(key: ArrayLike, shape: Shape = (), dtype: AnyDType = np.float32, *, reuse: bool = False) -> Any:
+    """Draw floats from the standard Gumbel distribution: -log(-log(u)) for uniform u."""
+    return gumbel_from_key(checked_key("gumbel", key, reuse), as_int_shape(shape), dtype)
+
+
+def randint(
+    key: ArrayLike, shape: Shape, minval: ArrayLike, maxval: ArrayLike, dtype: AnyDType = np.int32, *, reuse: bool = False
+) -> Any:
+    """Draw integers uniformly from [minval, maxval); the bounds broadcast to `shape`; minval if the range is empty.
+
+    `maxval` may be one above the maximum of `dtype`. For a dtype of n bits, probabilities deviate by at most 2⁻ⁿ, relatively.
+    """
+    if np.dtype(dtype).kind not in "iu":
+        refuse(DTypeError(f"dlc.random.randint: dtype {np.dtype(dtype)}; expected an integer"))
+    return randint_from_key(checked_key("randint", key, reuse), as_int_shape(shape), minval, maxval, np.dtype(dtype))
+
+
+def uniform_from_key(
+    key: Operand, shape: tuple[int, ...], dtype: AnyDType, minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0
+) -> Any:
+    """Draw as `uniform` does from a validated key."""
+    dtype = np.dtype(dtype)
+    if not is_floating(dtype):
+        refuse(DTypeError(f"dlc.random: dtype {dtype}; expected a float"))
+    limits = cast(Any, ml_dtypes.finfo)(dtype)
+    word, digits = np.dtype(f"uint{limits.bits}"), int(limits.nmant)
+    # Formats with fewer than 8 mantissa bits use 8 random bits, as in JAX.
+    width = limits.bits if digits >= 8 else 8
+    random_word = convert(random_bits(key, shape, f"uint{width}"), word)
+    # Random mantissa bits with the exponent of 1.0 are uniform in [1, 2).
+    one = np.ones((), dtype)
+    pattern = bitwise_or(bitwise_right_shift(random_word, np.asarray(width - digits, word)), one.view(word))
+    fraction = subtract(apply(dl.BitcastOp, operand(pattern), to=element_type(dtype)), one)
+    low, high = convert(minval, dtype), convert(maxval, dtype)
+    return maximum(low, add(multiply(fraction, subtract(high, low)), low))
+
+
+def gumbel_from_key(key: Operand, shape: tuple[int, ...], dtype: AnyDType) -> Any:
+    """Draw as `gumbel` does from a validated key."""
+    smallest = cast(Any, ml_dtypes.finfo)(np.dtype(dtype)).smallest_normal
+    return negative(log(negative(log(uniform_from_key(key, shape, dtype, smallest)))))
+
+
+def randint_from_key(key: Operand, shape: tuple[int, ...], minval: ArrayLike, maxval: ArrayLike, dtype: np.dtype[Any]) -> Any:
+    """Draw as `randint` does from a validated key."""
+    limits, largest = np.iinfo(dtype), np.iinfo(np.int64).max
+    low = clip(convert(operand(minval), np.int64), limits.min, min(limits.max, largest))
+    high = clip(convert(operand(maxval), np.int64), limits.min, min(limits.max + 1, largest))
+    unsigned = np.dtype(f"uint{8 * max(dtype.itemsize, 4)}")
+    # A span of 0 denotes the full range of the unsigned dtype.
+    span = where(less_equal(high, low), np.ones((), unsigned), convert(subtract(high, low), unsigned))
+    # Reduce a random number of twice the width modulo the span, by halves: a single word would be biased to small values.
+    keys = derive_keys(key, (2,))
+    upper, lower = (random_bits(operand(keys[k]), shape, unsigned) for k in range(2))
+    half = remainder(np.asarray(1 << (4 * unsigned.itemsize), unsigned), span)
+    shift = remainder(multiply(half, half), span)
+    offset = remainder(add(multiply(remainder(upper, span), shift), remainder(lower, span)), span)
+    return convert(add(convert(low, unsigned), where(equal(span, 0), lower, offset)), dtype)
+
+
+def _normal(key: Operand, shape: tuple[int, ...], dtype: Any, below: ArrayLike, above: ArrayLike) -> Any:
+    """Draw normal floats whose erf(x / √2) is uniform between `below` and `above`."""
+    return multiply(
+        apply(dl.ErfinvOp, operand(uniform_from_key(key, shape, dtype, below, above))), np.asarray(math.sqrt(2), dtype)
+    )

@@ -1,0 +1,175 @@
+"""Direct calls: call a program from Python without running Python code (python_call.ll).
+
+Machine code checks the argument arrays, creates the result arrays and executes the records. A call takes one microsecond
+instead of six. Direct calls have static shapes; a dynamic-shape program gets one for shapes that are called repeatedly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib import import_module
+from struct import Struct
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import Array, TensorInfo, address_of
+from dlc.runtime.cpu.context import Context
+from dlc.runtime.cpu.dynamic_program import DynamicNativeProgram
+from dlc.runtime.cpu.program import LAUNCHES_PER_SLICE, NativeProgram
+from dlc.runtime.program.host_program import FIRST_INPUT_SLOT
+
+# Returns the results for arrays that match the inputs exactly; None for others, and while another thread is calling.
+DirectCall: TypeAlias = "Callable[..., list[Array] | None]"
+
+# Creating a direct call takes as long as ten calls, so wait for this many consecutive calls with the same shapes.
+_MIN_REPEATED_CALLS = 8
+# Smaller results are allocated by NumPy, which caches small blocks; larger ones come from the program's buffer pool.
+_MAX_NUMPY_ALLOCATED_BYTES = 1 << 15
+# The fields of an array object that python_call.ll reads: refcount, type, data, ndim, shape, strides, base, dtype, flags.
+_ARRAY_FIELDS = Struct("@qPPiPPPPi")
+# Major versions of NumPy's C API in which the index below is valid.
+_KNOWN_API_VERSIONS = (1, 2)
+_METH_FASTCALL = 0x80
+_NEW_FROM_DESCR_INDEX = 94  # PyArray_NewFromDescr in NumPy's C API table.
+_WORD_BYTES = 8
+
+
+class _State(np.ndarray[Any, np.dtype[np.int64]]):
+    """The words that python_call.ll reads; `references` keeps alive all objects whose addresses are among them."""
+
+    references: object
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("text", ctypes.c_char_p))
+
+
+class DirectCalls:
+    """The direct calls of one program: `call`, if it exists, is for the shapes of a static program or for frequent shapes."""
+
+    def __init__(self, run: object) -> None:
+        self.call: DirectCall | None = None
+        program = getattr(run, "__self__", None)
+        self._open = program if isinstance(program, DynamicNativeProgram) and not program.has_data_dependent_sizes else None
+        self._run, self._is_tried = run, False
+        # The shapes of the last call through Python, how often they were repeated, and the shapes of `call`.
+        self._shapes: list[tuple[int, ...]] = []
+        self._repeats = 0
+        self._shapes_of_call: list[tuple[int, ...]] | None = None
+
+    def record(self, arrays: Sequence[Any]) -> None:
+        """Record a call through Python, with these arrays in the order of the inputs."""
+        if self._open is not None:
+            self._record_dynamic(self._open, [array.shape for array in arrays], arrays)
+        elif not self._is_tried:
+            self.call, self._is_tried = direct_call(self._run), True
+
+    def _record_dynamic(self, program: DynamicNativeProgram, shapes: list[tuple[int, ...]], arrays: Sequence[Any]) -> None:
+        self._repeats = self._repeats + 1 if shapes == self._shapes else 0
+        self._shapes = shapes
+        if self._repeats >= _MIN_REPEATED_CALLS and shapes != self._shapes_of_call and is_supported_layout():
+            self.call, self._shapes_of_call = _build_direct_call(program, program.acquire_bound_context(arrays), shapes), shapes
+
+
+def direct_call(run: object) -> DirectCall | None:
+    """Return the direct call of a program whose `run` method this is.
+
+    Return None unless it is a native static-shape program without donated inputs, on a supported Python and NumPy.
+    """
+    program = getattr(run, "__self__", None)
+    if not isinstance(program, NativeProgram) or program.has_donors or not is_supported_layout():
+        return None
+    return _build_direct_call(
+        program, program.acquire_context(), [cast("tuple[int, ...]", info.shape) for info in program.inputs]
+    )
+
+
+def _build_direct_call(
+    program: NativeProgram | DynamicNativeProgram, context: Context, shapes: Sequence[tuple[int, ...]]
+) -> DirectCall:
+    """Return a direct call for arrays of these shapes, to which the context is bound."""
+    pool = program.runtime.pool_cell(program.num_threads)
+    stopped = np.zeros(1, np.int64)
+    rest = partial(_run_rest, program, stopped, context, pool)
+    allocators: list[Callable[[], Array] | None] = []
+    for recycler in context.results:
+        allocators.append(recycler.empty if recycler.bytes > _MAX_NUMPY_ALLOCATED_BYTES else None)
+    infos = [*program.inputs, *program.outputs]
+    sizes = [np.array(shape, np.int64) for shape in (*shapes, *(recycler.shape for recycler in context.results))]
+    producers = [*[None] * len(program.inputs), *allocators]
+    types = np.array([_type_words(*each) for each in zip(infos, sizes, producers, strict=True)], np.int64)
+    words = [
+        0,
+        len(program.inputs),
+        len(program.outputs),
+        address_of(types),
+        program.start,
+        LAUNCHES_PER_SLICE,
+        context.location,
+        context.location + FIRST_INPUT_SLOT * _WORD_BYTES,
+        ctypes.addressof(pool),
+        *map(id, (np.ndarray, Array, None, rest)),
+        address_of(stopped),
+        *_function_addresses(),
+    ]
+    state = np.array(words, np.int64).view(_State)
+    state.references = program, context, pool, rest, stopped, infos, sizes, producers, types
+    return _built_in(program.runtime.call_from_python, state)
+
+
+def _type_words(info: TensorInfo, sizes: NDArray[np.int64], make: object) -> tuple[int, int, int, int]:
+    return id(info.dtype), len(sizes), address_of(sizes), 0 if make is None else id(make)
+
+
+def _run_rest(
+    program: NativeProgram | DynamicNativeProgram, stopped: NDArray[np.int64], context: Context, pool: ctypes.c_int64
+) -> None:
+    program.resume(int(stopped[0]), context, pool.value)
+
+
+@cache
+def is_supported_layout() -> bool:
+    """Return whether array objects of this Python and NumPy have the layout that python_call.ll expects."""
+    array = np.zeros((2, 3), np.float32)
+    if sys.implementation.name != "cpython" or np.ndarray.__basicsize__ < _ARRAY_FIELDS.size:
+        return False
+    _, type, data, rank, sizes, _, _, dtype, flags = _ARRAY_FIELDS.unpack(ctypes.string_at(id(array), _ARRAY_FIELDS.size))
+    expected = id(np.ndarray), array.ctypes.data, array.ndim, id(array.dtype), array.flags.num
+    if (type, data, rank, dtype, flags) != expected or ctypes.string_at(sizes, 2 * _WORD_BYTES) != Struct("@2q").pack(
+        *array.shape
+    ):
+        return False
+    version = ctypes.CFUNCTYPE(ctypes.c_uint)(_numpy_api()[0] or 0)()
+    return version >> 24 in _KNOWN_API_VERSIONS
+
+
+def _numpy_api() -> Any:
+    """Return NumPy's C API table."""
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+    capsule = cast("Any", import_module("numpy._core._multiarray_umath"))._ARRAY_API
+    return ctypes.cast(get(capsule, None), ctypes.POINTER(ctypes.c_void_p))
+
+
+@cache
+def _function_addresses() -> tuple[int, ...]:
+    """Return the addresses of the functions of NumPy and Python, in the order of %State."""
+    names = ("PyList_New", "PyList_SetItem", "PyObject_CallObject", "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef")
+    pythons = [getattr(ctypes.pythonapi, name) for name in (*names, "Py_DecRef")]
+    return _numpy_api()[_NEW_FROM_DESCR_INDEX] or 0, *[ctypes.cast(f, ctypes.c_void_p).value or 0 for f in pythons]
+
+
+@cache
+def _method_def(function: int) -> _MethodDef:
+    """Return the PyMethodDef of the function at an address; it is never freed, as function objects refer to it."""
+    return _MethodDef(b"dlc_call", function, _METH_FASTCALL, None)
+
+
+def _built_in(function: int, state: _State) -> DirectCall:
+    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    make = prototype(("PyCFunction_NewEx", ctypes.pythonapi))
+    return make(ctypes.addressof(_method_def(function)), state, None)

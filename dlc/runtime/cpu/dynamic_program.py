@@ -1,0 +1,177 @@
+"""Dynamic-shape programs on the CPU: one record table serves all sizes, which are in the slots of each call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.arrays import Array, address_of
+from dlc.runtime.cpu.buffer_pool import BufferPool
+from dlc.runtime.cpu.code.native import Runtime
+from dlc.runtime.cpu.context import Context
+from dlc.runtime.cpu.data_dependent_sizes import CallSizes, DataDependentTable
+from dlc.runtime.cpu.program import LoadedKernel, OnLaunch, OnSetSize, TableProgram
+from dlc.runtime.cpu.record_table import tasks_word
+from dlc.runtime.cpu.size_operations import SizeOperations
+from dlc.runtime.program.dynamic_program import DynamicProgram, SizeBinder, resolve_launches, validate_size
+from dlc.runtime.program.host_program import ARENA_SLOT, FIRST_INPUT_SLOT, DynamicLaunch, KernelSignature, Launch
+from dlc.runtime.sizes.size_function import size_function
+
+# A result is copied if its buffer is larger than twice its size plus this.
+_MAX_UNUSED_BYTES = 1 << 16
+
+
+class DynamicNativeProgram(TableProgram):
+    """A dynamic-shape program. Sizes are in slots, so that one record table serves all of them.
+
+    A context stays bound to the sizes of its last call.
+    """
+
+    def __init__(
+        self,
+        host: DynamicProgram,
+        kernels: Mapping[str, LoadedKernel],
+        shapes: Mapping[str, KernelSignature],
+        weights: Mapping[str, NDArray[Any]],
+        runtime: Runtime,
+        num_threads: int | None = None,
+    ) -> None:
+        instructions = resolve_launches(host.instructions, shapes)
+        super().__init__(host, instructions, kernels, weights, runtime, num_threads)
+        self._host = host
+        sizes, work = self._table.sizes, self._table.work
+        self._bind_sizes = SizeBinder(
+            host, instructions, [*sizes, *(tasks for tasks, _ in work), *(bytes for _, bytes in work)]
+        )
+        self._size_indices = {symbol: k for k, symbol in enumerate(host.data_dependent_sizes)}
+        self._deciding: DataDependentTable | None = None
+        if host.data_dependent_sizes:
+            self._deciding = DataDependentTable(SizeOperations(host, instructions, self._table), host.initial_sizes, self.start)
+        self._data_dependent_outputs = () if self._deciding is None else tuple(self._deciding.outputs)
+        self._output_shapes = size_function(self._bind_sizes.symbols, [info.shape for info in host.outputs])
+        regions = range(host.first_region, host.first_region + len(host.regions))
+        self._slots = np.array([*regions, *sizes.values(), *work.values()], np.int64)
+
+    def _new_context(self) -> Context:
+        context = super()._new_context()
+        if self._deciding is not None:
+            context.data_dependent_sizes = CallSizes(self._deciding)
+        return context
+
+    def _execute_from(self, record: int, count: int, context: Context, pool: int) -> int:
+        if context.data_dependent_sizes is None:
+            return super()._execute_from(record, count, context, pool)
+        return self.runtime.execute_deciding(context.data_dependent_sizes.location, record, count, context.location, pool)
+
+    @property
+    def has_data_dependent_sizes(self) -> bool:
+        """Return whether sizes depend on data."""
+        return self._deciding is not None
+
+    def acquire_bound_context(self, inputs: Sequence[NDArray[Any]]) -> Context:
+        """Return a context bound to inputs of these shapes, for exclusive use."""
+        context = self.acquire_context()
+        self._bind(context, inputs)
+        return context
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Return the outputs for inputs of the right number and dtypes, with consistent shapes.
+
+        Raises ShapeError for a size outside of its range.
+        """
+        return super().run(inputs)
+
+    def run_traced(
+        self, inputs: Sequence[NDArray[Any]], on_launch: OnLaunch, on_set_size: OnSetSize | None = None
+    ) -> list[NDArray[Any]]:
+        # A run that needs a larger arena is restarted; the run after it needs no restart, so each launch is reported once.
+        super().run(inputs)
+        return super().run_traced(inputs, on_launch, on_set_size)
+
+    def data_dependent_sizes(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
+        """Run the program and return its data-dependent sizes; in loops, those of the last iteration."""
+        found: dict[str, int] = {}
+
+        def run_all(context: Context, pool: int) -> None:
+            self._run_all(context, pool)
+            found.update(zip(self._size_indices, _decided(context), strict=True))
+
+        self._call(inputs, run_all)
+        return found
+
+    def _specialize_launch(self, launch: Launch | DynamicLaunch, context: Context) -> Launch:
+        return cast(DynamicLaunch, launch).at(self._sizes(context))
+
+    def _bind(self, context: Context, inputs: Sequence[NDArray[Any]]) -> None:
+        shapes = [a.shape for a in inputs]
+        if shapes != context.shapes:
+            self._rebind(context, shapes, self._host.initial_sizes)
+
+    def _sizes(self, context: Context) -> Mapping[str, int]:
+        assert context.shapes is not None
+        return self._bind_sizes.sizes(context.shapes, _decided(context))
+
+    def _set_size(self, context: Context, symbol: str, count: int) -> bool:
+        index, shapes, arena = self._size_indices[symbol], context.shapes, context.slots[ARENA_SLOT]
+        assert shapes is not None
+        previous = _decided(context)
+        data_dependent_sizes = [*previous[:index], validate_size(self._host, shapes, previous[:index], symbol, count)]
+        if data_dependent_sizes != previous[: index + 1]:
+            self._rebind(context, shapes, [*data_dependent_sizes, *self._host.initial_sizes[len(data_dependent_sizes) :]])
+        self._grow_outputs(context)
+        return bool(context.slots[ARENA_SLOT] != arena)
+
+    def _rebind(self, context: Context, shapes: list[tuple[int, ...]], data_dependent_sizes: list[int]) -> None:
+        """Bind a context to these sizes: compute the slots that depend on them."""
+        bound = self._bind_sizes(shapes, data_dependent_sizes)
+        sizes, work = len(self._table.sizes), len(self._table.work)
+        tasks, bytes = bound.numbers[sizes : sizes + work], bound.numbers[sizes + work :]
+        words = (*bound.numbers[:sizes], *map(tasks_word, tasks, bytes))
+        previous, context.shapes = context.results, None
+        context.require_arena(bound.arena_bytes)
+        arena = address_of(context.arena)
+        context.slots[self._slots] = [*[arena + start for start in bound.starts], *words]
+        infos = zip(bound.outputs, self.outputs, strict=True)
+        results = [BufferPool(shape, info.dtype) for shape, info in infos]
+        for k in self._data_dependent_outputs:
+            results[k] = _byte_pool(results[k], previous[k] if previous else None)
+        context.results = results
+        if context.data_dependent_sizes is not None:
+            context.data_dependent_sizes.sizes = [*self._bind_sizes.inputs.of(shapes), *data_dependent_sizes]
+            context.data_dependent_sizes.set_capacities(
+                len(context.arena), [results[k].bytes for k in self._data_dependent_outputs]
+            )
+        context.shapes = shapes
+
+    def _grow_outputs(self, context: Context) -> None:
+        """Allocate outputs whose size has become known and exceeds their capacity."""
+        for k in self._data_dependent_outputs:
+            if context.outputs[k].nbytes < context.results[k].bytes:
+                context.outputs[k] = context.results[k].empty()
+                context.slots[FIRST_INPUT_SLOT + len(self.inputs) + k] = address_of(context.outputs[k])
+
+    def _finish(self, context: Context) -> list[NDArray[Any]]:
+        if context.data_dependent_sizes is None:
+            return context.outputs
+        outputs, shapes = context.outputs, self._output_shapes(*context.data_dependent_sizes.sizes)
+        for k in self._data_dependent_outputs:
+            memory, info = outputs[k], self.outputs[k]
+            outputs[k] = Array(shapes[k], info.dtype, memory)
+            if memory.nbytes > 2 * outputs[k].nbytes + _MAX_UNUSED_BYTES:
+                # Do not keep a much larger buffer alive.
+                outputs[k] = outputs[k].copy()
+        return outputs
+
+
+def _decided(context: Context) -> list[int]:
+    return [] if context.data_dependent_sizes is None else context.data_dependent_sizes.data_dependent_sizes
+
+
+def _byte_pool(result: BufferPool, previous: BufferPool | None) -> BufferPool:
+    """Return the buffer pool of a result with data-dependent sizes: the previous one if its buffers are large enough."""
+    return (
+        previous if previous is not None and previous.bytes >= result.bytes else BufferPool((result.bytes,), np.dtype(np.uint8))
+    )

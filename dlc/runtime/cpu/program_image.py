@@ -1,0 +1,261 @@
+"""Program images: a compiled program as one position-independent, read-only block that runs without Python.
+
+    entry stub · "dlcimage" · header · tables · strings · code of the run-time and of the kernels
+
+An image is a section of a model file and holds the only copy of the kernels' code. With the weights appended, it is all of a
+shared library (`dlc.deploy`). Header fields and table entries are i64. Positions are byte offsets from the start of the image;
+arrays are at positive or negative offsets. The meaning of each field is documented in call.ll, which calls a program, and in
+dlc.h, which opens one; both declare the same fields in the same order.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from dlc.arrays import ALIGNMENT_BYTES, TensorInfo
+from dlc.runtime.cpu.code.entry_stub import ENTRY_BYTES, entry_code
+from dlc.runtime.cpu.code.loader import CODE_ALIGNMENT, MachineCode, link_object
+from dlc.runtime.cpu.kernel_object import KernelObject
+from dlc.runtime.cpu.record_table import RecordTable, Task, assemble_records
+from dlc.runtime.cpu.size_operations import SizeOperations
+from dlc.runtime.program.dynamic_program import DynamicProgram, resolve_launches
+from dlc.runtime.program.host_program import Fail, HostProgram, PythonCall, PythonInstruction, SetSize
+from dlc.runtime.saving.container import VERSION, SectionRef
+from dlc.target import Target, architecture_of, flags_of
+
+MAGIC = b"dlcimage"
+FIELDS = (
+    *("version", "machine", "bytes", "checksum", "name", "features", "code"),  # Read by dlc.h.
+    *("slots", "arena", "inputs", "outputs", "tensors", "dims", "dim_count", "operations", "operation_count"),
+    *("arrays", "weight_count", "fills", "fill_count", "records", "symbol_count", "decisions", "decision_count"),
+    *("record_words", "array_count", "symbols", "failures", "failure_count", "places", "place_count", "text"),
+    *("kernels", "kernel_count", "entries", "entry_count", "code_bytes"),
+    *("runtime_bytes", "call", "pool_bytes", "pool_init", "pool_worker", "pool_end", "checksum_of"),
+)
+HEADER_BYTES = ENTRY_BYTES + len(MAGIC) + 8 * len(FIELDS)
+# In the order of ONNX's TensorProto.DataType, from 1 on; 8 is the string type.
+_DTYPES = (
+    *("float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "", "bool", "float16", "float64", "uint32", "uint64"),
+    *("complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    *("uint4", "int4", "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2"),
+)
+# The donor field of an output that is stored in the call's arena.
+_IN_ARENA = -2
+# Errors of calls without Python.
+_NO_PRINTING = "the program contains dlc.debug.print, which needs Python; remove it"
+_NO_COMPUTING = "the program contains {op} ({where}), which needs Python"
+
+
+@dataclass(frozen=True)
+class ProgramImage:
+    """The contents of a program image: the host program, its kernels and the run-time's object code."""
+
+    name: str
+    target: Target
+    host: HostProgram | DynamicProgram
+    kernels: Sequence[KernelObject]
+    runtime: bytes
+
+    def encode(self, weights: Sequence[SectionRef], defaults: Mapping[str, SectionRef]) -> bytes:
+        """Return the image, which refers to its `weights`, in order, and to `defaults` of inputs."""
+        return _ImageWriter(self, weights, defaults).block()
+
+
+def kernels_of(image: memoryview, target: Target) -> tuple[bytes, dict[str, tuple[tuple[int, ...], int]]]:
+    """Return the code of an image's kernels, and by name the offsets of each kernel's grids in it and the kernel's size in
+    bytes.
+
+    Raises ValueError or IndexError for an invalid image, and for code of another architecture than the target's.
+    """
+    fields = _fields_of(image)
+    if fields["machine"] != architecture_of(target).machine:
+        raise ValueError(f"code for ELF machine {fields['machine']} in a program for {target.architecture}")
+
+    def rows(where: str, count: str, width: int) -> list[tuple[int, ...]]:
+        start, end = fields[where], fields[where] + 8 * width * fields[count]
+        if not 0 <= start <= end <= len(image):
+            raise ValueError(f"{where} outside of the image")
+        return list(struct.iter_unpack(f"<{width}q", image[start:end]))
+
+    text = bytes(image[fields["text"] : fields["code"]])
+    begin, end = fields["code"] + _aligned(fields["runtime_bytes"]), fields["code"] + fields["code_bytes"]
+    code = bytes(image[begin:end])
+    entries = [at - begin for (at,) in rows("entries", "entry_count", 1)]
+    if end > len(image) or not all(0 <= at < len(code) for at in entries):
+        raise ValueError("a kernel outside of the image")
+    return code, {
+        text[name : text.index(b"\0", name)].decode(): (tuple(entries[first : first + count]), size)
+        for name, _, size, first, count in rows("kernels", "kernel_count", 5)
+    }
+
+
+def memory_of(image: bytes) -> int:
+    """Return the bytes of memory that a call of a static-shape program needs."""
+    fields = _fields_of(memoryview(image))
+    kind, arena, _ = struct.unpack_from("<3q", image, fields["operations"] + 24 * fields["arena"])
+    assert kind == 0, "a constant"
+    return -(-8 * fields["slots"] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES + arena
+
+
+def function_in(image: bytes, runtime: bytes, name: str) -> int:
+    """Return the offset of a run-time function in an image."""
+    return _fields_of(memoryview(image))["code"] + linked_runtime(runtime).entries[name]
+
+
+def _fields_of(image: memoryview) -> dict[str, int]:
+    if len(image) < HEADER_BYTES or bytes(image[ENTRY_BYTES : ENTRY_BYTES + len(MAGIC)]) != MAGIC:
+        raise ValueError("not a program image")
+    values = struct.unpack_from(f"<{len(FIELDS)}q", image, HEADER_BYTES - 8 * len(FIELDS))
+    return dict(zip(FIELDS, values, strict=True))
+
+
+@lru_cache
+def linked_runtime(object: bytes) -> MachineCode:
+    """Return the relocated code of the run-time."""
+    return link_object(object)
+
+
+class _ImageWriter:
+    def __init__(self, program: ProgramImage, weights: Sequence[SectionRef], defaults: Mapping[str, SectionRef]) -> None:
+        self.program, self.host = program, program.host
+        self.weights, self.defaults = weights, defaults
+        self.table = self._assemble(program.kernels)
+        self.sizing = SizeOperations(self.host, self.instructions, self.table)
+        self.sizes = self.sizing.code
+        self.fields: dict[str, int] = {}
+        self.tables = bytearray()
+        self.text = bytearray()
+        self.runtime = linked_runtime(program.runtime)
+        self.code = bytearray(self.runtime.bytes)
+        offsets = {code: self._append_code(code) for code in dict.fromkeys(kernel.code for kernel in program.kernels)}
+        self.kernels = [(k, [offsets[k.code] + at for at in k.entries]) for k in program.kernels]
+        self.entries = {(k.name, grid): at for k, entries in self.kernels for grid, at in enumerate(entries)}
+
+    def _assemble(self, kernels: Sequence[KernelObject]) -> RecordTable:
+        instructions = self.host.instructions
+        if isinstance(self.host, DynamicProgram):
+            instructions = resolve_launches(instructions, {k.name: k.open for k in kernels if k.open is not None})
+        self.instructions = instructions
+        return assemble_records(instructions, self.host.slots, {k.name: k.tasks for k in kernels})
+
+    def _append_code(self, code: bytes) -> int:
+        """Append kernel code and return its offset."""
+        at = _aligned(len(self.code))
+        self.code += bytes(at - len(self.code)) + code
+        return at
+
+    def block(self) -> bytes:
+        tensors, dims = self._tensors()
+        fills, self.fields["arena"] = self.sizing.regions(self.sizing.data_dependent_outputs())
+        fills += self.sizing.numbers()
+        self.sizing.add_bounds_checks()
+        failures, offsets = self._failures()
+        symbols = [(self._text(symbol), *self.sizing.bounds(symbol)) for symbol in self.sizing.given]
+        self.fields |= {"slots": self.table.slots, "version": VERSION, "name": self._text(self.program.name)}
+        self.fields["machine"] = architecture_of(self.program.target).machine
+        self.fields |= {"features": self._text(" ".join(flags_of(self.program.target)))}
+        self._table("dims", "dim_count", [(dim,) for dim in dims])
+        self._table("operations", "operation_count", self.sizes.operations)
+        self._table("arrays", "array_count", [*self.weights, *self.defaults.values()])
+        self.fields["weight_count"] = len(self.weights)
+        self._table("fills", "fill_count", fills)
+        set_size_records = [(d.code, d.slot, d.offset, d.on) for d in self.sizing.set_size_records()]
+        self._table("decisions", "decision_count", set_size_records)
+        self._table("symbols", "symbol_count", symbols)
+        self._table("failures", "failure_count", failures)
+        self._table("places", "place_count", offsets)
+        self._table("tensors", None, tensors)
+        names = [self._text(kernel.name) for kernel, _ in self.kernels]
+        self._records_and_kernels(names)
+        return self._written()
+
+    def _tensors(self) -> tuple[list[tuple[int, ...]], list[int]]:
+        """Return the table of inputs and outputs, and the operation numbers of their sizes."""
+        donors: Mapping[int, int] = self.host.donors if isinstance(self.host, HostProgram) else {}
+        rows, dims = list[tuple[int, ...]](), list[int]()
+        infos = [(i, self.defaults[i.name].distance if i.name in self.defaults else 0, -1) for i in self.host.inputs]
+        in_arena = dict.fromkeys((k for _, k in self.sizing.data_dependent_outputs()), _IN_ARENA)
+        infos += [(info, 0, {**donors, **in_arena}.get(k, -1)) for k, info in enumerate(self.host.outputs)]
+        for info, otherwise, over in infos:
+            rows.append((self._text(info.name), *_element(info), len(info.shape), len(dims), otherwise, over))
+            dims += map(self.sizes.number, info.shape)
+        self.fields |= {"inputs": len(self.host.inputs), "outputs": len(self.host.outputs)}
+        return rows, dims
+
+    def _failures(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
+        """Return the table of error messages, and the references to the values that are formatted into them."""
+        rows, offsets = list[tuple[int, int, int]](), list[tuple[int, int]]()
+        for stop, _ in self.table.stops:
+            message, numbers = (stop.message, stop.numbers) if isinstance(stop, Fail) else (_python_required_message(stop), ())
+            rows.append((self._text(message), len(offsets), len(numbers)))
+            offsets += numbers
+        return rows, offsets
+
+    def _text(self, text: str) -> int:
+        at = len(self.text)
+        self.text += text.replace("\0", "").encode(errors="replace") + b"\0"
+        return at
+
+    def _table(self, where: str, count: str | None, rows: Sequence[Sequence[int]]) -> None:
+        self.fields[where] = HEADER_BYTES + len(self.tables)
+        if count is not None:
+            self.fields[count] = len(rows)
+        for row in rows:
+            self.tables += struct.pack(f"<{len(row)}q", *row)
+
+    def _records_and_kernels(self, names: Sequence[int]) -> None:
+        """Add the tables that refer to code."""
+        words, grids = len(self.table.words), sum(len(kernel.entries) for kernel, _ in self.kernels)
+        base = HEADER_BYTES + len(self.tables)
+        text = base + 8 * (words + 5 * len(names) + grids)
+        code = _aligned(text + len(self.text))
+
+        def at(task: Task) -> int:
+            kernel, grid = task
+            return code + (self.runtime.entries["dlc_copy"] if kernel is None else self.entries[kernel, grid])
+
+        self._table("records", "record_words", [(word,) for word in self.table.relocate(base, at)])
+        rows, entries = list[tuple[int, ...]](), list[tuple[int]]()
+        for name, (kernel, own) in zip(names, self.kernels, strict=True):
+            rows.append((name, code + min(own, default=0), kernel.size, len(entries), len(own)))
+            entries += [(code + entry,) for entry in own]
+        self._table("kernels", "kernel_count", rows)
+        self._table("entries", "entry_count", entries)
+        self.fields |= {"text": text, "code": code}
+
+    def _written(self) -> bytes:
+        code, entries = self.fields["code"], self.runtime.entries
+        for field in ("call", "pool_bytes", "pool_init", "pool_worker", "pool_end"):
+            self.fields[field] = code + entries[f"dlc_{field}"]
+        self.fields |= {"checksum_of": code + entries["dlc_crc32c"], "runtime_bytes": len(self.runtime.bytes)}
+        self.fields["code_bytes"] = len(self.code)
+        self.fields |= {"bytes": code + len(self.code), "checksum": 0}
+        head = entry_code(self.program.target.architecture, self.fields["call"]) + MAGIC
+        body = bytes(self.tables + self.text)
+        body += bytes(code - HEADER_BYTES - len(body)) + bytes(self.code)
+
+        def whole() -> bytes:
+            return head + struct.pack(f"<{len(FIELDS)}q", *(self.fields[name] for name in FIELDS)) + body
+
+        # The checksum is computed with 0 in its field.
+        self.fields["checksum"] = zlib.crc32(whole())
+        return whole()
+
+
+def _aligned(base: int) -> int:
+    return -(-base // CODE_ALIGNMENT) * CODE_ALIGNMENT
+
+
+def _python_required_message(stop: SetSize | PythonInstruction) -> str:
+    """Return the error of a call without Python that reaches an instruction for Python."""
+    return _NO_COMPUTING.format(op=stop.op, where=stop.where) if isinstance(stop, PythonCall) else _NO_PRINTING
+
+
+def _element(info: TensorInfo) -> tuple[int, int]:
+    """Return the number of a dtype (0 if it has none) and its item size."""
+    name = info.dtype.name
+    return _DTYPES.index(name) + 1 if name in _DTYPES else 0, info.dtype.itemsize

@@ -1,0 +1,229 @@
+"""The host program as a table of records for native execution (runtime.ll documents each record).
+
+The slots of the program are followed by slots of the table itself: loop counters, and temporaries for parallel moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from dlc.dims import Dim, Size, substitute
+from dlc.errors import CompileError
+from dlc.runtime.program.host_program import (
+    NULL_SLOT,
+    Branch,
+    BufferRef,
+    DynamicLaunch,
+    Fail,
+    Instruction,
+    Launch,
+    Loop,
+    PrintArrays,
+    PythonCall,
+    PythonInstruction,
+    SetSize,
+    While,
+    kernel_sizes,
+)
+
+# Launches on less memory run on one thread: about half a microsecond of work, less than waking another thread takes.
+MIN_PARALLEL_BYTES = 32 << 10
+# Bytes that one task of a copy launch copies; `dlc_copy` in runtime.ll has the same constant.
+COPY_TASK_BYTES = 64 << 10
+_STOP, _MOVE, _COUNT, _UNLESS, _JUMP, _ADD = range(6)
+
+# A kernel and the number of one of its grids; no kernel: the memory-copy task.
+Task: TypeAlias = "tuple[str | None, int]"
+
+
+@dataclass
+class RecordTable:
+    """The records, as words.
+
+    Attributes:
+        tasks: For each launch, by the index of its first word: the task whose relative address the word is to hold.
+        ends: The launch whose last record ends before this word.
+        sizes: In dynamic-shape programs, the slots that hold sizes.
+        work: In dynamic-shape programs, the slots that hold task counts (`tasks_word`), by number of tasks and bytes.
+        stops: Stop code -k refers to entry k - 1: the instruction, and the word at which execution continues after it.
+    """
+
+    slots: int
+    words: list[int] = field(default_factory=list[int])
+    tasks: dict[int, Task] = field(default_factory=dict[int, Task])
+    ends: dict[int, Launch | DynamicLaunch] = field(default_factory=dict[int, Launch | DynamicLaunch])
+    sizes: dict[Size, int] = field(default_factory=dict[Size, int])
+    work: dict[tuple[Size, Size], int] = field(default_factory=dict[tuple[Size, Size], int])
+    stops: list[tuple[Fail | SetSize | PythonInstruction, int]] = field(
+        default_factory=list["tuple[Fail | SetSize | PythonInstruction, int]"]
+    )
+
+    def relocate(self, ref: int, task: Callable[[Task], int]) -> list[int]:
+        """Return the records for a base address; `task` returns the address of a task's code."""
+        words = list(self.words)
+        for at, of in self.tasks.items():
+            words[at] = task(of) - (ref + 8 * at)
+        return words
+
+
+def assemble_records(instructions: Sequence[Instruction], slots: int, kernels: Mapping[str, Sequence[Size]]) -> RecordTable:
+    """Return the table of a program with `slots` slots.
+
+    `kernels` has the number of tasks per grid, in terms of kernel sizes.
+    """
+    assembler = _RecordAssembler(slots, kernels)
+    assembler.block(instructions)
+    assembler.emit(_STOP, 0)
+    return assembler.table
+
+
+def tasks_word(tasks: int, bytes: int) -> int:
+    """Return the task-count word of a record: negative if the launch is too small to be parallelized.
+
+    Raises CompileError for more than 2^31 - 1 tasks.
+    """
+    if not 0 <= tasks < 1 << 31:
+        raise CompileError(f"a grid of {tasks} tasks on {bytes} bytes; the maximum is {(1 << 31) - 1} tasks")
+    return -tasks if bytes < MIN_PARALLEL_BYTES else tasks
+
+
+class _RecordAssembler:
+    def __init__(self, slots: int, kernels: Mapping[str, Sequence[Size]]) -> None:
+        self.table = RecordTable(slots)
+        self.kernels = kernels
+
+    def block(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Launch() | DynamicLaunch():
+                    self.launch(instruction)
+                case Loop():
+                    self.loop(instruction)
+                case While():
+                    self.repeat(instruction)
+                case Branch():
+                    self.branch(instruction)
+                case Fail() | SetSize() | PrintArrays() | PythonCall():
+                    self.emit(_STOP, -len(self.table.stops) - 1)
+                    self.table.stops.append((instruction, len(self.table.words)))
+
+    def launch(self, launch: Launch | DynamicLaunch) -> None:
+        if launch.kernel is None:
+            grids: Sequence[Size] = (-(-launch.numbers[0] // COPY_TASK_BYTES),)
+        else:
+            sizes = kernel_sizes(launch.numbers)
+            grids = [substitute(tasks, sizes) for tasks in self.kernels[launch.kernel]]
+        given = (*launch.arguments, *map(self.number, launch.numbers))
+        arguments = [word for argument in given for word in argument]
+        for grid, tasks in enumerate(grids):
+            self.table.tasks[len(self.table.words)] = (launch.kernel, grid)
+            self.emit(0, *self.tasks(tasks, sum(launch.sizes)), len(given), *arguments)
+        if grids:
+            self.table.ends[len(self.table.words)] = launch
+
+    def number(self, size: Size) -> BufferRef:
+        """Return a reference to a size: an immediate or a slot."""
+        if isinstance(size, int):
+            return NULL_SLOT, size
+        if size not in self.table.sizes:
+            self.table.sizes[size] = self.scratch()
+        return self.table.sizes[size], 0
+
+    def tasks(self, tasks: Size, bytes: Size) -> BufferRef:
+        """Return a reference to the task-count word of a launch on so many bytes."""
+        if tasks == 1:
+            return NULL_SLOT, 1  # One task cannot be parallelized.
+        if isinstance(tasks, int) and isinstance(bytes, int):
+            return NULL_SLOT, tasks_word(tasks, bytes)
+        if (tasks, bytes) not in self.table.work:
+            self.table.work[tasks, bytes] = self.scratch()
+        return self.table.work[tasks, bytes], 0
+
+    def loop(self, loop: Loop) -> None:
+        counter = self.scratch()
+        self.move([(c.slot, c.first) for c in loop.carried])
+        if loop.count == 0:
+            return
+        firsts = [self.ref(e.first) for e in loop.elements]
+        self.move([(e.slot, ref) for e, (ref, _) in zip(loop.elements, firsts, strict=True)])
+        for element, (_, remainder) in zip(loop.elements, firsts, strict=True):
+            if remainder != 0:
+                self.advance(element.slot, remainder)
+        count, remainder = self.number(loop.count)
+        if isinstance(loop.count, int):
+            self.emit(_MOVE, counter, count, remainder)
+        else:
+            # The loop may have no iterations: decrement and test first, starting from count + 1.
+            self.emit(_MOVE, counter, count, 1)
+            self.emit(_JUMP, 0)
+        begin = len(self.table.words)
+        self.block(loop.body)
+        self.move([(c.slot, c.following) for c in loop.carried])
+        for element in loop.elements:
+            self.advance(element.slot, element.step)
+        if not isinstance(loop.count, int):
+            self.table.words[begin - 1] = len(self.table.words) - (begin - 2)
+        self.emit(_COUNT, counter, begin - len(self.table.words))
+
+    def ref(self, ref: tuple[int, Size]) -> tuple[BufferRef, Size]:
+        """Split a reference into a static one and a symbolic distance from there."""
+        slot, offset = ref
+        return ((slot, offset), 0) if isinstance(offset, int) else ((slot, 0), offset)
+
+    def advance(self, slot: int, distance: Size) -> None:
+        """Add a distance to the address in a slot."""
+        if isinstance(distance, Dim):
+            self.emit(_ADD, slot, self.number(distance)[0])
+        else:
+            self.emit(_MOVE, slot, slot, distance)
+
+    def repeat(self, loop: While) -> None:
+        condition = self.scratch()
+        self.move([(c.slot, c.first) for c in loop.carried])
+        self.emit(_MOVE, condition, *loop.begin)
+        begin = len(self.table.words)
+        self.emit(_UNLESS, condition, 0, 0)
+        self.block(loop.body)
+        # Save the condition's address before the carried slots are assigned.
+        self.emit(_MOVE, condition, *loop.again)
+        self.move([(c.slot, c.following) for c in loop.carried])
+        self.emit(_JUMP, begin - len(self.table.words))
+        self.table.words[begin + 3] = len(self.table.words) - begin
+
+    def branch(self, branch: Branch) -> None:
+        begin = len(self.table.words)
+        self.emit(_UNLESS, *branch.condition, 0)
+        self.block(branch.then)
+        middle = len(self.table.words)
+        self.emit(_JUMP, 0)
+        self.table.words[begin + 3] = len(self.table.words) - begin
+        self.block(branch.otherwise)
+        if len(self.table.words) in self.table.ends:
+            # Pad with a no-op, so that the jump from the other body does not end at the word that marks this launch's end.
+            self.emit(_MOVE, self.scratch(), NULL_SLOT, 0)
+        self.table.words[middle + 1] = len(self.table.words) - middle
+
+    def move(self, moves: Sequence[tuple[int, BufferRef]]) -> None:
+        """Assign slots in parallel: a source that is overwritten before it is read is saved to a temporary slot."""
+        overwritten: set[int] = set()
+        ready: list[tuple[int, BufferRef]] = []
+        for slot, (source, offset) in moves:
+            if source in overwritten:
+                waiting = self.scratch()
+                self.emit(_MOVE, waiting, source, offset)
+                source, offset = waiting, 0
+            overwritten.add(slot)
+            if (source, offset) != (slot, 0):
+                ready.append((slot, (source, offset)))
+        for slot, ref in ready:
+            self.emit(_MOVE, slot, *ref)
+
+    def emit(self, *words: int) -> None:
+        self.table.words += words
+
+    def scratch(self) -> int:
+        """Allocate a slot of the table."""
+        self.table.slots += 1
+        return self.table.slots - 1

@@ -1,0 +1,138 @@
+"""Run-time sizes for native code: operations on integers, slots to fill with their results, and data-dependent sizes.
+
+call.ll and data_dependent_sizes.ll execute these operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dlc.arrays import ALIGNMENT_BYTES, TensorInfo
+from dlc.dims import Dim, Size, SizeRange, is_symbol, product
+from dlc.runtime.cpu.record_table import RecordTable
+from dlc.runtime.program.dynamic_program import MAX_SIZE, BoundsChecks, DynamicProgram, candidates_for_max
+from dlc.runtime.program.host_program import ARENA_SLOT, FIRST_INPUT_SLOT, HostProgram, Instruction, SetSize
+from dlc.runtime.sizes.size_code import SizeCode
+
+
+@dataclass(frozen=True)
+class SetSizeRecord:
+    """The record of a data-dependent size: the stop code, the buffer reference of the value, the word to continue at, the valid
+    range, and another size that it must equal (-1: none). A size that Python computes has no stop record.
+    """
+
+    code: int
+    slot: int
+    offset: int
+    on: int
+    low: int
+    high: int
+    same: int
+
+
+# No record has this stop code.
+_SET_BY_PYTHON = SetSizeRecord(1, 0, 0, 0, 0, 0, -1)
+
+
+class SizeOperations:
+    """The operations of a program with resolved launches.
+
+    Range checks come first, so that invalid sizes cannot overflow later.
+    """
+
+    def __init__(self, host: HostProgram | DynamicProgram, instructions: Sequence[Instruction], table: RecordTable) -> None:
+        self.host, self.instructions, self.table = host, instructions, table
+        self.given = symbols_of(host)
+        self.data_dependent_sizes = host.data_dependent_sizes if isinstance(host, DynamicProgram) else ()
+        self.code = SizeCode([*self.given, *self.data_dependent_sizes])
+        for k, (symbol, size) in enumerate(self.given.items()):
+            low, high = self.bounds(symbol)
+            self.code.require_fit(self._difference(size, low), k)
+            self.code.require_fit(self._difference(high, size), k)
+
+    def bounds(self, symbol: str) -> tuple[int, int]:
+        """Return the minimum and maximum of a size."""
+        ranges: Mapping[str, SizeRange] = self.host.ranges if isinstance(self.host, DynamicProgram) else {}
+        range_ = ranges.get(symbol, SizeRange())
+        return range_.low, MAX_SIZE if range_.high is None else range_.high
+
+    def data_dependent_outputs(self) -> list[tuple[TensorInfo, int]]:
+        """Return the outputs with data-dependent sizes, and their positions."""
+        return [(info, k) for k, info in enumerate(self.host.outputs) if self._order(info.shape)]
+
+    def regions(self, kept: Iterable[tuple[TensorInfo, int]] = ()) -> tuple[list[tuple[int, int, int]], int]:
+        """Return slots to fill with the arena offsets of regions, and of outputs `kept` in the arena, and the number of the
+        arena's end.
+        """
+        if isinstance(self.host, HostProgram):
+            return [], self.code.number(self.host.arena_bytes)
+        parts: list[tuple[int, Sequence[Size]]] = list(enumerate(self.host.regions, self.host.first_region))
+        first_output = FIRST_INPUT_SLOT + len(self.host.inputs)
+        parts += [(first_output + k, (_bytes(info),)) for info, k in kept]
+        fills: list[tuple[int, int, int]] = []
+        end = self.code.number(0)
+        # Regions whose sizes are known earlier come first, so that no region moves when a later size becomes known.
+        for slot, members in sorted(parts, key=lambda part: self._order(part[1])):
+            fills.append((slot, end, ARENA_SLOT))
+            size = self.code.largest(map(self.code.number, candidates_for_max(members)))
+            end = self.code.sum(end, self.code.rounded_up(size, ALIGNMENT_BYTES))
+        return fills, end
+
+    def numbers(self) -> list[tuple[int, int, int]]:
+        """Return slots to fill with sizes and task counts."""
+        number = self.code.number
+        sizes = [(slot, number(size), 0) for size, slot in self.table.sizes.items()]
+        work = [(slot, self.code.tasks(*map(number, both)), 0) for both, slot in self.table.work.items()]
+        return sizes + work
+
+    def bytes(self, info: TensorInfo) -> int:
+        """Return the number of an array's byte size."""
+        return self.code.number(_bytes(info))
+
+    def add_bounds_checks(self) -> None:
+        """Add the checks that cannot be proved from the polynomials."""
+        code, number = self.code, self.code.number
+        if isinstance(self.host, HostProgram):
+            return
+        for size in dict.fromkeys(size for info in self.host.inputs for size in info.shape if not is_symbol(size)):
+            code.require_fit(number(size), -1)
+        demands = BoundsChecks.of(self.host, self.instructions)
+        for size in demands.counts:
+            code.require_fit(number(size), -1)
+        for members, loops, first, last in demands.parts:
+            runs = code.smallest(map(number, loops or [1]))
+            end = code.largest(map(number, last))
+            code.require(code.smallest(map(number, first)), runs)
+            code.require(code.difference(end, code.largest(map(number, first))), runs)
+            code.require(code.difference(code.largest(map(number, members)), end), runs)
+
+    def set_size_records(self) -> list[SetSizeRecord]:
+        """Return how each data-dependent size is handled, in the order in which they become known."""
+        indices = {symbol: k for k, symbol in enumerate((*self.given, *self.data_dependent_sizes))}
+        equal: Mapping[str, str] = self.host.equal if isinstance(self.host, DynamicProgram) else {}
+        rows = {
+            stop.symbol: SetSizeRecord(
+                -k, *stop.ref, 8 * following, *self.bounds(stop.symbol), indices.get(equal.get(stop.symbol, ""), -1)
+            )
+            for k, (stop, following) in enumerate(self.table.stops, 1)
+            if isinstance(stop, SetSize)
+        }
+        return [rows.get(symbol, _SET_BY_PYTHON) for symbol in self.data_dependent_sizes]
+
+    def _order(self, sizes: Iterable[Size]) -> int:
+        """Return the number of data-dependent sizes that must be known before these sizes are."""
+        order = {symbol: k for k, symbol in enumerate(self.data_dependent_sizes, 1)}
+        return max((order.get(symbol, 0) for size in sizes for symbol in Dim.lift(size).symbols()), default=0)
+
+    def _difference(self, a: Size, b: Size) -> int:
+        return self.code.difference(self.code.number(a), self.code.number(b))
+
+
+def symbols_of(host: HostProgram | DynamicProgram) -> dict[str, Size]:
+    """Return the symbols that the shapes of a call's inputs determine, by name in the order of the inputs."""
+    return {str(size): size for info in host.inputs for size in info.shape if is_symbol(size)}
+
+
+def _bytes(info: TensorInfo) -> Size:
+    return product(info.shape) * info.dtype.itemsize

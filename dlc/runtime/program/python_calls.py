@@ -1,0 +1,43 @@
+"""Ops that are implemented in Python (python_ops/); the executor waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlc.dims import substitute
+from dlc.errors import DlcError, ModelError
+from dlc.runtime.program.dynamic_program import OutOfDomainError
+from dlc.runtime.program.host_program import PythonCall, Read
+from dlc.runtime.python_ops.registry import run_python_op
+
+
+def call_python_op(compute: PythonCall, read: Read, sizes: Mapping[str, int]) -> tuple[list[NDArray[Any]], dict[str, int]]:
+    """Return the results of an op and the data-dependent sizes that they define; `sizes` are the sizes known before.
+
+    Raises what the op raises, OutOfDomainError if the program does not support a result's shape, and ModelError if the
+    instruction, which may come from a file, does not fit the op.
+    """
+    where = f"dl.{compute.op} at {compute.where}"
+    try:
+        results = run_python_op(compute.op, [argument.read(read, sizes) for argument in compute.arguments], compute.settings)
+    except DlcError as error:
+        raise type(error)(f"{where}: {error}") from error
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ModelError(f"{where}: the op does not accept these arguments: {error}") from error
+    if [len(info.shape) for info in compute.results] != [np.ndim(result) for result in results]:
+        made = ", ".join(f"{np.ndim(result)} axes" for result in results)
+        raise ModelError(f"{where}: {len(results)} results of {made}; expected {', '.join(map(str, compute.results))}")
+    arrays = [np.asarray(result, info.dtype, order="C") for info, result in zip(compute.results, results, strict=True)]
+    data_dependent_sizes: dict[str, int] = {}
+    for info, array in zip(compute.results, arrays, strict=True):
+        pairs = zip(map(str, info.shape), array.shape, strict=True)
+        data_dependent_sizes |= {symbol: size for symbol, size in pairs if symbol in compute.data_dependent_sizes}
+    for info, array in zip(compute.results, arrays, strict=True):
+        expected = tuple(substitute(size, {**sizes, **data_dependent_sizes}) for size in info.shape)
+        if array.shape != expected:
+            raise OutOfDomainError(f"{where}: a result of shape {array.shape}, expected {expected}")
+    return arrays, data_dependent_sizes

@@ -1,0 +1,209 @@
+"""Data movement: shapes, slices, concatenation, padding, sorting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import element_type_of, shape_of
+from dlc.dims import Size
+from dlc.ir import SSAValue, i64
+from dlc.stablehlo.node import Converter, StableHloNode, element_of, sizes_of
+
+
+def broadcast_in_dim(node: StableHloNode) -> SSAValue:
+    return broadcast_to(node, node.shape)
+
+
+def broadcast_to(node: StableHloNode, result: Sequence[int]) -> SSAValue:
+    """Broadcast: axis k of the operand becomes axis dims[k] of the result; all others are repeated."""
+    dims, x = node.integers("dims", "broadcast_dimensions"), node[0]
+    sizes = sizes_of(x)
+    order = sorted(range(len(dims)), key=lambda k: dims[k])
+    shape = [1] * len(result)
+    for size, axis in zip(sizes, dims, strict=True):
+        shape[axis] = size
+    return node.broadcast(node.reshape(node.transpose(x, order), shape), result)
+
+
+def reshape(node: StableHloNode) -> SSAValue:
+    return node.reshape(node[0], node.shape)
+
+
+def transpose(node: StableHloNode) -> SSAValue:
+    return node.transpose(node[0], node.integers("dims", "permutation"))
+
+
+def iota(node: StableHloNode) -> SSAValue:
+    return iota_along(node, node.shape)
+
+
+def iota_along(node: StableHloNode, shape: Sequence[int]) -> SSAValue:
+    """Return 0, 1, … along one axis of an array of this shape."""
+    axis: int = node.get("dim", "iota_dimension")
+    numbers = node.b(dl.IotaOp, size=(shape[axis],), to=node.element, start=0, step=1)
+    aligned = [size if a == axis else 1 for a, size in enumerate(shape)]
+    return node.broadcast(node.reshape(numbers, aligned), shape)
+
+
+def slice_(node: StableHloNode) -> SSAValue:
+    if "ranges" in node.op.attributes:
+        starts, limits, strides = ([along[k] for along in node.get("ranges")] for k in range(3))
+    else:
+        starts, limits, strides = (node.integers(name) for name in ("start_indices", "limit_indices", "strides"))
+    return node.b(dl.SliceOp, node[0], starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+
+
+def concatenate(node: StableHloNode) -> SSAValue:
+    operands = [v for v in node.operands if 0 not in sizes_of(v)] or node.operands[:1]
+    return node.b(dl.ConcatOp, *operands, axis=node.get("dim", "dimension")) if len(operands) > 1 else operands[0]
+
+
+def reverse(node: StableHloNode) -> SSAValue:
+    return node.b(dl.ReverseOp, node[0], axes=tuple(node.integers("dims", "dimensions")))
+
+
+def pad(node: StableHloNode) -> SSAValue:
+    low, high = node.integers("low", "edge_padding_low"), node.integers("high", "edge_padding_high")
+    return pad_operand(node, low, high, node.integers("interior", "interior_padding"))
+
+
+def pad_operand(node: StableHloNode, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> SSAValue:
+    """Pad the first operand with the second: before, after and between its elements along each axis."""
+    x = node[0]
+    for axis, count in enumerate(interior):
+        x = pad_interior(node, x, node[1], axis, count)
+    return pad_sides(node, x, node[1], low, high)
+
+
+def pad_sides(node: StableHloNode, x: SSAValue, value: SSAValue, low: Sequence[Size], high: Sequence[Size]) -> SSAValue:
+    """Pad each axis with a value before and after; symbolic amounts, which must not be negative, by concatenation."""
+    known = [tuple(n if isinstance(n, int) else 0 for n in side) for side in (low, high)]
+    if any(map(any, known)):
+        x = node.b(dl.PadOp, x, value, low=known[0], high=known[1], pad_mode="constant")
+    for axis, amounts in enumerate(zip(low, high, strict=True)):
+        sizes = shape_of(x)
+        before, after = (
+            [] if isinstance(n, int) else [node.broadcast(value, (*sizes[:axis], n, *sizes[axis + 1 :]))] for n in amounts
+        )
+        if before or after:
+            x = node.b(dl.ConcatOp, *before, x, *after, axis=axis)
+    return x
+
+
+def pad_interior(node: StableHloNode, x: SSAValue, value: SSAValue, axis: int, count: int) -> SSAValue:
+    """Insert `count` padding values between adjacent elements along an axis."""
+    sizes = sizes_of(x)
+    if count == 0 or sizes[axis] in (0, 1):
+        return x
+    wide = node.reshape(x, [*sizes[: axis + 1], 1, *sizes[axis + 1 :]])
+    none = (0,) * (len(sizes) + 1)
+    wide = node.b(dl.PadOp, wide, value, low=none, high=(*none[: axis + 1], count, *none[axis + 2 :]), pad_mode="constant")
+    merged = node.reshape(wide, [*sizes[:axis], sizes[axis] * (count + 1), *sizes[axis + 1 :]])
+    limits = [n if a != axis else n - count for a, n in enumerate(sizes_of(merged))]
+    return node.b(dl.SliceOp, merged, starts=(0,) * len(sizes), limits=tuple(limits), strides=(1,) * len(sizes))
+
+
+def _clamped_start(node: StableHloNode, index: SSAValue, max_start: int) -> SSAValue:
+    """Return a start index as i64, clamped so that the slice is in bounds."""
+    wide = node.b(dl.CastOp, index, to=i64) if element_type_of(index) != i64 else index
+    return node.b(dl.MinimumOp, node.b(dl.MaximumOp, wide, node.scalar(0, wide)), node.number(max_start))
+
+
+def _iota(node: StableHloNode, count: int) -> SSAValue:
+    return node.b(dl.IotaOp, size=(count,), to=i64, start=0, step=1)
+
+
+def dynamic_slice(node: StableHloNode) -> SSAValue:
+    return slice_at(node, node.operands[1:], node.integers("sizes", "slice_sizes"))
+
+
+def slice_at(node: StableHloNode, starts: Sequence[SSAValue], sizes: Sequence[int]) -> SSAValue:
+    """Slice the first operand with these sizes, from rank-0 start indices that are clamped to keep it in bounds."""
+    x = node[0]
+    for axis, size in enumerate(sizes):
+        full_size = sizes_of(x)[axis]
+        if size != full_size:
+            indices = node.b(dl.AddOp, _iota(node, size), _clamped_start(node, starts[axis], full_size - size))
+            x = node.b(dl.GatherOp, x, indices, axis=axis)
+    return x
+
+
+def dynamic_update_slice(node: StableHloNode) -> SSAValue:
+    """Gather for each element of the operand the element of the update at its index, and select it if it is in range."""
+    x, update, starts = node[0], node[1], node.operands[2:]
+    sizes, mask = sizes_of(x), None
+    for axis, (full_size, size) in enumerate(zip(sizes, sizes_of(update), strict=True)):
+        if size == full_size:
+            continue
+        update_index = node.b(dl.SubOp, _iota(node, full_size), _clamped_start(node, starts[axis], full_size - size))
+        zero, last = node.scalar(0, update_index), node.number(size - 1)
+        update = node.b(dl.GatherOp, update, node.b(dl.MinimumOp, node.b(dl.MaximumOp, update_index, zero), last), axis=axis)
+        in_range = node.b(dl.AndOp, node.b(dl.GreaterEqualOp, update_index, zero), node.b(dl.LessEqualOp, update_index, last))
+        in_range = node.reshape(in_range, [full_size if a == axis else 1 for a in range(len(sizes))])
+        mask = in_range if mask is None else node.b(dl.AndOp, mask, in_range)
+    return update if mask is None else node.b(dl.SelectOp, mask, update, x)
+
+
+def sort(node: StableHloNode) -> Sequence[SSAValue]:
+    """Sort by the operands that the body compares, in order, ascending or descending; NaN is largest."""
+    body = node.op.regions[0]
+    comparisons = str([op.attributes for op in body.ops if op.name == "stablehlo.compare"])
+    axis, descending = node.get("dimension", default=-1), "GT" in comparisons or "GE" in comparisons
+    if descending == ("LT" in comparisons or "LE" in comparisons):
+        raise node.unsupported("its body must compare in one direction")
+    if len(node.operands) == 1:
+        return [node.b(dl.SortOp, node[0], axis=axis, descending=descending)]
+    read = {name for op in body.ops for name in op.operands}
+    *less_significant, last = [
+        x for k, x in enumerate(node.operands) if read & {a.name for a in body.arguments[2 * k : 2 * k + 2]}
+    ]
+    indices = node.b(dl.ArgsortOp, last, axis=axis, descending=descending)
+    for key in reversed(less_significant):
+        # A stable sort keeps the order by the less significant keys.
+        key_order = node.b(dl.ArgsortOp, node.b(dl.GatherElementsOp, key, indices, axis=axis), axis=axis, descending=descending)
+        indices = node.b(dl.GatherElementsOp, indices, key_order, axis=axis)
+    return [node.b(dl.GatherElementsOp, v, indices, axis=axis) for v in node.operands]
+
+
+def top_k(node: StableHloNode) -> Sequence[SSAValue]:
+    """Return the largest elements along the last axis, ties in index order, and their indices."""
+    return _first_in_order(node, len(sizes_of(node[0])) - 1, node.get("k"), True)
+
+
+def approximate_top_k(node: StableHloNode) -> Sequence[SSAValue]:
+    """`lax.approx_max_k` and `approx_min_k`, computed exactly."""
+    settings = node.get("mhlo.backend_config")
+    axis, count, comparator = settings["reduction_dim"], settings["top_k"], str(*node.get("called_computations"))
+    if node.shape[axis] != count or not comparator.startswith(("top_k_gt_", "top_k_lt_")):
+        raise node.unsupported(
+            f"comparator {comparator} with {node.shape[axis]} results for k = {count} is not supported; set aggregate_to_topk"
+        )
+    return _first_in_order(node, axis, count, comparator.startswith("top_k_gt_"))
+
+
+def _first_in_order(node: StableHloNode, axis: int, count: int, descending: bool) -> Sequence[SSAValue]:
+    """Return the first `count` elements in sort order, and their indices."""
+    x, sizes = node[0], sizes_of(node[0])
+    order = node.b(dl.ArgsortOp, x, axis=axis, descending=descending)
+    limits = (*sizes[:axis], count, *sizes[axis + 1 :])
+    order = node.b(dl.SliceOp, order, starts=(0,) * len(sizes), limits=limits, strides=(1,) * len(sizes))
+    best = node.b(dl.GatherElementsOp, x, order, axis=axis)
+    return [best, node.b(dl.CastOp, order, to=element_of(node.op.types[1], node.where))]
+
+
+OPERATORS: dict[str, Converter] = {
+    "stablehlo.broadcast_in_dim": broadcast_in_dim,
+    "stablehlo.reshape": reshape,
+    "stablehlo.transpose": transpose,
+    "stablehlo.iota": iota,
+    "stablehlo.slice": slice_,
+    "stablehlo.concatenate": concatenate,
+    "stablehlo.reverse": reverse,
+    "stablehlo.pad": pad,
+    "stablehlo.dynamic_slice": dynamic_slice,
+    "stablehlo.dynamic_update_slice": dynamic_update_slice,
+    "stablehlo.sort": sort,
+    "chlo.top_k": top_k,
+    "stablehlo.custom_call @ApproxTopK": approximate_top_k,
+}

@@ -1,0 +1,147 @@
+"""Dynamic dimensions, `tensor<?x4xf32>`: their symbols, and the ops with shapes as tensor operands.
+
+    %0 = stablehlo.get_dimension_size %x, dim = 0        the size b
+    %1 = stablehlo.dynamic_iota %0, dim = 0              0, 1, … below b
+
+JAX exports such a module for `jax.export.symbolic_shape`: dimensions are those of arguments, which the inner function names,
+and assertions state which of them are equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import shape_of
+from dlc.dims import Dim, Size, SizeRange, is_symbol
+from dlc.frontend.shape_tensors import ComputedElement, shape_tensor_elements
+from dlc.ir import SSAValue, i64
+from dlc.stablehlo.contraction_reduction import convolve
+from dlc.stablehlo.data_movement import broadcast_to, iota_along, pad_operand, slice_at
+from dlc.stablehlo.gather_scatter import gather_windows
+from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue, shape_in, shape_of_elements
+from dlc.stablehlo.syntax import DYNAMIC, FunctionSyntax, Op
+
+ASSERTION = "stablehlo.custom_call @shape_assertion"
+
+
+def argument_symbols(main: FunctionSyntax, functions: Mapping[str, FunctionSyntax]) -> dict[tuple[str, int], Size]:
+    """Return the symbols of the dynamic dimensions of a function, by argument and axis; dimensions asserted equal share one."""
+    producers = {name: op for op in main.body.ops for name in op.results}
+    names = {
+        (a.name, k): re.sub(r"\W", "_", f"{a.name.removeprefix('%')}_{k}")
+        for a in main.body.arguments
+        for k, size in enumerate(a.type.shape)
+        if size == DYNAMIC
+    }
+
+    def name_of(value: str) -> str | None:
+        op = producers.get(value)
+        if op is None or op.name != "stablehlo.get_dimension_size":
+            return None
+        return names.get((op.operands[0], op.attributes.get("dim", op.attributes.get("dimension"))))
+
+    for value, other in _asserted_equal(main, producers):
+        names = {axis: name_of(other) or name if name == name_of(value) else name for axis, name in names.items()}
+    for value, symbol_name in _named_sizes(main, functions):
+        names = {axis: symbol_name if name == name_of(value) else name for axis, name in names.items()}
+    return {axis: Dim.symbol(name) for axis, name in names.items()}
+
+
+def _asserted_equal(main: FunctionSyntax, producers: Mapping[str, Op]) -> Iterator[Sequence[str]]:
+    """Yield the pairs of values that a function asserts to be equal."""
+    for op in main.body.ops:
+        condition = producers.get(op.operands[0]) if op.called == ASSERTION else None
+        if condition is not None and condition.name == "stablehlo.compare" and re.search(r"\bEQ\b", str(condition.attributes)):
+            yield condition.operands
+
+
+def _named_sizes(main: FunctionSyntax, functions: Mapping[str, FunctionSyntax]) -> Iterator[tuple[str, str]]:
+    """Yield the values that are passed as dimension arguments to the inner function, and the names of these."""
+    for op in main.body.ops:
+        inner = functions.get(str(op.attributes.get("callee")))
+        for value, argument in zip(op.operands, inner.body.arguments if inner is not None else (), strict=False):
+            # Helper functions for dimensions have numbers instead of names.
+            if (symbol_name := str(argument.attributes.get("jax.global_constant", ""))).isidentifier():
+                yield value, symbol_name
+
+
+def dimension_size(node: StableHloNode) -> StableHloValue:
+    axis: int = node.get("dim", "dimension")
+    size = shape_of(node[0])[axis]
+    if isinstance(size, int):
+        return node.b.constant(np.asarray(size), node.element)
+    return node.b(dl.CastOp, node.b(dl.SizeOp, size=(size,), to=i64), to=node.element)
+
+
+def dynamic_broadcast_in_dim(node: StableHloNode) -> SSAValue:
+    return broadcast_to(node, shape_in(node, 1))
+
+
+def dynamic_iota(node: StableHloNode) -> SSAValue:
+    return iota_along(node, shape_in(node, 0))
+
+
+def dynamic_reshape(node: StableHloNode) -> SSAValue:
+    return node.reshape(node[0], shape_in(node, 1))
+
+
+def real_dynamic_slice(node: StableHloNode) -> SSAValue:
+    """Slice with bounds that are sizes, or with a data-dependent start and limits of the form `start + size`."""
+    begins, ends, strides = node[1], node[2], shape_in(node, 3)
+    if all(isinstance(bound, int | Dim) for k in (1, 2) for bound in shape_tensor_elements(node[k]).flat):
+        return node.b(dl.SliceOp, node[0], starts=shape_in(node, 1), limits=shape_in(node, 2), strides=strides)
+    sum = ends.owner
+    if not isinstance(sum, dl.AddOp) or begins not in sum.operands or any(step != 1 for step in strides):
+        raise node.unsupported("a slice with a data-dependent size is not supported")
+    sizes = sum.operands[1 - list(sum.operands).index(begins)]
+    starts = [
+        node.reshape(node.b(dl.SliceOp, begins, starts=(k,), limits=(k + 1,), strides=(1,)), ()) for k in range(len(strides))
+    ]
+    return slice_at(node, starts, shape_of_elements(node, sizes, "its sizes"))
+
+
+def dynamic_pad(node: StableHloNode) -> SSAValue:
+    low, high, between = (shape_in(node, k) for k in (2, 3, 4))
+    return pad_operand(node, low, high, between)
+
+
+def dynamic_conv(node: StableHloNode) -> SSAValue:
+    padding = shape_in(node, 2)
+    return convolve(node, [padding[k : k + 2] for k in range(0, len(padding), 2)])
+
+
+def dynamic_gather(node: StableHloNode) -> SSAValue:
+    return gather_windows(node, shape_in(node, 2))
+
+
+def asserted_range(condition: SSAValue) -> tuple[str, SizeRange] | None:
+    """Return the symbol and the range that an assertion states; None for other assertions."""
+    comparison = condition.owner
+    if not isinstance(comparison, dl.GreaterEqualOp):
+        return None
+    greater, lesser = (shape_tensor_elements(v).item() for v in comparison.operands)
+    if isinstance(greater, ComputedElement) or isinstance(lesser, ComputedElement):
+        return None
+    difference = Dim.lift(greater - lesser)
+    terms = {m: c for m, c in difference.terms.items() if m}
+    if len(terms) != 1 or not is_symbol(symbol := Dim(dict.fromkeys(terms, 1))):
+        return None
+    # c·n + k ≥ 0
+    (factor,), rest = terms.values(), difference.terms.get((), 0)
+    return str(symbol), SizeRange(max(0, -(rest // factor))) if factor > 0 else SizeRange(0, rest // -factor)
+
+
+OPERATORS: dict[str, Converter] = {
+    "stablehlo.get_dimension_size": dimension_size,
+    "stablehlo.dynamic_broadcast_in_dim": dynamic_broadcast_in_dim,
+    "stablehlo.dynamic_iota": dynamic_iota,
+    "stablehlo.dynamic_reshape": dynamic_reshape,
+    "stablehlo.real_dynamic_slice": real_dynamic_slice,
+    "stablehlo.dynamic_pad": dynamic_pad,
+    "stablehlo.dynamic_conv": dynamic_conv,
+    "stablehlo.dynamic_gather": dynamic_gather,
+}

@@ -1,0 +1,100 @@
+"""Reductions with any body: apply it to halves of the remaining elements, so that n elements need about log₂ n applications.
+
+Bodies are associative and the initial values are neutral, as StableHLO requires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlc.dialects import dl
+from dlc.ir import Block, SSAValue
+from dlc.stablehlo.data_movement import pad_sides
+from dlc.stablehlo.node import StableHloNode, sizes_of
+
+
+def _combine(node: StableHloNode, first: Sequence[SSAValue], second: Sequence[SSAValue]) -> list[SSAValue]:
+    """Apply the body elementwise to two lists of arrays."""
+    results: Sequence[SSAValue] = node.inline(node.op.regions[0], [*first, *second])  # pyright: ignore[reportAssignmentType]
+    return [node.broadcast(y, sizes_of(x)) for x, y in zip(first, results, strict=True)]
+
+
+def _strided_slice(node: StableHloNode, x: SSAValue, axis: int, start: int, limit: int, step: int = 1) -> SSAValue:
+    sizes = sizes_of(x)
+    starts, limits, strides = [0] * len(sizes), list(sizes), [1] * len(sizes)
+    starts[axis], limits[axis], strides[axis] = start, limit, step
+    return node.b(dl.SliceOp, x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+
+
+def reduce_by_halving(
+    node: StableHloNode, arrays: Sequence[SSAValue], init_values: Sequence[SSAValue], axes: Sequence[int]
+) -> Sequence[SSAValue]:
+    """Reduce the arrays along these axes with the body, starting with `init_values`."""
+    arrays = _combine(
+        node, [node.broadcast(init_value, sizes_of(x)) for x, init_value in zip(arrays, init_values, strict=True)], arrays
+    )
+    for axis in axes:
+        if not sizes_of(arrays[0])[axis]:
+            arrays = [_pad_axis(node, x, init_value, axis, 1, 0) for x, init_value in zip(arrays, init_values, strict=True)]
+        while (size := sizes_of(arrays[0])[axis]) > 1:
+            even, odd = ([_strided_slice(node, x, axis, k, size - size % 2, 2) for x in arrays] for k in range(2))
+            pairs = _combine(node, even, odd)
+            if size % 2:
+                rest = (_strided_slice(node, x, axis, size - 1, size) for x in arrays)
+                pairs = [node.b(dl.ConcatOp, x, last, axis=axis) for x, last in zip(pairs, rest, strict=True)]
+            arrays = pairs
+    shape = [n for a, n in enumerate(sizes_of(arrays[0])) if a not in axes]
+    return [node.reshape(x, shape) for x in arrays]
+
+
+def _pad_axis(node: StableHloNode, x: SSAValue, value: SSAValue, axis: int, low: int, high: int) -> SSAValue:
+    rank = len(sizes_of(x))
+    before, after = (tuple(n if a == axis else 0 for a in range(rank)) for n in (low, high))
+    return pad_sides(node, x, value, before, after)
+
+
+def reduce_windows(
+    node: StableHloNode,
+    arrays: Sequence[SSAValue],
+    init_values: Sequence[SSAValue],
+    windows: Sequence[tuple[int, int, int, Sequence[int]]],
+) -> Sequence[SSAValue]:
+    """Reduce windows with the body; per axis: window size, stride, dilation, and padding with `init_values`."""
+    arrays = list(arrays)
+    for axis, (count, step, dilation, (low, high)) in enumerate(windows):
+        arrays = [_pad_axis(node, x, init_value, axis, low, high) for x, init_value in zip(arrays, init_values, strict=True)]
+        if count > 1:
+            arrays = _doubling_windows(node, arrays, axis, count, dilation)
+        if step > 1:
+            arrays = [_strided_slice(node, x, axis, 0, sizes_of(x)[axis], step) for x in arrays]
+    return arrays
+
+
+def cumulative_reduce(
+    node: StableHloNode, arrays: Sequence[SSAValue], init_values: Sequence[SSAValue], axis: int, *, reverse: bool
+) -> Sequence[SSAValue]:
+    """Cumulative reduction with the body along an axis of symbolic size, forward or in reverse, as a scan."""
+    front = [axis, *(a for a in range(len(sizes_of(arrays[0]))) if a != axis)]
+    rows = [node.transpose(x, front) for x in arrays]
+    states = [node.broadcast(init_value, sizes_of(x)[1:]) for x, init_value in zip(rows, init_values, strict=True)]
+    count, block = len(states), Block(arg_types=[x.type for x in (*states, *states)])
+    with node.trace.inside(block):
+        results = _combine(node, block.args[:count], block.args[count:])
+        block.add_op(dl.YieldOp([*results, *results]))
+    scan = node.b.insert(dl.ScanOp.of([*states, *rows], block, count, sizes_of(rows[0])[0], reverse))
+    return [node.transpose(y, [front.index(a) for a in range(len(front))]) for y in scan.results[count:]]
+
+
+def _doubling_windows(node: StableHloNode, arrays: list[SSAValue], axis: int, count: int, dilation: int) -> list[SSAValue]:
+    """Reduce windows of size `count` at every index, composed of windows of 1, 2, 4, … elements."""
+    num_windows = sizes_of(arrays[0])[axis] - (count - 1) * dilation
+    reduced, covered, width = list[SSAValue](), 0, 1
+    while True:
+        if count & width:
+            window_slice = [_strided_slice(node, x, axis, covered * dilation, covered * dilation + num_windows) for x in arrays]
+            reduced, covered = _combine(node, reduced, window_slice) if reduced else window_slice, covered + width
+        if covered == count:
+            return reduced
+        size, offset = sizes_of(arrays[0])[axis], width * dilation
+        first, second = ([_strided_slice(node, x, axis, start, start + size - offset) for x in arrays] for start in (0, offset))
+        arrays, width = _combine(node, first, second), 2 * width

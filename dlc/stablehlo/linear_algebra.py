@@ -1,0 +1,130 @@
+"""Matrix factorizations: StableHLO's own ops, and the LAPACK functions that JAX calls on a CPU.
+
+LAPACK options are characters, passed as integers: `uplo = 76` is L. `info` is 0 on success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import dlc.numpy as dnp
+from dlc.dialects import dl
+from dlc.numpy import linalg
+from dlc.numpy.apply import apply, apply_all, convert
+from dlc.numpy.decompositions import lu_factors
+from dlc.stablehlo.node import Converter, StableHloNode, StableHloValue
+
+
+def _letter(node: StableHloNode, name: str) -> str:
+    """Return a LAPACK option as a character."""
+    settings: Mapping[str, int] = node.get("mhlo.backend_config")
+    return chr(settings[name])
+
+
+def _zero_info(x: Any) -> Any:
+    return dnp.zeros(x.shape[:-2], np.int32)
+
+
+def _values(node: StableHloNode, *arrays: Any) -> Sequence[StableHloValue]:
+    return [node.value(array) for array in arrays]
+
+
+def _cholesky(node: StableHloNode) -> Sequence[StableHloValue]:
+    """`info` is derived from NaN in the factor."""
+    (x,) = node.arrays
+    root = linalg.cholesky(x, upper=_letter(node, "uplo") == "U")
+    failed = dnp.any(dnp.isnan(dnp.linalg.diagonal(root)), -1)
+    return _values(node, root, convert(failed, np.int32))
+
+
+def cholesky(node: StableHloNode) -> StableHloValue:
+    (x,) = node.arrays
+    return node.value(linalg.cholesky(x, upper=not node.get("lower", default=False)))
+
+
+def _solve(a: Any, b: Any, *, left: bool, lower: bool, transposed: bool, unit: bool) -> Any:
+    """Solve a·x = b, or x·a = b if not `left`; with aᵀ if `transposed`."""
+    if not left:
+        x = _solve(a, dnp.matrix_transpose(b), left=True, lower=lower, transposed=not transposed, unit=unit)
+        return dnp.matrix_transpose(x)
+    if transposed:
+        a, lower = dnp.matrix_transpose(a), not lower
+    return apply(dl.TriangularSolveOp, a, b, lower=lower, unit=unit)
+
+
+def _triangular_solve(node: StableHloNode) -> StableHloValue:
+    a, b = node.arrays
+    left, lower, transposed, unit = (
+        _letter(node, name) in letters for name, letters in (("side", "L"), ("uplo", "L"), ("trans_x", "TC"), ("diag", "U"))
+    )
+    return node.value(_solve(a, b, left=left, lower=lower, transposed=transposed, unit=unit))
+
+
+def triangular_solve(node: StableHloNode) -> StableHloValue:
+    a, b = node.arrays
+    left, lower, unit = (bool(node.get(name, default=False)) for name in ("left_side", "lower", "unit_diagonal"))
+    transposed = node.keyword(("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"), "transpose_a") != "NO_TRANSPOSE"
+    return node.value(_solve(a, b, left=left, lower=lower, transposed=transposed, unit=unit))
+
+
+def _lu(node: StableHloNode) -> Sequence[StableHloValue]:
+    (x,) = node.arrays
+    factors, _, pivots = lu_factors(x)
+    return _values(node, factors, convert(dnp.add(pivots, 1), np.int32), _zero_info(x))
+
+
+def _qr(node: StableHloNode) -> Sequence[StableHloValue]:
+    """Return R with the Householder vectors below its diagonal, and their scales."""
+    (x,) = node.arrays
+    rows, count = x.shape[-2:]
+    triangle, vectors, scales = apply_all(dl.HouseholderOp, dnp.matrix_transpose(x))
+    below = dnp.tril(dnp.matrix_transpose(vectors), k=-1)
+    if rows < count:
+        below = dnp.concat([below, dnp.zeros((*x.shape[:-1], count - rows), x.dtype)], axis=-1)
+    return _values(node, dnp.add(dnp.matrix_transpose(triangle), below), scales)
+
+
+def _orthogonal_columns(node: StableHloNode) -> StableHloValue:
+    """Return the first columns of Q from Householder vectors and scales."""
+    x, scales = node.arrays
+    rows, count = x.shape[-2:]
+    number = scales.shape[-1]
+    below = dnp.tril(x[..., :number], k=-1)
+    vectors = dnp.add(below, np.eye(rows, number, dtype=x.dtype))
+    return node.value(dnp.matrix_transpose(apply(dl.OrthogonalOp, dnp.matrix_transpose(vectors), scales, count=count)))
+
+
+def _eigh(node: StableHloNode) -> Sequence[StableHloValue]:
+    (x,) = node.arrays
+    triangle = _letter(node, "uplo")
+    if _letter(node, "mode") == "N":
+        return _values(node, x, linalg.eigvalsh(x, triangle), _zero_info(x))
+    values, vectors = linalg.eigh(x, triangle)
+    return _values(node, vectors, values, _zero_info(x))
+
+
+def _svd(node: StableHloNode) -> Sequence[StableHloValue]:
+    """Singular vectors that are not requested are zeros."""
+    (x,) = node.arrays
+    mode = _letter(node, "mode")
+    if mode == "N":
+        u, vt = (dnp.zeros(type.shape, x.dtype) for type in node.op.types[2:4])
+        return _values(node, x, linalg.svdvals(x), u, vt, _zero_info(x))
+    u, s, vt = linalg.svd(x, full_matrices=mode == "A")
+    return _values(node, x, s, u, vt, _zero_info(x))
+
+
+# LAPACK names without the prefix for the element type.
+_LAPACK: dict[str, Converter] = {
+    "potrf": _cholesky, "trsm": _triangular_solve, "getrf": _lu, "geqrf": _qr, "orgqr": _orthogonal_columns, "syevd": _eigh,
+    "gesdd": _svd,
+}  # fmt: skip
+
+OPERATORS: dict[str, Converter] = {
+    **{f"stablehlo.custom_call @lapack_{of}{name}_ffi": rule for name, rule in _LAPACK.items() for of in "sd"},
+    "stablehlo.cholesky": cholesky,
+    "stablehlo.triangular_solve": triangular_solve,
+}

@@ -1,0 +1,159 @@
+"""Window reductions, and the gradient of max pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlc.dialects import dl
+from dlc.dialects.dl.base import DlOp, element_type_of, shape_of
+from dlc.dialects.dl.dtypes import is_float
+from dlc.dims import Size
+from dlc.ir import SSAValue
+from dlc.stablehlo.contraction_reduction import is_neutral, pairs, reduction_kind
+from dlc.stablehlo.data_movement import pad_interior, pad_sides
+from dlc.stablehlo.generic_reduction import cumulative_reduce, reduce_windows
+from dlc.stablehlo.node import Converter, StableHloNode, shape_in, sizes_of
+
+_POOLS: dict[str, type[DlOp]] = {"maximum": dl.MaxPoolOp, "minimum": dl.MaxPoolOp, "add": dl.SumPoolOp}
+_CUMULATIVE: dict[str, type[DlOp]] = {"add": dl.CumsumOp, "multiply": dl.CumprodOp}
+
+
+@dataclass(frozen=True)
+class _WindowParameters:
+    """Window size, stride, dilation and padding of each axis."""
+
+    kernel: Sequence[Size]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    padding: Sequence[Sequence[int]]
+
+    def cumulative_axis(self, sizes: Sequence[int]) -> int | None:
+        """Return the only axis along which windows cover all elements up to, or from, each index; None if there is none."""
+        found = [a for a, n in enumerate(self.kernel) if n != 1]
+        if len(found) != 1 or any(n != 1 for n in (*self.strides, *self.dilations)):
+            return None
+        (axis,), last = found, sizes[found[0]] - 1
+        other_padding = [n for a, pair in enumerate(self.padding) if a != axis for n in pair]
+        is_cumulative = self.kernel[axis] == sizes[axis] and list(self.padding[axis]) in ([0, last], [last, 0])
+        return axis if is_cumulative and all(n == 0 for n in other_padding) else None
+
+
+def reduce_window(node: StableHloNode) -> SSAValue | Sequence[SSAValue]:
+    """Reduce each window to one element."""
+    rank, kernel = len(sizes_of(node[0])), node.integers("window_dimensions")
+    ones = [1] * rank
+    strides, dilations, base_dilations = (
+        node.integers(name, default=ones) for name in ("window_strides", "window_dilations", "base_dilations")
+    )
+    return _reduce(node, node.operands, _WindowParameters(kernel, strides, dilations, _padding(node, rank)), base_dilations)
+
+
+def dynamic_reduce_window(node: StableHloNode) -> SSAValue | Sequence[SSAValue]:
+    """Do the same with the window parameters as the last operands."""
+    kernel, strides, base_dilations, dilations = (shape_in(node, k) for k in range(-5, -1))
+    padding = shape_in(node, -1)
+    windows = _WindowParameters(kernel, strides, dilations, [padding[k : k + 2] for k in range(0, len(padding), 2)])
+    return _reduce(node, node.operands[:-5], windows, base_dilations)
+
+
+def _reduce(
+    node: StableHloNode, operands: Sequence[SSAValue], windows: _WindowParameters, base_dilations: Sequence[int]
+) -> SSAValue | Sequence[SSAValue]:
+    count = len(operands) // 2
+    init_values = [_scalar(init_value) for init_value in operands[count:]]
+    arrays = [
+        _dilate_base(node, array, init_value, base_dilations) for array, init_value in zip(operands, init_values, strict=False)
+    ]
+    x = arrays[0]
+    kind = reduction_kind(node, node.op.regions[0])
+    is_plain = count == 1 and kind != "" and is_neutral(init_values[0], kind)
+    axis = windows.cumulative_axis(sizes_of(x))
+    if axis is not None:
+        reverse = windows.padding[axis][0] == 0
+        if is_plain and kind in _CUMULATIVE:
+            return node.b(_CUMULATIVE[kind], x, axis=axis, exclusive=False, reverse=reverse)
+        if not isinstance(windows.kernel[axis], int):
+            return cumulative_reduce(node, arrays, init_values, axis, reverse=reverse)
+    kernel = [n for n in windows.kernel if isinstance(n, int)]
+    if len(kernel) < len(windows.kernel):
+        raise node.unsupported("windows with a symbolic size are supported for cumulative reductions only")
+    if axis is not None or not is_plain or kind not in _POOLS:
+        along = [*zip(kernel, windows.strides, windows.dilations, windows.padding, strict=True)]
+        return reduce_windows(node, arrays, init_values, along)
+    x = pad_sides(node, x, init_values[0], *([pair[side] for pair in windows.padding] for side in range(2)))
+    settings, (x,) = _pooling(node, (x,), kernel, windows.strides, windows.dilations)
+    return _drop_outer_axes(
+        node, _negate_for_minimum(node, node.b(_POOLS[kind], _negate_for_minimum(node, x, kind), **settings), kind)
+    )
+
+
+def _dilate_base(node: StableHloNode, x: SSAValue, init_value: SSAValue, base_dilations: Sequence[int]) -> SSAValue:
+    """Insert the initial value between the elements of an array (base dilation)."""
+    for axis, distance in enumerate(base_dilations):
+        x = pad_interior(node, x, init_value, axis, distance - 1)
+    return x
+
+
+def _pooling(
+    node: StableHloNode, values: Sequence[SSAValue], *settings: Sequence[int]
+) -> tuple[dict[str, tuple[int, ...]], Sequence[SSAValue]]:
+    """Return kernel, strides and dilations of a pooling, and its operands with outer axes without windows."""
+    if len(settings[0]) < 3 or any(s[0] != 1 or s[-1] != 1 for s in settings):
+        values = [node.reshape(v, (1, *sizes_of(v), 1)) for v in values]
+    else:
+        settings = tuple(s[1:-1] for s in settings)
+    return dict(zip(("kernel", "strides", "dilations"), map(tuple, settings), strict=True)), values
+
+
+def _drop_outer_axes(node: StableHloNode, y: SSAValue) -> SSAValue:
+    """Remove the outer axes that `_pooling` added."""
+    sizes = sizes_of(y)
+    return node.reshape(y, sizes if len(sizes) == len(node.shape) else sizes[1:-1])
+
+
+def _padding(node: StableHloNode, rank: int) -> list[list[int]]:
+    return pairs(node, node.get("padding", default=[[0, 0]] * rank), rank)
+
+
+def _negate_for_minimum(node: StableHloNode, x: SSAValue, kind: str) -> SSAValue:
+    """Negate for a minimum, which is computed as a maximum."""
+    if kind != "minimum":
+        return x
+    return node.b(dl.NegOp if is_float(element_type_of(x)) else dl.BitwiseNotOp, x)
+
+
+def _scalar(value: SSAValue) -> SSAValue:
+    """Return a constant without redundant broadcasts to rank 0."""
+    owner = value.owner
+    if isinstance(owner, dl.BroadcastToOp | dl.ReshapeOp) and not shape_of(owner.operands[0]):
+        return owner.operands[0]
+    return value
+
+
+def select_and_scatter(node: StableHloNode) -> SSAValue:
+    """Convert the gradient of max pooling: JAX's form, which selects by GE and adds."""
+    (x, g, init_value), (select, combine) = node.operands, node.op.regions
+    compared = [op for op in select.ops if op.name == "stablehlo.compare"]
+    words = str([op.attributes for op in compared])
+    if (
+        len(select.ops) != 2
+        or "GE" not in words
+        or reduction_kind(node, combine) != "add"
+        or not is_neutral(_scalar(init_value), "add")
+    ):
+        raise node.unsupported("only the gradient of max pooling is supported: select by GE, add, initial value 0")
+    rank = len(sizes_of(x))
+    if any(map(any, _padding(node, rank))):
+        raise node.unsupported("padding is not supported; JAX pads the operand instead")
+    strides = node.integers("window_strides", default=[1] * rank)
+    settings, (x, g) = _pooling(node, (x, g), node.integers("window_dimensions"), strides, [1] * rank)
+    y = node.b(dl.MaxPoolOp, x, **settings)
+    return _drop_outer_axes(node, node.b(dl.MaxPoolGradientOp, x, y, g, **settings))
+
+
+OPERATORS: dict[str, Converter] = {
+    "stablehlo.reduce_window": reduce_window,
+    "stablehlo.custom_call @stablehlo.dynamic_reduce_window": dynamic_reduce_window,
+    "stablehlo.select_and_scatter": select_and_scatter,
+}

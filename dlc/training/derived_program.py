@@ -1,0 +1,111 @@
+"""Import a model file and build the derivative, training step or parametrized model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dlc.caching.model_cache import MLIR_SUFFIX, TFLITE_SUFFIX
+from dlc.compiler import Program
+from dlc.compiler.program import imported_program
+from dlc.dims import UndecidableError, is_static
+from dlc.errors import DlcError, ModelError, ShapeError, UnsupportedError
+from dlc.frontend.onnx.graph import ModelFile, load
+from dlc.frontend.problems import SpecializationRequiredError
+from dlc.model_transforms import DerivativeRequest, ModelTransform, ParameterizedModel, TrainStep
+from dlc.passes.transformations.expand_transformations import expand_for_evaluation
+from dlc.shape_specs import ShapeSpecs
+from dlc.training.derivatives import derivative_of
+from dlc.training.model_names import ModelNames
+from dlc.training.training_step import build_training_step, trained_output
+
+
+def derived_program(
+    source: Path | bytes | ModelFile,
+    transform: ModelTransform,
+    input_shapes: ShapeSpecs | None = None,
+    input_values: Mapping[str, NDArray[Any]] | None = None,
+) -> Program:
+    """Return the program of a derivative, of a training step, or of an ONNX model with parameters as inputs.
+
+    The weights to differentiate by, and the parameters, become optional inputs whose defaults are the values in the file. All
+    other weights are constants.
+
+    Raises the importer's errors, DlcError and DTypeError for names that do not exist or have no gradient, and UnsupportedError
+    if input shapes or values must be given first.
+    """
+    if isinstance(source, bytes) or (isinstance(source, Path) and source.suffix in (MLIR_SUFFIX, TFLITE_SUFFIX, ".dlc")):
+        name = source if isinstance(source, Path) else "model"
+        raise ModelError(f"{name}: derivatives, training steps and parameters need an ONNX model, whose weights have names")
+    file = load(source)
+    names = ModelNames.of(file)
+    if isinstance(transform, ParameterizedModel):
+        wrt_names, output_names, parameters = list[str](), tuple[str, ...](), names.parameters(transform.names)
+    else:
+        output_names, wrt_names = _select_targets(file, names, transform, input_values or {})
+        parameters = [w.name for w in names.weights if w.name in wrt_names]
+    inner = [name for name in output_names if name not in names.outputs]
+    try:
+        program = imported_program(
+            file, file.stem, input_shapes or {}, input_values, extra_outputs=inner, parameters=parameters
+        )
+    except SpecializationRequiredError as error:
+        if needed := [name for name in error.values if name in parameters]:
+            lost, option = (
+                ("they cannot be inputs", "parameters")
+                if isinstance(transform, ParameterizedModel)
+                else ("they have no gradient", "wrt")
+            )
+            raise UnsupportedError(
+                f"{file.name}: {', '.join(needed)}: the model must be specialized for their values, so {lost}; remove them "
+                f"from {option}\n{error}",
+                error.problems,
+            ) from error
+        raise UnsupportedError(str(error), error.problems) from error
+    match transform:
+        case ParameterizedModel():
+            derived = program
+        case DerivativeRequest():
+            derived = derivative_of(program, transform, wrt_names)
+        case TrainStep():
+            derived = build_training_step(program, transform, output_names[0])
+
+    def read_for(known: Mapping[str, Sequence[int]]) -> Program:
+        known_input_shapes = {info.name: known[info.name] for info in names.inputs if info.name in known}
+        return derived_program(source, transform, {**(input_shapes or {}), **known_input_shapes}, input_values)
+
+    return replace(_expand_if_dynamic(derived), read_for=read_for)
+
+
+def _select_targets(
+    file: ModelFile, names: ModelNames, transform: DerivativeRequest | TrainStep, values: Mapping[str, NDArray[Any]]
+) -> tuple[tuple[str, ...], list[str]]:
+    """Return the outputs to differentiate, and the inputs and weights to differentiate by."""
+    output_names = transform.of if isinstance(transform, DerivativeRequest) else (trained_output(names, transform),)
+    for name in output_names:
+        names.require_output(name)
+    wrt_names = [info.name for info in names.select(transform.wrt)]
+    if fixed_names := [name for name in wrt_names if name in values]:
+        raise DlcError(
+            f"{file.name}: {', '.join(fixed_names)}: a constant has no gradient; remove it from wrt or from the values"
+        )
+    if isinstance(transform, TrainStep) and (input_names := [i.name for i in names.inputs if i.name in wrt_names]):
+        raise DlcError(f"{file.name}: wrt: expected weights, got the input {', '.join(input_names)}")
+    return output_names, wrt_names
+
+
+def _expand_if_dynamic(program: Program) -> Program:
+    """Expand the transformations of a program with symbolic dimensions if the rules do not need the sizes.
+
+    The program can then be compiled once for all sizes; otherwise it is expanded and compiled per specialization.
+    """
+    if all(is_static(info.shape) for info in program.inputs):
+        return program
+    try:
+        return replace(program, module=expand_for_evaluation(program.module))
+    except (UndecidableError, ShapeError):
+        return program

@@ -1,0 +1,52 @@
+"""Packed dot products become the processor's instructions, and their defining arithmetic disappears."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from dlc.backends.cpu.llvm import assembly
+from dlc.dialects import dl
+from dlc.emission.llvm.kernel import emit_kernel
+from dlc.ir import Context, SSAValue, i32
+from dlc.machine.architectures import HOST
+from dlc.passes.base import kernels_of
+from dlc.pipelines import stages_of
+from dlc.target import CPU_LEVELS
+from tests.passes.programs import Writer, program
+
+INSTRUCTIONS = {
+    "cpu:generic": r"pmaddwd\s.*%xmm",
+    "cpu:avx2": r"vpmaddwd\s.*%ymm",
+    "cpu:avx2_vnni": r"vpdpbusd\s.*%ymm",
+    "cpu:avx512": r"vpmaddwd\s.*%zmm",
+    "cpu:avx512_vnni": r"vpdpbusd\s.*%zmm",
+    "cpu:aarch64": r"smull\s",
+    "cpu:aarch64_i8mm": r"usdot\s",
+}
+
+
+def product(b: Writer, x: SSAValue) -> SSAValue:
+    w = b.weight(np.random.default_rng(0).integers(-127, 127, (64, 64), np.int8, endpoint=True))
+    return b(dl.MatmulOp, *(b(dl.CastOp, v, to=i32) for v in (x, w)))
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_instruction(name: str) -> None:
+    target = CPU_LEVELS[name]
+    p = program(product, np.random.default_rng(1).integers(0, 255, (24, 64), np.uint8, endpoint=True))
+    expected = p.run()
+    for stage in stages_of(target):
+        for step in stage.passes:
+            step.apply(Context(), p.module)
+    # Targets that this machine may not support are evaluated at the loops stage.
+    np.testing.assert_array_equal(p.run(), expected)
+    kernel = next(k for k in kernels_of(p.module) if "matmul" in k.sym_name.data)
+    code = assembly(emit_kernel(kernel, target).text, target)
+    assert len(re.findall(INSTRUCTIONS[name], code)) >= 8
+    # None of the defining arithmetic remains.
+    assert not re.search(r"mull[dw]|pmuludq|psrad|psllw|mla|sshl|shl\s", code)
+    if target.architecture == HOST:  # the other registers are callee-saved
+        assert "Spill" not in code

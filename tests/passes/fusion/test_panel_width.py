@@ -1,0 +1,50 @@
+"""Widths of weight panels."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlc.passes.fusion.panel_width import choose_panel_width
+from dlc.target import CPU_LEVELS, OPENCL_PROFILES
+
+WIDE, NARROW = CPU_LEVELS["cpu:avx512"], CPU_LEVELS["cpu:avx2"]
+
+
+@pytest.mark.parametrize(
+    ("channels", "panel"),
+    # Usually two vectors; three if they divide better; ragged only in a single panel.
+    [(1, 1), (10, 10), (16, 16), (24, 24), (40, 40), (64, 32), (96, 32), (144, 48), (1000, 48), (2048, 32)],
+)
+def test_many_rows(channels: int, panel: int) -> None:
+    assert choose_panel_width(channels, 1000, 16, WIDE) == panel
+
+
+def test_few_rows_have_wide_panels() -> None:
+    assert choose_panel_width(1024, 1, 16, WIDE) == 64
+
+
+def test_rows_with_sums_per_step_have_one_vector_of_sixteen_registers() -> None:
+    assert [choose_panel_width(1024, rows, 8, NARROW, decodes_weights=True, sums_per_step=True) for rows in (1, 2, 8)] == [
+        32,
+        8,
+        8,
+    ]
+    assert choose_panel_width(1024, 8, 16, WIDE, decodes_weights=True, sums_per_step=True) == 32
+
+
+def test_few_registers_have_narrow_panels() -> None:
+    assert choose_panel_width(64, 1000, 8, NARROW) == 16
+    assert choose_panel_width(24, 1000, 8, NARROW) == 24
+
+
+@pytest.mark.parametrize("channels", range(1, 200, 7))
+def test_panels_cover_all_channels_without_an_empty_one(channels: int) -> None:
+    panel = choose_panel_width(channels, 100, 16, WIDE)
+    count = -(-channels // panel)
+    assert (count - 1) * panel < channels <= count * panel
+    assert panel % 16 == 0 or panel == channels
+
+
+@pytest.mark.parametrize(("channels", "panel"), [(1, 4), (10, 12), (12, 12), (513, 544), (768, 768), (50257, 50272)])
+def test_work_groups_have_one_panel_with_aligned_rows(channels: int, panel: int) -> None:
+    assert choose_panel_width(channels, 1, 4, OPENCL_PROFILES["opencl:gpu"]) == panel

@@ -1,0 +1,54 @@
+"""PyTorch graphs with symbolic sizes compile to one program for all sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlc
+from dlc.runtime.cpu.artifact import Artifact
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+ROWS: dict[str, Callable[[Any], Any]] = {
+    "logcumsumexp": lambda x: torch.logcumsumexp(x, 1),
+    "cummax": lambda x: torch.cummax(x, 1),
+    "unfold": lambda x: x.unfold(1, 3, 2),
+    "median": lambda x: x.median(1),
+}
+IMAGES: dict[str, Callable[[Any], Any]] = {
+    "nearest": lambda x: F.interpolate(x, scale_factor=2),
+    "linear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "corners": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True),
+    "cubic": lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
+    "as large": lambda x: F.interpolate(x[:, :, ::2, ::2], size=x.shape[2:], mode="bilinear"),
+    "reflected": lambda x: F.pad(x, (2, 1, 1, 2), mode="reflect"),
+    "repeated": lambda x: F.pad(x, (2, 1, 1, 2), mode="replicate"),
+}
+
+
+@pytest.mark.parametrize("name", [*ROWS, *IMAGES])
+def test_one_program(name: str) -> None:
+    rank = 2 if name in ROWS else 4
+
+    class Module(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (ROWS | IMAGES)[name](x)
+
+    sizes = {1: torch.export.Dim("t", min=5, max=500)}
+    if rank == 4:
+        sizes = {k: torch.export.Dim(f"s{k}", min=4, max=500) for k in (2, 3)}
+    shape = (3, 9) if rank == 2 else (1, 2, 6, 8)
+    exported = torch.export.export(Module(), (torch.randn(*shape),), dynamic_shapes={"x": sizes})
+    model = dlc.from_torch(exported, num_threads=1)
+    assert isinstance(model.artifact, Artifact)
+    for more in (0, 2, 14):
+        x = torch.randn(*(s + more if k in sizes else s for k, s in enumerate(shape)))
+        expected = Module()(x)
+        expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)
+        for got, want in zip(model(x.numpy()).values(), expected, strict=True):
+            np.testing.assert_allclose(np.asarray(got), want.numpy(), 1e-5, 1e-5)
