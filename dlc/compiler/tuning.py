@@ -51,7 +51,7 @@ KIND = "plan"
 _MIN_SPEEDUP = 1.02
 # Variants slower than the best by this factor are dropped after this share of the time. The minimum number of rounds.
 _MAX_SCREENED_SLOWDOWN, _SCREENING_TIME_SHARE, _MIN_ROUNDS = 1.1, 0.3, 4
-# A program repeats its kernel on different arguments until they have this size (to evict the L2 cache), up to so many runs.
+# A program repeats its kernel on different arguments until they have this size (to evict the L2 cache), up to a limit.
 _MIN_ARGUMENT_BYTES, _MAX_RUNS_PER_PROGRAM = 4 << 20, 64
 # The slowest kernels are tuned, until they cover this share of the model's time.
 _TUNED_TIME_SHARE = 0.95

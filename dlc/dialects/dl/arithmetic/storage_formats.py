@@ -93,7 +93,7 @@ def encode_array(x: Array, target: Attribute, saturate: bool) -> Array:
 
 
 @dataclass(frozen=True)
-class _Wide:
+class _FloatLayout:
     """A float type that storage-only floats are converted through, and the integer type of its width."""
 
     type: Attribute
@@ -102,8 +102,8 @@ class _Wide:
     bias: int
 
 
-_F32 = _Wide(f32, i32, 23, 127)
-_F64 = _Wide(f64, i64, 52, 1023)
+_F32 = _FloatLayout(f32, i32, 23, 127)
+_F64 = _FloatLayout(f64, i64, 52, 1023)
 
 
 def convert(body: Body, x: SSAValue, source: Attribute, target: Attribute, saturate: bool) -> SSAValue:
@@ -163,7 +163,7 @@ def decode(body: Body, code: SSAValue, form: LowPrecisionFormat) -> SSAValue:
     return body(arith.BitcastOp(body(arith.OrIOp(body(arith.BitcastOp(value, i32)), sign)), f32))
 
 
-def encode(body: Body, x: SSAValue, form: LowPrecisionFormat, wide: _Wide, saturate: bool) -> SSAValue:
+def encode(body: Body, x: SSAValue, form: LowPrecisionFormat, wide: _FloatLayout, saturate: bool) -> SSAValue:
     """Emit the code nearest to `x`, ties to even; values above the largest magnitude as in `dl.cast`.
 
     Let q be the spacing of the format's values near |x|. The last bit of |x| + 2^mantissa(wide)·q has the value q, so that this
