@@ -40,10 +40,10 @@ def backend(name: str) -> Backend:
     """Return a target for which all images are large."""
     if name == "cpu":
         return Cpu(in_strips(resolve(name)))
-    here = OpenCL(name).for_local_device()
-    assert here.chosen is not None
-    device, target = here.chosen
-    return replace(here, chosen=(device, in_strips(target)))
+    local = OpenCL(name).for_local_device()
+    assert local.selected is not None
+    device, target = local.selected
+    return replace(local, selected=(device, in_strips(target)))
 
 
 def loss(x: Any, w: Any, u: Any, skip: Any) -> Any:
