@@ -157,10 +157,10 @@ index = IndexType()
 
 def print_module(op: Operation, *, generic: bool = False, locations: bool = True) -> str:
     """Return the text of `op` with its source locations; `generic` is the syntax that other MLIR tools read."""
-    out = StringIO()
-    Printer(stream=out, print_generic_format=generic, print_debuginfo=locations).print_op(op)
+    stream = StringIO()
+    Printer(stream=stream, print_generic_format=generic, print_debuginfo=locations).print_op(op)
     # An unknown location is the default and is not printed.
-    return out.getvalue().replace(" loc(unknown)", "") + "\n"
+    return stream.getvalue().replace(" loc(unknown)", "") + "\n"
 
 
 def parse_module(context: Context, text: str, name: str = "<text>") -> ModuleOp:

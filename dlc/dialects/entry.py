@@ -60,7 +60,7 @@ def sizes_of(buffer: SSAValue) -> tuple[Size, ...]:
         case Block() as block:
             return _argument_sizes(block, cast("BlockArgument", buffer).index)
         case op:
-            raise UndecidableError(f"{op.name}: the sizes of its result are not known")
+            raise UndecidableError(f"{op.name}: the sizes of its result are unknown")
 
 
 def _argument_sizes(block: Block, index: int) -> tuple[Size, ...]:

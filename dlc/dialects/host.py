@@ -83,8 +83,8 @@ class ArenaOp(IRDLOperation):
 class BufferOp(IRDLOperation):
     """A buffer in the arena whose offset depends on the sizes of a call.
 
-    The lifetimes of the buffers of one `region` of the arena do not overlap: the region is as large as the largest of them.
-    Region -1 means that none is assigned yet.
+    The buffers of an arena `region` have disjoint lifetimes: the region has the size of the largest one. Region -1 means that
+    no region is assigned yet.
     """
 
     name = "host.buffer"

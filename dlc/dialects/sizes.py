@@ -33,9 +33,9 @@ from dlc.ir import (
 SIZES = "dl.sizes"
 
 
-def symbol(number: int) -> str:
+def symbol(index: int) -> str:
     """Return the name of a kernel's size argument."""
-    return f"s{number}"
+    return f"s{index}"
 
 
 def size_arguments(block: Block) -> list[BlockArgument]:
@@ -78,12 +78,12 @@ def sizes_of(value: SSAValue) -> tuple[Size, ...]:
         case memref.ReinterpretCastOp() as op:
             return mixed_sizes(op.static_sizes, op.sizes)
         case memref.SubviewOp() as op:
-            is_kept = _is_axis_kept(op)
-            return tuple(s for s, keep in zip(mixed_sizes(op.static_sizes, op.sizes), is_kept, strict=True) if keep)
+            kept_axes = _kept_axis_mask(op)
+            return tuple(s for s, keep in zip(mixed_sizes(op.static_sizes, op.sizes), kept_axes, strict=True) if keep)
         case Block() as block:
             return _argument_sizes(block, cast(BlockArgument, value))
         case op:
-            raise UndecidableError(f"{op.name}: the sizes of its result are not known")
+            raise UndecidableError(f"{op.name}: the sizes of its result are unknown")
 
 
 def strides_of(value: SSAValue) -> tuple[Size, ...]:
@@ -99,10 +99,10 @@ def strides_of(value: SSAValue) -> tuple[Size, ...]:
         case memref.ReinterpretCastOp() as op:
             return mixed_sizes(op.static_strides, op.strides)
         case memref.SubviewOp() as op:
-            axes = zip(strides_of(op.source), _is_axis_kept(op), strict=True)
+            axes = zip(strides_of(op.source), _kept_axis_mask(op), strict=True)
             return tuple(s for s, keep in axes if keep)
         case _:
-            raise UndecidableError(f"a buffer of type {t}: its strides are not known")
+            raise UndecidableError(f"a buffer of type {t}: its strides are unknown")
 
 
 def offset_of(value: SSAValue) -> Size | None:
@@ -130,8 +130,8 @@ def mixed_sizes(static: DenseArrayBase[Any], operands: Sequence[SSAValue]) -> tu
     return tuple(size_of(next(dynamic_values)) if s == DYNAMIC_INDEX else int(s) for s in static.get_values())
 
 
-def _is_axis_kept(op: memref.SubviewOp) -> Iterator[bool]:
-    """Return, for each axis of a subview, whether the result has it; of several unit axes the first are dropped."""
+def _kept_axis_mask(op: memref.SubviewOp) -> Iterator[bool]:
+    """Return a mask of a subview's axes that its result keeps; of several unit axes the first are dropped."""
     sizes = [int(s) for s in op.static_sizes.get_values()]
     surplus = len(sizes) - len(_type(op.result).get_shape())
     shape = list(_type(op.result).get_shape())

@@ -51,23 +51,23 @@ def _redefine(
         setattr(op, name, value)
 
 
-def _same_shape(op: Operation) -> None:
+def _check_same_shape(op: Operation) -> None:
     if not all(have_compatible_shape(v.type, op.results[0].type) for v in op.operands):
-        raise VerifyException(f"{op.name}: operands and result must have one shape")
+        raise VerifyException(f"{op.name}: operands and result must have the same shape")
 
 
 def _width(value: SSAValue) -> int:
     return cast(FixedBitwidthType, get_element_type_or_self(value.type)).bitwidth
 
 
-def _narrower(op: Operation) -> None:
-    _same_shape(op)
+def _check_narrower(op: Operation) -> None:
+    _check_same_shape(op)
     if _width(op.results[0]) >= _width(op.operands[0]):
         raise VerifyException("Destination bit-width must be smaller than the input bit-width")
 
 
-def _wider(op: Operation) -> None:
-    _same_shape(op)
+def _check_wider(op: Operation) -> None:
+    _check_same_shape(op)
     if _width(op.results[0]) <= _width(op.operands[0]):
         raise VerifyException("Destination bit-width must be larger than the input bit-width")
 
@@ -109,11 +109,11 @@ def _parse_select(cls: type[arith.SelectOp], parser: Parser) -> arith.SelectOp:
     return cls.create(operands=resolved, result_types=[types[-1]], attributes=attributes)
 
 
-def _select_shape(op: arith.SelectOp) -> None:
+def _check_select_types(op: arith.SelectOp) -> None:
     if op.lhs.type != op.result.type or op.rhs.type != op.result.type:
-        raise VerifyException("arith.select: both values and the result must have one type")
+        raise VerifyException("arith.select: both values and the result must have the same type")
     if op.cond.type != i1 and not have_compatible_shape(op.cond.type, op.result.type):
-        raise VerifyException("arith.select: conditions and values must have one shape")
+        raise VerifyException("arith.select: conditions and values must have the same shape")
 
 
 _scalar_cmpi = arith.CmpiOp.__init__
@@ -122,20 +122,20 @@ _scalar_cmpf = arith.CmpfOp.__init__
 
 def patch_arith() -> None:
     """Generalize comparison, selection and conversion to vectors and tensors."""
-    _redefine(arith.CmpiOp, [arith.signlessIntegerLike, arith.signlessIntegerLike], _BOOL, _same_shape)
-    _redefine(arith.CmpfOp, [arith.floatingPointLike, arith.floatingPointLike], _BOOL, _same_shape)
+    _redefine(arith.CmpiOp, [arith.signlessIntegerLike, arith.signlessIntegerLike], _BOOL, _check_same_shape)
+    _redefine(arith.CmpfOp, [arith.floatingPointLike, arith.floatingPointLike], _BOOL, _check_same_shape)
     arith.CmpiOp.__init__ = cast(Any, _initialize_cmpi)
     arith.CmpfOp.__init__ = cast(Any, _initialize_cmpf)
     for op in (arith.FPToSIOp, arith.FPToUIOp):
-        _redefine(op, [_FLOAT], _INTEGER, _same_shape)
+        _redefine(op, [_FLOAT], _INTEGER, _check_same_shape)
     for op in (arith.SIToFPOp, arith.UIToFPOp):
-        _redefine(op, [_INTEGER], _FLOAT, _same_shape)
+        _redefine(op, [_INTEGER], _FLOAT, _check_same_shape)
     for op in (arith.ExtSIOp, arith.ExtUIOp):
-        _redefine(op, [_INTEGER], _INTEGER, _wider)
-    _redefine(arith.TruncIOp, [_INTEGER], _INTEGER, _narrower)
-    _redefine(arith.IndexCastOp, [_INTEGER_OR_INDEX], _INTEGER_OR_INDEX, _same_shape)
+        _redefine(op, [_INTEGER], _INTEGER, _check_wider)
+    _redefine(arith.TruncIOp, [_INTEGER], _INTEGER, _check_narrower)
+    _redefine(arith.IndexCastOp, [_INTEGER_OR_INDEX], _INTEGER_OR_INDEX, _check_same_shape)
     # The declarative syntax infers the type of the condition from its constraint; two possible types need a custom syntax.
     arith.SelectOp.get_irdl_definition().assembly_format = None
-    _redefine(arith.SelectOp, [_BOOL, AnyAttr(), AnyAttr()], AnyAttr(), _select_shape)
+    _redefine(arith.SelectOp, [_BOOL, AnyAttr(), AnyAttr()], AnyAttr(), _check_select_types)
     arith.SelectOp.print = _print_select
     arith.SelectOp.parse = classmethod(_parse_select)  # pyright: ignore[reportAttributeAccessIssue]

@@ -50,24 +50,24 @@ def _initialize(self: ParametrizedAttribute, *parameters: Any) -> None:
 
 
 @cache
-def _fields(kind: type[ParametrizedAttribute]) -> Sequence[tuple[str, Callable[[Any], Attribute] | None]]:
-    return [(name, parameter.converter) for name, parameter in kind.get_irdl_definition().parameters]
+def _fields(cls: type[ParametrizedAttribute]) -> Sequence[tuple[str, Callable[[Any], Attribute] | None]]:
+    return [(name, parameter.converter) for name, parameter in cls.get_irdl_definition().parameters]
 
 
-def _refer(self: SymbolRefAttr, root: str | StringAttr, nested: Sequence[Any] = ()) -> None:
+def _initialize_symbol_ref(self: SymbolRefAttr, root: str | StringAttr, nested: Sequence[Any] = ()) -> None:
     """Initialize a symbol reference; a fast path for a name without nested names."""
     if not nested and isinstance(root, str):
         _set(self, "root_reference", StringAttr(root))
-        _set(self, "nested_references", _NO_NAMES)
+        _set(self, "nested_references", _NO_NESTED_NAMES)
         return
-    names = ArrayAttr([StringAttr(name) if isinstance(name, str) else name for name in nested]) if nested else _NO_NAMES
+    names = ArrayAttr([StringAttr(name) if isinstance(name, str) else name for name in nested]) if nested else _NO_NESTED_NAMES
     _initialize(self, StringAttr(root) if isinstance(root, str) else root, names)
 
 
-_NO_NAMES = ArrayAttr[StringAttr](())
+_NO_NESTED_NAMES = ArrayAttr[StringAttr](())
 
 
-def _same_or(equal: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+def _identical_or(equal: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     def equals(self: Any, other: Any) -> bool:
         return self is other or equal(self, other)
 
@@ -106,19 +106,19 @@ _get_values: Any = cast(Any, DenseArrayBase).get_values
 
 def patch_attributes() -> None:
     """Compute hashes, array values, shapes and common affine maps once."""
-    for kind in with_derived(Attribute):
-        if own_method := kind.__dict__.get("__hash__"):
-            cast(Any, kind).__hash__ = _hash_once(_hash_with_class(own_method))
-        if own_method := kind.__dict__.get("__eq__"):
-            cast(Any, kind).__eq__ = _same_or(own_method)
-    for kind in (AffineMap, *with_derived(AffineExpr)):
-        if own_method := kind.__dict__.get("__hash__"):
-            cast(Any, kind).__hash__ = _hash_once(own_method)
-    for kind, name in ((AffineMap, "identity"), (AffineExpr, "dimension")):
-        setattr(kind, name, staticmethod(lru_cache(maxsize=1 << 10)(getattr(kind, name))))
+    for cls in with_derived(Attribute):
+        if method := cls.__dict__.get("__hash__"):
+            cast(Any, cls).__hash__ = _hash_once(_hash_with_class(method))
+        if method := cls.__dict__.get("__eq__"):
+            cast(Any, cls).__eq__ = _identical_or(method)
+    for cls in (AffineMap, *with_derived(AffineExpr)):
+        if method := cls.__dict__.get("__hash__"):
+            cast(Any, cls).__hash__ = _hash_once(method)
+    for cls, name in ((AffineMap, "identity"), (AffineExpr, "dimension")):
+        setattr(cls, name, staticmethod(lru_cache(maxsize=1 << 10)(getattr(cls, name))))
     cast(Any, AffineMap).compose = lru_cache(maxsize=1 << 12)(AffineMap.compose)
-    cast(Any, ParametrizedAttribute).__init__, cast(Any, SymbolRefAttr).__init__ = _initialize, _refer
+    cast(Any, ParametrizedAttribute).__init__, cast(Any, SymbolRefAttr).__init__ = _initialize, _initialize_symbol_ref
     cast(Any, FunctionType).from_lists = staticmethod(_from_lists)
     cast(Any, DenseArrayBase).get_values = _values
-    for kind in (TensorType, MemRefType, VectorType):
-        cast(Any, kind).get_shape = _shape
+    for cls in (TensorType, MemRefType, VectorType):
+        cast(Any, cls).get_shape = _shape

@@ -20,13 +20,12 @@ def _clone_without_regions(
 ) -> Any:
     """Clone an op and record its results in `value_mapper`; ops with regions or successors use xDSL's implementation."""
     if self.regions or self._successors:
-        copies_names, operands = clone_name_hints, clone_operands
         return _xdsl_clone_without_regions(
-            self, value_mapper, block_mapper, clone_name_hints=copies_names, clone_operands=operands
+            self, value_mapper, block_mapper, clone_name_hints=clone_name_hints, clone_operands=clone_operands
         )
     values: Any = {} if value_mapper is None else value_mapper
-    kind = cast(Any, type)(self)
-    copy = kind.__new__(kind)
+    cls = cast(Any, type)(self)
+    copy = cls.__new__(cls)
     initialize(
         copy,
         operands=[values.get(v, v) for v in self._operands] if clone_operands else (),
@@ -66,11 +65,11 @@ def _clone_nested(
     op: Any,
     values: dict[SSAValue, SSAValue],
     blocks: dict[Block, Block],
-    named: bool,
+    clone_name_hints: bool,
     forward_references: list[tuple[Operation, Operation]],
 ) -> Any:
     has_cloned_operands = all([v in values for v in op._operands])
-    copy = op.clone_without_regions(values, blocks, clone_name_hints=named)
+    copy = op.clone_without_regions(values, blocks, clone_name_hints=clone_name_hints)
     if not has_cloned_operands:
         forward_references.append((op, copy))
     if not op.regions:
@@ -81,12 +80,12 @@ def _clone_nested(
             new_region.add_block(new_block)
             for argument, new in zip(block.args, new_block.args, strict=True):
                 values[argument], new.location = new, argument.location
-                if named:
+                if clone_name_hints:
                     new.name_hint = argument.name_hint
         for block in region.blocks:
             add = blocks[block].add_op
             for inner in block.ops:
-                add(_clone_nested(inner, values, blocks, named, forward_references))
+                add(_clone_nested(inner, values, blocks, clone_name_hints, forward_references))
     return copy
 
 
@@ -111,7 +110,7 @@ def _erase(self: Any, safe_erase: bool = True, drop_references: bool = True) -> 
 
 
 def release_op(op: Operation) -> None:
-    """Take apart an unused op and all nested ops, so that no reference cycles wait for the garbage collector."""
+    """Clear all references of an unused op and its nested ops, so that no cycles are left to the garbage collector."""
     for inner in cast(list[Any], list(op.walk())):
         for operand, use in zip(inner._operands, inner._operand_uses, strict=True):
             operand.remove_use(use)

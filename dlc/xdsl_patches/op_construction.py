@@ -57,14 +57,14 @@ def initialize(
     self.__post_init__()
 
 
-def _create(cls: Any, **given: Any) -> Any:
+def _create(cls: Any, **fields: Any) -> Any:
     op = cls.__new__(cls)
-    initialize(op, **given)
+    initialize(op, **fields)
     return op
 
 
 def attach_results(op: Any, types: Sequence[Attribute]) -> None:
-    """Give a new op results of these types."""
+    """Attach results of these types to a new op."""
     results: list[Any] = []
     for type_ in types:
         result: Any = _new(OpResult)
@@ -74,15 +74,15 @@ def attach_results(op: Any, types: Sequence[Attribute]) -> None:
     op.results = SSAValues(results) if results else _NO_VALUES
 
 
-def _flat(arguments: Sequence[Any], defined: Sequence[tuple[str, Any]], kind: type[Any]) -> list[Any] | None:
+def _flat(arguments: Sequence[Any], definitions: Sequence[tuple[str, Any]], cls: type[Any]) -> list[Any] | None:
     """Return operands or regions as one list, if there is one per definition or a sequence for a variadic one; else None."""
-    if len(arguments) != len(defined):
+    if len(arguments) != len(definitions):
         return None
     flat: list[Any] = []
-    for argument, (_, definition) in zip(arguments, defined, strict=True):
-        if isinstance(argument, kind):
+    for argument, (_, definition) in zip(arguments, definitions, strict=True):
+        if isinstance(argument, cls):
             flat.append(argument)
-        elif _is_variadic_argument(definition, argument) and all(map(kind.__instancecheck__, argument)):
+        elif _is_variadic_argument(definition, argument) and all(map(cls.__instancecheck__, argument)):
             flat += argument
         else:
             return None
@@ -95,36 +95,38 @@ def _is_variadic_argument(definition: Any, argument: Any) -> bool:
     )
 
 
-def _initialize_defined(self: Any, definition: OpDef, **given: Any) -> None:
+def _initialize_defined(self: Any, definition: OpDef, **fields: Any) -> None:
     """Initialize an op from the operands, results and regions of its definition; fall back to xDSL for other arguments."""
-    operands = _flat(given["operands"], definition.operands, SSAValue)
-    types = _flat(given["result_types"], definition.results, Attribute)
-    regions = _flat(given["regions"], definition.regions, Region)
-    if definition.options or given["successors"] or operands is None or types is None or regions is None:
-        _xdsl_init(self, definition, **given)
+    operands = _flat(fields["operands"], definition.operands, SSAValue)
+    types = _flat(fields["result_types"], definition.results, Attribute)
+    regions = _flat(fields["regions"], definition.regions, Region)
+    if definition.options or fields["successors"] or operands is None or types is None or regions is None:
+        _xdsl_init(self, definition, **fields)
         return
     nonempty_fields = (
-        {name: value for name, value in given[kind].items() if value is not None} for kind in ("properties", "attributes")
+        {name: value for name, value in fields[kind].items() if value is not None} for kind in ("properties", "attributes")
     )
     properties, attributes = nonempty_fields
     initialize(self, operands=operands, result_types=types, properties=properties, attributes=attributes, regions=regions)
 
 
 @cache
-def _defaults(kind: type[IRDLOperation]) -> tuple[tuple[tuple[str, Attribute], ...], tuple[tuple[str, Attribute], ...]] | None:
+def _defaults(
+    op_class: type[IRDLOperation],
+) -> tuple[tuple[tuple[str, Attribute], ...], tuple[tuple[str, Attribute], ...]] | None:
     """Return the default values of the properties and attributes of an op class; None if it has none."""
-    assert kind.name
-    definition = kind.get_irdl_definition()
+    assert op_class.name
+    definition = op_class.get_irdl_definition()
 
-    def default_values(named: Mapping[str, Any]) -> tuple[tuple[str, Attribute], ...]:
-        required = ((name, d.default_value) for name, d in named.items() if not isinstance(d, OptionalDef))
+    def default_values(definitions: Mapping[str, Any]) -> tuple[tuple[str, Attribute], ...]:
+        required = ((name, d.default_value) for name, d in definitions.items() if not isinstance(d, OptionalDef))
         return tuple((name, value) for name, value in required if value is not None)
 
     properties, attributes = default_values(definition.properties), default_values(definition.attributes)
     return (properties, attributes) if properties or attributes else None
 
 
-def _fill_in(self: IRDLOperation) -> None:
+def _add_default_values(self: IRDLOperation) -> None:
     defaults = _defaults(self.__class__)
     if defaults is not None:
         for name, value in defaults[0]:
@@ -140,7 +142,7 @@ def _fill_in(self: IRDLOperation) -> None:
 _OPERAND, _RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT
 
 
-def _single(self: Any, op: Any, kind: Any = None) -> Any:
+def _get_single(self: Any, op: Any, kind: Any = None) -> Any:
     """Return the operand or result of an accessor before which all are single."""
     if self.construct is _OPERAND:
         return _item_of(op._operands, self.idx)
@@ -149,7 +151,7 @@ def _single(self: Any, op: Any, kind: Any = None) -> Any:
     return _xdsl_single(self, op, kind)
 
 
-def _item(self: Any, index: Any) -> Any:
+def _get_item(self: Any, index: Any) -> Any:
     item: Any = _item_of(self, index)
     return _values_of(item) if type(item) is tuple else item
 
@@ -195,12 +197,12 @@ def patch_op_construction() -> None:
     """Construct ops in one step, store operands as a plain tuple, and cache the validation of name hints."""
     cast(Any, xdsl.irdl.operations).irdl_op_init = _initialize_defined
     cast(Any, Operation).__init__, cast(Any, Operation).create = initialize, classmethod(_create)
-    cast(Any, IRDLOperation).__post_init__ = _fill_in
-    cast(Any, BeforeVariadicSingleAccessor).__get__ = _single
-    cast(Any, SSAValues).__getitem__, cast(Any, SSAValues).__setitem__ = _item, _set_item
+    cast(Any, IRDLOperation).__post_init__ = _add_default_values
+    cast(Any, BeforeVariadicSingleAccessor).__get__ = _get_single
+    cast(Any, SSAValues).__getitem__, cast(Any, SSAValues).__setitem__ = _get_item, _set_item
     cast(Any, Operation).operands = property(attrgetter("_operands"), cast(Any, Operation).operands.fset)
     delattr(SSAValue, "owner")
-    for kind, name, field in ((SSAValue, "type", "_type"), (OpResult, "owner", "op"), (BlockArgument, "owner", "block")):
-        store_as_field(kind, name, field)
+    for cls, name, field in ((SSAValue, "type", "_type"), (OpResult, "owner", "op"), (BlockArgument, "owner", "block")):
+        store_as_field(cls, name, field)
     cast(Any, SSAValue).replace_all_uses_with = _replace_all_uses
     cast(Any, IRWithName).extract_valid_name = classmethod(lru_cache(maxsize=1 << 14)(_valid_name))

@@ -45,27 +45,27 @@ _shared: dict[tuple[type, tuple[Any, ...]], Any] = memo_table()
 
 
 def with_derived(base: type) -> Sequence[type]:
-    """Return a class and all classes that derive from it, each once."""
-    kinds = [base]
-    for kind in kinds:
-        kinds += [derived for derived in type.__subclasses__(kind) if derived not in kinds]
-    return kinds
+    """Return a class and all classes that derive from it, without duplicates."""
+    classes = [base]
+    for cls in classes:
+        classes += [derived for derived in type.__subclasses__(cls) if derived not in classes]
+    return classes
 
 
-def store_as_field(kind: type, name: str, field: str) -> None:
+def store_as_field(cls: type, name: str, field: str) -> None:
     """Replace a property that reads a field by a field of the property's name, which is read far more often than it is set.
 
     The old name of the field becomes a property that reads and sets the new one.
     """
 
-    def put(self: Any, value: Any) -> None:
+    def set_value(self: Any, value: Any) -> None:
         setattr(self, name, value)
 
-    if name in kind.__dict__:
-        delattr(kind, name)
-    if field in kind.__dict__:
-        setattr(kind, name, kind.__dict__[field])
-    setattr(kind, field, property(attrgetter(name), put))
+    if name in cls.__dict__:
+        delattr(cls, name)
+    if field in cls.__dict__:
+        setattr(cls, name, cls.__dict__[field])
+    setattr(cls, field, property(attrgetter(name), set_value))
 
 
 def patch_type_checks() -> None:
@@ -76,5 +76,5 @@ def patch_type_checks() -> None:
                 derived.__class__ = _PlainMeta
     for cls in (Operation, IRDLOperation, Block, Region, SSAValue, Use):
         cast(Any, cls).__hash__, cast(Any, cls).__eq__ = object.__hash__, object.__eq__
-    for kind in (NoneAttr, StringAttr, SymbolRefAttr):
-        cast(Any, kind).__class__ = _SharedMeta
+    for attribute_class in (NoneAttr, StringAttr, SymbolRefAttr):
+        cast(Any, attribute_class).__class__ = _SharedMeta

@@ -20,17 +20,17 @@ from xdsl.irdl import AnyAttr, AnyOf, BaseAttr, OpDef, ParamAttrDef, RangeOf, Ty
 
 from dlc.xdsl_patches.memo_tables import memo_table
 
-# The maximum number of remembered successful verifications.
+# The maximum number of cached successful verifications.
 _MAX_VERIFIED_ENTRIES = 1 << 16
 
 
 def _check_new(self: Any) -> None:
     """Verify a new attribute; skip classes without a verifier."""
-    kind = self.__class__
-    if kind not in _has_verifier:
+    cls = self.__class__
+    if cls not in _has_verifier:
         _xdsl_post_init(self)
-        _has_verifier[kind] = (kind._verify, kind.verify) != _NO_VERIFIER
-    elif _has_verifier[kind]:
+        _has_verifier[cls] = (cls._verify, cls.verify) != _NO_VERIFIER
+    elif _has_verifier[cls]:
         self._verify()
 
 
@@ -43,11 +43,11 @@ def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
     if type(constraint) is AnyAttr:
         return lambda value: True
     if type(constraint) is BaseAttr:
-        kind = constraint.attr
-        return lambda value: isinstance(value, kind)
+        cls = constraint.attr
+        return lambda value: isinstance(value, cls)
     if type(constraint) is AnyOf and all(type(option) is BaseAttr for option in constraint.attr_constrs):
-        kinds = tuple(cast(Any, option).attr for option in constraint.attr_constrs)
-        return lambda value: isinstance(value, kinds)
+        classes = tuple(cast(Any, option).attr for option in constraint.attr_constrs)
+        return lambda value: isinstance(value, classes)
     if type(constraint) is TypeVarConstraint:
         return _by_class(constraint.base_constraint)
     if type(constraint) is LocationConstraint:
@@ -59,15 +59,15 @@ def _by_class(constraint: Any) -> Callable[[Any], bool] | None:
     return None
 
 
-def _array_of(each: Callable[[Any], bool] | None) -> Callable[[Any], bool] | None:
-    return None if each is None else lambda value: type(value) is ArrayAttr and all(map(each, value.data))
+def _array_of(element_check: Callable[[Any], bool] | None) -> Callable[[Any], bool] | None:
+    return None if element_check is None else lambda value: type(value) is ArrayAttr and all(map(element_check, value.data))
 
 
 _LOCATIONS = (*get_args(LocationAttr), NoneAttr)
 
 
 def _verify_parametrized(self: ParametrizedAttribute) -> None:
-    """Verify the parameters of an attribute: by class where that decides, else once per combination of parameters."""
+    """Verify the parameters of an attribute: by class where that suffices, else once per combination of parameters."""
     definition, checks = _checks(type(self))
     unchecked_parameters: list[Attribute] = []
     for name, has_right_class in checks:
@@ -83,8 +83,8 @@ def _verify_parametrized(self: ParametrizedAttribute) -> None:
 
 
 @cache
-def _checks(kind: type[ParametrizedAttribute]) -> tuple[ParamAttrDef, Sequence[tuple[str, Callable[[Any], bool] | None]]]:
-    definition = kind.get_irdl_definition()
+def _checks(cls: type[ParametrizedAttribute]) -> tuple[ParamAttrDef, Sequence[tuple[str, Callable[[Any], bool] | None]]]:
+    definition = cls.get_irdl_definition()
     return definition, [(name, _by_class(parameter.constr)) for name, parameter in definition.parameters]
 
 
@@ -120,7 +120,7 @@ _xdsl_verify = OpDef.verify
 
 
 def patch_verification() -> None:
-    """Verify attributes by class where that decides, and skip ops that are unchanged since their last verification."""
+    """Verify attributes by class where that suffices, and skip ops that are unchanged since their last verification."""
     cast(Any, Attribute).__post_init__ = _check_new
     cast(Any, ParametrizedAttribute)._verify = _verify_parametrized
     OpDef.verify = _verify

@@ -153,10 +153,10 @@ def rank_of(value: SSAValue | Attribute) -> int:
     return tensor_of(value).get_num_dims()
 
 
-def broadcast_shapes(where: str | None, *shapes: Sequence[Size]) -> tuple[Size, ...]:
-    """Return NumPy's broadcast shape of shapes; a static size takes precedence over a symbolic one.
+def broadcast_shapes(error_prefix: str | None, *shapes: Sequence[Size]) -> tuple[Size, ...]:
+    """Return the broadcast shape by NumPy's rules; a static size takes precedence over a symbolic one.
 
-    Errors begin with `where`; None if the caller adds the context.
+    Errors begin with `error_prefix`; None if the caller adds the context.
     """
     rank = max((len(s) for s in shapes), default=0)
     result: list[Size] = []
@@ -170,17 +170,17 @@ def broadcast_shapes(where: str | None, *shapes: Sequence[Size]) -> tuple[Size, 
                 size = s[k]
             elif isinstance(s[k], int):
                 problem = f"shapes {' and '.join(map(str, shapes))} do not broadcast: {size} against {s[k]}"
-                raise ShapeError(problem if where is None else f"{where}: {problem}")
+                raise ShapeError(problem if error_prefix is None else f"{error_prefix}: {problem}")
         result.append(size)
     return tuple(result)
 
 
-def broadcasts_to(where: str | None, shape: Sequence[Size], target: Sequence[Size]) -> bool:
+def broadcasts_to(error_prefix: str | None, shape: Sequence[Size], target: Sequence[Size]) -> bool:
     """Return whether `shape` broadcasts to exactly `target`. Raises UndecidableError if that depends on symbolic sizes.
 
-    Errors begin with `where`, as in `broadcast_shapes`.
+    Errors begin with `error_prefix`, as in `broadcast_shapes`.
     """
-    joint = broadcast_shapes(where, shape, target)
+    joint = broadcast_shapes(error_prefix, shape, target)
     if len(joint) != len(target):
         return False
     mismatches = [(size, expected) for size, expected in zip(joint, target, strict=True) if size != expected]
@@ -190,15 +190,15 @@ def broadcasts_to(where: str | None, shape: Sequence[Size], target: Sequence[Siz
     raise dims.UndecidableError(f"is {size} == {expected}?")
 
 
-def normalized_axes(where: str | None, axes: Iterable[int], rank: int) -> tuple[int, ...]:
-    """Return axes counted from the front, in their given order; raise ShapeError if one is out of range or repeated.
+def normalized_axes(error_prefix: str | None, axes: Iterable[int], rank: int) -> tuple[int, ...]:
+    """Return axes counted from the front, in the same order; raise ShapeError if one is out of range or repeated.
 
-    Errors begin with `where`; None if the caller adds the context.
+    Errors begin with `error_prefix`; None if the caller adds the context.
     """
     result = tuple(a + rank if a < 0 else a for a in axes)
     if any(not 0 <= a < rank for a in result) or len(set(result)) != len(result):
         problem = f"axes {tuple(axes)} are not distinct axes of a rank-{rank} tensor"
-        raise ShapeError(problem if where is None else f"{where}: {problem}")
+        raise ShapeError(problem if error_prefix is None else f"{error_prefix}: {problem}")
     return result
 
 
@@ -352,7 +352,7 @@ class DlOp(PlainOp, ABC):
             raise DTypeError(f"{self.name}: element type {element_type_of(narrow[0])} is storage-only; dl.cast it first")
 
     def set_result_types(self, types: Sequence[Tensor]) -> None:
-        """Give a new op its results."""
+        """Attach results of these types to a new op."""
         attach_results(self, types)
 
     def verify_(self) -> None:
@@ -386,15 +386,22 @@ def memoize_by_signature(
     table: dict[tuple[Any, ...], tuple[Result, tuple[Attribute, ...]]] = memo_table()
 
     @wraps(compute)
-    def memoized(op: DlOp, *arguments: Parameters.args, **named: Parameters.kwargs) -> Result:
+    def memoized(op: DlOp, *arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
         operands, results, properties = op.operands, op.results, op.properties
         signature_attributes = (*[v.type for v in operands], *[v.type for v in results], *properties.values())
-        key: tuple[Any, ...] = (type(op), len(results), arguments, *named.items(), *properties, *map(id, signature_attributes))
+        key: tuple[Any, ...] = (
+            type(op),
+            len(results),
+            arguments,
+            *keywords.items(),
+            *properties,
+            *map(id, signature_attributes),
+        )
         entry = table.get(key)
         if entry is None:
             if len(table) >= _MAX_MEMO_ENTRIES:
                 table.clear()
-            entry = table[key] = compute(op, *arguments, **named), signature_attributes
+            entry = table[key] = compute(op, *arguments, **keywords), signature_attributes
         return entry[0]
 
     return memoized
@@ -407,7 +414,7 @@ _MAX_MEMO_ENTRIES = 1 << 14
 
 
 def _is_inferred(got: Attribute, expected: Tensor) -> bool:
-    """Return whether a type is the inferred one; kernels may have a symbol in place of a size with a floor division."""
+    """Return whether a type matches the inferred one; in kernels a symbol may stand for a size with a floor division."""
     if got == expected or element_type_of(got) != element_type_of(expected):
         return got == expected
     pairs = zip(shape_of(got), shape_of(expected), strict=False)

@@ -58,10 +58,10 @@ class Build:
         return self.scalar(size, like) if isinstance(size, int) else self(SizeOp, size=(size,), to=element_type_of(like))
 
     @contextmanager
-    def at(self, location: LocationAttr) -> Generator[None]:
+    def at_location(self, location: LocationAttr) -> Generator[None]:
         """Give the ops that are inserted in the `with` block the location `location`."""
-        before, self.location = self.location, location
+        previous_location, self.location = self.location, location
         try:
             yield
         finally:
-            self.location = before
+            self.location = previous_location

@@ -84,7 +84,7 @@ def is_float(element: Attribute) -> bool:
 
 
 def is_integer(element: Attribute) -> bool:
-    """Return whether an element type is an integer type with arithmetic; bool is none."""
+    """Return whether an element type is an integer type with arithmetic; bool is not."""
     return isinstance(element, IntegerType) and element != i1 and not is_storage_only(cast(Attribute, element))
 
 

@@ -210,7 +210,7 @@ class ScatterLike(DlOp, ABC):
 
 
 class LibraryKernel(DlOp, ABC):
-    """An op that is implemented by hand-written loops, because each iteration depends on the results of the ones before.
+    """An op that is implemented by hand-written loops, because each iteration depends on the results of earlier ones.
 
     It is a kernel on its own: nothing is fused into it, its operands are whole tensors and all its results are stored. The
     loops are in `dlc/passes/library_kernels`; leading axes that all operands share are independent problems.
@@ -252,9 +252,9 @@ class RowComposite(Composite, ABC):
 class DataDependent(DlOp, ABC):
     """An op whose results have data-dependent sizes or are strings.
 
-    Kernels compute the ones whose results they can count (`data_dependent/selection.py`); Python computes the others while the
-    program waits. Types name a data-dependent size by a symbol, which is in the property `size`. The function of the same name
-    in `runtime/python_ops/selection.py` defines the op.
+    Kernels compute the ops whose result size a kernel can count (`data_dependent/selection.py`); Python computes the
+    others while the program waits. Types name a data-dependent size by a symbol, which is in the property `size`. The function
+    of the same name in `runtime/python_ops/selection.py` defines the op.
     """
 
     @property
@@ -269,7 +269,7 @@ class DataDependent(DlOp, ABC):
 
     @property
     def data_dependent_sizes(self) -> tuple[Size, ...]:
-        """The data-dependent sizes: symbols, or static sizes if they are known."""
+        """The data-dependent sizes: symbols or static sizes."""
         size = self.properties.get("size")
         return () if size is None else sizes(size)
 

@@ -121,8 +121,8 @@ def divide(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SSA
     if is_unsigned(element_type):
         return select(body, by_zero, zero, body(arith.DivUIOp(x, select(body, by_zero, one, y))))
     by_minus_one = compare_with(body, "eq", y, -1, element_type)
-    safe = select(body, bit_or(body, by_zero, by_minus_one), one, y)
-    quotient = select(body, by_minus_one, subtract(body, zero, x), body(arith.DivSIOp(x, safe)))
+    safe_divisor = select(body, bit_or(body, by_zero, by_minus_one), one, y)
+    quotient = select(body, by_minus_one, subtract(body, zero, x), body(arith.DivSIOp(x, safe_divisor)))
     return select(body, by_zero, zero, quotient)
 
 
@@ -145,7 +145,7 @@ def minimum(body: Body, x: SSAValue, y: SSAValue, element_type: Attribute) -> SS
 
 
 def exp_at_most_zero(body: Body, x: SSAValue, *, absolute_accuracy: bool = False) -> SSAValue:
-    """Emit `e^x` for `x ≤ 0`, which has a shorter formula; a shorter one still if an absolute error is accurate enough."""
+    """Emit `e^x` for `x ≤ 0` by a short formula; `absolute_accuracy` selects a shorter one with a larger relative error."""
     op = math.ExpOp(x)
     op.attributes |= dict.fromkeys([AT_MOST_ZERO, *([ABSOLUTE_ACCURACY] if absolute_accuracy else [])], UnitAttr())
     return body(op)
@@ -216,13 +216,13 @@ def saturate(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     """Emit a float truncated to an integer within the limits of `target`; NaN becomes 0."""
     x = _resize_float(body, x, wide_float(x.type))
     if bits(target) <= _F32_EXACT_INTEGER_BITS:
-        return _clamped(body, x, target)
+        return _saturate_by_clamping(body, x, target)
     # These conversions saturate on every target.
     to = cast(Any, storage_type(target))
     return body(arith.FPToUIOp(x, to) if is_unsigned(target) else arith.FPToSIOp(x, to))
 
 
-def _clamped(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
+def _saturate_by_clamping(body: Body, x: SSAValue, target: Attribute) -> SSAValue:
     """Emit `saturate` to an integer type whose limits are exact floats: two comparisons, of which NaN fails the first.
 
     x = x > low ? x : low;  x = x < high ? x : high
@@ -260,8 +260,8 @@ def wrap_and_clamp_index(
     if is_unsigned(element_type):
         clamped = body(arith.MinUIOp(wide, last))
     else:
-        negative = compare_with(body, "lt", wide, 0, i64)
-        wide = select(body, negative, add(body, wide, as_i64(body, size)), wide)
+        is_negative = compare_with(body, "lt", wide, 0, i64)
+        wide = select(body, is_negative, add(body, wide, as_i64(body, size)), wide)
         # As an unsigned integer a negative index is beyond the end.
         clamp = (
             arith.MinUIOp(wide, last) if in_bounds else arith.MinSIOp(body(arith.MaxSIOp(wide, constant(body, 0, i64))), last)

@@ -1,4 +1,4 @@
-"""Helpers of the rules for ops with bodies: the interfaces of both modes, and detaching, cloning and rewriting bodies.
+"""Helpers of the rules for ops with bodies: interfaces of forward and reverse mode; detaching, cloning, rewriting of bodies.
 
 Bodies may capture outer values, which are differentiated as well as the arguments.
 """
@@ -43,7 +43,7 @@ class ReverseModeContext(Protocol):
         ...
 
     def pull_back_block(self, block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:
-        """Append to another block the cotangents of `wrt`, from those of the values that it yields; None is zero."""
+        """Append to another block the cotangents of `wrt`, from the cotangents `seeds` of its results; None is zero."""
         ...
 
     def transpose(self, scratch: Block, values: Sequence[SSAValue], cotangents: Mapping[SSAValue, Term]) -> None:
@@ -76,7 +76,7 @@ def detach_bodies(op: Operation) -> list[Block]:
     return [region.detach_block(region.block) for region in op.regions]
 
 
-def yielded(block: Block) -> Sequence[SSAValue]:
+def yielded_values(block: Block) -> Sequence[SSAValue]:
     """Return the values that a body yields."""
     last = block.last_op
     assert isinstance(last, dl.YieldOp)

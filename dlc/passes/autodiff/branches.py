@@ -13,7 +13,7 @@ from dlc.passes.autodiff.bodies import (
     insert_before,
     replace_and_erase,
     replace_yield,
-    yielded,
+    yielded_values,
 )
 from dlc.passes.autodiff.rules import is_differentiable, values_read
 from dlc.passes.autodiff.shapes import zeros
@@ -28,25 +28,25 @@ def if_forward(op: dl.IfOp, context: ForwardModeContext) -> None:
     for body in bodies:
         if not isinstance(body.last_op, dl.FailOp):
             context.walk(body)
-            last, b = yielded(body), builder_at_end(body)
-            replace_yield(body, [*last, *(context.tangent(last[i], b) for i in differentiated)])
-    new = dl.IfOp.of(op.condition, bodies[0], bodies[1], [*types, *(types[i] for i in differentiated)])
-    insert_before(op, new)
-    replace_and_erase(op, new.results[:count])
-    context.tangents |= {new.results[i]: tangent for i, tangent in zip(differentiated, new.results[count:], strict=True)}
+            results, b = yielded_values(body), builder_at_end(body)
+            replace_yield(body, [*results, *(context.tangent(results[i], b) for i in differentiated)])
+    new_op = dl.IfOp.of(op.condition, bodies[0], bodies[1], [*types, *(types[i] for i in differentiated)])
+    insert_before(op, new_op)
+    replace_and_erase(op, new_op.results[:count])
+    context.tangents |= {new_op.results[i]: tangent for i, tangent in zip(differentiated, new_op.results[count:], strict=True)}
 
 
 def if_reverse(op: dl.IfOp, context: ReverseModeContext) -> None:
     """Append an if op that computes the cotangents of the captured values; its bodies recompute the residuals."""
     seeds = {i: ct.value for i, r in enumerate(op.results) if (ct := context.take(r)) is not None}
-    read = list(dict.fromkeys(v for v in values_read(op) if v in context.active))
+    captures = list(dict.fromkeys(v for v in values_read(op) if v in context.active))
     bodies: list[Block] = []
     for body in op.blocks:
         copy = clone_body_without_prints(body)
         if not isinstance(copy.last_op, dl.FailOp):
-            pulled, b = context.pull_back_block(copy, read, seeds), builder_at_end(copy)
-            replace_yield(copy, [zeros(b, v).value if ct is None else ct for v, ct in zip(read, pulled, strict=True)])
+            cotangents, b = context.pull_back_block(copy, captures, seeds), builder_at_end(copy)
+            replace_yield(copy, [zeros(b, v).value if ct is None else ct for v, ct in zip(captures, cotangents, strict=True)])
         bodies.append(copy)
-    new = context.b.insert(dl.IfOp.of(op.condition, bodies[0], bodies[1], [v.type for v in read]))
-    for value, result in zip(read, new.results, strict=True):
+    new_op = context.b.insert(dl.IfOp.of(op.condition, bodies[0], bodies[1], [v.type for v in captures]))
+    for value, result in zip(captures, new_op.results, strict=True):
         context.add(value, Term(context.b, result))

@@ -14,20 +14,20 @@ from dlc.passes.autodiff.term import Term
 def contraction(op: dl.MatmulOp | dl.DotGeneralOp, ct: Term, index: int) -> Term:
     """Contract the cotangent with the other operand; iterators of the operand stay, all others are summed."""
     operand_map, other = op.structure().maps[index], op.structure().maps[1 - index]
-    result, operand, fixed = op.structure().maps[2], op.operands[index], op.operands[1 - index]
-    ct = _as(ct, operand)
+    result, operand, other_operand = op.structure().maps[2], op.operands[index], op.operands[1 - index]
+    ct = _cast_like(ct, operand)
     # Order the operands so that the result's axes are in order if possible: ȳ·bᵀ and aᵀ·ȳ.
-    pair = [(ct, result), (Term(ct.b, fixed), other)]
+    pair = [(ct, result), (Term(ct.b, other_operand), other)]
     (lhs, left), (rhs, right) = pair if index == 0 else reversed(pair)
     left, right, operand_iterators = _iterators(left), _iterators(right), _iterators(operand_map)
     # Broadcast axes have the constant index 0, and size 1.
-    lhs, rhs = _without_fixed(lhs, left), _without_fixed(rhs, right)
+    lhs, rhs = _drop_broadcast_axes(lhs, left), _drop_broadcast_axes(rhs, right)
     left, right = [i for i in left if i is not None], [i for i in right if i is not None]
     # Sum over iterators that only one operand has, and that the result does not have.
-    lhs, left = _summed(lhs, left, [i for i in left if i in right or i in operand_iterators])
-    rhs, right = _summed(rhs, right, [i for i in right if i in left or i in operand_iterators])
-    both = [i for i in left if i in right]
-    batch, contracted = [i for i in both if i in operand_iterators], [i for i in both if i not in operand_iterators]
+    lhs, left = _sum_other_axes(lhs, left, [i for i in left if i in right or i in operand_iterators])
+    rhs, right = _sum_other_axes(rhs, right, [i for i in right if i in left or i in operand_iterators])
+    shared = [i for i in left if i in right]
+    batch, contracted = [i for i in shared if i in operand_iterators], [i for i in shared if i not in operand_iterators]
     product = lhs.op(
         dl.DotGeneralOp,
         rhs,
@@ -36,11 +36,11 @@ def contraction(op: dl.MatmulOp | dl.DotGeneralOp, ct: Term, index: int) -> Term
         lhs_contract=[left.index(i) for i in contracted],
         rhs_contract=[right.index(i) for i in contracted],
     )
-    order = [*batch, *(i for i in left if i not in both), *(i for i in right if i not in both)]
+    order = [*batch, *(i for i in left if i not in shared), *(i for i in right if i not in shared)]
     return product.transpose(*(order.index(i) for i in operand_iterators if i is not None)).reshape(*shape_of(operand))
 
 
-def _as(ct: Term, operand: SSAValue) -> Term:
+def _cast_like(ct: Term, operand: SSAValue) -> Term:
     """Cast a cotangent to an operand's element type, since the result type may be wider."""
     element = element_type_of(operand)
     return ct if element_type_of(ct.value) == element else ct.op(dl.CastOp, to=element)
@@ -55,23 +55,23 @@ def _iterators(indexing: AffineMap) -> list[int | None]:
     return iterators
 
 
-def _without_fixed(x: Term, iterators: Sequence[int | None]) -> Term:
+def _drop_broadcast_axes(x: Term, iterators: Sequence[int | None]) -> Term:
     return x.reshape(*(s for s, i in zip(x.shape, iterators, strict=True) if i is not None))
 
 
-def _summed(x: Term, iterators: list[int], kept_iterators: list[int]) -> tuple[Term, list[int]]:
-    gone = [a for a, i in enumerate(iterators) if i not in kept_iterators]
-    return (x.op(dl.ReduceSumOp, axes=gone), kept_iterators) if gone else (x, kept_iterators)
+def _sum_other_axes(x: Term, iterators: list[int], remaining: list[int]) -> tuple[Term, list[int]]:
+    summed_axes = [a for a, i in enumerate(iterators) if i not in remaining]
+    return (x.op(dl.ReduceSumOp, axes=summed_axes), remaining) if summed_axes else (x, remaining)
 
 
 def conv(op: dl.ConvOp, ct: Term, index: int) -> Term:
-    """By x: a transposed convolution with w. By w: a contraction over windows of x."""
-    ct = _as(ct, op.operands[index])
+    """Transpose with respect to x: a transposed convolution with w; to w: a contraction over windows of x."""
+    ct = _cast_like(ct, op.operands[index])
     return _conv_input(op, ct) if index == 0 else _conv_weight(op, ct)
 
 
 def _conv_input(op: dl.ConvOp, ct: Term) -> Term:
-    """Transpose a convolution, with input and output channels of the weights exchanged; 0 where no window reached."""
+    """Transpose a convolution, with input and output channels of the weights exchanged; 0 where no window covers x."""
     rank = rank_of(op.w)
     w = Term(ct.b, op.w).transpose(*range(rank - 2), rank - 1, rank - 2)
     x = ct.op(dl.ConvTransposeOp, w, strides=ints(op.strides), dilations=ints(op.dilations), groups=number(op.groups))

@@ -1,4 +1,4 @@
-"""Cotangents before they are accumulated: masked ones, and those of slices."""
+"""Cotangents to be accumulated: masked cotangents, and cotangents of slices."""
 
 from __future__ import annotations
 

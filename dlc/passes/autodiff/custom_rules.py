@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dlc.dialects import dl
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.programs.control import captured
+from dlc.dialects.dl.programs.control import captured_values
 from dlc.dialects.dl.programs.transformations import CustomDerivativeRule
 from dlc.dialects.location_text import location_prefix
 from dlc.errors import UnsupportedError
@@ -19,7 +19,7 @@ from dlc.passes.autodiff.bodies import (
     clone_body_without_prints,
     replace_and_erase,
     replace_yield,
-    yielded,
+    yielded_values,
 )
 from dlc.passes.autodiff.rules import is_differentiable
 from dlc.passes.autodiff.shapes import zeros
@@ -30,9 +30,9 @@ def _floats(values: Sequence[SSAValue]) -> list[SSAValue]:
     return [v for v in values if is_differentiable(v)]
 
 
-def _require_closed(op: CustomDerivativeRule, differentiated: bool) -> None:
+def _require_closed(op: CustomDerivativeRule, captures_differentiated: bool) -> None:
     """Raise UnsupportedError for a body that captures a differentiated value, since its custom rule ignores captured values."""
-    if differentiated:
+    if captures_differentiated:
         repair = "pass it as an argument"
         raise UnsupportedError(
             f"{location_prefix(op.location)}{op.name}: the function captures a differentiated value; {repair}"
@@ -49,14 +49,14 @@ def _inline_body(b: Build, block: Block, arguments: Sequence[SSAValue]) -> Seque
             location = inner.location
             inner.detach()
             b.insert(inner).location = location
-    values = list(yielded(block))
+    values = list(yielded_values(block))
     block.erase(safe_erase=False)
     return values
 
 
 def custom_jvp_forward(op: dl.CustomJvpOp, context: ForwardModeContext) -> None:
     """Inline the jvp rule, for the arguments and their tangents."""
-    _require_closed(op, any(v in context.tangents for body in op.blocks for v in captured(body)))
+    _require_closed(op, any(v in context.tangents for body in op.blocks for v in captured_values(body)))
     b, count = Build(op), len(op.results)
     tangents = [context.tangent(v, b) for v in _floats(op.arguments)]
     results = _inline_body(b, clone_body(op.blocks[1]), [*op.arguments, *tangents])
@@ -66,7 +66,7 @@ def custom_jvp_forward(op: dl.CustomJvpOp, context: ForwardModeContext) -> None:
 
 def custom_jvp_reverse(op: dl.CustomJvpOp, context: ReverseModeContext) -> None:
     """Transpose the jvp rule."""
-    _require_closed(op, any(v in context.active for body in op.blocks for v in captured(body)))
+    _require_closed(op, any(v in context.active for body in op.blocks for v in captured_values(body)))
     rule, count = clone_body(op.blocks[1]), len(op.arguments)
     for parameter, argument in zip(list(rule.args[:count]), op.arguments, strict=True):
         parameter.replace_all_uses_with(argument)
@@ -78,13 +78,13 @@ def custom_jvp_reverse(op: dl.CustomJvpOp, context: ReverseModeContext) -> None:
         else:
             parameter.replace_all_uses_with(zeros(context.b, argument).value)
             rule.erase_arg(parameter)
-    tangents = list(yielded(rule))[len(op.results) :]
+    tangents = list(yielded_values(rule))[len(op.results) :]
     last = rule.last_op
     assert last is not None
     last.detach()
     last.erase()
-    pulled = {t: ct for t, r in zip(tangents, _floats(op.results), strict=True) if (ct := context.take(r)) is not None}
-    context.transpose(rule, differentiated, pulled)
+    cotangents = {t: ct for t, r in zip(tangents, _floats(op.results), strict=True) if (ct := context.take(r)) is not None}
+    context.transpose(rule, differentiated, cotangents)
 
 
 def custom_vjp_forward(op: dl.CustomVjpOp, context: ForwardModeContext) -> None:
@@ -95,13 +95,13 @@ def custom_vjp_forward(op: dl.CustomVjpOp, context: ForwardModeContext) -> None:
 
 def custom_vjp_reverse(op: dl.CustomVjpOp, context: ReverseModeContext) -> None:
     """Inline the forward rule in place of the function, and the backward rule for its residuals."""
-    _require_closed(op, any(v in context.active for body in op.blocks for v in captured(body)))
+    _require_closed(op, any(v in context.active for body in op.blocks for v in captured_values(body)))
     cotangents = [(context.take(r) or zeros(context.b, r)).value for r in _floats(op.results)]
     arguments, count = list(op.arguments), len(op.results)
     results = _inline_body(Build(op), clone_body(op.blocks[1]), arguments)
-    pulled = _inline_body(context.b, clone_body(op.blocks[2]), [*results[count:], *cotangents])
+    argument_cotangents = _inline_body(context.b, clone_body(op.blocks[2]), [*results[count:], *cotangents])
     replace_and_erase(op, results[:count])
-    for argument, ct in zip(_floats(arguments), pulled, strict=True):
+    for argument, ct in zip(_floats(arguments), argument_cotangents, strict=True):
         context.add(argument, Term(context.b, ct))
 
 
@@ -114,19 +114,19 @@ def checkpoint_forward(op: dl.CheckpointOp, context: ForwardModeContext) -> None
 
 
 def checkpoint_reverse(op: dl.CheckpointOp, context: ReverseModeContext) -> None:
-    """Recompute the function once the cotangents of its results are known, and pull them back through it."""
+    """Recompute the function once the cotangents of its results are complete, and pull these back through it."""
     body, arguments = clone_body_without_prints(op.block), list(op.arguments)
     differentiated = [i for i, v in enumerate(arguments) if v in context.active]
-    read = [v for v in captured(op.block) if v in context.active]
+    captures = [v for v in captured_values(op.block) if v in context.active]
     cotangents = {i: ct for i, r in enumerate(op.results) if (ct := context.take(r)) is not None}
     count = len(body.args)
     seeds: dict[int, SSAValue] = {i: body.insert_arg(ct.value.type, len(body.args)) for i, ct in cotangents.items()}
-    wrt = [*(body.args[i] for i in differentiated), *read]
-    pulled = context.pull_back_block(body, wrt, seeds)
+    wrt = [*(body.args[i] for i in differentiated), *captures]
+    wrt_cotangents = context.pull_back_block(body, wrt, seeds)
     b = builder_at_end(body)
-    replace_yield(body, [zeros(b, v).value if ct is None else ct for v, ct in zip(wrt, pulled, strict=True)])
-    first = next(iter(cotangents.values())).value
-    late = [context.b(dl.AddDependencyOp, v, first) for v in arguments]
-    results = _inline_body(context.b, body, [*late[:count], *(ct.value for ct in cotangents.values())])
-    for value, ct in zip([*(arguments[i] for i in differentiated), *read], results, strict=True):
+    replace_yield(body, [zeros(b, v).value if ct is None else ct for v, ct in zip(wrt, wrt_cotangents, strict=True)])
+    first_cotangent = next(iter(cotangents.values())).value
+    ordered_arguments = [context.b(dl.AddDependencyOp, v, first_cotangent) for v in arguments]
+    results = _inline_body(context.b, body, [*ordered_arguments[:count], *(ct.value for ct in cotangents.values())])
+    for value, ct in zip([*(arguments[i] for i in differentiated), *captures], results, strict=True):
         context.add(value, Term(context.b, ct))

@@ -8,7 +8,7 @@ from dlc.dialects.dl.base import DlOp, shape_of
 from dlc.dialects.dl.build import Build
 from dlc.dialects.dl.programs.control import Control
 from dlc.ir import Block, Operation, SSAValue
-from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded
+from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded_values
 from dlc.passes.autodiff.control_flow_rules import FORWARD
 from dlc.passes.autodiff.jvp_rules import JVP_RULES
 from dlc.passes.autodiff.partials import ELEMENTWISE, partial
@@ -48,7 +48,7 @@ class ForwardMode:
             return None
         result, operands = Term(b, op.results[0]), [Term(b, v) for v in op.operands]
         if type(op) in ELEMENTWISE:
-            return self._by_partials(op, [result, *operands], tangents)
+            return self._tangent_by_partials(op, [result, *operands], tangents)
         if transpose_of(op, self.tangents) is None:
             return JVP_RULES[type(op)](op, result, operands, tangents)
         if isinstance(op, JOINTLY_LINEAR):
@@ -64,7 +64,7 @@ class ForwardMode:
                 total = summand if total is None else total + summand
         return total
 
-    def _by_partials(self, op: DlOp, terms: Sequence[Term], tangents: Sequence[Term | None]) -> Term | None:
+    def _tangent_by_partials(self, op: DlOp, terms: Sequence[Term], tangents: Sequence[Term | None]) -> Term | None:
         """Return Σ ∂r/∂xᵢ·dxᵢ."""
         total: Term | None = None
         for i, tangent in enumerate(tangents):
@@ -88,11 +88,11 @@ def _clone_with(op: Operation, b: Build, operands: Sequence[SSAValue]) -> Term:
 
 
 def add_tangents(block: Block, wrt: Sequence[int]) -> None:
-    """Make a block take tangents of its arguments `wrt`, last, and yield those of its float results, last."""
+    """Append tangents of the arguments `wrt` to a block's arguments, and tangents of float results to its results."""
     forward = ForwardMode()
     for i in wrt:
         argument = block.args[i]
         forward.tangents[argument] = block.insert_arg(argument.type, len(block.args))
     forward.walk(block)
-    last, b = yielded(block), builder_at_end(block)
-    replace_yield(block, [*last, *(forward.tangent(v, b) for v in last if is_differentiable(v))])
+    results, b = yielded_values(block), builder_at_end(block)
+    replace_yield(block, [*results, *(forward.tangent(v, b) for v in results if is_differentiable(v))])

@@ -35,8 +35,8 @@ def first_in_windows(op: dl.MaxPoolOp | dl.MaxPoolGradientOp, x: Term, y: Term, 
         return windows.reshape(taps, *y.shape)
 
     linear_indices = Term(x.b, x.b(dl.IotaOp, size=(taps,), to=i64, start=0, step=1)).reshape(taps, *(1 for _ in y.shape))
-    missed = where(y.equals(y), taps, linear_indices.like(0))
-    first = where(windows_of(x).equals(y), linear_indices, missed).op(dl.ReduceMinOp, axes=(0,), keepdims=True)
+    other_index = where(y.equals(y), taps, linear_indices.like(0))
+    first = where(windows_of(x).equals(y), linear_indices, other_index).op(dl.ReduceMinOp, axes=(0,), keepdims=True)
     return where(linear_indices.equals(first), windows_of(values), 0).op(dl.ReduceSumOp, axes=(0,))
 
 
@@ -48,9 +48,9 @@ def gather(op: dl.GatherOp, ct: Term, index: int) -> Term:
     axis, shape, depth = op.indexed_axis, shape_of(op.x), rank_of(op.indices)
     permutation = [*range(axis, axis + depth), *range(axis), *range(axis + depth, len(ct.shape))]
     rows = ct.transpose(*permutation)
-    back = [axis, *(a for a in range(len(shape)) if a != axis)]
-    empty = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(*(shape[a] for a in back))
-    return _scatter_add(empty, Term(ct.b, op.indices), rows).transpose(*inverse(back))
+    axes_to_front = [axis, *(a for a in range(len(shape)) if a != axis)]
+    initial = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(*(shape[a] for a in axes_to_front))
+    return _scatter_add(initial, Term(ct.b, op.indices), rows).transpose(*inverse(axes_to_front))
 
 
 def gather_nd(op: dl.GatherNdOp, ct: Term, index: int) -> Term:
@@ -61,14 +61,14 @@ def gather_nd(op: dl.GatherNdOp, ct: Term, index: int) -> Term:
     for k in range(depth):
         starts, limits = [0] * len(indices_shape), list(indices_shape)
         starts[-1], limits[-1] = k, k + 1
-        one = indices.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(indices_shape)).reshape(
+        column = indices.op(dl.SliceOp, starts=starts, limits=limits, strides=(1,) * len(indices_shape)).reshape(
             *indices_shape[:-1]
         )
-        flat = flat * _size_term(ct.b, shape[batch + k]) + _normalize_indices(one, shape[batch + k])
+        flat = flat * _size_term(ct.b, shape[batch + k]) + _normalize_indices(column, shape[batch + k])
     flat = flat.broadcast(*indices_shape[:-1])
     rows, row_shape = product(shape[: batch + depth]), shape[batch + depth :]
-    empty = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(rows, *row_shape)
-    return _scatter_add(empty, flat, ct).reshape(*shape)
+    initial = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(rows, *row_shape)
+    return _scatter_add(initial, flat, ct).reshape(*shape)
 
 
 def gather_elements(op: dl.GatherElementsOp, ct: Term, index: int) -> Term:
@@ -79,8 +79,8 @@ def gather_elements(op: dl.GatherElementsOp, ct: Term, index: int) -> Term:
     for a, size in enumerate(shape):
         axis_index = gathered if a == axis else _linear_indices(ct.b, indices_shape[a : a + 1], len(indices_shape) - a)
         flat = flat * _size_term(ct.b, size) + axis_index
-    empty = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(product(shape))
-    return _scatter_add(empty, flat.broadcast(*indices_shape), ct).reshape(*shape)
+    initial = Term(ct.b, ct.b.scalar(0, like=op.x)).broadcast(product(shape))
+    return _scatter_add(initial, flat.broadcast(*indices_shape), ct).reshape(*shape)
 
 
 def _size_term(b: Build, size: Size) -> Term | int:
@@ -90,8 +90,8 @@ def _size_term(b: Build, size: Size) -> Term | int:
 
 def _normalize_indices(indices: Term, size: Size) -> Term:
     """Normalize indices like a gather: negative ones count from the end, the rest is clamped."""
-    counted = where(indices < 0, indices + _size_term(indices.b, size), indices)
-    return counted.op(dl.MinimumOp, _size_term(indices.b, size - 1)).op(dl.MaximumOp, 0)
+    wrapped = where(indices < 0, indices + _size_term(indices.b, size), indices)
+    return wrapped.op(dl.MinimumOp, _size_term(indices.b, size - 1)).op(dl.MaximumOp, 0)
 
 
 def _linear_indices(b: Build, shape: Sequence[Size], rank: int) -> Term:
@@ -107,7 +107,7 @@ def _scatter_add(x: Term, indices: Term, rows: Term) -> Term:
 
 
 def scatter_rows(op: dl.ScatterRowsOp, ct: Term, index: int) -> Term:
-    """For `x`: rows that were not replaced. For the updates: those in bounds and not replaced by a later one."""
+    """For `x`: the rows that no update replaces. For the updates: those in bounds that no later one replaces."""
     b, replaces, indices = ct.b, op.mode.data == "none", Term(ct.b, op.indices)
     zeros = Term(b, b.scalar(0, like=ct.value)).broadcast(*shape_of(op.updates))
     if index == 0:
@@ -115,29 +115,29 @@ def scatter_rows(op: dl.ScatterRowsOp, ct: Term, index: int) -> Term:
     if shape_of(op.x)[0] == 0:
         return zeros
     if replaces or not flag(op.clamped):
-        return where(_is_update_kept(op, indices), ct.op(dl.GatherOp, indices, axis=0), 0)
+        return where(_is_update_visible(op, indices), ct.op(dl.GatherOp, indices, axis=0), 0)
     return ct.op(dl.GatherOp, indices, axis=0)
 
 
-def _is_update_kept(op: dl.ScatterRowsOp, indices: Term) -> Term:
+def _is_update_visible(op: dl.ScatterRowsOp, indices: Term) -> Term:
     """Return a mask of the updates that are in the result, with the axes of the updates."""
     rows, linear_indices = shape_of(op.x)[0], _linear_indices(indices.b, indices.shape, len(indices.shape))
     # With mode add every update in bounds counts; with mode none, each row records the linear index of its last update.
     if op.mode.data == "add":
         indices_i64 = indices.op(dl.CastOp, to=i64)
-        is_kept = ~(indices_i64 > _size_term(indices.b, rows - 1)) & ~(indices_i64 < _size_term(indices.b, -rows))
+        is_visible = ~(indices_i64 > _size_term(indices.b, rows - 1)) & ~(indices_i64 < _size_term(indices.b, -rows))
     else:
         last = (
             linear_indices.like(-1)
             .broadcast(rows)
             .op(dl.ScatterRowsOp, indices, linear_indices, mode="none", clamped=op.clamped)
         )
-        is_kept = last.op(dl.GatherOp, indices, axis=0).equals(linear_indices)
-    return is_kept.reshape(*indices.shape, *(1 for _ in shape_of(op.x)[1:]))
+        is_visible = last.op(dl.GatherOp, indices, axis=0).equals(linear_indices)
+    return is_visible.reshape(*indices.shape, *(1 for _ in shape_of(op.x)[1:]))
 
 
 def nonconstant_pad(op: dl.PadOp, ct: Term) -> Term:
-    """Scatter-add, along one axis after the other, the padding to the elements that it copies."""
+    """Scatter-add cotangents of padding elements to the elements that these copy, one axis after another."""
     shape = require_static_shape(op, op.x)
     for axis, size in reversed(list(enumerate(shape))):
         low, high = op.padding[axis]
@@ -147,6 +147,6 @@ def nonconstant_pad(op: dl.PadOp, ct: Term) -> Term:
         indices = ct.b.constant(linear_indices, i64)
         permutation = [axis, *(a for a in range(len(shape)) if a != axis)]
         rows = ct.transpose(*permutation)
-        empty = Term(ct.b, ct.b.scalar(0, like=ct.value)).broadcast(size, *rows.shape[1:])
-        ct = _scatter_add(empty, Term(ct.b, indices), rows).transpose(*inverse(permutation))
+        initial = Term(ct.b, ct.b.scalar(0, like=ct.value)).broadcast(size, *rows.shape[1:])
+        ct = _scatter_add(initial, Term(ct.b, indices), rows).transpose(*inverse(permutation))
     return ct

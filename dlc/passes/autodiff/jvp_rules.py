@@ -34,8 +34,8 @@ def _single_tangent(tangents: Sequence[Term | None]) -> Term:
 
 def _select(op: dl.SelectOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
     """The tangent of the selected operand."""
-    chosen = where(x[0], 0 if t[1] is None else t[1], 0 if t[2] is None else t[2])
-    return chosen.broadcast(*r.shape)
+    selected = where(x[0], 0 if t[1] is None else t[1], 0 if t[2] is None else t[2])
+    return selected.broadcast(*r.shape)
 
 
 def _with_reduced_axes(value: Term, op: dl.AxisReduction | dl.CompositeReduction) -> Term:
@@ -90,8 +90,8 @@ def _cumprod(op: dl.CumprodOp, r: Term, x: Sequence[Term], t: Sequence[Term | No
         y, dy = (_shifted(op, v, 1, identity) for v, identity in ((y, 1), (dy, 0)))
     distance = 1
     while distance < size:
-        other = _shifted(op, y, distance, 1)
-        y, dy = y * other, dy * other + y * _shifted(op, dy, distance, 0)
+        earlier_product = _shifted(op, y, distance, 1)
+        y, dy = y * earlier_product, dy * earlier_product + y * _shifted(op, dy, distance, 0)
         distance *= 2
     return dy
 
@@ -121,7 +121,7 @@ def _log_softmax(op: dl.LogSoftmaxOp, r: Term, x: Sequence[Term], t: Sequence[Te
 
 
 def _log_sum_exp(op: dl.ReduceLogSumExpOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
-    """Σ exp(x - y)·dx; where all x are -inf, y is, and every share is 0."""
+    """Σ exp(x - y)·dx; if all x are -inf, y is -inf and every share is 0."""
     lowest = -float(np.finfo(numpy_dtype(element_type_of(op.x))).max)
     shares = exp(x[0] - _with_reduced_axes(r, op).op(dl.MaximumOp, lowest))
     return _reduce_like(shares * _single_tangent(t), op)
@@ -130,8 +130,8 @@ def _log_sum_exp(op: dl.ReduceLogSumExpOp, r: Term, x: Sequence[Term], t: Sequen
 def _norm(op: dl.ReduceL2Op, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
     """Σ x·dx / y, 0 where y is 0."""
     length = _with_reduced_axes(r, op)
-    zero = length.equals(0)
-    return _reduce_like(where(zero, 0, x[0]) / where(zero, 1, length) * _single_tangent(t), op)
+    is_zero = length.equals(0)
+    return _reduce_like(where(is_zero, 0, x[0]) / where(is_zero, 1, length) * _single_tangent(t), op)
 
 
 def _max_pool(op: dl.MaxPoolOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
@@ -152,14 +152,16 @@ def _scatter_rows(op: dl.ScatterRowsOp, r: Term, x: Sequence[Term], t: Sequence[
         problem = "with mode 'mul' has no derivative; multiply by a product of the updates instead"
         raise UnsupportedError(f"{location_prefix(op.location)}{op.name} {problem}")
 
-    def scatter_add(into: Term, parts: Term) -> Term:
-        return into.op(dl.ScatterRowsOp, indices, parts, mode="add", clamped=op.clamped)
+    def scatter_add(target: Term, values: Term) -> Term:
+        return target.op(dl.ScatterRowsOp, indices, values, mode="add", clamped=op.clamped)
 
     if rows.shape[0] == 0:
         return rows.like(0).broadcast(*rows.shape)
     is_from_x, is_from_updates = rows.equals(r), updates.equals(r.op(dl.GatherOp, indices, axis=0))
     ones = [is_extreme.op(dl.CastOp, to=element_type_of(op.x)) for is_extreme in (is_from_x, is_from_updates)]
-    dx, dy = (v if v is not None else of.like(0).broadcast(*of.shape) for v, of in ((t[0], rows), (t[2], updates)))
+    dx, dy = (
+        v if v is not None else operand.like(0).broadcast(*operand.shape) for v, operand in ((t[0], rows), (t[2], updates))
+    )
     return scatter_add(where(is_from_x, dx, 0), where(is_from_updates, dy, 0)) / scatter_add(*ones)
 
 
@@ -176,9 +178,9 @@ def _triangular_solve(op: dl.TriangularSolveOp, r: Term, x: Sequence[Term], t: S
     """T⁻¹·(db - dT·x)"""
     da, db = t
     assert da is not None
-    change = _triangle(da, upper=not flag(op.lower), diagonal=not flag(op.unit)).op(dl.MatmulOp, r)
-    right = -change if db is None else db - change
-    return x[0].op(dl.TriangularSolveOp, right, lower=op.lower, unit=op.unit)
+    product = _triangle(da, upper=not flag(op.lower), diagonal=not flag(op.unit)).op(dl.MatmulOp, r)
+    rhs = -product if db is None else db - product
+    return x[0].op(dl.TriangularSolveOp, rhs, lower=op.lower, unit=op.unit)
 
 
 def _cholesky(op: dl.CholeskyOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Term:
@@ -188,8 +190,8 @@ def _cholesky(op: dl.CholeskyOp, r: Term, x: Sequence[Term], t: Sequence[Term | 
     """
     dx, lower = _single_tangent(t), r.matrix_transpose()
     dx = _triangle(dx, upper=True) + _triangle(dx, upper=True, diagonal=False).matrix_transpose()
-    half = lower.op(dl.TriangularSolveOp, dx, lower=True).matrix_transpose()
-    inner = lower.op(dl.TriangularSolveOp, half, lower=True)
+    left_solved = lower.op(dl.TriangularSolveOp, dx, lower=True).matrix_transpose()
+    inner = lower.op(dl.TriangularSolveOp, left_solved, lower=True)
     return ((_triangle(inner, upper=True) + _triangle(inner, upper=True, diagonal=False)) * 0.5).op(dl.MatmulOp, r)
 
 
@@ -197,8 +199,8 @@ def _lu(op: dl.LuOp, r: Term, x: Sequence[Term], t: Sequence[Term | None]) -> Te
     """L·tril(F, -1) + triu(F)·U, with F = L⁻¹·(rows `order` of dx)·U⁻¹."""
     dx, order = _single_tangent(t), Term(r.b, op.order)
     rows = order.reshape(*order.shape, 1).broadcast(*r.shape)
-    half = r.op(dl.TriangularSolveOp, dx.op(dl.GatherElementsOp, rows, axis=len(r.shape) - 2), lower=True, unit=True)
-    f = r.matrix_transpose().op(dl.TriangularSolveOp, half.matrix_transpose(), lower=True).matrix_transpose()
+    left_solved = r.op(dl.TriangularSolveOp, dx.op(dl.GatherElementsOp, rows, axis=len(r.shape) - 2), lower=True, unit=True)
+    f = r.matrix_transpose().op(dl.TriangularSolveOp, left_solved.matrix_transpose(), lower=True).matrix_transpose()
     below = _triangle(f, upper=False, diagonal=False)
     inner = _triangle(r, upper=False, diagonal=False).op(dl.MatmulOp, below)
     return below + inner + _triangle(f, upper=True).op(dl.MatmulOp, _triangle(r, upper=True))

@@ -1,8 +1,8 @@
 """Partial derivatives of elementwise functions, one formula per line: compare it with a table of derivatives.
 
 `r` is the result. A formula gives ∂r/∂x as a term; a constant; or a condition that is 1 where it holds, else 0. A condition
-selects instead of multiplying with zero, so that an infinite cotangent does no harm. At a kink the derivative is the mean of
-both one-sided ones: 0 for |x| at 0, ½ for the larger of two equal values; that of relu at 0 is 0.
+selects instead of multiplying with zero, so that an infinite cotangent does not give NaN. At a kink the derivative is the mean
+of both one-sided ones: 0 for |x| at 0, ½ for the larger of two equal values; that of relu at 0 is 0.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def _power_by_base(r: Term, x: Term, y: Term) -> Term:
     """y·xʸ⁻¹, which is 0 where y is 0, whatever x is."""
     exponent = splat(y.value)
     if exponent is None:
-        zero = y.equals(0)
-        return where(zero, 0, y * x ** where(zero, 1, y - 1))
+        is_zero = y.equals(0)
+        return where(is_zero, 0, y * x ** where(is_zero, 1, y - 1))
     return x.like(0) if exponent == 0 else x * 2 if exponent == 2 else x ** (exponent - 1) * exponent
 
 

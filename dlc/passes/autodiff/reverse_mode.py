@@ -14,7 +14,7 @@ from dlc.dialects.location_text import location_prefix
 from dlc.dims import is_static
 from dlc.errors import UnsupportedError
 from dlc.ir import Block, Operation, SSAValue
-from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded
+from dlc.passes.autodiff.bodies import builder_at_end, replace_yield, yielded_values
 from dlc.passes.autodiff.control_flow_rules import REVERSE
 from dlc.passes.autodiff.cotangents import Cotangent, SliceCotangent, sum_cotangents, sum_slices
 from dlc.passes.autodiff.jvp_rules import JVP_RULES
@@ -33,21 +33,21 @@ class ReverseMode:
         self.active = active
         assert block.last_op is not None
         self.b = Build(block.last_op)
-        self._parts: dict[SSAValue, list[Cotangent | SliceCotangent]] = {}
+        self._summands: dict[SSAValue, list[Cotangent | SliceCotangent]] = {}
 
     def add(self, value: SSAValue, cotangent: Cotangent | SliceCotangent | Term | None) -> None:
         """Accumulate into the cotangent of a value, if it is active."""
         if cotangent is not None and value in self.active:
             term = Cotangent(cotangent) if isinstance(cotangent, Term) else cotangent
-            self._parts.setdefault(value, []).append(term)
+            self._summands.setdefault(value, []).append(term)
 
     def take(self, value: SSAValue) -> Term | None:
         """Return the cotangent of a value, None if it is zero."""
-        return self._pop_cotangent(value).term() if value in self._parts else None
+        return self._pop_cotangent(value).term() if value in self._summands else None
 
     def _pop_cotangent(self, value: SSAValue) -> Cotangent:
         """Remove and return the sum of a value's accumulated cotangents."""
-        terms = self._parts.pop(value)
+        terms = self._summands.pop(value)
         cotangents = [term for term in terms if isinstance(term, Cotangent)]
         slices = [term for term in terms if isinstance(term, SliceCotangent)]
         if slices:
@@ -61,8 +61,8 @@ class ReverseMode:
     def walk(self, ops: Sequence[Operation]) -> None:
         """Pull cotangents back through ops, the last one first."""
         for op in reversed(ops):
-            if not self.active.isdisjoint(op.results) and any(r in self._parts for r in op.results):
-                with self.b.at(derivative_location(op.location)):
+            if not self.active.isdisjoint(op.results) and any(r in self._summands for r in op.results):
+                with self.b.at_location(derivative_location(op.location)):
                     if isinstance(op, Control):
                         REVERSE[type(op)](op, self)
                     elif isinstance(op, DlOp):
@@ -108,8 +108,8 @@ class ReverseMode:
 
     def _add_broadcast(self, operand: SSAValue, pulled: Cotangent, op: DlOp) -> None:
         if operand in self.active:
-            same = shape_of(operand) == shape_of(op.results[0])
-            self.add(operand, pulled if same else unbroadcast(pulled.term(), shape_of(operand)))
+            has_same_shape = shape_of(operand) == shape_of(op.results[0])
+            self.add(operand, pulled if has_same_shape else unbroadcast(pulled.term(), shape_of(operand)))
 
     def _pull_through_jvp(self, op: DlOp, ct: Term) -> None:
         """Emit the jvp rule into a scratch block, and transpose that."""
@@ -129,39 +129,39 @@ class ReverseMode:
         """
         active = mark_active(scratch, scratch.args)
         linear: list[Operation] = []
-        undefined: dict[Operation, dict[SSAValue, SSAValue]] = {}
+        stand_ins: dict[Operation, dict[SSAValue, SSAValue]] = {}
         for op in list(scratch.ops):
             differentiated = [v for v in dict.fromkeys(values_read(op)) if v in active]
             if differentiated:
                 linear.append(op)
             if isinstance(op, Control):
-                undefined[op] = self._replace_tangents(op, differentiated)
-            if op in undefined or not differentiated:
+                stand_ins[op] = self._replace_tangents(op, differentiated)
+            if op in stand_ins or not differentiated:
                 op.detach()
                 self.b.insert(op)
         # The coefficients of the tangents are constants here.
-        outside, self.active = self.active, active.union(*undefined.values())
+        outer_active, self.active = self.active, active.union(*stand_ins.values())
         for value, ct in cotangents.items():
             self.add(value, ct)
         for op in reversed(linear):
             self.walk([op])
-            for stand_in, tangent in undefined.get(op, {}).items():
+            for stand_in, tangent in stand_ins.get(op, {}).items():
                 self.add(tangent, self.take(stand_in))
         pulled = [self.take(a) for a in scratch.args]
-        self.active = outside
+        self.active = outer_active
         for value, term in zip(values, pulled, strict=True):
             self.add(value, term)
-        plain = [op for op in linear if op not in undefined]
-        for use in (use for v in (*scratch.args, *(r for op in plain for r in op.results)) for use in v.uses):
-            if use.operation not in plain:
-                where = location_prefix(use.operation.location)
-                raise UnsupportedError(f"{where}the jvp rule is not linear in the tangents")
-        for op in reversed(plain):
+        linear_only = [op for op in linear if op not in stand_ins]
+        for use in (use for v in (*scratch.args, *(r for op in linear_only for r in op.results)) for use in v.uses):
+            if use.operation not in linear_only:
+                prefix = location_prefix(use.operation.location)
+                raise UnsupportedError(f"{prefix}the jvp rule is not linear in the tangents")
+        for op in reversed(linear_only):
             op.detach()
             op.erase(safe_erase=False)
 
     def _replace_tangents(self, op: Control, tangents: Sequence[SSAValue]) -> dict[SSAValue, SSAValue]:
-        """Make an op with bodies read stand-ins instead of tangents; return the tangent of each stand-in."""
+        """Replace the tangents that an op with bodies reads by stand-ins; return a map from stand-ins to tangents."""
         stand_ins = {v: (zeros(self.b, v) + math.nan).value for v in tangents}
         for inner in op.walk():
             inner.operands = [stand_ins.get(v, v) for v in inner.operands]
@@ -171,11 +171,12 @@ class ReverseMode:
 # Note [Loops in rules]
 #
 # The reverse of a loop begins with the loop itself, which saves the residuals. Where a jvp rule computes tangents by a loop,
-# that forward loop runs with NaN stand-ins for the tangents: if the rule is linear nothing reads them, otherwise NaN shows.
+# that forward loop runs with NaN stand-ins for the tangents: if the rule is linear nothing reads them, otherwise its results
+# become NaN.
 
 
 def pull_back(block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValue]) -> list[SSAValue | None]:
-    """Append to a block, before its terminator, the cotangents of `wrt`; in order, None where one is zero.
+    """Append the cotangents of `wrt` to a block, before its terminator; return them in order, None for zero.
 
     `seeds` are the cotangents of the values that it yields, by index.
     """
@@ -190,11 +191,11 @@ def pull_back(block: Block, wrt: Sequence[SSAValue], seeds: Mapping[int, SSAValu
 
 
 def add_cotangents(block: Block, wrt: Sequence[int], of: Sequence[int]) -> None:
-    """Make a block take cotangents of its results `of`, last, and yield those of its arguments `wrt`, last."""
+    """Append cotangents of the results `of` to a block's arguments, and cotangents of the arguments `wrt` to its results."""
     last = block.last_op
     assert isinstance(last, dl.YieldOp)
     arguments = [block.args[i] for i in wrt]
     seeds = {i: block.insert_arg(last.values[i].type, len(block.args)) for i in of}
     pulled, b = pull_back(block, arguments, seeds), builder_at_end(block)
     cotangents = [zeros(b, v).value if ct is None else ct for v, ct in zip(arguments, pulled, strict=True)]
-    replace_yield(block, [*yielded(block), *cotangents])
+    replace_yield(block, [*yielded_values(block), *cotangents])

@@ -8,7 +8,7 @@ from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, element_type_of
 from dlc.dialects.dl.dtypes import is_float
 from dlc.dialects.dl.interfaces import Composite
-from dlc.dialects.dl.programs.control import Control, captured
+from dlc.dialects.dl.programs.control import Control, captured_values
 from dlc.dialects.location_text import location_prefix
 from dlc.errors import UnsupportedError
 from dlc.ir import (
@@ -48,7 +48,7 @@ NO_DERIVATIVE: dict[type[DlOp], str] = {
 
 
 def has_rule(op: Operation) -> bool:
-    """Return whether an op has a rule of its own, so that it is not decomposed."""
+    """Return whether an op has a derivative rule, so that it is not decomposed."""
     return (
         isinstance(op, Control | dl.YieldOp | dl.FailOp)
         or type(op) in ELEMENTWISE
@@ -64,7 +64,7 @@ def is_differentiable(value: SSAValue) -> bool:
 
 def values_read(op: Operation) -> Iterable[SSAValue]:
     """Return the values that an op reads, including those that its bodies capture."""
-    return [*op.operands, *(v for region in op.regions for v in captured(region.block))]
+    return [*op.operands, *(v for region in op.regions for v in captured_values(region.block))]
 
 
 def mark_active(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
@@ -75,16 +75,16 @@ def mark_active(block: Block, wrt: Iterable[SSAValue]) -> set[SSAValue]:
     active = set(wrt)
     op = block.first_op
     while op is not None:
-        following = op.next_op
+        next_op = op.next_op
         floats = [r for r in op.results if is_differentiable(r)]
         if floats and type(op) not in ZERO and not active.isdisjoint(values_read(op)):
             if has_rule(op):
                 active.update(floats if isinstance(op, Control) else floats[:1])
             elif isinstance(op, Composite):
-                following = decompose_in_place(op)
+                next_op = decompose_in_place(op)
             else:
                 raise UnsupportedError(_no_derivative_message(op))
-        op = following
+        op = next_op
     return active
 
 

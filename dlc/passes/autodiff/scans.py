@@ -9,7 +9,7 @@ from typing import cast
 from dlc.dialects import dl
 from dlc.dialects.dl.base import DlOp, ints
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.programs.control import captured, has_effect
+from dlc.dialects.dl.programs.control import captured_values, has_effect
 from dlc.ir import Block, BlockArgument, Operation, SSAValue
 from dlc.passes.autodiff.bodies import (
     ForwardModeContext,
@@ -20,7 +20,7 @@ from dlc.passes.autodiff.bodies import (
     insert_before,
     replace_and_erase,
     replace_yield,
-    yielded,
+    yielded_values,
 )
 from dlc.passes.autodiff.rules import is_differentiable, values_read
 from dlc.passes.autodiff.shapes import zeros
@@ -42,7 +42,7 @@ def scan_forward(op: dl.ScanOp, context: ForwardModeContext) -> None:
     for i in sequences:
         context.tangents[parameters[i]] = body.insert_arg(parameters[i].type, len(body.args))
     context.walk(body)
-    last, b = yielded(body), builder_at_end(body)
+    last, b = yielded_values(body), builder_at_end(body)
     state_tangents, output_tangents = ([context.tangent(last[i], b) for i in indices] for indices in (states, outputs))
     replace_yield(body, [*last[:count], *state_tangents, *last[count:], *output_tangents])
     total = count + len(states)
@@ -102,7 +102,7 @@ class _DifferentiatedStep:
     sequences: list[int]
     outputs: list[int]
     # The cotangents of captured values.
-    captured: dict[SSAValue, _CapturedCotangent]
+    captured_cotangents: dict[SSAValue, _CapturedCotangent]
     # The cotangents that the body takes, of next states and outputs; and those that it computes, of states and elements.
     seeds: list[SSAValue]
     state_cotangents: list[SSAValue]
@@ -115,12 +115,12 @@ class _DifferentiatedStep:
         states = [i for i in range(count) if is_differentiable(results[i])]
         sequences = [i for i in range(count, len(op.arguments)) if op.arguments[i] in context.active]
         outputs = [i for i in range(count, len(results)) if is_differentiable(results[i])]
-        active_captures = [v for v in captured(op.block) if v in context.active]
+        active_captures = [v for v in captured_values(op.block) if v in context.active]
         body = clone_body(op.block)
-        seeded = [*states, *outputs]
-        seeds: list[SSAValue] = [body.insert_arg(yielded(body)[i].type, len(body.args)) for i in seeded]
+        seeded_indices = [*states, *outputs]
+        seeds: list[SSAValue] = [body.insert_arg(yielded_values(body)[i].type, len(body.args)) for i in seeded_indices]
         wrt = [*(body.args[i] for i in (*states, *sequences)), *active_captures]
-        gradients = context.pull_back_block(body, wrt, dict(zip(seeded, seeds, strict=True)))
+        gradients = context.pull_back_block(body, wrt, dict(zip(seeded_indices, seeds, strict=True)))
         b = builder_at_end(body)
         total = len(states) + len(sequences)
         argument_cotangents = [g if g is not None else zeros(b, v).value for v, g in zip(wrt[:total], gradients, strict=False)]
@@ -136,33 +136,35 @@ class _DifferentiatedStep:
 
     @property
     def factors(self) -> list[SSAValue]:
-        """The operands of all products, each once."""
-        return list(dict.fromkeys(v for s in self.captured.values() for product in s.products for v in product.operands))
+        """The operands of all products, without duplicates."""
+        return list(
+            dict.fromkeys(v for s in self.captured_cotangents.values() for product in s.products for v in product.operands)
+        )
 
     @property
     def summand_lists(self) -> list[list[SSAValue]]:
         """The summands that are accumulated from step to step."""
-        return [s.summands for s in self.captured.values() if s.summands]
+        return [s.summands for s in self.captured_cotangents.values() if s.summands]
 
     def split(self) -> tuple[Block, list[SSAValue], list[SSAValue]]:
         """Detach the backward body; return it, its residuals (forward values that it reads), and its outputs.
 
         The backward body takes the cotangents of states, the sums so far, the residuals, and the cotangents of the scan's
         outputs. It yields the updated cotangents and sums, then its own outputs: cotangents of sequence elements, and factors,
-        each once.
+        without duplicates.
         """
         backward_results = [
             *self.state_cotangents,
             *(v for summands in self.summand_lists for v in summands),
             *self.element_cotangents,
         ]
-        forward = _needed(yielded(self.body), list(self.body.ops))
+        forward = _required_ops(yielded_values(self.body), list(self.body.ops))
         backward = [o for o in self.body.ops if o not in forward and not isinstance(o, dl.YieldOp)]
         backward_values = {*self.seeds, *(v for o in backward for v in o.results)}
         forward_values = {*self.body.args, *(v for o in forward for v in o.results)} - backward_values
-        needed = _needed([*backward_results, *self.factors], backward)
-        used = dict.fromkeys([*(v for o in needed for v in values_read(o)), *backward_results, *self.factors])
-        residuals = [v for v in used if v in forward_values]
+        backward_ops = _required_ops([*backward_results, *self.factors], backward)
+        read_values = dict.fromkeys([*(v for o in backward_ops for v in values_read(o)), *backward_results, *self.factors])
+        residuals = [v for v in read_values if v in forward_values]
         outputs = list(dict.fromkeys([*self.element_cotangents, *(v for v in self.factors if v in backward_values)]))
         count = len(self.states)
         state_cotangents, output_cotangents = self.seeds[:count], self.seeds[count:]
@@ -174,13 +176,13 @@ class _DifferentiatedStep:
         )
         sums_so_far = block.args[count : count + len(self.summand_lists)]
         block_arguments = [*block.args[:count], *block.args[count + len(self.summand_lists) :]]
-        renamed = dict(zip([*state_cotangents, *residuals, *output_cotangents], block_arguments, strict=True))
+        value_map = dict(zip([*state_cotangents, *residuals, *output_cotangents], block_arguments, strict=True))
         for o in backward:
             o.detach()
-        for o in needed:
+        for o in backward_ops:
             block.add_op(o)
             for inner in o.walk():
-                inner.operands = [renamed.get(v, v) for v in inner.operands]
+                inner.operands = [value_map.get(v, v) for v in inner.operands]
         # Erase the sums that were split into products and summands.
         for o in reversed(backward):
             if o.parent is None:
@@ -188,9 +190,9 @@ class _DifferentiatedStep:
         b, sums = Build(block), list[SSAValue]()
         for total, summands in zip(sums_so_far, self.summand_lists, strict=True):
             for summand in summands:
-                total = b(dl.AddOp, total, renamed.get(summand, summand))
+                total = b(dl.AddOp, total, value_map.get(summand, summand))
             sums.append(total)
-        state_cotangents, values = ([renamed.get(v, v) for v in vs] for vs in (self.state_cotangents, outputs))
+        state_cotangents, values = ([value_map.get(v, v) for v in vs] for vs in (self.state_cotangents, outputs))
         block.add_op(dl.YieldOp([*state_cotangents, *sums, *values]))
         return block, residuals, outputs
 
@@ -205,7 +207,7 @@ def _backward_ops(body: Block, seeds: Sequence[SSAValue]) -> list[Operation]:
     return ops
 
 
-def _needed(values: Sequence[SSAValue], ops: Sequence[Operation]) -> list[Operation]:
+def _required_ops(values: Sequence[SSAValue], ops: Sequence[Operation]) -> list[Operation]:
     """Return the ops that the values depend on, in order, and those with side effects."""
     needed_values, needed = set(values), list[Operation]()
     for op in reversed(ops):
@@ -229,34 +231,36 @@ def scan_reverse(op: dl.ScanOp, context: ReverseModeContext) -> None:
     """Build the forward and the backward loop of a scan; see Note [Reverse of a scan]."""
     step, b, arguments, count = _DifferentiatedStep.of(op, context), context.b, list(op.arguments), len(op.results)
     cotangents = [(context.take(op.results[i]) or zeros(b, op.results[i])).value for i in (*step.states, *step.outputs)]
-    products = {v: [(_axes(p), *p.operands) for p in s.products] for v, s in step.captured.items()}
+    products = {v: [(_axes(p), *p.operands) for p in s.products] for v, s in step.captured_cotangents.items()}
     backward, residuals, outputs = step.split()
     for seed in reversed(step.seeds):
         step.body.erase_arg(cast("BlockArgument", seed))
     # The sequence elements that the scan reads are stacked already.
     stacked: dict[SSAValue, SSAValue] = dict(zip(step.body.args[op.state_count :], arguments[op.state_count :], strict=True))
-    new = [v for v in residuals if v not in stacked]
-    replace_yield(step.body, [*yielded(step.body), *new])
+    new_residuals = [v for v in residuals if v not in stacked]
+    replace_yield(step.body, [*yielded_values(step.body), *new_residuals])
     forward = dl.ScanOp.of(arguments, step.body, op.state_count, op.steps, op.is_reverse)
     insert_before(op, forward)
 
-    stacked |= zip(new, forward.results[count:], strict=True)
+    stacked |= zip(new_residuals, forward.results[count:], strict=True)
     states = [*cotangents[: len(step.states)], *(zeros(b, summands[0]).value for summands in step.summand_lists)]
     sequences = [*(stacked[v] for v in residuals), *cotangents[len(step.states) :]]
-    loop = list(b.insert(dl.ScanOp.of([*states, *sequences], backward, len(states), op.steps, not op.is_reverse)).results)
+    backward_results = list(
+        b.insert(dl.ScanOp.of([*states, *sequences], backward, len(states), op.steps, not op.is_reverse)).results
+    )
     replace_and_erase(op, forward.results[:count])
 
-    first, sums = loop[: len(step.states)], iter(loop[len(step.states) : len(states)])
-    steps = dict(zip(outputs, loop[len(states) :], strict=True)) | stacked
-    for i, ct in zip(step.states, first, strict=True):
+    state_cotangents, sums = backward_results[: len(step.states)], iter(backward_results[len(step.states) : len(states)])
+    stacked_values = dict(zip(outputs, backward_results[len(states) :], strict=True)) | stacked
+    for i, ct in zip(step.states, state_cotangents, strict=True):
         context.add(arguments[i], Term(b, ct))
     for i, value in zip(step.sequences, step.element_cotangents, strict=True):
-        context.add(arguments[i], Term(b, steps[value]))
-    for value, s in step.captured.items():
+        context.add(arguments[i], Term(b, stacked_values[value]))
+    for value, s in step.captured_cotangents.items():
         if s.summands:
             context.add(value, Term(b, next(sums)))
         for axes, lhs, rhs in products[value]:
-            context.add(value, _contract_over_steps(b, axes, steps[lhs], steps[rhs]))
+            context.add(value, _contract_over_steps(b, axes, stacked_values[lhs], stacked_values[rhs]))
 
 
 def _axes(product: dl.DotGeneralOp) -> tuple[tuple[int, ...], ...]:

@@ -16,8 +16,8 @@ from dlc.passes.autodiff.term import Term
 def unbroadcast(ct: Term, shape: Sequence[Size]) -> Term:
     """Sum a cotangent over the axes that broadcasting from `shape` repeated."""
     leading = len(ct.shape) - len(shape)
-    repeated = [a for a, s in enumerate(ct.shape) if a < leading or (shape[a - leading] == 1 != s)]
-    return ct.sum(*repeated).reshape(*shape)
+    broadcast_axes = [a for a, s in enumerate(ct.shape) if a < leading or (shape[a - leading] == 1 != s)]
+    return ct.sum(*broadcast_axes).reshape(*shape)
 
 
 def zeros(b: Build, like: SSAValue) -> Term:
@@ -31,10 +31,10 @@ def require_static_shape(op: DlOp, value: SSAValue) -> tuple[int, ...]:
 
 
 def require_static_sizes(op: DlOp, sizes: Sequence[Size]) -> list[int]:
-    """Return sizes that must be static; a difference of symbolic sizes may be. Raises UndecidableError for others."""
+    """Return sizes that must be static; a difference of symbolic sizes can be static. Raises UndecidableError for others."""
     if not is_static(sizes):
-        shown = ", ".join(map(str, sizes))
-        problem = f"its transpose rule needs static sizes, got ({shown}); bind the symbolic dimensions (pass bind-dims)"
+        sizes_text = ", ".join(map(str, sizes))
+        problem = f"its transpose rule needs static sizes, got ({sizes_text}); bind the symbolic dimensions (pass bind-dims)"
         raise UndecidableError(f"{location_prefix(op.location)}{op.name}: {problem}")
     return [int(size) for size in sizes]
 

@@ -31,10 +31,10 @@ class Term:
     def is_bool(self) -> bool:
         return is_bool(element_type_of(self.value))
 
-    def op(self, kind: type[DlOp], *others: Term | Number, **properties: PropertyValue | None) -> Term:
+    def op(self, op_class: type[DlOp], *operands: Term | Number, **properties: PropertyValue | None) -> Term:
         """Return the result of an op on this value and others; a Python number becomes a constant of this value's type."""
-        values = [o.value if isinstance(o, Term) else self.b.scalar(o, like=self.value) for o in others]
-        return Term(self.b, self.b(kind, self.value, *values, **properties))
+        values = [o.value if isinstance(o, Term) else self.b.scalar(o, like=self.value) for o in operands]
+        return Term(self.b, self.b(op_class, self.value, *values, **properties))
 
     def __add__(self, other: Term | Number) -> Term:
         return self.op(dl.AddOp, other)
@@ -85,9 +85,9 @@ class Term:
         """Return the elementwise comparison with another value."""
         return self.op(dl.EqualOp, other)
 
-    def like(self, number: Number) -> Term:
+    def like(self, value: Number) -> Term:
         """Return a constant of this value's type."""
-        return Term(self.b, self.b.scalar(number, like=self.value))
+        return Term(self.b, self.b.scalar(value, like=self.value))
 
     def sum(self, *axes: int) -> Term:
         """Sum along axes, which stay with size 1."""
@@ -115,12 +115,12 @@ def where(condition: Term, x: Term | Number, y: Term | Number) -> Term:
     """Select `x` where the condition holds, else `y`; at least one of them is a term."""
     like = x if isinstance(x, Term) else y
     assert isinstance(like, Term)
-    chosen = [v if isinstance(v, Term) else like.like(v) for v in (x, y)]
-    return condition.op(dl.SelectOp, *chosen)
+    operands = [v if isinstance(v, Term) else like.like(v) for v in (x, y)]
+    return condition.op(dl.SelectOp, *operands)
 
 
-def _function(kind: type[DlOp]) -> Callable[[Term], Term]:
-    return lambda x: x.op(kind)
+def _function(op_class: type[DlOp]) -> Callable[[Term], Term]:
+    return lambda x: x.op(op_class)
 
 
 exp, log, sin, cos, sinh, cosh, tanh, erf, sqrt, rsqrt, sign, floor, trunc = map(

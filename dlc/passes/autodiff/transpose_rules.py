@@ -1,8 +1,8 @@
 """Transpose rules of linear ops: the cotangent of an operand from that of the result.
 
 An op here is linear in each active float operand while the others are constant. Where it is linear in several operands
-jointly (concat, pad, scatter_rows), each is transposed with the others set to zero. Contractions and indexing have files of
-their own.
+jointly (concat, pad, scatter_rows), each is transposed with the others set to zero. Contractions and indexing have
+separate files.
 """
 
 from __future__ import annotations
@@ -56,37 +56,39 @@ def _reverse(op: dl.ReverseOp, ct: Term, index: int) -> Term:
 
 
 def _slice(op: dl.SliceOp, ct: Term, index: int) -> Term:
-    starts, strides, interior = sizes(op.starts), ints(op.strides), shape_of(op.result)
-    if 0 in interior:
+    starts, strides, result_sizes = sizes(op.starts), ints(op.strides), shape_of(op.result)
+    if 0 in result_sizes:
         return zeros(ct.b, op.x)
-    ends = [s + (n - 1) * k + 1 for s, n, k in zip(starts, interior, strides, strict=True)]
+    ends = [s + (n - 1) * k + 1 for s, n, k in zip(starts, result_sizes, strides, strict=True)]
     high = [n - e for n, e in zip(shape_of(op.x), ends, strict=True)]
     return padded(ct, require_static_sizes(op, starts), require_static_sizes(op, high), [k - 1 for k in strides])
 
 
 def _windows(op: dl.SlidingWindowsOp, ct: Term, index: int) -> Term:
     """Sum the windows at the positions they were taken from."""
-    shape, slides, count = shape_of(op.x), op.slides, len(ints(op.axes))
+    shape, windows_by_axis, count = shape_of(op.x), op.windows_by_axis, len(ints(op.axes))
     window_positions = shape_of(op.result)[count:]
     total: Term | None = None
-    for tap in cartesian_product(*(range(window) for window, _ in slides.values())):
-        starts = dict(zip(slides, tap, strict=True))
-        one = ct.op(
+    for tap in cartesian_product(*(range(window) for window, _ in windows_by_axis.values())):
+        starts = dict(zip(windows_by_axis, tap, strict=True))
+        window_cotangent = ct.op(
             dl.SliceOp,
             starts=(*tap, *(0 for _ in shape)),
             limits=(*(t + 1 for t in tap), *window_positions),
             strides=(1,) * len(ct.shape),
         )
-        strides = [slides[a][1] if a in slides else 1 for a in range(len(shape))]
+        strides = [windows_by_axis[a][1] if a in windows_by_axis else 1 for a in range(len(shape))]
         low = [starts.get(a, 0) for a in range(len(shape))]
         high = [n - first - ((m - 1) * s + 1) for n, first, m, s in zip(shape, low, window_positions, strides, strict=True)]
-        placed = padded(one.reshape(*window_positions), low, require_static_sizes(op, high), [s - 1 for s in strides])
-        total = placed if total is None else total + placed
+        contribution = padded(
+            window_cotangent.reshape(*window_positions), low, require_static_sizes(op, high), [s - 1 for s in strides]
+        )
+        total = contribution if total is None else total + contribution
     return total if total is not None else zeros(ct.b, op.x)
 
 
 def _concat(op: dl.ConcatOp, ct: Term, index: int) -> Term:
-    axis = op.joined_axis
+    axis = op.concat_axis
     start: Size = sum((shape_of(v)[axis] for v in op.operands[:index]), 0)
     starts: list[Size] = [0] * len(ct.shape)
     limits = list(ct.shape)
@@ -115,8 +117,8 @@ def _total(x: Term) -> Term:
 
 
 def _reduce_sum(op: dl.ReduceSumOp, ct: Term, index: int) -> Term:
-    interior = [1 if a in op.reduction_axes else s for a, s in enumerate(shape_of(op.x))]
-    return ct.reshape(*interior).broadcast(*shape_of(op.x))
+    unit_shape = [1 if a in op.reduction_axes else s for a, s in enumerate(shape_of(op.x))]
+    return ct.reshape(*unit_shape).broadcast(*shape_of(op.x))
 
 
 def _cumsum(op: dl.CumsumOp, ct: Term, index: int) -> Term:
@@ -124,7 +126,7 @@ def _cumsum(op: dl.CumsumOp, ct: Term, index: int) -> Term:
 
 
 def _sum_pool(op: dl.SumPoolOp, ct: Term, index: int) -> Term:
-    """A sum pool with stride 1 of the dilated, padded cotangent: each element is in the windows that cover it."""
+    """A sum pool with stride 1 of the dilated, padded cotangent: each element sums the windows that cover it."""
     kernel, strides, dilations = ints(op.kernel), ints(op.strides), ints(op.dilations)
     window_reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
     begins = [(m - 1) * s + 1 for m, s in zip(shape_of(op.result)[1:-1], strides, strict=True)]

@@ -9,7 +9,7 @@ import numpy as np
 from dlc.dialects import dl
 from dlc.dialects.dl.base import element_type_of, shape_of, tensor_type
 from dlc.dialects.dl.build import Build
-from dlc.dialects.dl.programs.control import captured
+from dlc.dialects.dl.programs.control import captured_values
 from dlc.ir import Attribute, Block, Region, SSAValue, i64
 from dlc.passes.autodiff.bodies import (
     ForwardModeContext,
@@ -21,7 +21,7 @@ from dlc.passes.autodiff.bodies import (
     insert_before,
     replace_and_erase,
     replace_yield,
-    yielded,
+    yielded_values,
 )
 from dlc.passes.autodiff.rules import is_differentiable
 from dlc.passes.autodiff.shapes import zeros
@@ -35,19 +35,19 @@ def while_forward(op: dl.WhileOp, context: ForwardModeContext) -> None:
     """Add the tangents of the states to the states."""
     b, states, count = Build(op), list(op.arguments), len(op.results)
     differentiated = [i for i in range(count) if is_differentiable(states[i])]
-    first = [context.tangent(states[i], b) for i in differentiated]
+    initial_tangents = [context.tangent(states[i], b) for i in differentiated]
     condition = op.condition
     (body,) = detach_bodies(op)
     parameters = list(body.args)
     for i in differentiated:
         context.tangents[parameters[i]] = body.insert_arg(parameters[i].type, len(body.args))
     context.walk(body)
-    last, b = yielded(body), builder_at_end(body)
-    replace_yield(body, [*last, *(context.tangent(last[1 + i], b) for i in differentiated)])
-    new = dl.WhileOp.of(condition, [*states, *first], body)
-    insert_before(op, new)
-    replace_and_erase(op, new.results[:count])
-    context.tangents |= {new.results[i]: tangent for i, tangent in zip(differentiated, new.results[count:], strict=True)}
+    results, b = yielded_values(body), builder_at_end(body)
+    replace_yield(body, [*results, *(context.tangent(results[1 + i], b) for i in differentiated)])
+    new_op = dl.WhileOp.of(condition, [*states, *initial_tangents], body)
+    insert_before(op, new_op)
+    replace_and_erase(op, new_op.results[:count])
+    context.tangents |= {new_op.results[i]: tangent for i, tangent in zip(differentiated, new_op.results[count:], strict=True)}
 
 
 # Note [Reverse of a while loop]
@@ -60,61 +60,67 @@ def while_forward(op: dl.WhileOp, context: ForwardModeContext) -> None:
 
 def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
     """See Note [Reverse of a while loop]."""
-    b, step, first = context.b, op.block, list(op.arguments)
-    differentiated = [i for i, v in enumerate(first) if is_differentiable(v)]
-    read = [v for v in captured(step) if v in context.active]
+    b, step, initial_states = context.b, op.block, list(op.arguments)
+    differentiated = [i for i, v in enumerate(initial_states) if is_differentiable(v)]
+    captures = [v for v in captured_values(step) if v in context.active]
     cotangents = [(context.take(op.results[i]) or zeros(b, op.results[i])).value for i in differentiated]
-    sums = [zeros(b, v).value for v in read]
+    sums = [zeros(b, v).value for v in captures]
 
-    at_loop = Build(op, op.location)
-    counted = at_loop.insert(_counting_loop(at_loop, op.condition, first, lambda b, states, k: _inline_copy(b, step, states)))
-    zero, last = _i64_constant(b, 0), counted.results[-1]
-    replays = Region(clone_body_without_prints(step))
-    silent = replays.block
+    loop_builder = Build(op, op.location)
+    counting_loop = loop_builder.insert(
+        _counting_loop(loop_builder, op.condition, initial_states, lambda b, states, k: _inline_copy(b, step, states))
+    )
+    zero, last = _i64_constant(b, 0), counting_loop.results[-1]
+    replay_region = Region(clone_body_without_prints(step))
+    silent_step = replay_region.block
 
-    def run(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
-        """Pull the cotangents back through one run of iterations, which ends before iteration `end_`."""
-        end_, *incoming = args
-        start = b(dl.MaximumOp, b(dl.SubOp, end_, _i64_constant(b, _STATES_PER_RUN)), zero)
+    def pull_back_run(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        """Pull the cotangents back through one run of iterations, which ends before iteration `run_end`."""
+        run_end, *incoming_cotangents = args
+        start = b(dl.MaximumOp, b(dl.SubOp, run_end, _i64_constant(b, _STATES_PER_RUN)), zero)
 
-        def again(b: Build, states: Sequence[SSAValue], k: SSAValue) -> Sequence[SSAValue]:
-            following = b(dl.AddOp, k, _i64_constant(b, 1))
-            return [b(dl.LessOp, following, start), *_inline_copy(b, silent, states)[1:]]
+        def replay_step(b: Build, states: Sequence[SSAValue], k: SSAValue) -> Sequence[SSAValue]:
+            next_k = b(dl.AddOp, k, _i64_constant(b, 1))
+            return [b(dl.LessOp, next_k, start), *_inline_copy(b, silent_step, states)[1:]]
 
-        more = b(dl.GreaterOp, start, zero)
-        replay = b.insert(_counting_loop(b, more, first, again)).results
+        has_more = b(dl.GreaterOp, start, zero)
+        replay = b.insert(_counting_loop(b, has_more, initial_states, replay_step)).results
 
         def save_step(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
             *states, k = args
-            is_in_run = b(dl.LessOp, k, end_)
-            following = _branch(b, is_in_run, states, lambda b: _inline_copy(b, silent, states)[1:])
-            return [*following, b(dl.AddOp, k, _i64_constant(b, 1)), *states]
+            is_in_run = b(dl.LessOp, k, run_end)
+            next_k = _branch(b, is_in_run, states, lambda b: _inline_copy(b, silent_step, states)[1:])
+            return [*next_k, b(dl.AddOp, k, _i64_constant(b, 1)), *states]
 
         saved_states = _scan(b, replay, [], save_step)[len(replay) :]
 
         def pull_back_step(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            incoming, k, states = (
-                args[: len(differentiated) + len(read)],
-                args[len(differentiated) + len(read)],
-                args[-len(first) :],
+            incoming_cotangents, k, states = (
+                args[: len(differentiated) + len(captures)],
+                args[len(differentiated) + len(captures)],
+                args[-len(initial_states) :],
             )
-            is_in_run = b(dl.LessOp, k, end_)
-            at_loop = _branch(
+            is_in_run = b(dl.LessOp, k, run_end)
+            previous_cotangents = _branch(
                 b,
                 is_in_run,
-                incoming,
-                lambda b: _pull_back_iteration(b, silent, states, incoming, differentiated, read, context),
+                incoming_cotangents,
+                lambda b: _pull_back_iteration(b, silent_step, states, incoming_cotangents, differentiated, captures, context),
             )
-            return [*at_loop, b(dl.SubOp, k, _i64_constant(b, 1))]
+            return [*previous_cotangents, b(dl.SubOp, k, _i64_constant(b, 1))]
 
-        newest = b(dl.AddOp, start, _i64_constant(b, _STATES_PER_RUN - 1))
-        return [more, start, *_scan(b, [*incoming, newest], saved_states, pull_back_step, reverse=True)[:-1]]
+        last_iteration = b(dl.AddOp, start, _i64_constant(b, _STATES_PER_RUN - 1))
+        return [
+            has_more,
+            start,
+            *_scan(b, [*incoming_cotangents, last_iteration], saved_states, pull_back_step, reverse=True)[:-1],
+        ]
 
     states = [last, *cotangents, *sums]
-    loop = b.insert(dl.WhileOp.of(b(dl.GreaterOp, last, zero), states, _body([v.type for v in states], run)))
-    replays.detach_block(silent).erase(safe_erase=False)
-    replace_and_erase(op, counted.results[:-1])
-    for value, ct in zip([*(first[i] for i in differentiated), *read], loop.results[1:], strict=True):
+    loop = b.insert(dl.WhileOp.of(b(dl.GreaterOp, last, zero), states, _body([v.type for v in states], pull_back_run)))
+    replay_region.detach_block(silent_step).erase(safe_erase=False)
+    replace_and_erase(op, counting_loop.results[:-1])
+    for value, ct in zip([*(initial_states[i] for i in differentiated), *captures], loop.results[1:], strict=True):
         context.add(value, Term(b, ct))
 
 
@@ -122,9 +128,9 @@ def while_reverse(op: dl.WhileOp, context: ReverseModeContext) -> None:
 _BodyBuilder = Callable[[Build, Sequence[SSAValue]], Sequence[SSAValue]]
 
 
-def _body(types: Sequence[Attribute], make: _BodyBuilder) -> Block:
+def _body(types: Sequence[Attribute], build_body: _BodyBuilder) -> Block:
     block = Block(arg_types=types)
-    block.add_op(dl.YieldOp(make(Build(block), block.args)))
+    block.add_op(dl.YieldOp(build_body(Build(block), block.args)))
     return block
 
 
@@ -138,32 +144,32 @@ def _inline_copy(b: Build, block: Block, arguments: Sequence[SSAValue]) -> Seque
     for inner in block.ops:
         if not isinstance(inner, dl.YieldOp):
             b.insert(inner.clone(mapper))
-    return [mapper.get(v, v) for v in yielded(block)]
+    return [mapper.get(v, v) for v in yielded_values(block)]
 
 
 def _counting_loop(
     b: Build,
     condition: SSAValue,
-    first: Sequence[SSAValue],
+    initial_states: Sequence[SSAValue],
     step: Callable[[Build, Sequence[SSAValue], SSAValue], Sequence[SSAValue]],
 ) -> dl.WhileOp:
     """Build a while loop whose last state counts its iterations; `step` returns whether to continue, and the next states."""
 
-    def run(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
+    def counting_step(b: Build, args: Sequence[SSAValue]) -> Sequence[SSAValue]:
         *states, k = args
         return [*step(b, states, k), b(dl.AddOp, k, _i64_constant(b, 1))]
 
-    states = [*first, _i64_constant(b, 0)]
-    return dl.WhileOp.of(condition, states, _body([v.type for v in states], run))
+    states = [*initial_states, _i64_constant(b, 0)]
+    return dl.WhileOp.of(condition, states, _body([v.type for v in states], counting_step))
 
 
 def _scan(
-    b: Build, first: Sequence[SSAValue], sequences: Sequence[SSAValue], step: _BodyBuilder, reverse: bool = False
+    b: Build, initial_states: Sequence[SSAValue], sequences: Sequence[SSAValue], step: _BodyBuilder, reverse: bool = False
 ) -> Sequence[SSAValue]:
-    """Build a scan of _KEPT steps; return its last states and its stacked outputs."""
+    """Build a scan of `_STATES_PER_RUN` steps; return its last states and its stacked outputs."""
     elements = [tensor_type(shape_of(v)[1:], element_type_of(v)) for v in sequences]
-    body = _body([*(v.type for v in first), *elements], step)
-    return b.insert(dl.ScanOp.of([*first, *sequences], body, len(first), _STATES_PER_RUN, reverse)).results
+    body = _body([*(v.type for v in initial_states), *elements], step)
+    return b.insert(dl.ScanOp.of([*initial_states, *sequences], body, len(initial_states), _STATES_PER_RUN, reverse)).results
 
 
 def _branch(
@@ -177,20 +183,23 @@ def _pull_back_iteration(
     b: Build,
     step: Block,
     states: Sequence[SSAValue],
-    incoming: Sequence[SSAValue],
+    incoming_cotangents: Sequence[SSAValue],
     differentiated: Sequence[int],
-    read: Sequence[SSAValue],
+    captures: Sequence[SSAValue],
     context: ReverseModeContext,
 ) -> Sequence[SSAValue]:
     """Return the cotangents of the states before an iteration, and the accumulated cotangents of captured values."""
     body = clone_body(step)
     seeds: dict[int, SSAValue] = {1 + i: body.insert_arg(states[i].type, len(body.args)) for i in differentiated}
-    wrt = [*(body.args[i] for i in differentiated), *read]
+    wrt = [*(body.args[i] for i in differentiated), *captures]
     cotangents, inner = context.pull_back_block(body, wrt, seeds), builder_at_end(body)
     replace_yield(body, [zeros(inner, v).value if ct is None else ct for v, ct in zip(wrt, cotangents, strict=True)])
-    results = _inline_copy(b, body, [*states, *incoming[: len(differentiated)]])
+    results = _inline_copy(b, body, [*states, *incoming_cotangents[: len(differentiated)]])
     body.erase(safe_erase=False)
     return [
         *results[: len(differentiated)],
-        *(b(dl.AddOp, x, y) for x, y in zip(incoming[len(differentiated) :], results[len(differentiated) :], strict=True)),
+        *(
+            b(dl.AddOp, x, y)
+            for x, y in zip(incoming_cotangents[len(differentiated) :], results[len(differentiated) :], strict=True)
+        ),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from dlc.dialects.dl.programs.control import FailOp, IfOp, ScanOp, WhileOp, captured
+from dlc.dialects.dl.programs.control import FailOp, IfOp, ScanOp, WhileOp, captured_values
 from dlc.dialects.dl.programs.identities import AddDependencyOp
 from dlc.ir import Block, Operation, SSAValue
 
@@ -23,13 +23,13 @@ def _loop(loop: ScanOp | WhileOp, batched: set[SSAValue]) -> None:
     while previous_count != len(batched):
         previous_count = len(batched)
         _body(loop.block, batched)
-        following = loop.yielded
+        next_states = loop.yielded
         if isinstance(loop, WhileOp):
-            again, *following = following
+            condition, *next_states = next_states
             # Batch elements take different numbers of steps, so every state that a step changes is batched.
-            if again in batched or loop.condition in batched:
-                batched.update(a for a, v in zip(states, following, strict=True) if v is not a)
-        batched.update(a for a, v in zip(states, following, strict=False) if v in batched)
+            if condition in batched or loop.condition in batched:
+                batched.update(a for a, v in zip(states, next_states, strict=True) if v is not a)
+        batched.update(a for a, v in zip(states, next_states, strict=False) if v in batched)
     batched.update(r for r, a in zip(loop.results, states, strict=False) if a in batched)
     if isinstance(loop, ScanOp):
         outputs = zip(loop.results[len(states) :], loop.yielded[len(states) :], strict=True)
@@ -56,6 +56,6 @@ def _body(block: Block, batched: set[SSAValue]) -> None:
 
 def computed_from(op: Operation) -> Sequence[SSAValue]:
     """Return the values that an op's results are computed from, including those that its bodies capture."""
-    # The second operand of `after` only orders execution.
+    # The second operand of `dl.add_dependency` only orders execution.
     data_operands = op.operands[:1] if isinstance(op, AddDependencyOp) else op.operands
-    return [*data_operands, *(v for region in op.regions for v in captured(region.block))]
+    return [*data_operands, *(v for region in op.regions for v in captured_values(region.block))]

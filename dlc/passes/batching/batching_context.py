@@ -1,7 +1,7 @@
 """The batching context: maps the values of a function to their batched counterparts.
 
-A batched value has the batch along axis 0; a value that is the same for all batch elements stays as it is, until an op needs
-it with a batch axis. Other positions of the batch axis only occur in operands and results of `dl.vmap`, and in sequences
+A batched value has the batch along axis 0; a value that is the same for all batch elements has no batch axis until an
+op needs one. Other positions of the batch axis only occur in operands and results of `dl.vmap`, and in sequences
 of loops.
 """
 
@@ -42,8 +42,8 @@ class BatchingContext:
             self.batched.add(value)
 
     def map_values(self, values: Sequence[SSAValue], counterpart: Sequence[SSAValue], is_batched: Sequence[bool]) -> None:
-        for value, new, d in zip(values, counterpart, is_batched, strict=True):
-            self.map_value(value, new, d)
+        for value, new, batched in zip(values, counterpart, is_batched, strict=True):
+            self.map_value(value, new, batched)
 
     def is_batched(self, value: SSAValue) -> bool:
         """Return whether a value is batched."""
@@ -122,7 +122,10 @@ class BatchingContext:
 
     def batched_body(self, body: Block, is_batched: Sequence[bool]) -> Block:
         """Return an empty body whose arguments are the counterparts of another body's arguments."""
-        types = [add_batch_axis(a, 0 if d else NOT_BATCHED, self.size) for a, d in zip(body.args, is_batched, strict=True)]
+        types = [
+            add_batch_axis(a, 0 if batched else NOT_BATCHED, self.size)
+            for a, batched in zip(body.args, is_batched, strict=True)
+        ]
         new_body = Block(arg_types=types)
         self.map_values(body.args, new_body.args, is_batched)
         return new_body
@@ -137,13 +140,13 @@ class BatchingContext:
             self.build = previous
 
     @contextmanager
-    def restrict_active(self, condition: SSAValue, holds: bool, within: bool = True) -> Generator[None]:
-        """Restrict the active batch elements, within a `with` block, to those for which the condition holds, or does not.
+    def restrict_active(self, condition: SSAValue, expected: bool, combine: bool = True) -> Generator[None]:
+        """Restrict the active batch elements, within a `with` block, to those whose condition is `expected`.
 
-        The condition applies to elements that are active already, or (not `within`) implies that they are.
+        With `combine` the restriction adds to the current one; otherwise it replaces it, which the condition implies.
         """
         previous = self._active_conditions
-        self._active_conditions = [*(previous if within else []), (condition, holds)]
+        self._active_conditions = [*(previous if combine else []), (condition, expected)]
         try:
             yield
         finally:
@@ -154,9 +157,9 @@ class BatchingContext:
         return bool(self._active_conditions)
 
     def active_mask(self, condition: SSAValue | None = None) -> SSAValue:
-        """Return whether each batch element is active, and a condition holds if one is given; there must be either."""
-        for other, holds in self._active_conditions:
-            other = other if holds else self.build(NotOp, other)
-            condition = other if condition is None else self.build(AndOp, condition, other)
+        """Return a mask of the active batch elements, combined with `condition` if given; one of them must exist."""
+        for active_condition, expected in self._active_conditions:
+            active_condition = active_condition if expected else self.build(NotOp, active_condition)
+            condition = active_condition if condition is None else self.build(AndOp, condition, active_condition)
         assert condition is not None
         return condition

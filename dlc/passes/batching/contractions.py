@@ -34,14 +34,14 @@ def product(context: BatchingContext, op: Contraction) -> Sequence[SSAValue]:
     """
     structure = op.structure()
     *maps, result = map(_iterators, structure.maps)
-    sides = [_side(context, v, axes) for v, axes in zip(op.operands, maps, strict=True)]
+    sides = [_operand_with_iterators(context, v, axes) for v, axes in zip(op.operands, maps, strict=True)]
     # The batched operand comes first, unless the other operand's axes precede its own in the result.
     if not context.is_batched(op.operands[0]) and len(sides[1][1]) - 1 == sum(i in sides[0][1] for i in sides[1][1]):
         sides.reverse()
     (lhs, lhs_axes), (rhs, rhs_axes) = sides
     reduced = {i for i, is_reduced in enumerate(structure.reductions) if is_reduced}
-    both = [i for i in lhs_axes if i in rhs_axes]
-    batch, contracted = [i for i in both if i not in reduced], [i for i in both if i in reduced]
+    shared = [i for i in lhs_axes if i in rhs_axes]
+    batch, contracted = [i for i in shared if i not in reduced], [i for i in shared if i in reduced]
     y = context.build(
         DotGeneralOp,
         lhs,
@@ -53,7 +53,7 @@ def product(context: BatchingContext, op: Contraction) -> Sequence[SSAValue]:
         result=op.properties.get("result"),
         dot=op.properties.get("dot"),
     )
-    order = [*batch, *(i for axes in (lhs_axes, rhs_axes) for i in axes if i not in both)]
+    order = [*batch, *(i for axes in (lhs_axes, rhs_axes) for i in axes if i not in shared)]
     return [context.transpose(y, [order.index(i) for i in (BATCH_ITERATOR, *result) if i is not None])]
 
 
@@ -62,12 +62,14 @@ def _iterators(m: AffineMap) -> list[int | None]:
     return [int(e.position) if isinstance(e, AffineDimExpr) else None for e in m.results]
 
 
-def _side(context: BatchingContext, value: SSAValue, axes: Sequence[int | None]) -> tuple[SSAValue, list[int]]:
+def _operand_with_iterators(
+    context: BatchingContext, value: SSAValue, axes: Sequence[int | None]
+) -> tuple[SSAValue, list[int]]:
     """Return an operand without its broadcast unit axes, and the iterator of each remaining axis."""
-    now, iterators = context.lookup(value), [i for i in axes if i is not None]
+    counterpart, iterators = context.lookup(value), [i for i in axes if i is not None]
     batch_shape = [context.size] if context.is_batched(value) else []
     sizes = [n for n, i in zip(shape_of(value), axes, strict=True) if i is not None]
-    return context.reshape(now, *batch_shape, *sizes), [*(BATCH_ITERATOR for _ in batch_shape), *iterators]
+    return context.reshape(counterpart, *batch_shape, *sizes), [*(BATCH_ITERATOR for _ in batch_shape), *iterators]
 
 
 def images(context: BatchingContext, op: Window | ConvOp | ConvTransposeOp) -> Sequence[SSAValue] | None:
@@ -76,8 +78,8 @@ def images(context: BatchingContext, op: Window | ConvOp | ConvTransposeOp) -> S
     if any(map(context.is_batched, weights)):
         return None
     count, *image_shape = shape_of(x)
-    more = context.reshape(context.with_batch_axis(x), context.size * count, *image_shape)
-    (y,) = context.clone_op(op, more, *map(context.lookup, weights))
+    merged_images = context.reshape(context.with_batch_axis(x), context.size * count, *image_shape)
+    (y,) = context.clone_op(op, merged_images, *map(context.lookup, weights))
     return [context.reshape(y, context.size, *shape_of(op.results[0]))]
 
 

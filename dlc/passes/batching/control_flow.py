@@ -81,7 +81,7 @@ def _while_any(context: BatchingContext, op: WhileOp, is_batched: Sequence[bool]
     )
     body = context.batched_body(op.block, is_batched)
     running = body.insert_arg(running.type, 0)
-    with context.inserting_into(body), context.restrict_active(running, holds=True, within=False):
+    with context.inserting_into(body), context.restrict_active(running, expected=True, combine=False):
         batch(context, op.block)
         continues, *states = op.yielded
         next_states = [
@@ -102,29 +102,29 @@ def if_(context: BatchingContext, op: IfOp, batch: Batch) -> None:
     if not context.is_batched(op.condition):
         condition = context.lookup(op.condition)
         if any(fails) and context.may_have_inactive:
-            is_taken = _any_along_batch(context, context.active_mask())
-            condition = _guard_failing_body(context, condition, is_taken, fails)
+            is_reached = _any_along_batch(context, context.active_mask())
+            condition = _guard_failing_body(context, condition, is_reached, fails)
         return _branch(context, op, condition, None, batch)
     condition = context.with_batch_axis(op.condition)
     if not any(fails):
         return _select_between_bodies(context, op, condition, batch)
     # Unless an active element takes the failing branch, all active ones take the other branch.
-    with context.restrict_active(condition, holds=fails[0]):
+    with context.restrict_active(condition, expected=fails[0]):
         failing = _any_along_batch(context, context.active_mask())
     return _branch(context, op, failing if fails[0] else context.build(NotOp, failing), condition, batch)
 
 
-def _guard_failing_body(context: BatchingContext, condition: SSAValue, is_taken: SSAValue, fails: Sequence[bool]) -> SSAValue:
+def _guard_failing_body(context: BatchingContext, condition: SSAValue, is_reached: SSAValue, fails: Sequence[bool]) -> SSAValue:
     """Guard a condition so that the failing body runs only if an active element reaches the branch."""
     if fails[0]:
-        return context.build(AndOp, condition, is_taken)
-    return context.build(OrOp, condition, context.build(NotOp, is_taken))
+        return context.build(AndOp, condition, is_reached)
+    return context.build(OrOp, condition, context.build(NotOp, is_reached))
 
 
 def _select_between_bodies(context: BatchingContext, op: IfOp, condition: SSAValue, batch: Batch) -> None:
     """Compute both bodies, and select the results per batch element."""
-    for block, holds in zip(op.blocks, (True, False), strict=True):
-        with context.restrict_active(condition, holds):
+    for block, branch_value in zip(op.blocks, (True, False), strict=True):
+        with context.restrict_active(condition, branch_value):
             batch(context, block)
     for result, x, y in zip(op.results, *map(_yielded, op.blocks), strict=True):
         selected = context.build(SelectOp, _align_condition(context, condition, result), context.lookup(x), context.lookup(y))
@@ -134,10 +134,10 @@ def _select_between_bodies(context: BatchingContext, op: IfOp, condition: SSAVal
 def _branch(context: BatchingContext, op: IfOp, condition: SSAValue, element_condition: SSAValue | None, batch: Batch) -> None:
     """Keep the branch, with an unbatched condition; `element_condition` masks which elements are active in which body."""
     bodies = [Block() for _ in op.blocks]
-    for block, body, holds in zip(op.blocks, bodies, (True, False), strict=True):
+    for block, body, branch_value in zip(op.blocks, bodies, (True, False), strict=True):
         with (
             context.inserting_into(body),
-            nullcontext() if element_condition is None else context.restrict_active(element_condition, holds),
+            nullcontext() if element_condition is None else context.restrict_active(element_condition, branch_value),
         ):
             batch(context, block)
             if isinstance(block.last_op, FailOp):
@@ -265,9 +265,9 @@ def _any_along_batch(context: BatchingContext, condition: SSAValue) -> SSAValue:
     return context.build(ReduceAnyOp, condition, axes=(0,))
 
 
-def _align_condition(context: BatchingContext, condition: SSAValue, of: SSAValue) -> SSAValue:
+def _align_condition(context: BatchingContext, condition: SSAValue, value: SSAValue) -> SSAValue:
     """Reshape a condition per batch element to broadcast with a batched value."""
-    return context.reshape(condition, context.size, *(1 for _ in shape_of(of)))
+    return context.reshape(condition, context.size, *(1 for _ in shape_of(value)))
 
 
 def print_(context: BatchingContext, op: PrintOp, batch: Batch) -> None:

@@ -48,9 +48,9 @@ def _batch(context: BatchingContext, block: Block) -> None:
     """Batch the ops of a body."""
     op = block.first_op
     while op is not None and not op.has_trait(IsTerminator):
-        with context.build.at(op.location):
-            done = _batch_op(context, op)
-        if done:
+        with context.build.at_location(op.location):
+            is_handled = _batch_op(context, op)
+        if is_handled:
             op = op.next_op
             continue
         assert isinstance(op, Composite)
@@ -73,9 +73,9 @@ def _batch_plain(context: BatchingContext, op: Operation) -> bool:
         control(context, op, _batch)
         return True
     if not is_batched:
-        again = op.clone(context.mapping())
-        context.build.insert(again)
-        context.map_values(op.results, again.results, [False for _ in op.results])
+        copy = op.clone(context.mapping())
+        context.build.insert(copy)
+        context.map_values(op.results, copy.results, [False for _ in op.results])
         return True
     assert isinstance(op, DlOp)
     results = _results(context, op)

@@ -30,14 +30,14 @@ def gather(context: BatchingContext, op: GatherOp) -> Sequence[SSAValue]:
     if not context.is_batched(x):
         (y,) = context.clone_op(op, context.lookup(x), context.lookup(indices), axis=axis)
         return [context.move_axis(y, axis, 0)]
-    # [L, taken, before…, after…] at [L, i…] → [L, i…, before…, after…]
+    # [L, indexed axis, leading…, trailing…] at [L, i…] → [L, i…, leading…, trailing…]
     rows = context.move_axis(context.lookup(x), axis + 1, 1)
     batched_indices = context.reshape(context.lookup(indices), context.size, *shape_of(indices), 1)
     y = context.build(GatherNdOp, rows, batched_indices, batch_dims=1, checked=op.checked, reported_axes=reported_axes(op))
-    named = rank_of(indices)
-    leading = range(1 + named, 1 + named + axis)
-    trailing = range(1 + named + axis, rank_of(y))
-    return [context.transpose(y, (0, *leading, *range(1, 1 + named), *trailing))]
+    index_rank = rank_of(indices)
+    leading = range(1 + index_rank, 1 + index_rank + axis)
+    trailing = range(1 + index_rank + axis, rank_of(y))
+    return [context.transpose(y, (0, *leading, *range(1, 1 + index_rank), *trailing))]
 
 
 def gather_nd(context: BatchingContext, op: GatherNdOp) -> Sequence[SSAValue]:
@@ -107,13 +107,13 @@ def scatter_nd(context: BatchingContext, op: ScatterNdOp) -> Sequence[SSAValue]:
     batch_index = b(
         BroadcastToOp, context.reshape(batch_index, context.size, *(1 for _ in rows), 1), shape=(context.size, *rows, 1)
     )
-    named = b(ConcatOp, batch_index, indices, axis=len(rows) + 1)
+    batched_indices = b(ConcatOp, batch_index, indices, axis=len(rows) + 1)
     # The batch index is always in bounds.
     axes_in_errors = reported_axes(op)
     return context.clone_op(
         op,
         context.with_batch_axis(op.x),
-        named,
+        batched_indices,
         context.with_batch_axis(op.updates),
         reported_axes=(0, *axes_in_errors) if axes_in_errors else None,
     )
@@ -131,8 +131,8 @@ def _flat_rows(context: BatchingContext, op: ScatterRowsOp, count: int) -> SSAVa
     row = b(SelectOp, b(LessOp, row, zero), b(AddOp, row, end), row)
     if flag(op.clamped):
         row = b(MinimumOp, b(MaximumOp, row, zero), b.scalar(count - 1, like=row))
-    first = b(IotaOp, size=(context.size,), to=i64, start=0, step=count)
-    flat_index = b(AddOp, row, context.reshape(first, context.size, *(1 for _ in shape_of(op.indices))))
+    row_offsets = b(IotaOp, size=(context.size,), to=i64, start=0, step=count)
+    flat_index = b(AddOp, row, context.reshape(row_offsets, context.size, *(1 for _ in shape_of(op.indices))))
     if flag(op.clamped):
         return flat_index
     in_bounds = b(AndOp, b(GreaterEqualOp, row, zero), b(LessOp, row, end))
@@ -140,17 +140,17 @@ def _flat_rows(context: BatchingContext, op: ScatterRowsOp, count: int) -> SSAVa
 
 
 def mask_inactive_indices(context: BatchingContext, indices: SSAValue, is_batched: bool) -> SSAValue:
-    """Return indices, batched if they are, with 0 for inactive elements: see Note [Inactive batch elements].
+    """Return indices with 0 for inactive elements, batched like `indices`: see Note [Inactive batch elements].
 
     Unbatched indices are 0 if no element is active.
     """
-    takes_part = context.active_mask()
+    is_active = context.active_mask()
     if not is_batched:
-        takes_part = context.build(ReduceAnyOp, takes_part, axes=(0,))
+        is_active = context.build(ReduceAnyOp, is_active, axes=(0,))
     else:
-        takes_part = context.reshape(takes_part, context.size, *(1 for _ in shape_of(indices)))
-    own_indices = context.with_batch_axis(indices) if is_batched else context.lookup(indices)
-    return context.build(SelectOp, takes_part, own_indices, context.build.scalar(0, like=indices))
+        is_active = context.reshape(is_active, context.size, *(1 for _ in shape_of(indices)))
+    original_indices = context.with_batch_axis(indices) if is_batched else context.lookup(indices)
+    return context.build(SelectOp, is_active, original_indices, context.build.scalar(0, like=indices))
 
 
 RULES: dict[type, Rule] = {

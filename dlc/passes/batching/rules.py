@@ -1,6 +1,6 @@
 """Batching rules of ops that are elementwise, or act along axes or rows, and of data movement.
 
-A rule returns the results with the batch along axis 0, or None where the op's decomposition is to be batched instead.
+A rule returns the results with the batch along axis 0, or None to batch the op's decomposition instead.
 """
 
 from __future__ import annotations
@@ -45,32 +45,32 @@ def elementwise(context: BatchingContext, op: Elementwise) -> Sequence[SSAValue]
 
 
 def shift_axes(context: BatchingContext, op: DlOp) -> Sequence[SSAValue]:
-    """Add a batch axis to all operands, and shift the named axes; for ops that act separately along the axes not named."""
+    """Add a batch axis to all operands, and shift the axes in the properties; for ops that are independent along other axes."""
     return context.clone_op(op, *map(context.with_batch_axis, op.operands), **shifted_axes(op))
 
 
-def shift_axes_of_first(context: BatchingContext, op: DlOp) -> Sequence[SSAValue] | None:
-    """Do the same to the first operand; the others, which belong to its named axes, must not be batched."""
-    first, *others = op.operands
-    if any(map(context.is_batched, others)):
+def shift_axes_of_first_operand(context: BatchingContext, op: DlOp) -> Sequence[SSAValue] | None:
+    """Add a batch axis to the first operand only; the parameters in the other operands must not be batched."""
+    first, *parameters = op.operands
+    if any(map(context.is_batched, parameters)):
         return None
-    return context.clone_op(op, context.with_batch_axis(first), *map(context.lookup, others), **shifted_axes(op))
+    return context.clone_op(op, context.with_batch_axis(first), *map(context.lookup, parameters), **shifted_axes(op))
 
 
-def scaled(context: BatchingContext, op: QuantizationOp) -> Sequence[SSAValue] | None:
+def quantized(context: BatchingContext, op: QuantizationOp) -> Sequence[SSAValue] | None:
     """Decompose block-quantized ops, whose parameters have all axes of the first operand; else batch the first operand."""
-    return None if op.block_count is not None else shift_axes_of_first(context, op)
+    return None if op.block_count is not None else shift_axes_of_first_operand(context, op)
 
 
 def shifted_axes(op: DlOp) -> Mapping[str, Any]:
     """Return the properties `axis` and `axes` of an op, shifted by a leading batch axis of the first operand."""
-    rank, changed = rank_of(op.operands[0]), dict[str, Any]()
+    rank, properties = rank_of(op.operands[0]), dict[str, Any]()
     if "axis" in op.properties:
-        # A per-tensor scale names an axis even for rank 0.
-        changed["axis"] = normalized_axes(op.name, [number(op.properties["axis"])], rank)[0] + 1 if rank else 0
+        # An op with a per-tensor scale has the property `axis` even for rank 0.
+        properties["axis"] = normalized_axes(op.name, [number(op.properties["axis"])], rank)[0] + 1 if rank else 0
     if "axes" in op.properties:
-        changed["axes"] = tuple(a + 1 for a in normalized_axes(op.name, ints(op.properties["axes"]), rank))
-    return changed
+        properties["axes"] = tuple(a + 1 for a in normalized_axes(op.name, ints(op.properties["axes"]), rank))
+    return properties
 
 
 def rows(context: BatchingContext, op: DlOp) -> Sequence[SSAValue]:
@@ -85,7 +85,7 @@ def merge_rows(context: BatchingContext, op: RowwiseKernel) -> Sequence[SSAValue
     return [b(ReshapeOp, y, shape=(context.size, *shape_of(r))) for y, r in zip(results, op.results, strict=True)]
 
 
-def forest(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAValue]:
+def tree_ensemble(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAValue]:
     """Merge the batch into the rows if the trees are not batched; else compute one batch element at a time."""
     b, tables = context.build, op.operands[1:]
     if not any(map(context.is_batched, tables)):
@@ -95,7 +95,7 @@ def forest(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAValue]:
         )
         return [b(ReshapeOp, y, shape=(context.size, *shape_of(op.result)))]
 
-    def one(value: SSAValue, k: int) -> SSAValue:
+    def batch_element(value: SSAValue, k: int) -> SSAValue:
         shape = shape_of(value)
         starts, limits = (k, *(0 for _ in shape)), (k + 1, *shape)
         return b(
@@ -104,7 +104,7 @@ def forest(context: BatchingContext, op: TreeEnsembleOp) -> Sequence[SSAValue]:
             shape=shape,
         )
 
-    results = [context.clone_op(op, *(one(v, k) for v in op.operands))[0] for k in range(context.size)]
+    results = [context.clone_op(op, *(batch_element(v, k) for v in op.operands))[0] for k in range(context.size)]
     return [b(ConcatOp, *(b(ReshapeOp, y, shape=(1, *shape_of(y))) for y in results), axis=0)]
 
 
@@ -133,7 +133,7 @@ def slice_(context: BatchingContext, op: SliceOp) -> Sequence[SSAValue]:
 
 def windows(context: BatchingContext, op: SlidingWindowsOp) -> Sequence[SSAValue]:
     (y,) = context.clone_op(op, context.with_batch_axis(op.x), **shifted_axes(op))
-    return [context.move_axis(y, len(op.slides), 0)]
+    return [context.move_axis(y, len(op.windows_by_axis), 0)]
 
 
 def pad(context: BatchingContext, op: PadOp) -> Sequence[SSAValue]:
@@ -150,7 +150,7 @@ def pad(context: BatchingContext, op: PadOp) -> Sequence[SSAValue]:
     return [b(SelectOp, is_interior, y, context.align_rank(op.value, rank_of(op.x)))]
 
 
-def after(context: BatchingContext, op: AddDependencyOp) -> Sequence[SSAValue]:
+def add_dependency(context: BatchingContext, op: AddDependencyOp) -> Sequence[SSAValue]:
     return context.clone_op(op, context.lookup(op.x), context.lookup(op.y))
 
 
@@ -172,16 +172,16 @@ RULES: dict[type, Rule] = {
         ),
         shift_axes,
     ),
-    **dict.fromkeys((TrailingNorm, BatchNormOp, PreluOp), shift_axes_of_first),
-    QuantizationOp: scaled,
+    **dict.fromkeys((TrailingNorm, BatchNormOp, PreluOp), shift_axes_of_first_operand),
+    QuantizationOp: quantized,
     **dict.fromkeys((SortedSearch, RandomBitsOp, LibraryKernel), rows),
     RowwiseKernel: merge_rows,
-    TreeEnsembleOp: forest,
+    TreeEnsembleOp: tree_ensemble,
     TransposeOp: transpose,
     BroadcastToOp: broadcast_to,
     ReshapeOp: reshape,
     SliceOp: slice_,
     SlidingWindowsOp: windows,
     PadOp: pad,
-    AddDependencyOp: after,
+    AddDependencyOp: add_dependency,
 }

@@ -22,7 +22,7 @@ from dlc.dialects.dl.reductions.window import MaxPoolOp
 from dlc.dialects.dl.scalar import limits
 from dlc.ir import BlockArgument, SSAValue
 
-# The least and the greatest element.
+# The minimum and the maximum element.
 Interval: TypeAlias = "tuple[int, int]"
 # Depth limit of the analysis: enough to reach from an index to the op that bounds it, and compile time stays linear.
 _MAX_PRODUCER_DEPTH = 8
@@ -37,86 +37,90 @@ def interval_of(value: SSAValue, depth: int = _MAX_PRODUCER_DEPTH) -> Interval:
 
 
 def _infer(value: SSAValue, depth: int) -> Interval | None:
-    def of(operand: SSAValue) -> Interval:
+    def operand_interval(operand: SSAValue) -> Interval:
         return interval_of(operand, depth - 1)
 
     if isinstance(value, BlockArgument):
         loop = value.block.parent_op()
         # A scan's body gets one element of the sequence in each step.
-        return of(loop.arguments[value.index]) if isinstance(loop, ScanOp) and value.index >= loop.state_count else None
+        return (
+            operand_interval(loop.arguments[value.index])
+            if isinstance(loop, ScanOp) and value.index >= loop.state_count
+            else None
+        )
     op = value.owner
     rule = next((_RULES[c] for c in type(op).__mro__ if c in _RULES), None)
-    return rule(op, of) if rule is not None else None
+    return rule(op, operand_interval) if rule is not None else None
 
 
 _IntervalOf: TypeAlias = "Callable[[SSAValue], Interval]"
 
 
-def _first_operand(op: DlOp, of: _IntervalOf) -> Interval:
-    return of(op.operands[0])
+def _first_operand(op: DlOp, get_interval: _IntervalOf) -> Interval:
+    return get_interval(op.operands[0])
 
 
-def _constant(op: ConstantOp, of: _IntervalOf) -> Interval | None:
+def _constant(op: ConstantOp, get_interval: _IntervalOf) -> Interval | None:
     values = array_of(op.value)
     return (int(values.min()), int(values.max())) if values.size else None
 
 
 # start, start + step, …
-def _iota(op: IotaOp, of: _IntervalOf) -> Interval | None:
-    (count,), first, step = sizes(op.size), number(op.start), number(op.step)
+def _iota(op: IotaOp, get_interval: _IntervalOf) -> Interval | None:
+    (count,), start, step = sizes(op.size), number(op.start), number(op.step)
     if not isinstance(count, int) or count == 0:
         return None
-    last = first + step * (count - 1)
-    return min(first, last), max(first, last)
+    last = start + step * (count - 1)
+    return min(start, last), max(start, last)
 
 
 # An index into an axis
-def _axis_index(op: ArgReduction | ArgsortOp, of: _IntervalOf) -> Interval | None:
+def _axis_index(op: ArgReduction | ArgsortOp, get_interval: _IntervalOf) -> Interval | None:
     x = op.operands[0]
     size = shape_of(x)[op.reduction_axis if isinstance(op, ArgReduction) else op.sorted_axis]
     return (0, size - 1) if isinstance(size, int) and size > 0 else None
 
 
-def _cast(op: CastOp, of: _IntervalOf) -> Interval | None:
-    return None if is_float(element_type_of(op.x)) else of(op.x)
+def _cast(op: CastOp, get_interval: _IntervalOf) -> Interval | None:
+    return None if is_float(element_type_of(op.x)) else get_interval(op.x)
 
 
-def _add(op: AddOp, of: _IntervalOf) -> Interval:
-    (a, b), (c, d) = map(of, op.operands)
+def _add(op: AddOp, get_interval: _IntervalOf) -> Interval:
+    (a, b), (c, d) = map(get_interval, op.operands)
     return a + c, b + d
 
 
-def _sub(op: SubOp, of: _IntervalOf) -> Interval:
-    (a, b), (c, d) = map(of, op.operands)
+def _sub(op: SubOp, get_interval: _IntervalOf) -> Interval:
+    (a, b), (c, d) = map(get_interval, op.operands)
     return a - d, b - c
 
 
-def _mul(op: MulOp, of: _IntervalOf) -> Interval:
-    x, y = map(of, op.operands)
+def _mul(op: MulOp, get_interval: _IntervalOf) -> Interval:
+    x, y = map(get_interval, op.operands)
     products = [a * b for a in x for b in y]
     return min(products), max(products)
 
 
 # x mod y has the sign of y, or with fmod that of x, and is 0 for y = 0
-def _mod(op: ModOp, of: _IntervalOf) -> Interval:
-    x, (low, high) = map(of, op.operands)
+def _mod(op: ModOp, get_interval: _IntervalOf) -> Interval:
+    x, (low, high) = map(get_interval, op.operands)
     max_magnitude = max(abs(low), abs(high), 1) - 1
     signed = x if op.truncates else (low, high)
     return -max_magnitude if signed[0] < 0 else 0, max_magnitude if signed[1] > 0 else 0
 
 
-def _maximum(op: MaximumOp, of: _IntervalOf) -> Interval:
-    (a, b), (c, d) = map(of, op.operands)
+def _maximum(op: MaximumOp, get_interval: _IntervalOf) -> Interval:
+    (a, b), (c, d) = map(get_interval, op.operands)
     return max(a, c), max(b, d)
 
 
-def _minimum(op: MinimumOp, of: _IntervalOf) -> Interval:
-    (a, b), (c, d) = map(of, op.operands)
+def _minimum(op: MinimumOp, get_interval: _IntervalOf) -> Interval:
+    (a, b), (c, d) = map(get_interval, op.operands)
     return min(a, c), min(b, d)
 
 
-def _union(op: DlOp, of: _IntervalOf) -> Interval:
-    ends = [of(v) for v in (op.operands[1:] if isinstance(op, SelectOp) else op.operands)]
+def _union(op: DlOp, get_interval: _IntervalOf) -> Interval:
+    ends = [get_interval(v) for v in (op.operands[1:] if isinstance(op, SelectOp) else op.operands)]
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 

@@ -65,9 +65,9 @@ def rewrite_forward(block: Block, rule: Rule, *kinds: type[DlOp]) -> None:
     is_matching = SubclassTest(kinds := kinds or (DlOp,))
     op, rewrites, max_rewrites = block.first_op if contains_any(block, kinds) else None, 0, 0
     while op is not None:
-        following = op.next_op
+        next_op = op.next_op
         if is_matching[op.__class__]:
-            before = op.prev_op
+            previous_op = op.prev_op
             values = rule(op)
             if values is not None:
                 rewrites += 1
@@ -75,10 +75,10 @@ def rewrite_forward(block: Block, rule: Rule, *kinds: type[DlOp]) -> None:
                     max_rewrites = _MAX_REWRITES_PER_OP * (len(block.ops) + 1)
                 if 0 < max_rewrites < rewrites:
                     raise CompileError(f"rewrite rules do not reach a fixed point at {op.name}, {op.location}")
-                first_new = before.next_op if before is not None else block.first_op
-                following = following if first_new is op else first_new
+                first_new = previous_op.next_op if previous_op is not None else block.first_op
+                next_op = next_op if first_new is op else first_new
                 replace(op, values)
-        op = following
+        op = next_op
 
 
 def replace(op: Operation, values: Sequence[SSAValue]) -> None:
@@ -91,19 +91,19 @@ def replace(op: Operation, values: Sequence[SSAValue]) -> None:
 
 def decompose_in_place(op: Composite) -> Operation | None:
     """Replace an op by its decomposition; return the first op of it, or the op that followed if it is empty."""
-    block, before, following = op.parent, op.prev_op, op.next_op
+    block, previous_op, next_op = op.parent, op.prev_op, op.next_op
     assert block is not None
     values = op.decompose(*op.operands)
-    # The op before may be erased too, such as a constant that only this op has read.
-    first = before.next_op if before is not None else block.first_op
+    # The replacement may also erase the previous op, such as a constant that only this op read.
+    first = previous_op.next_op if previous_op is not None else block.first_op
     replace(op, values)
-    return following if first is op else first
+    return next_op if first is op else first
 
 
 def erase_unused(ops: Iterable[Operation]) -> None:
-    """Erase those of the `dl` ops, loops and branches whose results are unused, then their producers likewise.
+    """Erase the given `dl` ops, loops and branches that have no users, then their producers likewise.
 
-    Ops without results stay: such a branch is there for its failing body.
+    Ops without results stay: a branch without results exists for its failing body.
     """
     pending = list(ops)
     while pending:
@@ -111,10 +111,10 @@ def erase_unused(ops: Iterable[Operation]) -> None:
         if not _ERASABLE[op.__class__] or op.parent is None or not op.results:
             continue
         if not any([r.first_use for r in op.results]) and not has_effect(op):
-            read = dict.fromkeys([v for inner in op.walk() for v in inner.operands] if op.regions else op.operands)
+            read_values = dict.fromkeys([v for inner in op.walk() for v in inner.operands] if op.regions else op.operands)
             op.detach()
             op.erase()
-            pending += [owner for v in read if isinstance(owner := v.owner, Operation)]
+            pending += [owner for v in read_values if isinstance(owner := v.owner, Operation)]
 
 
 def defining_op(value: SSAValue, op: type[Op]) -> Op | None:
@@ -216,7 +216,7 @@ def reshape_groups(source: Sequence[Size], result: Sequence[Size]) -> list[tuple
 
 
 def fused_location(*ops: Operation) -> LocationAttr:
-    """Return the locations of several ops as one, each once, in order."""
+    """Return one location that lists the locations of several ops, without duplicates, in order."""
     locations: dict[LocationAttr, None] = {}
     for op in ops:
         match op.location:

@@ -30,16 +30,16 @@ def assign_offsets(buffers: Sequence[Lifetime], alignment: int = ALIGNMENT_BYTES
     offsets = [0] * len(buffers)
     timeline = _Timeline(_OccupiedSpans, _OccupiedSpans.add, buffers)
     for i in _largest_first(buffers):
-        needed, periods = _align_up(buffers[i].bytes, alignment), timeline.periods(buffers[i])
+        num_bytes, periods = _align_up(buffers[i].bytes, alignment), timeline.periods(buffers[i])
         end, best = 0, None
-        for start, stop in sorted(chain.from_iterable(spans.parts() for spans in timeline.taken(periods))):
+        for start, stop in sorted(chain.from_iterable(occupied.spans() for occupied in timeline.occupied(periods))):
             gap = start - end
-            if gap >= needed and (best is None or gap < best[0]):
+            if gap >= num_bytes and (best is None or gap < best[0]):
                 best = gap, end
             end = max(end, stop)
         offsets[i] = best[1] if best is not None else end
-        if needed:
-            timeline.take(periods, (offsets[i], offsets[i] + needed))
+        if num_bytes:
+            timeline.occupy(periods, (offsets[i], offsets[i] + num_bytes))
     return offsets
 
 
@@ -48,16 +48,18 @@ def assign_slots(buffers: Sequence[Lifetime]) -> list[int]:
 
     Largest first, each into the free slot that wastes least: later buffers are never larger.
     """
-    largest: list[int] = []
+    slot_bytes: list[int] = []
     slots = [0] * len(buffers)
     timeline = _Timeline(set[int], set[int].add, buffers)
     for i in _largest_first(buffers):
         periods = timeline.periods(buffers[i])
-        busy_slots = set(chain.from_iterable(timeline.taken(periods)))
-        slots[i] = min((k for k in range(len(largest)) if k not in busy_slots), key=largest.__getitem__, default=len(largest))
-        if slots[i] == len(largest):
-            largest.append(buffers[i].bytes)
-        timeline.take(periods, slots[i])
+        busy_slots = set(chain.from_iterable(timeline.occupied(periods)))
+        slots[i] = min(
+            (k for k in range(len(slot_bytes)) if k not in busy_slots), key=slot_bytes.__getitem__, default=len(slot_bytes)
+        )
+        if slots[i] == len(slot_bytes):
+            slot_bytes.append(buffers[i].bytes)
+        timeline.occupy(periods, slots[i])
     return slots
 
 
@@ -87,65 +89,65 @@ class _OccupiedSpans:
             starts[first:last] = [start]
             stops[first:last] = [stop]
 
-    def parts(self) -> Iterable[tuple[int, int]]:
+    def spans(self) -> Iterable[tuple[int, int]]:
         return zip(self._starts, self._stops, strict=True)
 
 
-# Periods as (shift, step >> shift): the fewest that a lifetime consists of; and those that contain it or its start or end.
+# Periods, as (shift, step >> shift): the minimal cover of a lifetime, and the larger periods that overlap it in part.
 _Periods = tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]
 Slot = TypeVar("Slot")
 SlotSet = TypeVar("SlotSet")
 
 
 class _Timeline(Generic[Slot, SlotSet]):
-    """The slots that are occupied at each step of the program; `put` adds a slot to a set.
+    """The slots that are occupied at each step of the program; `add` adds a slot to a set.
 
     A tree of time periods: a node is a period of the program, its eighths are the child nodes; a buffer's lifetime is a few
     periods. Each period has the set of slots occupied throughout, and the set of those occupied during part or all of it.
     """
 
     def __init__(
-        self, empty: Callable[[], SlotSet], put: Callable[[SlotSet, Slot], object], buffers: Sequence[Lifetime]
+        self, empty: Callable[[], SlotSet], add: Callable[[SlotSet, Slot], object], buffers: Sequence[Lifetime]
     ) -> None:
-        self._put = put
+        self._add = add
         self._heights = range(3, max((b.last for b in buffers), default=0).bit_length() + 3, 3)
-        self._whole: defaultdict[tuple[int, int], SlotSet] = defaultdict(empty)
-        self._partly: defaultdict[tuple[int, int], SlotSet] = defaultdict(empty)
+        self._full: defaultdict[tuple[int, int], SlotSet] = defaultdict(empty)
+        self._partial: defaultdict[tuple[int, int], SlotSet] = defaultdict(empty)
 
     def periods(self, lifetime: Lifetime) -> _Periods:
-        complete: list[tuple[int, int]] = []
+        cover: list[tuple[int, int]] = []
         low, high, height = lifetime.first, lifetime.last + 1, 0
         while low < high:
-            above, below = -(-low >> 3), high >> 3
-            if above >= below:
-                complete += [(height, k) for k in range(low, high)]
+            first_parent, last_parent = -(-low >> 3), high >> 3
+            if first_parent >= last_parent:
+                cover += [(height, k) for k in range(low, high)]
                 break
-            complete += [(height, k) for k in (*range(low, above << 3), *range(below << 3, high))]
-            low, high, height = above, below, height + 3
-        partial: list[tuple[int, int]] = []
+            cover += [(height, k) for k in (*range(low, first_parent << 3), *range(last_parent << 3, high))]
+            low, high, height = first_parent, last_parent, height + 3
+        overlapping: list[tuple[int, int]] = []
         for height in self._heights:
             low, high = lifetime.first >> height, lifetime.last >> height
             if low << height < lifetime.first or low == high:
-                partial.append((height, low))
+                overlapping.append((height, low))
             if low < high and (high + 1) << height > lifetime.last + 1:
-                partial.append((height, high))
-        return complete, partial
+                overlapping.append((height, high))
+        return cover, overlapping
 
-    def take(self, periods: _Periods, slot: Slot) -> None:
-        complete, partial = periods
-        for period in complete:
-            self._put(self._whole[period], slot)
+    def occupy(self, periods: _Periods, slot: Slot) -> None:
+        cover, overlapping = periods
+        for period in cover:
+            self._add(self._full[period], slot)
             if period[0]:
-                self._put(self._partly[period], slot)
-        for period in partial:
-            self._put(self._partly[period], slot)
+                self._add(self._partial[period], slot)
+        for period in overlapping:
+            self._add(self._partial[period], slot)
 
-    def taken(self, periods: _Periods) -> list[SlotSet]:
+    def occupied(self, periods: _Periods) -> list[SlotSet]:
         """Return the sets of slots that are occupied in any step of these periods."""
-        complete, partial = periods
-        # A single step has no parts.
-        sets = [(self._partly if period[0] else self._whole).get(period) for period in complete]
-        sets += [self._whole.get(period) for period in partial]
+        cover, overlapping = periods
+        # A period of a single step is never occupied in part.
+        sets = [(self._partial if period[0] else self._full).get(period) for period in cover]
+        sets += [self._full.get(period) for period in overlapping]
         return [slot_set for slot_set in sets if slot_set is not None]
 
 

@@ -55,7 +55,7 @@ class BufferizeHostPass(ModulePass):
     A dispatch result that is returned is written to the output argument; an output that is an input, a weight or a duplicate of
     another output is copied. A reshape is a view, and so is a contiguous slice; a concatenation along contiguous memory is a
     buffer into which kernels write the operands. Loops and branches become those of the host (`control_flow.py`). With dynamic
-    shapes, buffers are `host.buffer` ops with symbolic sizes. Requires functions of `dl.dispatch`, such views and
+    shapes, buffers are `host.buffer` ops with symbolic sizes. Requires functions that consist of `dl.dispatch`, views,
     concatenations, `dl.weight` and control flow; leaves buffers without arena offsets to `plan-arena`.
     """
 
@@ -131,7 +131,10 @@ def _replace_body(main: func.FuncOp, block: Block, sizes: Sequence[Sequence[Size
     main.add_region(Region(block))
     argument_attributes = zip((*inputs, *outputs), map(argument_size_attributes, sizes), strict=True)
     main.properties["arg_attrs"] = ArrayAttr(
-        [DictionaryAttr(dict(named.data) | dict(sizes_of_argument.data)) for named, sizes_of_argument in argument_attributes]
+        [
+            DictionaryAttr(dict(attributes.data) | dict(size_attributes.data))
+            for attributes, size_attributes in argument_attributes
+        ]
     )
     main.properties.pop("res_attrs", None)
     main.update_function_type()

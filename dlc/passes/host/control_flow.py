@@ -80,12 +80,12 @@ class Bufferizer:
         """Append the converted ops of a block, without its terminator."""
         for op in source.ops:
             if isinstance(op, ConcatOp):
-                self.claim_concat_windows(op)
+                self.assign_concat_windows(op)
         for op in source.ops:
             match op:
                 case WeightOp():
                     weight = host.WeightOp(op.symbol.string_value(), buffer_type(op.result))
-                    self.buffers[op.result] = self.value(weight, op, op.result)
+                    self.buffers[op.result] = self.append_value(weight, op, op.result)
                 case ReshapeOp() | ViewAsI32Op() | AddDependencyOp() | SliceOp():
                     self.buffers[op.result] = self.buffer_of(op.result, op)
                 case ConcatOp():
@@ -108,25 +108,25 @@ class Bufferizer:
                 case _:
                     pass
 
-    def claim_concat_windows(self, op: ConcatOp) -> None:
+    def assign_concat_windows(self, op: ConcatOp) -> None:
         """Make kernels write their results directly into the concatenation that reads them."""
         for value, offset in concat_operand_offsets(op):
             root, _ = source_of(value)
-            fits = (
+            can_write_directly = (
                 isinstance(root.owner, DispatchOp)
                 and root.owner.parent is op.parent
                 and element_count(root) == element_count(value)
             )
-            if fits and root not in self.destinations and root not in self.concat_targets:
+            if can_write_directly and root not in self.destinations and root not in self.concat_targets:
                 self.concat_targets[root] = op, offset
 
     def concatenate(self, op: ConcatOp) -> None:
         """Copy the operands of a concatenation that are not written directly into it."""
-        whole = self.concat_buffer(op, op)
+        result_buffer = self.concat_buffer(op, op)
         for value, offset in concat_operand_offsets(op):
             root, _ = source_of(value)
             if self.concat_targets.get(root) != (op, offset):
-                self.add(memref.CopyOp(self.buffer_of(value, op), self.view(whole, value, op, offset)), op)
+                self.add(memref.CopyOp(self.buffer_of(value, op), self.view(result_buffer, value, op, offset)), op)
 
     def concat_buffer(self, concat: ConcatOp, origin: Operation) -> SSAValue:
         """Return the buffer of a concatenation, created before its first operand is written."""
@@ -152,7 +152,7 @@ class Bufferizer:
                 self.add(host.FailOp(source.last_op.message.data, values), source.last_op)
             else:
                 pairs = zip(yielded_by(source), targets, strict=True)
-                copies = [(value, target) for value, target in pairs if not self.claim_destination(value, target, source)]
+                copies = [(value, target) for value, target in pairs if not self.assign_destination(value, target, source)]
                 self.convert(source)
                 self.copy(copies, op)
                 self.add(host.YieldOp([]), op)
@@ -181,12 +181,12 @@ class Bufferizer:
     def initial_buffers(self, op: LoopLikeOp, arguments: Sequence[SSAValue], next_values: Sequence[SSAValue]) -> list[SSAValue]:
         """Return the buffers of the initial states; states that are updated in place have copies."""
         initial_buffers: list[SSAValue] = []
-        for first, state, value in zip(arguments, op.block.args, next_values, strict=False):
-            buffer = self.buffers[first]
+        for argument, state, value in zip(arguments, op.block.args, next_values, strict=False):
+            buffer = self.buffers[argument]
             if is_updated_in_place(state, value):
-                own_buffer = self.new(state, op)
-                self.add(memref.CopyOp(buffer, own_buffer), op)
-                buffer = own_buffer
+                copy = self.allocate(state, op)
+                self.add(memref.CopyOp(buffer, copy), op)
+                buffer = copy
             initial_buffers.append(buffer)
         return initial_buffers
 
@@ -227,7 +227,7 @@ class Bufferizer:
             v: self.buffers[state] for v, state in zip(states, state_arguments, strict=True) if is_updated_in_place(state, v)
         }
         copies = [
-            (v, target) for v, target in zip(outputs, targets, strict=True) if not self.claim_destination(v, target, source)
+            (v, target) for v, target in zip(outputs, targets, strict=True) if not self.assign_destination(v, target, source)
         ]
         spare_allocations: list[SSAValue] = []
         next_values: list[tuple[SSAValue, SSAValue | None]] = []
@@ -244,10 +244,10 @@ class Bufferizer:
                 block.insert_arg(buffer_type(state), len(state_arguments) + len(spare_allocations) + k) for k in range(2)
             )
             self.sizes[spare] = shape_of(state)
-            spare_allocations += [self.new(state, op) for _ in range(2)]
-            written = self.claim_destination(value, spare, source)
-            next_values.append((value, None if written else spare))
-            copies += [] if written else [(value, spare)]
+            spare_allocations += [self.allocate(state, op) for _ in range(2)]
+            is_written_directly = self.assign_destination(value, spare, source)
+            next_values.append((value, None if is_written_directly else spare))
+            copies += [] if is_written_directly else [(value, spare)]
         spares = block.args[len(state_arguments) : len(state_arguments) + len(spare_allocations)]
         outer, self.block = self.block, block
         self.convert(source)
@@ -267,7 +267,7 @@ class Bufferizer:
         defining_block = root.owner if isinstance(root.owner, Block) else root.owner.parent
         return defining_block is not body
 
-    def claim_destination(self, value: SSAValue, target: SSAValue, body: Block) -> bool:
+    def assign_destination(self, value: SSAValue, target: SSAValue, body: Block) -> bool:
         """Make the op that defines a value in a body write it to `target`; return whether that is possible."""
         root, _ = source_of(value)
         is_in_body = isinstance(root.owner, Operation) and root.owner.parent is body
@@ -299,15 +299,15 @@ class Bufferizer:
             concat, offset = self.concat_targets[result]
             self.buffers[result] = self.view(self.concat_buffer(concat, origin), result, origin, offset)
         else:
-            self.buffers[result] = self.new(result, origin)
+            self.buffers[result] = self.allocate(result, origin)
         return self.buffers[result]
 
-    def new(self, like: SSAValue, origin: Operation) -> SSAValue:
+    def allocate(self, like: SSAValue, origin: Operation) -> SSAValue:
         """Allocate a buffer for a value."""
         t = buffer_type(like)
         if self.has_dynamic_shapes:
-            return self.value(host.BufferOp(shape_of(like), t), origin, like)
-        return self.value(memref.AllocOp.create(result_types=[t], properties=_static_alloc_properties()), origin, like)
+            return self.append_value(host.BufferOp(shape_of(like), t), origin, like)
+        return self.append_value(memref.AllocOp.create(result_types=[t], properties=_static_alloc_properties()), origin, like)
 
     def buffer_of(self, value: SSAValue, origin: Operation) -> SSAValue:
         """Return the buffer that holds a value, a view if it is part of a larger one."""
@@ -320,7 +320,7 @@ class Bufferizer:
         if buffer.type == t and self.sizes.get(buffer, shape_of(like)) == shape_of(like):
             return buffer
         if self.has_dynamic_shapes or cast("MemRefType[Attribute]", buffer.type).element_type != t.element_type:
-            return self.value(host.ViewOp(buffer, offset, shape_of(like), t), origin, like)
+            return self.append_value(host.ViewOp(buffer, offset, shape_of(like), t), origin, like)
         if isinstance(buffer.owner, memref.ReinterpretCastOp):
             # Offsets count from the start of the allocation.
             buffer, offset = buffer.owner.source, offset + buffer.owner.static_offsets.get_values()[0]
@@ -328,14 +328,14 @@ class Bufferizer:
         if offset:
             t = MemRefType(t.element_type, t.get_shape(), StridedLayoutAttr(strides, offset))
         op = memref.ReinterpretCastOp(buffer, [], [], [], [offset], t.get_shape(), strides, t)
-        return self.value(op, origin, like)
+        return self.append_value(op, origin, like)
 
     def add(self, op: Operation, origin: Operation) -> None:
         """Append `op` with the location of `origin`."""
         op.location = origin.location
         self.block.add_op(op)
 
-    def value(self, op: Operation, origin: Operation, like: SSAValue) -> SSAValue:
+    def append_value(self, op: Operation, origin: Operation, like: SSAValue) -> SSAValue:
         """Append `op` and return its result, named like another value."""
         self.add(op, origin)
         self.sizes[op.results[0]] = shape_of(like)

@@ -32,16 +32,16 @@ def evaluate_weight_expressions(module: ModuleOp, store: WeightStore) -> WeightS
     """
     block = entry_of(module).body.block
     weights = WeightExpressions()
-    constant = dict.fromkeys(op for op in block.ops if weights.holds(op))
+    constant = dict.fromkeys(op for op in block.ops if weights.contains_results_of(op))
     roots = [r for op in constant for r in op.results if any(use.operation not in constant for use in r.uses)]
-    computed = [r for r in roots if not isinstance(r.owner, WeightOp)]
+    computed_roots = [r for r in roots if not isinstance(r.owner, WeightOp)]
     # Collect all of them before the first is replaced, since expressions may overlap.
-    expressions: dict[SSAValue, Sequence[Operation]] = {root: _expression(root) for root in computed}
+    expressions: dict[SSAValue, Sequence[Operation]] = {root: _expression(root) for root in computed_roots}
     values = _evaluate_all(expressions, store)
     retained = {r.owner.symbol.string_value() for r in roots if isinstance(r.owner, WeightOp)}
     # New names must differ from all old ones, not only from those that stay: a directory may hold both.
     all_weights = store.subset(store)
-    for root in computed:
+    for root in computed_roots:
         name = all_weights.add(values[root], hint=_hint(expressions[root]))
         _replace(root, name)
         retained.add(name)
@@ -56,7 +56,7 @@ def _evaluate_all(expressions: Mapping[SSAValue, Sequence[Operation]], store: We
     """Evaluate expressions, given the ops that each depends on.
 
     An expression that is a large fraction of all weights is evaluated first and alone, to limit peak memory; medium ones in
-    parallel, since NumPy releases the GIL for large arrays, and they share little.
+    parallel, since NumPy releases the GIL for large arrays and they share few subexpressions.
     """
     sizes = {root: math.prod(tensor_of(root).get_shape()) for root in expressions}
     large_threshold = sum(sizes.values()) * _LARGE_WEIGHT_FRACTION
@@ -78,10 +78,10 @@ def _expression(root: SSAValue) -> Sequence[Operation]:
     order: dict[Operation, None] = {}
     pending = [(root.owner, False)]
     while pending:
-        op, operands_done = pending.pop()
+        op, are_operands_ordered = pending.pop()
         if not isinstance(op, Operation) or op in order:
             continue
-        if operands_done:
+        if are_operands_ordered:
             order[op] = None
         else:
             pending.append((op, True))

@@ -18,32 +18,32 @@ class OpOrder:
     def __init__(self, block: Block) -> None:
         # The first and last step of each op, including nested ops.
         self.span: dict[Operation, tuple[int, int]] = {}
-        self._number(block)
+        self._record_spans(block)
 
-    def _number(self, block: Block) -> None:
+    def _record_spans(self, block: Block) -> None:
         for op in block.ops:
             first = len(self.span)
             self.span[op] = first, first
             for region in op.regions:
-                self._number(region.block)
+                self._record_spans(region.block)
             self.span[op] = first, len(self.span) - 1
 
     def lifetime(self, buffer: Operation, value: SSAValue, ranges: Mapping[str, SizeRange]) -> Lifetime:
         """Return the lifetime of the buffer that an op creates, with a representative size if it is symbolic."""
         steps: list[int] = []
-        names: set[SSAValue] = {value}
+        known_aliases: set[SSAValue] = {value}
         pending: list[SSAValue] = [value]
         while pending:
             for use in pending.pop().uses:
-                aliases = set(_aliases(use.operation, use.index)) - names
-                names |= aliases
-                pending += aliases
-                steps += self._uses(use.operation, buffer.parent)
+                new_aliases = set(_aliases(use.operation, use.index)) - known_aliases
+                known_aliases |= new_aliases
+                pending += new_aliases
+                steps += self._access_steps(use.operation, buffer.parent)
         allocation_step = self.span[buffer][0]
         size = representative(buffer_bytes(value), ranges)
         return Lifetime(size, min(steps, default=allocation_step), max(steps, default=allocation_step))
 
-    def _uses(self, op: Operation, allocating_block: Block | None) -> tuple[int, ...]:
+    def _access_steps(self, op: Operation, allocating_block: Block | None) -> tuple[int, ...]:
         """Return the steps in which an op accesses a buffer; all steps of a loop that is nested in the allocating block."""
         if isinstance(op, memref.ReinterpretCastOp | host.ViewOp):
             return ()
@@ -57,21 +57,21 @@ class OpOrder:
 
 
 def _aliases(op: Operation, operand: int) -> list[SSAValue]:
-    """Return the other values that an operand's buffer is known by through this op."""
+    """Return the values that alias an operand's buffer because of this op."""
     match op:
         case memref.ReinterpretCastOp() | host.ViewOp():
             return [op.result]
         case host.LoopOp():
             # The results of a loop that runs at least once alias its yields, else its operands too.
-            runs = isinstance(op.trip_count, int) and op.trip_count > 0
-            return [op.blocks[0].args[operand], *(() if runs else op.results[operand : operand + 1])]
+            runs_at_least_once = isinstance(op.trip_count, int) and op.trip_count > 0
+            return [op.blocks[0].args[operand], *(() if runs_at_least_once else op.results[operand : operand + 1])]
         case host.WhileOp():
             return [op.blocks[0].args[operand - 1], op.results[operand - 1]] if operand else []
         case host.YieldOp():
             loop = op.parent_op()
-            first = isinstance(loop, host.WhileOp)
-            if not isinstance(loop, host.LoopOp | host.WhileOp) or operand < first:
+            num_conditions = isinstance(loop, host.WhileOp)
+            if not isinstance(loop, host.LoopOp | host.WhileOp) or operand < num_conditions:
                 return []
-            return [loop.blocks[0].args[operand - first], loop.results[operand - first]]
+            return [loop.blocks[0].args[operand - num_conditions], loop.results[operand - num_conditions]]
         case _:
             return []

@@ -25,23 +25,23 @@ class PlanArenaPass(ModulePass):
         host.launch @k(%a, %b)                        host.launch @k(%a, %b)
 
     Requires `bufferize-host`. A buffer is live from the first launch to the last one that has it or a view of it as an
-    argument. One from outside a loop that is used inside is live throughout the loop, including uses through block arguments
-    and results. Offsets are multiples of `alignment` bytes. A `host.buffer` of symbolic size gets a region instead, whose
-    address is computed at run time from the sizes of the call. With data-dependent sizes, regions of buffers whose sizes are
-    known earlier come first, so that they keep their addresses when the next size becomes known.
+    argument. A buffer that is allocated outside a loop and used inside is live throughout the loop, also if it is used
+    through block arguments and results. Offsets are multiples of `alignment` bytes. A `host.buffer` of symbolic size gets a
+    region instead, whose address is computed at run time from the sizes of the call. With data-dependent sizes, regions of
+    buffers whose sizes are bound earlier come first, so that they keep their addresses when the next size is bound.
     """
 
     name = "plan-arena"
     alignment: int = ALIGNMENT_BYTES
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        order, ranges, first = OpOrder(entry_of(op).body.block), size_ranges(op), 0
+        order, ranges, first_region = OpOrder(entry_of(op).body.block), size_ranges(op), 0
         dynamic_buffers = [o for o in order.span if isinstance(o, host.BufferOp)]
         for buffers in _group_by_last_size(order.span, dynamic_buffers):
             regions = assign_slots([order.lifetime(b, b.result, ranges) for b in buffers])
             for buffer, region in zip(buffers, regions, strict=True):
-                buffer.region = IntegerAttr(first + region, i64)
-            first += max(regions) + 1
+                buffer.region = IntegerAttr(first_region + region, i64)
+            first_region += max(regions) + 1
         buffers = [o for o in order.span if isinstance(o, memref.AllocOp)]
         lifetimes = [order.lifetime(buffer, buffer.memref, ranges) for buffer in buffers]
         for buffer, offset in zip(buffers, assign_offsets(lifetimes, self.alignment), strict=True):

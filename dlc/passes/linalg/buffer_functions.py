@@ -35,8 +35,8 @@ def copy_kernel_attributes(function: func.FuncOp, kernel: KernelOp) -> None:
     size_attributes = (REPRESENTATIVE, OUTPUT_ALIASES, ZEROS)
     function.attributes |= {name: kernel.attributes[name] for name in size_attributes if name in kernel.attributes}
     function.location = kernel.location
-    for number, argument in enumerate(size_arguments(function.body.block)):
-        argument.name_hint = symbol(number)
+    for k, argument in enumerate(size_arguments(function.body.block)):
+        argument.name_hint = symbol(k)
 
 
 def result_name(k: int, count: int) -> str:

@@ -12,12 +12,12 @@ from dlc.passes.linalg.linalg_builder import LinalgBuilder
 
 
 class DestinationTensor:
-    """A whole tensor that is written window by window: `value` is its latest state, created empty on first use."""
+    """A tensor that is written window by window: `value` is its latest SSA value, created empty on first use."""
 
     def __init__(self, sizes: Sequence[Size], element: Attribute, value: SSAValue | None = None) -> None:
         self.sizes = tuple(sizes)
         self.element = element
-        self.written = False
+        self.is_written = False
         self._value = value
 
     def value(self, builder: LinalgBuilder) -> SSAValue:
@@ -27,7 +27,7 @@ class DestinationTensor:
 
     def update(self, value: SSAValue) -> None:
         self._value = value
-        self.written = True
+        self.is_written = True
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Destination:
     steps: tuple[Size, ...]
 
     @staticmethod
-    def whole(root: DestinationTensor) -> Destination:
+    def full(root: DestinationTensor) -> Destination:
         return Destination(root, (0,) * len(root.sizes), root.sizes, (1,) * len(root.sizes))
 
     @property
-    def is_whole(self) -> bool:
+    def is_full(self) -> bool:
         return self.sizes == self.root.sizes
 
     def window(self, offsets: Sequence[Size], sizes: Sequence[Size], steps: Sequence[Size] | None = None) -> Destination:
@@ -57,7 +57,7 @@ class Destination:
         """Store the result of `compute` on the window's tensor, and return it."""
         base = self.root.value(builder)
         result = compute(builder.extract_slice(base, self.offsets, self.sizes, self.steps))
-        self.root.update(result if self.is_whole else builder.insert_slice(result, base, self.offsets, self.steps))
+        self.root.update(result if self.is_full else builder.insert_slice(result, base, self.offsets, self.steps))
         return result
 
     def read(self, builder: LinalgBuilder) -> SSAValue:

@@ -27,7 +27,7 @@ from dlc.ir import (
     tensor,
 )
 from dlc.passes.base import KernelPass
-from dlc.passes.linalg.linalg_builder import position, shape
+from dlc.passes.linalg.linalg_builder import emit_index_expression, shape
 from dlc.passes.linalg.source_reads import standalone_dims
 from dlc.passes.structured import INDEX_ARITHMETIC_OPS, ConstantPool, OpBuilder
 from dlc.passes.types import map_attribute, segments
@@ -105,8 +105,8 @@ def _clone_for_reader(producer: linalg.GenericOp, reader: linalg.GenericOp, map_
     """Clone a producer for a reader that reads it through this map."""
     copy = producer.clone()
     _block_of(reader).insert_op_before(copy, reader)
-    for k, (value, read) in enumerate(zip(reader.inputs, reader.indexing_maps, strict=False)):
-        if value is producer.results[0] and read.data == map_:
+    for k, (value, map_attr) in enumerate(zip(reader.inputs, reader.indexing_maps, strict=False)):
+        if value is producer.results[0] and map_attr.data == map_:
             reader.operands[k] = copy.results[0]
     return copy
 
@@ -212,7 +212,7 @@ def _emit_index(builder: OpBuilder, expression: AffineExpr) -> SSAValue:
         d: builder.op(linalg.IndexOp.create(properties={"dim": IntegerAttr(d, i64)}, result_types=[index]))
         for d in sorted(expression.used_dims())
     }
-    return position(builder.op, builder.constants, expression, iterators)
+    return emit_index_expression(builder.op, builder.constants, expression, iterators)
 
 
 def _block_of(op: Operation) -> Block:

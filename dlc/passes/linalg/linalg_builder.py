@@ -1,7 +1,7 @@
 """Builder of structured ops on tensors, in destination-passing style, with constants pooled at the start of the kernel.
 
 kernel = LinalgBuilder(builder)
-zero = kernel.fill(kernel.number(0.0, f32), kernel.empty((8, 32), f32))
+zero = kernel.fill(kernel.constant(0.0, f32), kernel.empty((8, 32), f32))
 sums = kernel.generic([(x, x_map), (w, w_map)], (zero, y_map), reductions, multiply_and_add, "sum")
 """
 
@@ -85,7 +85,7 @@ class KernelBody(Body):
         """Return the element of a read value at these indices."""
         if read.is_scalar:
             return read.source
-        source_indices = [position(self, self.constants, e, indices) for e in read.map.results]
+        source_indices = [emit_index_expression(self, self.constants, e, indices) for e in read.map.results]
         return scalar.extract(self, read.source, source_indices)
 
 
@@ -97,7 +97,7 @@ _INDEX_OPS: dict[AffineBinaryOpKind, Callable[[SSAValue, SSAValue], Operation]] 
 }
 
 
-def position(
+def emit_index_expression(
     append: Callable[[Operation], SSAValue],
     constants: ConstantPool,
     expression: AffineExpr,
@@ -110,7 +110,7 @@ def position(
         case AffineDimExpr(dim):
             return iterators[dim]
         case AffineBinaryOpExpr(kind, lhs, rhs):
-            a, b = (position(append, constants, e, iterators) for e in (lhs, rhs))
+            a, b = (emit_index_expression(append, constants, e, iterators) for e in (lhs, rhs))
             return append(_INDEX_OPS[kind](a, b))
         case _:
             raise ValueError(f"index expression {expression} is not supported")
@@ -122,11 +122,11 @@ class LinalgBuilder:
     def __init__(self, ops: OpBuilder) -> None:
         self.ops = ops
 
-    def at(self, location: LocationAttr) -> None:
+    def set_location(self, location: LocationAttr) -> None:
         """Set the location of new ops."""
         self.ops = self.ops.with_location(location)
 
-    def number(self, value: int | float, type_: Attribute) -> SSAValue:
+    def constant(self, value: int | float, type_: Attribute) -> SSAValue:
         """Return a constant, pooled at the start of the kernel."""
         return scalar.constant(KernelBody(Block(), self.ops, {}), value, type_)
 

@@ -88,8 +88,8 @@ class LowerKernelsToLinalgPass(ModulePass):
 
 
 def _lower(kernel: KernelOp) -> func.FuncOp:
-    procedure = library_kernel_of(kernel)
-    return _KernelLowering(kernel).run() if procedure is None else lower_library_kernel(kernel, procedure)
+    library_kernel = library_kernel_of(kernel)
+    return _KernelLowering(kernel).run() if library_kernel is None else lower_library_kernel(kernel, library_kernel)
 
 
 def _decompose(op: DlOp) -> Sequence[SSAValue] | None:
@@ -122,50 +122,48 @@ class _KernelLowering:
         self.choose_destinations()
         for op in self.kernel.body.block.ops:
             if isinstance(op, DlOp):
-                self.builder.at(op.location)
+                self.builder.set_location(op.location)
                 self.lower(op)
-        self.builder.at(self.kernel.location)
+        self.builder.set_location(self.kernel.location)
         for value, root in zip(self.kernel.yielded, self.outputs, strict=True):
-            if not root.written:
+            if not root.is_written:
                 read = self.read(value)
-                Destination.whole(root).write(
-                    self.builder, lambda target, read=read: lowerings.copy(self.builder, read, target)
-                )
+                Destination.full(root).write(self.builder, lambda target, read=read: lowerings.copy(self.builder, read, target))
         self.builder.ops.insert(func.ReturnOp(*(root.value(self.builder) for root in self.outputs)))
         return self.function
 
-    # Where results are written
+    # Destinations of results
 
     def choose_destinations(self) -> None:
         """Assign results to outputs, and operands of pads and concatenations to their windows."""
         for value, root in zip(self.kernel.yielded, self.outputs, strict=True):
-            self.claim(value, Destination.whole(root))
+            self.assign_destination(value, Destination.full(root))
         for op in reversed(list(self.kernel.body.block.ops)):
             if not isinstance(op, PadOp | ConcatOp) or not _is_assembled(op):
                 continue
             result_shape = shape_of(op.result)
             element = storage_type(element_type_of(op.result))
-            target = self.destinations.setdefault(op.result, Destination.whole(DestinationTensor(result_shape, element)))
+            target = self.destinations.setdefault(op.result, Destination.full(DestinationTensor(result_shape, element)))
             for value, offsets in _assembled_operands(op):
                 if len(list(value.uses)) == 1:
-                    self.claim(value, target.window(offsets, shape_of(value)))
+                    self.assign_destination(value, target.window(offsets, shape_of(value)))
 
-    def claim(self, value: SSAValue, destination: Destination) -> None:
+    def assign_destination(self, value: SSAValue, destination: Destination) -> None:
         if isinstance(value.owner, _COMPUTED_OPS):
             self.destinations.setdefault(value, destination)
 
     def store(self, value: SSAValue) -> lowerings.Store:
         """Return the function that stores a result in its destination."""
 
-        def into(compute: Callable[[SSAValue], SSAValue]) -> SSAValue:
+        def write_result(compute: Callable[[SSAValue], SSAValue]) -> SSAValue:
             destination = self.destinations.get(value)
             if destination is None:
                 return compute(self.builder.empty(*_shape_and_element(value)))
             return destination.write(self.builder, compute)
 
-        return into
+        return write_result
 
-    # How operands are read
+    # Reads of operands
 
     def read(self, value: SSAValue) -> SourceRead:
         return self.reads[value]
@@ -186,12 +184,12 @@ class _KernelLowering:
             return read
         if read.is_scalar:
             return SourceRead(read.source, AffineMap(len(to), 0, ()))
-        units = reshape_map(sizes, to, units_only=True)
-        split = reshape_map(sizes, to, units_only=False)
-        if units is not None:
-            return read.through(units)
-        if split is not None and not read.is_tensor:
-            return read.through(split)
+        unit_axes_map = reshape_map(sizes, to, units_only=True)
+        split_map = reshape_map(sizes, to, units_only=False)
+        if unit_axes_map is not None:
+            return read.through(unit_axes_map)
+        if split_map is not None and not read.is_tensor:
+            return read.through(split_map)
         return SourceRead.of(self.builder.reshape(self.materialize(value), to, reshape_groups(sizes, to)))
 
     # Ops
@@ -218,9 +216,9 @@ class _KernelLowering:
             case Contraction():
                 self.reads[result] = self.contraction(op)
             case GatherLike():
-                self.reads[result] = SourceRead.of(lowerings.gathering(self.builder, op, self, self.store(result)))
+                self.reads[result] = SourceRead.of(lowerings.gather(self.builder, op, self, self.store(result)))
             case ScatterLike():
-                rows = lowerings.scattering(self.builder, op, self, self.store(result), in_place=result in self.in_place)
+                rows = lowerings.scatter(self.builder, op, self, self.store(result), in_place=result in self.in_place)
                 self.reads[result] = SourceRead.of(rows)
             case _:
                 raise UnsupportedError(
@@ -231,10 +229,10 @@ class _KernelLowering:
         value = splat(op.result)
         if value is None:
             raise UnsupportedError(
-                f"dl.constant in kernel @{self.kernel.symbol} is no splat; kernels hold scalar constants; make it an argument"
+                f"dl.constant in kernel @{self.kernel.symbol} is not a splat; make it an argument of the kernel"
             )
         element = element_type_of(op.result)
-        scalar_value = self.builder.number(storage_value(value, element), storage_type(element))
+        scalar_value = self.builder.constant(storage_value(value, element), storage_type(element))
         return SourceRead(scalar_value, AffineMap(rank_of(op.result), 0, ()))
 
     def slice(self, op: SliceOp) -> SourceRead:
@@ -269,9 +267,9 @@ class _KernelLowering:
             if self.destinations.get(value) != window:
                 self.copy_to(window, self.read(value))
         if isinstance(op, PadOp):
-            border = self.read(op.value)
-            for box in padding_windows(target.sizes, ints(op.low), ints(op.high)):
-                self.copy_to(target.window(*box), border.through(AffineMap(len(target.sizes), 0, ())))
+            padding_value = self.read(op.value)
+            for slice_parameters in padding_windows(target.sizes, ints(op.low), ints(op.high)):
+                self.copy_to(target.window(*slice_parameters), padding_value.through(AffineMap(len(target.sizes), 0, ())))
         return target.read(self.builder)
 
     def copy_to(self, destination: Destination, read: SourceRead) -> None:
@@ -321,7 +319,7 @@ def _assembled_operands(op: PadOp | ConcatOp) -> list[tuple[SSAValue, tuple[Size
         return [(op.x, ints(op.low))]
     operands: list[tuple[SSAValue, tuple[Size, ...]]] = []
     start: Size = 0
-    axis, rank = op.joined_axis, rank_of(op.result)
+    axis, rank = op.concat_axis, rank_of(op.result)
     for value in op.values:
         operands.append((value, tuple(start if a == axis else 0 for a in range(rank))))
         start = start + shape_of(value)[axis]

@@ -23,7 +23,7 @@ from dlc.dims import Size
 from dlc.ir import AffineExpr, AffineMap, Attribute, IntegerAttr, SSAValue, arith, i64, index, linalg, tensor
 from dlc.passes.linalg.linalg_builder import LinalgBuilder, ScalarCode, TensorAccess, dense_tensor_type, element, shape
 from dlc.passes.linalg.source_reads import SourceRead, standalone_dims
-from dlc.passes.structured import DOT, MATRIX
+from dlc.passes.structured import CONSTANT_MATRIX, PACKED_DOT
 
 # Stores the result of a function of the destination tensor, and returns that result.
 Store = Callable[[Callable[[SSAValue], SSAValue]], SSAValue]
@@ -68,10 +68,10 @@ def elementwise(builder: LinalgBuilder, op: Elementwise, operands: OperandReads,
 def copy(builder: LinalgBuilder, value: SourceRead, target: SSAValue, name: str = "copy") -> SSAValue:
     """Copy `value` to `target`."""
 
-    def same(_: Body, x: SSAValue) -> SSAValue:
+    def identity(_: Body, x: SSAValue) -> SSAValue:
         return x
 
-    return map_elements(builder, [value], target, same, name)
+    return map_elements(builder, [value], target, identity, name)
 
 
 def _accumulate(
@@ -88,15 +88,15 @@ def _accumulate(
     """Reduce elements with an accumulator that starts with `identity`; f16 and bf16 accumulate in f32."""
     stored = storage_type(element_type)
     accumulator_type = scalar.wide_float(stored)
-    start = builder.number(identity, accumulator_type)
+    start = builder.constant(identity, accumulator_type)
 
-    def into(target: SSAValue) -> SSAValue:
+    def accumulate_into(target: SSAValue) -> SSAValue:
         filled = builder.fill(start, target)
         return builder.generic(inputs, (filled, structure.maps[-1]), structure.reductions, code, name, attributes=attributes)
 
     if accumulator_type == stored:
-        return store(into)
-    total = SourceRead.of(into(builder.empty(structure.views[-1], accumulator_type)))
+        return store(accumulate_into)
+    total = SourceRead.of(accumulate_into(builder.empty(structure.views[-1], accumulator_type)))
 
     def narrow(body: Body, x: SSAValue) -> SSAValue:
         return scalar.convert(body, x, accumulator_type, stored)
@@ -118,37 +118,43 @@ def _inputs(builder: LinalgBuilder, reads: Sequence[SourceRead], structure: Stru
     windows, since tiles store their copies, and windows reach beyond a tile.
     """
     reduced = [i for i, r in enumerate(structure.reductions) if r]
-    along = AffineMap(len(structure.extents), 0, tuple(AffineExpr.dimension(i) for i in reduced))
+    reduced_map = AffineMap(len(structure.extents), 0, tuple(AffineExpr.dimension(i) for i in reduced))
 
     def access(read: SourceRead, map_: AffineMap) -> TensorAccess:
         if not read.is_scalar:
             return read.source, read.map.compose(map_)
-        return builder.fill(read.source, builder.empty([structure.extents[i] for i in reduced], element(read.source))), along
+        return builder.fill(
+            read.source, builder.empty([structure.extents[i] for i in reduced], element(read.source))
+        ), reduced_map
 
     *maps, result = structure.maps
     inputs = [access(read, map_) for read, map_ in zip(reads, maps, strict=True)]
     for k in sorted(range(len(maps)), key=lambda k: len(standalone_dims([maps[k]])) < len(maps[k].results)):
-        hidden = standalone_dims(structure.maps) - standalone_dims([result, *(m for _, m in inputs)])
-        if hidden & standalone_dims([maps[k]]):
+        undetermined = standalone_dims(structure.maps) - standalone_dims([result, *(m for _, m in inputs)])
+        if undetermined & standalone_dims([maps[k]]):
             inputs[k] = copy(builder, reads[k], builder.empty(structure.views[k], element(reads[k].source))), maps[k]
     return inputs
 
 
 def reduction(builder: LinalgBuilder, op: Reduction, operands: OperandReads, store: Store) -> SSAValue:
     (x,) = op.operands
-    sizes, kept_axes = shape_of(x), [a for a in range(rank_of(x)) if a not in op.reduction_axes]
+    sizes, remaining_axes = shape_of(x), [a for a in range(rank_of(x)) if a not in op.reduction_axes]
     # Iterators: the kept axes, then the reduced ones.
-    order = [*kept_axes, *op.reduction_axes]
+    order = [*remaining_axes, *op.reduction_axes]
     iterators = {axis: AffineExpr.dimension(i) for i, axis in enumerate(order)}
     zero = AffineExpr.constant(0)
-    result = [iterators.get(a, zero) if a in kept_axes else zero for a in range(len(sizes)) if a in kept_axes or op.keeps_axes]
+    result = [
+        iterators.get(a, zero) if a in remaining_axes else zero
+        for a in range(len(sizes))
+        if a in remaining_axes or op.keeps_axes
+    ]
     structure = Structure(
         maps=(
             AffineMap(len(sizes), 0, tuple(iterators[a] for a in range(len(sizes)))),
             AffineMap(len(sizes), 0, tuple(result)),
         ),
         extents=tuple(sizes[a] for a in order),
-        reductions=tuple(a not in kept_axes for a in order),
+        reductions=tuple(a not in remaining_axes for a in order),
         views=(sizes, shape_of(op.results[0])),
     )
     return _lower_reduction(builder, op, structure, operands, store)
@@ -188,13 +194,13 @@ def contraction(
         return op.accumulate(body, accumulator, *factors)
 
     element_type = element_type_of(op.results[0])
-    attributes: dict[str, Attribute] = {} if op.constant_matrix is None else {MATRIX: op.constant_matrix}
+    attributes: dict[str, Attribute] = {} if op.constant_matrix is None else {CONSTANT_MATRIX: op.constant_matrix}
     if op.packed_dot_name is not None:
-        attributes[DOT] = op.packed_dot_name
+        attributes[PACKED_DOT] = op.packed_dot_name
     return _accumulate(builder, inputs, structure, 0, code, element_type, short_name(op.name), store, attributes)
 
 
-def gathering(builder: LinalgBuilder, op: GatherLike, operands: OperandReads, store: Store) -> SSAValue:
+def gather(builder: LinalgBuilder, op: GatherLike, operands: OperandReads, store: Store) -> SSAValue:
     sources: dict[SSAValue, SourceRead] = {}
     stand_ins: list[SSAValue] = []
     for value in op.operands:
@@ -220,7 +226,7 @@ def gathering(builder: LinalgBuilder, op: GatherLike, operands: OperandReads, st
     return store(lambda target: builder.generic([], (target, identity), (False,) * rank, code, name, sources))
 
 
-def scattering(
+def scatter(
     builder: LinalgBuilder, op: ScatterLike, operands: OperandReads, store: Store, *, in_place: bool = False
 ) -> SSAValue:
     """Lower a scatter: the result starts as `x`, and update [i…, s…] applies to row r if its index is r:
@@ -237,8 +243,8 @@ def scattering(
     target_map = AffineMap(rank, 0, (d[0], *d[index_rank + 1 :]))
 
     def accesses() -> list[TensorAccess]:
-        read = ((indices, d[1 : index_rank + 1]), (updates, d[1:]))
-        return [(r.source, r.map.compose(AffineMap(rank, 0, tuple(at)))) for r, at in read if not r.is_scalar]
+        operand_dims = ((indices, d[1 : index_rank + 1]), (updates, d[1:]))
+        return [(r.source, r.map.compose(AffineMap(rank, 0, tuple(dims)))) for r, dims in operand_dims if not r.is_scalar]
 
     if not standalone_dims(m for _, m in accesses()) >= set(range(1, index_rank + 1)):
         # Neither operand has the extents of the index axes.
@@ -251,15 +257,15 @@ def scattering(
         combined = op.combine(body, element, update)
         if in_bounds is not None:
             combined = scalar.select(body, in_bounds, combined, element)
-        here = body(linalg.IndexOp.create(properties={"dim": IntegerAttr(0, i64)}, result_types=[index]))
-        return scalar.select(body, body(arith.CmpiOp(here, row, "eq")), combined, element)
+        current_row = body(linalg.IndexOp.create(properties={"dim": IntegerAttr(0, i64)}, result_types=[index]))
+        return scalar.select(body, body(arith.CmpiOp(current_row, row, "eq")), combined, element)
 
-    def into(target: SSAValue) -> SSAValue:
+    def scatter_into(target: SSAValue) -> SSAValue:
         start = target if in_place else builder.fill(x.source, target) if x.is_scalar else copy(builder, x, target)
         reductions = (False, *(True for _ in range(index_rank)), *(False for _ in range(result_rank - 1)))
         return builder.generic(accesses(), (start, target_map), reductions, code, short_name(op.name))
 
-    return store(into)
+    return store(scatter_into)
 
 
 def short_name(op_name: str) -> str:

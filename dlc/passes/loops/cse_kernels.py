@@ -39,8 +39,8 @@ def is_pure(op: Operation) -> bool:
 
 
 @cache
-def _is_pure(kind: type[Operation]) -> bool:
-    return kind.name.partition(".")[0] in _PURE_DIALECTS or issubclass(kind, _VECTOR_PURE + _VIEWS)
+def _is_pure(op_class: type[Operation]) -> bool:
+    return op_class.name.partition(".")[0] in _PURE_DIALECTS or issubclass(op_class, _VECTOR_PURE + _VIEWS)
 
 
 def _merge(block: Block, outer: dict[Key, Operation]) -> None:

@@ -49,8 +49,9 @@ class ExpandMathPass(KernelPass):
 
     The only ops of `math` that remain are fma, sqrt, absf, copysign and the roundings. f16 and bf16 are computed in f32 and
     rounded once; with `precise`, f32 is computed in f64, with an error of hardly more than half an ulp. Constants are pooled at
-    the start of the kernel. Vectors stay whole; only elements that need a slow path take it, one at a time. Attributes of an op
-    (`math.exp %x {at_most_zero}`) select a shorter formula. Without `fused`, fma rounds twice, which some formulas must know.
+    the start of the kernel. Vectors are not split; only elements that need a slow path take it, one at a time. Attributes of an
+    op (`math.exp %x {at_most_zero}`) select a shorter formula. Without `fused`, fma rounds twice, which some formulas take into
+    account.
     """
 
     name = "expand-math"
@@ -74,8 +75,8 @@ def expand_function(op: Operation, builder: FormulaBuilder, *, precise: bool = F
     """Expand a function of `math`; with `precise`, f32 is computed by the formula for f64."""
     t = op.results[0].type
     element = element_of(t)
-    in_f64 = element == f64 or isinstance(op, _F64_ONLY_OPS) or (precise and element == f32)
-    computed_type = shaped_like(t, f64 if in_f64 else f32)
+    computes_in_f64 = element == f64 or isinstance(op, _F64_ONLY_OPS) or (precise and element == f32)
+    computed_type = shaped_like(t, f64 if computes_in_f64 else f32)
     needs_conversion = computed_type != t
     operands: list[Float] = []
     for value in op.operands:

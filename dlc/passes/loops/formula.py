@@ -56,8 +56,8 @@ class FloatFormat:
     width: int
     mantissa: int
     bias: int
-    # The least normal number.
-    least_normal: float
+    # The smallest positive normal value.
+    min_normal: float
 
     @property
     def rounder(self) -> float:
@@ -68,10 +68,10 @@ class FloatFormat:
     def rounder_bits(self) -> int:
         return self.bits_of(self.rounder)
 
-    def bits_of(self, number: float) -> int:
+    def bits_of(self, value: float) -> int:
         """Return the bits of a float, as a signed integer."""
-        single = self.width == 32
-        return struct.unpack("<i" if single else "<q", struct.pack("<f" if single else "<d", number))[0]
+        is_f32 = self.width == 32
+        return struct.unpack("<i" if is_f32 else "<q", struct.pack("<f" if is_f32 else "<d", value))[0]
 
 
 def element_of(t: Attribute) -> Attribute:
@@ -91,12 +91,12 @@ def format_of(t: Attribute) -> FloatFormat:
 
 
 class FormulaConstants:
-    """The constants of one kernel, each once, at the start of its block."""
+    """A pool of the constants of one kernel, at the start of its block."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
-        self.first = block.first_op
-        self.known: dict[tuple[Attribute, int | bytes], SSAValue] = {}
+        self._first_op = block.first_op
+        self._values: dict[tuple[Attribute, int | bytes], SSAValue] = {}
 
     @property
     def function(self) -> func.FuncOp:
@@ -105,25 +105,25 @@ class FormulaConstants:
         assert isinstance(kernel, func.FuncOp)
         return kernel
 
-    def get(self, number: Number, t: Attribute) -> SSAValue:
-        """Return the constant `number`, splat to `t`."""
-        key = (t, number if isinstance(number, int) else struct.pack("<d", number))
-        if key not in self.known:
-            op = arith.ConstantOp.create(properties={"value": self._attribute(number, t)}, result_types=[t])
-            if self.first is None:
+    def get(self, value: Number, t: Attribute) -> SSAValue:
+        """Return the constant `value`, splat to `t`."""
+        key = (t, value if isinstance(value, int) else struct.pack("<d", value))
+        if key not in self._values:
+            op = arith.ConstantOp.create(properties={"value": self._attribute(value, t)}, result_types=[t])
+            if self._first_op is None:
                 self.block.add_op(op)
             else:
-                self.block.insert_op_before(op, self.first)
-            self.known[key] = op.result
-        return self.known[key]
+                self.block.insert_op_before(op, self._first_op)
+            self._values[key] = op.result
+        return self._values[key]
 
     @staticmethod
-    def _attribute(number: Number, t: Attribute) -> Attribute:
+    def _attribute(value: Number, t: Attribute) -> Attribute:
         if isinstance(t, VectorType):
             if t.element_type == f32:
-                number = struct.unpack("<f", struct.pack("<f", number))[0]
-            return DenseIntOrFPElementsAttr.from_list(cast(Any, t), [number])
-        return FloatAttr(number, cast(Any, t)) if isinstance(number, float) else IntegerAttr(number, cast(Any, t))
+                value = struct.unpack("<f", struct.pack("<f", value))[0]
+            return DenseIntOrFPElementsAttr.from_list(cast(Any, t), [value])
+        return FloatAttr(value, cast(Any, t)) if isinstance(value, float) else IntegerAttr(value, cast(Any, t))
 
 
 class FormulaBuilder:
@@ -183,8 +183,8 @@ class Bits:
     format: FloatFormat
     value: SSAValue
 
-    def constant(self, number: int) -> Bits:
-        return Bits(self.builder, self.format, self.builder.constants.get(number, self.format.bits_type))
+    def constant(self, value: int) -> Bits:
+        return Bits(self.builder, self.format, self.builder.constants.get(value, self.format.bits_type))
 
     def _with(self, op: type[Operation], other: Bits | int, properties: dict[str, Any] | None = None) -> Bits:
         right = self.constant(other) if isinstance(other, int) else other
@@ -272,8 +272,8 @@ class Float:
     format: FloatFormat
     value: SSAValue
 
-    def constant(self, number: Number) -> Float:
-        return Float(self.builder, self.format, self.builder.constants.get(float(number), self.format.float_type))
+    def constant(self, value: Number) -> Float:
+        return Float(self.builder, self.format, self.builder.constants.get(float(value), self.format.float_type))
 
     def lift(self, other: Float | Number) -> Float:
         return other if isinstance(other, Float) else self.constant(other)
@@ -388,7 +388,7 @@ def select(condition: Bool, a: Float, b: Float | Number) -> Float:
 
 def polynomial(x: Float, coefficients: Sequence[float]) -> Float:
     """Evaluate Σ coefficients[k]·xᵏ by Horner's scheme."""
-    *rest, total = (x.constant(c) for c in coefficients)
-    for c in reversed(rest):
+    *other_terms, total = (x.constant(c) for c in coefficients)
+    for c in reversed(other_terms):
         total = fma(total, x, c)
     return total

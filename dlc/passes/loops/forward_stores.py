@@ -85,7 +85,7 @@ def _forward(block: Block, stored_values: dict[Key, _StoredValue]) -> None:
                 op.detach()
                 op.erase()
             else:
-                _keep_stores(stored_values, _root(load[0]))
+                _mark_stores_as_read(stored_values, _root(load[0]))
         elif store is not None:
             key, value = store
             overwritten = stored_values.get(key)
@@ -110,13 +110,13 @@ def _forward(block: Block, stored_values: dict[Key, _StoredValue]) -> None:
             arguments = op.regions[0].block.args[-len(carried) :] if carried else ()
             for region in op.regions:
                 for inner in region.blocks:
-                    known_in_body = {k: _StoredValue(v.value, None) for k, v in surviving.items()}
-                    known_in_body |= {k: _StoredValue(a, None) for k, a in zip(carried, arguments, strict=True)}
-                    _forward(inner, known_in_body)
+                    values_in_body = {k: _StoredValue(v.value, None) for k, v in surviving.items()}
+                    values_in_body |= {k: _StoredValue(a, None) for k, a in zip(carried, arguments, strict=True)}
+                    _forward(inner, values_in_body)
                     if carried:
-                        _yield_carried(inner, [known_in_body[k].value for k in carried])
+                        _yield_carried(inner, [values_in_body[k].value for k in carried])
             for root in {_root(k[0]) for k in _loads_within(op)}:
-                _keep_stores(surviving, root)
+                _mark_stores_as_read(surviving, root)
             results = op.results[len(op.results) - len(carried) :]
             stores = _stores_after(op, list(carried), results)
             stored_values.clear()
@@ -140,13 +140,13 @@ def _is_carried(loop: scf.ForOp, key: Key) -> bool:
         return False
     for op in loop.walk():
         store = _store_key(op)
-        touched = _load_key(op) if store is None else store[0]
-        if touched is None or _root(touched[0]) is not root:
+        accessed = _load_key(op) if store is None else store[0]
+        if accessed is None or _root(accessed[0]) is not root:
             continue
         parent = op.parent_op()
         while parent is not loop and isinstance(parent, scf.ForOp):
             parent = parent.parent_op()
-        if touched != key or parent is not loop:
+        if accessed != key or parent is not loop:
             return False
     return True
 
@@ -158,22 +158,22 @@ def _add_iter_args(loop: scf.ForOp, carried: dict[Key, _StoredValue]) -> scf.For
     for value in values:
         body.block.insert_arg(value.type, len(body.block.args)).name_hint = value.name_hint
     types = [*(r.type for r in loop.results), *(v.type for v in values)]
-    new = scf.ForOp.create(
+    new_loop = scf.ForOp.create(
         operands=[*loop.operands, *values],
         result_types=types,
         properties=loop.properties,
         attributes=loop.attributes,
         regions=[body],
     )
-    new.location = loop.location
+    new_loop.location = loop.location
     block = loop.parent
     assert block is not None
-    block.insert_op_before(new, loop)
-    for old, result in zip(loop.results, new.results, strict=False):
+    block.insert_op_before(new_loop, loop)
+    for old, result in zip(loop.results, new_loop.results, strict=False):
         old.replace_all_uses_with(result)
     loop.detach()
     loop.erase()
-    return new
+    return new_loop
 
 
 def _yield_carried(body: Block, values: Sequence[SSAValue]) -> None:
@@ -201,8 +201,8 @@ def _stores_after(loop: Operation, keys: Sequence[Key], results: Sequence[SSAVal
     return final_stores
 
 
-def _keep_stores(stored_values: dict[Key, _StoredValue], root: SSAValue) -> None:
-    """Mark stores to a buffer as read, so that they stay."""
+def _mark_stores_as_read(stored_values: dict[Key, _StoredValue], root: SSAValue) -> None:
+    """Mark stores to a buffer as read, so that they are not erased."""
     for key, entry in stored_values.items():
         if entry.store is not None and _root(key[0]) is root:
             stored_values[key] = _StoredValue(entry.value, None)

@@ -70,7 +70,7 @@ class PrefetchPanelsPass(TargetPass, KernelPass):
                         _prefetch(op, read, axis, settings, constants)
                 for read in _accumulator_reads(op):
                     if not _fits_nearest_cache(read.source, cache_bytes):
-                        _prefetch_sums(op, read, settings, constants)
+                        _prefetch_accumulators(op, read, settings, constants)
                 for tile in list(_epilogue_tiles(op, costs.block_elements)):
                     _prefetch_tile(op, tile, settings, constants)
 
@@ -111,7 +111,7 @@ def _panel_reads(loop: scf.ForOp) -> Iterator[tuple[vector.TransferReadOp, int]]
         axes = [d for d, i in enumerate(op.indices) if i is induction]
         if lanes != AffineDimExpr(last) or strides[last] != 1 or len(axes) != 1 or axes[0] == last:
             continue
-        # Only adjacent rows: with a larger stride each row would be on a page of its own.
+        # Only adjacent rows: with a larger stride each row would be on a separate page.
         row = strides[axes[0]]
         if isinstance(row, int) and row <= 2 * memref_of(op.source).get_shape()[last]:
             yield op, axes[0]
@@ -136,7 +136,7 @@ def _prefetch(
 
 
 def _accumulator_reads(loop: scf.ForOp) -> Iterator[vector.TransferReadOp]:
-    """Yield the reads of accumulator tiles that a loop continues, where the surrounding loop takes the tiles below next."""
+    """Yield the reads of initial accumulator tiles, if the surrounding loop advances down the rows by one tile."""
     outer_loop = loop.parent_op()
     for value in loop.iter_args:
         read = value.owner
@@ -151,7 +151,9 @@ def _accumulator_reads(loop: scf.ForOp) -> Iterator[vector.TransferReadOp]:
             yield read
 
 
-def _prefetch_sums(loop: scf.ForOp, read: vector.TransferReadOp, settings: PrefetchCosts, constants: ConstantPool) -> None:
+def _prefetch_accumulators(
+    loop: scf.ForOp, read: vector.TransferReadOp, settings: PrefetchCosts, constants: ConstantPool
+) -> None:
     """Prefetch the next accumulator tile while this one is computed; each row starts in a cache line and may end in another."""
     assert loop.parent is not None
     builder = OpBuilder(constants, loop.parent, read.location, anchor=loop)
@@ -163,9 +165,9 @@ def _prefetch_sums(loop: scf.ForOp, read: vector.TransferReadOp, settings: Prefe
             builder.insert(PrefetchOp.create(operands=[read.source, *indices], properties=L1_READ_HINTS))
 
 
-def _epilogue_tiles(loop: scf.ForOp, near_elements: int) -> Iterator[memref.SubviewOp]:
+def _epilogue_tiles(loop: scf.ForOp, min_result_elements: int) -> Iterator[memref.SubviewOp]:
     """Yield tiles accessed after the loop: of arguments that are read, and of results that fill the second-level cache."""
-    later_ops = list(_after(loop))
+    later_ops = list(_following_ops(loop))
     for op in later_ops:
         tile = op.source.owner if isinstance(op, vector.TransferReadOp | vector.TransferWriteOp) else None
         if not isinstance(tile, memref.SubviewOp) or any(value.owner in later_ops for value in tile.operands):
@@ -175,20 +177,20 @@ def _epilogue_tiles(loop: scf.ForOp, near_elements: int) -> Iterator[memref.Subv
         if DYNAMIC_INDEX in (*shape, *buffer_shape) or not shape or strides_of(tile.result)[-1] != 1:
             continue
         if isinstance(op, vector.TransferReadOp):
-            # A single row is shared by the tiles below each other, so it is cached already.
+            # Tiles in the same columns share a single row, so it is cached already.
             should_prefetch = isinstance(root, BlockArgument) and len(shape) > 1
         else:
             # A tile that was read as the initial accumulator is cached already.
             is_initial_accumulator = any(isinstance(use.operation, vector.TransferReadOp) for use in tile.result.uses)
-            should_prefetch = not is_initial_accumulator and prod(buffer_shape) >= near_elements
+            should_prefetch = not is_initial_accumulator and prod(buffer_shape) >= min_result_elements
         if should_prefetch:
             yield tile
 
 
-def _after(op: Operation) -> Iterator[Operation]:
-    while (later_ops := op.next_op) is not None:
-        yield later_ops
-        op = later_ops
+def _following_ops(op: Operation) -> Iterator[Operation]:
+    while (next_op := op.next_op) is not None:
+        yield next_op
+        op = next_op
 
 
 def _root(buffer: SSAValue) -> SSAValue:
@@ -203,7 +205,7 @@ def _prefetch_tile(loop: scf.ForOp, tile: memref.SubviewOp, settings: PrefetchCo
     Prefetching all of them before the first step would delay the panel rows, which come from a cache as well.
     """
     assert loop.parent is not None
-    if tile in _after(loop):
+    if tile in _following_ops(loop):
         tile.detach()
         loop.parent.insert_op_before(tile, loop)
     *rows, columns = memref_of(tile.result).get_shape()
@@ -220,10 +222,10 @@ def _prefetch_tile(loop: scf.ForOp, tile: memref.SubviewOp, settings: PrefetchCo
     assert first is not None
     builder = OpBuilder(constants, loop.body.block, tile.location, anchor=first)
     line = builder.floordiv(builder.subtract(loop.body.block.args[0], low), stride * steps_per_line)
-    at: list[Index] = [builder.multiply(builder.remainder(line, lines_per_row), step)]
+    line_indices: list[Index] = [builder.multiply(builder.remainder(line, lines_per_row), step)]
     line = builder.floordiv(line, lines_per_row)
     for size in reversed(rows[1:]):
-        at.insert(0, builder.remainder(line, size))
+        line_indices.insert(0, builder.remainder(line, size))
         line = builder.floordiv(line, size)
-    at = [line, *at] if rows else at
-    builder.insert(PrefetchOp.create(operands=[tile.result, *map(builder.value, at)], properties=L1_READ_HINTS))
+    line_indices = [line, *line_indices] if rows else line_indices
+    builder.insert(PrefetchOp.create(operands=[tile.result, *map(builder.value, line_indices)], properties=L1_READ_HINTS))

@@ -41,20 +41,20 @@ Values = TypeVar("Values", bound="tuple[Bits | Float, ...]")
 def apply_slow_path_per_element(
     condition: Callable[..., Bool], slow_path: Callable[..., Values], operands: Sequence[Bits | Float], fast_values: Values
 ) -> Values:
-    """Return `slow_path(*operands)` for elements whose condition holds, one at a time; `fast_values` for the others."""
-    holds = condition(*operands)
-    builder = holds.builder
-    if isinstance(holds.value.type, VectorType):
-        any_holds = _any(builder, holds.value)
+    """Return `slow_path(*operands)` for elements whose condition is true, one at a time; `fast_values` for the others."""
+    mask = condition(*operands)
+    builder = mask.builder
+    if isinstance(mask.value.type, VectorType):
+        is_any_true = _any(builder, mask.value)
         return _branch(
             builder,
-            any_holds,
+            is_any_true,
             lambda builder_in_branch: _for_each_element(builder_in_branch, condition, slow_path, operands, fast_values),
             fast_values,
         )
     return _branch(
         builder,
-        holds.value,
+        mask.value,
         lambda builder_in_branch: slow_path(*(_rebind(builder_in_branch, x, x.value) for x in operands)),
         fast_values,
     )
@@ -64,26 +64,26 @@ def apply_slow_path(
     condition: Callable[..., Bool], slow_path: Callable[..., Values], operands: Sequence[Bits | Float], fast_values: Values
 ) -> Values:
     """Return `slow_path(*operands)` for all elements if any condition holds; else `fast_values`."""
-    holds = condition(*operands)
-    builder = holds.builder
-    any_holds = _any(builder, holds.value) if isinstance(holds.value.type, VectorType) else holds.value
+    mask = condition(*operands)
+    builder = mask.builder
+    is_any_true = _any(builder, mask.value) if isinstance(mask.value.type, VectorType) else mask.value
     return _branch(
         builder,
-        any_holds,
+        is_any_true,
         lambda builder_in_branch: slow_path(*(_rebind(builder_in_branch, x, x.value) for x in operands)),
         fast_values,
     )
 
 
-def emit_loop(amount: Bits, by: int, step: Callable[..., Values], start: Values) -> Values:
-    """Emit a loop of ⌈amount / by⌉ iterations of `step`, from the values `start`; `amount` is a scalar."""
-    builder = amount.builder
-    high = builder.insert(arith.IndexCastOp, [amount.value], IndexType())
-    low, stride = (builder.constants.get(k, IndexType()) for k in (0, by))
-    end = scf.YieldOp()
-    body = Block([end], arg_types=[IndexType(), *(x.value.type for x in start)])
-    builder_in_branch = _builder_before(end, builder)
-    results = step(*(_rebind(builder_in_branch, x, value) for x, value in zip(start, body.args[1:], strict=True)))
+def emit_loop(count: Bits, step_size: int, step: Callable[..., Values], start: Values) -> Values:
+    """Emit a loop of ⌈amount / by⌉ iterations of `step`, from the values `start`; `count` is a scalar."""
+    builder = count.builder
+    high = builder.insert(arith.IndexCastOp, [count.value], IndexType())
+    low, stride = (builder.constants.get(k, IndexType()) for k in (0, step_size))
+    terminator = scf.YieldOp()
+    body = Block([terminator], arg_types=[IndexType(), *(x.value.type for x in start)])
+    body_builder = _builder_before(terminator, builder)
+    results = step(*(_rebind(body_builder, x, value) for x, value in zip(start, body.args[1:], strict=True)))
     _replace_yield(body, results)
     op = scf.ForOp(low, high, stride, [x.value for x in start], body)
     return _insert(builder, op, start)
@@ -93,9 +93,9 @@ def _branch(
     builder: FormulaBuilder, condition: SSAValue, slow_path: Callable[[FormulaBuilder], Values], fast_values: Values
 ) -> Values:
     """Emit an if op: the results of `slow_path` where the condition holds, else `fast_values`."""
-    end = scf.YieldOp()
-    slow_block = Block([end])
-    _replace_yield(slow_block, slow_path(_builder_before(end, builder)))
+    terminator = scf.YieldOp()
+    slow_block = Block([terminator])
+    _replace_yield(slow_block, slow_path(_builder_before(terminator, builder)))
     fast_block = Block([scf.YieldOp(*(x.value for x in fast_values))])
     return _insert(
         builder, scf.IfOp(condition, [x.value.type for x in fast_values], Region(slow_block), Region(fast_block)), fast_values
@@ -113,16 +113,16 @@ def _for_each_element(
     constants = structured.ConstantPool(builder.constants.function)
     outer = structured.OpBuilder(constants, builder.block, builder.anchor.location, builder.anchor)
     shape = cast("VectorType[Attribute]", fast_values[0].value.type).get_shape()
-    vector_t, origin = AffineMap.identity(len(shape)), [0] * len(shape)
+    identity, origin = AffineMap.identity(len(shape)), [0] * len(shape)
     arguments, results = ([outer.alloca(element_of(x.value.type), shape) for x in xs] for xs in (operands, fast_values))
     for x, array in zip((*operands, *fast_values), (*arguments, *results), strict=True):
-        outer.transfer_write(x.value, array, origin, vector_t)
+        outer.transfer_write(x.value, array, origin, identity)
     inner, index = outer, list[SSAValue]()
     for size in shape:
         loop = inner.loop(0, size, 1)
-        end = scf.YieldOp()
-        loop.body.block.add_op(end)
-        inner = structured.OpBuilder(constants, loop.body.block, builder.anchor.location, end)
+        terminator = scf.YieldOp()
+        loop.body.block.add_op(terminator)
+        inner = structured.OpBuilder(constants, loop.body.block, builder.anchor.location, terminator)
         index.append(loop.body.block.args[0])
 
     def element(x: Bits | Float, array: SSAValue) -> Bits | Float:
@@ -136,21 +136,21 @@ def _for_each_element(
     builder_in_branch = _builder_before(then_builder.anchor, builder)
     for x, array in zip(slow_path(*(_rebind(builder_in_branch, x, x.value) for x in scalars)), results, strict=True):
         then_builder.insert(memref.StoreOp.create(operands=[x.value, array, *index]))
-    read = (outer.transfer_read(array, origin, tuple(shape), vector_t) for array in results)
-    return cast(Values, tuple(_rebind(builder, x, value) for x, value in zip(fast_values, read, strict=True)))
+    loaded_results = (outer.transfer_read(array, origin, tuple(shape), identity) for array in results)
+    return cast(Values, tuple(_rebind(builder, x, value) for x, value in zip(fast_values, loaded_results, strict=True)))
 
 
 def _rebind(builder: FormulaBuilder, like: Bits | Float, value: SSAValue) -> Bits | Float:
-    """Return a value as bits or float of its own shape, with another builder."""
+    """Return a value as bits or floats with another builder; its type gives the shape."""
     format_ = format_of(like.format.float_type)
     t = format_.float_type if value.type == like.value.type else element_of(format_.float_type)
     return type(like)(builder, format_of(t), value)
 
 
-def _builder_before(end: Operation, builder: FormulaBuilder) -> FormulaBuilder:
+def _builder_before(terminator: Operation, builder: FormulaBuilder) -> FormulaBuilder:
     """Return a builder before the terminator of another block."""
-    end.location = builder.anchor.location
-    return FormulaBuilder(end, builder.constants, fused=builder.fused)
+    terminator.location = builder.anchor.location
+    return FormulaBuilder(terminator, builder.constants, fused=builder.fused)
 
 
 def _replace_yield(block: Block, results: Sequence[Bits | Float]) -> None:

@@ -54,8 +54,8 @@ _REDUCTION_KINDS: dict[type[Operation], str] = {
     arith.AndIOp: "and", arith.OrIOp: "or", arith.XOrIOp: "xor",
 }  # fmt: skip
 
-# Elements by which scalar loops are unrolled, and the maximum number of ops in their bodies. The loop overhead is about as long
-# as such a body.
+# Elements by which scalar loops are unrolled, and the maximum number of ops in their bodies. The loop overhead costs about
+# as much as such a body.
 _SCALAR_UNROLL_ELEMENTS, _MAX_UNROLLED_BODY_OPS = 4, 24
 
 
@@ -111,11 +111,11 @@ class _Vectorizer:
         self.extents = [int(extent) for extent in iterator_extents(op)]
         self.reduced = reduction_iterators(op)
         self.output = op.operands[-1]
-        out = [_position(e) for e in self.maps[-1].results]
+        output_iterators = [_position(e) for e in self.maps[-1].results]
         # In a body with loads from computed addresses, the lanes are those of the loads, if these are contiguous.
         has_loads = has_indirect_loads_in_body(op)
         lane_iterator = contiguous_load_iterator(op) if has_loads else None
-        self.axes: list[int] = [lane_iterator] if lane_iterator in out else [] if has_loads else out
+        self.axes: list[int] = [lane_iterator] if lane_iterator in output_iterators else [] if has_loads else output_iterators
         # Whether loads from computed addresses are vector loads.
         self.has_vector_loads = bool(self.axes) and has_loads
         self.shape = tuple(self.extents[d] for d in self.axes)
@@ -147,20 +147,20 @@ class _Vectorizer:
         """Emit loops over the reduced iterators, with the accumulator as iter_arg."""
         if not dims:
             return self.compute(builder, carried, loop_indices)
-        d, *rest = dims
+        d, *inner_dims = dims
         if d in self.unrolled:
             for k in range(self.extents[d]):
-                carried = self.reduction(builder, rest, carried, {**loop_indices, d: k})
+                carried = self.reduction(builder, inner_dims, carried, {**loop_indices, d: k})
             return carried
-        if not rest and TWO_ACCUMULATORS in self.op.attributes and self.extents[d] % 2 == 0:
+        if not inner_dims and TWO_ACCUMULATORS in self.op.attributes and self.extents[d] % 2 == 0:
             return self.two_accumulators(builder, d, carried, loop_indices)
         loop = builder.loop(0, self.extents[d], 1, [carried], name=f"k{d}")
         if UNROLLED in self.op.attributes:
             loop.attributes[UNROLLED] = UnitAttr()
-        body_builder = builder.inside(loop.body.block)
+        body_builder = builder.at_block_end(loop.body.block)
         i, accumulator = loop.body.block.args
         accumulator.name_hint = "acc"
-        body_builder.yield_(self.reduction(body_builder, rest, accumulator, {**loop_indices, d: i}))
+        body_builder.yield_(self.reduction(body_builder, inner_dims, accumulator, {**loop_indices, d: i}))
         return loop.res[0]
 
     def two_accumulators(self, builder: OpBuilder, d: int, carried: SSAValue, loop_indices: dict[int, Index]) -> SSAValue:
@@ -169,7 +169,7 @@ class _Vectorizer:
         element = memref_of(self.output).element_type
         zero = self.splat(builder, builder.constants.get(zero_attribute(element), element))
         loop = builder.loop(0, half, 1, [carried, zero], name=f"k{d}")
-        body_builder = builder.inside(loop.body.block)
+        body_builder = builder.at_block_end(loop.body.block)
         i, *sums = loop.body.block.args
         for value in sums:
             value.name_hint = "acc"
@@ -184,17 +184,17 @@ class _Vectorizer:
         if not dims:
             self.write(builder, self.compute(builder, self.accumulator(builder, loop_indices), loop_indices), loop_indices)
             return
-        d, *rest = dims
-        step = _SCALAR_UNROLL_ELEMENTS if not rest and len(self.body_ops) <= _MAX_UNROLLED_BODY_OPS else 1
+        d, *inner_dims = dims
+        step = _SCALAR_UNROLL_ELEMENTS if not inner_dims and len(self.body_ops) <= _MAX_UNROLLED_BODY_OPS else 1
         main_extent = self.extents[d] // step * step
         if main_extent:
             loop = builder.loop(0, main_extent, step, name=f"k{d}")
-            body_builder = builder.inside(loop.body.block)
+            body_builder = builder.at_block_end(loop.body.block)
             for k in range(step):
-                self.scalar_loops(body_builder, rest, {**loop_indices, d: body_builder.add(loop.body.block.args[0], k)})
+                self.scalar_loops(body_builder, inner_dims, {**loop_indices, d: body_builder.add(loop.body.block.args[0], k)})
             body_builder.yield_()
         for k in range(main_extent, self.extents[d]):
-            self.scalar_loops(builder, rest, {**loop_indices, d: k})
+            self.scalar_loops(builder, inner_dims, {**loop_indices, d: k})
 
     def compute(self, builder: OpBuilder, accumulator: SSAValue, loop_indices: dict[int, Index]) -> SSAValue:
         """Emit the body on vectors; `loop_indices` maps loop iterators to their current values."""
@@ -300,8 +300,8 @@ class _Vectorizer:
     ) -> SSAValue:
         addend = next(v for v in op.operands if v is not product.results[0])
         operands = [*map(lookup, product.operands), lookup(addend)]
-        kind = vector.FMAOp if self.shape else math.FmaOp
-        fma = kind.create(operands=operands, result_types=[operands[2].type])
+        fma_class = vector.FMAOp if self.shape else math.FmaOp
+        fma = fma_class.create(operands=operands, result_types=[operands[2].type])
         if not self.shape:
             fma.properties["fastmath"] = cast(arith.AddfOp, op).fastmath
         return builder.op(fma, op.results[0].name_hint)
@@ -398,7 +398,7 @@ class _Vectorizer:
 
 
 def _located_like(builder: OpBuilder, op: Operation) -> OpBuilder:
-    """Return the builder with the location of an op of the body: fusion may have moved that op from another op of the model."""
+    """Return the builder with the location of an op of the body, which fusion may have moved from another op of the model."""
     return builder if isinstance(op.location, UnknownLoc) else builder.with_location(op.location)
 
 

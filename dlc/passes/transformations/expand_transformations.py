@@ -39,7 +39,7 @@ class ExpandTransformationsPass(ModulePass):
         for inner in reversed([t for t in _transformations(op) if not isinstance(t, CustomDerivativeRule)]):
             # A transformation may have been erased as unused.
             if inner.parent is not None:
-                _tidy(inner)
+                _run_cse_and_dce(inner)
                 _expand(inner)
         for inner in reversed(_transformations(op)):
             _expand(inner)
@@ -58,7 +58,7 @@ def _transformations(module: ModuleOp) -> list[Transformation]:
     return list(walk_ops(module, Transformation))
 
 
-def _tidy(op: Transformation) -> None:
+def _run_cse_and_dce(op: Transformation) -> None:
     """Run CSE and DCE on the bodies of an op, after inner transformations were expanded."""
     for block in nested_blocks(op.blocks):
         merge_equal_ops(block)

@@ -9,7 +9,7 @@ from dlc.ir import Block, Operation, SSAValue
 
 
 def inline(op: Operation, block: Block, arguments: Sequence[SSAValue]) -> None:
-    """Move the ops of a body before its op, with these arguments, and replace the op's results by the values that it yields."""
+    """Move the ops of a body before the op that owns it, and replace the op's results by the values that the body yields."""
     outer, last = op.parent, block.last_op
     assert outer is not None and isinstance(last, dl.YieldOp)
     for parameter, argument in zip(block.args, arguments, strict=True):

@@ -74,7 +74,7 @@ class Activation(Composite):
 class GeluOp(Activation):
     """`y = x·Φ(x)`, Φ the normal cumulative distribution: by erf (`approximate = "none"`) or its tanh approximation (`"tanh"`).
 
-    (C1) `x` is of floats; (C2) `approximate` is "none" or "tanh". NaN stays NaN; -inf gives NaN, as 0·inf.
+    (C1) `x` has a float type; (C2) `approximate` is "none" or "tanh". NaN stays NaN; -inf gives NaN, as 0·inf.
     """
 
     name = "dl.gelu"
@@ -104,7 +104,7 @@ class GeluOp(Activation):
 
 @irdl_op_definition
 class SiluOp(Activation):
-    """`y = x·sigmoid(x)`. (C1) `x` is of floats. NaN stays NaN; -inf gives NaN, as inf·0."""
+    """`y = x·sigmoid(x)`. (C1) `x` has a float type. NaN stays NaN; -inf gives NaN, as inf·0."""
 
     name = "dl.silu"
 
@@ -118,7 +118,7 @@ class SiluOp(Activation):
 
 @irdl_op_definition
 class HardsigmoidOp(Activation):
-    """`y = min(max(alpha·x + beta, 0), 1)`. (C1) `x` is of floats. NaN stays NaN."""
+    """`y = min(max(alpha·x + beta, 0), 1)`. (C1) `x` has a float type. NaN stays NaN."""
 
     name = "dl.hardsigmoid"
     alpha = prop_def(FloatAttr)
@@ -138,7 +138,7 @@ def _clipped_line(b: Build, x: SSAValue, slope: float, offset: float) -> SSAValu
 
 @irdl_op_definition
 class HardswishOp(Activation):
-    """`y = x·min(max(x/6 + 1/2, 0), 1)`. (C1) `x` is of floats. NaN stays NaN; -inf gives NaN, as inf·0."""
+    """`y = x·min(max(x/6 + 1/2, 0), 1)`. (C1) `x` has a float type. NaN stays NaN; -inf gives NaN, as inf·0."""
 
     name = "dl.hardswish"
 
@@ -152,7 +152,7 @@ class HardswishOp(Activation):
 
 @irdl_op_definition
 class LeakyReluOp(Activation):
-    """`y = x` where `x ≥ 0`, else `alpha·x`. (C1) `x` is of floats. NaN stays NaN."""
+    """`y = x` where `x ≥ 0`, else `alpha·x`. (C1) `x` has a float type. NaN stays NaN."""
 
     name = "dl.leaky_relu"
     alpha = prop_def(FloatAttr)
@@ -161,13 +161,13 @@ class LeakyReluOp(Activation):
         return np.where(x >= 0, x, number(self.alpha) * x)
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
-        below = b(LessOp, x, b.scalar(0.0, like=x))
-        return b(SelectOp, below, b(MulOp, x, b.scalar(number(self.alpha), like=x)), x)
+        is_negative = b(LessOp, x, b.scalar(0.0, like=x))
+        return b(SelectOp, is_negative, b(MulOp, x, b.scalar(number(self.alpha), like=x)), x)
 
 
 @irdl_op_definition
 class EluOp(Activation):
-    """`y = x` where `x > 0`, else `alpha·(exp(x) - 1)`. (C1) `x` is of floats. NaN stays NaN."""
+    """`y = x` where `x > 0`, else `alpha·(exp(x) - 1)`. (C1) `x` has a float type. NaN stays NaN."""
 
     name = "dl.elu"
     alpha = prop_def(FloatAttr)
@@ -181,13 +181,13 @@ class EluOp(Activation):
 
 def _exponential_unit(b: Build, x: SSAValue, alpha: float) -> SSAValue:
     """Return `x` where it is above 0, else `alpha·(exp(x) - 1)`."""
-    below = b(MulOp, b(Expm1Op, x), b.scalar(alpha, like=x))
-    return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), x, below)
+    negative_branch = b(MulOp, b(Expm1Op, x), b.scalar(alpha, like=x))
+    return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), x, negative_branch)
 
 
 @irdl_op_definition
 class SeluOp(Activation):
-    """`y = gamma·x` where `x > 0`, else `gamma·alpha·(exp(x) - 1)`. (C1) `x` is of floats. NaN stays NaN."""
+    """`y = gamma·x` where `x > 0`, else `gamma·alpha·(exp(x) - 1)`. (C1) `x` has a float type. NaN stays NaN."""
 
     name = "dl.selu"
     alpha = prop_def(FloatAttr)
@@ -204,7 +204,7 @@ class SeluOp(Activation):
 class CeluOp(Activation):
     """`y = max(x, 0) + min(alpha·(exp(x/alpha) - 1), 0)`.
 
-    (C1) `x` is of floats; (C2) `alpha` is finite and not 0. NaN stays NaN.
+    (C1) `x` has a float type; (C2) `alpha` is finite and not 0. NaN stays NaN.
     """
 
     name = "dl.celu"
@@ -221,13 +221,13 @@ class CeluOp(Activation):
 
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         alpha = number(self.alpha)
-        below = b(MulOp, b(Expm1Op, b(MulOp, x, b.scalar(1 / alpha, like=x))), b.scalar(alpha, like=x))
-        return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), x, below)
+        negative_branch = b(MulOp, b(Expm1Op, b(MulOp, x, b.scalar(1 / alpha, like=x))), b.scalar(alpha, like=x))
+        return b(SelectOp, b(GreaterOp, x, b.scalar(0.0, like=x)), x, negative_branch)
 
 
 @irdl_op_definition
 class SoftplusOp(Activation):
-    """`y = log(1 + exp(x))`, without overflow. (C1) `x` is of floats. NaN stays NaN."""
+    """`y = log(1 + exp(x))`, without overflow. (C1) `x` has a float type. NaN stays NaN."""
 
     name = "dl.softplus"
 
@@ -245,7 +245,7 @@ def _exp_of_negated_magnitude(b: Build, x: SSAValue) -> SSAValue:
 
 @irdl_op_definition
 class SoftsignOp(Activation):
-    """`y = x / (1 + |x|)`. (C1) `x` is of floats. NaN stays NaN; infinities give NaN."""
+    """`y = x / (1 + |x|)`. (C1) `x` has a float type. NaN stays NaN; infinities give NaN."""
 
     name = "dl.softsign"
 
@@ -258,7 +258,7 @@ class SoftsignOp(Activation):
 
 @irdl_op_definition
 class MishOp(Activation):
-    """`y = x·tanh(log(1 + exp(x)))`. (C1) `x` is of floats. NaN stays NaN; -inf gives NaN, as inf·0."""
+    """`y = x·tanh(log(1 + exp(x)))`. (C1) `x` has a float type. NaN stays NaN; -inf gives NaN, as inf·0."""
 
     name = "dl.mish"
 
@@ -271,15 +271,15 @@ class MishOp(Activation):
         e = _exp_of_negated_magnitude(b, x)
         one, two = b.scalar(1.0, like=x), b.scalar(2.0, like=x)
         twice, square = b(MulOp, e, two), b(MulOp, e, e)
-        negative = b(LessOp, x, b.scalar(0.0, like=x))
-        top = b(SelectOp, negative, b(AddOp, twice, square), b(AddOp, twice, one))
-        denominator_offset = b(SelectOp, negative, two, b(MulOp, square, two))
-        return b(MulOp, x, b(DivOp, top, b(AddOp, top, denominator_offset)))
+        is_negative = b(LessOp, x, b.scalar(0.0, like=x))
+        numerator = b(SelectOp, is_negative, b(AddOp, twice, square), b(AddOp, twice, one))
+        denominator_offset = b(SelectOp, is_negative, two, b(MulOp, square, two))
+        return b(MulOp, x, b(DivOp, numerator, b(AddOp, numerator, denominator_offset)))
 
 
 @irdl_op_definition
 class ThresholdedReluOp(Activation):
-    """`y = x` where `x > alpha`, else 0. (C1) `x` is of floats. NaN gives 0, as it is not above alpha."""
+    """`y = x` where `x > alpha`, else 0. (C1) `x` has a float type. NaN gives 0, as it is not above alpha."""
 
     name = "dl.thresholded_relu"
     alpha = prop_def(FloatAttr)

@@ -1,4 +1,4 @@
-"""Conversion: elements as another element type, by value or by bits."""
+"""Conversions between element types: by value (`dl.cast`) and by bits (`dl.bitcast`)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CastOp(Elementwise):
     To a storage-only float: a value that rounds to more than the largest magnitude, and infinity, becomes infinity; NaN if the
     format has no infinity; the largest magnitude if it has neither or if `saturate` is set. NaN becomes NaN, or -0 if the
     format has none. To a storage-only integer: the lowest bits of the conversion to i32. To f8E8M0FNU, by way of f32: the power
-    of two nearest to the magnitude, of two equally near ones the larger; infinity becomes NaN; magnitudes out
+    of two nearest to the magnitude, the larger one in a tie; infinity becomes NaN; magnitudes out
     of range become NaN unless `saturate` is set.
     (C1) the result has the shape of `x` and the element type `to`.
     """
@@ -64,8 +64,8 @@ class CastOp(Elementwise):
             if self.to in STORAGE_ONLY_FLOATS:
                 return encode_array(x, self.to, flag(self.saturate))
             if is_storage_only(self.to):
-                return _converted(x, source, i32).astype(np.int8).astype(numpy_dtype(self.to))
-            return _converted(x, source, self.to)
+                return _convert_array(x, source, i32).astype(np.int8).astype(numpy_dtype(self.to))
+            return _convert_array(x, source, self.to)
 
     def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
         source = element_type_of(self.x)
@@ -74,7 +74,7 @@ class CastOp(Elementwise):
         return scalar.convert(body, elements[0], source, self.to)
 
 
-def _converted(x: Array, source: Attribute, to: Attribute) -> Array:
+def _convert_array(x: Array, source: Attribute, to: Attribute) -> Array:
     dtype = numpy_dtype(to)
     if is_bool(to):
         return x != 0

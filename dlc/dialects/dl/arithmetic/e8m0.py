@@ -55,9 +55,9 @@ def encode(body: Body, x: SSAValue, saturate: bool) -> SSAValue:
 
     bits = body(arith.AndIOp(body(arith.BitcastOp(x, i32)), literal((1 << 31) - 1)))
     is_small = scalar.compare_with(body, "lt", bits, 1 << _F32_MANTISSA_BITS, i32)
-    half = scalar.select(body, is_small, literal(_F32_BITS_OF_MIN // 2), literal(_F32_BITS_OF_MIN))
-    code = body(arith.ShRUIOp(scalar.add(body, bits, half), literal(_F32_MANTISSA_BITS)))
+    rounding_offset = scalar.select(body, is_small, literal(_F32_BITS_OF_MIN // 2), literal(_F32_BITS_OF_MIN))
+    code = body(arith.ShRUIOp(scalar.add(body, bits, rounding_offset), literal(_F32_MANTISSA_BITS)))
     if saturate:
         code = body(arith.MinSIOp(code, literal(_NAN_CODE - 1)))
-    no_number = scalar.compare_with(body, "ge", bits, _NAN_CODE << _F32_MANTISSA_BITS, i32)
-    return body(arith.TruncIOp(scalar.select(body, no_number, literal(_NAN_CODE), code), i8))
+    is_nan_or_infinity = scalar.compare_with(body, "ge", bits, _NAN_CODE << _F32_MANTISSA_BITS, i32)
+    return body(arith.TruncIOp(scalar.select(body, is_nan_or_infinity, literal(_NAN_CODE), code), i8))

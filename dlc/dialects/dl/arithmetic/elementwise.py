@@ -1,6 +1,6 @@
 """Elementwise ops: arithmetic and selection.
 
-Operands broadcast as in NumPy and share one element type. Integers wrap around; NaN, infinities and signed zeros of floats
+Operands broadcast as in NumPy and have the same element type. Integers wrap around; NaN, infinities and signed zeros of floats
 behave as in NumPy. Functions of one float are in `functions.py`, comparisons in `logic.py`.
 """
 
@@ -119,8 +119,8 @@ class FloordivOp(Binary):
         floored = _floored(body, truncated, remainder, y, f64)
         quotient = body(math.FloorOp(floored))
         # Correct a quotient that rounding moved just below an integer.
-        short = scalar.compare_with(body, "gt", scalar.subtract(body, floored, quotient), 0.5, f64)
-        quotient = scalar.select(body, short, scalar.add(body, quotient, scalar.like(body, 1, quotient)), quotient)
+        is_too_small = scalar.compare_with(body, "gt", scalar.subtract(body, floored, quotient), 0.5, f64)
+        quotient = scalar.select(body, is_too_small, scalar.add(body, quotient, scalar.like(body, 1, quotient)), quotient)
         ratio = scalar.divide(body, x, y, f64)
         signed_zero = body(math.CopySignOp(scalar.like(body, 0, ratio), ratio))
         quotient = scalar.select(body, scalar.compare_with(body, "eq", quotient, 0.0, f64), signed_zero, quotient)
@@ -130,16 +130,20 @@ class FloordivOp(Binary):
 
 def _floored(body: Body, quotient: SSAValue, remainder: SSAValue, y: SSAValue, element: Attribute) -> SSAValue:
     """Emit the floor of a truncated quotient: one less if remainder and divisor differ in sign, unless the divisor is 0."""
-    inexact = scalar.bit_and(body, _signs_differ(body, remainder, y, element), scalar.compare_with(body, "ne", y, 0, element))
-    return scalar.select(body, inexact, scalar.subtract(body, quotient, scalar.like(body, 1, quotient)), quotient)
+    needs_decrement = scalar.bit_and(
+        body, _signs_differ(body, remainder, y, element), scalar.compare_with(body, "ne", y, 0, element)
+    )
+    return scalar.select(body, needs_decrement, scalar.subtract(body, quotient, scalar.like(body, 1, quotient)), quotient)
 
 
 def _signs_differ(body: Body, remainder: SSAValue, y: SSAValue, element: Attribute) -> SSAValue:
-    """Emit whether a nonzero remainder has the opposite sign of its divisor."""
-    positive, negative = (scalar.compare_with(body, p, remainder, 0, element) for p in ("gt", "lt"))
-    below = scalar.compare_with(body, "lt", y, 0, element)
-    above = scalar.compare_with(body, "gt", y, 0, element)
-    return scalar.bit_or(body, scalar.bit_and(body, positive, below), scalar.bit_and(body, negative, above))
+    """Emit a bool: true if a nonzero remainder and its divisor differ in sign."""
+    is_positive, is_negative = (scalar.compare_with(body, p, remainder, 0, element) for p in ("gt", "lt"))
+    is_divisor_negative = scalar.compare_with(body, "lt", y, 0, element)
+    is_divisor_positive = scalar.compare_with(body, "gt", y, 0, element)
+    return scalar.bit_or(
+        body, scalar.bit_and(body, is_positive, is_divisor_negative), scalar.bit_and(body, is_negative, is_divisor_positive)
+    )
 
 
 @irdl_op_definition
@@ -203,15 +207,15 @@ class PowOp(Binary):
             base = scalar.multiply(body, base, base)
         if is_unsigned(self.element):
             return power
-        # The bits of a negative exponent give a unit's power; anything else has no integer inverse.
-        unit = scalar.bit_or(body, *(scalar.compare_with(body, "eq", x, value, self.element) for value in (1, -1)))
-        no_inverse = scalar.bit_and(body, scalar.compare(body, "lt", y, zero, self.element), scalar.bit_not(body, unit))
-        return scalar.select(body, no_inverse, zero, power)
+        # The product is also right for negative powers of 1 and -1; no other integer has an integer inverse.
+        is_unit = scalar.bit_or(body, *(scalar.compare_with(body, "eq", x, value, self.element) for value in (1, -1)))
+        has_no_inverse = scalar.bit_and(body, scalar.compare(body, "lt", y, zero, self.element), scalar.bit_not(body, is_unit))
+        return scalar.select(body, has_no_inverse, zero, power)
 
 
 @irdl_op_definition
 class Atan2Op(Binary):
-    """The angle in [-π, π] of the point (`y`, `x`), that is of height `x` and width `y`; signs of zeros count, as in C."""
+    """C's `atan2(x, y)`: the angle in [-π, π] of the point with abscissa `y` and ordinate `x`; signs of zeros count."""
 
     name = "dl.atan2"
     KINDS: ClassVar[tuple[str, ...]] = ("float",)
@@ -283,7 +287,7 @@ class AbsOp(Unary):
 
 @irdl_op_definition
 class SignOp(Unary):
-    """-1, 0 or 1 as `x` is negative, zero or positive; NaN stays NaN."""
+    """-1, 0 or 1 for negative, zero and positive `x`; NaN stays NaN."""
 
     name = "dl.sign"
 
@@ -293,8 +297,8 @@ class SignOp(Unary):
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
         result = x
         for predicate, value in (("eq", 0), ("lt", -1), ("gt", 1)):
-            holds = scalar.compare_with(body, predicate, x, 0, self.element)
-            result = scalar.select(body, holds, scalar.like(body, value, x), result)
+            is_match = scalar.compare_with(body, predicate, x, 0, self.element)
+            result = scalar.select(body, is_match, scalar.like(body, value, x), result)
         return result
 
 
@@ -318,7 +322,7 @@ class ReluOp(Unary):
 class SelectOp(Elementwise):
     """`x` where `condition` is true, else `y`.
 
-    (C1) `condition` is bool; (C2) `x` and `y` have one element type; (C3) the three shapes broadcast to the result's.
+    (C1) `condition` is bool; (C2) `x` and `y` have the same element type; (C3) the three shapes broadcast to the result's.
     """
 
     name = "dl.select"

@@ -44,9 +44,9 @@ class CbrtOp(FloatFunction):
 class ExpOp(FloatFunction):
     """`e^x`.
 
-    With `at_most_zero` every element of `x` is at most 0, as after the maximum was subtracted; the result for a positive
-    element is undefined. -inf gives 0, NaN stays NaN. `absolute_accuracy` implies `at_most_zero` and states that results are
-    only summed with one that is 1, so that an absolute error is accurate enough.
+    `at_most_zero` states that no element of `x` is positive, as after subtraction of the maximum; the result for a positive
+    element is undefined. -inf gives 0, NaN stays NaN. `absolute_accuracy` implies `at_most_zero` and states that each result
+    is only a term of a sum with a term of 1 (softmax), for which a small absolute error suffices.
     """
 
     name = "dl.exp"
@@ -354,7 +354,7 @@ class ReciprocalOp(FloatFunction):
 
 @irdl_op_definition
 class SigmoidOp(FloatFunction):
-    """`1 / (1 + e^-x)` for x ≥ 0 and the equal `e^x / (1 + e^x)` below, neither of which overflows."""
+    """`1 / (1 + e^-x)`, computed as `e^x / (1 + e^x)` for negative `x` so that it does not overflow."""
 
     name = "dl.sigmoid"
 
@@ -365,8 +365,8 @@ class SigmoidOp(FloatFunction):
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
         def formula(x: SSAValue) -> SSAValue:
             e, one = scalar.exp_at_most_zero(body, body(arith.NegfOp(body(math.AbsFOp(x))))), scalar.like(body, 1.0, x)
-            negative = scalar.compare_with(body, "lt", x, 0.0, x.type)
-            return body(arith.DivfOp(scalar.select(body, negative, e, one), scalar.add(body, one, e)))
+            is_negative = scalar.compare_with(body, "lt", x, 0.0, x.type)
+            return body(arith.DivfOp(scalar.select(body, is_negative, e, one), scalar.add(body, one, e)))
 
         return _compute_in_wide_float(body, x, formula)
 

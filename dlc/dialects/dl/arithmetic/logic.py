@@ -1,6 +1,6 @@
 """Elementwise ops on bools and bits: comparisons, logic, shifts.
 
-Operands broadcast as in NumPy and share one element type; a comparison with NaN is false, except for `dl.not_equal`.
+Operands broadcast as in NumPy and have the same element type; a comparison with NaN is false, except for `dl.not_equal`.
 """
 
 from __future__ import annotations
@@ -223,6 +223,6 @@ class ShiftRightOp(Binary):
 
 
 def _shift_amount(body: Body, y: SSAValue) -> tuple[SSAValue, SSAValue]:
-    """Emit whether `y` is a valid shift amount, and `y` clamped to one: a shift by the full width is poison."""
+    """Emit a bool (`y` is a valid shift amount) and `y` clamped to a valid one: a shift by the full width is poison."""
     last = scalar.like(body, 8 * numpy_dtype(y.type).itemsize - 1, y)
     return body(arith.CmpiOp(y, last, "ule")), body(arith.MinUIOp(y, last))

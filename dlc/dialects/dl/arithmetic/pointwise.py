@@ -1,4 +1,4 @@
-"""Base classes of elementwise ops: operands of one element type that broadcast, a NumPy formula and a scalar body."""
+"""Base classes of elementwise ops: operands that broadcast and share an element type, a NumPy formula, a scalar body."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def kind_of(element_type: Attribute) -> str:
 
 
 def common_element_type(op: DlOp, values: Sequence[SSAValue], kinds: Sequence[str]) -> Attribute:
-    """Return the element type that `values` share; raise DTypeError if they differ or its kind is none of `kinds`."""
+    """Return the element type that `values` share; raise DTypeError if types differ or the kind is not among `kinds`."""
     types = list(dict.fromkeys(element_type_of(v) for v in values))
     if len(types) > 1:
         raise DTypeError(f"{op.name}: operands have element types {', '.join(map(str, types))}; cast them to one")
@@ -42,9 +42,9 @@ def widen_array(array: Array) -> Array:
 
 
 class Pointwise(Elementwise, ABC):
-    """An elementwise op on operands of one element type.
+    """An elementwise op whose operands have the same element type.
 
-    (C1) the operands have one element type, of a kind that the op accepts; (C2) their shapes broadcast to the result's.
+    (C1) the operands have the same element type, of a kind that the op accepts; (C2) their shapes broadcast to the result's.
     Sizes of zero give an empty result.
     """
 
@@ -64,7 +64,7 @@ class Pointwise(Elementwise, ABC):
         common_element_type(self, self.operands, self.KINDS)
         return [tensor_type(broadcast_shapes(self.name, *map(shape_of, self.operands)), self.result_element())]
 
-    def computed(self, formula: Callable[..., Array], operands: Sequence[Array]) -> Array:
+    def compute_array(self, formula: Callable[..., Array], operands: Sequence[Array]) -> Array:
         """Return the value of a formula in the result's dtype, without NumPy's warnings about overflow and division by zero."""
         with np.errstate(all="ignore"):
             return np.asarray(formula(*map(widen_array, operands))).astype(numpy_dtype(self.result_element()))
@@ -77,14 +77,14 @@ class Unary(Pointwise, ABC):
 
     @abstractmethod
     def numpy(self, x: Array) -> Array:
-        """Compute the formula with NumPy; 16-bit floats are converted to f32 before."""
+        """Compute the formula with NumPy; 16-bit floats arrive as f32."""
 
     @abstractmethod
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
         """Emit the formula on scalars."""
 
     def reference(self, *operands: Array) -> Array:
-        return self.computed(self.numpy, operands)
+        return self.compute_array(self.numpy, operands)
 
     def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
         return self.emit(body, *elements)
@@ -98,14 +98,14 @@ class Binary(Pointwise, ABC):
 
     @abstractmethod
     def numpy(self, x: Array, y: Array) -> Array:
-        """Compute the formula with NumPy; 16-bit floats are converted to f32 before."""
+        """Compute the formula with NumPy; 16-bit floats arrive as f32."""
 
     @abstractmethod
     def emit(self, body: Body, x: SSAValue, y: SSAValue) -> SSAValue:
         """Emit the formula on scalars."""
 
     def reference(self, *operands: Array) -> Array:
-        return self.computed(self.numpy, operands)
+        return self.compute_array(self.numpy, operands)
 
     def scalar(self, body: Body, *elements: SSAValue) -> SSAValue:
         return self.emit(body, *elements)
@@ -118,9 +118,9 @@ class FloatFunction(Unary, ABC):
     MATH: ClassVar[MathOp | None] = None
 
     def emit(self, body: Body, x: SSAValue) -> SSAValue:
-        make = type(self).MATH
-        assert make is not None
-        return body(make(x))
+        math_op = type(self).MATH
+        assert math_op is not None
+        return body(math_op(x))
 
 
 class Comparison(Binary, ABC):

@@ -50,7 +50,7 @@ def threefry(
     rotate: Callable[[Word, int], Word],
     literal: Callable[[int], Word],
 ) -> tuple[Word, Word]:
-    """Encipher a counter with a key in 20 rounds: two 32-bit words, high words first, in a given 32-bit arithmetic."""
+    """Encrypt a counter with a key in 20 rounds; both are two 32-bit words, high word first. `add`, … define the arithmetic."""
     keys = (*key, xor(xor(*key), literal(_KEY_PARITY)))
     x, y = add(counter[0], keys[0]), add(counter[1], keys[1])
     for group in range(_NUM_ROUND_GROUPS):
@@ -64,13 +64,13 @@ def threefry(
 
 @irdl_op_definition
 class RandomBitsOp(GatherLike):
-    """Counter-based random bits: element `i` of a batch entry, row-major, is the counter `first + i` enciphered with its key.
+    """Counter-based random bits: element `i` of a batch entry, row-major, is the counter `first + i` encrypted with its key.
 
     `result[b…, s…]` has the batch axes of `key[b…, 2]`, whose last axis holds the high and the low word, and of `first[b…]`;
-    `shape` follows for each batch entry. The counter is enciphered by threefry2x32, which gives two 32-bit words: `ui64` is
+    The axes of `shape` follow. The counter is encrypted by threefry2x32, which gives two 32-bit words: `ui64` is
     both, high word first; narrower types are the lowest bits of their exclusive or. The bits are part of the format: they are
     the same on every target, in every version and with any number of threads, and equal those of JAX for the same key.
-    (C1) `key` is of ui32 with a last axis of size 2; (C2) `first` is of ui64 and has the other axes of `key`; (C3) `to` is ui8,
+    (C1) `key` is ui32 with a last axis of size 2; (C2) `first` is ui64 and has the other axes of `key`; (C3) `to` is ui8,
     ui16, ui32 or ui64; (C4) the sizes of `shape` after the first one are static.
     """
 
@@ -135,14 +135,14 @@ class RandomBitsOp(GatherLike):
         return scalar.convert(body, body(arith.XOrIOp(x, y)), _UI32, self.to)
 
 
-def _differ(given: Sequence[Size], others: Sequence[Size]) -> bool:
+def _differ(shape: Sequence[Size], expected: Sequence[Size]) -> bool:
     """Return whether two shapes differ in rank or in a static size."""
-    static = [pair for pair in zip(given, others, strict=False) if all(isinstance(size, int) for size in pair)]
-    return len(given) != len(others) or any(a != b for a, b in static)
+    static = [pair for pair in zip(shape, expected, strict=False) if all(isinstance(size, int) for size in pair)]
+    return len(shape) != len(expected) or any(a != b for a, b in static)
 
 
 def _random_bits(key: Array, counter: Array, dtype: np.dtype) -> Array:
-    """Return the random bits of counters enciphered with a key."""
+    """Return the random bits: counters encrypted with a key."""
 
     def rotate(x: Array, distance: int) -> Array:
         return (x << np.uint32(distance)) | (x >> np.uint32(32 - distance))
@@ -205,12 +205,12 @@ class ErfinvOp(FloatFunction):
     def numpy(self, x: Array) -> Array:
         w = -np.log((1 - np.abs(x)) * (1 + np.abs(x)))
         result = np.empty_like(x)
-        below = -np.inf
-        for limit, center, coefficients in _F64_APPROXIMATIONS if x.dtype.itemsize >= 8 else _F32_APPROXIMATIONS:
-            in_range = (w >= below) & (w < limit)
-            offset = (w[in_range] if below == -np.inf else np.sqrt(w[in_range])) - x.dtype.type(center)
+        lower_bound = -np.inf
+        for upper_bound, center, coefficients in _F64_APPROXIMATIONS if x.dtype.itemsize >= 8 else _F32_APPROXIMATIONS:
+            in_range = (w >= lower_bound) & (w < upper_bound)
+            offset = (w[in_range] if lower_bound == -np.inf else np.sqrt(w[in_range])) - x.dtype.type(center)
             result[in_range] = np.polyval(np.array(coefficients, x.dtype), offset) * x[in_range]
-            below = limit
+            lower_bound = upper_bound
         result = np.where(np.abs(x) < 1, result, x * np.inf)
         return np.where(np.abs(x) <= 1, result, np.nan)
 
@@ -218,21 +218,23 @@ class ErfinvOp(FloatFunction):
         narrow, wide = x.type, scalar.wide_float(x.type)
         x = scalar.convert(body, x, narrow, wide)
         # 1 - x² as (1 - |x|)·(1 + |x|): the small factor is exact near |x| = 1, where cancellation would cost digits.
-        size, one = body(math.AbsFOp(x)), scalar.like(body, 1.0, x)
-        factors = scalar.multiply(body, scalar.subtract(body, one, size), scalar.add(body, one, size))
+        magnitude, one = body(math.AbsFOp(x)), scalar.like(body, 1.0, x)
+        factors = scalar.multiply(body, scalar.subtract(body, one, magnitude), scalar.add(body, one, magnitude))
         w = body(arith.NegfOp(body(math.LogOp(factors))))
         root = body(math.SqrtOp(w))
         factor: SSAValue | None = None
         approximations = _F64_APPROXIMATIONS if wide == f64 else _F32_APPROXIMATIONS
-        for k, (limit, center, coefficients) in reversed(list(enumerate(approximations))):
+        for k, (upper_bound, center, coefficients) in reversed(list(enumerate(approximations))):
             offset = scalar.subtract(body, root if k else w, scalar.like(body, center, x))
             value = scalar.like(body, coefficients[0], x)
             for coefficient in coefficients[1:]:
                 value = scalar.add(body, scalar.multiply(body, value, offset), scalar.like(body, coefficient, x))
             factor = (
-                value if factor is None else scalar.select(body, scalar.compare_with(body, "lt", w, limit, wide), value, factor)
+                value
+                if factor is None
+                else scalar.select(body, scalar.compare_with(body, "lt", w, upper_bound, wide), value, factor)
             )
         assert factor is not None
-        at_one = scalar.compare_with(body, "eq", size, 1.0, wide)
-        factor = scalar.select(body, at_one, scalar.like(body, float("inf"), x), factor)
+        is_one = scalar.compare_with(body, "eq", magnitude, 1.0, wide)
+        factor = scalar.select(body, is_one, scalar.like(body, float("inf"), x), factor)
         return scalar.convert(body, scalar.multiply(body, factor, x), wide, narrow)

@@ -35,7 +35,7 @@ class LowPrecisionFormat:
     """The encoding of an 8- or 4-bit float: a sign, an exponent with bias `bias`, then `mantissa` bits, `width` bits in all.
 
     `largest` is the code of the largest finite magnitude; `infinity` and `nan` are the codes of infinity and of one NaN, None
-    if the format has none. With `one_zero`, the code of -0 encodes NaN, the only one.
+    if the format has none. With `one_zero` there is no -0: its code is the only NaN.
     """
 
     width: int
@@ -82,19 +82,19 @@ def encode_array(x: Array, target: Attribute, saturate: bool) -> Array:
     """Convert an array to a storage-only float type with NumPy; see `dl.cast`."""
     if target == E8M0:
         return e8m0.encode_array(x, saturate)
-    form, wide = FLOAT_FORMATS[target], x.astype(np.float64)
+    float_format, wide = FLOAT_FORMATS[target], x.astype(np.float64)
     _, exponent = np.frexp(wide)
     # The spacing of the format's values near x: after rounding to a multiple of it, the conversions are exact.
-    distance = np.ldexp(1.0, np.maximum(exponent - 1, 1 - form.bias) - form.mantissa)
-    rounded = np.where(np.isfinite(wide), np.rint(wide / distance) * distance, wide)
+    spacing = np.ldexp(1.0, np.maximum(exponent - 1, 1 - float_format.bias) - float_format.mantissa)
+    rounded = np.where(np.isfinite(wide), np.rint(wide / spacing) * spacing, wide)
     if saturate:
-        rounded = np.clip(rounded, -form.largest_value, form.largest_value)
+        rounded = np.clip(rounded, -float_format.largest_value, float_format.largest_value)
     return rounded.astype(np.float32).astype(numpy_dtype(target))
 
 
 @dataclass(frozen=True)
 class _FloatLayout:
-    """A float type that storage-only floats are converted through, and the integer type of its width."""
+    """The layout of a standard float type, the intermediate type of conversions, and the integer type of its width."""
 
     type: Attribute
     integer: Attribute
@@ -129,7 +129,7 @@ def convert(body: Body, x: SSAValue, source: Attribute, target: Attribute, satur
 
 
 def _sign_extend(body: Body, x: SSAValue, element_type: Attribute) -> SSAValue:
-    """Emit the i8 with the value of the lowest bits as a storage-only integer."""
+    """Emit the sign- or zero-extension to i8 of a storage-only integer in the lowest bits."""
     width = scalar.bits(element_type)
     if is_unsigned(element_type):
         return body(arith.AndIOp(x, scalar.constant(body, (1 << width) - 1, i8)))
@@ -137,7 +137,7 @@ def _sign_extend(body: Body, x: SSAValue, element_type: Attribute) -> SSAValue:
     return body(arith.ShRSIOp(body(arith.ShLIOp(x, unused_bits)), unused_bits))
 
 
-def decode(body: Body, code: SSAValue, form: LowPrecisionFormat) -> SSAValue:
+def decode(body: Body, code: SSAValue, float_format: LowPrecisionFormat) -> SSAValue:
     """Emit the f32 value of a code.
 
     With exponent and mantissa shifted to those of f32, the magnitude is the value times a power of two, denormals included.
@@ -147,23 +147,25 @@ def decode(body: Body, code: SSAValue, form: LowPrecisionFormat) -> SSAValue:
         return scalar.constant(body, value, i32)
 
     bits = body(arith.ExtUIOp(code, i32))
-    magnitude = body(arith.AndIOp(bits, literal(form.sign - 1)))
-    shifted_value = body(arith.BitcastOp(body(arith.ShLIOp(magnitude, literal(_F32.mantissa - form.mantissa))), f32))
-    value = scalar.multiply(body, shifted_value, scalar.constant(body, 2.0 ** (_F32.bias - form.bias), f32))
-    if form.infinity is not None:
-        infinite = scalar.compare_with(body, "eq", magnitude, form.infinity, i32)
+    magnitude = body(arith.AndIOp(bits, literal(float_format.sign - 1)))
+    shifted_value = body(arith.BitcastOp(body(arith.ShLIOp(magnitude, literal(_F32.mantissa - float_format.mantissa))), f32))
+    value = scalar.multiply(body, shifted_value, scalar.constant(body, 2.0 ** (_F32.bias - float_format.bias), f32))
+    if float_format.infinity is not None:
+        infinite = scalar.compare_with(body, "eq", magnitude, float_format.infinity, i32)
         value = scalar.select(body, infinite, scalar.constant(body, float("inf"), f32), value)
-    if form.nan is not None:
-        if form.one_zero:
-            is_nan = scalar.compare_with(body, "eq", bits, form.nan, i32)
+    if float_format.nan is not None:
+        if float_format.one_zero:
+            is_nan = scalar.compare_with(body, "eq", bits, float_format.nan, i32)
         else:
-            is_nan = scalar.compare_with(body, "gt", magnitude, form.largest if form.infinity is None else form.infinity, i32)
+            is_nan = scalar.compare_with(
+                body, "gt", magnitude, float_format.largest if float_format.infinity is None else float_format.infinity, i32
+            )
         value = scalar.select(body, is_nan, scalar.constant(body, float("nan"), f32), value)
-    sign = body(arith.ShLIOp(body(arith.AndIOp(bits, literal(form.sign))), literal(32 - form.width)))
+    sign = body(arith.ShLIOp(body(arith.AndIOp(bits, literal(float_format.sign))), literal(32 - float_format.width)))
     return body(arith.BitcastOp(body(arith.OrIOp(body(arith.BitcastOp(value, i32)), sign)), f32))
 
 
-def encode(body: Body, x: SSAValue, form: LowPrecisionFormat, wide: _FloatLayout, saturate: bool) -> SSAValue:
+def encode(body: Body, x: SSAValue, float_format: LowPrecisionFormat, wide: _FloatLayout, saturate: bool) -> SSAValue:
     """Emit the code nearest to `x`, ties to even; values above the largest magnitude as in `dl.cast`.
 
     Let q be the spacing of the format's values near |x|. The last bit of |x| + 2^mantissa(wide)·q has the value q, so that this
@@ -176,25 +178,33 @@ def encode(body: Body, x: SSAValue, form: LowPrecisionFormat, wide: _FloatLayout
     def as_bits(value: SSAValue) -> SSAValue:
         return body(arith.BitcastOp(value, wide.integer))
 
-    dropped_bits = literal(wide.mantissa - form.mantissa)
-    largest = form.largest_value
-    # Clamped to twice the largest magnitude, nothing overflows, and the value stays out of range.
+    dropped_bits = literal(wide.mantissa - float_format.mantissa)
+    largest = float_format.largest_value
+    # Clamping to twice the largest magnitude prevents overflow and keeps values out of range.
     magnitude = body(arith.MinimumfOp(body(math.AbsFOp(x)), scalar.constant(body, 2 * largest, wide.type)))
     exponent = body(arith.ShRUIOp(as_bits(magnitude), literal(wide.mantissa)))
-    exponent = body(arith.MaxSIOp(exponent, literal(wide.bias + 1 - form.bias)))
+    exponent = body(arith.MaxSIOp(exponent, literal(wide.bias + 1 - float_format.bias)))
     anchor = body(arith.ShLIOp(scalar.add(body, exponent, dropped_bits), literal(wide.mantissa)))
     anchor = body(arith.BitcastOp(anchor, wide.type))
     rounded = scalar.subtract(body, scalar.add(body, magnitude, anchor), anchor)
-    scaled = scalar.multiply(body, rounded, scalar.constant(body, 2.0 ** (form.bias - wide.bias), wide.type))
+    scaled = scalar.multiply(body, rounded, scalar.constant(body, 2.0 ** (float_format.bias - wide.bias), wide.type))
     code = body(arith.ShRUIOp(as_bits(scaled), dropped_bits))
     # Formats without NaN and infinity encode these as the largest magnitude.
-    overflow_code = form.largest if saturate or form.nan is None else form.nan if form.infinity is None else form.infinity
-    outside = scalar.compare_with(body, "gt", rounded, largest, wide.type)
-    code = scalar.select(body, outside, literal(overflow_code), code)
-    sign = body(arith.ShRUIOp(as_bits(x), literal(scalar.bits(wide.type) - form.width)))
-    signed_code = body(arith.OrIOp(code, body(arith.AndIOp(sign, literal(form.sign)))))
-    if form.one_zero:
+    overflow_code = (
+        float_format.largest
+        if saturate or float_format.nan is None
+        else float_format.nan
+        if float_format.infinity is None
+        else float_format.infinity
+    )
+    is_too_large = scalar.compare_with(body, "gt", rounded, largest, wide.type)
+    code = scalar.select(body, is_too_large, literal(overflow_code), code)
+    sign = body(arith.ShRUIOp(as_bits(x), literal(scalar.bits(wide.type) - float_format.width)))
+    signed_code = body(arith.OrIOp(code, body(arith.AndIOp(sign, literal(float_format.sign)))))
+    if float_format.one_zero:
         signed_code = scalar.select(body, scalar.compare_with(body, "eq", code, 0, wide.integer), code, signed_code)
-    nan = body(arith.CmpfOp(x, x, "uno"))
-    signed_code = scalar.select(body, nan, literal(form.sign if form.nan is None else form.nan), signed_code)
+    is_nan = body(arith.CmpfOp(x, x, "uno"))
+    signed_code = scalar.select(
+        body, is_nan, literal(float_format.sign if float_format.nan is None else float_format.nan), signed_code
+    )
     return body(arith.TruncIOp(signed_code, i8))

@@ -104,8 +104,7 @@ class ProductSum(Contraction):
     """A contraction of plain elements, or of packed dot-product operands.
 
     `result` is the element type of the sum if it differs from the operands'. `dot` names a packed dot product (`PACKED_DOTS`):
-    both operands are words of packed elements then, along the last reduction axis, and the result is i32, or f32 for float
-    elements.
+    both operands are then words of packed elements along the last reduction axis; the result is i32, or f32 for float elements.
     """
 
     result_element = opt_prop_def(Attribute, prop_name="result")
@@ -127,7 +126,7 @@ class ProductSum(Contraction):
         """The axes of the operands along which elements are packed."""
 
     def result_type(self) -> Attribute:
-        """Return the element type of the result; raise DTypeError if the element types do not fit."""
+        """Return the element type of the result; raise DTypeError for invalid element types."""
         if self.dot_name is None:
             return _result_type(self, self.result_element)
         types = [element_type_of(v) for v in self.operands]
@@ -212,12 +211,12 @@ class MatmulOp(ProductSum):
     @memoize_by_signature
     def structure(self) -> Structure:
         a, b, c = map(shape_of, (self.lhs, self.rhs, self.result))
-        row, column = len(a) > 1, len(b) > 1
-        batch = c[: len(c) - row - column]
+        has_rows, has_columns = len(a) > 1, len(b) > 1
+        batch = c[: len(c) - has_rows - has_columns]
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
             lead, (*free, k) = iterators[: len(batch)], iterators[len(batch) :]
-            m, n = free[:row], free[row:]
+            m, n = free[:has_rows], free[has_rows:]
             return (
                 [*_aligned(lead, a[:-2], batch), *m, k],
                 [*_aligned(lead, b[:-2], batch), k, *n],

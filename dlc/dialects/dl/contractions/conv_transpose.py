@@ -74,8 +74,8 @@ class ConvTransposeOp(Composite):
         strides, dilations, groups = ints(self.strides), ints(self.dilations), number(self.groups)
         n, *spatial, channels = x.shape
         *kernel, _, outputs = w.shape
-        reach = [(s - 1) * a + (k - 1) * d + 1 for s, k, a, d in zip(spatial, kernel, strides, dilations, strict=True)]
-        y = np.zeros((n, *reach, groups * outputs), x.dtype)
+        extents = [(s - 1) * a + (k - 1) * d + 1 for s, k, a, d in zip(spatial, kernel, strides, dilations, strict=True)]
+        y = np.zeros((n, *extents, groups * outputs), x.dtype)
         rows = x.reshape(n * prod(spatial), groups, channels // groups).transpose(1, 0, 2)
         for tap in np.ndindex(*kernel):
             columns = w[tap].reshape(groups, channels // groups, outputs)
@@ -90,18 +90,18 @@ class ConvTransposeOp(Composite):
         """Decompose to one convolution per class of taps: see Note [Sub-pixel convolution]."""
         (x, w), b, groups = operands, Build(self), number(self.groups)
         pairs = list(zip(ints(self.strides), ints(self.dilations), strict=True))
-        common = [gcd(s, d) for s, d in pairs]
-        if max(common) > 1:
-            strides, dilations = ([n // g for n, g in zip(ns, common, strict=True)] for ns in zip(*pairs, strict=True))
+        common_factors = [gcd(s, d) for s, d in pairs]
+        if max(common_factors) > 1:
+            strides, dilations = ([n // g for n, g in zip(ns, common_factors, strict=True)] for ns in zip(*pairs, strict=True))
             y = b(ConvTransposeOp, x, w, strides=strides, dilations=dilations, groups=groups)
-            return [_truncate(b, _dilate(b, y, common), shape_of(self.result))]
+            return [_truncate(b, _dilate(b, y, common_factors), shape_of(self.result))]
         *kernel, _, _ = (int(k) for k in shape_of(w))
         classes = [_tap_classes(k, s, d) for k, (s, d) in zip(kernel, pairs, strict=True)]
         positions = [
             size + max(c.shift + (c.taps - 1) * d for c in axis)
             for size, axis, (_, d) in zip(shape_of(x)[1:-1], classes, pairs, strict=True)
         ]
-        results = [self._class_result(b, x, w, chosen, positions) for chosen in product(*classes)]
+        results = [self._convolve_classes(b, x, w, combination, positions) for combination in product(*classes)]
         # `product` varies the last axis fastest: results are concatenated along it first.
         for axis, axis_classes in reversed(list(enumerate(classes))):
             count = len(axis_classes)
@@ -110,15 +110,15 @@ class ConvTransposeOp(Composite):
         shape = (shape_of(x)[0], *(q * s for q, (s, _) in zip(positions, pairs, strict=True)), shape_of(self.result)[-1])
         return [_truncate(b, b(ReshapeOp, results[0], shape=shape), shape_of(self.result))]
 
-    def _class_result(
-        self, b: Build, x: SSAValue, w: SSAValue, chosen: Sequence[_TapClass], positions: Sequence[Size]
+    def _convolve_classes(
+        self, b: Build, x: SSAValue, w: SSAValue, axis_classes: Sequence[_TapClass], positions: Sequence[Size]
     ) -> SSAValue:
-        """Return the results of one tap class per axis, followed by its gap: [N, Q, phases, …, G, O/G]."""
-        groups, strides, dilations, spatial = number(self.groups), ints(self.strides), ints(self.dilations), len(chosen)
+        """Return the results of one tap class per axis, each group of phases followed by its gap: [N, Q, phases, …, G, O/G]."""
+        groups, strides, dilations, spatial = number(self.groups), ints(self.strides), ints(self.dilations), len(axis_classes)
         outputs = int(shape_of(w)[-1])
-        taps, phases = [c.taps for c in chosen], [c.phases for c in chosen]
-        w = _weights(b, w, chosen, strides, groups)
-        dilations = [d if c.taps > 1 else 1 for c, d in zip(chosen, dilations, strict=True)]
+        taps, phases = [c.taps for c in axis_classes], [c.phases for c in axis_classes]
+        w = _weights(b, w, axis_classes, strides, groups)
+        dilations = [d if c.taps > 1 else 1 for c, d in zip(axis_classes, dilations, strict=True)]
         halo = [(j - 1) * d for j, d in zip(taps, dilations, strict=True)]
         y = b(ConvOp, _pad_with_zeros(b, x, (0, *halo), halo), w, strides=(1,) * spatial, dilations=dilations, groups=groups)
         n, *sizes, _ = shape_of(y)
@@ -128,9 +128,9 @@ class ConvTransposeOp(Composite):
             y = b(ReshapeOp, y, shape=(n, *sizes, groups, *phases, outputs))
             order = (0, *(a for i in range(spatial) for a in (1 + i, 2 + spatial + i)), 1 + spatial, 2 + 2 * spatial)
             y = b(TransposeOp, y, permutation=order)
-        low = [shift for c in chosen for shift in (c.shift, 0)]
-        paddings = (int(q - size - c.shift) for q, size, c in zip(positions, sizes, chosen, strict=True))
-        high = [end for padding, c in zip(paddings, chosen, strict=True) for end in (padding, c.gap)]
+        low = [shift for c in axis_classes for shift in (c.shift, 0)]
+        paddings = (int(q - size - c.shift) for q, size, c in zip(positions, sizes, axis_classes, strict=True))
+        high = [end for padding, c in zip(paddings, axis_classes, strict=True) for end in (padding, c.gap)]
         return _pad_with_zeros(b, y, (0, *low), (0, *high))
 
 
@@ -179,17 +179,17 @@ def _tap_classes(kernel: int, stride: int, dilation: int) -> list[_TapClass]:
 # All ops on w are weight expressions, which are evaluated once.
 
 
-def _weights(b: Build, w: SSAValue, chosen: Sequence[_TapClass], strides: Sequence[int], groups: int) -> SSAValue:
-    """Return the weights of one class per axis: [J, …, C/G, G · phases · O/G], taps reversed, since `dl.conv` correlates."""
+def _weights(b: Build, w: SSAValue, axis_classes: Sequence[_TapClass], strides: Sequence[int], groups: int) -> SSAValue:
+    """Return the weights of one tap class per axis: [J, …, C/G, G · phases · O/G], taps reversed for `dl.conv`."""
     *_, channels, outputs = (int(s) for s in shape_of(w))
-    taps, phases, spatial = [c.taps for c in chosen], [c.phases for c in chosen], len(chosen)
+    taps, phases, spatial = [c.taps for c in axis_classes], [c.phases for c in axis_classes], len(axis_classes)
     reversed_axes = tuple(axis for axis in range(spatial) if taps[axis] > 1)
     if groups == prod(phases) == 1:
-        starts = (*(c.first for c in chosen), 0, 0)
-        limits = (*(c.first + (c.taps - 1) * s + 1 for c, s in zip(chosen, strides, strict=True)), channels, outputs)
+        starts = (*(c.first for c in axis_classes), 0, 0)
+        limits = (*(c.first + (c.taps - 1) * s + 1 for c, s in zip(axis_classes, strides, strict=True)), channels, outputs)
         w = b(SliceOp, w, starts=starts, limits=limits, strides=(*strides, 1, 1))
         return b(ReverseOp, w, axes=reversed_axes) if reversed_axes else w
-    for axis, (c, stride) in enumerate(zip(chosen, strides, strict=True)):
+    for axis, (c, stride) in enumerate(zip(axis_classes, strides, strict=True)):
         w = _taps(b, w, axis, c, stride)
     # [J, phases, …, C, O/G] → [J, …, C/G, G, phases, …, O/G]
     w = b(ReshapeOp, w, shape=(*_interleave(taps, phases), groups, channels // groups, outputs))

@@ -18,7 +18,7 @@ from dlc.ir import AffineExpr, DenseArrayBase, IntegerAttr, TensorType, irdl_op_
 def window_sizes(
     op: DlOp, spatial: Sequence[Size], kernel: Sequence[Size], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[Size, ...]:
-    """Return the numbers of windows without padding: `(s - (k - 1)·dilation - 1) // stride + 1` per axis."""
+    """Return the number of windows along each axis, without padding: `(s - (k - 1)·dilation - 1) // stride + 1`."""
     if not len(spatial) == len(kernel) == len(strides) == len(dilations) or min((*strides, *dilations), default=1) < 1:
         raise ShapeError(
             f"{op.name}: kernel {tuple(kernel)}, strides {tuple(strides)} and dilations {tuple(dilations)} "
@@ -26,17 +26,17 @@ def window_sizes(
         )
     result: list[Size] = []
     for s, k, stride, dilation in zip(spatial, kernel, strides, dilations, strict=True):
-        reach = (k - 1) * dilation + 1
-        if isinstance(s, int) and isinstance(reach, int) and not 1 <= reach <= s:
-            raise ShapeError(f"{op.name}: a window of {reach} does not fit in {s}; pad the operand (dl.pad)")
-        result.append((s - reach) // stride + 1)
+        extent = (k - 1) * dilation + 1
+        if isinstance(s, int) and isinstance(extent, int) and not 1 <= extent <= s:
+            raise ShapeError(f"{op.name}: a window of {extent} does not fit in {s}; pad the operand (dl.pad)")
+        result.append((s - extent) // stride + 1)
     return tuple(result)
 
 
 def windows_of(x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Array:
     """Return channels-last `x` [N, *S, C] as a view [N, *S', C, *K]: the window at each output position."""
-    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
-    view = np.lib.stride_tricks.sliding_window_view(x, reach, tuple(range(1, x.ndim - 1)))
+    extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    view = np.lib.stride_tricks.sliding_window_view(x, extents, tuple(range(1, x.ndim - 1)))
     steps = tuple(slice(None, None, s) for s in strides)
     taps = tuple(slice(None, None, d) for d in dilations)
     return view[(slice(None), *steps, slice(None), *taps)]

@@ -55,8 +55,9 @@ class DftOp(Composite):
     With `onesided` and a real `x`, the result has only the first n // 2 + 1 bins; the others are their complex conjugates. The
     inverse of that takes n // 2 + 1 bins and has a real result; it does not read the imaginary component of the first bin, nor
     of the last one for an even n.
-    (C1) `x` is of floats, of rank 2 or more, with 1 or 2 components, 1 for `onesided`, 2 for its inverse; (C2) its last size is
-    n, or n // 2 + 1 for the inverse of `onesided`; (C3) n is 1 or more. A NaN or an infinity may turn all bins into NaN.
+    (C1) `x` has a float type and rank 2 or more, with 1 or 2 components, 1 for `onesided`, 2 for its inverse; (C2) its last
+    size is n, or n // 2 + 1 for the inverse of `onesided`; (C3) n is 1 or more. A NaN or an infinity may turn all bins into
+    NaN.
     """
 
     name = "dl.dft"
@@ -112,7 +113,7 @@ class DftOp(Composite):
         x = b(ReshapeOp, x, shape=(product(lead), components, num_elements))
         if num_elements < n:
             x = _with_mirror_images(b, x, n)
-        transform = _transform if _stages(n) else _by_convolution
+        transform = _transform if _stages(n) else _transform_by_convolution
         y = transform(b, x, n, 1 if inverse else -1, 1 / n if inverse else 1.0, *map(int, result_shape))
         return [cast_to(b, b(ReshapeOp, y, shape=(*lead, *result_shape)), element_type_of(operands[0]))]
 
@@ -129,18 +130,18 @@ class DftOp(Composite):
 def _transform(b: Build, x: SSAValue, n: int, sign: int, scale: float, components: int, bins: int) -> SSAValue:
     """Transform rows [r, components, n] to their first bins and components, times `scale`: see Note [Transforms in stages]."""
     rows, input_components, _ = shape_of(x)
-    element, (f, *later_factors), last = element_type_of(x), _stages(n), (components, bins, scale)
+    element, (f, *later_factors), last_output = element_type_of(x), _stages(n), (components, bins, scale)
     m, input_components = n // f, int(input_components)
     # [out, k, j, in] → [in, j, out, k]
-    matrix = _matrix(b, f, sign, input_components, last if m == 1 else (2, f, 1.0), element)
+    matrix = _matrix(b, f, sign, input_components, last_output if m == 1 else (2, f, 1.0), element)
     matrix = b(TransposeOp, matrix, permutation=(3, 2, 0, 1))
     matrix = b(ReshapeOp, matrix, shape=(input_components * f, product(shape_of(matrix)[2:])))
     y = b(TransposeOp, b(ReshapeOp, x, shape=(rows, input_components * f, m)), permutation=(0, 2, 1))
     y, num_bins = b(MatmulOp, y, matrix), bins if m == 1 else f
     for next_factor in later_factors:
         # k₁ of the next stage is the quotient of the bin index by the bins of all previous stages.
-        k = b(DivOp, _along(b, num_bins, 1, 2), b.scalar(num_bins // f, like=_I64))
-        e = b(MulOp, b(MulOp, k, _along(b, m, 0, 2)), b.scalar(sign, like=k))
+        k = b(DivOp, _iota_along(b, num_bins, 1, 2), b.scalar(num_bins // f, like=_I64))
+        e = b(MulOp, b(MulOp, k, _iota_along(b, m, 0, 2)), b.scalar(sign, like=k))
         y = _rotate(b, b(ReshapeOp, y, shape=(rows, m, 2, num_bins)), e, f * m)
         f, m = next_factor, m // next_factor
         y = b(TransposeOp, b(ReshapeOp, y, shape=(rows, f, m, 2, num_bins)), permutation=(0, 2, 1, 3, 4))
@@ -164,17 +165,17 @@ def _stages(n: int) -> tuple[int, ...]:
     )
 
 
-def _by_convolution(b: Build, x: SSAValue, n: int, sign: int, scale: float, components: int, bins: int) -> SSAValue:
+def _transform_by_convolution(b: Build, x: SSAValue, n: int, sign: int, scale: float, components: int, bins: int) -> SSAValue:
     """Compute `_transform` for any n as a convolution (Bluestein's algorithm): jk = (j² + k² - (k - j)²) / 2.
 
     With c[k] = e^(±πi·k²/n): y[k] = c[k] · Σⱼ (x[j]·c[j]) · c̄[k - j], by transforms of a length with small factors.
     """
     (rows, input_components, _), element = shape_of(x), element_type_of(x)
     m = next(m for m in range(2 * n - 1, 4 * n) if _stages(m) and max(_stages(m)) <= _MAX_MATRIX_LENGTH // 2)
-    k = _along(b, n, 0, 1)
+    k = _iota_along(b, n, 0, 1)
     chirp = b(MulOp, b(MulOp, k, k), b.scalar(sign, like=k))
     if input_components == 1:
-        x = b(MulOp, x, b(CastOp, _cosines(b, chirp, 2 * n, b(SubOp, _zero(b), _along(b, 2, 0, 2))), to=element))
+        x = b(MulOp, x, b(CastOp, _cosines(b, chirp, 2 * n, b(SubOp, _zero(b), _iota_along(b, 2, 0, 2))), to=element))
     else:
         x = _rotate(b, x, chirp, 2 * n)
     x = b(PadOp, x, b.scalar(0, like=x), low=(0, 0, 0), high=(0, 0, m - n))
@@ -187,10 +188,10 @@ def _by_convolution(b: Build, x: SSAValue, n: int, sign: int, scale: float, comp
 
 def _emit_response(b: Build, n: int, m: int, sign: int, scale: float) -> tuple[SSAValue, SSAValue]:
     """Return the transform of c̄, times `scale` and divided by m, as factors for `_multiply_components`."""
-    k = _along(b, m, 0, 1)
+    k = _iota_along(b, m, 0, 1)
     distance = b(MinimumOp, k, b(SubOp, b.scalar(m, like=k), k))
     chirp = b(MulOp, b(MulOp, distance, distance), b.scalar(-sign, like=k))
-    wave = _cosines(b, chirp, 2 * n, b(SubOp, _zero(b), _along(b, 2, 0, 2)))
+    wave = _cosines(b, chirp, 2 * n, b(SubOp, _zero(b), _iota_along(b, 2, 0, 2)))
     wave = b(SelectOp, b(LessOp, distance, b.scalar(n, like=distance)), wave, b.scalar(0.0, like=wave))
     y = _transform(b, b(ReshapeOp, wave, shape=(1, 2, m)), m, -1, scale / m, 2, m)
     real, imaginary = (b(SliceOp, y, starts=(0, p, 0), limits=(1, p + 1, m), strides=(1, 1, 1)) for p in (0, 1))
@@ -208,12 +209,12 @@ def _with_mirror_images(b: Build, x: SSAValue, n: int) -> SSAValue:
 def _matrix(b: Build, f: int, sign: int, input_components: int, output: tuple[int, int, float], element: Attribute) -> SSAValue:
     """Return the matrix [components out, bins, f, components in] of a transform of length `f`.
 
-    `out` is (number of result components, number of bins, scale).
+    `output` is (number of result components, number of bins, scale).
     """
     components, bins, scale = output
-    e = b(MulOp, b(MulOp, _along(b, bins, 1, 4), b.scalar(sign, like=_I64)), _along(b, f, 2, 4))
+    e = b(MulOp, b(MulOp, _iota_along(b, bins, 1, 4), b.scalar(sign, like=_I64)), _iota_along(b, f, 2, 4))
     # The imaginary component lags the real one by a quarter turn: (a + b·i)·(c + s·i) = (a·c - b·s) + (a·s + b·c)·i.
-    matrix = _cosines(b, e, f, b(SubOp, _along(b, input_components, 3, 4), _along(b, components, 0, 4)))
+    matrix = _cosines(b, e, f, b(SubOp, _iota_along(b, input_components, 3, 4), _iota_along(b, components, 0, 4)))
     return b(CastOp, b(MulOp, matrix, b.scalar(scale, like=matrix)), to=element)
 
 
@@ -225,9 +226,9 @@ def _rotate(b: Build, y: SSAValue, e: SSAValue, n: int) -> SSAValue:
     return _multiply_components(b, y, *(b(CastOp, v, to=element_type_of(y)) for v in factors))
 
 
-def _multiply_components(b: Build, y: SSAValue, same: SSAValue, other: SSAValue) -> SSAValue:
-    """Multiply complex values […, 2, l]: each component becomes `same` times itself plus `other` times the other component."""
-    return b(AddOp, b(MulOp, y, same), b(MulOp, b(ReverseOp, y, axes=(rank_of(y) - 2,)), other))
+def _multiply_components(b: Build, y: SSAValue, own_factor: SSAValue, cross_factor: SSAValue) -> SSAValue:
+    """Multiply complex values […, 2, l]: a component c becomes `own_factor`·c + `cross_factor`·(the other component)."""
+    return b(AddOp, b(MulOp, y, own_factor), b(MulOp, b(ReverseOp, y, axes=(rank_of(y) - 2,)), cross_factor))
 
 
 def _cosines(b: Build, e: SSAValue, n: int, quarters: SSAValue) -> SSAValue:
@@ -235,15 +236,15 @@ def _cosines(b: Build, e: SSAValue, n: int, quarters: SSAValue) -> SSAValue:
 
     Real values thereby stay exactly real: a rounding error as imaginary component would give phases an arbitrary sign.
     """
-    fine = b(AddOp, b(MulOp, e, b.scalar(4, like=e)), b(MulOp, quarters, b.scalar(n, like=e)))
-    phase = b(ModOp, fine, b.scalar(4 * n, like=fine))
+    phase_steps = b(AddOp, b(MulOp, e, b.scalar(4, like=e)), b(MulOp, quarters, b.scalar(n, like=e)))
+    phase = b(ModOp, phase_steps, b.scalar(4 * n, like=phase_steps))
     # cos t = cos(-t) = sin(π/2 - t), which is exact and odd around its zero.
-    half = b(MinimumOp, phase, b(SubOp, b.scalar(4 * n, like=phase), phase))
-    angle = b(CastOp, b(SubOp, b.scalar(n, like=half), half), to=f64)
+    folded_phase = b(MinimumOp, phase, b(SubOp, b.scalar(4 * n, like=phase), phase))
+    angle = b(CastOp, b(SubOp, b.scalar(n, like=folded_phase), folded_phase), to=f64)
     return b(SinOp, b(MulOp, angle, b.scalar(math.tau / (4 * n), like=angle)))
 
 
-def _along(b: Build, size: int, axis: int, rank: int) -> SSAValue:
+def _iota_along(b: Build, size: int, axis: int, rank: int) -> SSAValue:
     """Return 0, 1, … along one axis of an i64 tensor of rank `rank`."""
     iota = b(IotaOp, size=(size,), to=i64, start=0, step=1)
     return b(ReshapeOp, iota, shape=tuple(size if a == axis else 1 for a in range(rank))) if rank > 1 else iota
@@ -251,7 +252,7 @@ def _along(b: Build, size: int, axis: int, rank: int) -> SSAValue:
 
 def _signs(b: Build, axis: int, rank: int) -> SSAValue:
     """Return 1 and -1, the signs of the components under conjugation, along one axis of an i64 tensor."""
-    return b(SubOp, b.scalar(1, like=_I64), b(MulOp, _along(b, 2, axis, rank), b.scalar(2, like=_I64)))
+    return b(SubOp, b.scalar(1, like=_I64), b(MulOp, _iota_along(b, 2, axis, rank), b.scalar(2, like=_I64)))
 
 
 def _zero(b: Build) -> SSAValue:

@@ -57,8 +57,8 @@ class ModeProductOp(Contraction):
 
     k is axis `axis` of `x`, r is axis `to` of the result; the other axes keep their order. (C1) `matrix` has rank 2,
     and its column count is the size of `axis`; (C2) both axes are in range; (C3) element types are equal floats or integers;
-    sums of integers wrap; (C4) `matrix_values`, if given, are the constant values of `matrix`: the generated code skips
-    products with zeros then and sums in the order with the fewest operations.
+    sums of integers wrap; (C4) `matrix_values`, if given, are the constant values of `matrix`: the generated code
+    then skips products with zeros and sums in the order with the fewest operations.
     """
 
     name = "dl.mode_product"
@@ -124,8 +124,8 @@ class WinogradInputOp(StagedComposite):
     """Extracts and transforms the tiles of an image for Winograd convolution.
 
     `v[i, j, n, p, q, c] = Σₖₗ matrix[i, k] · matrix[j, l] · x[n, p·step + k, q·step + l, c]`. (C1) `x` has rank 4, `matrix`
-    rank 2, both are of one float or integer type; (C2) tiles whose sides are the number of columns of `matrix`, at distances of
-    `step`, cover the image's height and width exactly; (C3) `matrix_values` as in `dl.mode_product`.
+    rank 2, both have the same float or integer type; (C2) tiles whose sides are the number of columns of `matrix`, at distances
+    of `step`, cover the image's height and width exactly; (C3) `matrix_values` as in `dl.mode_product`.
     """
 
     name = "dl.winograd_input"
@@ -167,8 +167,8 @@ class WinogradOutputOp(StagedComposite):
     """Transforms Winograd tiles back and assembles the image.
 
     `y[n, p·m + a, q·m + b, c] = Σᵢⱼ matrix[a, i] · matrix[b, j] · v[i, j, n, p, q, c]`; m is the number of rows of `matrix`.
-    (C1) `v` has rank 6, and its first two axes have the size of the matrix's rows; both are of one float or integer type; (C2)
-    `matrix_values` as in `dl.mode_product`.
+    (C1) `v` has rank 6, and its first two axes have the size of the matrix's rows; both have the same float or integer type;
+    (C2) `matrix_values` as in `dl.mode_product`.
     """
 
     name = "dl.winograd_output"
@@ -223,8 +223,8 @@ def _require_transform_operands(op: WinogradInputOp | WinogradOutputOp) -> None:
 def _require_matrix_values(op: ModeProductOp | WinogradInputOp | WinogradOutputOp) -> None:
     if op.matrix_values is None:
         return
-    like, shape = element_type_of(op.matrix_values.type) == element_type_of(op.matrix), shape_of(op.matrix)
-    if not like or not compatible(shape_of(op.matrix_values.type), shape):
+    has_same_element_type, shape = element_type_of(op.matrix_values.type) == element_type_of(op.matrix), shape_of(op.matrix)
+    if not has_same_element_type or not compatible(shape_of(op.matrix_values.type), shape):
         raise ShapeError(
             f"{op.name}: matrix_values of type {op.matrix_values.type}; expected the matrix's type {op.matrix.type}"
         )

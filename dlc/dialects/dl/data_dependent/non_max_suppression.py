@@ -77,7 +77,7 @@ class SuppressOverlapsOp(LibraryKernel):
 
 @irdl_op_definition
 class NonMaxSuppressionOp(SelectionOp):
-    """The boxes that remain when, by descending score, boxes that overlap a better one are dropped; rows (batch, class, box).
+    """Drops boxes that overlap a box with a higher score; each row of the result is (batch, class, box) of a remaining box.
 
     `boxes` [batch, n, 4] are two opposite corners (y, x, y, x), with `center_point` (x, y, width, height); `scores` [batch,
     classes, n]. For each batch and class: of the boxes with a score above `score_threshold`, the best is selected, those
@@ -134,10 +134,10 @@ class NonMaxSuppressionOp(SelectionOp):
         corners = b(ReshapeOp, corners, shape=(rows * n, 4))
         row = b(ReshapeOp, b(IotaOp, size=(rows,), to=i64, start=0, step=1), shape=(rows, 1))
         order = b(ReshapeOp, order, shape=(rows, n))
-        in_order = b(GatherOp, corners, b(AddOp, b(MulOp, row, b.size(n, like=row)), order), axis=0)
+        sorted_corners = b(GatherOp, corners, b(AddOp, b(MulOp, row, b.size(n, like=row)), order), axis=0)
         selected = b(
             SuppressOverlapsOp,
-            in_order,
+            sorted_corners,
             b(ReshapeOp, is_candidate, shape=(rows, n)),
             b(BroadcastToOp, cast_to(b, max_boxes, i64), shape=(rows,)),
             b(BroadcastToOp, iou, shape=(rows,)),

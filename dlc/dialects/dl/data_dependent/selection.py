@@ -1,6 +1,6 @@
 """Selection: results whose number of entries is data-dependent, such as the indices of nonzero elements.
 
-Their types have a symbolic size of their own, the property `size`. Kernels count the entries, and `dl.bind_size` makes the
+Their result types contain a new symbolic size, the property `size`. Kernels count the entries, and `dl.bind_size` makes the
 count a size of the program (`dlc/compiler/joining.py`). The functions of the same names in
 `dlc/runtime/python_ops/selection.py` define the ops.
 """
@@ -69,7 +69,7 @@ class SelectionOp(DataDependent, ABC):
 
     @abstractmethod
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
-        """Return the same results from ops that kernels support; `true_indices` among them binds the size."""
+        """Return the same results computed by ops that kernels support, and bind the size with `dl.bind_size`."""
 
 
 @irdl_op_definition
@@ -127,7 +127,7 @@ class TrueIndicesOp(RowwiseKernel):
 
 
 def true_indices(build: Build, flags: SSAValue, size: Size) -> SSAValue:
-    """Return the indices of the true elements of a vector, followed by its length; binds `size` to their number."""
+    """Return the indices of the true elements of a vector, followed by its length; bind `size` to their count."""
     count = build(ReduceSumOp, cast_to(build, flags, i64), axes=(0,))
     build.insert(BindSizeOp(count, size))
     indices = build(TrueIndicesOp, build(ReshapeOp, flags, shape=(1, *shape_of(flags))), size=(size,))
@@ -205,7 +205,7 @@ class DecodeImageOp(DataDependent):
 
     The bytes identify the format (PNG, JPEG, WebP, BMP, TIFF, PNM, …); transparency is dropped.
     (C1) `data` is ui8 of rank 1; (C2) the result is ui8 of the shape (`size`, 3), or (`size`, 1) if `gray`: `size` are the
-    height and the width. Bytes in no known image format, and an empty `data`, are an error.
+    height and the width. Bytes in an unknown format and an empty `data` are errors.
     """
 
     name = "dl.decode_image"

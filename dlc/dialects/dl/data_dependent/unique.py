@@ -41,7 +41,7 @@ class UniqueOp(SelectionOp):
     """The distinct elements of `x`, or with `axis` its distinct slices; four results:
 
     `y`, the distinct elements; `first`, the index of the first occurrence of each; `inverse`, the index in `y` of each element
-    (slice) of `x`; `counts`, the number of occurrences of each. They are ascending (slices lexicographically, NaN last), or
+    (slice) of `x`; `counts`, the number of occurrences of each. `y` is ascending (slices lexicographically, NaN last), or
     with `keep_order` in the order of first occurrence. Without `axis`, elements count in row-major order and `y` has rank 1.
     (C1) `axis` is an axis of `x`; (C2) indices and counts are i64. NaN are equal to one another, unless `nan_differs`: then
     every element (slice) with a NaN is distinct.
@@ -87,19 +87,19 @@ class UniqueOp(SelectionOp):
         b, (x,), size, axis = Build(self), operands, self.count, self.unique_axis
         shape = shape_of(x)
         n, other_sizes = (product(shape), ()) if axis is None else (shape[axis], (*shape[:axis], *shape[axis + 1 :]))
-        front = (axis or 0, *(a for a in range(len(shape)) if a != axis))
-        slices = x if axis is None else b(TransposeOp, x, permutation=front)
+        permutation = (axis or 0, *(a for a in range(len(shape)) if a != axis))
+        slices = x if axis is None else b(TransposeOp, x, permutation=permutation)
         rows = b(ReshapeOp, slices, shape=(n, product(other_sizes)))
-        order = _order(b, rows)
+        order = _lexicographic_order(b, rows)
         iota = b(IotaOp, size=(n,), to=i64, start=0, step=1)
         previous_index = b(MaximumOp, b(SubOp, iota, b.scalar(1, like=iota)), b.scalar(0, like=iota))
-        in_order = b(GatherOp, rows, order, axis=0)
-        neighbours = in_order, b(GatherOp, in_order, previous_index, axis=0)
+        sorted_rows = b(GatherOp, rows, order, axis=0)
+        neighbours = sorted_rows, b(GatherOp, sorted_rows, previous_index, axis=0)
         differs = b(NotEqualOp, *neighbours) if flag(self.nan_differs) else _elements_differ(b, *neighbours)
         differs = b(ReduceAnyOp, differs, axes=(1,))
         is_first = b(OrOp, differs, b(EqualOp, iota, b.scalar(0, like=iota)))
-        begins = true_indices(b, is_first, size)
-        start, end = (b(SliceOp, begins, starts=(k,), limits=(size + k,), strides=(1,)) for k in (0, 1))
+        group_starts = true_indices(b, is_first, size)
+        start, end = (b(SliceOp, group_starts, starts=(k,), limits=(size + k,), strides=(1,)) for k in (0, 1))
         first, counts = b(GatherOp, order, start, axis=0), b(SubOp, end, start)
         group = b(CumsumOp, cast_to(b, is_first, i64), axis=0, exclusive=False, reverse=False)
         group = b(SubOp, group, b.scalar(1, like=group))
@@ -113,11 +113,11 @@ class UniqueOp(SelectionOp):
             inverse = b(GatherOp, rank, inverse, axis=0)
         y = b(ReshapeOp, b(GatherOp, rows, first, axis=0), shape=(size, *other_sizes))
         if axis is not None:
-            y = b(TransposeOp, y, permutation=tuple(front.index(a) for a in range(len(shape))))
+            y = b(TransposeOp, y, permutation=tuple(permutation.index(a) for a in range(len(shape))))
         return [y, first, inverse, counts]
 
 
-def _order(b: Build, rows: SSAValue) -> SSAValue:
+def _lexicographic_order(b: Build, rows: SSAValue) -> SSAValue:
     """Return the stable lexicographic order of rows: an argsort by each column, from the last to the first."""
     n, columns = shape_of(rows)
     if columns == 1:
@@ -127,8 +127,8 @@ def _order(b: Build, rows: SSAValue) -> SSAValue:
     inner, (order, column) = Build(body, b.location), body.args
     by_column = inner(ArgsortOp, inner(GatherOp, column, order, axis=0), axis=0)
     body.add_op(YieldOp([inner(GatherOp, order, by_column, axis=0)]))
-    columns_of = b(TransposeOp, rows, permutation=(1, 0))
-    return b.insert(ScanOp.of([iota, columns_of], body, 1, columns, reverse=True)).results[0]
+    column_rows = b(TransposeOp, rows, permutation=(1, 0))
+    return b.insert(ScanOp.of([iota, column_rows], body, 1, columns, reverse=True)).results[0]
 
 
 def _elements_differ(b: Build, x: SSAValue, y: SSAValue) -> SSAValue:

@@ -28,7 +28,7 @@ from dlc.ir import (
 )
 
 
-def _require(name: str, x: SSAValue) -> tuple[Size, ...]:
+def _require_rank_3(name: str, x: SSAValue) -> tuple[Size, ...]:
     """Return the shape of an operand of rank 3; raise DTypeError or ShapeError for bools, 16-bit floats or another rank."""
     element = element_type_of(x)
     if is_bool(element) or element in (f16, bf16):
@@ -43,7 +43,7 @@ class AccumulateOp(RowwiseKernel):
     """`y[a, j, b]`: the cumulative sum (`kind` add) or product (mul) of `x[a, k, b]` for `k ≤ j`.
 
     `k < j` if `exclusive`, from the end if `reverse`. Integers wrap around; sums of floats are blocked.
-    (C1) `x` is of integers, or floats of 32 or 64 bits; (C2) it has rank 3, with static sizes in a kernel.
+    (C1) `x` has an integer type, or a float type of 32 or 64 bits; (C2) it has rank 3, with static sizes in a kernel.
     """
 
     name = "dl.accumulate"
@@ -56,7 +56,7 @@ class AccumulateOp(RowwiseKernel):
     def infer(self) -> Sequence[Tensor]:
         if self.kind.data not in ("add", "mul"):
             raise ShapeError(f"dl.accumulate: kind {self.kind.data!r}; expected add or mul")
-        return [tensor_type(_require(self.name, self.x), element_type_of(self.x))]
+        return [tensor_type(_require_rank_3(self.name, self.x), element_type_of(self.x))]
 
     @property
     def _identity(self) -> int:
@@ -77,8 +77,8 @@ class ArgExtremumOp(RowwiseKernel):
 
     The first of equal elements, or the last if `last`; NaN is extreme. With `segments`, the index within each of `segments`
     segments of ⌈n / segments⌉ elements, [a, segments, b]: segment k begins at k times its length, or where the last one fits.
-    (C1) `x` is of integers, or floats of 32 or 64 bits; (C2) it has rank 3, with static sizes in a kernel, the second below
-    2^31, and not 0 unless the result has no elements; (C3) there is a segment, and no more segments than elements.
+    (C1) `x` has an integer type, or a float type of 32 or 64 bits; (C2) it has rank 3, with static sizes in a kernel, the
+    second below 2^31, and not 0 unless the result has no elements; (C3) `segments` is 1 to n.
     """
 
     name = "dl.arg_extremum"
@@ -90,7 +90,7 @@ class ArgExtremumOp(RowwiseKernel):
 
     @property
     def num_segments(self) -> int | None:
-        """The number of segments; None if the index is that in the whole axis."""
+        """The number of segments; None if the axis is not divided."""
         return None if self.segments is None else number(self.segments)
 
     @property
@@ -99,7 +99,7 @@ class ArgExtremumOp(RowwiseKernel):
         return -(-int(shape_of(self.x)[1]) // (self.num_segments or 1))
 
     def infer(self) -> Sequence[Tensor]:
-        rows, n, columns = _require(self.name, self.x)
+        rows, n, columns = _require_rank_3(self.name, self.x)
         if (n == 0 and 0 not in (rows, columns)) or (isinstance(n, int) and n >= 1 << 31):
             raise ShapeError(f"dl.arg_extremum: {n} elements along axis 1 of {shape_of(self.x)}; expected 1 to 2^31 - 1 (C2)")
         if self.num_segments is None:

@@ -33,7 +33,7 @@ from dlc.ir import (
 class CumulativeOp(Composite):
     """A cumulative reduction along `axis`, from the end if `reverse`; the element itself is not included if `exclusive`.
 
-    (C1) `axis` is an axis of `x`; (C2) `x` is of floats or integers. Float operations are reassociated;
+    (C1) `axis` is an axis of `x`; (C2) `x` has a float or integer type. Float operations are reassociated;
     16-bit floats are computed in f32, integers wrap around.
     """
 

@@ -75,12 +75,12 @@ class TreeEnsembleOp(RowwiseKernel):
 
     def reference(self, *operands: Array) -> Array:
         x, nodes, roots, levels, weights = operands
-        first, combine = _KINDS[self.kind.data]
+        initial, combine = _KINDS[self.kind.data]
         thresholds: Array = np.ascontiguousarray(nodes[:, THRESHOLD]).view(x.dtype)
-        y = np.full((len(x), weights.shape[1]), first, x.dtype)
-        rows, begin = np.arange(len(x)), np.zeros(len(x), np.int64)
+        y = np.full((len(x), weights.shape[1]), initial, x.dtype)
+        rows, zeros = np.arange(len(x)), np.zeros(len(x), np.int64)
         for tree, root in enumerate(roots.tolist()):
-            node_indices: Array = _replace_out_of_bounds(begin + root, len(nodes))
+            node_indices: Array = _replace_out_of_bounds(zeros + root, len(nodes))
             for _ in range(levels[tree // TREES_PER_GROUP]):
                 is_at_most: Array = (
                     x[rows, _replace_out_of_bounds(nodes[node_indices, FEATURE], x.shape[1])] <= thresholds[node_indices]

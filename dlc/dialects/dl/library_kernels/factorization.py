@@ -69,9 +69,9 @@ class LuOp(LibraryKernel):
 
     L, with a unit diagonal, is stored below the diagonal of `factors` [.., n, n], U on and above it. `order` [.., n], i64,
     holds the row of `x` for each row; `sign` [..] is 1 for an even number of exchanges, -1 for an odd one; `pivots` [.., n],
-    i64, holds the row, from k on, that step k exchanges with row k. Each pivot is the largest remaining element of its column;
+    i64, holds the row, k or later, that step k exchanges with row k. Each pivot is the largest remaining element of its column;
     a column of zeros leaves 0 on the diagonal, with factors of 0.
-    (C1) `x` is of f32 or f64, square in its last two axes. NaN propagates.
+    (C1) `x` is f32 or f64, square in its last two axes. NaN propagates.
     """
 
     name = "dl.lu"
@@ -94,14 +94,14 @@ class LuOp(LibraryKernel):
         order = np.zeros((len(factors), 1), np.int64) + np.arange(int(n))
         sign, pivots = np.ones(len(factors), x.dtype), np.zeros((len(factors), n), np.int64)
         for k in range(n):
-            size = np.abs(factors[:, k:, k])
-            pivot = k + np.argmax(np.where(np.isnan(size), -1, size), -1) * ~np.isnan(size[:, 0])
+            magnitude = np.abs(factors[:, k:, k])
+            pivot = k + np.argmax(np.where(np.isnan(magnitude), -1, magnitude), -1) * ~np.isnan(magnitude[:, 0])
             for y in (factors, order):
                 y[batch, k], y[batch, pivot] = y[batch, pivot], y[batch, k].copy()
             sign[pivot != k] *= -1
             pivots[:, k] = pivot
-            head = factors[:, k, k]
-            factors[:, k + 1 :, k] /= np.where(head == 0, 1, head)[:, None]
+            pivot_value = factors[:, k, k]
+            factors[:, k + 1 :, k] /= np.where(pivot_value == 0, 1, pivot_value)[:, None]
             factors[:, k + 1 :, k + 1 :] -= factors[:, k + 1 :, k, None] * factors[:, None, k, k + 1 :]
         rows = x.shape[:-1]
         return factors.reshape(x.shape), order.reshape(rows), sign.reshape(x.shape[:-2]), pivots.reshape(rows)
@@ -112,7 +112,7 @@ class TriangularSolveOp(LibraryKernel):
     """Solves T·x = `b` [.., n, m] for x, where T is the upper triangle of `a` [.., n, n], or the lower one if `lower`.
 
     With `unit` the diagonal of T is 1 regardless of `a`; the other triangle of `a` is not read. A 0 on the diagonal gives
-    infinities and NaN. (C1) `a` and `b` are of one type, f32 or f64; (C2) they have equal axes except the last, and `a` is
+    infinities and NaN. (C1) `a` and `b` have the same type, f32 or f64; (C2) they have equal axes except the last, and `a` is
     square.
     """
 
@@ -150,7 +150,7 @@ class CholeskyOp(LibraryKernel):
     """Cholesky factorization: the upper triangular U with Uᵀ·U = `x` of symmetric positive definite matrices.
 
     Only the upper triangle of `x` is read; the lower triangle of U is 0. If a matrix is not positive definite, U is NaN from
-    the first row on whose diagonal has no root. (C1) `x` is of f32 or f64, square in its last two axes.
+    the first row on whose diagonal has no root. (C1) `x` is f32 or f64, square in its last two axes.
     """
 
     name = "dl.cholesky"
@@ -177,7 +177,7 @@ class HouseholderOp(LibraryKernel):
     Row j of `triangle` [.., n, m] is column j of R, 0 after the diagonal. Reflection k of min(n, m) is 1 - `scales`[k]·v·vᵀ,
     where v is row k of `vectors` [.., min(n, m), m], 0 before index k and 1 at it; Q is their product, the first one leftmost.
     The diagonal of R has the signs of LAPACK.
-    (C1) `x` is of f32 or f64.
+    (C1) `x` is f32 or f64.
     """
 
     name = "dl.householder"
@@ -216,7 +216,7 @@ class OrthogonalOp(LibraryKernel):
     """The first `count` columns of the Q of `dl.householder`, as rows of the result [.., count, m].
 
     `vectors` [.., k, m] and `scales` [.., k] are results of `dl.householder`.
-    (C1) they are of one type, f32 or f64; (C2) `count` is at least k and at most m.
+    (C1) they have the same type, f32 or f64; (C2) `count` is at least k and at most m.
     """
 
     name = "dl.orthogonal"
@@ -260,7 +260,7 @@ class EighOp(LibraryKernel):
 
     Of the two opposite eigenvectors v, the one with Σ v_j / (j + 1) ≥ 0 is returned. Without `vectors` the second result is
     undefined.
-    (C1) `x` is of f32 or f64, square in its last two axes, and symmetric. NaN propagates.
+    (C1) `x` is f32 or f64, square in its last two axes, and symmetric. NaN propagates.
     """
 
     name = "dl.eigh"
@@ -275,10 +275,10 @@ class EighOp(LibraryKernel):
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = operands
-        finite = np.asarray(np.isfinite(x).all((-2, -1)))
-        values, vectors = np.linalg.eigh(np.where(finite[..., None, None], x, 0))
+        is_finite = np.asarray(np.isfinite(x).all((-2, -1)))
+        values, vectors = np.linalg.eigh(np.where(is_finite[..., None, None], x, 0))
         rows = vectors.mT * orientation(vectors.mT)
-        return _or_nan(finite, values), _or_nan(finite, rows)
+        return _or_nan(is_finite, values), _or_nan(is_finite, rows)
 
 
 @irdl_op_definition
@@ -288,7 +288,7 @@ class SvdOp(LibraryKernel):
     `values` [.., n] are the lengths of the rows, descending: the singular values of `x`. `rotations` is orthogonal, with rows v
     of which Σ v_j / (j + 1) is not negative. The method, one-sided Jacobi rotations, computes small singular values to high
     relative accuracy.
-    (C1) `x` is of f32 or f64, with no more rows than columns. NaN propagates.
+    (C1) `x` is f32 or f64, with no more rows than columns. NaN propagates.
     """
 
     name = "dl.svd"
@@ -305,10 +305,10 @@ class SvdOp(LibraryKernel):
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = operands
-        finite = np.asarray(np.isfinite(x).all((-2, -1)))
-        u, s, v = np.linalg.svd(np.where(finite[..., None, None], x, 0), full_matrices=False)
+        is_finite = np.asarray(np.isfinite(x).all((-2, -1)))
+        u, s, v = np.linalg.svd(np.where(is_finite[..., None, None], x, 0), full_matrices=False)
         sign = orientation(u.mT)
-        return _or_nan(finite, s), _or_nan(finite, s[..., None] * v * sign), _or_nan(finite, u.mT * sign)
+        return _or_nan(is_finite, s), _or_nan(is_finite, s[..., None] * v * sign), _or_nan(is_finite, u.mT * sign)
 
 
 def orientation(rows: Array) -> Array:
@@ -318,6 +318,6 @@ def orientation(rows: Array) -> Array:
     return np.where(total[..., None] < 0, -1, 1).astype(rows.dtype)
 
 
-def _or_nan(finite: Array, x: Array) -> Array:
+def _or_nan(is_finite: Array, x: Array) -> Array:
     """Return the results of matrices whose elements are finite, and NaN for the others."""
-    return np.where(finite.reshape(finite.shape + (1,) * (x.ndim - finite.ndim)), x, np.nan).astype(x.dtype)
+    return np.where(is_finite.reshape(is_finite.shape + (1,) * (x.ndim - is_finite.ndim)), x, np.nan).astype(x.dtype)

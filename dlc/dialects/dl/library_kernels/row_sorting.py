@@ -41,7 +41,7 @@ def rows_per_network(n: int, element: Attribute) -> int:
     return vectors * _VECTOR_BYTES * 8 // scalar.bits(element)
 
 
-def _require(name: str, x: SSAValue, rank: int) -> tuple[Size, ...]:
+def _require_signed_rows(name: str, x: SSAValue, rank: int) -> tuple[Size, ...]:
     """Return the shape of an operand of signed integers of this rank; raise DTypeError or ShapeError for any other."""
     element = element_type_of(x)
     if not is_integer(element) or is_unsigned(element):
@@ -58,7 +58,7 @@ class NetworkSortOp(RowwiseKernel):
 
     Ascending, or descending; NaN counts as the largest, -0 as below 0: see Note [Sorting integers]. The network sorts several
     columns at once and takes n·log²(n)/4 comparisons, regardless of the data.
-    (C1) `x` is of signed integers, or floats of 32 or 64 bits, of rank 3; (C2) n is not 0, and static in a kernel.
+    (C1) `x` has rank 3 and a signed integer type, or a float type of 32 or 64 bits; (C2) n is not 0, and static in a kernel.
     """
 
     name = "dl.network_sort"
@@ -67,13 +67,13 @@ class NetworkSortOp(RowwiseKernel):
     result = result_def(TensorType)
 
     @staticmethod
-    def takes(element: Attribute) -> bool:
-        """Return whether elements of a type are sorted without conversion to keys."""
+    def supports(element: Attribute) -> bool:
+        """Return whether the op sorts elements of a type directly, without conversion to keys."""
         return (is_integer(element) and not is_unsigned(element)) or element in (f32, f64)
 
     def infer(self) -> Sequence[Tensor]:
         element, shape = element_type_of(self.x), shape_of(self.x)
-        if not self.takes(element):
+        if not self.supports(element):
             raise DTypeError(f"{self.name}: x of {element}; expected signed integers or floats of 32 or 64 bits")
         if rank_of(self.x) != 3 or shape[1] == 0:
             raise ShapeError(f"{self.name}: x of shape {shape}; expected rank 3 and a middle size other than 0 (C1, C2)")
@@ -103,18 +103,18 @@ class RadixDigit:
     bits: int
     flip: int = 0
 
-    def of(self, x: Array) -> Array:
+    def extract(self, x: Array) -> Array:
         return ((x.astype(np.int64) >> self.shift) & ((1 << self.bits) - 1)) ^ self.flip
 
 
 @irdl_op_definition
 class RadixSortOp(RowwiseKernel):
-    """Stable radix sort of the rows of `x` [a, n] by a range of bits; results: the sorted rows, and those before the last pass.
+    """Stable radix sort of the rows of `x` [a, n] by a range of bits; results: sorted rows, and rows before the last pass.
 
     Digit k consists of the bits from `ends[k]` to `ends[k + 1]`; the lowest digit is sorted first. With `signed` the highest
     bit is a sign. If it is also the sign of the elements, digits are those of the distance from the smallest element, from bit
     `ends[0]` on. One pass counts all digits, and one more pass per digit in which elements differ permutes them.
-    (C1) `x` is of signed integers, of rank 2; (C2) `ends` ascend, by at most 16, within the width of the elements.
+    (C1) `x` has a signed integer type and rank 2; (C2) `ends` ascend, by at most 16, within the width of the elements.
     """
 
     name = "dl.radix_sort"
@@ -122,13 +122,13 @@ class RadixSortOp(RowwiseKernel):
     ends = prop_def(DenseArrayBase)
     signed = opt_prop_def(BoolAttr)
     result = result_def(TensorType)
-    before = result_def(TensorType)
+    previous_rows = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
         element, ends = element_type_of(self.x), ints(self.ends)
-        shape = _require(self.name, self.x, 2)
-        ascend = [0 < high - low <= 16 for low, high in pairwise(ends)]
-        if not ascend or not all(ascend) or min(ends) < 0 or max(ends) > scalar.bits(element):
+        shape = _require_signed_rows(self.name, self.x, 2)
+        is_ascending = [0 < high - low <= 16 for low, high in pairwise(ends)]
+        if not is_ascending or not all(is_ascending) or min(ends) < 0 or max(ends) > scalar.bits(element):
             raise ShapeError(f"dl.radix_sort: ends {list(ends)} for {element}; expected ascending bits, at most 16 apart (C2)")
         return [tensor_type(shape, element)] * 2
 
@@ -138,18 +138,18 @@ class RadixSortOp(RowwiseKernel):
         return [*other_digits, replace(last, flip=1 << (last.bits - 1)) if flag(self.signed) else last]
 
     @property
-    def by_distance(self) -> bool:
+    def sorts_by_distance(self) -> bool:
         """Return whether digits are those of the distance from the smallest element."""
         return flag(self.signed) and ints(self.ends)[-1] == scalar.bits(element_type_of(self.x))
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         (x,) = (previous_order,) = operands
         digits, minimum = self.digits, x.dtype.type(0)
-        if self.by_distance and x.size:
+        if self.sorts_by_distance and x.size:
             digits = [replace(digit, flip=0) for digit in digits]
             minimum = x.min(axis=1, keepdims=True) >> digits[0].shift << digits[0].shift
         for digit in digits:
-            previous_order, x = x, np.take_along_axis(x, np.argsort(digit.of(x - minimum), axis=1, kind="stable"), axis=1)
+            previous_order, x = x, np.take_along_axis(x, np.argsort(digit.extract(x - minimum), axis=1, kind="stable"), axis=1)
         return x, previous_order
 
 
@@ -158,7 +158,7 @@ class SmallestKOp(RowwiseKernel):
     """The `size` smallest elements of each row of `x` [a, n], ascending: [a, `size`].
 
     A max-heap holds the smallest elements so far, so that most elements are compared with its root only if `size` is small.
-    (C1) `x` is of signed integers, of rank 2; (C2) `size` is at most n.
+    (C1) `x` has a signed integer type and rank 2; (C2) `size` is at most n.
     """
 
     name = "dl.smallest_k"
@@ -167,7 +167,7 @@ class SmallestKOp(RowwiseKernel):
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
-        (rows, n), (size,) = _require(self.name, self.x, 2), sizes(self.size)
+        (rows, n), (size,) = _require_signed_rows(self.name, self.x, 2), sizes(self.size)
         if is_known_less(size, 0) or is_known_less(n, size):
             raise ShapeError(f"{self.name}: size {size} for rows of {n} elements; expected at most {n} (C2)")
         return [tensor_type((rows, size), element_type_of(self.x))]
@@ -182,7 +182,7 @@ class OrderStatisticsOp(RowwiseKernel):
 
     Radix selection: elements are counted by the digits of their distance from the smallest, highest digit first; later digits
     count only elements that share the digits of a searched element.
-    (C1) `x` is of signed integers, of rank 2; (C2) `ranks` are indices of a row, whose size is static in a kernel.
+    (C1) `x` has a signed integer type and rank 2; (C2) `ranks` are indices of a row, whose size is static in a kernel.
     """
 
     name = "dl.order_statistics"
@@ -191,7 +191,7 @@ class OrderStatisticsOp(RowwiseKernel):
     result = result_def(TensorType)
 
     def infer(self) -> Sequence[Tensor]:
-        (rows, n), ranks = _require(self.name, self.x, 2), ints(self.ranks)
+        (rows, n), ranks = _require_signed_rows(self.name, self.x, 2), ints(self.ranks)
         if any(rank < 0 or is_known_less(n, rank + 1) for rank in ranks):
             raise ShapeError(f"{self.name}: ranks {list(ranks)} for rows of {n} elements (C2)")
         return [tensor_type((rows, len(ranks)), element_type_of(self.x))]
@@ -207,8 +207,8 @@ class OrderStatisticsOp(RowwiseKernel):
 
 
 # The counts of a digit stay in the L1 cache and are no longer than a row: 8 bits, or 11 for rows from 2^13 elements. Rows from
-# 2^19 elements exceed the caches: each digit value writes to a cache line and a page of its own then, and the misses of more
-# values cost more than another pass.
+# 2^19 elements exceed the caches: each digit value then writes to a separate cache line and page, and the misses of 11-bit
+# digits cost more than another pass.
 _DIGIT_BITS, _LONG_DIGIT_BITS, _LONG_ROW_ELEMENTS, _UNCACHED_ROW_ELEMENTS = 8, 11, 1 << 13, 1 << 19
 
 
@@ -236,9 +236,9 @@ def is_network_sort_faster(outer_size: Size, n: int, inner_size: Size, element: 
     levels = (n - 1).bit_length()
     exchanges = n * levels * (levels + 1) // 4
     # 64-bit exchanges are a compare and two selects, since vectors lack 64-bit minimum and maximum.
-    network = tiles * exchanges * (10 if scalar.bits(element) == 64 else 5)
-    by_digits = outer_size * inner_size * sum(6 * n + (4 << high - low) for low, high in pairwise(digit_ends(0, bits, n)))
-    return network <= by_digits
+    network_cycles = tiles * exchanges * (10 if scalar.bits(element) == 64 else 5)
+    radix_cycles = outer_size * inner_size * sum(6 * n + (4 << high - low) for low, high in pairwise(digit_ends(0, bits, n)))
+    return network_cycles <= radix_cycles
 
 
 # Rank selection is used for at most this many ranks, in rows of at least this many elements.

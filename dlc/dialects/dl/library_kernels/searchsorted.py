@@ -46,13 +46,13 @@ def stable_order(x: Array, axis: int, descending: bool) -> Array:
 
 
 def _emit_is_before(body: Body, x: SSAValue, y: SSAValue, element: Attribute, descending: bool) -> SSAValue:
-    """Emit whether `x` precedes `y` in the sort order; NaN is the largest."""
+    """Emit a bool: true if `x` precedes `y` in the sort order, where NaN is the largest."""
     is_less = scalar.compare(body, "gt" if descending else "lt", x, y, element)
     if not is_float(element):
         return is_less
-    largest, other = (x, y) if descending else (y, x)
+    candidate, other = (x, y) if descending else (y, x)
     is_only_first_nan = scalar.bit_and(
-        body, body(arith.CmpfOp(largest, largest, "uno")), body(arith.CmpfOp(other, other, "ord"))
+        body, body(arith.CmpfOp(candidate, candidate, "uno")), body(arith.CmpfOp(other, other, "ord"))
     )
     return scalar.bit_or(body, is_less, is_only_first_nan)
 
@@ -108,8 +108,8 @@ class SearchsortedOp(SortedSearch, Composite):
             return [b(BinarySearchOp, x, values, right=flag(self.right))]
         row_keys = to_comparison_keys(b, b(ReshapeOp, x, shape=(*rows, 1, size)))
         value_keys = to_comparison_keys(b, b(ReshapeOp, values, shape=(*shape_of(values), 1)))
-        comes_first = b(LessEqualOp if flag(self.right) else LessOp, row_keys, value_keys)
-        counts = b(ReduceSumOp, cast_to(b, comes_first, i32), axes=(len(rows) + 1,), keepdims=False)
+        is_before = b(LessEqualOp if flag(self.right) else LessOp, row_keys, value_keys)
+        counts = b(ReduceSumOp, cast_to(b, is_before, i32), axes=(len(rows) + 1,), keepdims=False)
         return [cast_to(b, counts, i64)]
 
 
@@ -130,7 +130,7 @@ class BinarySearchOp(SortedSearch, GatherLike):
         if size == 0:
             return scalar.constant(body, 0, i64)
 
-        def comes_before(position: SSAValue) -> SSAValue:
+        def is_before(position: SSAValue) -> SSAValue:
             sorted_element = scalar.extract(body, sources[0], [*rows, body(arith.IndexCastOp(position, index))])
             if not flag(self.right):
                 return _emit_is_before(body, sorted_element, value, element, False)
@@ -138,10 +138,10 @@ class BinarySearchOp(SortedSearch, GatherLike):
             return body(arith.XOrIOp(is_after, scalar.constant(body, 1, i1)))
 
         step = 1 << (size.bit_length() - 1)
-        first = comes_before(scalar.constant(body, step - 1, i64))
-        low = scalar.select(body, first, scalar.constant(body, size - step + 1, i64), scalar.constant(body, 0, i64))
+        is_past_step = is_before(scalar.constant(body, step - 1, i64))
+        low = scalar.select(body, is_past_step, scalar.constant(body, size - step + 1, i64), scalar.constant(body, 0, i64))
         while step := step // 2:
             further = scalar.add(body, low, scalar.constant(body, step, i64))
             position = scalar.add(body, low, scalar.constant(body, step - 1, i64))
-            low = scalar.select(body, comes_before(position), further, low)
+            low = scalar.select(body, is_before(position), further, low)
         return low

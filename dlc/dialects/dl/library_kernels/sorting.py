@@ -64,7 +64,7 @@ from dlc.ir import (
 )
 
 
-class _Order(Composite):
+class _SortingOp(Composite):
     """An op that orders elements along `axis`.
 
     (C1) `axis` is an axis of `x`.
@@ -85,7 +85,7 @@ class _Order(Composite):
 
 
 @irdl_op_definition
-class SortOp(_Order):
+class SortOp(_SortingOp):
     """Sorts the elements along `axis`, ascending, or descending if `descending`; NaN counts as the largest, -0 as below 0.
 
     (C1) `axis` is an axis of `x`. See Note [Sorting integers].
@@ -112,7 +112,7 @@ class SortOp(_Order):
             return [b(ReshapeOp, x, shape=shape)]
         n, element = shape[axis], element_type_of(x)
         outer_size, inner_size, bits = product(shape[:axis]), product(shape[axis + 1 :]), scalar.bits(element)
-        has_network = isinstance(n, int) and NetworkSortOp.takes(element)
+        has_network = isinstance(n, int) and NetworkSortOp.supports(element)
         if has_network and is_network_sort_faster(outer_size, int(n), inner_size, element, bits):
             columns = b(ReshapeOp, x, shape=(outer_size, n, inner_size))
             return [b(ReshapeOp, b(NetworkSortOp, columns, descending=self.is_descending), shape=shape)]
@@ -121,7 +121,7 @@ class SortOp(_Order):
 
 
 @irdl_op_definition
-class ArgsortOp(_Order):
+class ArgsortOp(_SortingOp):
     """The stable argsort along `axis`, ascending, or descending if `descending`, as i64.
 
     Equal elements keep their order; NaN counts as the largest. With `count`, only the first `count` indices.
@@ -150,22 +150,22 @@ class ArgsortOp(_Order):
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b, axis, (x,) = Build(self), self.sorted_axis, operands
         shape, count = shape_of(x), self.result_size
-        first = (*shape[:axis], count, *shape[axis + 1 :])
-        if 0 in first or shape[axis] == 1:
-            return [b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=first)]
+        result_shape = (*shape[:axis], count, *shape[axis + 1 :])
+        if 0 in result_shape or shape[axis] == 1:
+            return [b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=result_shape)]
         keys = to_comparison_keys(b, x, self.is_descending)
         if scalar.bits(element_type_of(keys)) == 64:
-            half = b.scalar(32, like=keys)
+            half_bits = b.scalar(32, like=keys)
             # The lower half is unsigned: with its highest bit flipped, it is ordered as a signed integer.
             sign = b.scalar(1 << 31, like=keys)
             low = b(BitwiseXorOp, b(BitwiseAndOp, keys, b.scalar((1 << 32) - 1, like=keys)), sign)
-            by_low = _argsort(b, b(ShiftRightOp, b(ShiftLeftOp, low, half), half), 32, axis)
-            high = b(ShiftRightOp, b(GatherElementsOp, keys, by_low, axis=axis), half)
+            by_low = _argsort(b, b(ShiftRightOp, b(ShiftLeftOp, low, half_bits), half_bits), 32, axis)
+            high = b(ShiftRightOp, b(GatherElementsOp, keys, by_low, axis=axis), half_bits)
             order = b(GatherElementsOp, by_low, _argsort(b, high, 32, axis), axis=axis)
         else:
             order = _argsort(b, cast_to(b, keys, i64), scalar.bits(element_type_of(keys)), axis, count)
-        ends = dict(starts=(0,) * len(shape), limits=first, strides=(1,) * len(shape))
-        return [order if count == shape_of(order)[axis] else b(SliceOp, order, **ends)]
+        bounds = dict(starts=(0,) * len(shape), limits=result_shape, strides=(1,) * len(shape))
+        return [order if count == shape_of(order)[axis] else b(SliceOp, order, **bounds)]
 
 
 def select_order_statistics(sort: SortOp, ranks: Sequence[int]) -> SSAValue | None:
@@ -209,13 +209,13 @@ def _select_smallest(b: Build, x: SSAValue, axis: int, count: Size) -> SSAValue:
 
 
 def _sort_ascending(b: Build, x: SSAValue, axis: int, bits: tuple[int, int] | None = None) -> SSAValue:
-    """Return signed integers sorted along an axis; `bits` are the bits of i64 values by which they are not sorted yet."""
+    """Return signed integers sorted along an axis; `bits` is the range of bits of i64 values that is unsorted."""
     shape, element = shape_of(x), element_type_of(x)
     n, outer_size, inner_size = shape[axis], product(shape[:axis]), product(shape[axis + 1 :])
     low, high = bits or (0, scalar.bits(element))
     if isinstance(n, int) and is_network_sort_faster(outer_size, n, inner_size, element, high - low):
-        sorted_ = b(NetworkSortOp, b(ReshapeOp, x, shape=(outer_size, n, inner_size)))
-        return b(ReshapeOp, sorted_, shape=shape)
+        sorted_columns = b(NetworkSortOp, b(ReshapeOp, x, shape=(outer_size, n, inner_size)))
+        return b(ReshapeOp, sorted_columns, shape=shape)
     if inner_size != 1:
         order = list(range(len(shape)))
         order[axis], order[-1] = order[-1], order[axis]

@@ -85,11 +85,13 @@ def unpack_words(words: Array, axis: int, element_type: Attribute) -> Array:
     dtype, axis = numpy_dtype(element_type), axis % words.ndim
     if is_float(element_type):
         return np.moveaxis(np.ascontiguousarray(np.moveaxis(words, axis, -1)).view(dtype), -1, axis)
-    ups, downs = zip(*(unpack_shifts(element_type, j) for j in range(WORD_BITS // scalar.bits(element_type))), strict=True)
+    left_shifts, right_shifts = zip(
+        *(unpack_shifts(element_type, j) for j in range(WORD_BITS // scalar.bits(element_type))), strict=True
+    )
     wide = words.view(np.uint32 if is_unsigned(element_type) else np.int32)[..., None]
-    elements = (wide << np.array(ups, wide.dtype) >> np.array(downs, wide.dtype)).astype(dtype)
+    elements = (wide << np.array(left_shifts, wide.dtype) >> np.array(right_shifts, wide.dtype)).astype(dtype)
     return np.moveaxis(elements, -1, axis + 1).reshape(
-        *words.shape[:axis], len(ups) * words.shape[axis], *words.shape[axis + 1 :]
+        *words.shape[:axis], len(left_shifts) * words.shape[axis], *words.shape[axis + 1 :]
     )
 
 

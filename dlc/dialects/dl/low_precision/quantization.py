@@ -55,7 +55,7 @@ from dlc.ir import (
 )
 
 _UI8 = ELEMENT_TYPES["uint8"]
-_STORED = {ELEMENT_TYPES[f"{sign}int{width}"] for sign in ("", "u") for width in (2, 4, 8, 16)} | FLOAT_FORMATS.keys()
+_QUANTIZED_TYPES = {ELEMENT_TYPES[f"{sign}int{width}"] for sign in ("", "u") for width in (2, 4, 8, 16)} | FLOAT_FORMATS.keys()
 
 
 def _saturate(value: Array, to: Attribute) -> Array:
@@ -67,11 +67,11 @@ def _is_zero(zero_point: SSAValue) -> bool:
     return isinstance(zero_point.owner, ConstantOp) and not zero_point.owner.reference().any()
 
 
-def _holds(to: Attribute, stored: Attribute) -> bool:
-    """Return whether the integer type `to` represents all values of `stored`."""
-    if not is_integer(stored):
+def _represents_all(to: Attribute, quantized: Attribute) -> bool:
+    """Return whether the integer type `to` represents all values of `quantized`."""
+    if not is_integer(quantized):
         return False
-    (low, high), (lowest, highest) = limits(stored), limits(to)
+    (low, high), (lowest, highest) = limits(quantized), limits(to)
     return lowest <= low and high <= highest
 
 
@@ -123,8 +123,8 @@ class QuantizationOp(Composite):
     def _is_blockwise(self, parameter: SSAValue) -> bool:
         return shape_of(parameter) != (1,) and _are_blocks(shape_of(parameter), shape_of(self.x), self.channel_axis)
 
-    def trailing(self, parameter: Array, rank: int) -> Array:
-        """Return a parameter's values in a shape that broadcasts with an `x` of rank `rank`."""
+    def expand_parameter(self, parameter: Array, rank: int) -> Array:
+        """Return a parameter in a shape that broadcasts with an `x` of rank `rank`."""
         may_be_blocks = rank > 1 or parameter.shape != (1,)
         if parameter.ndim == rank > 0 and may_be_blocks and self.block_count is not None:
             size = int(shape_of(self.x)[self.channel_axis])
@@ -162,10 +162,10 @@ def _are_blocks(shape: Sequence[Size], x: Sequence[Size], axis: int) -> bool:
 class QuantizeOp(QuantizationOp):
     """`y = saturate(round(x / scale) + zero_point)`, in the zero point's type; a storage-only float has no zero point.
 
-    `to` is a wider integer type for the result. (C1) `x` and `scale` are of one float type; (C2) `zero_point` is of integers of
-    at most 16 bits or storage-only floats; (C3) scale and zero point have rank 0, one entry per index of `axis`, or the rank of
-    `x` and one entry per block along it; (C4) `to` represents all values of the zero point's type. NaN gives 0, in a
-    storage-only float the result of `dl.cast`.
+    `to` is a wider integer type for the result. (C1) `x` and `scale` have the same float type; (C2) `zero_point` has an integer
+    type of at most 16 bits or a storage-only float type; (C3) scale and zero point have rank 0, one entry per index of `axis`,
+    or the rank of `x` and one entry per block along it; (C4) `to` represents all values of the zero point's type. NaN gives 0,
+    in a storage-only float the result of `dl.cast`.
     """
 
     name = "dl.quantize"
@@ -178,45 +178,46 @@ class QuantizeOp(QuantizationOp):
 
     def infer(self) -> Sequence[Tensor]:
         self.check_parameters()
-        x, stored_type = element_type_of(self.x), element_type_of(self.zero_point)
-        if x != element_type_of(self.scale) or stored_type not in _STORED:
-            got = f"x {x}, scale {element_type_of(self.scale)}, zero point {stored_type}"
+        x, quantized_type = element_type_of(self.x), element_type_of(self.zero_point)
+        if x != element_type_of(self.scale) or quantized_type not in _QUANTIZED_TYPES:
+            got = f"x {x}, scale {element_type_of(self.scale)}, zero point {quantized_type}"
             raise DTypeError(f"dl.quantize: {got}; expected equal floats, and integers of at most 16 bits (C1, C2)")
-        if self.to is not None and not (is_integer(self.to) and _holds(self.to, stored_type)):
-            raise DTypeError(f"dl.quantize: to {self.to} does not represent all values of {stored_type} (C4)")
+        if self.to is not None and not (is_integer(self.to) and _represents_all(self.to, quantized_type)):
+            raise DTypeError(f"dl.quantize: to {self.to} does not represent all values of {quantized_type} (C4)")
         return [tensor_type(shape_of(self.x), self.result_element)]
 
     def reference(self, *operands: Array) -> Array:
         x, scale, zero = operands
         wide = numpy_dtype(wide_float(element_type_of(self.x)))
         with np.errstate(all="ignore"):
-            ratio = x.astype(wide) / self.trailing(scale, x.ndim).astype(wide)
+            ratio = x.astype(wide) / self.expand_parameter(scale, x.ndim).astype(wide)
             if element_type_of(self.zero_point) in FLOAT_FORMATS:
                 return encode_array(ratio, element_type_of(self.zero_point), saturate=True)
             steps = np.rint(ratio)
-            quantized = _saturate(steps + self.trailing(zero, x.ndim).astype(wide), element_type_of(self.zero_point))
+            quantized = _saturate(steps + self.expand_parameter(zero, x.ndim).astype(wide), element_type_of(self.zero_point))
             return quantized.astype(numpy_dtype(self.result_element))
 
     def compute_result(self, b: Build, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
-        x, stored_type = widen_floats(b, x), element_type_of(zero_point)
+        x, quantized_type = widen_floats(b, x), element_type_of(zero_point)
         ratio = b(DivOp, x, widen_floats(b, scale))
-        if stored_type in FLOAT_FORMATS:
-            return b(CastOp, ratio, to=stored_type, saturate=True)
+        if quantized_type in FLOAT_FORMATS:
+            return b(CastOp, ratio, to=quantized_type, saturate=True)
         rounded_steps = b(RoundOp, ratio)
         if not _is_zero(self.zero_point):
             rounded_steps = b(AddOp, rounded_steps, cast_to(b, zero_point, element_type_of(x)))
-        if is_storage_only(stored_type):
+        if is_storage_only(quantized_type):
             # Casts to storage-only integers wrap around; other casts saturate.
-            low, high = (b.scalar(limit, like=rounded_steps) for limit in limits(stored_type))
+            low, high = (b.scalar(limit, like=rounded_steps) for limit in limits(quantized_type))
             rounded_steps = b(MinimumOp, b(MaximumOp, rounded_steps, low), high)
-        return cast_to(b, cast_to(b, rounded_steps, stored_type), self.result_element)
+        return cast_to(b, cast_to(b, rounded_steps, quantized_type), self.result_element)
 
 
 @irdl_op_definition
 class DequantizeOp(QuantizationOp):
     """`y = (x - zero_point) · scale`, in the scale's type.
 
-    (C1) `x` and `zero_point` are of one integer type of at most 32 bits or one storage-only float; (C2) `scale` is of floats;
+    (C1) `x` and `zero_point` have the same type, an integer of at most 32 bits or a storage-only float; (C2) `scale` has a
+    float type;
     (C3) scale and zero point have rank 0, one entry per index of `axis`, or the rank of `x` and one entry per block along it.
     The difference is exact for at most 16 bits and wraps for 32; of storage-only floats it rounds as f32.
     """
@@ -224,27 +225,27 @@ class DequantizeOp(QuantizationOp):
     name = "dl.dequantize"
 
     @property
-    def _steps_in(self) -> Attribute:
+    def _step_type(self) -> Attribute:
         return f32 if element_type_of(self.x) in FLOAT_FORMATS else i32
 
     def infer(self) -> Sequence[Tensor]:
         self.check_parameters()
         x, zero = element_type_of(self.x), element_type_of(self.zero_point)
-        if x != zero or not (x in _STORED or x == i32):
+        if x != zero or not (x in _QUANTIZED_TYPES or x == i32):
             expected = "one integer type of at most 32 bits or one storage-only float"
             raise DTypeError(f"dl.dequantize: x {x}, zero point {zero}; expected {expected} (C1)")
         return [tensor_type(shape_of(self.x), element_type_of(self.scale))]
 
     def reference(self, *operands: Array) -> Array:
         x, scale, zero = operands
-        steps_in = numpy_dtype(self._steps_in)
-        steps = x.astype(steps_in) - self.trailing(zero, x.ndim).astype(steps_in)
+        step_type = numpy_dtype(self._step_type)
+        steps = x.astype(step_type) - self.expand_parameter(zero, x.ndim).astype(step_type)
         wide = numpy_dtype(wide_float(element_type_of(self.scale)))
-        return (steps.astype(wide) * self.trailing(scale, x.ndim).astype(wide)).astype(scale.dtype)
+        return (steps.astype(wide) * self.expand_parameter(scale, x.ndim).astype(wide)).astype(scale.dtype)
 
     def compute_result(self, b: Build, x: SSAValue, scale: SSAValue, zero_point: SSAValue) -> SSAValue:
         wide = widen_floats(b, scale)
-        steps = b(SubOp, cast_to(b, x, self._steps_in), cast_to(b, zero_point, self._steps_in))
+        steps = b(SubOp, cast_to(b, x, self._step_type), cast_to(b, zero_point, self._step_type))
         return cast_to(b, b(MulOp, cast_to(b, steps, element_type_of(wide)), wide), element_type_of(scale))
 
 
@@ -253,7 +254,7 @@ class DynamicQuantizeLinearOp(Composite):
     """Quantizes `x` to ui8 with the scale and zero point of its range: results `y`, `scale` (f32), `zero_point` (ui8).
 
     `scale = (max(x, 0) - min(x, 0)) / 255`, 1 where that is 0; `zero_point = saturate(round(-min(x, 0) / scale))`;
-    `y = saturate(round(x / scale) + zero_point)`. (C1) `x` is of f32.
+    `y = saturate(round(x / scale) + zero_point)`. (C1) `x` is f32.
     """
 
     name = "dl.dynamic_quantize_linear"
@@ -279,7 +280,7 @@ class DynamicQuantizeLinearOp(Composite):
         zero, one, axes = b.scalar(0.0, like=x), b.scalar(1.0, like=x), tuple(range(rank_of(x)))
         low = b(MinimumOp, b(ReduceMinOp, x, axes=axes, keepdims=False), zero)
         high = b(MaximumOp, b(ReduceMaxOp, x, axes=axes, keepdims=False), zero)
-        span = b(DivOp, b(SubOp, high, low), b.scalar(255.0, like=x))
-        scale = b(SelectOp, b(EqualOp, span, zero), one, span)
-        steps = cast_to(b, b(RoundOp, b(DivOp, b(NegOp, low), scale)), _UI8)
-        return [b(QuantizeOp, x, scale, steps, axis=0), scale, steps]
+        step_size = b(DivOp, b(SubOp, high, low), b.scalar(255.0, like=x))
+        scale = b(SelectOp, b(EqualOp, step_size, zero), one, step_size)
+        zero_point = cast_to(b, b(RoundOp, b(DivOp, b(NegOp, low), scale)), _UI8)
+        return [b(QuantizeOp, x, scale, zero_point, axis=0), scale, zero_point]

@@ -98,10 +98,10 @@ class MatmulWeightOnlyOp(Contraction):
 
     `words` [B, W, N] are i32 words of r integers of type `of` each, consecutive along k, the first in the lowest bits: blocks
     of g = r·W weights. `scale` and `zero` [B, N] are f32; without `zero` it is 0. Sums are f32. With `scale_weights` each
-    weight is multiplied by its scale, which all rows share; else the sum over each word is.
+    weight is multiplied by its scale, once for all rows; else the sum over each word is scaled.
 
     (C1) `of` is an integer type of 4 or 8 bits; (C2) `words` is i32 of rank 3, `scale` and `zero` are f32 [B, N]; (C3) the last
-    axis of `lhs` has B·W·r elements; (C4) `lhs` is of floats of 32 bits or fewer, whose type the result has.
+    axis of `lhs` has B·W·r elements; (C4) `lhs` has a float type of at most 32 bits, which is the result's.
     """
 
     name = "dl.matmul_weight_only"
@@ -159,7 +159,7 @@ class MatmulWeightOnlyOp(Contraction):
         *lead, _ = shape_of(self.lhs)
         blocks, words, columns = shape_of(self.words)
         parameters = [shape_of(v) for v in self.operands[2:]]
-        others = range(1, self.count)
+        other_elements = range(1, self.count)
         view = (*lead, blocks, words, self.count)
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
@@ -167,32 +167,36 @@ class MatmulWeightOnlyOp(Contraction):
             element_indices = [[*rows, b, w, AffineExpr.constant(j)] for j in range(self.count)]
             return [element_indices[0], [b, w, n], *([b, n] for _ in parameters), *element_indices[1:], [*rows, n]]
 
-        views = (view, shape_of(self.words), *parameters, *(view for _ in others), (*lead, columns))
-        return replace(iteration_space((*lead, columns), (blocks, words), views, indices), repeated_operands=(0,) * len(others))
+        views = (view, shape_of(self.words), *parameters, *(view for _ in other_elements), (*lead, columns))
+        return replace(
+            iteration_space((*lead, columns), (blocks, words), views, indices), repeated_operands=(0,) * len(other_elements)
+        )
 
     def accumulate(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
         first, word, scale, *optional_elements = elements
-        zero, others = (optional_elements[0], optional_elements[1:]) if self.zero is not None else (None, optional_elements)
+        zero, other_elements = (
+            (optional_elements[0], optional_elements[1:]) if self.zero is not None else (None, optional_elements)
+        )
         wide, element = total.type, element_type_of(self.lhs)
-        x = [scalar.convert(body, v, element, wide) for v in (first, *others)]
+        x = [scalar.convert(body, v, element, wide) for v in (first, *other_elements)]
         weights = [scalar.convert(body, unpack_element(body, word, self.of, j), i32, wide) for j in range(self.count)]
         if not flag(self.scale_weights):
             return scalar.multiply_add(body, _dot_minus_zero(body, x, weights, zero), scale, total)
         # t + Σⱼ xⱼ · ((wⱼ - z) · s)
         if zero is not None:
             weights = [scalar.subtract(body, w, zero) for w in weights]
-        return _sum(body, x, [scalar.multiply(body, w, scale) for w in weights], total)
+        return _add_products(body, x, [scalar.multiply(body, w, scale) for w in weights], total)
 
 
 # Σⱼ xⱼ · (wⱼ - z) = Σⱼ xⱼ · wⱼ - z · Σⱼ xⱼ: sums of the few row elements replace subtractions from the many weights.
 def _dot_minus_zero(body: Body, x: Sequence[SSAValue], weights: Sequence[SSAValue], zero: SSAValue | None) -> SSAValue:
-    products = _sum(body, x[1:], weights[1:], scalar.multiply(body, x[0], weights[0]))
+    products = _add_products(body, x[1:], weights[1:], scalar.multiply(body, x[0], weights[0]))
     if zero is None:
         return products
-    minus = body(arith.NegfOp(reduce(lambda a, b: scalar.add(body, a, b), x)))
-    return scalar.multiply_add(body, minus, zero, products)
+    negated_sum = body(arith.NegfOp(reduce(lambda a, b: scalar.add(body, a, b), x)))
+    return scalar.multiply_add(body, negated_sum, zero, products)
 
 
-def _sum(body: Body, x: Sequence[SSAValue], weights: Sequence[SSAValue], start: SSAValue) -> SSAValue:
+def _add_products(body: Body, x: Sequence[SSAValue], weights: Sequence[SSAValue], start: SSAValue) -> SSAValue:
     """Emit `start + Σⱼ xⱼ · wⱼ`."""
     return reduce(lambda t, term: scalar.multiply_add(body, *term, t), zip(x, weights, strict=True), start)

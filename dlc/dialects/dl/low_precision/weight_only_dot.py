@@ -47,7 +47,7 @@ class MatmulWeightOnlyDotOp(Contraction):
     shift and a mask extract c integers. `scale` and `zero` [B, N] are f32; without `zero` it is 0. The sum over the words of a
     step is exact if i32 holds it; the sum over steps is f32.
 
-    (C1) `of` is an integer type of 4 or 8 bits, `dot` one of integers; (C2) `lhs` and `words` are of i32, the others of f32;
+    (C1) `of` is an integer type of 4 or 8 bits, `dot` one of integers; (C2) `lhs` and `words` are i32, the others f32;
     (C3) shapes are as above.
     """
 
@@ -95,38 +95,40 @@ class MatmulWeightOnlyDotOp(Contraction):
         (*lead, k), words = shape_of(self.lhs) or (1,), shape_of(self.words)
         if len(words) != 4:
             raise ShapeError(f"dl.matmul_weight_only_dot: words {words}; expected [B, W, S, N] (C3)")
-        blocks, count, step, columns = words
+        blocks, steps, words_per_step, columns = words
         parameters = [(blocks, columns) for _ in self.operands[4:]]
-        expected = [(*lead, blocks), (*lead, blocks, count), *parameters]
+        expected = [(*lead, blocks), (*lead, blocks, steps), *parameters]
         shapes = [shape_of(v) for v in self.operands[2:]]
-        if is_known_different(k, blocks * count * step * self.subwords) or shapes != expected:
-            shown_shapes = ", ".join(map(str, (shape_of(self.lhs), *shapes)))
-            raise ShapeError(f"dl.matmul_weight_only_dot: shapes {shown_shapes} do not match words {words} (C3)")
+        if is_known_different(k, blocks * steps * words_per_step * self.subwords) or shapes != expected:
+            shape_text = ", ".join(map(str, (shape_of(self.lhs), *shapes)))
+            raise ShapeError(f"dl.matmul_weight_only_dot: shapes {shape_text} do not match words {words} (C3)")
         return [tensor_type((*lead, columns), f32)]
 
     def reference(self, *operands: Array) -> Array:
         x, words, row_scale, row_sums, scale, *zero = operands
-        sums = np.einsum("...bwk,bwkn->...bwn", *self.integers(x, words)).astype(np.float32) * row_scale[..., None, None]
+        sums = np.einsum("...bwk,bwkn->...bwn", *self.unpack_integers(x, words)).astype(np.float32) * row_scale[..., None, None]
         for z in zero:
             sums = sums - row_sums[..., None] * z[:, None]
         return (sums.sum(-2) * scale).sum(-2)
 
-    def integers(self, x: Array, words: Array) -> tuple[Array, Array]:
+    def unpack_integers(self, x: Array, words: Array) -> tuple[Array, Array]:
         """Return the integers of rows […, B, W, S·r] and weights [B, W, S·r, N], both in the order of the row integers."""
-        blocks, count, step, columns = words.shape
-        per_step = step * self.subwords * self.elements_per_word
-        rows = unpack_words(x, -1, _LHS_TYPES[self.dot.data]).reshape(*x.shape[:-1], blocks, count, per_step)
-        subwords = unpack_words(words, 2, self.of).reshape(blocks, count, step, self.elements_per_word, self.subwords, columns)
-        weights = subwords.swapaxes(3, 4).reshape(blocks, count, per_step, columns)
+        blocks, steps, words_per_step, columns = words.shape
+        per_step = words_per_step * self.subwords * self.elements_per_word
+        rows = unpack_words(x, -1, _LHS_TYPES[self.dot.data]).reshape(*x.shape[:-1], blocks, steps, per_step)
+        subwords = unpack_words(words, 2, self.of).reshape(
+            blocks, steps, words_per_step, self.elements_per_word, self.subwords, columns
+        )
+        weights = subwords.swapaxes(3, 4).reshape(blocks, steps, per_step, columns)
         return rows.astype(np.int64), weights.astype(np.int64)
 
     @memoize_by_signature
     def structure(self) -> Structure:
         *lead, _ = shape_of(self.lhs)
-        blocks, count, step, columns = shape_of(self.words)
+        blocks, steps, words_per_step, columns = shape_of(self.words)
         parameters = [(blocks, columns) for _ in self.operands[4:]]
-        words, subwords = int(step), int(step) * self.subwords
-        view = (*lead, blocks, count, subwords)
+        words, subwords = int(words_per_step), int(words_per_step) * self.subwords
+        view = (*lead, blocks, steps, subwords)
 
         def indices(*iterators: AffineExpr) -> Sequence[Sequence[AffineExpr]]:
             *rows, n, b, w = iterators
@@ -144,15 +146,17 @@ class MatmulWeightOnlyDotOp(Contraction):
             ]
 
         repeated_operands = (0,) * (subwords - 1) + (1,) * (words - 1)
-        distinct_views = (view, shape_of(self.words), (*lead, blocks), (*lead, blocks, count), *parameters)
+        distinct_views = (view, shape_of(self.words), (*lead, blocks), (*lead, blocks, steps), *parameters)
         views = (*distinct_views, *(distinct_views[k] for k in repeated_operands), (*lead, columns))
-        return replace(iteration_space((*lead, columns), (blocks, count), views, indices), repeated_operands=repeated_operands)
+        return replace(iteration_space((*lead, columns), (blocks, steps), views, indices), repeated_operands=repeated_operands)
 
     def accumulate(self, body: Body, total: SSAValue, *elements: SSAValue) -> SSAValue:
         first, word, row_scale, row_sum, scale, *optional_elements = elements
-        zero, others = (optional_elements[0], optional_elements[1:]) if self.zero is not None else (None, optional_elements)
-        last = int(shape_of(self.words)[2]) * self.subwords - 1
-        rows, words = [first, *others[:last]], [word, *others[last:]]
+        zero, other_elements = (
+            (optional_elements[0], optional_elements[1:]) if self.zero is not None else (None, optional_elements)
+        )
+        num_other_rows = int(shape_of(self.words)[2]) * self.subwords - 1
+        rows, words = [first, *other_elements[:num_other_rows]], [word, *other_elements[num_other_rows:]]
         if zero_bias := self.zero_bias:
             zero = (
                 scalar.like(body, zero_bias, total)
@@ -176,9 +180,9 @@ class MatmulWeightOnlyDotOp(Contraction):
             products = scalar.multiply_add(body, body(arith.NegfOp(row_sum)), zero, products)
         return scalar.multiply_add(body, products, scale, total)
 
-    def _repeat_in_fields(self, bits: int, number: int) -> int:
-        """Return a word with `number` in all its fields of `bits` bits."""
-        return sum(number << shift for shift in range(0, WORD_BITS, bits))
+    def _repeat_in_fields(self, bits: int, field: int) -> int:
+        """Return a word whose fields of `bits` bits all contain `field`."""
+        return sum(field << shift for shift in range(0, WORD_BITS, bits))
 
     def _extract_weights(self, body: Body, word: SSAValue, j: int) -> SSAValue:
         """Emit the weights for row integers c·j to c·j + c - 1, unsigned, as a dot-product operand."""

@@ -58,7 +58,7 @@ class DilateOp(Composite):
         shape = shape_of(x)
         if 0 in shape:
             return [b(ReshapeOp, x, shape=shape_of(self.result))]
-        # Pad each element to an axis of its own: [n, 1] → [n, 1 + interior] → [n·(1 + interior)].
+        # Pad each element along a separate axis: [n, 1] → [n, 1 + interior] → [n·(1 + interior)].
         split = [size for n in shape for size in (n, 1)]
         high = [pad for k in interior for pad in (0, k)]
         padded = b(PadOp, b(ReshapeOp, x, shape=split), value, low=(0,) * len(split), high=high)
@@ -101,8 +101,8 @@ class MaxPoolGradientOp(Composite):
 
         def compute(x: Array, y: Array, g: Array) -> Array:
             windows = windows_of(x, kernel, strides, dilations)
-            hits = windows == y.reshape(*y.shape, *(1 for _ in kernel))
-            first = np.argmax(hits.reshape(*y.shape, math.prod(kernel)), -1)
+            is_maximum = windows == y.reshape(*y.shape, *(1 for _ in kernel))
+            first = np.argmax(is_maximum.reshape(*y.shape, math.prod(kernel)), -1)
             result = np.zeros_like(x)
             for tap_index, tap in enumerate(np.ndindex(*kernel)):
                 positions = (
@@ -120,9 +120,9 @@ class MaxPoolGradientOp(Composite):
         x, y, _ = operands
         n, *_, c = shape_of(x)
         sizes, counts = (static_sizes(self, shape_of(v)[1:-1]) for v in (x, y))
-        reach = [(k - 1) * d + 1 for k, d in zip(ints(self.kernel), dilations, strict=True)]
+        extents = [(k - 1) * d + 1 for k, d in zip(ints(self.kernel), dilations, strict=True)]
         # Along each axis: the maximum number of windows that cover an element, and the number of blocks of `stride` elements.
-        covers = [-(-r // s) for r, s in zip(reach, strides, strict=True)]
+        covers = [-(-r // s) for r, s in zip(extents, strides, strict=True)]
         blocks = [-(-size // s) for size, s in zip(sizes, strides, strict=True)]
         radix = [s * t for s, t in zip(strides, covers, strict=True)]
 
@@ -134,23 +134,23 @@ class MaxPoolGradientOp(Composite):
             tap_index = b.scalar(int(np.ravel_multi_index(offset, radix)), like=first)
             first = b(SelectOp, b(EqualOp, element, y), tap_index, first)
 
-        def by_blocks(value: SSAValue, outside: SSAValue) -> SSAValue:
+        def pad_to_blocks(value: SSAValue, invalid: SSAValue) -> SSAValue:
             """Pad a tensor of windows with invalid ones; add an axis for the elements of a block after each spatial axis."""
             low, high = [t - 1 for t in covers], [m - k for m, k in zip(blocks, counts, strict=True)]
-            padded = b(PadOp, value, outside, low=(0, *low, 0), high=(0, *high, 0))
+            padded = b(PadOp, value, invalid, low=(0, *low, 0), high=(0, *high, 0))
             return b(ReshapeOp, padded, shape=(n, *(size for a in shape_of(padded)[1:-1] for size in (a, 1)), c))
 
         g = widen_floats(b, operands[2])
         zero = b.scalar(0, like=g)
-        first, g = by_blocks(first, b.scalar(-1, like=first)), by_blocks(g, zero)
+        first, g = pad_to_blocks(first, b.scalar(-1, like=first)), pad_to_blocks(g, zero)
         total = None
         for cover in np.ndindex(*covers):
             starts = [start for t, count in zip(cover, covers, strict=True) for start in (count - 1 - t, 0)]
             limits = [limit for start, m in zip(starts[::2], blocks, strict=True) for limit in (start + m, 1)]
             window = {"starts": (0, *starts, 0), "limits": (n, *limits, c), "strides": (1,) * (2 * len(sizes) + 2)}
             # The offset in this window of each element of a block.
-            within = np.indices(strides).reshape(len(strides), -1) + np.multiply(cover, strides)[:, None]
-            offsets = np.ravel_multi_index(list(within), radix).reshape(1, *(k for s in strides for k in (1, s)), 1)
+            offsets_in_window = np.indices(strides).reshape(len(strides), -1) + np.multiply(cover, strides)[:, None]
+            offsets = np.ravel_multi_index(list(offsets_in_window), radix).reshape(1, *(k for s in strides for k in (1, s)), 1)
             is_maximum = b(EqualOp, b(SliceOp, first, **window), b.constant(offsets, i32))
             term = b(SelectOp, is_maximum, b(SliceOp, g, **window), zero)
             total = term if total is None else b(AddOp, total, term)

@@ -129,12 +129,12 @@ def fail_if_out_of_bounds(b: Build, op: IndexedOp, indices: SSAValue, k: int) ->
     in_bounds = b(LessOp, largest, limit)
     in_bounds_body, out_of_bounds_body = Block(), Block()
     Build(in_bounds_body, b.location).insert(YieldOp([]))
-    failing = Build(out_of_bounds_body, b.location)
+    failure_builder = Build(out_of_bounds_body, b.location)
     if shift:
-        largest = cast_to(failing, largest, element_type_of(wide))
-        largest = failing(SubOp, largest, failing.size(shift, like=largest))
-    sizes = [] if isinstance(size, int) else [failing.size(size, like=tensor_type((), i64))]
-    failing.insert(FailOp(_out_of_bounds_message(op, k, size), [cast_to(failing, largest, i64), *sizes]))
+        largest = cast_to(failure_builder, largest, element_type_of(wide))
+        largest = failure_builder(SubOp, largest, failure_builder.size(shift, like=largest))
+    sizes = [] if isinstance(size, int) else [failure_builder.size(size, like=tensor_type((), i64))]
+    failure_builder.insert(FailOp(_out_of_bounds_message(op, k, size), [cast_to(failure_builder, largest, i64), *sizes]))
     b.insert(IfOp.of(in_bounds, in_bounds_body, out_of_bounds_body, []))
 
 

@@ -57,13 +57,13 @@ def require_valid_indices(op: DlOp, x: SSAValue, indices: SSAValue, axis: int) -
 
 
 class IndexedRead(IndexedOp, GatherLike):
-    """A gather-like op that reads at the indices in its second operand; with `in_bounds`, others may read any element."""
+    """A gather-like op that reads at the indices in its second operand; with `in_bounds`, invalid ones may read any element."""
 
     in_bounds = opt_prop_def(BoolAttr)
 
-    def clamped_index(self, body: Body, indices: SSAValue, at: Sequence[SSAValue], size: Size) -> SSAValue:
-        """Emit the index on an axis of `size` that the element of `indices` at `at` refers to."""
-        integer = scalar.extract(body, indices, list(at))
+    def read_clamped_index(self, body: Body, indices: SSAValue, position: Sequence[SSAValue], size: Size) -> SSAValue:
+        """Emit `indices[position]` as an index on an axis of `size`."""
+        integer = scalar.extract(body, indices, list(position))
         return scalar.wrap_and_clamp_index(
             body, integer, size, element_type_of(self.operands[1]), in_bounds=flag(self.in_bounds)
         )
@@ -108,7 +108,7 @@ class GatherOp(SingleAxisIndexedOp, IndexedRead):
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         axis = self.indexed_axis
         size, end = shape_of(self.x)[axis], axis + rank_of(self.indices)
-        clamped_index = self.clamped_index(body, sources[1], indices[axis:end], size)
+        clamped_index = self.read_clamped_index(body, sources[1], indices[axis:end], size)
         return scalar.extract(body, sources[0], [*indices[:axis], clamped_index, *indices[end:]])
 
 
@@ -183,7 +183,7 @@ class GatherNdOp(IndexedRead):
         source_indices: list[SSAValue] = []
         for k in range(self.num_indexed_axes):
             vector_indices = [*indices[:outer], scalar.as_index(body, k)]
-            source_indices.append(self.clamped_index(body, sources[1], vector_indices, sizes[k]))
+            source_indices.append(self.read_clamped_index(body, sources[1], vector_indices, sizes[k]))
         return scalar.extract(body, sources[0], [*indices[:batch], *source_indices, *indices[outer:]])
 
 
@@ -221,7 +221,7 @@ class GatherElementsOp(SingleAxisIndexedOp, IndexedRead):
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         axis, source_indices = self.indexed_axis, list(indices)
-        source_indices[axis] = self.clamped_index(body, sources[1], indices, shape_of(self.x)[axis])
+        source_indices[axis] = self.read_clamped_index(body, sources[1], indices, shape_of(self.x)[axis])
         return scalar.extract(body, sources[0], source_indices)
 
 
@@ -234,10 +234,10 @@ class ScatterRowsOp(IndexedOp, ScatterLike):
     """`x` with rows updated sequentially: for each `i`, `result[indices[i…]] = result[indices[i…]] ∘ updates[i…]`.
 
     `mode` selects ∘: `none` takes the update, `add`, `mul`, `max` and `min` combine, in the element type. Negative indices
-    count from the end; others out of bounds change nothing, or with `clamped` the nearest row, which is the one that
-    `dl.gather` reads, so that `add` is its transpose. If the op is `checked`, an index out of bounds is an error; with
+    count from the end. An index out of bounds is ignored, or with `clamped` refers to the nearest row, as in `dl.gather`, whose
+    transpose is the mode `add`. If the op is `checked`, an index out of bounds is an error; with
     `in_bounds` set, other indices may change any row.
-    (C1) x and updates have one element type, not bool unless `mode` is `none`, indices are integers; (C2) updates have the
+    (C1) x and updates have the same element type, not bool unless `mode` is `none`, indices are integers; (C2) updates have the
     shape of indices, then that of x without its first axis; (C3) `clamped` requires a row, or no indices.
     """
 
@@ -293,8 +293,10 @@ class ScatterRowsOp(IndexedOp, ScatterLike):
         wide = scalar.convert(body, index, element, i64)
         if is_unsigned(element):
             return clamped_index, scalar.compare(body, "lt", wide, scalar.as_i64(body, size), element)
-        above = scalar.compare(body, "ge", wide, scalar.as_i64(body, -size), i64)
-        return clamped_index, scalar.bit_and(body, above, scalar.compare(body, "lt", wide, scalar.as_i64(body, size), i64))
+        is_not_below = scalar.compare(body, "ge", wide, scalar.as_i64(body, -size), i64)
+        return clamped_index, scalar.bit_and(
+            body, is_not_below, scalar.compare(body, "lt", wide, scalar.as_i64(body, size), i64)
+        )
 
     def combine(self, body: Body, element: SSAValue, update: SSAValue) -> SSAValue:
         match self.mode.data:

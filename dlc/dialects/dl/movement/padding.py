@@ -86,9 +86,11 @@ class PadOp(GatherLike):
             source_slices = [
                 slice(max(-low, 0), max(n - max(-high, 0), 0)) for n, (low, high) in zip(x.shape, self.padding, strict=True)
             ]
-            inner = [slice(max(low, 0), max(n - max(high, 0), 0)) for n, (low, high) in zip(shape, self.padding, strict=True)]
+            target_slices = [
+                slice(max(low, 0), max(n - max(high, 0), 0)) for n, (low, high) in zip(shape, self.padding, strict=True)
+            ]
             result = np.full(shape, value, x.dtype)
-            result[tuple(inner)] = x[tuple(source_slices)]
+            result[tuple(target_slices)] = x[tuple(source_slices)]
             return result
         for axis, (low, _) in enumerate(self.padding):
             x = np.take(x, padding_source_indices(self.mode, x.shape[axis], shape[axis], low), axis)
@@ -97,9 +99,9 @@ class PadOp(GatherLike):
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
         x, value = sources
         shape = shape_of(self.x)
-        outside = scalar.extract(body, value, [])
+        padding_value = scalar.extract(body, value, [])
         if 0 in shape:
-            return outside
+            return padding_value
         source_indices: list[SSAValue] = []
         in_bounds: SSAValue | None = None
         for i, size, (low, high) in zip(indices, shape, self.padding, strict=True):
@@ -113,20 +115,22 @@ class PadOp(GatherLike):
             elif self.mode == "wrap":
                 source_indices.append(add_offset_modulo(body, i, -low, size))
             else:
-                period = max_with(body, size * 2 - 2, 1)
+                period = emit_max(body, size * 2 - 2, 1)
                 mirrored = add_offset_modulo(body, i, -low, period)
                 reflected = body(arith.SubiOp(scalar.as_index(body, period), mirrored))
                 source_indices.append(body(arith.MinSIOp(mirrored, reflected)))
         element = scalar.extract(body, x, source_indices)
-        return element if in_bounds is None or self.mode != "constant" else scalar.select(body, in_bounds, element, outside)
+        return (
+            element if in_bounds is None or self.mode != "constant" else scalar.select(body, in_bounds, element, padding_value)
+        )
 
 
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 
 
-def padding_source_indices(mode: str, size: int, padded: int, low: int) -> Array:
-    """Return the source index, below `size`, of each of the `padded` elements along an axis."""
-    indices: Array = np.arange(padded) - low
+def padding_source_indices(mode: str, size: int, padded_size: int, low: int) -> Array:
+    """Return the source index, below `size`, of each of the `padded_size` elements along an axis."""
+    indices: Array = np.arange(padded_size) - low
     match mode:
         case "edge":
             return np.clip(indices, 0, size - 1)
@@ -138,11 +142,11 @@ def padding_source_indices(mode: str, size: int, padded: int, low: int) -> Array
             return np.minimum(mirrored, period - mirrored)
 
 
-def max_with(body: Body, size: Size, least: int) -> Size | SSAValue:
-    """Emit the larger of a size and the constant `least`."""
+def emit_max(body: Body, size: Size, minimum: int) -> Size | SSAValue:
+    """Emit the larger of a size and the constant `minimum`."""
     if isinstance(size, int):
-        return max(size, least)
-    return body(arith.MaxSIOp(scalar.as_index(body, size), scalar.as_index(body, least)))
+        return max(size, minimum)
+    return body(arith.MaxSIOp(scalar.as_index(body, size), scalar.as_index(body, minimum)))
 
 
 def add_offset_modulo(body: Body, i: SSAValue, offset: int, period: Size | SSAValue) -> SSAValue:

@@ -71,7 +71,7 @@ class ScatterOp(IndexedOp, Composite):
 
     @abstractmethod
     def target_indices(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
-        """Return the NumPy index of each update (negative indices counted from the front), and whether it is in bounds."""
+        """Return the NumPy index of each update, without negative entries, and a mask of the updates in bounds."""
 
     def checked_builder(self) -> Build:
         """Return a builder for the decomposition, after inserting the bounds checks of a checked op."""
@@ -109,27 +109,27 @@ class ScatterOp(IndexedOp, Composite):
         return in_wide_type(self, compute, operands)
 
 
-def _signed(indices: Array) -> Array:
+def _as_i64(indices: Array) -> Array:
     """Return indices as i64; values that do not fit in i64 become indices that are out of bounds on every axis."""
     if indices.dtype.kind == "u":
         indices = np.minimum(indices.astype(np.uint64), np.uint64(np.iinfo(np.int64).max))
     return indices.astype(np.int64)
 
 
-def _wrapped(b: Build, indices: SSAValue, size: Size) -> SSAValue:
+def _wrap_negative_indices(b: Build, indices: SSAValue, size: Size) -> SSAValue:
     """Return indices as i64, negative ones counted from the end."""
     wide = cast_to(b, indices, i64)
     if is_unsigned(element_type_of(indices)):
         return wide
-    negative = b(LessOp, wide, b.scalar(0, like=wide))
-    return b(SelectOp, negative, b(AddOp, wide, b.size(size, like=wide)), wide)
+    is_negative = b(LessOp, wide, b.scalar(0, like=wide))
+    return b(SelectOp, is_negative, b(AddOp, wide, b.size(size, like=wide)), wide)
 
 
-def _sequentially(b: Build, x: SSAValue, indices: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
+def _scatter_sequentially(b: Build, x: SSAValue, indices: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
     """Write each update to index `indices[…]` along `axis`, if in bounds, by a `dl.scatter_rows` with one element per row."""
     shape, sizes = shape_of(x), shape_of(indices)
     is_negative = b(LessOp, indices, b.scalar(0, like=indices))
-    outside = b(OrOp, is_negative, b(GreaterEqualOp, indices, b.size(shape[axis], like=indices)))
+    is_out_of_bounds = b(OrOp, is_negative, b(GreaterEqualOp, indices, b.size(shape[axis], like=indices)))
     flat_indices = b(MulOp, indices, b.size(product(shape[axis + 1 :]), like=indices))
     for a, size in enumerate(sizes):
         if a != axis:
@@ -137,7 +137,7 @@ def _sequentially(b: Build, x: SSAValue, indices: SSAValue, updates: SSAValue, a
             flat_indices = b(
                 AddOp, flat_indices, b(ReshapeOp, offsets, shape=tuple(size if d == a else 1 for d in range(len(sizes))))
             )
-    flat_indices = b(SelectOp, outside, b.size(product(shape), like=flat_indices), flat_indices)
+    flat_indices = b(SelectOp, is_out_of_bounds, b.size(product(shape), like=flat_indices), flat_indices)
     flat = (b(ReshapeOp, v, shape=(product(shape_of(v)),)) for v in (x, flat_indices, updates))
     return b(ReshapeOp, b(ScatterRowsOp, *flat, mode=mode), shape=shape)
 
@@ -157,7 +157,7 @@ def _identity(b: Build, x: SSAValue, mode: str) -> SSAValue:
 
 
 def _scatter_by_comparison(b: Build, x: SSAValue, indices: SSAValue, updates: SSAValue, axis: int, mode: str) -> SSAValue:
-    """Scatter by comparison (see the Note); except for `axis`, the sizes of indices and updates are those of `x`."""
+    """Scatter by comparison (see its Note); the sizes of indices and updates are those of `x` except along `axis`."""
     shape, count = [int(s) for s in shape_of(x)], int(shape_of(updates)[axis])
 
     def iota_along(size: int, position: int) -> SSAValue:
@@ -165,18 +165,18 @@ def _scatter_by_comparison(b: Build, x: SSAValue, indices: SSAValue, updates: SS
         positions = b(IotaOp, size=(size,), to=i64, start=0, step=1)
         return b(ReshapeOp, positions, shape=tuple(size if a == position else 1 for a in range(len(shape) + 1)))
 
-    def for_each_element(value: SSAValue) -> SSAValue:
+    def insert_element_axis(value: SSAValue) -> SSAValue:
         """Insert an axis for the elements of `x` before that of the updates."""
         sizes = shape_of(value)
         return b(ReshapeOp, value, shape=(*sizes[:axis], 1, *sizes[axis:]))
 
-    hit = b(EqualOp, iota_along(shape[axis], axis), for_each_element(indices))
+    is_target = b(EqualOp, iota_along(shape[axis], axis), insert_element_axis(indices))
     if mode == "none":
         order = iota_along(count, axis + 1)
-        last = b(ReduceMaxOp, b(SelectOp, hit, order, b.scalar(-1, like=order)), axes=(axis + 1,))
+        last = b(ReduceMaxOp, b(SelectOp, is_target, order, b.scalar(-1, like=order)), axes=(axis + 1,))
         last_updates = b(GatherElementsOp, updates, b(BroadcastToOp, last, shape=shape), axis=axis)
         return b(SelectOp, b(GreaterEqualOp, last, b.scalar(0, like=last)), last_updates, x)
-    selected = b(SelectOp, hit, for_each_element(updates), _identity(b, x, mode))
+    selected = b(SelectOp, is_target, insert_element_axis(updates), _identity(b, x, mode))
     return b(_COMBINE[mode], x, b(_REDUCE[mode], selected, axes=(axis + 1,)))
 
 
@@ -194,8 +194,8 @@ class ScatterElementsOp(SingleAxisIndexedOp, ScatterOp):
 
     `mode` is `none` (the last update of an element counts), `add`, `mul`, `max` or `min`. Negative indices count from the
     end, others out of bounds change nothing.
-    (C1) x and updates have one element type, indices are integers; (C2) indices and updates have one shape, of the rank of
-    x, and at most its sizes except along `axis`.
+    (C1) x and updates have the same element type, indices are integers; (C2) indices and updates have the same shape, of the
+    rank of x, and at most its sizes except along `axis`.
     """
 
     name = "dl.scatter_elements"
@@ -215,7 +215,7 @@ class ScatterElementsOp(SingleAxisIndexedOp, ScatterOp):
     def target_indices(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
         coordinates: list[Array] = list(np.indices(indices.shape, sparse=True))
         size = int(shape_of(self.x)[self.indexed_axis])
-        index = _signed(indices)
+        index = _as_i64(indices)
         coordinates[self.indexed_axis] = index = np.where(index < 0, index + size, index)
         return tuple(coordinates), (index >= 0) & (index < size)
 
@@ -223,11 +223,11 @@ class ScatterElementsOp(SingleAxisIndexedOp, ScatterOp):
         b, axis = self.checked_builder(), self.indexed_axis
         shape, index_shape = shape_of(operands[0]), shape_of(operands[1])
         x, updates = (widen_floats(b, v) for v in (operands[0], operands[2]))
-        indices = _wrapped(b, operands[1], shape[axis])
+        indices = _wrap_negative_indices(b, operands[1], shape[axis])
         if 0 in (*shape, *index_shape):
             result = x
         elif not is_static((*shape, *index_shape)) or int(index_shape[axis]) > _MAX_COMPARED_UPDATES:
-            result = _sequentially(b, x, indices, updates, axis, self.combination)
+            result = _scatter_sequentially(b, x, indices, updates, axis, self.combination)
         else:
             # Elements of x beyond the updates get the index -1, which matches none.
             padding = [0 if a == axis else int(n - m) for a, (n, m) in enumerate(zip(shape, index_shape, strict=True))]
@@ -243,8 +243,8 @@ class ScatterNdOp(ScatterOp):
 
     The last axis of `indices` holds an index vector: one entry per indexed axis, the first axes of `x`. Modes and indices out
     of bounds are as in `dl.scatter_elements`.
-    (C1) x and updates have one element type, indices are integers; (C2) the last size of indices is static and at most the rank
-    of x; (C3) updates have the shape of indices without the last axis, then that of x without the indexed axes.
+    (C1) x and updates have the same element type, indices are integers; (C2) the last size of indices is static and at most the
+    rank of x; (C3) updates have the shape of indices without the last axis, then that of x without the indexed axes.
     """
 
     name = "dl.scatter_nd"
@@ -279,7 +279,7 @@ class ScatterNdOp(ScatterOp):
 
     def target_indices(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
         sizes = np.array([int(s) for s in shape_of(self.x)[: self.num_indexed_axes]], np.int64)
-        index = _signed(indices)
+        index = _as_i64(indices)
         index = np.where(index < 0, index + sizes, index)
         in_bounds = np.all((index >= 0) & (index < sizes), -1)
         return tuple(index[..., d] for d in range(self.num_indexed_axes)), np.asarray(in_bounds)
@@ -288,12 +288,12 @@ class ScatterNdOp(ScatterOp):
         b, depth = self.checked_builder(), self.num_indexed_axes
         shape, index_shape = shape_of(operands[0]), shape_of(operands[1])
         x, updates = (widen_floats(b, v) for v in (operands[0], operands[2]))
-        count, rows, row = product(index_shape[:-1]), product(shape[:depth]), product(shape[depth:])
+        count, num_rows, row_size = product(index_shape[:-1]), product(shape[:depth]), product(shape[depth:])
         result = b(
             ScatterRowsOp,
-            b(ReshapeOp, x, shape=(rows, row)),
+            b(ReshapeOp, x, shape=(num_rows, row_size)),
             self.row_indices(b, operands[1], shape, count),
-            b(ReshapeOp, updates, shape=(count, row)),
+            b(ReshapeOp, updates, shape=(count, row_size)),
             mode=self.combination,
         )
         return [cast_to(b, b(ReshapeOp, result, shape=shape), element_type_of(operands[0]))]
@@ -302,11 +302,11 @@ class ScatterNdOp(ScatterOp):
         """Return the index vectors as row-major indices of the indexed axes; the number of rows if out of bounds."""
         flat = b(ReshapeOp, indices, shape=(count, self.num_indexed_axes))
         total = b(BroadcastToOp, b.scalar(0, like=tensor_type((), i64)), shape=(count,))
-        outside = b.scalar(0, like=tensor_type((), i1))
+        is_out_of_bounds = b.scalar(0, like=tensor_type((), i1))
         for d, size in enumerate(shape[: self.num_indexed_axes]):
             column = b(SliceOp, flat, starts=(0, d), limits=(count, d + 1), strides=(1, 1))
-            index = _wrapped(b, b(ReshapeOp, column, shape=(count,)), size)
-            out_of_bounds = b(GreaterEqualOp, index, b.size(size, like=index))
-            outside = b(OrOp, outside, b(OrOp, b(LessOp, index, b.scalar(0, like=index)), out_of_bounds))
+            index = _wrap_negative_indices(b, b(ReshapeOp, column, shape=(count,)), size)
+            is_too_large = b(GreaterEqualOp, index, b.size(size, like=index))
+            is_out_of_bounds = b(OrOp, is_out_of_bounds, b(OrOp, b(LessOp, index, b.scalar(0, like=index)), is_too_large))
             total = b(AddOp, b(MulOp, total, b.size(size, like=total)), index)
-        return b(SelectOp, outside, b.size(product(shape[: self.num_indexed_axes]), like=total), total)
+        return b(SelectOp, is_out_of_bounds, b.size(product(shape[: self.num_indexed_axes]), like=total), total)

@@ -173,7 +173,7 @@ class ReshapeOp(DlOp):
 
 @irdl_op_definition
 class SliceOp(Movement):
-    """`x[starts : limits : strides]`, one entry per axis; a negative stride is a slice and a `dl.reverse`.
+    """`x[starts : limits : strides]`, one entry per axis; express a negative stride by a slice and a `dl.reverse`.
 
     (C1) each list has one entry per axis; (C2) `0 ≤ start ≤ limit ≤ size`; (C3) `stride ≥ 1`. The result's size is
     `⌈(limit - start) / stride⌉`.
@@ -205,8 +205,8 @@ class SliceOp(Movement):
         # A symbolic start becomes a symbol of the map.
         starts, strides, symbols = sizes(self.starts), ints(self.strides), count()
         axes = result_iterators(len(starts))
-        begins = [s if isinstance(s, int) else AffineExpr.symbol(next(symbols)) for s in starts]
-        return AffineMap(len(axes), next(symbols), tuple(d * k + s for d, s, k in zip(axes, begins, strides, strict=True)))
+        start_exprs = [s if isinstance(s, int) else AffineExpr.symbol(next(symbols)) for s in starts]
+        return AffineMap(len(axes), next(symbols), tuple(d * k + s for d, s, k in zip(axes, start_exprs, strides, strict=True)))
 
 
 @irdl_op_definition
@@ -225,18 +225,18 @@ class SlidingWindowsOp(Movement):
     result = result_def(TensorType)
 
     @property
-    def slides(self) -> dict[int, tuple[int, int]]:
+    def windows_by_axis(self) -> dict[int, tuple[int, int]]:
         """The (size, stride) of the windows by axis."""
         return dict(zip(ints(self.axes), zip(ints(self.sizes), ints(self.strides), strict=True), strict=True))
 
     def infer(self) -> Sequence[Tensor]:
-        shape, slides = shape_of(self.x), self.slides
+        shape, windows_by_axis = shape_of(self.x), self.windows_by_axis
         if normalized_axes(self.name, ints(self.axes), len(shape)) != ints(self.axes):
             raise ShapeError(f"dl.sliding_windows: axes {ints(self.axes)}; expected axes counted from the front (C1)")
         result: list[Size] = list(ints(self.sizes))
         for axis, size in enumerate(shape):
-            window, stride = slides.get(axis, (1, 1))
-            if axis in slides and (window < 1 or stride < 1 or is_known_less(size, window)):
+            window, stride = windows_by_axis.get(axis, (1, 1))
+            if axis in windows_by_axis and (window < 1 or stride < 1 or is_known_less(size, window)):
                 raise ShapeError(f"dl.sliding_windows: windows of {window} every {stride} on axis {axis} of {shape} (C1, C2)")
             result.append((size - window) // stride + 1)
         return [tensor_type(result, element_type_of(self.x))]
@@ -245,16 +245,16 @@ class SlidingWindowsOp(Movement):
         (x,), axes = operands, ints(self.axes)
         # A view as raw bytes: NumPy supports no sliding windows of ml_dtypes.
         windows = np.lib.stride_tricks.sliding_window_view(x.view(f"V{x.itemsize}"), ints(self.sizes), axes)
-        strided_windows = windows[tuple(slice(None, None, self.slides.get(a, (1, 1))[1]) for a in range(x.ndim))]
+        strided_windows = windows[tuple(slice(None, None, self.windows_by_axis.get(a, (1, 1))[1]) for a in range(x.ndim))]
         leading = np.moveaxis(strided_windows, range(x.ndim, x.ndim + len(axes)), range(len(axes)))
         return np.ascontiguousarray(leading).view(x.dtype)
 
     def source_map(self) -> AffineMap:
-        axes, slides = ints(self.axes), self.slides
+        axes, windows_by_axis = ints(self.axes), self.windows_by_axis
         iterators = result_iterators(len(axes) + rank_of(self.x))
         indices = iterators[len(axes) :]
         for k, axis in enumerate(axes):
-            indices[axis] = indices[axis] * slides[axis][1] + iterators[k]
+            indices[axis] = indices[axis] * windows_by_axis[axis][1] + iterators[k]
         return AffineMap(len(iterators), 0, tuple(indices))
 
 
@@ -293,7 +293,7 @@ class ReverseOp(Movement):
 class ConcatOp(GatherLike):
     """Concatenates the operands along `axis`.
 
-    (C1) there is an operand; (C2) all have one element type and rank; (C3) `axis` is one of their axes; (C4) the sizes of
+    (C1) there is an operand; (C2) all have the same element type and rank; (C3) `axis` is one of their axes; (C4) the sizes of
     the other axes are equal.
     """
 
@@ -304,7 +304,7 @@ class ConcatOp(GatherLike):
     result = result_def(TensorType)
 
     @property
-    def joined_axis(self) -> int:
+    def concat_axis(self) -> int:
         return normalized_axes(self.name, [number(self.axis)], rank_of(self.values[0]))[0]
 
     def infer(self) -> Sequence[Tensor]:
@@ -314,7 +314,7 @@ class ConcatOp(GatherLike):
         shapes = [shape_of(v) for v in self.values]
         if len({len(s) for s in shapes}) > 1:
             raise ShapeError(f"dl.concat: shapes {', '.join(map(str, shapes))} differ in rank (C2)")
-        axis, result = self.joined_axis, list(shapes[0])
+        axis, result = self.concat_axis, list(shapes[0])
         for shape in shapes[1:]:
             for a, size in enumerate(shape):
                 if a == axis:
@@ -328,10 +328,10 @@ class ConcatOp(GatherLike):
         return [tensor_type(result, element)]
 
     def reference(self, *operands: Array) -> Array:
-        return np.concatenate(operands, self.joined_axis)
+        return np.concatenate(operands, self.concat_axis)
 
     def gather(self, body: Body, sources: Sequence[SSAValue], indices: Sequence[SSAValue]) -> SSAValue:
-        axis, offset = self.joined_axis, 0
+        axis, offset = self.concat_axis, 0
         result: SSAValue | None = None
         for source, value in zip(sources, self.values, strict=True):
             size = static_size(self, shape_of(value)[axis])

@@ -39,95 +39,97 @@ def bound_op(op: DlOp | Control, shapes: Sequence[tuple[int, ...]], sizes: Mappi
     if isinstance(copy, DlOp):
         _bind_op(copy, sizes, set(block.args))
     else:
-        _bind_declared(copy, sizes, set())
+        _bind_declared_types(copy, sizes, set())
     return copy
 
 
 def _bind(function: Operation, sizes: Mapping[str, Size]) -> None:
-    bound: set[SSAValue] = set()
+    retyped: set[SSAValue] = set()
     for op in function.walk():
         match op:
             case SelectionOp():
-                sizes = _bind_selection(op, sizes, bound)
+                sizes = _bind_selection(op, sizes, retyped)
             case func.FuncOp() | KernelOp():
-                _bind_function(op, sizes, bound)
+                _bind_function(op, sizes, retyped)
             case DlOp():
-                _bind_op(op, sizes, bound)
+                _bind_op(op, sizes, retyped)
             case Control() | DispatchOp():
-                _bind_declared(op, sizes, bound)
+                _bind_declared_types(op, sizes, retyped)
             case _:
                 _bind_properties(op, sizes)
 
 
-def _bind_function(function: func.FuncOp | KernelOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
+def _bind_function(function: func.FuncOp | KernelOp, sizes: Mapping[str, Size], retyped: set[SSAValue]) -> None:
     inputs, outputs = (
-        [_bound_type(t, sizes) for t in types.data] for types in (function.function_type.inputs, function.function_type.outputs)
+        [_bind_type(t, sizes) for t in types.data] for types in (function.function_type.inputs, function.function_type.outputs)
     )
     function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
     if isinstance(function, func.FuncOp) and function.arg_attrs is not None:
-        function.arg_attrs = ArrayAttr([DictionaryAttr(_bound_entries(d.data, sizes)) for d in function.arg_attrs])
+        function.arg_attrs = ArrayAttr([DictionaryAttr(_bind_entries(d.data, sizes)) for d in function.arg_attrs])
     if function.body.blocks:
         for argument, type_ in zip(function.body.block.args, inputs, strict=True):
-            _retype(argument, type_, bound)
+            _retype(argument, type_, retyped)
 
 
-def _bind_op(op: DlOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
+def _bind_op(op: DlOp, sizes: Mapping[str, Size], retyped: set[SSAValue]) -> None:
     """Bind the sizes in an op's properties, and infer its result types again if these or its operand types changed."""
-    if not _bind_properties(op, sizes) and not any(v in bound for v in op.operands):
+    if not _bind_properties(op, sizes) and not any(v in retyped for v in op.operands):
         return
     try:
         for result, type_ in zip(op.results, op.infer(), strict=True):
-            _retype(result, type_, bound)
+            _retype(result, type_, retyped)
     except ShapeError as error:
         text = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
         raise ShapeError(f"{error}; with {text}, at {op.location}") from error
 
 
-def _bind_selection(op: SelectionOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> Mapping[str, Size]:
+def _bind_selection(op: SelectionOp, sizes: Mapping[str, Size], retyped: set[SSAValue]) -> Mapping[str, Size]:
     """Bind a selection op; if it has nothing to select from, bind its data-dependent size to 0 as well."""
-    _bind_op(op, sizes, bound)
+    _bind_op(op, sizes, retyped)
     if op.max_size != 0 or isinstance(op.count, int):
         return sizes
     sizes = {**sizes, str(op.count): 0}
-    _bind_op(op, sizes, bound)
+    _bind_op(op, sizes, retyped)
     return sizes
 
 
-def _bind_declared(op: Control | DispatchOp, sizes: Mapping[str, Size], bound: set[SSAValue]) -> None:
+def _bind_declared_types(op: Control | DispatchOp, sizes: Mapping[str, Size], retyped: set[SSAValue]) -> None:
     """Bind an op whose result types are declared, not inferred."""
     _bind_properties(op, sizes)
     blocks = op.blocks if isinstance(op, Control) else ()
     for value in (*op.results, *(a for block in blocks for a in block.args)):
-        _retype(value, _bound_type(value.type, sizes), bound)
+        _retype(value, _bind_type(value.type, sizes), retyped)
 
 
 def _bind_properties(op: Operation, sizes: Mapping[str, Size]) -> bool:
     """Bind the sizes in the properties of an op; return whether there are any."""
     if not any(isinstance(value, DimsAttr) for value in op.properties.values()):
         return False
-    bound = _bound_entries(op.properties, sizes)
+    bound_properties = _bind_entries(op.properties, sizes)
     # `dl` ops store static sizes as an ordinary integer array.
-    plain = isinstance(op, DlOp | Control)
-    op.properties |= {n: attribute(v.sizes) if plain and isinstance(v, DimsAttr) else v for n, v in bound.items()}
+    uses_integer_arrays = isinstance(op, DlOp | Control)
+    op.properties |= {
+        n: attribute(v.sizes) if uses_integer_arrays and isinstance(v, DimsAttr) else v for n, v in bound_properties.items()
+    }
     return True
 
 
-def _bound_entries(entries: Mapping[str, Attribute], sizes: Mapping[str, Size]) -> dict[str, Attribute]:
+def _bind_entries(entries: Mapping[str, Attribute], sizes: Mapping[str, Size]) -> dict[str, Attribute]:
     return {
         name: DimsAttr.of(dims.substitute(s, sizes) for s in value.sizes) if isinstance(value, DimsAttr) else value
         for name, value in entries.items()
     }
 
 
-def _bound_type(type_: Attribute, sizes: Mapping[str, Size]) -> Attribute:
+def _bind_type(type_: Attribute, sizes: Mapping[str, Size]) -> Attribute:
     if not isinstance(type_, TensorType):
         return type_
     tensor = cast(Tensor, type_)
     return tensor_type((dims.substitute(s, sizes) for s in shape_of(tensor)), tensor.element_type)
 
 
-def _retype(value: SSAValue, type_: Attribute, bound: set[SSAValue]) -> None:
+def _retype(value: SSAValue, type_: Attribute, retyped: set[SSAValue]) -> None:
     if value.type != type_:
         # Change the type in place: replacing values would rebuild the whole function, all of whose types change.
         cast(Any, value)._type = type_
-        bound.add(value)
+        retyped.add(value)

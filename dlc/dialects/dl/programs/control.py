@@ -332,20 +332,20 @@ def require_condition(op: Control, condition: SSAValue) -> None:
         raise VerifyException(f"{op.name}: condition of type {condition.type}; expected a rank-0 bool (C1)")
 
 
-def captured(block: Block) -> list[SSAValue]:
-    """Return the values defined outside that the ops of a body, including nested bodies, read; each once, in order."""
+def captured_values(block: Block) -> list[SSAValue]:
+    """Return the values of enclosing blocks that a body and its nested bodies read: without duplicates, in program order."""
     defined: set[SSAValue] = set()
-    captured_values: dict[SSAValue, None] = {}
+    values: dict[SSAValue, None] = {}
 
     def visit(block: Block) -> None:
         defined.update(block.args)
         for op in block.ops:
             for value in op.operands:
                 if value not in defined:
-                    captured_values[value] = None
+                    values[value] = None
             for region in op.regions:
                 visit(region.block)
             defined.update(op.results)
 
     visit(block)
-    return list(captured_values)
+    return list(values)

@@ -27,7 +27,7 @@ def size_ranges(module: ModuleOp) -> dict[str, SizeRange]:
 
 
 def equal_sizes(module: ModuleOp) -> dict[str, str]:
-    """Return the data-dependent sizes that must be equal to another size, and that size, by symbol."""
+    """Return a map from data-dependent sizes to the size that each must equal, by symbol."""
     equalities: dict[str, str] = {}
     for op in module.ops:
         equal_attr = op.attributes.get(EQUAL)

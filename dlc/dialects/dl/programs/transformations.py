@@ -43,17 +43,17 @@ class Transformation(SingleFunctionControl, ABC):
     outputs = var_result_def(TensorType)
 
     @abstractmethod
-    def results_of_body(self) -> Sequence[Tensor]:
+    def inferred_results(self) -> Sequence[Tensor]:
         """Return the result types that follow from the body."""
 
     def with_results(self) -> Self:
-        """Give the new op its results, and return it."""
-        self.results = type(self.results)(OpResult(t, self, i) for i, t in enumerate(self.results_of_body()))
+        """Attach the inferred results to a new op and return it."""
+        self.results = type(self.results)(OpResult(t, self, i) for i, t in enumerate(self.inferred_results()))
         return self
 
     def require_results(self) -> None:
         """Raise VerifyException unless the result types follow from the body."""
-        if not isinstance(self.block.last_op, YieldOp) or [r.type for r in self.results] != list(self.results_of_body()):
+        if not isinstance(self.block.last_op, YieldOp) or [r.type for r in self.results] != list(self.inferred_results()):
             raise VerifyException(f"{self.name}: result types do not match those that follow from the body")
 
     def execute(self, operands: Sequence[Array], run: RunBlock) -> Sequence[Array]:
@@ -85,7 +85,7 @@ class Derivative(Transformation, ABC):
 
     @property
     @abstractmethod
-    def seeded(self) -> Sequence[SSAValue]:
+    def seeded_values(self) -> Sequence[SSAValue]:
         """The values that the seeds are tangents or cotangents of."""
 
     def verify_(self) -> None:
@@ -93,7 +93,7 @@ class Derivative(Transformation, ABC):
         if any(not 0 <= i < len(primals) or not is_float(element_type_of(primals[i])) for i in self.wrt_indices):
             raise VerifyException(f"{self.name}: wrt {self.wrt_indices}; expected indices of float arguments (C2)")
         self.require_body(self.block, primals, [v.type for v in self.yielded])
-        if [v.type for v in self.seeds] != [v.type for v in self.seeded]:
+        if [v.type for v in self.seeds] != [v.type for v in self.seeded_values]:
             raise VerifyException(f"{self.name}: tangents or cotangents differ in type from their primal values (C3)")
         self.require_results()
 
@@ -122,12 +122,12 @@ class JvpOp(Derivative):
         return op.with_results()
 
     @property
-    def seeded(self) -> Sequence[SSAValue]:
+    def seeded_values(self) -> Sequence[SSAValue]:
         return [self.primals[i] for i in self.wrt_indices]
 
-    def results_of_body(self) -> Sequence[Tensor]:
-        outs = [tensor_of(v) for v in self.yielded]
-        return [*outs, *(t for t in outs if is_float(t.element_type))]
+    def inferred_results(self) -> Sequence[Tensor]:
+        results = [tensor_of(v) for v in self.yielded]
+        return [*results, *(t for t in results if is_float(t.element_type))]
 
 
 @irdl_op_definition
@@ -163,10 +163,10 @@ class VjpOp(Derivative):
         return ints(self.of_results)
 
     @property
-    def seeded(self) -> Sequence[SSAValue]:
+    def seeded_values(self) -> Sequence[SSAValue]:
         return [self.yielded[i] for i in self.of_indices]
 
-    def results_of_body(self) -> Sequence[Tensor]:
+    def inferred_results(self) -> Sequence[Tensor]:
         return [*map(tensor_of, self.yielded), *(tensor_of(self.primals[i]) for i in self.wrt_indices)]
 
 
@@ -202,7 +202,7 @@ class VmapOp(Transformation):
     def batch_size(self) -> int:
         return int(number(self.size))
 
-    def results_of_body(self) -> Sequence[Tensor]:
+    def inferred_results(self) -> Sequence[Tensor]:
         return [add_batch_axis(v, axis, self.batch_size) for v, axis in zip(self.yielded, ints(self.out_axes), strict=True)]
 
     def verify_(self) -> None:
@@ -234,7 +234,7 @@ def remove_batch_axis(value: SSAValue | Attribute, axis: int) -> Tensor:
 class CustomDerivativeRule(Transformation, ABC):
     """A function with a custom derivative rule; if it is not differentiated, it is its first body."""
 
-    def results_of_body(self) -> Sequence[Tensor]:
+    def inferred_results(self) -> Sequence[Tensor]:
         return [tensor_of(v) for v in self.yielded]
 
     def verify_(self) -> None:

@@ -12,8 +12,8 @@ from dlc.ir import Block, Operation, SSAValue
 class WeightExpressions:
     """The set of values that depend on weights and literals only, which have static sizes.
 
-    They are evaluated once, before the first run, so that work that is moved into them is free. Membership is determined
-    through the producers and memoized: use one instance while a pass runs.
+    They are evaluated once, before the first run, so that work hoisted into them costs nothing at run time. Membership is
+    determined through the producers and memoized: use one instance while a pass runs.
     """
 
     def __init__(self) -> None:
@@ -21,9 +21,9 @@ class WeightExpressions:
 
     def __contains__(self, value: SSAValue) -> bool:
         cached = self._cache.get(value.owner)
-        return self.holds(value.owner) if cached is None else cached
+        return self.contains_results_of(value.owner) if cached is None else cached
 
-    def holds(self, owner: Operation | Block) -> bool:
+    def contains_results_of(self, owner: Operation | Block) -> bool:
         """Return whether the results of an op are weight expressions; block arguments are not."""
         cache = self._cache
         if (cached := cache.get(owner)) is not None:
@@ -53,8 +53,8 @@ class WeightExpressions:
 class _MayBeEvaluated(dict[type, bool]):
     """A memoized map from op classes to whether their results can be weight expressions; False for blocks."""
 
-    def __missing__(self, kind: type) -> bool:
-        is_allowed = self[kind] = issubclass(kind, DlOp) and not issubclass(kind, DataDependent)
+    def __missing__(self, op_class: type) -> bool:
+        is_allowed = self[op_class] = issubclass(op_class, DlOp) and not issubclass(op_class, DataDependent)
         return is_allowed
 
 

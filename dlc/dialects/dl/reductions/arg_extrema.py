@@ -131,8 +131,8 @@ class ArgminOp(ArgReduction):
         return np.argmin(x, axis)
 
 
-def _num_segments(before: Size, n: Size, after: Size) -> int:
+def _num_segments(outer_size: Size, n: Size, inner_size: Size) -> int:
     """Return the number of segments that a few long rows are divided into, so that threads share them; 1 for many rows."""
-    if not is_static((before, n, after)) or int(before * after) >= _MIN_UNSEGMENTED_ROWS:
+    if not is_static((outer_size, n, inner_size)) or int(outer_size * inner_size) >= _MIN_UNSEGMENTED_ROWS:
         return 1
-    return int(n) // (_SEGMENT_ELEMENTS // max(1, int(after)))
+    return int(n) // (_SEGMENT_ELEMENTS // max(1, int(inner_size)))

@@ -52,7 +52,7 @@ def in_wide_type(op: DlOp, compute: Callable[..., Array], operands: Sequence[Arr
 
 
 def require_one_float_type(op: DlOp, *operands: SSAValue) -> None:
-    """Raise DTypeError unless all operands are of one float type."""
+    """Raise DTypeError unless all operands have the same float type."""
     elements = [element_type_of(v) for v in operands]
     if not is_float(elements[0]) or any(e != elements[0] for e in elements):
         raise DTypeError(f"{op.name}: element types {', '.join(map(str, elements))}; expected one float type, cast the others")
@@ -126,7 +126,7 @@ class CompositeReduction(Composite):
 class ReduceMeanOp(CompositeReduction):
     """`y = Σ x / n` over `axes`, n the number of elements; integers are summed in 64 bits, and the division truncates.
 
-    (C1) `axes` are distinct axes of `x`, which is of floats or integers. The mean of no elements is NaN, of integers 0.
+    (C1) `axes` are distinct axes of `x`, which has a float or integer type. The mean of no elements is NaN, of integers 0.
     """
 
     name = "dl.reduce_mean"
@@ -150,7 +150,7 @@ class ReduceMeanOp(CompositeReduction):
 
 @irdl_op_definition
 class ReduceL1Op(CompositeReduction):
-    """`y = Σ |x|` over `axes`. (C1) `axes` are distinct axes of `x`, which is of floats or integers. An empty sum is 0."""
+    """`y = Σ |x|` over `axes`. (C1) `axes` are distinct axes of `x`, which has a float or integer type. An empty sum is 0."""
 
     name = "dl.reduce_l1"
 
@@ -163,7 +163,7 @@ class ReduceL1Op(CompositeReduction):
 
 @irdl_op_definition
 class ReduceSumSquareOp(CompositeReduction):
-    """`y = Σ x²` over `axes`. (C1) `axes` are distinct axes of `x`, which is of floats or integers. An empty sum is 0."""
+    """`y = Σ x²` over `axes`. (C1) `axes` are distinct axes of `x`, which has a float or integer type. An empty sum is 0."""
 
     name = "dl.reduce_sum_square"
 
@@ -184,7 +184,7 @@ class FloatReduction(CompositeReduction):
 
 @irdl_op_definition
 class ReduceL2Op(FloatReduction):
-    """`y = √(Σ x²)` over `axes`. (C1) `axes` are distinct axes of `x`, which is of floats. An empty sum is 0."""
+    """`y = √(Σ x²)` over `axes`. (C1) `axes` are distinct axes of `x`, which has a float type. An empty sum is 0."""
 
     name = "dl.reduce_l2"
 
@@ -197,7 +197,7 @@ class ReduceL2Op(FloatReduction):
 
 @irdl_op_definition
 class ReduceLogSumOp(FloatReduction):
-    """`y = log(Σ x)` over `axes`. (C1) `axes` are distinct axes of `x`, which is of floats. An empty sum gives -inf."""
+    """`y = log(Σ x)` over `axes`. (C1) `axes` are distinct axes of `x`, which has a float type. An empty sum gives -inf."""
 
     name = "dl.reduce_log_sum"
 
@@ -212,8 +212,8 @@ class ReduceLogSumOp(FloatReduction):
 class ReduceLogSumExpOp(FloatReduction):
     """`y = log(Σ exp(x))` over `axes`, without overflow.
 
-    (C1) `axes` are distinct axes of `x`, which is of floats. +inf if one occurs; -inf if all elements are, or there are none;
-    NaN stays NaN.
+    (C1) `axes` are distinct axes of `x`, which has a float type. +inf if one occurs; -inf if all elements are, or there are
+    none; NaN stays NaN.
     """
 
     name = "dl.reduce_log_sum_exp"
@@ -226,7 +226,9 @@ class ReduceLogSumExpOp(FloatReduction):
     def expand(self, b: Build, x: SSAValue) -> SSAValue:
         largest = float(np.finfo(numpy_dtype(element_type_of(x))).max)
         # The shift is finite, since inf - inf would be NaN.
-        top = b(ReduceMaxOp, x, axes=self.reduction_axes, keepdims=True)
-        top = b(MinimumOp, b(MaximumOp, top, b.scalar(-largest, like=x)), b.scalar(largest, like=x))
-        total = b(LogOp, self.sum(b, b(ExpOp, b(SubOp, x, top))))
-        return b(AddOp, total, b(ReshapeOp, top, shape=shape_of(total)) if shape_of(total) != shape_of(top) else top)
+        maximum = b(ReduceMaxOp, x, axes=self.reduction_axes, keepdims=True)
+        maximum = b(MinimumOp, b(MaximumOp, maximum, b.scalar(-largest, like=x)), b.scalar(largest, like=x))
+        total = b(LogOp, self.sum(b, b(ExpOp, b(SubOp, x, maximum))))
+        return b(
+            AddOp, total, b(ReshapeOp, maximum, shape=shape_of(total)) if shape_of(total) != shape_of(maximum) else maximum
+        )

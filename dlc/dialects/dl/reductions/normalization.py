@@ -65,7 +65,7 @@ class SoftmaxLike(RowComposite):
         assert self.row_axes
         return [tensor_type(shape_of(self.x), element_type_of(self.x))]
 
-    def shifted(self, b: Build, x: SSAValue) -> SSAValue:
+    def subtract_maximum(self, b: Build, x: SSAValue) -> SSAValue:
         """Return `x` minus its maximum, in a wide type: exp overflows f32 above 88."""
         x = widen_floats(b, x)
         return b(SubOp, x, b(ReduceMaxOp, x, axes=self.row_axes, keepdims=True))
@@ -75,7 +75,7 @@ class SoftmaxLike(RowComposite):
 class SoftmaxOp(SoftmaxLike):
     """`y = exp(x) / Σ exp(x)` along `axis`, without overflow.
 
-    (C1) `x` is of floats; (C2) `axis` is one of its axes. A row with NaN or +inf, or of -inf only, becomes NaN.
+    (C1) `x` has a float type; (C2) `axis` is one of its axes. A row with NaN or +inf, or of -inf only, becomes NaN.
     """
 
     name = "dl.softmax"
@@ -89,7 +89,7 @@ class SoftmaxOp(SoftmaxLike):
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        e = b(ExpOp, self.shifted(b, operands[0]), at_most_zero=True)
+        e = b(ExpOp, self.subtract_maximum(b, operands[0]), at_most_zero=True)
         # The sum is at least 1, so that one division per row and a product per element are accurate.
         total = b(ReduceSumOp, e, axes=self.row_axes, keepdims=True)
         return [cast_to(b, b(MulOp, e, b(DivOp, b.scalar(1.0, like=e), total)), element_type_of(operands[0]))]
@@ -105,15 +105,15 @@ class LogSoftmaxOp(SoftmaxLike):
         def compute(x: Array) -> Array:
             # f64, so that a large offset common to a row does not cancel the digits of the result.
             x = x.astype(np.float64)
-            top = x.max(self.row_axes, keepdims=True, initial=-np.inf)
-            x = x - np.where(top == -np.inf, 0, top)
+            maximum = x.max(self.row_axes, keepdims=True, initial=-np.inf)
+            x = x - np.where(maximum == -np.inf, 0, maximum)
             return x - np.logaddexp.reduce(x, self.row_axes[0], keepdims=True)
 
         return in_wide_type(self, compute, operands)
 
     def decompose(self, *operands: SSAValue) -> Sequence[SSAValue]:
         b = Build(self)
-        x = self.shifted(b, operands[0])
+        x = self.subtract_maximum(b, operands[0])
         total = b(ReduceSumOp, b(ExpOp, x, at_most_zero=True), axes=self.row_axes, keepdims=True)
         return [cast_to(b, b(SubOp, x, b(LogOp, total)), element_type_of(operands[0]))]
 
@@ -138,22 +138,24 @@ class TrailingNorm(RowComposite):
     def infer(self) -> Sequence[Tensor]:
         require_one_float_type(self, *self.operands)
         x = shape_of(self.operands[0])
-        rows = x[self.row_axes[0] :]
+        row_shape = x[self.row_axes[0] :]
         for v in self.operands[1:]:
-            if not broadcasts_to(self.name, shape_of(v), rows):
-                raise ShapeError(f"{self.name}: scale or bias {shape_of(v)} does not broadcast to the normalized axes {rows}")
+            if not broadcasts_to(self.name, shape_of(v), row_shape):
+                raise ShapeError(
+                    f"{self.name}: scale or bias {shape_of(v)} does not broadcast to the normalized axes {row_shape}"
+                )
         return [tensor_type(x, element_type_of(self.operands[0]))]
 
     def broadcast(self) -> Sequence[tuple[Sequence[Size], Sequence[Size]]]:
-        rows = shape_of(self.operands[0])[self.row_axes[0] :]
-        return [(shape_of(v), rows) for v in self.operands[1:]]
+        row_shape = shape_of(self.operands[0])[self.row_axes[0] :]
+        return [(shape_of(v), row_shape) for v in self.operands[1:]]
 
 
 @irdl_op_definition
 class LayerNormOp(TrailingNorm):
     """`y = (x - mean) / √(variance + epsilon) · scale + bias`, mean and variance over the axes from `axis` on.
 
-    (C1) operands are of one float type; (C2) scale and bias, if given, broadcast to the normalized axes.
+    (C1) operands have the same float type; (C2) scale and bias, if given, broadcast to the normalized axes.
     """
 
     name = "dl.layer_norm"
@@ -185,7 +187,7 @@ class LayerNormOp(TrailingNorm):
 class RmsNormOp(TrailingNorm):
     """`y = x / √(mean(x²) + epsilon) · scale`, the mean over the axes from `axis` on.
 
-    (C1) operands are of one float type; (C2) scale broadcasts to the normalized axes.
+    (C1) operands have the same float type; (C2) scale broadcasts to the normalized axes.
     """
 
     name = "dl.rms_norm"
@@ -212,7 +214,7 @@ class RmsNormOp(TrailingNorm):
 class BatchNormOp(Composite):
     """`y = (x - mean) / √(variance + epsilon) · scale + bias`, with given statistics per index of `axis`.
 
-    (C1) operands are of one float type; (C2) scale, bias, mean and variance have the size of `axis`. It decomposes to one
+    (C1) operands have the same float type; (C2) scale, bias, mean and variance have the size of `axis`. It decomposes to one
     product and one sum with expressions of the statistics: an infinity among the statistics may give NaN where the formula does
     not.
     """
@@ -264,7 +266,7 @@ class LrnOp(Composite):
     """`y = x / (bias + alpha/size · Σ x²)^beta`, the sum over a window of `size` indices of `axis`.
 
     The window of an index begins ⌊(size - 1)/2⌋ before it.
-    (C1) `x` is of floats; (C2) `size` is positive. Indices out of bounds count as 0.
+    (C1) `x` has a float type; (C2) `size` is positive. Indices out of bounds count as 0.
     """
 
     name = "dl.lrn"
@@ -308,8 +310,8 @@ class LrnOp(Composite):
         if 0 in shape:
             return [operands[0]]
         # Pooling along one axis of any tensor is pooling of its reshape [before, axis, after].
-        rows: tuple[Size, ...] = (product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
-        square = b(ReshapeOp, b(MulOp, x, x), shape=rows)
+        row_shape: tuple[Size, ...] = (product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
+        square = b(ReshapeOp, b(MulOp, x, x), shape=row_shape)
         low, high = self.halo
         square = b(PadOp, square, b.scalar(0.0, like=x), low=(0, low, 0), high=(0, high, 0))
         sums = b(SumPoolOp, square, kernel=(size,), strides=(1,), dilations=(1,))

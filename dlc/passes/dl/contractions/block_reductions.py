@@ -21,7 +21,7 @@ from dlc.ir import Context, ModuleOp, ModulePass, Operation, SSAValue, bf16, f16
 from dlc.passes.dl.contractions.matrix_products import Pair, blocked_product, build_dot_general, paired_axes, split_axis
 from dlc.passes.dl.rewriting import defining_op, program_blocks, rewrite_forward, users
 
-# Terms per block, and the longest sum that stays whole: along the innermost axis, where a vector of accumulators shares the
+# Terms per block, and the longest sum that is not split: along the innermost axis, where a vector of accumulators shares the
 # terms, and along outer axes.
 _INNER_AXIS_TERMS, _OUTER_AXIS_TERMS = (1024, 4096), (512, 16384)
 # Shorter blocks do not pay for another pass over memory.
@@ -30,7 +30,7 @@ _MIN_BLOCK_TERMS = 16
 _MIN_MEMORY_BOUND_ELEMENTS, _MIN_TASKS = 1 << 20, 4
 # Maximum rows of a skinny (GEMV-like) product, and the terms per block of its contracted dimension.
 _MAX_SKINNY_ROWS, _SKINNY_BLOCK_TERMS = 4, 512
-# Terms per block of a matrix product, and the longest contraction that stays whole: no model layer exceeds it. Results rounded
+# Terms per block of a matrix product, and the longest contraction that is not split: no model layer exceeds it. Results rounded
 # to 16 bits show f32 accumulation errors only at greater lengths.
 _MATMUL_BLOCK_TERMS, _MAX_MATMUL_TERMS, _MAX_HALF_PRECISION_MATMUL_TERMS = 4096, 32768, 1 << 18
 
@@ -79,8 +79,8 @@ def _block_matmul(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) -> Se
     terms = prod(int(shape[i]) for i, _ in contracted)
     is_half_precision = element in (f16, bf16)
     is_skinny = not is_half_precision and _is_skinny_matmul(op, batch, contracted) and op.rhs not in weights
-    longest = _MAX_HALF_PRECISION_MATMUL_TERMS if is_half_precision else _MAX_MATMUL_TERMS
-    if terms <= (_MIN_TASKS * _MIN_BLOCK_TERMS if is_skinny else longest):
+    max_terms = _MAX_HALF_PRECISION_MATMUL_TERMS if is_half_precision else _MAX_MATMUL_TERMS
+    if terms <= (_MIN_TASKS * _MIN_BLOCK_TERMS if is_skinny else max_terms):
         return None
     b = Build(op)
     if is_half_precision:
@@ -88,29 +88,29 @@ def _block_matmul(op: MatmulOp | DotGeneralOp, weights: WeightExpressions) -> Se
         return [b(CastOp, f32_result, to=element)]
     i, j = max(contracted, key=lambda pair: shape[pair[0]])
     size = int(shape[i])
-    # The other contracted axes stay whole in a block.
+    # A block contains all of the other contracted axes.
     other_terms = terms // size
     max_block = min(_SKINNY_BLOCK_TERMS, size // _MIN_TASKS) if is_skinny else max(_MATMUL_BLOCK_TERMS // other_terms, 1)
     block_size = next((p for p in range(max_block, 0, -1) if size % p == 0 and p * other_terms >= _MIN_BLOCK_TERMS), None)
-    if block_size is None and terms <= longest and not is_skinny:
+    if block_size is None and terms <= max_terms and not is_skinny:
         return None
     if block_size is None:
         # No suitable block size divides the axis: the remainder is a separate product.
-        whole = size - size % max_block
-        first = _slice_axis(b, op.lhs, i, 0, whole)
-        remainder_operands = _slice_axis(b, op.lhs, i, whole, size), _slice_axis(b, op.rhs, j, whole, size)
+        blocked_size = size - size % max_block
+        lhs_blocks = _slice_axis(b, op.lhs, i, 0, blocked_size)
+        remainder_operands = _slice_axis(b, op.lhs, i, blocked_size, size), _slice_axis(b, op.rhs, j, blocked_size, size)
         remainder = build_dot_general(b, *remainder_operands, batch, contracted, element)
         if not is_skinny:
             return [
                 b(
                     AddOp,
-                    build_dot_general(b, first, _slice_axis(b, op.rhs, j, 0, whole), batch, contracted, element),
+                    build_dot_general(b, lhs_blocks, _slice_axis(b, op.rhs, j, 0, blocked_size), batch, contracted, element),
                     remainder,
                 )
             ]
         # Windows view the matrix in place, without a copy.
         blocks = b(SlidingWindowsOp, op.rhs, axes=(0,), sizes=(max_block,), strides=(max_block,))
-        sums = build_dot_general(b, split_axis(b, first, i, max_block), blocks, [(i, 1)], [(i + 1, 0)], element)
+        sums = build_dot_general(b, split_axis(b, lhs_blocks, i, max_block), blocks, [(i, 1)], [(i + 1, 0)], element)
         return [b(AddOp, b(ReduceSumOp, sums, axes=(0,), keepdims=False), remainder)]
     sums = blocked_product(b, op, batch, contracted, (i, j), block_size, element)
     return [b(ReduceSumOp, sums, axes=(0,), keepdims=False)]
@@ -129,20 +129,20 @@ def _is_skinny_matmul(op: MatmulOp | DotGeneralOp, batch: Sequence[Pair], contra
 
 
 def _block_reduction(op: AxisReduction) -> Sequence[SSAValue] | None:
-    x, shape, axes, kind = op.x, shape_of(op.x), op.reduction_axes, type(op)
+    x, shape, axes, op_class = op.x, shape_of(op.x), op.reduction_axes, type(op)
     if not axes or not is_static(shape):
         return None
     block, limit = _INNER_AXIS_TERMS if rank_of(x) - 1 in axes else _OUTER_AXIS_TERMS
     is_memory_bound = prod(map(int, shape)) >= _MIN_MEMORY_BOUND_ELEMENTS and prod(map(int, shape[: axes[0]])) < _MIN_TASKS
     terms = prod(int(shape[a]) for a in axes)
-    needs_accuracy = kind is ReduceSumOp and is_float(op.element) and terms > limit
+    needs_accuracy = op_class is ReduceSumOp and is_float(op.element) and terms > limit
     if not needs_accuracy and not (is_memory_bound and terms > block):
         return None
     b, element = Build(op), op.element
-    if element in (f16, bf16) and kind in (ReduceSumOp, ReduceProdOp):
-        f32_result = b(kind, b(CastOp, x, to=f32), axes=axes, keepdims=op.keeps_axes)
+    if element in (f16, bf16) and op_class in (ReduceSumOp, ReduceProdOp):
+        f32_result = b(op_class, b(CastOp, x, to=f32), axes=axes, keepdims=op.keeps_axes)
         return [b(CastOp, f32_result, to=element)]
-    # A block holds the last axes whole; the first axis that does not fit is split.
+    # A block contains the last axes completely; the first axis that does not fit is split.
     split, max_block = len(axes) - 1, block
     while int(shape[axes[split]]) <= max_block:
         max_block //= int(shape[axes[split]])
@@ -151,16 +151,16 @@ def _block_reduction(op: AxisReduction) -> Sequence[SSAValue] | None:
     size = int(shape[axis])
     block_size = next(p for p in range(max_block, 0, -1) if size % p == 0)
     if block_size < _MIN_BLOCK_TERMS and inner:
-        sums = b(kind, x, axes=inner, keepdims=True)
-        total = b(kind, sums, axes=axes[: split + 1], keepdims=True)
+        sums = b(op_class, x, axes=inner, keepdims=True)
+        total = b(op_class, sums, axes=axes[: split + 1], keepdims=True)
         return [b(ReshapeOp, total, shape=shape_of(op.result))]
     if block_size >= _MIN_BLOCK_TERMS:
         blocks = _blocked_operand(op, axis, block_size)
-        sums = b(kind, blocks, axes=[axis + 1, *(a + 1 for a in inner)], keepdims=True)
+        sums = b(op_class, blocks, axes=[axis + 1, *(a + 1 for a in inner)], keepdims=True)
         sums = b(
             ReshapeOp, sums, shape=[size // block_size if a == axis else 1 if a in inner else n for a, n in enumerate(shape)]
         )
-        total = b(kind, sums, axes=axes[: split + 1], keepdims=True)
+        total = b(op_class, sums, axes=axes[: split + 1], keepdims=True)
         return [b(ReshapeOp, total, shape=shape_of(op.result))]
     if not needs_accuracy:
         return None
@@ -168,7 +168,7 @@ def _block_reduction(op: AxisReduction) -> Sequence[SSAValue] | None:
     segments = (
         _slice_axis(b, x, axis, low, high) for low, high in ((0, size - size % max_block), (size - size % max_block, size))
     )
-    return [b(AddOp, *(b(kind, v, axes=axes, keepdims=op.keeps_axes) for v in segments))]
+    return [b(AddOp, *(b(op_class, v, axes=axes, keepdims=op.keeps_axes) for v in segments))]
 
 
 def _blocked_operand(op: AxisReduction, axis: int, block_size: int) -> SSAValue:
@@ -177,36 +177,36 @@ def _blocked_operand(op: AxisReduction, axis: int, block_size: int) -> SSAValue:
     Elementwise producers that only the reduction reads are recomputed on reshaped operands; otherwise their result would be
     written to memory first.
     """
-    b, shape, blocked = Build(op), shape_of(op.x), dict[SSAValue, SSAValue]()
+    b, shape, split_values = Build(op), shape_of(op.x), dict[SSAValue, SSAValue]()
     trailing = len(shape) - axis
 
-    def blocks(value: SSAValue) -> SSAValue:
+    def split_blocks(value: SSAValue) -> SSAValue:
         sizes = shape_of(value)
-        if value not in blocked and len(sizes) >= trailing:
+        if value not in split_values and len(sizes) >= trailing:
             blocked_axis = len(sizes) - trailing
-            halves = (1, 1) if sizes[blocked_axis] == 1 else (int(sizes[blocked_axis]) // block_size, block_size)
-            blocked[value] = b(ReshapeOp, value, shape=(*sizes[:blocked_axis], *halves, *sizes[blocked_axis + 1 :]))
-        return blocked.get(value, value)
+            block_sizes = (1, 1) if sizes[blocked_axis] == 1 else (int(sizes[blocked_axis]) // block_size, block_size)
+            split_values[value] = b(ReshapeOp, value, shape=(*sizes[:blocked_axis], *block_sizes, *sizes[blocked_axis + 1 :]))
+        return split_values.get(value, value)
 
     for producer in _fusible_producers(op):
-        clone = type(producer).make(*map(blocks, producer.operands), **producer.properties)
-        blocked[producer.results[0]] = b.insert(clone).results[0]
-    return blocks(op.x)
+        clone = type(producer).make(*map(split_blocks, producer.operands), **producer.properties)
+        split_values[producer.results[0]] = b.insert(clone).results[0]
+    return split_blocks(op.x)
 
 
 def _fusible_producers(op: AxisReduction) -> list[Elementwise]:
     """Return the same-shape elementwise producers that only this reduction reads, in program order."""
     producers: dict[Operation, Elementwise] = {}
-    pending, before = {op.x.owner}, op.prev_op
-    while pending and before is not None:
-        if before in pending:
-            pending.remove(before)
+    pending, candidate = {op.x.owner}, op.prev_op
+    while pending and candidate is not None:
+        if candidate in pending:
+            pending.remove(candidate)
             # Data movement folds into its reader's indexing map only without a reshape between them.
-            reads_movement = any(isinstance(v.owner, Movement) for v in before.operands)
-            if isinstance(before, Elementwise) and not reads_movement and _is_private_producer(before, op, producers):
-                producers[before] = before
-                pending |= {v.owner for v in before.operands}
-        before = before.prev_op
+            reads_movement = any(isinstance(v.owner, Movement) for v in candidate.operands)
+            if isinstance(candidate, Elementwise) and not reads_movement and _is_private_producer(candidate, op, producers):
+                producers[candidate] = candidate
+                pending |= {v.owner for v in candidate.operands}
+        candidate = candidate.prev_op
     return list(reversed(producers.values()))
 
 

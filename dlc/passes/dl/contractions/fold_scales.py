@@ -61,10 +61,10 @@ class _ScaleFolder:
     def _split(self, op: AddOp | SubOp | MulOp | DivOp) -> tuple[SSAValue, SSAValue] | None:
         """Return the runtime operand and the constant one, if the result has the former's type; else None."""
         x, y = op.operands
-        x_known, y_known = x in self.constant, y in self.constant
-        if x_known == y_known or (x_known and isinstance(op, DivOp)):
+        is_x_constant, is_y_constant = x in self.constant, y in self.constant
+        if is_x_constant == is_y_constant or (is_x_constant and isinstance(op, DivOp)):
             return None
-        value, constant_operand = (y, x) if x_known else (x, y)
+        value, constant_operand = (y, x) if is_x_constant else (x, y)
         return (value, constant_operand) if value.type == op.results[0].type else None
 
     # f(contract(x, w) ± b) = contract(x, f(w)) ± f(b), where f multiplies or divides by s
@@ -89,15 +89,15 @@ class _ScaleFolder:
         if contraction.parent is not op.parent:
             # It would be computed again in each step of a loop.
             return None
-        x, w, *others = contraction.operands
+        x, w, *extra_operands = contraction.operands
         aligned = _align_with_weights(b, factor, contraction)
-        if others or aligned is None or element_type_of(w) != element_type_of(factor):
+        if extra_operands or aligned is None or element_type_of(w) != element_type_of(factor):
             return None
         scaled = b(type(op), w, aligned)
-        with b.at(fused_location(contraction, op)):
+        with b.at_location(fused_location(contraction, op)):
             result = b(type(contraction), x, scaled, **contraction.properties)
         for offset in reversed(offsets):
-            with b.at(offset.location):
+            with b.at_location(offset.location):
                 operands = [b(type(op), v, factor) if v in self.constant else result for v in offset.operands]
                 result = b(type(offset), *operands)
         return [result]
@@ -112,7 +112,7 @@ class _ScaleFolder:
         b = Build(op, fused_location(inner, op) if inner is not None else None)
         total = b(AddOp, inner_split[1], split[1])
         # Adding a row to a column would materialize a matrix.
-        if _elements(total) > max(_elements(inner_split[1]), _elements(split[1])):
+        if _element_count(total) > max(_element_count(inner_split[1]), _element_count(split[1])):
             return None
         return [b(AddOp, inner_split[0], total)]
 
@@ -126,7 +126,7 @@ def _keeps_finite(op: MulOp | DivOp, factor: SSAValue) -> bool:
     return bool(np.isfinite(values).all() and (isinstance(op, MulOp) or values.all()))
 
 
-def _elements(value: SSAValue) -> int:
+def _element_count(value: SSAValue) -> int:
     shape = shape_of(value)
     n = 1
     for s in shape:
@@ -156,10 +156,14 @@ def _align_with_weights(b: Build, factor: SSAValue, contraction: Contraction) ->
 def weight_axes(contraction: Contraction, k: int = 1) -> dict[int, int]:
     """Map each result axis to the axis of operand `k` (the weights) that it indexes; axes of the data alone have no entry."""
     structure = contraction.structure()
-    of_weights = _axis_index_expressions(shape_of(contraction.operands[k]), structure.views[k], structure.maps[k].results)
-    of_result = _axis_index_expressions(shape_of(contraction.results[0]), structure.views[-1], structure.maps[-1].results)
-    axis_of = {expressions: axis for axis, expressions in of_weights.items()}
-    return {axis: axis_of[expressions] for axis, expressions in of_result.items() if expressions in axis_of}
+    weight_expressions = _axis_index_expressions(
+        shape_of(contraction.operands[k]), structure.views[k], structure.maps[k].results
+    )
+    result_expressions = _axis_index_expressions(
+        shape_of(contraction.results[0]), structure.views[-1], structure.maps[-1].results
+    )
+    axis_of = {expressions: axis for axis, expressions in weight_expressions.items()}
+    return {axis: axis_of[expressions] for axis, expressions in result_expressions.items() if expressions in axis_of}
 
 
 def _axis_index_expressions(

@@ -19,7 +19,7 @@ Pair: TypeAlias = "tuple[int, int]"
 def paired_axes(op: MatmulOp | DotGeneralOp) -> tuple[Sequence[Pair], Sequence[Pair]] | None:
     """Return the (lhs, rhs) pairs of batch axes and of contracted axes; None if an operand is broadcast along a batch axis."""
     if isinstance(op, DotGeneralOp):
-        return _paired(op, "batch"), _paired(op, "contract")
+        return _axis_pairs(op, "batch"), _axis_pairs(op, "contract")
     a, c = shape_of(op.lhs), shape_of(op.rhs)
     if len(c) < 3:
         return [], [(len(a) - 1, 0)]
@@ -28,7 +28,7 @@ def paired_axes(op: MatmulOp | DotGeneralOp) -> tuple[Sequence[Pair], Sequence[P
     return [(axis, axis) for axis in range(len(a) - 2)], [(len(a) - 1, len(c) - 2)]
 
 
-def _paired(op: DotGeneralOp, kind: str) -> Sequence[Pair]:
+def _axis_pairs(op: DotGeneralOp, kind: str) -> Sequence[Pair]:
     sides = [
         normalized_axes(op.name, ints(op.properties[f"{side}_{kind}"]), rank_of(value))
         for side, value in (("lhs", op.lhs), ("rhs", op.rhs))
@@ -44,8 +44,8 @@ def build_dot_general(
         ([x for x, _ in pairs], [y for _, y in pairs]) for pairs in (batch, contracted)
     )
     axes = {"lhs_batch": lhs_batch, "rhs_batch": rhs_batch, "lhs_contract": lhs_contract, "rhs_contract": rhs_contract}
-    sums = {} if element_type_of(lhs) == element_type_of(rhs) == element else {"result": element}
-    return b(DotGeneralOp, lhs, rhs, **axes, **sums)
+    result_property = {} if element_type_of(lhs) == element_type_of(rhs) == element else {"result": element}
+    return b(DotGeneralOp, lhs, rhs, **axes, **result_property)
 
 
 def blocked_product(

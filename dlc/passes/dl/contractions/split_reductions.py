@@ -105,8 +105,8 @@ class _ReductionSplitter:
         w = b(ReshapeOp, op.w, shape=(*taps, chunks, channels // chunks, outputs))
         w = b(TransposeOp, w, permutation=(*range(rank), rank + 1, rank, rank + 2))
         w = b(ReshapeOp, w, shape=(*taps, channels // chunks, chunks * outputs))
-        sums = {} if element_type_of(op.x) == element_type_of(w) == sum_type else {"result": sum_type}
-        partial_sums = b(ConvOp, op.x, w, **{**op.properties, "groups": chunks, **sums})
+        result_property = {} if element_type_of(op.x) == element_type_of(w) == sum_type else {"result": sum_type}
+        partial_sums = b(ConvOp, op.x, w, **{**op.properties, "groups": chunks, **result_property})
         return [_sum_chunks(b, b(ReshapeOp, partial_sums, shape=(*y[:-1], chunks, outputs)), len(y) - 1, op)]
 
 
@@ -128,17 +128,17 @@ def choose_split_count(rows: int, columns: int, batch_count: int, terms: int, si
     """Choose the number of chunks for `batch_count` products [rows, terms] · [terms, columns], split along `size` terms."""
     if not rows * columns * batch_count:
         return 1
-    costs_of_chunks = target.costs.groups.split_reductions
+    split_costs = target.costs.groups.split_reductions
     counts = [
         n
         for n in range(2, _MAX_CHUNKS + 1)
         if size % n == 0 and size // n % _CHUNK_ALIGNMENT_TERMS == 0 and terms // n >= _MIN_CHUNK_TERMS
     ]
     costs = {n: _cost(rows, columns, batch_count, terms, n, target) for n in (1, *counts)}
-    least = min(costs.values())
-    if least >= costs_of_chunks.max_time_ratio * costs[1]:
+    min_cost = min(costs.values())
+    if min_cost >= split_costs.max_time_ratio * costs[1]:
         return 1
-    return next(n for n in costs if costs[n] <= costs_of_chunks.count_tolerance * least)
+    return next(n for n in costs if costs[n] <= split_costs.count_tolerance * min_cost)
 
 
 def _cost(rows: int, columns: int, batch_count: int, terms: int, chunks: int, target: Target) -> float:
@@ -148,22 +148,20 @@ def _cost(rows: int, columns: int, batch_count: int, terms: int, chunks: int, ta
     device at the same time share its compute rate.
     """
     assert target.groups is not None
-    units, costs, costs_of_chunks = target.groups.units, target.costs.groups, target.costs.groups.split_reductions
+    units, costs, split_costs = target.groups.units, target.costs.groups, target.costs.groups.split_reductions
     partial_sums = (
-        costs_of_chunks.kernel_steps + chunks * batch_count * rows * columns / costs_of_chunks.partial_sums_per_step
+        split_costs.kernel_steps + chunks * batch_count * rows * columns / split_costs.partial_sums_per_step
         if chunks > 1
         else 0
     )
     if rows <= costs.few_rows:
-        waves = max(1.0, -(-columns // costs_of_chunks.cooperative_columns) * batch_count * chunks / units)
-        return terms / chunks * costs_of_chunks.cooperative_step * waves + partial_sums
+        waves = max(1.0, -(-columns // split_costs.cooperative_columns) * batch_count * chunks / units)
+        return terms / chunks * split_costs.cooperative_step * waves + partial_sums
 
-    def step(height: int, width: int) -> float:
+    def time_per_term(height: int, width: int) -> float:
         count = -(-rows // height) * -(-columns // width) * batch_count * chunks
-        step_cost = (
-            height * width * (1 + costs_of_chunks.operand_load * (1 / height + 1 / width)) / costs_of_chunks.results_per_step
-        )
-        return costs_of_chunks.min_step + step_cost * max(1.0, count / units)
+        step_cost = height * width * (1 + split_costs.operand_load * (1 / height + 1 / width)) / split_costs.results_per_step
+        return split_costs.min_step + step_cost * max(1.0, count / units)
 
     tiles = [(min(height, rows), min(width, columns)) for height in _TILE_ROWS for width in _TILE_COLUMNS]
-    return terms / chunks * min(step(*tile) for tile in tiles) + partial_sums
+    return terms / chunks * min(time_per_term(*tile) for tile in tiles) + partial_sums

@@ -46,7 +46,7 @@ class StripConcatenations:
         concat = None if concatenation is None else defining_op(concatenation, ConcatOp)
         if concatenation is None or concat is None:
             return None
-        b, axis, start, strips = Build(op), concat.joined_axis, 0, list[SSAValue]()
+        b, axis, start, strips = Build(op), concat.concat_axis, 0, list[SSAValue]()
         for strip in concat.values:
             size = int(shape_of(strip)[axis])
             operands = [

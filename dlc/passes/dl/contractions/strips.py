@@ -11,15 +11,15 @@ from dlc.dialects.dl.movement.shaping import SliceOp
 from dlc.ir import SSAValue
 
 
-def split_into_strips(costs: WinogradCosts, count: int, bytes_each: int, shared: int) -> Sequence[tuple[int, int]]:
+def split_into_strips(costs: WinogradCosts, count: int, item_bytes: int, shared_bytes: int) -> Sequence[tuple[int, int]]:
     """Return (start, length) of each strip of `count` rows of tiles, or images; empty if everything fits the cache.
 
-    `bytes_each` is the size of one row or image, `shared` that of the data each strip reads or updates again: a strip is
+    `item_bytes` is the size of one row or image, `shared_bytes` that of the data each strip reads or updates again: a strip is
     no smaller than it.
     """
-    if bytes_each * count <= max(costs.cached_bytes, 2 * shared):
+    if item_bytes * count <= max(costs.cached_bytes, 2 * shared_bytes):
         return ()
-    max_size = max(1, max(costs.strip_bytes, shared) // bytes_each, -(-count // costs.max_strips))
+    max_size = max(1, max(costs.strip_bytes, shared_bytes) // item_bytes, -(-count // costs.max_strips))
     # Strips of equal size share their kernels.
     step = next((size for size in range(max_size, max_size // 2, -1) if count % size == 0), max_size)
     return [(k, min(step, count - k)) for k in range(0, count, step)]

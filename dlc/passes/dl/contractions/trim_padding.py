@@ -35,8 +35,8 @@ class TrimPaddingPass(TargetPass):
         %p = dl.pad %x, 0;  %y = dl.conv %p, %w;  dl.relu %y
     →   dl.concat (dl.relu (dl.conv (dl.slice %x …), (dl.slice %w …))), …
 
-    At no position of a 16-element axis are all three taps of a kernel of dilation 12 inside the image, and at eight positions
-    two of them are: half of the products are with zeros. For videos of two frames it is a third of the products, and eight
+    On a 16-element axis, a kernel of three taps and dilation 12 has at most two taps inside the image: half of its products
+    are with zeros. For videos of two frames it is a third of the products, and eight
     ninths for a 1×1 image padded for a 3×3 kernel.
     Adjacent ranges stay merged where another kernel launch would cost more than the skipped products. Weights that are
     infinite or NaN are no longer multiplied with the trimmed zeros. Run it before `winograd`, which takes fewer products for
@@ -91,21 +91,23 @@ class _PaddingTrimmer:
         x, w, y = shape_of(pad.x)[1:-1], shape_of(op.w), shape_of(op.result)
         if not is_static((*x, *w, *y[1:])) or 0 in (*x, *y[1:]):
             return None
-        whole_axes = [[_OutputRange(0, int(positions), 0, int(taps))] for positions, taps in zip(y[1:-1], w[:-2], strict=True)]
+        full_ranges = [[_OutputRange(0, int(positions), 0, int(taps))] for positions, taps in zip(y[1:-1], w[:-2], strict=True)]
         cost_per_product = representative(y[0], self.ranges) * prod(map(int, w[-2:]))
-        launch_cost, max_work = self.costs.kernel_work, _MAX_WORK_RATIO * _products(whole_axes)
-        ranges = [_ranges_by_taps(op, pad, axis, *axis_ranges) for axis, axis_ranges in enumerate(whole_axes)]
+        launch_cost, max_work = self.costs.kernel_work, _MAX_WORK_RATIO * _products(full_ranges)
+        ranges = [_ranges_by_taps(op, pad, axis, *axis_ranges) for axis, axis_ranges in enumerate(full_ranges)]
         is_winograd = self.costs.winograd is not None and is_3x3_with_stride_1(op)
-        if is_winograd and _products(ranges[-2:]) > _MAX_WINOGRAD_WORK_RATIO * _products(whole_axes[-2:]):
-            ranges[-2:] = whole_axes[-2:]
+        if is_winograd and _products(ranges[-2:]) > _MAX_WINOGRAD_WORK_RATIO * _products(full_ranges[-2:]):
+            ranges[-2:] = full_ranges[-2:]
         if not cost_per_product or _products(ranges) > max_work:
             return None
-        ranges_of_axes = whole_axes
+        ranges_of_axes = full_ranges
         for axis, axis_ranges in enumerate(ranges):
-            others = [o for k, o in enumerate(ranges_of_axes) if k != axis]
+            other_ranges = [o for k, o in enumerate(ranges_of_axes) if k != axis]
             ranges_of_axes = [
                 *ranges_of_axes[:axis],
-                _merge_ranges(axis_ranges, cost_per_product * _products(others), launch_cost * prod(map(len, others))),
+                _merge_ranges(
+                    axis_ranges, cost_per_product * _products(other_ranges), launch_cost * prod(map(len, other_ranges))
+                ),
                 *ranges_of_axes[axis + 1 :],
             ]
         work = cost_per_product * _products(ranges_of_axes) + launch_cost * (prod(map(len, ranges_of_axes)) - 1)

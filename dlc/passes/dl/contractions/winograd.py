@@ -130,7 +130,7 @@ class _WinogradRewriter:
         x, w = shape_of(op.x), shape_of(op.w)
         if not is_static((*x[1:], *w)) or not is_3x3_with_stride_1(op):
             return None
-        # Whether it is cheaper depends little on the batch size, so a representative one does.
+        # The choice depends little on the batch size, so a representative size suffices.
         n = representative(x[0], self.ranges) * prod(map(int, shape_of(op.result)[1:-3]))
         (height, width), c, o, costs = map(int, x[-3:-1]), prod(map(int, (*w[:-4], w[-2]))), int(w[-1]), self.costs
         algorithms = self.applicable_algorithms(op, c)
@@ -169,16 +169,16 @@ class _WinogradRewriter:
         padding = [-int(size) % m for size in result[1:3]]
         if any(padding):
             x = b(PadOp, x, b.scalar(0, like=x), low=(0, 0, 0, 0), high=(0, *padding, 0), pad_mode="constant")
-        integers = element_type_of(x) != f32
+        is_integer = element_type_of(x) != f32
         weight_matrix, output_matrix = algorithm.weights, algorithm.output
-        if integers:
+        if is_integer:
             output_matrix = output_matrix * (algorithm.divisor // algorithm.divisors)
         else:
             weight_matrix = weight_matrix / algorithm.divisors[:, None]
         t, c, o = algorithm.tile, *map(int, shape_of(op.w)[2:])
         flat = self.transform_weights(b, op.w, weight_matrix)
 
-        def results(x: SSAValue) -> SSAValue:
+        def convolve_tiles(x: SSAValue) -> SSAValue:
             v = with_constant_matrix(b, WinogradInputOp, x, algorithm.input, step=m)
             tiles = shape_of(v)[2:5]
             rows = b(ReshapeOp, v, shape=(t * t, product(tiles), c))
@@ -187,11 +187,11 @@ class _WinogradRewriter:
 
         axis, strips = self.strip_ranges(op, x, algorithm)
         y = (
-            self.strips.join(b, [results(slice_strip(b, x, axis, *strip)) for strip in strips], axis, op)
+            self.strips.join(b, [convolve_tiles(slice_strip(b, x, axis, *strip)) for strip in strips], axis, op)
             if strips
-            else results(x)
+            else convolve_tiles(x)
         )
-        if integers:
+        if is_integer:
             y = self.divide_exactly(b, op, algorithm, y)
         return self.trim(b, y, result) if any(padding) else y
 
@@ -227,28 +227,31 @@ class _WinogradRewriter:
         if not isinstance(n, int):
             return 0, ()
         m, o, tile_elements = algorithm.step, int(shape_of(op.w)[3]), algorithm.tile**2
-        inner, outer = (numpy_dtype(element_type_of(v)).itemsize for v in (x, op.result))
-        down, across = (int(height) - 2) // m, (int(width) - 2) // m
-        count, tiles = (n, down * across) if n > 1 else (down, across)
+        input_bytes, output_bytes = (numpy_dtype(element_type_of(v)).itemsize for v in (x, op.result))
+        tile_rows, tile_columns = (int(height) - 2) // m, (int(width) - 2) // m
+        count, tiles = (n, tile_rows * tile_columns) if n > 1 else (tile_rows, tile_columns)
         strips = split_into_strips(
-            self.costs, count, tile_elements * tiles * (int(c) * inner + o * outer), tile_elements * int(c) * o * inner
+            self.costs,
+            count,
+            tile_elements * tiles * (int(c) * input_bytes + o * output_bytes),
+            tile_elements * int(c) * o * input_bytes,
         )
         return (0, strips) if n > 1 else (1, [(k * m, size * m + 2) for k, size in strips])
 
     def divide_exactly(self, b: Build, op: ConvOp, algorithm: WinogradAlgorithm, multiple: SSAValue) -> SSAValue:
         """Divide integers exactly by the squared divisor, modulo 2³²."""
-        by = algorithm.divisor**2
-        even = largest_power_of_two_divisor(by)
-        if by != even:
-            multiple = b(MulOp, multiple, b.scalar(_as_int32(pow(by // even, -1, 1 << 32)), like=multiple))
-        shift = b.scalar(even.bit_length() - 1, like=multiple)
+        divisor = algorithm.divisor**2
+        power_of_two = largest_power_of_two_divisor(divisor)
+        if divisor != power_of_two:
+            multiple = b(MulOp, multiple, b.scalar(_as_int32(pow(divisor // power_of_two, -1, 1 << 32)), like=multiple))
+        shift = b.scalar(power_of_two.bit_length() - 1, like=multiple)
         centre = algorithm.centre(interval_of(op.x), interval_of(op.w), 9 * int(shape_of(op.x)[-1]))
         if not centre:
             return b(ShiftRightOp, multiple, shift)
         # Σ x·w = Σ (x - c)·w + c·Σ w
         sums = b(ReduceSumOp, b(CastOp, op.w, to=i32), axes=(0, 1, 2), keepdims=False)
         offset = b(MulOp, sums, b.scalar(centre, like=sums))
-        centered_multiple = b(SubOp, multiple, b(MulOp, offset, b.scalar(even, like=offset)))
+        centered_multiple = b(SubOp, multiple, b(MulOp, offset, b.scalar(power_of_two, like=offset)))
         return b(AddOp, b(ShiftRightOp, centered_multiple, shift), offset)
 
     def trim(self, b: Build, value: SSAValue, shape: Sequence[Size]) -> SSAValue:

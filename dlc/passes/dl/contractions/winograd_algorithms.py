@@ -35,8 +35,8 @@ class WinogradAlgorithm:
 
     @cached_property
     def input(self) -> Array:
-        others = [*([q for q in self.points if q != p] for p in self.points), self.points]
-        rows = [np.poly(roots)[::-1] for roots in others]
+        roots_of_rows = [*([q for q in self.points if q != p] for p in self.points), self.points]
+        rows = [np.poly(roots)[::-1] for roots in roots_of_rows]
         return np.rint([np.pad(row, (0, self.tile - len(row))) for row in rows]).astype(np.int64)
 
     @cached_property
@@ -53,23 +53,23 @@ class WinogradAlgorithm:
 
     @property
     def divisor(self) -> int:
-        """The common multiple that `output` is multiplied by, so that all divisors apply there."""
+        """The factor of `output` that turns the division by each of `divisors` into an integer factor."""
         return lcm(*map(int, self.divisors))
 
     def fits(self, x: Interval, w: Interval) -> bool:
         """Return whether transformed integers stay within i16."""
         return all(
-            int(np.abs(matrix).sum(1).max()) ** 2 * max(map(abs, of)) < 1 << 15
-            for matrix, of in ((self.input, x), (self.weights, w))
+            int(np.abs(matrix).sum(1).max()) ** 2 * max(map(abs, interval)) < 1 << 15
+            for matrix, interval in ((self.input, x), (self.weights, w))
         )
 
     def centre(self, x: Interval, w: Interval, terms: int) -> int | None:
         """Return an offset to subtract from inputs, 0 if possible, to make sums recoverable modulo 2³²; None if there is none.
 
-        A sum is known times the squared divisor, modulo 2³²: its odd factors have an inverse, each factor of two costs one bit.
+        Sums are multiples of the squared divisor modulo 2³²: odd factors have an inverse, each factor of two costs one bit.
         """
-        times = largest_power_of_two_divisor(self.divisor) ** 2 * terms * max(map(abs, w))
-        return next((c for c in (0, (x[0] + x[1] + 1) // 2) if max(x[1] - c, c - x[0]) * times < 1 << 31), None)
+        scale = largest_power_of_two_divisor(self.divisor) ** 2 * terms * max(map(abs, w))
+        return next((c for c in (0, (x[0] + x[1] + 1) // 2) if max(x[1] - c, c - x[0]) * scale < 1 << 31), None)
 
 
 def largest_power_of_two_divisor(n: int) -> int:

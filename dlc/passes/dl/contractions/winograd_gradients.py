@@ -58,12 +58,12 @@ def _rewrite(op: DotGeneralOp, costs: WinogradCosts, ranges: Mapping[str, SizeRa
 def _image(op: DotGeneralOp) -> SSAValue | None:
     """Return the images whose 3×3 windows a product contracts with a cotangent; None for other products."""
     windows = defining_op(op.lhs, SlidingWindowsOp)
-    if windows is None or rank_of(windows.x) != 4 or windows.slides != {1: (_KERNEL_SIZE, 1), 2: (_KERNEL_SIZE, 1)}:
+    if windows is None or rank_of(windows.x) != 4 or windows.windows_by_axis != {1: (_KERNEL_SIZE, 1), 2: (_KERNEL_SIZE, 1)}:
         return None
-    summed = sorted(zip(ints(op.lhs_contract), ints(op.rhs_contract), strict=True))
-    spatial = rank_of(op.rhs) == 4 and summed == [(2, 0), (3, 1), (4, 2)] and not ints(op.lhs_batch)
-    floats = all(isinstance(element_type_of(v), Float32Type) for v in (op.lhs, op.rhs, op.result))
-    return windows.x if spatial and floats else None
+    contracted = sorted(zip(ints(op.lhs_contract), ints(op.rhs_contract), strict=True))
+    sums_over_positions = rank_of(op.rhs) == 4 and contracted == [(2, 0), (3, 1), (4, 2)] and not ints(op.lhs_batch)
+    is_f32 = all(isinstance(element_type_of(v), Float32Type) for v in (op.lhs, op.rhs, op.result))
+    return windows.x if sums_over_positions and is_f32 else None
 
 
 def _algorithm(x: SSAValue, ct: SSAValue, costs: WinogradCosts, ranges: Mapping[str, SizeRange]) -> WinogradAlgorithm | None:
@@ -71,7 +71,7 @@ def _algorithm(x: SSAValue, ct: SSAValue, costs: WinogradCosts, ranges: Mapping[
     count, *spatial, o = shape_of(ct)
     if not is_static((*spatial, o, *shape_of(x)[1:])):
         return None
-    # Whether it is cheaper depends little on the batch size, so a representative one does.
+    # The choice depends little on the batch size, so a representative size suffices.
     n, (height, width), c = representative(count, ranges), map(int, spatial), int(shape_of(x)[3])
     o = int(o)
 
@@ -111,8 +111,8 @@ def _gradient(op: DotGeneralOp, x: SSAValue, algorithm: WinogradAlgorithm, costs
     u, *other_sums = strip_sums
     if other_sums:
         # Concatenated and reduced afterwards: accumulating into the product of the previous strip would wait for memory.
-        joined = b(ReshapeOp, b(ConcatOp, *strip_sums, axis=0), shape=(len(strip_sums), t * t, c, o))
-        u = b(ReduceSumOp, joined, axes=(0,), keepdims=False)
+        stacked_sums = b(ReshapeOp, b(ConcatOp, *strip_sums, axis=0), shape=(len(strip_sums), t * t, c, o))
+        u = b(ReduceSumOp, stacked_sums, axes=(0,), keepdims=False)
     tile = b(ReshapeOp, u, shape=(t, t, 1, 1, 1, c * o))
     return b(ReshapeOp, with_constant_matrix(b, WinogradOutputOp, tile, output_matrix), shape=shape_of(op.result))
 
@@ -127,6 +127,6 @@ def _strips(
     c, tile_elements = int(shape_of(x)[3]), algorithm.tile**2
     tiles = int(height) // algorithm.step * (int(width) // algorithm.step)
     f32_bytes = 4
-    bytes_each, shared = (f32_bytes * tile_elements * n for n in (tiles * (c + int(o)), c * int(o)))
-    strips = split_into_strips(costs, count, bytes_each, shared)
+    image_bytes, shared_bytes = (f32_bytes * tile_elements * n for n in (tiles * (c + int(o)), c * int(o)))
+    strips = split_into_strips(costs, count, image_bytes, shared_bytes)
     return [(slice_strip(b, x, 0, *strip), slice_strip(b, ct, 0, *strip)) for strip in strips] or [(x, ct)]

@@ -82,10 +82,10 @@ class _DowncastValues(HoistedConversions):
         """Return whether only downcast contractions read a value, possibly through data movement."""
         visited, pending = set[SSAValue](), [value]
         while pending:
-            if (read := pending.pop()) in self.feeding_only_downcasts:
+            if (read_value := pending.pop()) in self.feeding_only_downcasts:
                 continue
-            visited.add(read)
-            for reader in users(read):
+            visited.add(read_value)
+            for reader in users(read_value):
                 if self.is_downcast(reader):
                     continue
                 if not is_data_movement(reader) and not _is_monotonic(reader):

@@ -76,10 +76,10 @@ class _QuantizationFolder:
                 return False
 
     def multiply_factors(self, b: Build, value: SSAValue, factor_value: SSAValue) -> SSAValue:
-        """Return `value · by`, for positive `by`, by multiplying its constant factors."""
+        """Return `value · factor_value`, for a positive factor, by multiplying the constant factors of `value`."""
         op = value.owner
         assert isinstance(op, DlOp)
-        with b.at(op.location):
+        with b.at_location(op.location):
             if value in self.constant:
                 return b(MulOp, value, factor_value)
             if isinstance(op, DequantizeOp):
@@ -92,8 +92,8 @@ class _QuantizationFolder:
 
 def _is_zero_lowest(op: QuantizeOp) -> bool:
     """Return whether 0 quantizes to the lowest value of the quantized type."""
-    stored, scale = element_type_of(op.zero_point), splat(op.scale)
-    return is_integer(stored) and splat(op.zero_point) == limits(stored)[0] and scale is not None and scale > 0
+    quantized_type, scale = element_type_of(op.zero_point), splat(op.scale)
+    return is_integer(quantized_type) and splat(op.zero_point) == limits(quantized_type)[0] and scale is not None and scale > 0
 
 
 def _strip_relu(b: Build, value: SSAValue) -> SSAValue | None:

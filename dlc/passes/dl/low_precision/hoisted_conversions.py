@@ -26,7 +26,7 @@ class HoistedConversions:
         self.converted_values: dict[SSAValue, SSAValue] = {}
 
     def convert(self, x: SSAValue) -> SSAValue:
-        """Return `x` with the other element type, converted at its producer and moved as such."""
+        """Return `x` with the other element type, converted at its producer, before data movement."""
         pending = [x]
         while pending:
             value = pending[-1]
@@ -49,14 +49,14 @@ class HoistedConversions:
 
     def cast_after(self, x: SSAValue) -> SSAValue:
         """Return `x` cast right after its producer."""
-        b, value_of_splat = builder_after(x), splat(x)
-        if value_of_splat is not None and not rank_of(x):
-            return b.scalar(value_of_splat, like=tensor_type((), self.to))
+        b, splat_value = builder_after(x), splat(x)
+        if splat_value is not None and not rank_of(x):
+            return b.scalar(splat_value, like=tensor_type((), self.to))
         return b(CastOp, x, to=self.to)
 
 
 def builder_after(x: SSAValue) -> Build:
-    """Return a builder right after the producer of a value, or at the start of the block that has it as an argument."""
+    """Return a builder right after the producer of a value; for a block argument, at the start of the block."""
     producer = x.owner
     anchor = producer.first_op if isinstance(producer, Block) else producer.next_op
     assert isinstance(anchor, Operation)

@@ -134,13 +134,13 @@ def _convert_stored(stored: SSAValue, to: Attribute) -> SSAValue:
     """Convert stored bytes to type `to`, shifting signed ones to unsigned; a quantize op quantizes to the type directly."""
     if element_type_of(stored) == to:
         return stored
-    b, shifted = Build(_first_reader(stored)), to == _UI8
+    b, is_shifted = Build(_first_reader(stored)), to == _UI8
     op = defining_op(stored, QuantizeOp)
-    if op is not None and not shifted:
+    if op is not None and not is_shifted:
         return b(QuantizeOp, op.x, op.scale, op.zero_point, axis=op.axis, to=to)
     if op is not None and (zero := splat(op.zero_point)) is not None:
         return b(QuantizeOp, op.x, op.scale, b.scalar(zero + _SIGN_OFFSET, like=tensor_type((), to)), axis=op.axis)
-    if not shifted:
+    if not is_shifted:
         return b(CastOp, stored, to=to)
     widened = b(CastOp, stored, to=_I16)
     return b(CastOp, b(AddOp, widened, b.scalar(_SIGN_OFFSET, like=widened)), to=to)
@@ -161,15 +161,15 @@ def _redirect_readers(data: SSAValue, stored: SSAValue) -> None:
     b = Build(_first_reader(data))
     shift = _SIGN_OFFSET if element_type_of(data) == _UI8 else 0
     widened = b(CastOp, data, to=_I16)
-    back = b(CastOp, b(SubOp, widened, b.scalar(shift, like=widened)) if shift else data, to=element_type_of(stored))
-    replace(op, [back])
+    restored = b(CastOp, b(SubOp, widened, b.scalar(shift, like=widened)) if shift else data, to=element_type_of(stored))
+    replace(op, [restored])
 
 
 def _first_reader(value: SSAValue) -> Operation:
     """Return the first op that may read `value`."""
-    following = value.owner.first_op if isinstance(value.owner, Block) else value.owner.next_op
-    assert following is not None
-    return following
+    next_op = value.owner.first_op if isinstance(value.owner, Block) else value.owner.next_op
+    assert next_op is not None
+    return next_op
 
 
 def _zero_point(b: Build, stored: SSAValue, zero: SSAValue | None, data: SSAValue) -> SSAValue:
@@ -183,10 +183,10 @@ def _zero_point(b: Build, stored: SSAValue, zero: SSAValue | None, data: SSAValu
     return b(AddOp, widened, b.scalar(shift, like=widened)) if shift else widened
 
 
-def _cast_scalar(b: Build, number: SSAValue, like: SSAValue) -> SSAValue:
+def _cast_scalar(b: Build, scalar: SSAValue, like: SSAValue) -> SSAValue:
     """Cast an i32 scalar to the element type of `like`."""
-    constant_value = splat(number)
-    return b.scalar(constant_value, like=like) if constant_value is not None else b(CastOp, number, to=element_type_of(like))
+    constant_value = splat(scalar)
+    return b.scalar(constant_value, like=like) if constant_value is not None else b(CastOp, scalar, to=element_type_of(like))
 
 
 def _weights_fit(w: QuantizedValue, to: Attribute) -> bool:

@@ -116,5 +116,5 @@ def _is_movement(op: Operation, windows: bool) -> bool:
     return isinstance(op, Movement | ReshapeOp) or (windows and isinstance(op, MaxPoolOp))
 
 
-def _integer(number: int | float | None) -> int | None:
-    return None if number is None else int(number)
+def _integer(value: int | float | None) -> int | None:
+    return None if value is None else int(value)

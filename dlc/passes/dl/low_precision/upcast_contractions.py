@@ -50,7 +50,7 @@ class UpcastContractionsPass(TargetPass):
 class _UpcastRewriter:
     def __init__(self, constant: WeightExpressions, target: Target, ranges: Mapping[str, SizeRange]) -> None:
         self.constant, self.target, self.ranges = constant, target, ranges
-        self.upcast_value = _UpcastValues(f32)
+        self.upcast_values = _UpcastValues(f32)
 
     def rewrite(self, op: ConvOp | MatmulOp) -> Sequence[SSAValue] | None:
         if element_type_of(op.operands[0]) not in (f16, bf16):
@@ -64,11 +64,11 @@ class _UpcastRewriter:
         # GPUs load operands to local memory, which holds more elements in half precision.
         if self.target.groups is not None or (isinstance(op, MatmulOp) and self.is_memory_bound(op)):
             return None
-        y = b(type(op), self.upcast_value.convert(x), b(CastOp, w, to=f32), **op.properties)
+        y = b(type(op), self.upcast_values.convert(x), b(CastOp, w, to=f32), **op.properties)
         return [b(CastOp, y, to=element)]
 
     def is_memory_bound(self, op: MatmulOp) -> bool:
-        """Return whether too few rows share the weights to pay for upcasting them; batched matrices count as such."""
+        """Return whether too few rows share the weights to pay for upcasting them; batched matrices count as memory-bound."""
         rows = prod(representative(s, self.ranges) for s in shape_of(op.lhs)[:-1])
         return rank_of(op.rhs) != 2 or rows <= self.target.costs.few_rows
 
@@ -81,8 +81,8 @@ class _UpcastValues(HoistedConversions):
         readers = [use for use in x.uses if isinstance(use.operation, DlOp)]
         upcast_value = super().cast_after(x)
         if isinstance(x.owner, Operation) and len(readers) > 1:
-            back = builder_after(upcast_value)(CastOp, upcast_value, to=element_type_of(x))
-            self.converted_values[back] = upcast_value
+            half_precision_value = builder_after(upcast_value)(CastOp, upcast_value, to=element_type_of(x))
+            self.converted_values[half_precision_value] = upcast_value
             for use in readers:
-                use.operation.operands[use.index] = back
+                use.operation.operands[use.index] = half_precision_value
         return upcast_value

@@ -44,10 +44,10 @@ class WeightOnlyContractionsPass(TargetPass):
     →   %words = dl.view_as_i32 (dl.transpose (dl.reshape %q));  %y = dl.matmul_weight_only %x, %words, %s, %z {of = ui4}
 
     `%q` are weights [K, N], possibly transposed, with scales and zero points per tensor, per column, or per block along K.
-    The packed words and the float zero points are weight expressions, evaluated once. A zero point in the middle of an
-    unsigned range, the same everywhere, turns the weights into signed integers instead.
+    The packed words and the float zero points are weight expressions, evaluated once. If all zero points are the
+    midpoint of the unsigned range, the weights become signed integers without a zero point.
 
-    For few rows the sums over words are scaled, for more rows the weights, which all rows share. If the product
+    For few rows the sums over words are scaled; for more rows the weights are, once for all rows. If the product
     `allows_lhs_quantization`, rows are quantized: to int8 if the target has byte dot products, to int16 if it has i16 pairs, up
     to the number of rows for which that pays.
 
@@ -73,7 +73,7 @@ class WeightOnlyContractionsPass(TargetPass):
         if representative_rows(op.lhs, ranges) > _MAX_FLOAT_ROWS and dot is None:
             return None
         b = Build(op)
-        weights = _block_quantized(b, dequantize, transpose is not None)
+        weights = _split_into_blocks(b, dequantize, transpose is not None)
         if weights is None:
             return None
         if dot is not None:
@@ -81,29 +81,29 @@ class WeightOnlyContractionsPass(TargetPass):
         return [matmul_float_rows(b, op.lhs, weights, ranges)]
 
 
-def _block_quantized(b: Build, dequantize: DequantizeOp, is_transposed: bool) -> BlockQuantizedWeights | None:
+def _split_into_blocks(b: Build, dequantize: DequantizeOp, is_transposed: bool) -> BlockQuantizedWeights | None:
     """Return weights [K, N], or [N, K] if transposed, by blocks; None if blocks lack whole words, or do not run along K."""
     along_k = dequantize.channel_axis == (1 if is_transposed else 0)
-    per_place = any(rank_of(v) == 1 and shape_of(v) != (1,) for v in (dequantize.scale, dequantize.zero_point))
-    if along_k if per_place else dequantize.block_count is not None and not along_k:
+    has_per_channel_parameters = any(rank_of(v) == 1 and shape_of(v) != (1,) for v in (dequantize.scale, dequantize.zero_point))
+    if along_k if has_per_channel_parameters else dequantize.block_count is not None and not along_k:
         return None
     integers = b(TransposeOp, dequantize.x, permutation=(1, 0)) if is_transposed else dequantize.x
     k, columns = (int(s) for s in shape_of(integers))
-    blocks, of = dequantize.block_count or 1, element_type_of(dequantize.x)
-    if not k or not columns or k % (blocks * (WORD_BITS // bits(of))):
+    blocks, weight_type = dequantize.block_count or 1, element_type_of(dequantize.x)
+    if not k or not columns or k % (blocks * (WORD_BITS // bits(weight_type))):
         return None
 
     def parameter(v: SSAValue) -> SSAValue:
-        """A scale or zero point [B, N]."""
+        """Return a scale or zero point as [B, N]."""
         v = b(CastOp, v, to=f32)
         if rank_of(v) == 2:
             return b(TransposeOp, v, permutation=(1, 0)) if is_transposed else v
         return b(BroadcastToOp, v, shape=(blocks, columns))
 
-    zero, middle = splat(dequantize.zero_point), 1 << (bits(of) - 1)
-    if is_unsigned(of) and zero == middle:
-        of, zero = _SIGNED_TYPE[of], 0
+    zero, midpoint = splat(dequantize.zero_point), 1 << (bits(weight_type) - 1)
+    if is_unsigned(weight_type) and zero == midpoint:
+        weight_type, zero = _SIGNED_TYPE[weight_type], 0
         as_int16 = b(CastOp, integers, to=ELEMENT_TYPES["int16"])
-        integers = b(CastOp, b(SubOp, as_int16, b.scalar(middle, like=as_int16)), to=of)
+        integers = b(CastOp, b(SubOp, as_int16, b.scalar(midpoint, like=as_int16)), to=weight_type)
     integers = b(ReshapeOp, integers, shape=(blocks, k // blocks, columns))
     return BlockQuantizedWeights(integers, parameter(dequantize.scale), None if zero == 0 else parameter(dequantize.zero_point))

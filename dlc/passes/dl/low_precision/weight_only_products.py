@@ -76,8 +76,8 @@ def matmul_float_rows(b: Build, x: SSAValue, weights: BlockQuantizedWeights, ran
 def matmul_quantized_rows(b: Build, x: SSAValue, weights: BlockQuantizedWeights, dot: str) -> SSAValue:
     """Multiply `x` with the weights by packed integer dot products.
 
-    Each row segment that meets a block of weights is quantized to multiples of 1/32,767 of its largest magnitude, or of 1/127
-    of it, as `dot` requires.
+    Each row segment that is multiplied by a block of weights is quantized to multiples of 1/32,767 of its largest magnitude, or
+    of 1/127 of it, as `dot` requires.
     """
     *leading, k = shape_of(x)
     blocks, size, columns = map(int, shape_of(weights.integers))
@@ -85,24 +85,24 @@ def matmul_quantized_rows(b: Build, x: SSAValue, weights: BlockQuantizedWeights,
     scale = nonzero_step(b, b(ReduceMaxOp, b(AbsOp, rows), axes=(-1,), keepdims=True), _MAX_MAGNITUDE[dot])
     multiples = b(RoundOp, b(DivOp, rows, scale))
     words = b(ViewAsI32Op, b(ReshapeOp, b(CastOp, multiples, to=PACKED_DOTS[dot].weights), shape=(*leading, k)))
-    words_of_step = weights.step(dot)
-    elements_of_step = words_of_step * weights.count
-    sums = b(ReshapeOp, multiples, shape=(*leading, blocks, size // elements_of_step, elements_of_step))
+    words_per_step = weights.step(dot)
+    elements_per_step = words_per_step * weights.count
+    sums = b(ReshapeOp, multiples, shape=(*leading, blocks, size // elements_per_step, elements_per_step))
     sums = b(MulOp, b(ReduceSumOp, sums, axes=(-1,), keepdims=False), scale)
     row_scale = b(ReshapeOp, scale, shape=(*leading, blocks))
     integers = weights.words(b, interleave=PACKED_DOTS[dot].count)
-    integers = b(ReshapeOp, integers, shape=(blocks, size // elements_of_step, words_of_step, columns))
+    integers = b(ReshapeOp, integers, shape=(blocks, size // elements_per_step, words_per_step, columns))
     y = b(MatmulWeightOnlyDotOp, words, integers, row_scale, sums, *weights.parameters, of=weights.of, dot=dot)
     return b(CastOp, y, to=element_type_of(x))
 
 
-def choose_row_dot(x: SSAValue, target: Target, ranges: Mapping[str, SizeRange], least_bits: int) -> str | None:
-    """Return the fastest packed dot product for rows quantized to at least `least_bits` bits; None without one.
+def choose_row_dot(x: SSAValue, target: Target, ranges: Mapping[str, SizeRange], min_bits: int) -> str | None:
+    """Return the fastest packed dot product for rows quantized to at least `min_bits` bits; None without one.
 
     i16 pairs pay for a limited number of rows; bytes for any, since int4 weights are unpacked to bytes quickly.
     """
     for dot in target.dot_products:
-        if dot in _MAX_MAGNITUDE and bits(PACKED_DOTS[dot].weights) >= least_bits:
+        if dot in _MAX_MAGNITUDE and bits(PACKED_DOTS[dot].weights) >= min_bits:
             return dot if dot != "i16" or representative_rows(x, ranges) <= target.costs.max_packed_pair_rows else None
     return None
 
@@ -112,7 +112,7 @@ def representative_rows(x: SSAValue, ranges: Mapping[str, SizeRange]) -> int:
     return prod(representative(s, ranges) for s in shape_of(x)[:-1])
 
 
-def nonzero_step(b: Build, span: SSAValue, count: int) -> SSAValue:
+def nonzero_step(b: Build, span: SSAValue, num_steps: int) -> SSAValue:
     """Return `span / count`, 1 where that is 0."""
-    quotient = b(DivOp, span, b.scalar(float(count), like=span))
+    quotient = b(DivOp, span, b.scalar(float(num_steps), like=span))
     return b(SelectOp, b(EqualOp, quotient, b.scalar(0.0, like=quotient)), b.scalar(1.0, like=quotient), quotient)

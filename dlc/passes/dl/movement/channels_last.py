@@ -72,8 +72,8 @@ def _simplify_transpose(op: TransposeOp) -> Values:
         return None
     b = Build(pad)
     low, high = _permute(ints(pad.low), op.axes), _permute(ints(pad.high), op.axes)
-    first = transposed(b, pad.x, op.axes)
-    return [Build(op)(PadOp, first, pad.value, **{**pad.properties, "low": low, "high": high})]
+    transposed_operand = transposed(b, pad.x, op.axes)
+    return [Build(op)(PadOp, transposed_operand, pad.value, **{**pad.properties, "low": low, "high": high})]
 
 
 class _TransposeSinker:
@@ -113,23 +113,23 @@ class _TransposeSinker:
         shape = shape_of(value)
         if all(s == 1 for s in shape):
             return value
-        back = inverse(p)
+        inverse_axes = inverse(p)
         shape = (*(1,) * (len(p) - len(shape)), *shape)
-        if permutes_only_unit_axes(shape, back):
-            return reshaped(b, value, [shape[a] for a in back])
-        return transposed(b, reshaped(b, value, shape), back) if value in self.constant else None
+        if permutes_only_unit_axes(shape, inverse_axes):
+            return reshaped(b, value, [shape[a] for a in inverse_axes])
+        return transposed(b, reshaped(b, value, shape), inverse_axes) if value in self.constant else None
 
     @_rule.register
     def _(self, op: PadOp, transpose: TransposeOp) -> Values:
-        b, back = Build(op), inverse(transpose.axes)
-        low, high = _permute(ints(op.low), back), _permute(ints(op.high), back)
+        b, inverse_axes = Build(op), inverse(transpose.axes)
+        low, high = _permute(ints(op.low), inverse_axes), _permute(ints(op.high), inverse_axes)
         padded = b(PadOp, transpose.x, op.value, **{**op.properties, "low": low, "high": high})
         return [transposed(b, padded, transpose.axes)]
 
     @_rule.register
     def _(self, op: SliceOp, transpose: TransposeOp) -> Values:
-        b, back = Build(op), inverse(transpose.axes)
-        starts, limits, strides = (_permute(v, back) for v in (sizes(op.starts), sizes(op.limits), ints(op.strides)))
+        b, inverse_axes = Build(op), inverse(transpose.axes)
+        starts, limits, strides = (_permute(v, inverse_axes) for v in (sizes(op.starts), sizes(op.limits), ints(op.strides)))
         return [transposed(b, b(SliceOp, transpose.x, starts=starts, limits=limits, strides=strides), transpose.axes)]
 
     @_rule.register
@@ -161,7 +161,7 @@ class _TransposeSinker:
         untransposed = [v for v in operands if v is not None and rank_of(v) == len(p)]
         if len(untransposed) != len(operands):
             return None
-        return [transposed(b, b(ConcatOp, *untransposed, axis=p[op.joined_axis]), p)]
+        return [transposed(b, b(ConcatOp, *untransposed, axis=p[op.concat_axis]), p)]
 
     @_rule.register
     def _(self, op: Reduction, transpose: TransposeOp) -> Values:
@@ -205,13 +205,13 @@ class _TransposeSinker:
 
 def _cancels(value: SSAValue, axes: Sequence[int]) -> bool:
     """Return whether an inverse transpose by `axes` follows within a few ops that transposes move past."""
-    reached, k = [value], 0
-    while k < min(len(reached), _MAX_LOOKAHEAD_OPS):
-        for user in (use.operation for use in reached[k].uses):
+    visited, k = [value], 0
+    while k < min(len(visited), _MAX_LOOKAHEAD_OPS):
+        for user in (use.operation for use in visited[k].uses):
             if isinstance(user, TransposeOp) and user.axes == tuple(axes):
                 return True
-            if isinstance(user, Elementwise | PadOp | GatherOp | ConcatOp) and user.results[0] not in reached:
-                reached.append(user.results[0])
+            if isinstance(user, Elementwise | PadOp | GatherOp | ConcatOp) and user.results[0] not in visited:
+                visited.append(user.results[0])
         k += 1
     return False
 

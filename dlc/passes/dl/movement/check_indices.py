@@ -57,11 +57,11 @@ def _check(op: IndexedOp) -> None:
 def _insertion_point(op: Operation) -> Operation:
     """Return the op to insert a check before: the next loop or branch, or the terminator, after earlier checks."""
 
-    def ends(other: Operation) -> bool:
+    def is_insertion_point(other: Operation) -> bool:
         return other.next_op is None or (isinstance(other, Control) and bool(other.results))
 
-    following = op.next_op
-    while following is not None and not ends(following):
-        following = following.next_op
-    assert following is not None, "a block ends in a terminator"
-    return following
+    candidate = op.next_op
+    while candidate is not None and not is_insertion_point(candidate):
+        candidate = candidate.next_op
+    assert candidate is not None, "a block ends in a terminator"
+    return candidate

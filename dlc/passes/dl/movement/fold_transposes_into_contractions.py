@@ -82,23 +82,23 @@ def _fold(op: MatmulOp | DotGeneralOp, constant: WeightExpressions) -> Sequence[
             rhs_batch=rhs.batch,
             lhs_contract=lhs.contracted,
             rhs_contract=rhs.contracted,
-            **_kept_properties(op),
+            **_result_properties(op),
         )
     ]
 
 
-def _kept_properties(op: MatmulOp | DotGeneralOp) -> dict[str, Attribute]:
+def _result_properties(op: MatmulOp | DotGeneralOp) -> dict[str, Attribute]:
     return {name: value for name, value in op.properties.items() if name in ("result", "dot")}
 
 
 def _swap_operands(op: MatmulOp, constant: WeightExpressions) -> Sequence[SSAValue] | None:
     """Rewrite the product of a vector, or of a single row, with a transposed matrix by swapping the operands."""
     rows, matrix = shape_of(op.lhs), shape_of(op.rhs)
-    row = len(rows) == len(matrix) > 1 and rows[-2] == 1 and rows[:-2] == matrix[:-2]
-    from_right = len(matrix) == 1
-    if op.dot is not None or not (row or from_right or len(rows) == 1):
+    is_single_row = len(rows) == len(matrix) > 1 and rows[-2] == 1 and rows[:-2] == matrix[:-2]
+    is_matrix_vector = len(matrix) == 1
+    if op.dot is not None or not (is_single_row or is_matrix_vector or len(rows) == 1):
         return None
-    vector, transposed = (op.rhs, op.lhs) if from_right else (op.lhs, op.rhs)
+    vector, transposed = (op.rhs, op.lhs) if is_matrix_vector else (op.lhs, op.rhs)
     transpose = defining_op(transposed, TransposeOp)
     if transpose is None or transposed in constant:
         return None
@@ -106,10 +106,10 @@ def _swap_operands(op: MatmulOp, constant: WeightExpressions) -> Sequence[SSAVal
     if tuple(transpose.axes) != (*leading, k, i):
         return None
     build = Build(op)
-    if row:
+    if is_single_row:
         vector = build(ReshapeOp, vector, shape=rows[1:] if not leading else (*rows[:-2], rows[-1], 1))
-    result = build(MatmulOp, *((vector, transpose.x) if from_right else (transpose.x, vector)), **_kept_properties(op))
-    return [build(ReshapeOp, result, shape=shape_of(op.result)) if row else result]
+    result = build(MatmulOp, *((vector, transpose.x) if is_matrix_vector else (transpose.x, vector)), **_result_properties(op))
+    return [build(ReshapeOp, result, shape=shape_of(op.result)) if is_single_row else result]
 
 
 def _without_transpose(side: ContractionOperand, constant: WeightExpressions) -> ContractionOperand | None:

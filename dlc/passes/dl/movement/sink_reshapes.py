@@ -59,9 +59,9 @@ class _ReshapeSinker:
                 continue
             b = Build(op)
             operands = [_before_reshape(b, v, reshape) for v in op.operands]
-            sunk = [v for v in operands if v is not None]
-            if len(sunk) == len(operands):
-                inner = type(op).make(*sunk, **op.properties)
+            source_operands = [v for v in operands if v is not None]
+            if len(source_operands) == len(operands):
+                inner = type(op).make(*source_operands, **op.properties)
                 self.sunk.add(inner)
                 return [b(ReshapeOp, b.insert(inner).results[0], shape=shape_of(op.results[0]))]
         return None
@@ -71,10 +71,10 @@ class _ReshapeSinker:
         reshape = defining_op(op.x, ReshapeOp)
         if reshape is None or not self.splits_a_chain(reshape):
             return None
-        edges = _padding_before_reshape(op.padding, shape_of(op.x), shape_of(reshape.x))
-        if not edges:
+        padding = _padding_before_reshape(op.padding, shape_of(op.x), shape_of(reshape.x))
+        if not padding:
             return None
-        b, (low, high) = Build(op), zip(*edges, strict=True)
+        b, (low, high) = Build(op), zip(*padding, strict=True)
         inner = b(PadOp, reshape.x, op.value, **{**op.properties, "low": low, "high": high})
         return [b(ReshapeOp, inner, shape=shape_of(op.result))]
 
@@ -97,14 +97,14 @@ def _readers(value: SSAValue) -> set[Operation]:
 
 def _converge(ops: Iterable[Operation]) -> bool:
     """Return whether elementwise chains from these ops converge to a single value."""
-    pending, visited, ends = list(ops), set(ops), 0
-    while pending and ends < 2:
+    pending, visited, num_ends = list(ops), set(ops), 0
+    while pending and num_ends < 2:
         readers = _readers(pending.pop().results[0])
         inner = {r for r in readers if isinstance(r, Elementwise)}
-        ends += not inner or len(inner) < len(readers)
+        num_ends += not inner or len(inner) < len(readers)
         pending += inner - visited
         visited |= inner
-    return ends < 2
+    return num_ends < 2
 
 
 def _before_reshape(b: Build, value: SSAValue, reshape: ReshapeOp) -> SSAValue | None:
@@ -112,13 +112,13 @@ def _before_reshape(b: Build, value: SSAValue, reshape: ReshapeOp) -> SSAValue |
     source_shape, result_shape, shape = shape_of(reshape.x), shape_of(reshape.result), shape_of(value)
     if shape == result_shape:
         return reshaped(b, value, source_shape)
-    repeated = next((a for a, s in enumerate(shape) if s != 1), len(shape))
-    trailing = shape[repeated:]
+    num_broadcast_axes = next((a for a, s in enumerate(shape) if s != 1), len(shape))
+    trailing = shape[num_broadcast_axes:]
     return reshaped(b, value, trailing) if len(trailing) <= _common_tail(source_shape, result_shape) else None
 
 
 def _padding_before_reshape(
-    edges: Sequence[tuple[int, int]], result_shape: Sequence[Size], source_shape: Sequence[Size]
+    padding: Sequence[tuple[int, int]], result_shape: Sequence[Size], source_shape: Sequence[Size]
 ) -> list[tuple[int, int]] | None:
     """Return the padding of each axis before a reshape that only adds or removes unit axes.
 
@@ -127,15 +127,15 @@ def _padding_before_reshape(
     long_axes = [a for a, size in enumerate(result_shape) if size != 1]
     if [size for size in source_shape if size != 1] != [result_shape[a] for a in long_axes]:
         return None
-    if any(edges[a] != (0, 0) for a in range(len(result_shape)) if a not in long_axes):
+    if any(padding[a] != (0, 0) for a in range(len(result_shape)) if a not in long_axes):
         return None
-    edges_of_long = iter([edges[a] for a in long_axes])
-    return [(0, 0) if size == 1 else next(edges_of_long) for size in source_shape]
+    long_axis_padding = iter([padding[a] for a in long_axes])
+    return [(0, 0) if size == 1 else next(long_axis_padding) for size in source_shape]
 
 
 def _common_tail(x: Sequence[Size], y: Sequence[Size]) -> int:
     """Return the number of equal trailing sizes of two shapes."""
-    tail = 0
-    while tail < min(len(x), len(y)) and x[-1 - tail] == y[-1 - tail]:
-        tail += 1
-    return tail
+    count = 0
+    while count < min(len(x), len(y)) and x[-1 - count] == y[-1 - count]:
+        count += 1
+    return count

@@ -19,7 +19,7 @@ class LoopInvariantCodeMotionPass(ModulePass):
         dl.scan %h, %xs { ^bb0(%h, %x): %u = dl.transpose %w;  %p = dl.matmul %h, %u; … }
     →   %u = dl.transpose %w;  dl.scan %h, %xs { ^bb0(%h, %x): %p = dl.matmul %h, %u; … }
 
-    From branches only weight expressions are hoisted, which are evaluated at compile time anyway; other ops may not be needed.
+    From branches only weight expressions are hoisted, which are evaluated at compile time; other ops might run needlessly.
     """
 
     name = "loop-invariant-code-motion"
@@ -37,8 +37,8 @@ def _hoist(block: Block, owner: Control) -> None:
     target = owner.parent
     assert target is not None
     for op in list(block.ops):
-        movable = isinstance(owner, LoopLikeOp) or all(r in weights for r in op.results)
-        if isinstance(op, DlOp) and movable and not isinstance(op, DataDependent) and not _reads(op, block):
+        is_hoistable = isinstance(owner, LoopLikeOp) or all(r in weights for r in op.results)
+        if isinstance(op, DlOp) and is_hoistable and not isinstance(op, DataDependent) and not _reads(op, block):
             op.detach()
             target.insert_op_before(op, owner)
 

@@ -1,4 +1,4 @@
-"""Decompose selections with data-dependent sizes into a count, the size that it defines, and an op of that size."""
+"""Decompose selections with data-dependent sizes: count the entries, bind the size to the count, compute the entries."""
 
 from __future__ import annotations
 
@@ -25,47 +25,45 @@ def decompose_selections(module: ModuleOp) -> ModuleOp:
         %p = … dl.true_indices %m {size = #dl.dims<"k">}
     """
     copy = module.clone()
-    made_by: dict[BindSizeOp, str] = {}
+    op_names: dict[BindSizeOp, str] = {}
     for block in program_blocks(copy):
-        rewrite_forward(block, lambda op: _decompose(op, made_by))
-    _rename_repeated_sizes(copy, made_by)
+        rewrite_forward(block, lambda op: _decompose(op, op_names))
+    _rename_repeated_sizes(copy, op_names)
     return copy
 
 
-def _rename_repeated_sizes(module: ModuleOp, made_by: Mapping[BindSizeOp, str]) -> None:
-    """Give a data-dependent size that is already known its own symbol, named after the op in `made_by`, and state which known
-    size it must equal.
-    """
+def _rename_repeated_sizes(module: ModuleOp, op_names: Mapping[BindSizeOp, str]) -> None:
+    """Replace a size that is static or already bound by a new symbol, and record the size that the symbol must equal."""
     main, ranges = entry_of(module), size_ranges(module)
-    known_symbols = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
-    decisions = [op for op in main.walk() if isinstance(op, BindSizeOp)]
-    used_symbols = known_symbols | {op.symbol for op in decisions}
+    defined_symbols = {symbol for a in main.args for size in shape_of(a) for symbol in Dim.lift(size).symbols()}
+    bindings = [op for op in main.walk() if isinstance(op, BindSizeOp)]
+    used_symbols = defined_symbols | {op.symbol for op in bindings}
     equal: dict[str, str] = {}
-    for op in decisions:
+    for op in bindings:
         (size,) = op.size.sizes
         if isinstance(size, int):
-            new_symbol = next(name for k in count() if (name := f"{made_by[op]}_{k}") not in used_symbols)
+            new_symbol = next(name for k in count() if (name := f"{op_names[op]}_{k}") not in used_symbols)
             used_symbols.add(new_symbol)
             ranges[new_symbol] = SizeRange(size, size)
             op.size = DimsAttr.of((Dim.symbol(new_symbol),))
-        elif op.symbol in known_symbols:
+        elif op.symbol in defined_symbols:
             new_symbol = f"{op.symbol}_again{len(equal)}"
             equal[new_symbol] = op.symbol
             op.size = DimsAttr.of((Dim.symbol(new_symbol),))
-        known_symbols.add(op.symbol)
+        defined_symbols.add(op.symbol)
     set_equal_sizes(main, equal)
     set_size_ranges(main, ranges)
 
 
-def _decompose(op: DlOp, made_by: dict[BindSizeOp, str]) -> Sequence[SSAValue] | None:
+def _decompose(op: DlOp, op_names: dict[BindSizeOp, str]) -> Sequence[SSAValue] | None:
     if not isinstance(op, SelectionOp):
         return None
     results = op.decompose(*op.operands)
     previous = op.prev_op
     while not isinstance(previous, BindSizeOp):
-        assert previous is not None, f"{op.name} decides no size"
+        assert previous is not None, f"{op.name} binds no size"
         previous = previous.prev_op
-    made_by[previous] = op.name.removeprefix("dl.")
+    op_names[previous] = op.name.removeprefix("dl.")
     if op.count != 0:
         return results
     # An empty selection computes nothing, but its count must still be checked.

@@ -37,16 +37,16 @@ class UnrollScansPass(ModulePass):
 
 
 def _unroll(scan: ScanOp, length: int) -> None:
-    first = scan.state_count
-    states = list(scan.arguments[:first])
-    stacked_outputs = [list[SSAValue]() for _ in scan.outputs[first:]]
+    state_count = scan.state_count
+    states = list(scan.arguments[:state_count])
+    stacked_outputs = [list[SSAValue]() for _ in scan.outputs[state_count:]]
     for step in range(length)[:: -1 if scan.is_reverse else 1]:
-        elements = [_element(sequence, step, scan) for sequence in scan.arguments[first:]]
+        elements = [_element(sequence, step, scan) for sequence in scan.arguments[state_count:]]
         yielded = _clone_step(scan, [*states, *elements])
-        states = yielded[:first]
-        for sequence, value in zip(stacked_outputs, yielded[first:], strict=True):
+        states = yielded[:state_count]
+        for sequence, value in zip(stacked_outputs, yielded[state_count:], strict=True):
             sequence.insert(0, value) if scan.is_reverse else sequence.append(value)
-    stacked = [_stack(sequence, old, scan) for sequence, old in zip(stacked_outputs, scan.outputs[first:], strict=True)]
+    stacked = [_stack(sequence, old, scan) for sequence, old in zip(stacked_outputs, scan.outputs[state_count:], strict=True)]
     for old, new in zip(scan.outputs, (*states, *stacked), strict=True):
         old.replace_all_uses_with(new)
     scan.detach()

@@ -33,25 +33,25 @@ class CsePass(ModulePass):
 
 def merge_equal_ops(block: Block) -> None:
     """Merge equal ops of a block."""
-    seen: dict[tuple[type[DlOp], tuple[SSAValue, ...], frozenset[tuple[str, Attribute]]], DlOp] = {}
-    joined: _ConcatTable = {}
+    first_ops: dict[tuple[type[DlOp], tuple[SSAValue, ...], frozenset[tuple[str, Attribute]]], DlOp] = {}
+    concats: _ConcatTable = {}
     for inner in list(block.ops):
         if not isinstance(inner, DlOp):
             continue
         key = type(inner), tuple(inner.operands), frozenset(inner.properties.items())
-        first = seen.setdefault(key, inner)
+        first = first_ops.setdefault(key, inner)
         if first is not inner:
             replace(inner, first.results)
         elif isinstance(inner, ConcatOp):
-            _extend_earlier_concat(inner, joined)
+            _extend_earlier_concat(inner, concats)
 
 
-def _extend_earlier_concat(op: ConcatOp, joined: _ConcatTable) -> None:
+def _extend_earlier_concat(op: ConcatOp, concats: _ConcatTable) -> None:
     """Rewrite a concatenation to extend the longest earlier one with the same first operands."""
-    axis, values = op.joined_axis, tuple(op.values)
+    axis, values = op.concat_axis, tuple(op.values)
     # Only look up prefixes as long as some other concatenation: there may be thousands of operands.
-    for count in sorted((count for count in joined if 1 < count < len(values)), reverse=True):
-        if (prefix := joined[count].get((axis, values[:count]))) is not None:
+    for count in sorted((count for count in concats if 1 < count < len(values)), reverse=True):
+        if (prefix := concats[count].get((axis, values[:count]))) is not None:
             op.operands = [prefix.result, *values[count:]]
             break
-    joined.setdefault(len(values), {})[axis, values] = op
+    concats.setdefault(len(values), {})[axis, values] = op

@@ -27,24 +27,24 @@ class DecomposeCompositesPass(TargetPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for block in program_blocks(op):
-            rewrite_forward(block, partial(_decompose, longest_row=self.target.costs.max_row_elements), Composite)
+            rewrite_forward(block, partial(_decompose, max_row_elements=self.target.costs.max_row_elements), Composite)
 
 
-def _decompose(op: Composite, longest_row: int) -> Sequence[SSAValue] | None:
-    if isinstance(op, StagedComposite) or is_row_kernel(op, longest_row):
+def _decompose(op: Composite, max_row_elements: int) -> Sequence[SSAValue] | None:
+    if isinstance(op, StagedComposite) or is_row_kernel(op, max_row_elements):
         return None
     return op.decompose(*op.operands)
 
 
-def is_row_kernel(op: DlOp, longest_row: int) -> bool:
+def is_row_kernel(op: DlOp, max_row_elements: int) -> bool:
     """Return whether a composite operates on rows that fit the cache, so that it stays one kernel."""
-    return isinstance(op, RowComposite) and are_rows(op.row_axes, shape_of(op.operands[0]), longest_row)
+    return isinstance(op, RowComposite) and are_rows(op.row_axes, shape_of(op.operands[0]), max_row_elements)
 
 
-def are_rows(axes: Sequence[int], shape: Sequence[Size], longest_row: int) -> bool:
-    """Return whether `axes` are trailing axes, at least one, that span no more elements than the longest row."""
+def are_rows(axes: Sequence[int], shape: Sequence[Size], max_row_elements: int) -> bool:
+    """Return whether `axes` are trailing axes, at least one, that span at most `max_row_elements` elements."""
     rank = len(shape)
     if not axes or tuple(axes) != tuple(range(rank - len(axes), rank)):
         return False
     length = product(shape[a] for a in axes)
-    return not isinstance(length, int) or length <= longest_row
+    return not isinstance(length, int) or length <= max_row_elements

@@ -23,7 +23,7 @@ class ShortenLiveRangesPass(ModulePass):
         %d = dl.add %e, %p;  %g = dl.mul %ct, %d                 %g = dl.mul %ct, %d
 
     The kernel that computes the value then computes the expression too, and stores its result instead. So derivatives are
-    computed in the forward pass, which has the values at hand, and the backward pass reads fewer residuals.
+    computed in the forward pass, where their operands are available, and the backward pass reads fewer residuals.
     """
 
     name = "shorten-live-ranges"
@@ -36,8 +36,8 @@ class ShortenLiveRangesPass(ModulePass):
 class _LiveRangeShortener:
     def __init__(self, block: Block) -> None:
         self.block = block
-        # The position of each op, compared lexicographically: the k-th op is at (k,), an op moved after another one extends
-        # that op's position. And the number of ops up to there that are not elementwise.
+        # Positions are compared lexicographically: (k,) for the k-th op; an op moved after another one extends that op's
+        # position. `preceding_kernels` counts the ops up to each op that are not elementwise.
         self.position: dict[Operation, tuple[int, ...]] = {}
         self.preceding_kernels: dict[Operation, int] = {}
         count = 0
@@ -55,7 +55,7 @@ class _LiveRangeShortener:
 
     def run(self) -> None:
         moved: set[Operation] = set()
-        # The last op of an expression comes first and moves the others with it.
+        # Visit the last op of an expression first: moving it moves the others.
         for op in reversed(self.movable_ops()):
             if shape_of(op.results[0]) and op not in moved:
                 moved |= self.move(op)

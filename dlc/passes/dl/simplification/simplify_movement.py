@@ -46,8 +46,8 @@ def without_broadcast(op: Elementwise) -> Values:
         source = _before_broadcast(op, value)
         if source is None:
             continue
-        others = [shape_of(v) for i, v in enumerate(operands) if i != k]
-        if broadcast_shapes(op.name, *others, shape_of(source)) == shape:
+        other_shapes = [shape_of(v) for i, v in enumerate(operands) if i != k]
+        if broadcast_shapes(op.name, *other_shapes, shape_of(source)) == shape:
             operands[k] = source
     if all(new is old for new, old in zip(operands, op.operands, strict=True)):
         return None
@@ -96,14 +96,14 @@ def _slice(op: SliceOp) -> Values:
     inner = defining_op(op.x, SliceOp)
     if inner is None or not is_static((*shape_of(inner.x), *shape_of(op.result))) or 0 in shape_of(op.result):
         return None
-    first, step = sizes(inner.starts), ints(inner.strides)
+    inner_starts, inner_strides = sizes(inner.starts), ints(inner.strides)
     return [
         Build(op)(
             SliceOp,
             inner.x,
-            starts=tuple(a + c * s for a, c, s in zip(first, starts, step, strict=True)),
-            limits=tuple(a + (d - 1) * s + 1 for a, d, s in zip(first, limits, step, strict=True)),
-            strides=tuple(s * t for s, t in zip(step, strides, strict=True)),
+            starts=tuple(a + c * s for a, c, s in zip(inner_starts, starts, inner_strides, strict=True)),
+            limits=tuple(a + (d - 1) * s + 1 for a, d, s in zip(inner_starts, limits, inner_strides, strict=True)),
+            strides=tuple(s * t for s, t in zip(inner_strides, strides, strict=True)),
         )
     ]
 
@@ -113,7 +113,7 @@ def _slice_of_concat(op: SliceOp) -> Values:
     concat = defining_op(op.x, ConcatOp)
     if concat is None or not is_static((*shape_of(op.x), *shape_of(op.result))):
         return None
-    axis, begin = concat.joined_axis, 0
+    axis, begin = concat.concat_axis, 0
     starts, limits = (cast("tuple[int, ...]", sizes(p)) for p in (op.starts, op.limits))
     for operand in concat.values:
         end = begin + cast(int, shape_of(operand)[axis])
@@ -213,8 +213,8 @@ def _gather_constant_index(op: GatherOp) -> Values:
     b = Build(op)
     starts = tuple(start if a == axis else 0 for a in range(len(shape)))
     limits = tuple(start + 1 if a == axis else s for a, s in enumerate(shape))
-    one = b(SliceOp, op.x, starts=starts, limits=limits, strides=(1,) * len(shape))
-    return [b(ReshapeOp, one, shape=shape_of(op.result))]
+    element = b(SliceOp, op.x, starts=starts, limits=limits, strides=(1,) * len(shape))
+    return [b(ReshapeOp, element, shape=shape_of(op.result))]
 
 
 # pad(x, -l, -h) = x[l : n - h]
@@ -246,11 +246,11 @@ def _dynamic_reverse(op: ReverseOp) -> Values:
 # concat(x) = x;  concat(x, empty) = x;  concat(concat(x, y), z) = concat(x, y, z), one kernel with a loop per operand; very
 # many operands become concat(concat(x, …), concat(y, …), …), a few kernels that are often equal
 def _concat(op: ConcatOp) -> Values:
-    axis = op.joined_axis
+    axis = op.concat_axis
     operands: list[SSAValue] = []
     for value in op.values:
         inner = defining_op(value, ConcatOp)
-        if inner is not None and inner.joined_axis == axis and value.has_one_use():
+        if inner is not None and inner.concat_axis == axis and value.has_one_use():
             operands += inner.values if len(inner.values) + len(op.values) <= _MAX_CONCAT_OPERANDS else [value]
         else:
             operands.append(value)

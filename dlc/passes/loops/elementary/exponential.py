@@ -58,9 +58,9 @@ def power_of_two(shifted: Bits, offset: int = 0) -> Float:
 def scale(p: Float, shifted: Bits) -> Float:
     """p·2ⁿ for n beyond the exponent range, by two factors, so that overflow and subnormals are rounded once."""
     f = p.format
-    both = shifted + (2 * f.bias - f.rounder_bits)
-    first = both >> 1
-    second = both - first
+    exponent_sum = shifted + (2 * f.bias - f.rounder_bits)
+    first = exponent_sum >> 1
+    second = exponent_sum - first
     return (p * (first << f.mantissa).as_float()) * (second << f.mantissa).as_float()
 
 
@@ -85,15 +85,15 @@ def exp_at_most_zero(x: Float) -> Float:
     long.
     """
     f = x.format
-    up = f.mantissa + 2
-    _, shifted, r = reduce(x.at_least(x.by_format(-105.4, -746.6)), f.bias + up)
-    return reduced_exp(r) * (shifted << f.mantissa).as_float() * 2.0**-up
+    scale_bits = f.mantissa + 2
+    _, shifted, r = reduce(x.at_least(x.by_format(-105.4, -746.6)), f.bias + scale_bits)
+    return reduced_exp(r) * (shifted << f.mantissa).as_float() * 2.0**-scale_bits
 
 
 def exp_absolute_error(x: Float) -> Float:
     """eˣ for x ≤ 0 with a small absolute error, as softmax weights need: at most 2⁻²² in f32 and 2⁻⁵¹ in f64.
 
-    eˣ = 2ⁿ·2ʳ with x·log₂e = n + r, whose error grows with |x| more slowly than eˣ falls. The least 2ⁿ is 0, so that masked
+    eˣ = 2ⁿ·2ʳ with x·log₂e = n + r, whose error grows with |x| more slowly than eˣ falls. The smallest 2ⁿ is 0, so that masked
     weights are 0.
     """
     f = x.format
@@ -166,8 +166,8 @@ def tanh(x: Float) -> Float:
         square = y * y
         p, q = fma(square, TANH_Q, 1.0), fma(y * square, TANH_P, y)
         power = (shifted.bits() << x.format.mantissa).as_float()
-        below, above = power - 1.0, power + 1.0
-        return (fma(below, p, above * q) / fma(above, p, below * q)).with_sign_of(x)
+        power_minus_one, power_plus_one = power - 1.0, power + 1.0
+        return (fma(power_minus_one, p, power_plus_one * q) / fma(power_plus_one, p, power_minus_one * q)).with_sign_of(x)
     shifted, e = reduced_expm1((abs(x) * 2.0).at_most(40.0))
     power = power_of_two(shifted)
     m = fma(e, power, power - 1.0)

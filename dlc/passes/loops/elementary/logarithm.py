@@ -50,9 +50,9 @@ def log_of_mantissa(f: Float) -> Float:
 def normalized(x: Float) -> tuple[Float, Float]:
     """Scale subnormals to normal floats; return the scaled x and the exponent correction."""
     f = x.format
-    tiny = x < f.least_normal
-    scaled = select(tiny, x * 2.0 ** (f.mantissa + 1), x)
-    return scaled, select(tiny, x.constant(-(f.mantissa + 1)), x.constant(0.0))
+    is_subnormal = x < f.min_normal
+    scaled = select(is_subnormal, x * 2.0 ** (f.mantissa + 1), x)
+    return scaled, select(is_subnormal, x.constant(-(f.mantissa + 1)), x.constant(0.0))
 
 
 def with_limits(x: Float, y: Float) -> Float:
@@ -65,8 +65,8 @@ def with_limits(x: Float, y: Float) -> Float:
 def is_special(x: Float) -> Bool:
     """Return whether x is not a positive normal float."""
     f = x.format
-    least = f.bits_of(f.least_normal)
-    return (x.bits() - least).is_at_least_unsigned(f.bits_of(math.inf) - least)
+    min_normal_bits = f.bits_of(f.min_normal)
+    return (x.bits() - min_normal_bits).is_at_least_unsigned(f.bits_of(math.inf) - min_normal_bits)
 
 
 def _from_exponent_and_mantissa(x: Float, combine: Callable[[Float, Float], Float]) -> Float:
@@ -77,9 +77,9 @@ def _from_exponent_and_mantissa(x: Float, combine: Callable[[Float, Float], Floa
         return exponent.to_float(), log_of_mantissa(mantissa - 1.0)
 
     def of_any(x: Float) -> tuple[Float]:
-        scaled, extra = normalized(x)
+        scaled, correction = normalized(x)
         e, y = of_normal(scaled)
-        return (with_limits(x, combine(e + extra, y)),)
+        return (with_limits(x, combine(e + correction, y)),)
 
     (y,) = apply_slow_path(is_special, of_any, (x,), (combine(*of_normal(x)),))
     return y
@@ -124,8 +124,8 @@ def log1p(x: Float) -> Float:
 
 def _log1p_or_large(small: Float, x: Float, large: Float) -> Float:
     """log(1 + small), but for x > 2⁶⁰, whose square may overflow, log(1 + large) + ln 2, where large = x."""
-    big = x > 2.0**60
-    return log1p(select(big, large, small)) + select(big, x.constant(math.log(2)), x.constant(0.0))
+    is_large = x > 2.0**60
+    return log1p(select(is_large, large, small)) + select(is_large, x.constant(math.log(2)), x.constant(0.0))
 
 
 def asinh(x: Float) -> Float:

@@ -18,7 +18,7 @@ from dlc.ir import AffineMap, DenseIntOrFPElementsAttr, IndexType, VectorType, a
 from dlc.passes.loops.formula import Bits, Float, fma, select
 from dlc.passes.structured import ConstantPool, OpBuilder
 
-# ⌊2/π · 2^1280⌋: enough for the greatest f64.
+# ⌊2/π · 2^1280⌋: enough digits for the largest f64.
 TWO_OVER_PI = int(
     "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e0"
     "06492eea09d1921cfe1deb1cb129a73ee88235f52ebb4484e99c7026b45f7e413991d639835339f4"
@@ -37,15 +37,15 @@ def reduce(x: Float) -> tuple[Bits, Float]:
     For a scalar with |x| ≥ 2⁹ in f32 and 2²² in f64.
     """
     f = x.format
-    single = f.float_type == f32
+    is_f32 = f.float_type == f32
     bits = _zero_extend(abs(x).bits())
     mantissa = (bits & ((1 << f.mantissa) - 1)) | (1 << f.mantissa)
     # 2^(q − 2): whole turns are multiples of 4. A limb of zeros before the digits keeps the bit position non-negative.
-    first = f.bias + f.mantissa + 2 - _LIMB_BITS
-    position = bits.unsigned_shift(f.mantissa) - first
-    mantissa_limbs = [mantissa] if single else [mantissa & _LIMB_MASK, mantissa.unsigned_shift(_LIMB_BITS)]
+    first_bit = f.bias + f.mantissa + 2 - _LIMB_BITS
+    position = bits.unsigned_shift(f.mantissa) - first_bit
+    mantissa_limbs = [mantissa] if is_f32 else [mantissa & _LIMB_MASK, mantissa.unsigned_shift(_LIMB_BITS)]
     count = 3 * len(mantissa_limbs)
-    digits = _load_limbs(position.unsigned_shift(5), count + 1, (2 * f.bias + 1 - first) // _LIMB_BITS)
+    digits = _load_limbs(position.unsigned_shift(5), count + 1, (2 * f.bias + 1 - first_bit) // _LIMB_BITS)
     shift = position & (_LIMB_BITS - 1)
     # Shift within 64 bits, so that a shift by 0 needs no special case.
     aligned = [(((a << _LIMB_BITS) | b) << shift).unsigned_shift(_LIMB_BITS) for a, b in pairwise(digits)]
@@ -55,7 +55,7 @@ def reduce(x: Float) -> tuple[Bits, Float]:
     n = limbs[0].unsigned_shift(_LIMB_BITS - 2) + fraction.unsigned_shift(63)
     total = fraction.to_float()
     rounding_error = (fraction - total.to_bits()).to_float()
-    if not single:
+    if not is_f32:
         following_limbs = [((a << 2) & _LIMB_MASK) | b.unsigned_shift(_LIMB_BITS - 2) for a, b in pairwise(limbs[2:5])]
         rounding_error = rounding_error + (
             following_limbs[0].to_float() * 2.0**-_LIMB_BITS + following_limbs[1].to_float() * 2.0 ** (-2 * _LIMB_BITS)
@@ -73,8 +73,8 @@ def reduce(x: Float) -> tuple[Bits, Float]:
     r = fma(head, pi_2_head * unit, fma(head, pi_2_tail * unit, tail * ((pi_2_head + pi_2_tail) * unit)))
     # x − x is 0, or NaN if x is not finite.
     r = r + (x - x)
-    narrow, negative = _truncate(n, x), x < 0.0
-    return (0 - narrow).choose(negative, narrow), select(negative, -r, r)
+    quadrant, is_negative = _truncate(n, x), x < 0.0
+    return (0 - quadrant).choose(is_negative, quadrant), select(is_negative, -r, r)
 
 
 def _zero_extend(bits: Bits) -> Bits:
@@ -91,9 +91,9 @@ def _truncate(wide: Bits, x: Float) -> Bits:
     return Bits(x.builder, x.format, narrow)
 
 
-def _load_limbs(first: Bits, count: int, greatest: int) -> list[Bits]:
-    """Load `count` limbs of 2/π from index `first` ≤ `greatest` on, from a local table."""
-    ends = range(TWO_OVER_PI_BITS, TWO_OVER_PI_BITS - _LIMB_BITS * (greatest + count), -_LIMB_BITS)
+def _load_limbs(first: Bits, count: int, max_first: int) -> list[Bits]:
+    """Load `count` limbs of 2/π from index `first` ≤ `max_first` on, from a local table."""
+    ends = range(TWO_OVER_PI_BITS, TWO_OVER_PI_BITS - _LIMB_BITS * (max_first + count), -_LIMB_BITS)
     limb_values = [(TWO_OVER_PI >> end) & _LIMB_MASK if 0 <= end < TWO_OVER_PI_BITS else 0 for end in ends]
     builder, t = first.builder, VectorType(i64, [len(limb_values)])
     constants = ConstantPool(builder.constants.function)
@@ -108,12 +108,12 @@ def _load_limbs(first: Bits, count: int, greatest: int) -> list[Bits]:
 
 
 def _product(mantissa_limbs: Sequence[Bits], factors: Sequence[Bits]) -> list[Bits]:
-    """Return the fractional limbs of (… + part₁·2³² + part₀) · 0.f₀f₁f₂…; a product, a limb and a carry fit 64 bits."""
+    """Return the fractional limbs of (… + limb₁·2³² + limb₀) · 0.f₀f₁f₂…; a product, a limb and a carry fit 64 bits."""
     total = [mantissa_limbs[0].constant(0)] * len(factors)
     for k, limb in enumerate(mantissa_limbs):
         carry = limb.constant(0)
         for j in reversed(range(k, len(factors))):
-            sum = factors[j] * limb + total[j - k] + carry
-            total[j - k] = sum & _LIMB_MASK
-            carry = sum.unsigned_shift(_LIMB_BITS)
+            digit_sum = factors[j] * limb + total[j - k] + carry
+            total[j - k] = digit_sum & _LIMB_MASK
+            carry = digit_sum.unsigned_shift(_LIMB_BITS)
     return total

@@ -33,8 +33,8 @@ def powf(x: Float, y: Float) -> Float:
         return _with_special_cases(x, y, _exp2_of_sum(*_product(y, *_log2(abs(x)))))
     # Positive normal x and finite y need no special cases.
     mantissa, exponent = logarithm.split(x)
-    common = _power_in_f64(mantissa, _to_f64(exponent), y)
-    (result,) = apply_slow_path(_is_special, _power_of_special, (x, y, common), (common,))
+    normal_result = _power_in_f64(mantissa, _to_f64(exponent), y)
+    (result,) = apply_slow_path(_is_special, _power_of_special, (x, y, normal_result), (normal_result,))
     return result
 
 
@@ -67,9 +67,9 @@ def _not(condition: Bool) -> Bool:
 
 def _power_of_nonnegative(a: Float, y: Float) -> Float:
     """aʸ of f32 values a ≥ 0."""
-    scaled, extra = logarithm.normalized(a)
+    scaled, correction = logarithm.normalized(a)
     mantissa, exponent = logarithm.split(scaled)
-    e = exponent.to_float() + extra
+    e = exponent.to_float() + correction
     # The logarithm is -∞ at 0, and a itself at ∞ and NaN.
     e = select(a < math.inf, select(a.equals(0.0), a.constant(-math.inf), e), a)
     return _power_in_f64(mantissa, e.convert(shaped_like(a.format.float_type, f64)), y)
@@ -95,9 +95,9 @@ def _power_in_f64(mantissa: Float, e: Float, y: Float) -> Float:
 
 def _log2(a: Float) -> tuple[Float, Float]:
     """log₂ a as an unevaluated sum of two floats, for a ≥ 0."""
-    scaled, extra = logarithm.normalized(a)
+    scaled, correction = logarithm.normalized(a)
     mantissa, exponent = logarithm.split(scaled)
-    e = exponent.to_float() + extra
+    e = exponent.to_float() + correction
     # log m = 2·atanh s with s = (m − 1)/(m + 1), the quotient to twice the precision.
     f = mantissa - 1.0
     d = mantissa + 1.0
@@ -154,9 +154,9 @@ def cbrt(x: Float) -> Float:
     f = x.format
     # Scale subnormals, whose significand is too short for the estimate.
     a = abs(x)
-    tiny = a < f.least_normal
-    up = x.by_format(24, 54)
-    a = select(tiny, a * 2.0**up, a)
+    is_subnormal = a < f.min_normal
+    scale_bits = x.by_format(24, 54)
+    a = select(is_subnormal, a * 2.0**scale_bits, a)
     # Subtract a third of the leading bits from the constant: off by 3 %, and y by 2.7e-5 after one polynomial step.
     shift = f.width - f.mantissa
     start = f.rounder + (x.by_format(*INVERSE_CBRT) - (1 << (f.width - 1))) / 2.0**shift
@@ -176,7 +176,7 @@ def cbrt(x: Float) -> Float:
         high = _high_half(p)
         e = (1.0 - high * y) - (p - high) * y
     r = fma(p, e * polynomial(e, (2 / 3, 5 / 9)), p)
-    r = select(tiny, r * 2.0 ** -(up // 3), r).with_sign_of(x)
+    r = select(is_subnormal, r * 2.0 ** -(scale_bits // 3), r).with_sign_of(x)
     return select(abs(x) < math.inf, r, x)
 
 

@@ -32,15 +32,15 @@ def remf(x: Float, y: Float) -> Float:
     def is_large(a: Float, b: Float, quotient: Float) -> Bool:
         return (quotient > bound) & (a < math.inf) & (b > 0.0)
 
-    def long(a: Float, b: Float, quotient: Float) -> tuple[Float]:
+    def slow_path(a: Float, b: Float, quotient: Float) -> tuple[Float]:
         return (_long_division(a, b),)
 
-    (r,) = apply_slow_path_per_element(is_large, long, (a, b, quotient), (r,))
+    (r,) = apply_slow_path_per_element(is_large, slow_path, (a, b, quotient), (r,))
     return r.with_sign_of(x)
 
 
 def _long_division(a: Float, b: Float) -> Float:
-    """a mod b for 0 < b ≤ a < ∞, as (m·2^(e − f) mod n)·2ᶠ with a = m·2ᵉ and b = n·2ᶠ, some bits at a time; else arbitrary."""
+    """a mod b for 0 < b ≤ a < ∞, as (m·2^(e − f) mod n)·2ᶠ with a = m·2ᵉ and b = n·2ᶠ, in steps; else arbitrary."""
     (e, m), (f, n) = _exponent_and_mantissa(a), _exponent_and_mantissa(b)
     # Avoid undefined division by 0 in elements whose result is unused.
     n = n.choose(b > 0.0, 1)
@@ -60,5 +60,5 @@ def _exponent_and_mantissa(x: Float) -> tuple[Bits, Bits]:
     """Return exponent bits and integer mantissa of x ≥ 0: mantissa · 2^(exponent − bias − 52); subnormals have exponent 1."""
     f, bits = x.format, x.bits()
     exponent = bits.unsigned_shift(f.mantissa)
-    hidden = exponent.constant(1 << f.mantissa).choose(exponent > 0, 0)
-    return exponent.choose(exponent > 0, 1), (bits & ((1 << f.mantissa) - 1)) | hidden
+    hidden_bit = exponent.constant(1 << f.mantissa).choose(exponent > 0, 0)
+    return exponent.choose(exponent > 0, 1), (bits & ((1 << f.mantissa) - 1)) | hidden_bit

@@ -76,9 +76,9 @@ def sine_and_cosine(r: Float) -> tuple[Float, Float]:
     t = r * r
     sine = fma(r * t, polynomial(t, r.by_format(SIN_F32, SIN_F64)), r)
     half = t * 0.5
-    top = 1.0 - half
-    # Add back the rounding error of 1 − t/2, which is (1 − top) − t/2.
-    return sine, top + fma(t * t, polynomial(t, r.by_format(COS_F32, COS_F64)), (1.0 - top) - half)
+    cosine_head = 1.0 - half
+    # Add back the rounding error of 1 − t/2, which is (1 − cosine_head) − t/2.
+    return sine, cosine_head + fma(t * t, polynomial(t, r.by_format(COS_F32, COS_F64)), (1.0 - cosine_head) - half)
 
 
 def flip_sign_by_bit(y: Float, n: Bits, bit: int) -> Float:
@@ -88,7 +88,7 @@ def flip_sign_by_bit(y: Float, n: Bits, bit: int) -> Float:
 
 
 def sin(x: Float) -> Float:
-    """sin x: sine, cosine, −sine, −cosine of r in turn. At most 2 ulp."""
+    """sin x: sine, cosine, −sine, −cosine of r for n mod 4 = 0, 1, 2, 3. At most 2 ulp."""
     n, r = reduce(x)
     sine, cosine = sine_and_cosine(r)
     y = flip_sign_by_bit(select((n & 1).equals(0), sine, cosine), n, 1)
@@ -107,8 +107,8 @@ def tan(x: Float) -> Float:
     """tan x: sin r / cos r for even n, −cos r / sin r for odd n. At most 4 ulp."""
     n, r = reduce(x)
     sine, cosine = sine_and_cosine(r)
-    even = (n & 1).equals(0)
-    y = flip_sign_by_bit(select(even, sine, cosine) / select(even, cosine, sine), n, 0)
+    is_even = (n & 1).equals(0)
+    y = flip_sign_by_bit(select(is_even, sine, cosine) / select(is_even, cosine, sine), n, 0)
     return select(x.equals(0.0), x, y)
 
 
@@ -118,26 +118,26 @@ def small_asin(s: Float, t: Float) -> Float:
 
 
 def _asin_parts(x: Float) -> tuple[Bool, Float]:
-    """Return whether |x| > ½; and asin √((1 − |x|)/2) (NaN for |x| > 1) if so, else asin |x|."""
+    """Return (|x| > ½, y) with y = asin √((1 − |x|)/2) (NaN for |x| > 1) if |x| > ½, else asin |x|."""
     a = abs(x)
-    big = a > 0.5
-    t = select(big, (1.0 - a) * 0.5, a * a)
-    return big, small_asin(select(big, t.sqrt(), a), t)
+    is_large = a > 0.5
+    t = select(is_large, (1.0 - a) * 0.5, a * a)
+    return is_large, small_asin(select(is_large, t.sqrt(), a), t)
 
 
 def asin(x: Float) -> Float:
     """For |x| > ½: π/2 − 2·asin √((1 − |x|)/2). At most 3 ulp in f32 and in f64."""
     high, low, _ = x.by_format(PI_2_F32, PI_2_F64)
-    big, y = _asin_parts(x)
-    return select(big, fma(y, -2.0, high) + low, y).with_sign_of(x)
+    is_large, y = _asin_parts(x)
+    return select(is_large, fma(y, -2.0, high) + low, y).with_sign_of(x)
 
 
 def acos(x: Float) -> Float:
     """π/2 − asin x; 2·asin √((1 − x)/2) for x > ½, and π − that of −x for x < −½. At most 3 ulp in f32 and in f64."""
     high, low, _ = x.by_format(PI_2_F32, PI_2_F64)
-    big, y = _asin_parts(x)
+    is_large, y = _asin_parts(x)
     ends = select(x < 0.0, fma(y, -2.0, 2 * high) + 2 * low, y + y)
-    return select(big, ends, high - (y.with_sign_of(x) - low))
+    return select(is_large, ends, high - (y.with_sign_of(x) - low))
 
 
 def small_atan(s: Float) -> Float:
@@ -150,23 +150,23 @@ def atan(x: Float) -> Float:
     """For |x| > 1: π/2 − atan(1/|x|). At most 3 ulp in f32 and in f64."""
     high, low, _ = x.by_format(PI_2_F32, PI_2_F64)
     a = abs(x)
-    big = a > 1.0
-    y = small_atan(select(big, 1.0 / a, a))
-    return select(big, high - (y - low), y).with_sign_of(x)
+    is_large = a > 1.0
+    y = small_atan(select(is_large, 1.0 / a, a))
+    return select(is_large, high - (y - low), y).with_sign_of(x)
 
 
 def atan2(y: Float, x: Float) -> Float:
     """The angle of (x, y): atan of the smaller over the larger magnitude, adjusted by octant. At most 4 ulp in f32 and f64."""
     high, low, _ = x.by_format(PI_2_F32, PI_2_F64)
     ax, ay = abs(x), abs(y)
-    steep = ay > ax
-    greater = select(steep, ay, ax)
-    ratio = select(steep, ax, ay) / greater
+    is_steep = ay > ax
+    larger = select(is_steep, ay, ax)
+    ratio = select(is_steep, ax, ay) / larger
     # 0/0 is the angle of the positive axis, ∞/∞ that of the diagonal.
     ratio = select((ax + ay).equals(0.0), x.constant(0.0), ratio)
     ratio = select(ax.equals(math.inf) & ay.equals(math.inf), x.constant(1.0), ratio)
     angle = small_atan(ratio)
-    angle = select(steep, high - (angle - low), angle)
+    angle = select(is_steep, high - (angle - low), angle)
     # By the sign bit, not by comparison: −0 counts as negative.
-    left = x.constant(1.0).with_sign_of(x) < 0.0
-    return select(left, 2 * high - (angle - 2 * low), angle).with_sign_of(y)
+    is_left_half = x.constant(1.0).with_sign_of(x) < 0.0
+    return select(is_left_half, 2 * high - (angle - 2 * low), angle).with_sign_of(y)
